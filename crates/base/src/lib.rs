@@ -1,0 +1,1 @@
+//! The ground floor: file systems real and simulated, clock, checksums, sizes, durability.

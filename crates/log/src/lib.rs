@@ -1,0 +1,1 @@
+//! A segmented append-only log with group commit and torn-write recovery.

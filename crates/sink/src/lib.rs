@@ -1,0 +1,1 @@
+//! Bulk writers of tables and documents: SQLite, NDJSON and Parquet files.
