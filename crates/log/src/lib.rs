@@ -1,1 +1,49 @@
-//! A segmented append-only log with group commit and torn-write recovery.
+//! A segmented append-only log with group commit and torn-write recovery: the one place where a write
+//! becomes true.
+//!
+//! Entries are opaque bytes. They are appended to a buffer, which is written and synced for everyone
+//! waiting at once; what was acknowledged is found again, whole and in order, after any crash.
+//! `docs/formats/log.md` describes every byte.
+//!
+//! Invariants:
+//! - Positions ([`Lsn`]) grow and are never used twice.
+//! - An acknowledged entry is there after a crash, to the extent its [`Durability`] promises; an entry is
+//!   there whole or not at all, and only with all entries before it.
+//! - Recovery cuts a torn tail and nothing else: damage to what was synced is reported, never skipped.
+//! - After a failed write or sync the log takes nothing more until it is opened again.
+//!
+//! Bounds: the buffer and the one being written ([`Options::buffer_size_max`] each, or one entry), a
+//! chunk or an entry a reader, [`Options::entry_size_max`]; waiting futures are the callers' own.
+//!
+//! [`Durability`]: forebay_base::Durability
+#![deny(missing_docs, clippy::unwrap_used)]
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test"))]
+
+mod buffer;
+mod committer;
+mod cursor;
+pub mod error;
+mod format;
+mod log;
+mod lsn;
+mod options;
+mod reader;
+mod recovery;
+mod scan;
+mod segment;
+mod stats;
+mod wait;
+mod writer;
+
+pub use committer::Committer;
+pub use error::{
+    AppendError, CommitError, Corrupt, DiskError, EraseError, Fault, OpenError, ReadError,
+    TruncateError,
+};
+pub use log::{Appended, Log, SegmentInfo};
+pub use lsn::Lsn;
+pub use options::{ENTRY_SIZE_CAP, Options, SEGMENT_SIZE_CAP, SEGMENT_SIZE_MIN};
+pub use reader::{Entry, Reader};
+pub use recovery::{Cut, Recovery};
+pub use stats::Stats;
+pub use wait::{Committed, Room};

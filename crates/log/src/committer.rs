@@ -1,0 +1,163 @@
+//! The threads that write and sync for everyone who waits.
+//!
+//! `forebay-log` sleeps until somebody waits for an acknowledgement or for room, then writes and syncs
+//! for all of them at once. `forebay-log-aux` makes the next segment before it is needed and, under
+//! `interval`, syncs in time; neither stands in the way of acknowledgements.
+//!
+//! Invariant: while a committer runs, every registered waiter is woken, by success or by failure.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::Instant,
+};
+
+use forebay_base::Durability;
+
+use crate::{error::CommitError, segment, writer::Shared};
+
+/// Serves waiters until it is stopped or dropped.
+///
+/// Dropping stops it too, with the error lost; say [`Committer::stop`] at an orderly end.
+#[derive(Debug)]
+pub struct Committer {
+    shared: Arc<Shared>,
+    stopping: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+    stopped: bool,
+}
+
+impl Committer {
+    pub(crate) fn start(shared: Arc<Shared>) -> Self {
+        let stopping = Arc::new(AtomicBool::new(false));
+        let mut threads = Vec::new();
+        let spawn = |name: &str, run: fn(&Shared, &AtomicBool)| {
+            let (shared, stopping) = (Arc::clone(&shared), Arc::clone(&stopping));
+            std::thread::Builder::new().name(name.into()).spawn(move || run(&shared, &stopping))
+        };
+        // A machine out of threads still commits: whoever waits then does the work itself.
+        if let Ok(thread) = spawn("forebay-log", serve) {
+            shared.inner.lock().committers += 1;
+            threads.push(thread);
+            if let Ok(thread) = spawn("forebay-log-aux", help) {
+                threads.push(thread);
+            }
+        }
+        Self { shared, stopping, threads, stopped: false }
+    }
+
+    /// Writes and syncs everything appended, marks the log closed, and ends the threads.
+    ///
+    /// The log may be used afterwards; whoever waits then does the writing.
+    ///
+    /// # Errors
+    /// [`CommitError::Poisoned`] when something could not be written; what was not acknowledged may be
+    /// lost.
+    pub fn stop(mut self) -> Result<(), CommitError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), CommitError> {
+        self.stopped = true;
+        if !self.threads.is_empty() {
+            // Under the lock, so that a thread about to sleep sees the flag or hears the call.
+            let mut inner = self.shared.inner.lock();
+            self.stopping.store(true, Ordering::Release);
+            inner.committers -= 1;
+            self.shared.work.notify_all();
+            self.shared.chores.notify_all();
+        }
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                // The panic has been reported by its hook; the log itself is still sound.
+                continue;
+            }
+        }
+        // Those who registered while a committer was there must not wait for one that is gone.
+        let closed = self.shared.close();
+        self.shared.wake_everyone();
+        closed
+    }
+}
+
+impl Drop for Committer {
+    fn drop(&mut self) {
+        if !self.stopped {
+            // Documented: who wants the error stops the committer.
+            self.end().ok();
+        }
+    }
+}
+
+/// Writes for whoever waits.
+fn serve(shared: &Shared, stopping: &AtomicBool) {
+    let sync = matches!(shared.options.durability, Durability::Sync);
+    loop {
+        {
+            let mut inner = shared.inner.lock();
+            while inner.waiters.is_empty() && inner.room_waiters.is_empty() {
+                if stopping.load(Ordering::Acquire) {
+                    return;
+                }
+                inner.committer_parked = true;
+                shared.work.wait(&mut inner);
+                inner.committer_parked = false;
+            }
+        }
+        if shared.drive(sync).is_err() {
+            // Everyone waiting was told; later ones are told at once and never register.
+            let mut inner = shared.inner.lock();
+            while !stopping.load(Ordering::Acquire) && inner.waiters.is_empty() {
+                shared.work.wait(&mut inner);
+            }
+            if stopping.load(Ordering::Acquire) {
+                return;
+            }
+        }
+    }
+}
+
+/// Makes the next segment ready and, under `interval`, syncs in time.
+fn help(shared: &Shared, stopping: &AtomicBool) {
+    let interval = match shared.options.durability {
+        Durability::Interval(interval) => Some(interval),
+        Durability::Sync | Durability::Os => None,
+    };
+    let mut inner = shared.inner.lock();
+    while !stopping.load(Ordering::Acquire) && inner.poison.is_none() {
+        if std::mem::take(&mut inner.prepare_wanted) {
+            drop(inner);
+            prepare(shared);
+            inner = shared.inner.lock();
+            continue;
+        }
+        let due = interval.zip(inner.dirty_since).map(|(interval, since)| since + interval);
+        match due {
+            Some(due) if due <= Instant::now() => {
+                // Cleared first: what is written during the sync may not be covered by it.
+                inner.dirty_since = None;
+                drop(inner);
+                if shared.sync_written().is_err() {
+                    shared.wake_everyone();
+                    return;
+                }
+                inner = shared.inner.lock();
+            }
+            Some(due) => {
+                shared.chores.wait_until(&mut inner, due);
+            }
+            None => shared.chores.wait(&mut inner),
+        }
+    }
+}
+
+/// Makes the next segment ready, if the disk lets it. If not, the rotation tries again and reports.
+fn prepare(shared: &Shared) {
+    let mut slot = shared.prepared.lock();
+    if slot.is_none() {
+        *slot = segment::prepare(&*shared.fs, &shared.dir, shared.options.segment_size).ok();
+    }
+}

@@ -1,0 +1,268 @@
+//! The log as its callers see it.
+
+use std::{path::Path, sync::Arc, time::Instant};
+
+use forebay_base::{Durability, fs::FileSystem};
+
+use crate::{
+    Lsn, Options,
+    committer::Committer,
+    error::{AppendError, CommitError, OpenError, ReadError},
+    reader::{self, Reader},
+    recovery::{self, Recovery},
+    stats::{Stats, add},
+    wait::{Committed, Room, block_on},
+    writer::Shared,
+};
+
+/// Where an entry was put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Appended {
+    /// The entry's position: what [`Log::read`] takes.
+    pub lsn: Lsn,
+    /// The position after it: what [`Log::commit`] and [`Log::committed`] take.
+    pub end: Lsn,
+}
+
+/// A segment file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentInfo {
+    /// Position of its first byte, which names it.
+    pub base: Lsn,
+    /// Where its entries end; so far, if it is not sealed.
+    pub end: Lsn,
+    /// Whether it is complete: synced, and never appended to again.
+    pub sealed: bool,
+    /// Bytes it takes on the device, holes not counted.
+    pub disk_bytes: u64,
+}
+
+/// An append-only log. Cloning is cheap; all clones are the same log.
+///
+/// ```
+/// use std::sync::Arc;
+/// use forebay_base::fs::RealFs;
+/// use forebay_log::{Log, Options};
+///
+/// let dir = tempfile::tempdir()?;
+/// let (log, _) = Log::open(Arc::new(RealFs), dir.path(), Options::default())?;
+/// let appended = log.append(&[b"fore", b"bay"])?;
+/// log.commit(appended.end)?; // on stable storage from here on
+/// assert_eq!(log.read(appended.lsn)?, b"forebay");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Log {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Log {
+    /// Opens the log in `dir`, creating it if there is none, and repairs what a crash left.
+    ///
+    /// No thread is started: see [`Log::start_committer`]. The directory stays locked until the last
+    /// clone, reader and future is gone.
+    ///
+    /// * `dir`: holds nothing but this log.
+    /// * Returns the log, and what recovery found.
+    ///
+    /// # Errors
+    /// [`OpenError::Option`]: a bound was not kept, nothing was touched. [`OpenError::Locked`]: it is open
+    /// elsewhere. [`OpenError::Corrupt`]: something synced is damaged; nothing was changed.
+    /// [`OpenError::Io`]: the device failed; opening may be tried again.
+    pub fn open(
+        fs: Arc<dyn FileSystem>,
+        dir: &Path,
+        options: Options,
+    ) -> Result<(Self, Recovery), OpenError> {
+        let (shared, recovery) = recovery::open(fs, dir, options.checked()?)?;
+        Ok((Self { shared: Arc::new(shared) }, recovery))
+    }
+
+    /// Starts the threads that write and sync for all who wait.
+    pub fn start_committer(&self) -> Committer {
+        Committer::start(Arc::clone(&self.shared))
+    }
+
+    /// Appends the concatenation of `parts` as one entry, or says that there is no room.
+    ///
+    /// Not kept until [`Log::commit`], [`Log::committed`] or [`Log::sync`] says so; a crash before may lose
+    /// it, never half of it, and never without everything after it.
+    ///
+    /// # Errors
+    /// Nothing was appended. [`AppendError::Full`]: await [`Log::room`] and try again.
+    /// [`AppendError::TooLarge`], [`AppendError::Poisoned`].
+    pub fn try_append(&self, parts: &[&[u8]]) -> Result<Appended, AppendError> {
+        self.append_then(parts, |_| ())
+    }
+
+    /// As [`Log::try_append`], and calls `then` with the entry's position before any later entry can be
+    /// appended, so that a view can be built in log order.
+    ///
+    /// `then` runs under the append lock: it must be brief and must not use the log.
+    ///
+    /// # Errors
+    /// As [`Log::try_append`]; `then` was not called.
+    pub fn append_then(
+        &self,
+        parts: &[&[u8]],
+        then: impl FnOnce(Lsn),
+    ) -> Result<Appended, AppendError> {
+        let bounds = self.shared.bounds();
+        let appended = {
+            let mut inner = self.shared.inner.lock();
+            let appended = inner.push(parts, bounds);
+            if let Ok(appended) = &appended {
+                then(appended.lsn);
+            }
+            appended
+        };
+        let counters = &self.shared.counters;
+        match &appended {
+            Ok(_) => {
+                add(&counters.appended_entries, 1);
+                add(&counters.appended_bytes, parts.iter().map(|part| part.len() as u64).sum());
+            }
+            Err(AppendError::Full { .. }) => add(&counters.full, 1),
+            Err(_) => {}
+        }
+        appended
+    }
+
+    /// As [`Log::try_append`], but where there is no room it writes the buffer out itself, blocking.
+    ///
+    /// # Errors
+    /// Nothing was appended. [`AppendError::TooLarge`], [`AppendError::Poisoned`].
+    pub fn append(&self, parts: &[&[u8]]) -> Result<Appended, AppendError> {
+        loop {
+            match self.try_append(parts) {
+                Err(AppendError::Full { .. }) => self.make_room()?,
+                result => return result,
+            }
+        }
+    }
+
+    fn make_room(&self) -> Result<(), AppendError> {
+        match self.shared.drive(false) {
+            Err(CommitError::Poisoned { source }) => Err(AppendError::Poisoned { source }),
+            Ok(()) | Err(CommitError::Beyond { .. }) => Ok(()),
+        }
+    }
+
+    /// Waits until an entry of `len` bytes may fit. Others may take the room first: try again.
+    ///
+    /// Completes at once on a log closed by a failure, which the next append reports. Without a committer
+    /// a poll writes the buffer out itself, blocking.
+    pub fn room(&self, len: usize) -> Room {
+        Room::new(Arc::clone(&self.shared), len)
+    }
+
+    /// Blocks until everything before `end` is acknowledged under the configured durability.
+    ///
+    /// Does the writing itself when no committer runs; callers that come meanwhile share the next write
+    /// and sync. Under `interval` without a committer, the sync is done by the first commit after the
+    /// interval has passed.
+    ///
+    /// * `end`: an [`Appended::end`] or [`Log::end`].
+    ///
+    /// # Errors
+    /// [`CommitError::Poisoned`]: a write or sync failed; whether the entries survive is unknown until the
+    /// log is reopened. [`CommitError::Beyond`]: no such position was handed out.
+    pub fn commit(&self, end: Lsn) -> Result<(), CommitError> {
+        block_on(self.committed(end))
+    }
+
+    /// Completes when everything before `end` is acknowledged under the configured durability.
+    ///
+    /// All who wait are woken after one write and one sync. Needs a running committer: without one a poll
+    /// does the work itself, blocking. The future borrows nothing and may be dropped at any time.
+    ///
+    /// # Errors
+    /// As [`Log::commit`].
+    pub fn committed(&self, end: Lsn) -> Committed {
+        Committed::new(Arc::clone(&self.shared), end)
+    }
+
+    /// Puts everything appended so far on stable storage, whatever the durability, and returns up to
+    /// where that is.
+    ///
+    /// # Errors
+    /// [`CommitError::Poisoned`], as [`Log::commit`].
+    pub fn sync(&self) -> Result<Lsn, CommitError> {
+        self.shared.drive(true)?;
+        Ok(self.synced())
+    }
+
+    /// Position before the first entry that was not truncated away: where a complete reading starts.
+    #[must_use]
+    pub fn start(&self) -> Lsn {
+        self.shared.segments.lock().start()
+    }
+
+    /// Position after everything appended so far, written or not.
+    #[must_use]
+    pub fn end(&self) -> Lsn {
+        Lsn(self.shared.inner.lock().next)
+    }
+
+    /// Position up to which everything is on stable storage.
+    #[must_use]
+    pub fn synced(&self) -> Lsn {
+        Lsn(self.shared.synced())
+    }
+
+    /// Position up to which everything was handed to the kernel, and can be read.
+    #[must_use]
+    pub fn written(&self) -> Lsn {
+        Lsn(self.shared.written())
+    }
+
+    /// Reads and verifies one entry.
+    ///
+    /// Entries can be read once they are written: after their commit, or a [`Log::sync`].
+    ///
+    /// # Errors
+    /// [`ReadError::BelowStart`], [`ReadError::Beyond`], [`ReadError::NotAnEntry`]: there is no entry there.
+    /// [`ReadError::Erased`]: there was. [`ReadError::Corrupt`]: it is damaged. [`ReadError::Io`].
+    pub fn read(&self, lsn: Lsn) -> Result<Vec<u8>, ReadError> {
+        reader::read_one(&self.shared, lsn)
+    }
+
+    /// Reads entries in order, beginning with the first at or after `from`.
+    ///
+    /// * `from`: an entry's position, the end of one, or [`Log::start`].
+    /// * Errors, such as a position that was truncated away, come with the first entry.
+    #[must_use]
+    pub fn reader(&self, from: Lsn) -> Reader {
+        Reader::new(Arc::clone(&self.shared), from)
+    }
+
+    /// Returns counters since the log was opened.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.shared.counters.read()
+    }
+}
+
+impl Shared {
+    /// Commits on the caller's thread.
+    pub(crate) fn commit_here(&self, end: u64) -> Result<(), CommitError> {
+        if self.acknowledged() < end {
+            self.drive(matches!(self.options.durability, Durability::Sync))?;
+        }
+        let Durability::Interval(interval) = self.options.durability else { return Ok(()) };
+        let dirty_since = self.inner.lock().dirty_since;
+        if dirty_since.is_some_and(|since| since + interval <= Instant::now()) {
+            self.sync_written()?;
+            self.inner.lock().dirty_since = None;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // The last one out. Nothing here was promised to anyone, so a failure has nobody to go to: what
+        // could not be written is what a crash would have taken.
+        self.close().ok();
+    }
+}

@@ -1,0 +1,387 @@
+//! From the buffer to the disk: groups, rotation, syncs, and closing for good after a failure.
+//!
+//! Whoever holds the `io` lock writes: the committer, a blocking commit, or an append that found the
+//! buffer full. It swaps the buffers under the append lock, fills in checksums with no lock that an
+//! appender wants, writes the group with one call and syncs once.
+//!
+//! Invariants:
+//! - `synced <= written <= next`; the first two only grow, and only after the device agreed.
+//! - A segment is synced to its end before the next one gets its name.
+//! - After a failed write or sync nothing is written, and nothing more acknowledged, until the log is
+//!   opened again: what a failed sync left on the disk is unknown, and a later success proves nothing.
+//!
+//! Lock order: `io`, then `sync`, then `inner` or `segments`.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    task::Waker,
+    time::Instant,
+};
+
+use forebay_base::{
+    Durability,
+    checksum::crc32c,
+    fs::{File, FileSystem, Lock},
+};
+use parking_lot::{Condvar, Mutex};
+
+use crate::{
+    Options,
+    buffer::{Bounds, Buffer, Inner, Rotation},
+    error::{CommitError, DiskError},
+    format::{FRAME_HEADER_SIZE, FrameHeader, Kind, SEGMENT_HEADER_SIZE, Seed, SegmentHeader},
+    segment::{self, Segment, SegmentTable},
+    stats::{Counters, add},
+};
+
+/// The writing side of the disk.
+#[derive(Debug)]
+pub(crate) struct Io {
+    pub(crate) file: Arc<dyn File>,
+    pub(crate) base: u64,
+    pub(crate) size: u64,
+    /// The last frame on the disk is a closing mark.
+    pub(crate) closed: bool,
+}
+
+/// The file being written, for those who only sync.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    pub(crate) file: Arc<dyn File>,
+    pub(crate) path: PathBuf,
+}
+
+/// Everything an open log is.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) fs: Arc<dyn FileSystem>,
+    pub(crate) dir: PathBuf,
+    pub(crate) options: Options,
+    pub(crate) log_id: [u8; 16],
+    pub(crate) seed: Seed,
+    pub(crate) inner: Mutex<Inner>,
+    /// Wakes the committer: somebody waits, or it is to stop.
+    pub(crate) work: Condvar,
+    /// Wakes the committer's helper.
+    pub(crate) chores: Condvar,
+    pub(crate) io: Mutex<Io>,
+    pub(crate) tail: Mutex<Tail>,
+    /// Held during a sync, so that one failure is seen before another sync can claim success.
+    pub(crate) sync: Mutex<()>,
+    /// The next segment, once it is ready. Held while it is made.
+    pub(crate) prepared: Mutex<Option<Arc<dyn File>>>,
+    pub(crate) segments: Mutex<SegmentTable>,
+    pub(crate) written: AtomicU64,
+    pub(crate) synced: AtomicU64,
+    pub(crate) poisoned: AtomicBool,
+    pub(crate) counters: Counters,
+    /// Held by whoever removes or rewrites segments.
+    pub(crate) maintenance: Mutex<()>,
+    pub(crate) _lock: Box<dyn Lock>,
+}
+
+impl Shared {
+    pub(crate) fn bounds(&self) -> Bounds {
+        Bounds {
+            segment_size: self.options.segment_size,
+            entry_size_max: self.options.entry_size_max,
+            buffer_size_max: self.options.buffer_size_max,
+        }
+    }
+
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn synced(&self) -> u64 {
+        self.synced.load(Ordering::Acquire)
+    }
+
+    /// Up to where entries are acknowledged under the configured durability.
+    pub(crate) fn acknowledged(&self) -> u64 {
+        match self.options.durability {
+            Durability::Sync => self.synced(),
+            Durability::Interval(_) | Durability::Os => self.written(),
+        }
+    }
+
+    /// Returns the failure that closed the log, if one did.
+    pub(crate) fn poison(&self) -> Option<Arc<DiskError>> {
+        if !self.poisoned.load(Ordering::Acquire) {
+            return None;
+        }
+        self.inner.lock().poison.clone()
+    }
+
+    pub(crate) fn check_poison(&self) -> Result<(), CommitError> {
+        self.poison().map_or(Ok(()), |source| Err(CommitError::Poisoned { source }))
+    }
+
+    /// Closes the log for good. The first failure is the one that is remembered.
+    fn set_poison(&self, error: DiskError) -> CommitError {
+        let mut inner = self.inner.lock();
+        let source = Arc::clone(inner.poison.get_or_insert_with(|| Arc::new(error)));
+        self.poisoned.store(true, Ordering::Release);
+        CommitError::Poisoned { source }
+    }
+
+    /// Writes what is buffered and, if `sync`, syncs it; then wakes whoever waited for that.
+    pub(crate) fn drive(&self, sync: bool) -> Result<(), CommitError> {
+        let mut wakers = Vec::new();
+        let result = {
+            let mut io = self.io.lock();
+            self.drain(&mut io, sync, &mut wakers)
+        };
+        self.take_wakers(&mut wakers);
+        for waker in wakers {
+            waker.wake();
+        }
+        result
+    }
+
+    /// Collects everyone who has something to be told.
+    fn take_wakers(&self, wakers: &mut Vec<Waker>) {
+        let mut inner = self.inner.lock();
+        if inner.poison.is_some() {
+            wakers.extend(std::mem::take(&mut inner.waiters).into_values());
+            wakers.extend(std::mem::take(&mut inner.room_waiters).into_values());
+        } else {
+            inner.take_satisfied(self.acknowledged(), wakers);
+        }
+    }
+
+    fn drain(&self, io: &mut Io, sync: bool, wakers: &mut Vec<Waker>) -> Result<(), CommitError> {
+        self.check_poison()?;
+        let Some(mut buffer) = self.take_buffer(wakers) else {
+            return if sync { self.sync_written() } else { Ok(()) };
+        };
+        // Whoever waits for room need not wait for the disk.
+        for waker in wakers.drain(..) {
+            waker.wake();
+        }
+        // Frames after a closing mark must reach the disk before anyone hears of them: until then the
+        // mark is the end, and their positions could be handed out again.
+        let must_sync = sync || io.closed || buffer.has_close;
+        let end = buffer.start + buffer.bytes.len() as u64;
+        if let Err(error) = self.write_group(io, &mut buffer) {
+            return Err(self.set_poison(error));
+        }
+        if must_sync {
+            self.sync_through(end)?;
+        } else {
+            self.written.fetch_max(end, Ordering::AcqRel);
+        }
+        io.closed = buffer.ends_closed;
+        self.after_write(io, buffer, end);
+        Ok(())
+    }
+
+    /// Swaps the buffers; `None` when there is nothing to write.
+    fn take_buffer(&self, wakers: &mut Vec<Waker>) -> Option<Buffer> {
+        let mut inner = self.inner.lock();
+        if inner.buffer.is_empty() {
+            return None;
+        }
+        let mut fresh = inner.spare.take().unwrap_or_default();
+        fresh.reset(inner.next, self.options.buffer_size_max);
+        wakers.extend(std::mem::take(&mut inner.room_waiters).into_values());
+        Some(std::mem::replace(&mut inner.buffer, fresh))
+    }
+
+    /// Hands the buffer back and gives chores to the committer's helper.
+    fn after_write(&self, io: &Io, buffer: Buffer, end: u64) {
+        add(&self.counters.groups, 1);
+        add(&self.counters.written_bytes, buffer.bytes.len() as u64);
+        let mut inner = self.inner.lock();
+        inner.spare = Some(buffer);
+        if self.synced() >= end {
+            inner.dirty_since = None;
+        } else if inner.dirty_since.is_none() {
+            inner.dirty_since = Some(Instant::now());
+            self.chores.notify_all();
+        }
+        if inner.prepare_asked != Some(io.base) && end - io.base > io.size / 2 {
+            inner.prepare_asked = Some(io.base);
+            inner.prepare_wanted = true;
+            self.chores.notify_all();
+        }
+    }
+
+    /// Writes a buffer, making the segments that begin in it.
+    fn write_group(&self, io: &mut Io, buffer: &mut Buffer) -> Result<(), DiskError> {
+        let rotations = std::mem::take(&mut buffer.rotations);
+        self.finish_frames(buffer, &rotations);
+        let mut from = buffer.start;
+        for rotation in rotations {
+            self.write_part(io, buffer, from, rotation.base)?;
+            self.rotate(io, rotation)?;
+            from = rotation.base + SEGMENT_HEADER_SIZE as u64;
+        }
+        self.write_part(io, buffer, from, buffer.start + buffer.bytes.len() as u64)
+    }
+
+    /// Fills in what appends left open: the synced position and the checksums.
+    fn finish_frames(&self, buffer: &mut Buffer, rotations: &[Rotation]) {
+        let synced = self.synced();
+        let mut rotations = rotations.iter().peekable();
+        let mut lsn = buffer.start;
+        let mut rest = &mut buffer.bytes[..];
+        while !rest.is_empty() {
+            if rotations.next_if(|rotation| rotation.base == lsn).is_some() {
+                rest = &mut rest[SEGMENT_HEADER_SIZE..];
+                lsn += SEGMENT_HEADER_SIZE as u64;
+                continue;
+            }
+            let mut header =
+                FrameHeader { kind: Kind::Entry, payload_len: 0, payload_crc: 0, synced };
+            if rest[12] == Kind::Close as u8 {
+                header.kind = Kind::Close;
+            } else {
+                header.payload_len = u32::from_le_bytes([rest[8], rest[9], rest[10], rest[11]]);
+            }
+            let size = usize::try_from(header.size()).unwrap_or(usize::MAX);
+            let (frame, after) = rest.split_at_mut(size);
+            header.payload_crc = crc32c(&frame[FRAME_HEADER_SIZE..]);
+            frame[..FRAME_HEADER_SIZE].copy_from_slice(&header.encode(self.seed, lsn));
+            rest = after;
+            lsn += size as u64;
+        }
+    }
+
+    /// Writes the buffer's bytes at positions `from..to` to the current segment.
+    fn write_part(&self, io: &Io, buffer: &Buffer, from: u64, to: u64) -> Result<(), DiskError> {
+        let at = |position| usize::try_from(position - buffer.start).unwrap_or(usize::MAX);
+        let part = &buffer.bytes[at(from)..at(to)];
+        if part.is_empty() {
+            return Ok(());
+        }
+        debug_assert!(to <= io.base + io.size, "frames end inside their segment");
+        io.file
+            .write_all_at(part, from - io.base)
+            .map_err(|source| DiskError::new("write to log segment", self.path(io.base), source))
+    }
+
+    /// Puts everything on stable storage and marks the log as closed there, unless it already is.
+    pub(crate) fn close(&self) -> Result<(), CommitError> {
+        /// An appender that never pauses cannot be outrun; the next opening then finds no mark, and
+        /// takes the careful way.
+        const ATTEMPTS: usize = 8;
+        for _ in 0..ATTEMPTS {
+            self.drive(true)?;
+            let io = self.io.lock();
+            let mut inner = self.inner.lock();
+            if io.closed && inner.buffer.is_empty() {
+                return Ok(());
+            }
+            if inner.buffer.is_empty() && self.synced() == inner.next {
+                inner.push_close();
+                if inner.buffer.is_empty() {
+                    return Ok(());
+                }
+            }
+        }
+        self.drive(true)
+    }
+
+    /// Wakes all who wait, so that each finds out for itself how things stand.
+    pub(crate) fn wake_everyone(&self) {
+        let wakers: Vec<Waker> = {
+            let mut inner = self.inner.lock();
+            let waiters = std::mem::take(&mut inner.waiters).into_values();
+            waiters.chain(std::mem::take(&mut inner.room_waiters).into_values()).collect()
+        };
+        for waker in wakers {
+            waker.wake();
+        }
+    }
+
+    pub(crate) fn path(&self, base: u64) -> PathBuf {
+        self.dir.join(segment::file_name(base))
+    }
+
+    /// Seals the current segment and begins the next, durably.
+    fn rotate(&self, io: &mut Io, rotation: Rotation) -> Result<(), DiskError> {
+        self.sync_file(rotation.base)?;
+        let header = SegmentHeader {
+            log_id: self.log_id,
+            base: rotation.base,
+            prev_base: rotation.prev_base,
+            prev_end: rotation.base,
+            size: rotation.size,
+        };
+        let ready = self.prepared.lock().take();
+        let file = match ready {
+            Some(file) => file,
+            None => segment::prepare(&*self.fs, &self.dir, rotation.size)?,
+        };
+        segment::publish(&*self.fs, &self.dir, &file, &header)?;
+        // Only now that the next segment says where this one ends may it lose its unused space.
+        let used = rotation.base - io.base;
+        if used < io.size {
+            io.file.set_len(used).map_err(|source| {
+                DiskError::new("give back unused space of log segment", self.path(io.base), source)
+            })?;
+        }
+        let mut segments = self.segments.lock();
+        segments.seal(
+            rotation.base,
+            Segment { base: rotation.base, prev_end: rotation.base, end: None },
+        );
+        segments.keep_handle(rotation.base, Arc::clone(&file));
+        drop(segments);
+        *self.tail.lock() = Tail { file: Arc::clone(&file), path: self.path(rotation.base) };
+        *io = Io { file, base: rotation.base, size: rotation.size, closed: false };
+        add(&self.counters.rotations, 1);
+        Ok(())
+    }
+
+    /// Makes everything written durable.
+    pub(crate) fn sync_written(&self) -> Result<(), CommitError> {
+        // Read before the file is looked up: a rotation in between has synced what it left behind.
+        let end = self.written();
+        if self.synced() >= end { Ok(()) } else { self.sync_through(end) }
+    }
+
+    /// Makes everything up to `end`, all of it handed to the kernel, durable; a failure is final.
+    fn sync_through(&self, end: u64) -> Result<(), CommitError> {
+        let failed = {
+            let _one_at_a_time = self.sync.lock();
+            self.check_poison()?;
+            if self.synced() >= end {
+                return Ok(());
+            }
+            match self.sync_tail(end) {
+                Ok(()) => return Ok(()),
+                // Still under the lock: the next sync must find the log closed.
+                Err(error) => self.set_poison(error),
+            }
+        };
+        Err(failed)
+    }
+
+    /// As `sync_through`, for those who deal with the failure themselves.
+    fn sync_file(&self, end: u64) -> Result<(), DiskError> {
+        let _one_at_a_time = self.sync.lock();
+        if self.synced() >= end { Ok(()) } else { self.sync_tail(end) }
+    }
+
+    /// Syncs the last segment and publishes that everything up to `end` is durable.
+    fn sync_tail(&self, end: u64) -> Result<(), DiskError> {
+        let (file, path) = {
+            let tail = self.tail.lock();
+            (Arc::clone(&tail.file), tail.path.clone())
+        };
+        let started = Instant::now();
+        file.sync_data().map_err(|source| DiskError::new("sync log segment", path, source))?;
+        let took_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        add(&self.counters.syncs, 1);
+        add(&self.counters.sync_ns_total, took_ns);
+        self.written.fetch_max(end, Ordering::AcqRel);
+        self.synced.fetch_max(end, Ordering::AcqRel);
+        Ok(())
+    }
+}
