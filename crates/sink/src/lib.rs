@@ -1,1 +1,41 @@
-//! Bulk writers of tables and documents: SQLite, NDJSON and Parquet files.
+//! Bulk writers of tables and documents, each of which remembers how far it has got.
+//!
+//! A *sink* is a view of a log: rows and documents are written into it together with the log
+//! [`Position`] they came from, and that position is stored in the same transaction. Whoever feeds
+//! it can therefore stop anywhere, ask for the position, and go on from there: nothing is missing
+//! and nothing is there twice.
+//!
+//! | trait | what goes in | implemented by |
+//! |---|---|---|
+//! | [`Sink`] | positions: commit, roll back, checkpoint | all |
+//! | [`DocumentSink`] | JSON documents, kept byte for byte | [`SqliteSink`] |
+//! | [`RowSink`] | documents together with values lifted out of them | [`SqliteSink`] |
+//! | [`TableSink`] | Arrow record batches | [`SqliteSink`] |
+//!
+//! Invariants:
+//! * Bytes handed over as a document come back unchanged. A column is a copy for querying; where a
+//!   value does not fit its column the column holds NULL, the sink counts a conflict, and the
+//!   document still has the value.
+//! * No data makes a sink fail. Odd keys, too many fields and mixed types are answered in
+//!   [`Written`]; errors are left to devices, damaged files and callers that break a promise.
+//! * No name taken from data reaches SQL or a path unchecked: see [`name`].
+//!
+//! This crate has no threads and reads no configuration. A sink is driven by one thread; readers
+//! ([`SqliteReader`]) live on their own connections in others.
+
+pub mod column;
+mod error;
+pub mod name;
+pub mod schema;
+mod sink;
+pub mod sqlite;
+
+mod arrow_cells;
+
+pub use column::{ColumnType, Value};
+pub use error::{OpenError, ReadError, SinkError};
+pub use schema::{Column, Field, NamespaceKind, Refusal, RefusedField, TableSchema};
+pub use sink::{
+    Document, DocumentSink, Position, Records, RowSink, RowWriter, Sink, TableSink, Written,
+};
+pub use sqlite::{SqliteReader, SqliteSink};

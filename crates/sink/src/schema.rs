@@ -1,0 +1,173 @@
+//! What a namespace looks like, and how it grows.
+//!
+//! Invariants: columns are only ever added, at the end; a column's name and type never change. The
+//! path a column was made for is kept beside its name, so that nobody has to guess one from the
+//! other. Planning ([`TableSchema::plan`]) is pure: the same answer serves a dry run and a write.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::column::ColumnType;
+use crate::name::{PATH_LEN_MAX, distinct_identifier, shown};
+
+/// The most columns a namespace gets beside the sink's own.
+pub const COLUMNS_MAX: usize = 200;
+
+/// A field of a document: where it is and what it mostly holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Field<'a> {
+    /// The path that names it, such as `customer.name`; opaque to a sink, one column each.
+    pub path: &'a str,
+    /// The type its column gets if it has none yet.
+    pub ty: ColumnType,
+}
+
+/// A column of a namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// The path of the field it holds.
+    pub path: String,
+    /// Its name in the table.
+    pub name: String,
+    /// What it holds.
+    pub ty: ColumnType,
+}
+
+/// Whether a namespace has columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NamespaceKind {
+    /// Documents only.
+    Collection,
+    /// Documents and columns lifted out of them, or rows that never were documents.
+    Table,
+}
+
+impl NamespaceKind {
+    /// The kind's name as shown to people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            NamespaceKind::Collection => "collection",
+            NamespaceKind::Table => "table",
+        }
+    }
+}
+
+/// Why a field has no column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The namespace has [`COLUMNS_MAX`] columns already.
+    TooManyColumns,
+    /// The path is longer than [`PATH_LEN_MAX`](crate::name::PATH_LEN_MAX).
+    PathTooLong,
+    /// The same path was given before in the same call.
+    Repeated,
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Refusal::TooManyColumns => write!(f, "the namespace has {COLUMNS_MAX} columns already"),
+            Refusal::PathTooLong => write!(f, "the path is longer than {PATH_LEN_MAX} bytes"),
+            Refusal::Repeated => f.write_str("the path was given twice"),
+        }
+    }
+}
+
+/// A field that has no column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedField {
+    /// Its path, cut short where it is long.
+    pub path: String,
+    /// Why.
+    pub reason: Refusal,
+}
+
+/// The columns of a namespace, in the order they were added.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TableSchema {
+    columns: Vec<Column>,
+    /// Where each path's column is in `columns`.
+    by_path: HashMap<String, usize>,
+}
+
+/// What has to happen before rows with certain fields can be written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The columns to add, in order.
+    pub added: Vec<Column>,
+    /// For each field the index of its column, counting the added ones; `None` when refused.
+    pub slots: Vec<Option<usize>>,
+    /// The fields without a column.
+    pub refused: Vec<RefusedField>,
+}
+
+impl TableSchema {
+    /// The columns, in the order they were added.
+    #[must_use]
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// The column of the field at `path`.
+    #[must_use]
+    pub fn column(&self, path: &str) -> Option<&Column> {
+        self.by_path.get(path).and_then(|&at| self.columns.get(at))
+    }
+
+    /// A table with columns, or a collection without.
+    #[must_use]
+    pub fn kind(&self) -> NamespaceKind {
+        if self.columns.is_empty() { NamespaceKind::Collection } else { NamespaceKind::Table }
+    }
+
+    /// Which columns `fields` have here or would get. Changes nothing.
+    #[must_use]
+    pub fn plan(&self, fields: &[Field<'_>]) -> Plan {
+        let mut plan = Plan::default();
+        let mut names: Option<HashSet<String>> = None;
+        let mut seen: HashSet<&str> = HashSet::with_capacity(fields.len());
+        for field in fields {
+            let refusal = if !seen.insert(field.path) {
+                Some(Refusal::Repeated)
+            } else if let Some(&at) = self.by_path.get(field.path) {
+                plan.slots.push(Some(at));
+                continue;
+            } else if field.path.len() > PATH_LEN_MAX {
+                Some(Refusal::PathTooLong)
+            } else if self.columns.len() + plan.added.len() >= COLUMNS_MAX {
+                Some(Refusal::TooManyColumns)
+            } else {
+                None
+            };
+            if let Some(reason) = refusal {
+                plan.slots.push(None);
+                plan.refused.push(RefusedField { path: shown(field.path), reason });
+                continue;
+            }
+            let names =
+                names.get_or_insert_with(|| self.columns.iter().map(|c| c.name.clone()).collect());
+            let name = distinct_identifier(field.path, |name| names.contains(name));
+            names.insert(name.clone());
+            plan.slots.push(Some(self.columns.len() + plan.added.len()));
+            plan.added.push(Column { path: field.path.to_owned(), name, ty: field.ty });
+        }
+        plan
+    }
+
+    /// Appends a column.
+    pub(crate) fn push(&mut self, column: Column) {
+        self.by_path.insert(column.path.clone(), self.columns.len());
+        self.columns.push(column);
+    }
+}
+
+impl FromIterator<Column> for TableSchema {
+    fn from_iter<T: IntoIterator<Item = Column>>(columns: T) -> TableSchema {
+        let mut schema = TableSchema::default();
+        for column in columns {
+            schema.push(column);
+        }
+        schema
+    }
+}

@@ -1,0 +1,190 @@
+//! The traits every sink implements, and what each of them promises.
+//!
+//! The life of a transaction: the first write opens it, further writes (any number, any
+//! namespaces) join it, [`Sink::commit`] makes all of it visible together with a position, or
+//! [`Sink::roll_back`] makes none of it ever have happened.
+//!
+//! ```text
+//! write(at 7) write(at 7) write(at 9) commit(9)     position() == 9
+//! write(at 9) -> nothing, it is there already
+//! write(at 12) -> error   commit(12) -> refused     roll_back()   position() == 9
+//! ```
+//!
+//! Invariants, checked by [`conformance`](crate::conformance):
+//! * **All or nothing.** What lies between two commits is there as a whole or not at all, after an
+//!   error, a crash or a reopening alike.
+//! * **Once.** A write whose position is at or below the committed one does nothing and says so.
+//! * **Visible.** What was committed is seen by the next read.
+//! * **In order.** Within a namespace ids strictly increase.
+
+use arrow::array::{BinaryArray, RecordBatch};
+
+use crate::column::Value;
+use crate::error::SinkError;
+use crate::schema::{Field, RefusedField};
+
+/// A position in the source's log: which entry something came from.
+///
+/// Positions only ever increase. What they count is the source's affair; at most `i64::MAX`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position(pub u64);
+
+impl std::fmt::Display for Position {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// One JSON document on its way into a sink.
+#[derive(Debug, Clone, Copy)]
+pub struct Document<'a> {
+    /// The row's id, larger than every id written to its namespace before; at most `i64::MAX`.
+    pub id: u64,
+    /// When it was received, in milliseconds since the Unix epoch.
+    pub received_ms: u64,
+    /// Its bytes, kept exactly as they are. They should be JSON; nothing breaks if they are not.
+    pub raw: &'a [u8],
+}
+
+/// Arrow rows on their way into a sink: row `i` gets the id `first_id + i`.
+#[derive(Debug, Clone, Copy)]
+pub struct Records<'a> {
+    /// The first row's id, larger than every id written to its namespace before.
+    pub first_id: u64,
+    /// When the rows were received, in milliseconds since the Unix epoch.
+    pub received_ms: u64,
+    /// The rows. The batch's column names are the fields' paths.
+    pub batch: &'a RecordBatch,
+    /// The documents the rows were made from, one a row, where there are any.
+    pub documents: Option<&'a BinaryArray>,
+}
+
+/// What a write did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Rows added to the open transaction.
+    pub rows: u64,
+    /// Values that did not fit their column, which holds NULL instead. The documents have them.
+    pub conflicts: u64,
+    /// Fields that have no column, and why. Their values are in the documents only.
+    pub refused: Vec<RefusedField>,
+    /// The write's position was committed before: nothing was done.
+    pub replayed: bool,
+}
+
+impl Written {
+    /// The answer to a write whose position is committed already.
+    #[must_use]
+    pub fn replay() -> Written {
+        Written { replayed: true, ..Written::default() }
+    }
+}
+
+/// What all sinks have in common: transactions and positions.
+///
+/// Calls block, so a sink belongs to a thread that may.
+pub trait Sink: Send {
+    /// The position of the last commit, `None` before the first.
+    fn position(&self) -> Option<Position>;
+
+    /// Makes everything written since the last commit visible, together with `position`.
+    ///
+    /// With nothing written, only the position moves; a position at or below the committed one and
+    /// nothing written is a no-op. A crash of the process loses nothing committed. A crash of the
+    /// machine may lose whole commits made after the last [`checkpoint`](Sink::checkpoint), never
+    /// part of one: the position then tells where to go on.
+    ///
+    /// * `position`: at or above that of every write since the last commit.
+    ///
+    /// # Errors
+    /// [`SinkError::RolledBack`] after a failed write that was not answered by
+    /// [`roll_back`](Sink::roll_back); [`SinkError::PositionBehind`] when a write lies beyond
+    /// `position`; otherwise the device's. In every case the transaction is gone.
+    fn commit(&mut self, position: Position) -> Result<(), SinkError>;
+
+    /// Drops everything written since the last commit. Does nothing when there is nothing.
+    ///
+    /// # Errors
+    /// The device's, when the committed state cannot be read again.
+    fn roll_back(&mut self) -> Result<(), SinkError>;
+
+    /// Puts every commit so far onto stable storage and returns the position that is now safe.
+    ///
+    /// # Errors
+    /// The device's; how much is safe is then unknown until a later checkpoint succeeds.
+    fn checkpoint(&mut self) -> Result<Option<Position>, SinkError>;
+}
+
+/// Takes JSON documents and keeps them byte for byte.
+pub trait DocumentSink: Sink {
+    /// Adds `documents` to `namespace`, which comes into being with its first write.
+    ///
+    /// * `at`: the log position they came from. All writes of one position belong into one commit.
+    ///
+    /// # Errors
+    /// Nothing written since the last commit remains, and [`commit`](Sink::commit) is refused
+    /// until [`roll_back`](Sink::roll_back) was called.
+    fn write_documents(
+        &mut self,
+        at: Position,
+        namespace: &str,
+        documents: &[Document<'_>],
+    ) -> Result<Written, SinkError>;
+}
+
+/// Takes documents together with values lifted out of them, one row at a time and nothing copied.
+pub trait RowSink: DocumentSink {
+    /// Makes sure `namespace` has a column for each of `fields` and returns a writer of rows.
+    ///
+    /// A field already known keeps its column and that column's type. Fields beyond the sink's
+    /// limits get no column; [`RowWriter::finish`] names them.
+    ///
+    /// * `at`: as in [`DocumentSink::write_documents`].
+    /// * `fields`: what the values of each row are, in their order.
+    ///
+    /// # Errors
+    /// As [`DocumentSink::write_documents`].
+    fn row_writer<'s>(
+        &'s mut self,
+        at: Position,
+        namespace: &str,
+        fields: &[Field<'_>],
+    ) -> Result<Box<dyn RowWriter + 's>, SinkError>;
+}
+
+/// Writes rows into one namespace; see [`RowSink::row_writer`].
+///
+/// Dropping a writer without [`finish`](RowWriter::finish) fails the transaction: half an entry
+/// must not be committed because its other half could not be read.
+pub trait RowWriter {
+    /// Adds one row.
+    ///
+    /// * `values`: one for each field; borrowed from the document where possible.
+    ///
+    /// # Errors
+    /// As [`DocumentSink::write_documents`], and [`SinkError::ValueCount`] when there are more or
+    /// fewer values than fields.
+    fn write(&mut self, document: &Document<'_>, values: &[Value<'_>]) -> Result<(), SinkError>;
+
+    /// Ends the write; the rows wait for [`Sink::commit`].
+    ///
+    /// # Errors
+    /// As [`DocumentSink::write_documents`].
+    fn finish(self: Box<Self>) -> Result<Written, SinkError>;
+}
+
+/// Takes Arrow record batches.
+pub trait TableSink: Sink {
+    /// Adds the rows of `records` to `namespace`, with a column for each column of the batch.
+    ///
+    /// * `at`: as in [`DocumentSink::write_documents`].
+    ///
+    /// # Errors
+    /// As [`DocumentSink::write_documents`].
+    fn write_records(
+        &mut self,
+        at: Position,
+        namespace: &str,
+        records: &Records<'_>,
+    ) -> Result<Written, SinkError>;
+}

@@ -1,0 +1,305 @@
+//! Tables and documents in one SQLite database.
+//!
+//! Every namespace is a table: the documents in `_document`, byte for byte, beside columns of the
+//! values lifted out of them. A namespace without such columns is a collection, and becomes a table
+//! when it first gets one. The layout is described in `docs/formats/sqlite-sink.md`.
+//!
+//! Invariants:
+//! * One [`SqliteSink`] writes a database; any number of [`SqliteReader`]s read it meanwhile.
+//! * Rows, columns, counts and the position change in one transaction (write-ahead log,
+//!   `synchronous = NORMAL`: a commit survives the process at once, the machine from the next
+//!   checkpoint on).
+//! * What the sink keeps in memory is what the database says: it is read again after a roll-back
+//!   and when another connection has written.
+
+mod layout;
+mod reader;
+mod writer;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OpenFlags};
+
+use crate::error::{OpenError, SinkError};
+use crate::schema::{Field, Plan, TableSchema};
+use crate::sink::{Position, Sink};
+use layout::{Namespace, open_error, sink_error};
+
+pub use layout::{APPLICATION_ID, LAYOUT_VERSION};
+pub use reader::{
+    Damage, DocumentPage, NamespaceInfo, OwnedValue, PageLimits, RowPage, SqliteReader,
+    StoredDocument, StoredRow,
+};
+
+/// Which database this is: chosen at random when it is made.
+///
+/// A database that was deleted or emptied comes back with another identity, which tells whoever
+/// remembers the old one that the rows are gone and have to be written again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Identity(pub [u8; 16]);
+
+impl std::fmt::Display for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Where the open transaction stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Transaction {
+    /// There is none.
+    Idle,
+    /// Writes up to a position wait for the commit.
+    Open { written: Option<Position> },
+    /// A write failed; everything is refused until the caller rolls back.
+    Failed,
+}
+
+/// Writes tables and documents into an SQLite database; see the [module](self).
+#[derive(Debug)]
+pub struct SqliteSink {
+    connection: Connection,
+    path: PathBuf,
+    identity: Identity,
+    position: Option<Position>,
+    namespaces: HashMap<String, Namespace>,
+    transaction: Transaction,
+    /// SQLite's count of other connections' commits when `namespaces` was read.
+    data_version: i64,
+}
+
+impl SqliteSink {
+    /// Opens the database at `path`, making it if it is not there or empty.
+    ///
+    /// # Errors
+    /// [`OpenError::Foreign`] and [`OpenError::Version`] when the file is something else,
+    /// [`OpenError::Corrupt`] when it is damaged, otherwise what SQLite or the system said.
+    pub fn open(path: &Path) -> Result<SqliteSink, OpenError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let failed = |act| move |source| open_error(act, path, source);
+        let connection =
+            Connection::open_with_flags(path, flags).map_err(failed("open the database"))?;
+        let fresh = layout::prepare_writer(&connection, path)?;
+        let (identity, position) =
+            layout::state(&connection).map_err(failed("read the position"))?;
+        let namespaces = layout::namespaces(&connection).map_err(failed("read the namespaces"))?;
+        let data_version = data_version(&connection).map_err(failed("read the data version"))?;
+        let sink = SqliteSink {
+            connection,
+            path: path.to_owned(),
+            identity,
+            position,
+            namespaces,
+            transaction: Transaction::Idle,
+            data_version,
+        };
+        if fresh {
+            // The identity must not change when the machine stops before the first checkpoint.
+            sink.sync_wal().map_err(|source| OpenError::Io {
+                act: "sync the new database",
+                path: path.to_owned(),
+                source,
+            })?;
+        }
+        Ok(sink)
+    }
+
+    /// Which database this is.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Where the database is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A reader of the same database.
+    ///
+    /// # Errors
+    /// As [`SqliteReader::open`].
+    pub fn reader(&self) -> Result<SqliteReader, OpenError> {
+        SqliteReader::open(&self.path)
+    }
+
+    /// The columns of `namespace`, those of the open transaction included; `None` when it does not
+    /// exist.
+    #[must_use]
+    pub fn schema(&self, namespace: &str) -> Option<&TableSchema> {
+        self.namespaces.get(namespace).map(|found| &found.schema)
+    }
+
+    /// Opens a transaction unless one is open.
+    fn begin(&mut self) -> Result<(), SinkError> {
+        match self.transaction {
+            Transaction::Open { .. } => return Ok(()),
+            Transaction::Failed => return Err(SinkError::RolledBack),
+            Transaction::Idle => {}
+        }
+        let began = self.connection.prepare_cached(layout::BEGIN).and_then(|mut begin| {
+            begin.execute([])?;
+            data_version(&self.connection)
+        });
+        let version = began.map_err(|source| {
+            self.transaction = Transaction::Failed;
+            sink_error("begin a transaction", &self.path, source)
+        })?;
+        self.transaction = Transaction::Open { written: None };
+        if version != self.data_version {
+            self.reload()?;
+            self.data_version = version;
+        }
+        Ok(())
+    }
+
+    /// Reads again what the database says.
+    fn reload(&mut self) -> Result<(), SinkError> {
+        let read = layout::state(&self.connection)
+            .and_then(|state| Ok((state, layout::namespaces(&self.connection)?)));
+        match read {
+            Ok(((identity, position), namespaces)) => {
+                self.identity = identity;
+                self.position = position;
+                self.namespaces = namespaces;
+                Ok(())
+            }
+            Err(source) => {
+                abandon(&self.connection, &mut self.transaction);
+                Err(sink_error("read the namespaces", &self.path, source))
+            }
+        }
+    }
+
+    /// Stores counts and position and commits.
+    fn store(&mut self, position: Position) -> rusqlite::Result<()> {
+        for (name, namespace) in &mut self.namespaces {
+            if namespace.dirty {
+                layout::save_namespace(&self.connection, name, namespace)?;
+                namespace.dirty = false;
+            }
+        }
+        layout::save_position(&self.connection, position)?;
+        self.connection.prepare_cached("COMMIT")?.execute([]).map(|_| ())
+    }
+
+    /// Flushes the write-ahead log and the directory that names it.
+    ///
+    /// Flushing through another descriptor of the same file is enough, and closing one drops no
+    /// lock: SQLite's locks are on the database and the shared memory, never on the log.
+    fn sync_wal(&self) -> io::Result<()> {
+        match File::open(layout::wal_path(&self.path)) {
+            Ok(wal) => wal.sync_all()?,
+            // Everything has been moved into the database, which flushed it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        match self.path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?.sync_all(),
+            _ => File::open(".")?.sync_all(),
+        }
+    }
+}
+
+impl Sink for SqliteSink {
+    fn position(&self) -> Option<Position> {
+        self.position
+    }
+
+    fn commit(&mut self, position: Position) -> Result<(), SinkError> {
+        check_number("position", position.0)?;
+        match self.transaction {
+            Transaction::Failed => return Err(SinkError::RolledBack),
+            Transaction::Idle if self.position.is_some_and(|stored| position <= stored) => {
+                return Ok(());
+            }
+            Transaction::Idle => self.begin()?,
+            Transaction::Open { written } => {
+                let ahead = written.or(self.position).filter(|&written| written > position);
+                if let Some(written) = ahead {
+                    abandon(&self.connection, &mut self.transaction);
+                    return Err(SinkError::PositionBehind { position, written });
+                }
+            }
+        }
+        if let Err(source) = self.store(position) {
+            abandon(&self.connection, &mut self.transaction);
+            return Err(sink_error("commit", &self.path, source));
+        }
+        self.transaction = Transaction::Idle;
+        self.position = Some(position);
+        Ok(())
+    }
+
+    fn roll_back(&mut self) -> Result<(), SinkError> {
+        if self.transaction == Transaction::Idle {
+            return Ok(());
+        }
+        if !self.connection.is_autocommit() {
+            self.connection
+                .execute_batch("ROLLBACK")
+                .map_err(|source| sink_error("roll back", &self.path, source))?;
+        }
+        self.transaction = Transaction::Failed;
+        self.reload()?;
+        self.transaction = Transaction::Idle;
+        Ok(())
+    }
+
+    fn checkpoint(&mut self) -> Result<Option<Position>, SinkError> {
+        self.sync_wal().map_err(|source| SinkError::Io {
+            act: "sync the write-ahead log of",
+            path: self.path.clone(),
+            source,
+        })?;
+        // Everything is safe from here on. Moving it into the database keeps the log short; a
+        // reader in the way only puts that off.
+        if self.connection.is_autocommit() {
+            self.connection
+                .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+                .map_err(|source| sink_error("checkpoint", &self.path, source))?;
+        }
+        Ok(self.position)
+    }
+}
+
+/// The SQL that would make room for `fields` in a namespace of the given schema (`None`: it does
+/// not exist yet), and what it leads to. Runs nothing.
+#[must_use]
+pub fn plan(
+    namespace: &str,
+    schema: Option<&TableSchema>,
+    fields: &[Field<'_>],
+) -> (Vec<String>, Plan) {
+    let table = layout::table_name(namespace);
+    let Some(schema) = schema else {
+        let plan = TableSchema::default().plan(fields);
+        return (vec![layout::create_table(&table, &plan.added)], plan);
+    };
+    let plan = schema.plan(fields);
+    let statements = plan.added.iter().map(|column| layout::add_column(&table, column));
+    (statements.collect(), plan)
+}
+
+/// Ends a transaction that went wrong. The caller has yet to learn of it, hence `Failed`; should
+/// even the roll-back fail, [`Sink::roll_back`] tries again and reports it.
+fn abandon(connection: &Connection, transaction: &mut Transaction) {
+    if !connection.is_autocommit() {
+        drop(connection.execute_batch("ROLLBACK"));
+    }
+    *transaction = Transaction::Failed;
+}
+
+fn data_version(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))
+}
+
+fn check_number(what: &'static str, value: u64) -> Result<i64, SinkError> {
+    i64::try_from(value).map_err(|_| SinkError::TooLarge { what, value })
+}
