@@ -22,20 +22,24 @@
 mod buffer;
 mod committer;
 mod cursor;
+mod erase;
 pub mod error;
 mod format;
 mod log;
 mod lsn;
+mod maintain;
 mod options;
 mod reader;
 mod recovery;
 mod scan;
 mod segment;
 mod stats;
+mod verify;
 mod wait;
 mod writer;
 
 pub use committer::Committer;
+pub use erase::Erased;
 pub use error::{
     AppendError, CommitError, Corrupt, DiskError, EraseError, Fault, OpenError, ReadError,
     TruncateError,
@@ -46,4 +50,5 @@ pub use options::{ENTRY_SIZE_CAP, Options, SEGMENT_SIZE_CAP, SEGMENT_SIZE_MIN};
 pub use reader::{Entry, Reader};
 pub use recovery::{Cut, Recovery};
 pub use stats::Stats;
+pub use verify::{Damage, Verified, check};
 pub use wait::{Committed, Room};

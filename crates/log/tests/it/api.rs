@@ -1,7 +1,7 @@
 use std::{path::Path, sync::Arc};
 
 use forebay_base::{Durability, fs::RealFs};
-use forebay_log::{Log, Lsn, Options, Recovery};
+use forebay_log::{Log, Lsn, Options, ReadError, Recovery};
 
 fn open(dir: &Path, options: Options) -> (Log, Recovery) {
     Log::open(Arc::new(RealFs), dir, options).unwrap()
@@ -42,4 +42,38 @@ fn committed_entries_are_read_back_and_survive_reopening() {
         }
         assert_eq!(all(&open(dir.path(), options).0), written);
     }
+}
+
+#[test]
+fn truncation_drops_whole_segments_and_erasure_leaves_every_other_position() {
+    let dir = tempfile::tempdir().unwrap();
+    let (log, _) = open(dir.path(), Options { segment_size: 1024, ..Options::default() });
+    let mut lsns = Vec::new();
+    for i in 0..60u8 {
+        lsns.push(log.append(&[&vec![i; 100]]).unwrap().lsn);
+    }
+    log.sync().unwrap();
+    let segments = log.segments().unwrap();
+    let second = segments[1];
+    let erased = log.erase(second.base, &mut |lsn| lsn.0 % 16 == 0).unwrap();
+    assert!(erased.entries > 0 && erased.bytes == erased.entries * 100);
+    for (i, lsn) in lsns.iter().enumerate() {
+        let gone = second.base <= *lsn && *lsn < second.end && lsn.0 % 16 == 0;
+        match log.read(*lsn) {
+            Ok(payload) => assert!(!gone && payload == [i as u8; 100]),
+            Err(error) => assert!(gone && matches!(error, ReadError::Erased { .. }), "{error}"),
+        }
+    }
+    assert_eq!(all(&log).len() as u64, 60 - erased.entries);
+    let verified = log.verify(&mut |damage| panic!("{damage}")).unwrap();
+    assert_eq!((verified.entries, verified.erased), (60 - erased.entries, erased.entries));
+
+    let freed = log.truncate_before(lsns[30]).unwrap();
+    assert!(freed > 0);
+    assert!(matches!(log.read(lsns[0]), Err(ReadError::BelowStart { .. })));
+    assert!(matches!(log.reader(Lsn(0)).next(), Err(ReadError::BelowStart { .. })));
+    let kept = all(&log);
+    assert!(kept[0].0 <= lsns[30] && kept.last().unwrap().0 == lsns[59]);
+    drop(log);
+    assert_eq!(all(&open(dir.path(), Options::default()).0), kept);
 }

@@ -1,0 +1,204 @@
+//! Reading everything again to see whether it is still what was written.
+//!
+//! Damage is reported with file and offset, and the reading goes on behind it: after a frame that cannot
+//! be read, the next whole one is searched for.
+
+use std::{path::Path, sync::Arc};
+
+use forebay_base::fs::{Access, File, FileSystem};
+
+use crate::{
+    Log,
+    cursor::{Cursor, WalkError},
+    error::{Corrupt, DiskError, OpenError},
+    format::{Kind, SEGMENT_HEADER_SIZE, Seed, SegmentHeader},
+    recovery::{self, Cut},
+    scan::{Rest, Scan},
+    segment::{self, Segment},
+    writer::Shared,
+};
+
+/// One damaged place: which file, where, and what is wrong.
+pub type Damage = Corrupt;
+
+/// What was read again.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Verified {
+    /// Segment files read.
+    pub segments: u64,
+    /// Entries that are what was written.
+    pub entries: u64,
+    /// Bytes of their payloads.
+    pub bytes: u64,
+    /// Entries found erased.
+    pub erased: u64,
+    /// Places reported as damaged.
+    pub damages: u64,
+    /// A torn tail that opening would cut off; only [`check`] can meet one.
+    pub tail: Option<Cut>,
+}
+
+impl Log {
+    /// Reads everything written so far and reports what is damaged. Appending goes on meanwhile.
+    ///
+    /// # Errors
+    /// When the device fails; what was found until then has been reported.
+    pub fn verify(&self, on_damage: &mut dyn FnMut(Damage)) -> Result<Verified, DiskError> {
+        let shared = &*self.shared;
+        let written = shared.written();
+        let listed: Vec<Segment> = shared.segments.lock().iter().collect();
+        let mut verified = Verified::default();
+        for segment in listed {
+            let limit = segment.end.unwrap_or(written).max(segment.first());
+            match verify_one(shared, segment, limit, &mut verified, on_damage) {
+                // Truncated away meanwhile.
+                Err(_) if shared.segment(segment.base).is_none() => {}
+                result => result?,
+            }
+        }
+        Ok(verified)
+    }
+}
+
+fn verify_one(
+    shared: &Shared,
+    segment: Segment,
+    limit: u64,
+    verified: &mut Verified,
+    on_damage: &mut dyn FnMut(Damage),
+) -> Result<(), DiskError> {
+    // Opened anew: a handle from before may show what the name no longer leads to.
+    let path = shared.path(segment.base);
+    let file = shared
+        .fs
+        .open(&path, Access::Read)
+        .map_err(|source| DiskError::new("open log segment", &path, source))?;
+    let mut bytes = [0; SEGMENT_HEADER_SIZE];
+    file.read_exact_at(&mut bytes, 0)
+        .map_err(|source| DiskError::new("read header of log segment", &path, source))?;
+    verified.segments += 1;
+    if let Err(fault) = SegmentHeader::decode(&bytes) {
+        verified.damages += 1;
+        on_damage(Corrupt { path: path.clone(), offset: 0, lsn: crate::Lsn(segment.base), fault });
+    }
+    let (seed, open_end) = (shared.seed, false);
+    Walk { file: &file, path: &path, seed, segment, limit, open_end }.run(verified, on_damage)
+}
+
+/// A segment file to be read through.
+struct Walk<'a> {
+    file: &'a Arc<dyn File>,
+    path: &'a Path,
+    seed: Seed,
+    segment: Segment,
+    limit: u64,
+    /// The frames may end before the limit, in a tail that was never synced.
+    open_end: bool,
+}
+
+impl Walk<'_> {
+    /// Reads all frames, past what is damaged.
+    fn run(
+        &self,
+        verified: &mut Verified,
+        on_damage: &mut dyn FnMut(Damage),
+    ) -> Result<(), DiskError> {
+        let base = self.segment.base;
+        let (file, path) = (Arc::clone(self.file), self.path.to_path_buf());
+        let mut cursor = Cursor::new(file, path, self.seed, base);
+        cursor.set_range(self.segment.first(), self.limit);
+        loop {
+            match cursor.next() {
+                Ok(Some(frame)) => match frame.header.kind {
+                    Kind::Entry => {
+                        verified.entries += 1;
+                        verified.bytes += frame.payload.len() as u64;
+                    }
+                    Kind::Erased => verified.erased += 1,
+                    Kind::Close => {}
+                },
+                Ok(None) => return Ok(()),
+                Err(WalkError::Io(error)) => return Err(error),
+                Err(WalkError::Corrupt(corrupt)) => {
+                    let at = corrupt.lsn.0;
+                    if self.open_end && self.is_tail(&corrupt, verified)? {
+                        return Ok(());
+                    }
+                    verified.damages += 1;
+                    on_damage(corrupt);
+                    // Every frame was written when the log was synced to somewhere, so any will do.
+                    match self.rest(at, 0)?.witness {
+                        Some(next) => cursor.set_range(next, self.limit),
+                        None => return Ok(()),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether what cannot be read is a torn tail, or nothing at all.
+    fn is_tail(&self, corrupt: &Corrupt, verified: &mut Verified) -> Result<bool, DiskError> {
+        let at = corrupt.lsn.0;
+        let rest = self.rest(at, at)?;
+        if rest.witness.is_none() && rest.used_end > at {
+            verified.tail = Some(Cut {
+                path: corrupt.path.clone(),
+                offset: corrupt.offset,
+                bytes: rest.used_end - at,
+                fault: corrupt.fault.clone(),
+            });
+        }
+        Ok(rest.witness.is_none())
+    }
+
+    fn rest(&self, from: u64, beyond: u64) -> Result<Rest, DiskError> {
+        let fail = |act| move |source| DiskError::new(act, self.path, source);
+        let len = self.file.len().map_err(fail("measure log segment"))?;
+        let base = self.segment.base;
+        let limit = self.limit.min(base + len);
+        let scan = Scan { file: self.file, seed: self.seed, base, limit };
+        scan.rest(from, beyond).map_err(fail("read log segment"))
+    }
+}
+
+/// Reads the log in `dir`, which nobody may have open, and reports what is damaged. Changes nothing.
+///
+/// # Errors
+/// [`OpenError::Locked`]: it is open. [`OpenError::Io`]: the device failed, or there is no such directory.
+pub fn check(
+    fs: &dyn FileSystem,
+    dir: &Path,
+    on_damage: &mut dyn FnMut(Damage),
+) -> Result<Verified, OpenError> {
+    let _lock = recovery::lock(fs, dir)?;
+    let mut verified = Verified::default();
+    let inventory = match recovery::take_inventory(fs, dir) {
+        Ok(inventory) => inventory,
+        Err(OpenError::Corrupt(corrupt)) => {
+            verified.damages += 1;
+            on_damage(corrupt);
+            return Ok(verified);
+        }
+        Err(error) => return Err(error),
+    };
+    let table = recovery::table(&inventory.headers);
+    for header in &inventory.headers {
+        let path = dir.join(segment::file_name(header.base));
+        let file = fs
+            .open(&path, Access::Read)
+            .map_err(|source| OpenError::Io(DiskError::new("open log segment", &path, source)))?;
+        let Some(segment) = table.get(header.base) else { continue };
+        let walk = Walk {
+            file: &file,
+            path: &path,
+            seed: Seed::new(&header.log_id),
+            segment,
+            limit: segment.end.unwrap_or(header.base + header.size),
+            open_end: segment.end.is_none(),
+        };
+        verified.segments += 1;
+        walk.run(&mut verified, on_damage).map_err(OpenError::Io)?;
+    }
+    Ok(verified)
+}
