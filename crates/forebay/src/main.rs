@@ -1,2 +1,34 @@
-//! The `forebay` command.
-fn main() {}
+//! The `forebay` command: one binary, one data directory, one configuration.
+//!
+//! `cli` reads the command line and `config` the settings; `serve` is the HTTP server, `wiring`
+//! opens the subsystems it serves, `web` makes its pages, `keys` and `tls` decide who may talk to
+//! it and how. Only this crate reads configuration files, the environment, arguments and signals,
+//! or installs tracing: every other crate is a library that is told what to do.
+
+mod cli;
+mod config;
+mod exit;
+mod keys;
+mod out;
+mod serve;
+mod telemetry;
+mod tls;
+mod web;
+mod wiring;
+
+use std::process::ExitCode;
+
+/// Small blocks dominate a request's life and threads hand them to each other; the system
+/// allocator's arenas are slower there.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    match cli::run() {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            out::error(&error);
+            exit::Coded::exit_of(&error).into()
+        }
+    }
+}

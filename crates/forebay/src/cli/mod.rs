@@ -1,0 +1,77 @@
+//! The command line: what can be asked, and handing it on.
+//!
+//! One file a command. To add one: a file here with its arguments and a `run`, a variant in
+//! [`Command`], an arm in [`run`].
+
+mod config;
+mod key;
+mod reference;
+mod serve;
+mod settings;
+
+#[cfg(test)]
+mod tests;
+
+use clap::{Parser, Subcommand};
+
+use crate::exit::Exit;
+
+const AFTER_HELP: &str = "\
+Examples:
+  forebay serve                                   serve ./forebay-data on 127.0.0.1:8090
+  forebay serve --data /srv/forebay --listen 127.0.0.1:0
+  forebay key new --name laptop --scope write     make an API key; it is shown once
+  forebay config show                             every setting and where it came from
+
+Exit codes:
+  0  done
+  1  a check found something wrong, or the command failed
+  2  wrong command line or configuration; nothing was started
+  3  the server could not start (address in use, data directory, TLS files)
+  4  shutdown reached its limit and cut requests that were still running
+  130  a second signal stopped the process at once
+
+Settings come from flags, then FOREBAY_... environment variables, then forebay.toml, then defaults.";
+
+/// Takes in files and JSON documents, keeps them safe and gives them back.
+#[derive(Debug, Parser)]
+#[command(name = "forebay", version, after_help = AFTER_HELP, after_long_help = AFTER_HELP)]
+#[command(propagate_version = true, arg_required_else_help = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the server until SIGINT or SIGTERM.
+    Serve(serve::Args),
+    /// Show or make a configuration.
+    #[command(subcommand)]
+    Config(config::Command),
+    /// Make, list and revoke API keys.
+    #[command(subcommand)]
+    Key(key::Command),
+    /// Print a completion script for a shell.
+    Completions(reference::CompletionsArgs),
+    /// Write manual pages, one a command, into a directory.
+    Man(reference::ManArgs),
+    /// Print the version and how this binary was built.
+    Version(reference::VersionArgs),
+}
+
+/// Reads the command line and does what it asks.
+///
+/// # Errors
+/// Whatever the command failed with; [`crate::exit::Coded`] says which exit code it means. A wrong
+/// command line does not return: clap prints its message and ends the process with 2.
+pub(crate) fn run() -> anyhow::Result<Exit> {
+    match Cli::parse().command {
+        Command::Serve(args) => serve::run(&args),
+        Command::Config(command) => config::run(&command),
+        Command::Key(command) => key::run(&command),
+        Command::Completions(args) => reference::completions(&args),
+        Command::Man(args) => reference::man(&args),
+        Command::Version(args) => reference::version(&args),
+    }
+}

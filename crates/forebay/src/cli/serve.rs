@@ -1,0 +1,56 @@
+//! `forebay serve`.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+
+use super::settings::{ServerArgs, wrong};
+use crate::exit::Exit;
+use crate::{serve, telemetry};
+
+const AFTER_HELP: &str = "\
+Examples:
+  forebay serve
+  forebay serve --data /srv/forebay --listen 127.0.0.1:0
+  forebay serve --tls-cert cert.pem --tls-key key.pem --listen 0.0.0.0:8443
+  forebay serve --set server.shutdown_limit=5s --log debug
+
+The first line on standard output is `listening URL`, once requests are answered; logs go to
+standard error. The first SIGINT or SIGTERM finishes running requests, a second stops at once.";
+
+/// How long runtime threads may take to end once everything is stopped.
+const RUNTIME_END_LIMIT: std::time::Duration = std::time::Duration::from_secs(1);
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Args {
+    #[command(flatten)]
+    settings: ServerArgs,
+    /// Write the server's URL to this file once requests are answered.
+    #[arg(long, value_name = "FILE")]
+    ready_file: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
+    let resolved = args.settings.resolve()?;
+    let config = resolved.config().map_err(wrong)?;
+    telemetry::install(&config.process.log, config.process.log_format)?;
+    if let Some(file) = &resolved.file {
+        tracing::info!(file = ?file.display().to_string(), "configuration read");
+    }
+    for (name, meant) in &resolved.stray_env {
+        tracing::warn!(variable = ?name, nearest = ?meant, "no setting has this variable");
+    }
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if config.process.threads > 0 {
+        builder.worker_threads(usize::from(config.process.threads));
+    }
+    let runtime = builder
+        .thread_name("forebay-http")
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let ended = runtime.block_on(serve::run(config, args.ready_file.clone()));
+    runtime.shutdown_timeout(RUNTIME_END_LIMIT);
+    ended
+}

@@ -1,0 +1,69 @@
+//! What can be wrong with a configuration.
+
+use std::path::PathBuf;
+
+/// A configuration that cannot be used. Every variant names the place to mend.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum ConfigError {
+    /// The file could not be read.
+    #[error("cannot read the configuration file {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file is too large to be a configuration.
+    #[error("{} has {size} bytes; a configuration file has at most {max}", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        size: u64,
+        /// The limit.
+        max: u64,
+    },
+    /// The file is not TOML.
+    #[error("{}:{line}: {message}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Line of the fault, from 1.
+        line: usize,
+        /// What the parser found.
+        message: String,
+    },
+    /// The file has keys nobody knows.
+    #[error("{}", unknown.join("\n"))]
+    UnknownKeys {
+        /// One finished sentence a key.
+        unknown: Vec<String>,
+    },
+    /// `--set` with something that is not `KEY=VALUE`, or with an unknown key.
+    #[error("--set {given:?}: {problem}")]
+    Set {
+        /// What was given.
+        given: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A value does not parse.
+    #[error("{origin}: {key} = {value:?}: {problem}; expected {expected}")]
+    Value {
+        /// Where the value came from.
+        origin: String,
+        /// The setting.
+        key: String,
+        /// The text found.
+        value: String,
+        /// What is wrong with it.
+        problem: String,
+        /// What would be right.
+        expected: &'static str,
+    },
+    /// Two settings contradict each other.
+    #[error("{0}")]
+    Conflict(String),
+}

@@ -1,0 +1,25 @@
+//! Configuration: where settings come from and which source wins.
+//!
+//! **A flag beats the environment, the environment beats the file, the file beats the default.**
+//! That holds for every setting alike; `forebay config show` tells which source won.
+//!
+//! Invariants: every value is checked at start, wherever it came from, and a wrong one stops the
+//! process with exit code 2 naming its source; an unknown key in the file is refused with file,
+//! line and the nearest known key; nothing else in the workspace reads files, environment or
+//! arguments for settings.
+
+mod error;
+mod file;
+mod nearest;
+mod resolve;
+mod settings;
+mod show;
+mod value;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use resolve::{Flags, Resolved};
+pub(crate) use settings::{Config, Server};
+pub(crate) use show::{show_human, show_json, template};
+pub(crate) use value::{Auth, LogFormat};

@@ -1,0 +1,210 @@
+//! Precedence: one text and one origin for every setting.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::error::ConfigError;
+use super::file;
+use super::nearest::nearest;
+use super::settings::{Config, SETTINGS, find};
+use super::value::Value;
+
+/// The file looked for when none is named.
+const FILE_DEFAULT: &str = "forebay.toml";
+/// Names a configuration file, as `--config` does.
+const FILE_ENV: &str = "FOREBAY_CONFIG";
+
+/// Where a setting's value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Nobody said anything.
+    Default,
+    /// A line of the configuration file.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The line of the key, from 1.
+        line: usize,
+    },
+    /// An environment variable.
+    Env(String),
+    /// A command line flag.
+    Flag(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Self::Env(name) => write!(f, "environment {name}"),
+            Self::Flag(name) => write!(f, "flag {name}"),
+        }
+    }
+}
+
+/// Settings given as flags, in the order a command collected them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Flags {
+    config: Option<PathBuf>,
+    given: Vec<(String, &'static str, String)>,
+}
+
+impl Flags {
+    /// No settings yet; `config` is the file named on the command line.
+    pub(crate) fn with_file(config: Option<PathBuf>) -> Self {
+        Self { config, given: Vec::new() }
+    }
+
+    /// Notes `flag` as the source of `key`, when it was given.
+    pub(crate) fn note(&mut self, key: &'static str, flag: &str, text: Option<String>) {
+        if let Some(text) = text {
+            self.given.push((flag.to_owned(), key, text));
+        }
+    }
+
+    /// Notes one `--set KEY=VALUE`.
+    pub(crate) fn set(&mut self, given: &str) -> Result<(), ConfigError> {
+        let wrong = |problem: String| ConfigError::Set { given: given.to_owned(), problem };
+        let (key, text) =
+            given.split_once('=').ok_or_else(|| wrong("write it as KEY=VALUE".to_owned()))?;
+        let setting = find(key.trim()).ok_or_else(|| {
+            let meant = nearest(key.trim(), SETTINGS.iter().map(|setting| setting.key));
+            wrong(match meant {
+                Some(meant) => format!("unknown key; did you mean {meant}?"),
+                None => "unknown key; `forebay config show` lists every key".to_owned(),
+            })
+        })?;
+        self.given.push(("--set".to_owned(), setting.key, text.trim().to_owned()));
+        Ok(())
+    }
+}
+
+/// Every setting's text and origin, all of them checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Resolved {
+    /// In the order of [`SETTINGS`].
+    values: Vec<(String, Origin)>,
+    /// The file that was read, if any.
+    pub(crate) file: Option<PathBuf>,
+    /// `FOREBAY_*` variables nobody reads, with the nearest known one.
+    pub(crate) stray_env: Vec<(String, Option<String>)>,
+}
+
+impl Resolved {
+    /// Reads all sources and lets the strongest win.
+    ///
+    /// * `flags`: what the command line said.
+    /// * `env`: the environment, as pairs.
+    ///
+    /// # Errors
+    /// [`ConfigError`]: a file that cannot be read or has unknown keys, or a value that is wrong.
+    pub(crate) fn load(flags: &Flags, env: &[(String, String)]) -> Result<Self, ConfigError> {
+        let file = config_file(flags, env);
+        let entries = match &file {
+            Some(path) => file::read(path)?,
+            None => Vec::new(),
+        };
+        let values = SETTINGS
+            .iter()
+            .map(|setting| {
+                let flag = flags.given.iter().rev().find(|(_, key, _)| *key == setting.key);
+                let name = setting.env();
+                let variable = env.iter().find(|(known, _)| *known == name);
+                let line = entries.iter().find(|entry| entry.key == setting.key);
+                if let Some((flag, _, text)) = flag {
+                    (text.clone(), Origin::Flag(flag.clone()))
+                } else if let Some((_, text)) = variable {
+                    (text.clone(), Origin::Env(name))
+                } else if let (Some(entry), Some(path)) = (line, &file) {
+                    (entry.text.clone(), Origin::File { path: path.clone(), line: entry.line })
+                } else {
+                    (setting.default.to_owned(), Origin::Default)
+                }
+            })
+            .collect();
+        let resolved = Self { values, file, stray_env: stray(env) };
+        resolved.check()?;
+        Ok(resolved)
+    }
+
+    /// The typed configuration.
+    pub(crate) fn config(&self) -> anyhow::Result<Config> {
+        let config = Config::build(self)?;
+        if config.server.tls_cert.is_some() != config.server.tls_key.is_some() {
+            let text = "server.tls_cert and server.tls_key belong together: set both or neither";
+            return Err(ConfigError::Conflict(text.to_owned()).into());
+        }
+        Ok(config)
+    }
+
+    /// Setting, text and origin of everything.
+    pub(crate) fn iter(
+        &self,
+    ) -> impl Iterator<Item = (&'static super::settings::Setting, &str, &Origin)> {
+        SETTINGS
+            .iter()
+            .zip(&self.values)
+            .map(|(setting, (text, origin))| (setting, &**text, origin))
+    }
+
+    /// The value of `key` as a `T`.
+    pub(super) fn typed<T: Value>(&self, key: &str) -> anyhow::Result<T> {
+        let (_, text, origin) = self
+            .iter()
+            .find(|(setting, ..)| setting.key == key)
+            .ok_or_else(|| anyhow::anyhow!("no setting is called {key}"))?;
+        let parsed =
+            T::parse(text).map_err(|problem| wrong(key, text, origin, problem, T::EXPECTED));
+        Ok(parsed?)
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        for (setting, text, origin) in self.iter() {
+            (setting.check)(text)
+                .map_err(|problem| wrong(setting.key, text, origin, problem, setting.expected))?;
+        }
+        Ok(())
+    }
+}
+
+fn wrong(
+    key: &str,
+    text: &str,
+    origin: &Origin,
+    problem: String,
+    expected: &'static str,
+) -> ConfigError {
+    ConfigError::Value {
+        origin: origin.to_string(),
+        key: key.to_owned(),
+        value: text.to_owned(),
+        problem,
+        expected,
+    }
+}
+
+/// The file to read: the named one, else `forebay.toml` here if there is one.
+fn config_file(flags: &Flags, env: &[(String, String)]) -> Option<PathBuf> {
+    let named = || env.iter().find(|(name, _)| name == FILE_ENV).map(|(_, path)| path.into());
+    flags.config.clone().or_else(named).or_else(|| {
+        let usual = Path::new(FILE_DEFAULT);
+        usual.exists().then(|| usual.to_owned())
+    })
+}
+
+/// Variables that look like ours and are not: most likely a slip.
+fn stray(env: &[(String, String)]) -> Vec<(String, Option<String>)> {
+    const OTHERS: [&str; 2] = [FILE_ENV, "FOREBAY_REQUIRE_SERVICES"];
+    let known: Vec<String> = SETTINGS.iter().map(super::settings::Setting::env).collect();
+    env.iter()
+        .map(|(name, _)| name)
+        .filter(|name| name.starts_with("FOREBAY_"))
+        .filter(|name| !OTHERS.contains(&name.as_str()) && !known.contains(name))
+        .map(|name| {
+            let lower: Vec<String> = known.iter().map(|known| known.to_lowercase()).collect();
+            let meant = nearest(name, lower.iter().map(String::as_str));
+            (name.clone(), meant.map(str::to_uppercase))
+        })
+        .collect()
+}

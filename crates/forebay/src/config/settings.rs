@@ -1,0 +1,154 @@
+//! Every setting there is: key, type, default and what it means, each written once.
+//!
+//! The [`settings!`] table below is the only place that names a setting. From it come the typed
+//! [`Config`], the [`SETTINGS`] list that `config show` and `config init` walk, the environment
+//! variable (`server.listen` is `FOREBAY_SERVER_LISTEN`) and the check for unknown keys.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use forebay_base::bytes::ByteSize;
+use forebay_base::durability::Durability;
+use forebay_base::duration::HumanDuration;
+
+use super::resolve::Resolved;
+use super::value::{Auth, LogFormat, Toml, Value};
+
+/// One setting as the rest of the program sees it.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    /// Dotted key in `forebay.toml`: `server.listen`.
+    pub(crate) key: &'static str,
+    /// The default, as text the parser accepts; empty when unset by default.
+    pub(crate) default: &'static str,
+    /// What it means, in lines.
+    pub(crate) doc: &'static [&'static str],
+    /// What a value looks like.
+    pub(crate) expected: &'static str,
+    /// How the file writes it.
+    pub(crate) toml: Toml,
+    /// Says what is wrong with a text, or nothing.
+    pub(crate) check: fn(&str) -> Result<(), String>,
+}
+
+impl Setting {
+    /// The environment variable of this setting.
+    pub(crate) fn env(&self) -> String {
+        format!("FOREBAY_{}", self.key.replace('.', "_").to_uppercase())
+    }
+
+    /// `text` the way `forebay.toml` writes it.
+    pub(crate) fn toml_literal(&self, text: &str) -> String {
+        match self.toml {
+            Toml::Number | Toml::Flag if !text.is_empty() => text.to_owned(),
+            _ => toml::Value::String(text.to_owned()).to_string(),
+        }
+    }
+}
+
+/// The setting called `key`.
+pub(crate) fn find(key: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.key == key)
+}
+
+macro_rules! settings {
+    ($(
+        $(#[doc = $sdoc:literal])+
+        $section:ident: $struct:ident {
+            $( $(#[doc = $doc:literal])+ $field:ident($key:literal): $type:ty = $default:literal; )+
+        }
+    )+) => {
+        $(
+            $(#[doc = $sdoc])+
+            #[derive(Clone, Debug)]
+            pub(crate) struct $struct { $( $(#[doc = $doc])+ pub(crate) $field: $type, )+ }
+        )+
+
+        /// The whole configuration, typed.
+        #[derive(Clone, Debug)]
+        pub(crate) struct Config { $( $(#[doc = $sdoc])+ pub(crate) $section: $struct, )+ }
+
+        /// Every setting, in the order `config show` prints them.
+        pub(crate) const SETTINGS: &[Setting] = &[
+            $($(Setting {
+                key: $key,
+                default: $default,
+                doc: &[$($doc),+],
+                expected: <$type as Value>::EXPECTED,
+                toml: <$type as Value>::TOML,
+                check: |text| <$type as Value>::parse(text).map(drop),
+            },)+)+
+        ];
+
+        impl Config {
+            /// Builds the typed configuration from texts that were checked one by one before.
+            pub(crate) fn build(resolved: &Resolved) -> anyhow::Result<Self> {
+                Ok(Self { $(
+                    $section: $struct { $( $field: resolved.typed::<$type>($key)?, )+ },
+                )+ })
+            }
+        }
+    };
+}
+
+settings! {
+    /// The process itself.
+    process: Process {
+        /// Directory that holds everything the server keeps; made when missing.
+        data("data"): PathBuf = "./forebay-data";
+        /// Worker threads of the server; 0 takes one a core.
+        threads("threads"): u16 = "0";
+        /// What is logged: a level (error, warn, info, debug, trace) or a filter such as
+        /// info,forebay::serve=debug. Requests are logged at debug.
+        log("log"): String = "info";
+        /// How log lines look: auto (human on a terminal, JSON otherwise), human or json.
+        log_format("log_format"): LogFormat = "auto";
+    }
+    /// The HTTP server.
+    server: Server {
+        /// Address and port to listen on; port 0 takes a free one.
+        listen("server.listen"): SocketAddr = "127.0.0.1:8090";
+        /// Allow listening beyond this machine with neither API keys nor TLS.
+        insecure("server.insecure"): bool = "false";
+        /// When /v1 needs an API key: auto (once `forebay key new` was used), required or off.
+        auth("server.auth"): Auth = "auto";
+        /// Certificate chain in PEM; set together with tls_key to speak HTTPS.
+        tls_cert("server.tls_cert"): Option<PathBuf> = "";
+        /// Private key in PEM.
+        tls_key("server.tls_key"): Option<PathBuf> = "";
+        /// Connections open at once; further ones are answered 503 and closed.
+        connections_max("server.connections_max"): u32 = "4096";
+        /// Requests worked on at once; further ones are answered 429 with Retry-After.
+        requests_in_flight_max("server.requests_in_flight_max"): u32 = "1024";
+        /// Longest request line and headers together; beyond it 431.
+        header_size_max("server.header_size_max"): ByteSize = "32KiB";
+        /// How long a client may take to send a whole request head, or a TLS handshake.
+        header_read_timeout("server.header_read_timeout"): HumanDuration = "10s";
+        /// How long a kept-alive connection may wait for its next request.
+        idle_timeout("server.idle_timeout"): HumanDuration = "75s";
+        /// How long a client may leave a response unread before it is cut.
+        write_stall_timeout("server.write_stall_timeout"): HumanDuration = "60s";
+        /// How long shutdown waits for running requests.
+        shutdown_limit("server.shutdown_limit"): HumanDuration = "30s";
+    }
+    /// Files and documents.
+    intake: Intake {
+        /// When an upload is acknowledged: sync (on stable storage), interval:50ms (in the
+        /// kernel, flushed at most that much later) or os (in the kernel).
+        durability("intake.durability"): Durability = "sync";
+        /// Largest file taken in.
+        file_size_max("intake.file_size_max"): ByteSize = "64GiB";
+        /// Largest single JSON document.
+        document_size_max("intake.document_size_max"): ByteSize = "16MiB";
+        /// Most parts in one multipart upload.
+        parts_max("intake.parts_max"): u32 = "10000";
+        /// Uploads at once; further ones are answered 429 with Retry-After.
+        uploads_max("intake.uploads_max"): u32 = "512";
+        /// Slowest an upload may be on average, in bytes a second, once the grace has passed.
+        upload_rate_min("intake.upload_rate_min"): ByteSize = "1KiB";
+        /// How long an upload may stay below the slowest rate.
+        upload_rate_grace("intake.upload_rate_grace"): HumanDuration = "30s";
+        /// How long an upload may send nothing at all.
+        upload_idle_timeout("intake.upload_idle_timeout"): HumanDuration = "30s";
+    }
+}

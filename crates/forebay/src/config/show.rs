@@ -1,0 +1,80 @@
+//! `forebay config show` and `forebay config init`.
+
+use std::fmt::Write as _;
+
+use super::resolve::{Origin, Resolved};
+use super::settings::{SETTINGS, Setting};
+
+/// A table: key, value, origin.
+pub(crate) fn show_human(resolved: &Resolved) -> String {
+    let rows: Vec<_> = resolved
+        .iter()
+        .map(|(setting, text, origin)| {
+            (setting.key, setting.toml_literal(text), origin.to_string())
+        })
+        .collect();
+    let key_width = rows.iter().map(|row| row.0.len()).max().unwrap_or(0);
+    let value_width = rows.iter().map(|row| row.1.len()).max().unwrap_or(0);
+    let mut out = String::new();
+    for (key, value, origin) in rows {
+        let _ = writeln!(out, "{key:key_width$} = {value:value_width$}  # {origin}");
+    }
+    out
+}
+
+/// An object by key: `{"server.listen":{"value":"...","source":"file","file":"...","line":3}}`.
+pub(crate) fn show_json(resolved: &Resolved) -> serde_json::Value {
+    let settings: serde_json::Map<_, _> = resolved
+        .iter()
+        .map(|(setting, text, origin)| {
+            let mut entry = serde_json::json!({
+                "value": text,
+                "default": setting.default,
+                "environment": setting.env(),
+            });
+            match origin {
+                Origin::Default => entry["source"] = "default".into(),
+                Origin::File { path, line } => {
+                    entry["source"] = "file".into();
+                    entry["file"] = path.display().to_string().into();
+                    entry["line"] = (*line).into();
+                }
+                Origin::Env(_) => entry["source"] = "environment".into(),
+                Origin::Flag(flag) => {
+                    entry["source"] = "flag".into();
+                    entry["flag"] = flag.as_str().into();
+                }
+            }
+            (setting.key.to_owned(), entry)
+        })
+        .collect();
+    serde_json::Value::Object(settings)
+}
+
+/// A `forebay.toml` with every setting commented out at its default.
+pub(crate) fn template() -> String {
+    let mut out = String::from(
+        "# forebay.toml: every setting, at its default. Take the # off a line to change it.\n\
+         # A flag beats the environment, the environment beats this file, this file beats the\n\
+         # default; `forebay config show` tells which one won.\n",
+    );
+    let mut section = "";
+    for setting in SETTINGS {
+        let (of, name) = setting.key.split_once('.').unwrap_or(("", setting.key));
+        if of != section {
+            let _ = write!(out, "\n[{of}]\n");
+            section = of;
+        }
+        out.push('\n');
+        write_setting(&mut out, setting, name);
+    }
+    out
+}
+
+fn write_setting(out: &mut String, setting: &Setting, name: &str) {
+    for line in setting.doc {
+        let _ = writeln!(out, "#{line}");
+    }
+    let _ = writeln!(out, "# Expected: {}. Environment: {}.", setting.expected, setting.env());
+    let _ = writeln!(out, "#{name} = {}", setting.toml_literal(setting.default));
+}

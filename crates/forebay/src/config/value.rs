@@ -1,0 +1,142 @@
+//! What a setting's value may be: parsed from text, printed as text.
+//!
+//! Every source of settings (flag, environment, file, default) hands over text, so there is one
+//! parser and one printed form a type, and `config show` prints what `forebay.toml` would accept.
+
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use forebay_base::bytes::ByteSize;
+use forebay_base::durability::Durability;
+use forebay_base::duration::HumanDuration;
+
+/// How a value is written in `forebay.toml`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Toml {
+    /// In quotes.
+    Text,
+    /// A bare number.
+    Number,
+    /// `true` or `false`.
+    Flag,
+}
+
+/// A type a setting can have.
+pub(crate) trait Value: Sized {
+    /// What a person should write, for error messages: "a size such as 64MiB".
+    const EXPECTED: &'static str;
+    /// How the file writes it.
+    const TOML: Toml = Toml::Text;
+
+    /// Reads the value from `text`, or says what is wrong with it.
+    fn parse(text: &str) -> Result<Self, String>;
+}
+
+fn from_str<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
+    text.trim().parse().map_err(|error: T::Err| error.to_string())
+}
+
+macro_rules! value_from_str {
+    ($type:ty, $toml:expr, $expected:literal) => {
+        impl Value for $type {
+            const EXPECTED: &'static str = $expected;
+            const TOML: Toml = $toml;
+
+            fn parse(text: &str) -> Result<Self, String> {
+                from_str(text)
+            }
+        }
+    };
+}
+
+value_from_str!(SocketAddr, Toml::Text, "an address and port such as 127.0.0.1:8090 or [::1]:8090");
+value_from_str!(ByteSize, Toml::Text, "a size such as 512KiB, 64MiB or 2GiB");
+value_from_str!(HumanDuration, Toml::Text, "a duration such as 50ms, 10s or 5m");
+value_from_str!(Durability, Toml::Text, "sync, interval:50ms or os");
+value_from_str!(u32, Toml::Number, "a whole number from 0 to 4294967295");
+value_from_str!(u16, Toml::Number, "a whole number from 0 to 65535");
+
+impl Value for bool {
+    const EXPECTED: &'static str = "true or false";
+    const TOML: Toml = Toml::Flag;
+
+    fn parse(text: &str) -> Result<Self, String> {
+        match text.trim() {
+            "true" | "1" | "yes" | "on" => Ok(true),
+            "false" | "0" | "no" | "off" => Ok(false),
+            _ => Err("not a yes or a no".to_owned()),
+        }
+    }
+}
+
+impl Value for String {
+    const EXPECTED: &'static str = "text";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        Ok(text.to_owned())
+    }
+}
+
+impl Value for PathBuf {
+    const EXPECTED: &'static str = "a path";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        if text.is_empty() { Err("the path is empty".to_owned()) } else { Ok(Self::from(text)) }
+    }
+}
+
+/// An empty text means "not set".
+impl<T: Value> Value for Option<T> {
+    const EXPECTED: &'static str = T::EXPECTED;
+    const TOML: Toml = T::TOML;
+
+    fn parse(text: &str) -> Result<Self, String> {
+        if text.is_empty() { Ok(None) } else { T::parse(text).map(Some) }
+    }
+}
+
+/// A setting that is one of a few words.
+macro_rules! words {
+    ($(#[$meta:meta])* $name:ident, $expected:literal { $($(#[$vmeta:meta])* $variant:ident = $word:literal,)+ }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum $name { $($(#[$vmeta])* $variant,)+ }
+
+        impl Value for $name {
+            const EXPECTED: &'static str = $expected;
+
+            fn parse(text: &str) -> Result<Self, String> {
+                match text {
+                    $($word => Ok(Self::$variant),)+
+                    _ => Err("not one of the words".to_owned()),
+                }
+            }
+        }
+    };
+}
+
+words! {
+    /// When requests need an API key.
+    Auth, "auto, required or off" {
+        /// As soon as a key file exists.
+        Auto = "auto",
+        /// Always, even before the first key is made.
+        Required = "required",
+        /// Never.
+        Off = "off",
+    }
+}
+
+words! {
+    /// How log lines look.
+    LogFormat, "auto, human or json" {
+        /// Human on a terminal, JSON otherwise.
+        Auto = "auto",
+        /// For people.
+        Human = "human",
+        /// One JSON object a line.
+        Json = "json",
+    }
+}

@@ -1,0 +1,40 @@
+//! What commands print: results on standard output, errors on standard error.
+//!
+//! A reader that went away (`forebay config show | head -1`) is not an error.
+
+use std::fmt::Display;
+use std::io::{ErrorKind, Write as _};
+
+use forebay_base::error_chain::chain;
+
+/// Writes `text` and a line end to standard output, flushed.
+///
+/// # Errors
+/// Standard output cannot be written, other than because its reader left.
+pub(crate) fn line(text: impl Display) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(anyhow::Error::new(error).context("cannot write to standard output"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes `value` to standard output as indented JSON.
+///
+/// # Errors
+/// As [`line`].
+pub(crate) fn json(value: &serde_json::Value) -> anyhow::Result<()> {
+    line(format_args!("{value:#}"))
+}
+
+/// Tells a person something on standard error. Nothing is left to do if that fails.
+pub(crate) fn note(text: impl Display) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+/// Prints `error` with its whole chain of causes, once.
+pub(crate) fn error(error: &anyhow::Error) {
+    note(format_args!("error: {}", chain(error.as_ref())));
+}

@@ -1,0 +1,218 @@
+//! Request and connection metrics: plain atomics, registered once, rendered on a scrape.
+//!
+//! They do not go through the `metrics` recorder because its histograms keep every sample until
+//! the next upkeep: at 50,000 requests a second that is memory and work for nothing.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use http::StatusCode;
+
+use crate::wiring::ROUTE_CLASSES;
+
+/// Upper bounds of the latency buckets, in microseconds, with their Prometheus labels.
+const BOUNDS: [(u64, &str); 16] = [
+    (100, "0.0001"),
+    (250, "0.00025"),
+    (500, "0.0005"),
+    (1_000, "0.001"),
+    (2_500, "0.0025"),
+    (5_000, "0.005"),
+    (10_000, "0.01"),
+    (25_000, "0.025"),
+    (50_000, "0.05"),
+    (100_000, "0.1"),
+    (250_000, "0.25"),
+    (500_000, "0.5"),
+    (1_000_000, "1"),
+    (2_500_000, "2.5"),
+    (10_000_000, "10"),
+    (60_000_000, "60"),
+];
+
+/// Status labels; the last is for requests whose client left before an answer.
+const STATUSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "aborted"];
+
+/// Classes before those of [`ROUTE_CLASSES`].
+const SHELL_CLASSES: [&str; 3] = ["other", "v1", "health"];
+const CLASS_COUNT: usize = SHELL_CLASSES.len() + ROUTE_CLASSES.len();
+
+/// Which kind of route a path belongs to; an index into the metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RouteClass(usize);
+
+impl RouteClass {
+    /// Pages and unknown paths.
+    pub(super) const OTHER: Self = Self(0);
+    /// Below `/v1`, but of no class of its own.
+    pub(super) const V1: Self = Self(1);
+    /// Health, readiness, metrics: answered even when everything is busy.
+    pub(super) const HEALTH: Self = Self(2);
+
+    /// The class of `path`.
+    pub(super) fn of(path: &str) -> Self {
+        let Some(rest) = path.strip_prefix("/v1/") else {
+            return match path {
+                "/healthz" | "/readyz" | "/metrics" => Self::HEALTH,
+                "/v1" => Self::V1,
+                _ => Self::OTHER,
+            };
+        };
+        let segment = rest.split('/').next().unwrap_or(rest);
+        ROUTE_CLASSES
+            .iter()
+            .position(|class| *class == segment)
+            .map_or(Self::V1, |at| Self(SHELL_CLASSES.len() + at))
+    }
+
+    /// Whether it lies below `/v1` and so may need a key.
+    pub(super) fn is_api(self) -> bool {
+        self != Self::OTHER && self != Self::HEALTH
+    }
+
+    fn label(self) -> &'static str {
+        SHELL_CLASSES.iter().chain(&ROUTE_CLASSES).nth(self.0).copied().unwrap_or("other")
+    }
+}
+
+#[derive(Debug, Default)]
+struct Route {
+    statuses: [AtomicU64; STATUSES.len()],
+    buckets: [AtomicU64; BOUNDS.len() + 1],
+    sum_us: AtomicU64,
+}
+
+/// All request and connection metrics of the server.
+#[derive(Debug, Default)]
+pub(super) struct HttpMetrics {
+    routes: [Route; CLASS_COUNT],
+    /// Connections taken since start.
+    pub(super) connections: AtomicU64,
+    /// Connections turned away by the limit.
+    pub(super) connections_refused: AtomicU64,
+    /// Requests turned away by the limit.
+    pub(super) requests_refused: AtomicU64,
+    /// Requests turned away for want of a key.
+    pub(super) requests_denied: AtomicU64,
+    /// Connections cut because a request head took too long.
+    pub(super) timeouts_head: AtomicU64,
+    /// Connections closed because nothing was asked.
+    pub(super) timeouts_idle: AtomicU64,
+    /// Connections cut because a response was not read.
+    pub(super) timeouts_write: AtomicU64,
+    /// Handlers that panicked.
+    pub(super) panics: AtomicU64,
+}
+
+impl HttpMetrics {
+    /// Notes one finished request; `status` is `None` when its client left before the answer.
+    pub(super) fn record(&self, class: RouteClass, status: Option<StatusCode>, took: Duration) {
+        let Some(route) = self.routes.get(class.0) else { return };
+        let at = status.map_or(5, |status| usize::from(status.as_u16() / 100).clamp(1, 5) - 1);
+        route.statuses[at].fetch_add(1, Relaxed);
+        let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let bucket = BOUNDS.partition_point(|(bound, _)| *bound < took_us);
+        route.buckets[bucket].fetch_add(1, Relaxed);
+        route.sum_us.fetch_add(took_us, Relaxed);
+    }
+
+    /// Prometheus text of everything here. `open` and `in_flight` are the current numbers.
+    pub(super) fn render(&self, out: &mut String, open: usize, in_flight: usize) {
+        self.render_routes(out);
+        let gauge = |out: &mut String, name: &str, help: &str, value: usize| {
+            let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}");
+        };
+        gauge(out, "forebay_http_connections", "Connections open.", open);
+        gauge(out, "forebay_http_requests_in_flight", "Requests being worked on.", in_flight);
+        for (name, help, value) in [
+            ("connections_total", "Connections taken.", &self.connections),
+            ("connections_refused_total", "Connections over the limit.", &self.connections_refused),
+            ("requests_refused_total", "Requests over the limit.", &self.requests_refused),
+            ("requests_denied_total", "Requests without a good key.", &self.requests_denied),
+            ("panics_total", "Handlers that panicked.", &self.panics),
+        ] {
+            let _ = writeln!(out, "# HELP forebay_http_{name} {help}");
+            let _ = writeln!(out, "# TYPE forebay_http_{name} counter");
+            let _ = writeln!(out, "forebay_http_{name} {}", value.load(Relaxed));
+        }
+        let name = "forebay_http_timeouts_total";
+        let _ =
+            writeln!(out, "# HELP {name} Connections closed by a deadline.\n# TYPE {name} counter");
+        for (kind, value) in [
+            ("head", &self.timeouts_head),
+            ("idle", &self.timeouts_idle),
+            ("write", &self.timeouts_write),
+        ] {
+            let _ = writeln!(out, "{name}{{kind=\"{kind}\"}} {}", value.load(Relaxed));
+        }
+    }
+
+    fn render_routes(&self, out: &mut String) {
+        let name = "forebay_http_requests_total";
+        let _ = writeln!(out, "# HELP {name} Requests answered.\n# TYPE {name} counter");
+        for (at, route) in self.routes.iter().enumerate() {
+            let label = RouteClass(at).label();
+            for (status, count) in STATUSES.iter().zip(&route.statuses) {
+                let count = count.load(Relaxed);
+                let _ = writeln!(out, "{name}{{route=\"{label}\",status=\"{status}\"}} {count}");
+            }
+        }
+        let name = "forebay_http_request_duration_seconds";
+        let _ = writeln!(
+            out,
+            "# HELP {name} From the request's head to the last byte of its answer.\n# TYPE {name} histogram"
+        );
+        for (at, route) in self.routes.iter().enumerate() {
+            let label = RouteClass(at).label();
+            let mut total = 0;
+            let labels = BOUNDS.iter().map(|(_, label)| *label).chain(["+Inf"]);
+            for (bucket, bound) in route.buckets.iter().zip(labels) {
+                total += bucket.load(Relaxed);
+                let _ = writeln!(out, "{name}_bucket{{route=\"{label}\",le=\"{bound}\"}} {total}");
+            }
+            let sum = Duration::from_micros(route.sum_us.load(Relaxed)).as_secs_f64();
+            let _ = writeln!(out, "{name}_sum{{route=\"{label}\"}} {sum}");
+            let _ = writeln!(out, "{name}_count{{route=\"{label}\"}} {total}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_fall_into_their_class() {
+        assert_eq!(RouteClass::of("/v1/files/a/b").label(), "files");
+        assert_eq!(RouteClass::of("/v1/files").label(), "files");
+        assert_eq!(RouteClass::of("/v1/filesystem"), RouteClass::V1);
+        assert_eq!(RouteClass::of("/v1"), RouteClass::V1);
+        assert_eq!(RouteClass::of("/v10/files"), RouteClass::OTHER);
+        assert_eq!(RouteClass::of("/readyz"), RouteClass::HEALTH);
+        assert!(RouteClass::of("/v1/anything").is_api() && !RouteClass::of("/docs").is_api());
+    }
+
+    #[test]
+    fn counts_and_buckets_are_cumulative_in_the_text() {
+        let metrics = HttpMetrics::default();
+        let files = RouteClass::of("/v1/files");
+        metrics.record(files, Some(StatusCode::OK), Duration::from_micros(100));
+        metrics.record(files, Some(StatusCode::NOT_FOUND), Duration::from_micros(101));
+        metrics.record(files, None, Duration::from_secs(3600));
+        let mut text = String::new();
+        metrics.render(&mut text, 7, 2);
+        for line in [
+            "forebay_http_requests_total{route=\"files\",status=\"2xx\"} 1",
+            "forebay_http_requests_total{route=\"files\",status=\"4xx\"} 1",
+            "forebay_http_requests_total{route=\"files\",status=\"aborted\"} 1",
+            "forebay_http_request_duration_seconds_bucket{route=\"files\",le=\"0.0001\"} 1",
+            "forebay_http_request_duration_seconds_bucket{route=\"files\",le=\"0.00025\"} 2",
+            "forebay_http_request_duration_seconds_bucket{route=\"files\",le=\"+Inf\"} 3",
+            "forebay_http_request_duration_seconds_count{route=\"files\"} 3",
+            "forebay_http_connections 7",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} in {text}");
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! The HTTP server: one listener, HTTP/1.1 over TCP or TLS, every subsystem's router behind it.
+//!
+//! ```text
+//! listener  accept, connection limit ──► connection  one task each: hyper + deadlines
+//!                                             │ request
+//!                                        service  id, admission, key, router, errors, metrics
+//!                                             │
+//!                                        axum router: shell pages + Subsystem::router()
+//! ```
+//!
+//! Invariants: nothing here waits without a deadline or queues without a limit; a request costs
+//! no allocation of ours beyond its id; every error a client sees is a JSON problem with the
+//! request's id; `/v1` needs a key as soon as keys exist; after a stop signal no new request is
+//! begun and those begun are finished within `server.shutdown_limit`.
+//!
+//! Subsystems are opened by `wiring` and come in as [`Subsystem`].
+
+mod app;
+mod auth;
+mod body;
+mod connection;
+mod guard;
+mod http_metrics;
+mod listener;
+mod problem;
+mod process_metrics;
+mod request_id;
+mod run;
+mod service;
+mod shell_routes;
+mod shutdown;
+mod subsystem;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use run::run;
+pub(crate) use subsystem::Subsystem;

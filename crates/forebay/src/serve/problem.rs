@@ -1,0 +1,145 @@
+//! Errors as clients see them: `{"error":{"code","message","request_id"}}`.
+
+use axum::body::Body;
+use axum::response::Response;
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, Method, StatusCode};
+
+/// The most of a handler's plain-text error that is carried over.
+const MESSAGE_SIZE_MAX: usize = 4096;
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// An error response of the shell.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Problem {
+    status: StatusCode,
+    code: &'static str,
+    message: &'static str,
+    retry_after: Option<Seconds>,
+}
+
+/// `Retry-After` in whole seconds, as text so that a problem can be a constant.
+type Seconds = &'static str;
+
+impl Problem {
+    const fn new(status: StatusCode, code: &'static str, message: &'static str) -> Self {
+        Self { status, code, message, retry_after: None }
+    }
+
+    const fn retry(mut self, seconds: &'static str) -> Self {
+        self.retry_after = Some(seconds);
+        self
+    }
+
+    pub(super) const NOT_FOUND: Self =
+        Self::new(StatusCode::NOT_FOUND, "not_found", "nothing is here; /docs lists every route");
+    pub(super) const METHOD: Self = Self::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "method_not_allowed",
+        "this route does not take this method; the Allow header lists those it takes",
+    );
+    pub(super) const STARTING: Self = Self::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "starting",
+        "the server is still opening its data",
+    )
+    .retry("1");
+    pub(super) const STOPPING: Self =
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", "the server is shutting down")
+            .retry("5");
+    pub(super) const BUSY: Self = Self::new(
+        StatusCode::TOO_MANY_REQUESTS,
+        "too_many_requests",
+        "as many requests as server.requests_in_flight_max allows are being worked on",
+    )
+    .retry("1");
+    pub(super) const CONNECTIONS: Self = Self::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "too_many_connections",
+        "as many connections as server.connections_max allows are open",
+    )
+    .retry("1");
+    pub(super) const KEY_MISSING: Self = Self::new(
+        StatusCode::UNAUTHORIZED,
+        "key_missing",
+        "send an API key as 'Authorization: Bearer fbk_...' or 'X-API-Key: fbk_...'",
+    );
+    pub(super) const KEY_UNKNOWN: Self =
+        Self::new(StatusCode::UNAUTHORIZED, "key_unknown", "this API key is not valid");
+    pub(super) const KEY_SCOPE: Self = Self::new(
+        StatusCode::FORBIDDEN,
+        "key_scope",
+        "this API key lacks the scope for this request",
+    );
+    pub(super) const CROSS_SITE: Self = Self::new(
+        StatusCode::FORBIDDEN,
+        "cross_site",
+        "requests from other web sites need an API key; make one with `forebay key new`",
+    );
+    pub(super) const INTERNAL: Self = Self::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "internal",
+        "the server failed on this request; its log has the details under the request id",
+    );
+
+    /// The response to the request with this id.
+    pub(super) fn response(self, id: &HeaderValue) -> Response {
+        let mut response = Response::new(Body::from(json(self.code, self.message, id)));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, JSON);
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(seconds) = self.retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static(seconds));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"forebay\""));
+        }
+        response
+    }
+
+    /// A whole HTTP/1.1 message for a connection that is turned away before any request is read.
+    pub(super) fn raw(self) -> String {
+        let body = json(self.code, self.message, &HeaderValue::from_static("-"));
+        let retry = self.retry_after.unwrap_or("1");
+        format!(
+            "HTTP/1.1 {} {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
+             retry-after: {retry}\r\nconnection: close\r\n\r\n{body}",
+            self.status.as_u16(),
+            self.status.canonical_reason().unwrap_or(""),
+            body.len(),
+        )
+    }
+}
+
+fn json(code: &str, message: &str, id: &HeaderValue) -> String {
+    let id = id.to_str().unwrap_or("");
+    serde_json::json!({ "error": { "code": code, "message": message, "request_id": id } })
+        .to_string()
+}
+
+/// Gives an error response that is empty or plain text the common JSON form.
+///
+/// Routers answer some errors by themselves (an extractor's rejection, a body over a limit); their
+/// text becomes the message, their other headers stay.
+pub(super) async fn normalise(response: Response, method: &Method, id: &HeaderValue) -> Response {
+    let status = response.status();
+    let is_text = response
+        .headers()
+        .get(CONTENT_TYPE)
+        .is_none_or(|kind| kind.as_bytes().starts_with(b"text/plain"));
+    if !(status.is_client_error() || status.is_server_error()) || !is_text || method == Method::HEAD
+    {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    let text = axum::body::to_bytes(body, MESSAGE_SIZE_MAX).await.unwrap_or_default();
+    let reason = status.canonical_reason().unwrap_or("error");
+    let text = String::from_utf8_lossy(&text);
+    let message = if text.trim().is_empty() { reason } else { text.trim() };
+    let code = reason.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "_");
+    parts.headers.insert(CONTENT_TYPE, JSON);
+    parts.headers.remove(CONTENT_LENGTH);
+    Response::from_parts(parts, Body::from(json(&code, message, id)))
+}

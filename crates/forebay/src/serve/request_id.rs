@@ -1,0 +1,73 @@
+//! Request ids: the client's if it sent a good one, else ours.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// The header both ways.
+pub(super) const HEADER: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Longest id taken from a client.
+const SIZE_MAX: usize = 64;
+
+/// Makes ids `<8 hex digits of this process>-<16 of a counter>`: unique, ordered, no randomness
+/// and no clock on the request path.
+#[derive(Debug)]
+pub(super) struct RequestIds {
+    process: u32,
+    next: AtomicU64,
+}
+
+impl RequestIds {
+    /// Ids of a process that is told apart from others by `process`.
+    pub(super) fn new(process: u32) -> Self {
+        Self { process, next: AtomicU64::new(1) }
+    }
+
+    /// The id of a request with these headers.
+    pub(super) fn of(&self, headers: &HeaderMap) -> HeaderValue {
+        match headers.get(HEADER) {
+            Some(given) if valid(given.as_bytes()) => given.clone(),
+            _ => self.fresh(),
+        }
+    }
+
+    fn fresh(&self) -> HeaderValue {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut text = [b'-'; 25];
+        let digit = |value: u64, shift: usize| DIGITS[usize::from((value >> shift) as u8 & 15)];
+        let count = self.next.fetch_add(1, Ordering::Relaxed);
+        for at in 0..8 {
+            text[at] = digit(u64::from(self.process), 28 - 4 * at);
+        }
+        for at in 0..16 {
+            text[9 + at] = digit(count, 60 - 4 * at);
+        }
+        HeaderValue::from_bytes(&text).unwrap_or_else(|_| HeaderValue::from_static("invalid"))
+    }
+}
+
+/// Letters, digits, `.`, `_`, `-`: nothing that could forge a log line or a header.
+fn valid(id: &[u8]) -> bool {
+    (1..=SIZE_MAX).contains(&id.len())
+        && id.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(id: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([(HEADER, HeaderValue::from_static(id))])
+    }
+
+    #[test]
+    fn a_good_id_is_kept_and_a_bad_one_replaced() {
+        let ids = RequestIds::new(0xdead_beef);
+        assert_eq!(ids.of(&with("trace-1.2_3")), "trace-1.2_3");
+        assert_eq!(ids.of(&with("a b")), "deadbeef-0000000000000001");
+        assert_eq!(ids.of(&HeaderMap::new()), "deadbeef-0000000000000002");
+        assert_eq!(ids.of(&with("")), "deadbeef-0000000000000003");
+        assert!(!valid("x".repeat(65).as_bytes()) && valid("x".repeat(64).as_bytes()));
+    }
+}

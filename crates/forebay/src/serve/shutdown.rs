@@ -1,0 +1,113 @@
+//! Stopping in stages, heard by every connection.
+//!
+//! `Running → Draining` on the first signal: no new connection, no new request, begun ones finish.
+//! `Draining → Aborting` at `server.shutdown_limit`: what is left is cut. Stages only go forward.
+
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+/// How far the server is on its way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stage {
+    /// Serving.
+    Running = 0,
+    /// Finishing what was begun.
+    Draining = 1,
+    /// Cutting what is left.
+    Aborting = 2,
+}
+
+/// The stage, and how many connections there are.
+#[derive(Debug, Default)]
+pub(super) struct Stop {
+    stage: AtomicU8,
+    changed: Notify,
+    open: AtomicUsize,
+    none_open: Notify,
+}
+
+impl Stop {
+    /// The stage now. One load: cheap enough for every poll of every connection.
+    pub(super) fn stage(&self) -> Stage {
+        match self.stage.load(Ordering::Acquire) {
+            0 => Stage::Running,
+            1 => Stage::Draining,
+            _ => Stage::Aborting,
+        }
+    }
+
+    /// Goes to `stage` and wakes everybody who waits for a change.
+    pub(super) fn advance(&self, stage: Stage) {
+        if self.stage.fetch_max(stage as u8, Ordering::AcqRel) < stage as u8 {
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// Resolves at the next change of stage after its first poll. Check the stage after that poll:
+    /// a change just before it is not heard.
+    pub(super) fn changed(&self) -> Notified<'_> {
+        self.changed.notified()
+    }
+
+    /// Connections open now.
+    pub(super) fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Counts one more connection unless `max` are open.
+    pub(super) fn enter(&self, max: usize) -> bool {
+        // Only the accept loop enters, so nothing races between the load and the add.
+        self.open() < max && {
+            self.open.fetch_add(1, Ordering::AcqRel);
+            true
+        }
+    }
+
+    /// Counts one connection less.
+    pub(super) fn leave(&self) {
+        if self.open.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.none_open.notify_one();
+        }
+    }
+
+    /// Waits until no connection is open, at most `limit`. Returns whether that was reached.
+    pub(super) async fn drained(&self, limit: Duration) -> bool {
+        let empty = async {
+            while self.open.load(Ordering::Acquire) > 0 {
+                self.none_open.notified().await;
+            }
+        };
+        tokio::time::timeout(limit, empty).await.is_ok()
+    }
+}
+
+/// SIGINT and SIGTERM.
+#[derive(Debug)]
+pub(super) struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    /// Takes both signals over from their default action.
+    ///
+    /// # Errors
+    /// The kernel refuses a handler.
+    pub(super) fn install() -> std::io::Result<Self> {
+        let interrupt = signal(SignalKind::interrupt())?;
+        let terminate = signal(SignalKind::terminate())?;
+        Ok(Self { interrupt, terminate })
+    }
+
+    /// Waits for the next one and returns its name.
+    pub(super) async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => "SIGTERM",
+        }
+    }
+}

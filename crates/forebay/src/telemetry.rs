@@ -1,0 +1,57 @@
+//! Logging: `tracing` events as lines on standard error.
+//!
+//! Human on a terminal, one JSON object a line otherwise. Whatever a client sent is logged with
+//! `?` (escaped), never with `%`, so that nobody outside writes lines or terminal codes into a log.
+
+use std::io::IsTerminal as _;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::time::SystemTime;
+
+use crate::config::LogFormat;
+use crate::exit::{Coded, Exit};
+
+/// Installs the subscriber of this process. Called once, before anything logs.
+///
+/// # Errors
+/// `filter` is not a level or a filter (exit code 2).
+pub(crate) fn install(filter: &str, format: LogFormat) -> anyhow::Result<()> {
+    let filter = EnvFilter::builder().parse(filter).map_err(|error| {
+        let text =
+            format!("log = {filter:?}: expected a level or a filter such as info,forebay=debug");
+        Coded::wrap(Exit::Usage, text, error.into())
+    })?;
+    let terminal = std::io::stderr().is_terminal();
+    let human = match format {
+        LogFormat::Auto => terminal,
+        LogFormat::Human => true,
+        LogFormat::Json => false,
+    };
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_timer(SystemTime)
+        .with_writer(std::io::stderr);
+    let installed = if human {
+        builder.with_ansi(terminal).try_init()
+    } else {
+        builder.json().flatten_event(true).try_init()
+    };
+    installed.map_err(|error| anyhow::anyhow!("cannot install the logger: {error}"))?;
+    report_panics();
+    Ok(())
+}
+
+/// A panic is a bug of ours: it goes to the log as one event instead of raw lines.
+fn report_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let payload = panic.payload();
+        let message = payload
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("(no message)");
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let thread = std::thread::current().name().unwrap_or("?").to_owned();
+        tracing::error!(message = "panic", panic = ?message, place, thread);
+    }));
+}

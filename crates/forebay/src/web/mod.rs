@@ -1,0 +1,22 @@
+//! Pages for people: the landing page and the API browser.
+//!
+//! Everything comes from this binary: no script, style or font of another site, and the content
+//! security policy forbids them. Pages carry no inline script or style.
+
+mod api;
+mod docs;
+mod landing;
+mod layout;
+mod schema;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use api::ShellApi;
+pub(crate) use docs::docs_page;
+pub(crate) use landing::{Status, landing_page};
+
+/// Script of the API browser.
+pub(crate) const DOCS_JS: &str = include_str!("docs.js");
+/// Style of all pages.
+pub(crate) const STYLE_CSS: &str = include_str!("style.css");
