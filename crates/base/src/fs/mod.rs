@@ -19,8 +19,7 @@ use std::{
 };
 
 mod real;
-/// A simulated disk.
-pub mod sim {}
+pub mod sim;
 
 pub use real::RealFs;
 
