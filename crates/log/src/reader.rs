@@ -53,6 +53,10 @@ impl Reader {
     /// [`ReadError::BelowStart`]: the position was truncated away. [`ReadError::NotAnEntry`]: the reader was
     /// made for a position inside an entry. [`ReadError::Corrupt`], [`ReadError::Io`]: asked again, it tries
     /// the same place again.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "an entry borrows the reader, which Iterator cannot express"
+    )]
     pub fn next(&mut self) -> Result<Option<Entry<'_>>, ReadError> {
         let (lsn, next) = loop {
             let Some(frame) = self.advance()? else { return Ok(None) };

@@ -27,8 +27,8 @@ fn committed_entries_are_read_back_and_survive_reopening() {
             let (log, recovery) = open(dir.path(), options.clone());
             assert_eq!((recovery.created, recovery.clean), (round == 0, round > 0));
             let committer = (round == 1).then(|| log.start_committer());
-            for i in 0..100u32 {
-                let payload = vec![i as u8; (i * 37 % 500) as usize];
+            for i in 0..100u8 {
+                let payload = vec![i; usize::from(i) * 37 % 500];
                 let (head, tail) = payload.split_at(payload.len() / 3);
                 let appended = log.append(&[head, tail]).unwrap();
                 log.commit(appended.end).unwrap();
@@ -50,17 +50,17 @@ fn truncation_drops_whole_segments_and_erasure_leaves_every_other_position() {
     let (log, _) = open(dir.path(), Options { segment_size: 1024, ..Options::default() });
     let mut lsns = Vec::new();
     for i in 0..60u8 {
-        lsns.push(log.append(&[&vec![i; 100]]).unwrap().lsn);
+        lsns.push(log.append(&[&[i; 100]]).unwrap().lsn);
     }
     log.sync().unwrap();
     let segments = log.segments().unwrap();
     let second = segments[1];
     let erased = log.erase(second.base, &mut |lsn| lsn.0 % 16 == 0).unwrap();
     assert!(erased.entries > 0 && erased.bytes == erased.entries * 100);
-    for (i, lsn) in lsns.iter().enumerate() {
+    for (i, lsn) in (0..60u8).zip(&lsns) {
         let gone = second.base <= *lsn && *lsn < second.end && lsn.0 % 16 == 0;
         match log.read(*lsn) {
-            Ok(payload) => assert!(!gone && payload == [i as u8; 100]),
+            Ok(payload) => assert!(!gone && payload == [i; 100]),
             Err(error) => assert!(gone && matches!(error, ReadError::Erased { .. }), "{error}"),
         }
     }
