@@ -233,10 +233,10 @@ impl Names {
         self.pending = kept;
     }
 
+    /// A sync that failed: some changes reached the disk. Unlike bytes, names are not forgotten: they go
+    /// through the file system's journal, which is tried again or stops the whole file system.
     pub(super) fn sync_failed(&mut self, dir: &Path, rng: &mut Rng) {
-        let (touched, kept) =
-            std::mem::take(&mut self.pending).into_iter().partition(|change| change.touches(dir));
-        self.pending = kept;
+        let touched = self.pending.iter().filter(|change| change.touches(dir)).cloned().collect();
         Self::persist_some(&mut self.durable, touched, rng);
     }
 
