@@ -61,7 +61,7 @@ pub(crate) struct Coded {
 
 impl Coded {
     /// An error that ends the process with `exit`, saying `message`.
-    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> anyhow::Error {
+    pub(crate) fn error(exit: Exit, message: impl Into<String>) -> anyhow::Error {
         anyhow::Error::new(Self { exit, message: message.into() })
     }
 

@@ -7,6 +7,16 @@ use std::io::{ErrorKind, Write as _};
 
 use forebay_base::error_chain::chain;
 
+/// Appends a formatted line to a `String`, which cannot fail.
+macro_rules! push_line {
+    ($out:expr, $($argument:tt)*) => {{
+        $out.push_str(&format!($($argument)*));
+        $out.push('\n');
+    }};
+}
+
+pub(crate) use push_line;
+
 /// Writes `text` and a line end to standard output, flushed.
 ///
 /// # Errors
@@ -31,7 +41,7 @@ pub(crate) fn json(value: &serde_json::Value) -> anyhow::Result<()> {
 
 /// Tells a person something on standard error. Nothing is left to do if that fails.
 pub(crate) fn note(text: impl Display) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    writeln!(std::io::stderr().lock(), "{text}").unwrap_or_default();
 }
 
 /// Prints `error` with its whole chain of causes, once.

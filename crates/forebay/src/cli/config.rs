@@ -11,7 +11,7 @@ pub(super) enum Command {
     ///
     /// Takes the flags of `forebay serve`, to see what they would change. The output without
     /// --json is itself a usable forebay.toml.
-    Show(ShowArgs),
+    Show(Box<ShowArgs>),
     /// Print a forebay.toml with every setting explained, commented out at its default.
     ///
     /// Example: forebay config init > forebay.toml

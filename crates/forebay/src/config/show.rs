@@ -1,9 +1,8 @@
 //! `forebay config show` and `forebay config init`.
 
-use std::fmt::Write as _;
-
 use super::resolve::{Origin, Resolved};
 use super::settings::{SETTINGS, Setting};
+use crate::out::push_line;
 
 /// A table: key, value, origin.
 pub(crate) fn show_human(resolved: &Resolved) -> String {
@@ -17,7 +16,7 @@ pub(crate) fn show_human(resolved: &Resolved) -> String {
     let value_width = rows.iter().map(|row| row.1.len()).max().unwrap_or(0);
     let mut out = String::new();
     for (key, value, origin) in rows {
-        let _ = writeln!(out, "{key:key_width$} = {value:value_width$}  # {origin}");
+        push_line!(out, "{key:key_width$} = {value:value_width$}  # {origin}");
     }
     out
 }
@@ -62,7 +61,7 @@ pub(crate) fn template() -> String {
     for setting in SETTINGS {
         let (of, name) = setting.key.split_once('.').unwrap_or(("", setting.key));
         if of != section {
-            let _ = write!(out, "\n[{of}]\n");
+            push_line!(out, "\n[{of}]");
             section = of;
         }
         out.push('\n');
@@ -73,8 +72,8 @@ pub(crate) fn template() -> String {
 
 fn write_setting(out: &mut String, setting: &Setting, name: &str) {
     for line in setting.doc {
-        let _ = writeln!(out, "#{line}");
+        push_line!(out, "#{line}");
     }
-    let _ = writeln!(out, "# Expected: {}. Environment: {}.", setting.expected, setting.env());
-    let _ = writeln!(out, "#{name} = {}", setting.toml_literal(setting.default));
+    push_line!(out, "# Expected: {}. Environment: {}.", setting.expected, setting.env());
+    push_line!(out, "#{name} = {}", setting.toml_literal(setting.default));
 }

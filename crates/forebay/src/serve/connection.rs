@@ -190,11 +190,12 @@ where
         let (app, state) = (Arc::clone(app), Arc::clone(state));
         async move { Ok::<_, std::convert::Infallible>(answer(app, state, request).await) }
     });
+    // `pipeline_flush` stays off: with it hyper 1.12 buffers a body without any limit, so a client
+    // that does not read would decide how much memory we use.
     let conn = http1::Builder::new()
         .header_read_timeout(None)
         .max_header_size(app.header_size_max)
         .half_close(true)
-        .pipeline_flush(true)
         .serve_connection(TokioIo::new(io), service);
     let mut conn = pin!(conn);
     let mut timer = pin!(sleep_until(Instant::now() + app.deadlines.shortest()));

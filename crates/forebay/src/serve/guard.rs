@@ -33,7 +33,7 @@ pub(super) fn check(address: SocketAddr, protection: Protection) -> anyhow::Resu
          accept the risk        forebay serve --listen {address} --insecure",
         port = address.port(),
     );
-    Err(Coded::new(Exit::Usage, text))
+    Err(Coded::error(Exit::Usage, text))
 }
 
 /// What still lacks on a listener beyond this machine, worth a warning at start.

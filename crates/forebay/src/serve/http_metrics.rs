@@ -3,12 +3,12 @@
 //! They do not go through the `metrics` recorder because its histograms keep every sample until
 //! the next upkeep: at 50,000 requests a second that is memory and work for nothing.
 
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use http::StatusCode;
 
+use crate::out::push_line;
 use crate::wiring::ROUTE_CLASSES;
 
 /// Upper bounds of the latency buckets, in microseconds, with their Prometheus labels.
@@ -121,7 +121,7 @@ impl HttpMetrics {
     pub(super) fn render(&self, out: &mut String, open: usize, in_flight: usize) {
         self.render_routes(out);
         let gauge = |out: &mut String, name: &str, help: &str, value: usize| {
-            let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}");
+            push_line!(out, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}");
         };
         gauge(out, "forebay_http_connections", "Connections open.", open);
         gauge(out, "forebay_http_requests_in_flight", "Requests being worked on.", in_flight);
@@ -132,34 +132,33 @@ impl HttpMetrics {
             ("requests_denied_total", "Requests without a good key.", &self.requests_denied),
             ("panics_total", "Handlers that panicked.", &self.panics),
         ] {
-            let _ = writeln!(out, "# HELP forebay_http_{name} {help}");
-            let _ = writeln!(out, "# TYPE forebay_http_{name} counter");
-            let _ = writeln!(out, "forebay_http_{name} {}", value.load(Relaxed));
+            push_line!(out, "# HELP forebay_http_{name} {help}");
+            push_line!(out, "# TYPE forebay_http_{name} counter");
+            push_line!(out, "forebay_http_{name} {}", value.load(Relaxed));
         }
         let name = "forebay_http_timeouts_total";
-        let _ =
-            writeln!(out, "# HELP {name} Connections closed by a deadline.\n# TYPE {name} counter");
+        push_line!(out, "# HELP {name} Connections closed by a deadline.\n# TYPE {name} counter");
         for (kind, value) in [
             ("head", &self.timeouts_head),
             ("idle", &self.timeouts_idle),
             ("write", &self.timeouts_write),
         ] {
-            let _ = writeln!(out, "{name}{{kind=\"{kind}\"}} {}", value.load(Relaxed));
+            push_line!(out, "{name}{{kind=\"{kind}\"}} {}", value.load(Relaxed));
         }
     }
 
     fn render_routes(&self, out: &mut String) {
         let name = "forebay_http_requests_total";
-        let _ = writeln!(out, "# HELP {name} Requests answered.\n# TYPE {name} counter");
+        push_line!(out, "# HELP {name} Requests answered.\n# TYPE {name} counter");
         for (at, route) in self.routes.iter().enumerate() {
             let label = RouteClass(at).label();
             for (status, count) in STATUSES.iter().zip(&route.statuses) {
                 let count = count.load(Relaxed);
-                let _ = writeln!(out, "{name}{{route=\"{label}\",status=\"{status}\"}} {count}");
+                push_line!(out, "{name}{{route=\"{label}\",status=\"{status}\"}} {count}");
             }
         }
         let name = "forebay_http_request_duration_seconds";
-        let _ = writeln!(
+        push_line!(
             out,
             "# HELP {name} From the request's head to the last byte of its answer.\n# TYPE {name} histogram"
         );
@@ -169,11 +168,11 @@ impl HttpMetrics {
             let labels = BOUNDS.iter().map(|(_, label)| *label).chain(["+Inf"]);
             for (bucket, bound) in route.buckets.iter().zip(labels) {
                 total += bucket.load(Relaxed);
-                let _ = writeln!(out, "{name}_bucket{{route=\"{label}\",le=\"{bound}\"}} {total}");
+                push_line!(out, "{name}_bucket{{route=\"{label}\",le=\"{bound}\"}} {total}");
             }
             let sum = Duration::from_micros(route.sum_us.load(Relaxed)).as_secs_f64();
-            let _ = writeln!(out, "{name}_sum{{route=\"{label}\"}} {sum}");
-            let _ = writeln!(out, "{name}_count{{route=\"{label}\"}} {total}");
+            push_line!(out, "{name}_sum{{route=\"{label}\"}} {sum}");
+            push_line!(out, "{name}_count{{route=\"{label}\"}} {total}");
         }
     }
 }

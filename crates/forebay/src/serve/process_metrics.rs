@@ -2,7 +2,7 @@
 //!
 //! The names are those every Prometheus client library uses, so existing dashboards fit.
 
-use std::fmt::Write as _;
+use crate::out::push_line;
 
 /// One reading; a field the kernel did not give is `None` and not rendered.
 #[derive(Debug, Default, PartialEq)]
@@ -21,7 +21,7 @@ pub(super) fn render(out: &mut String) {
     let reading = Reading::take();
     let mut metric = |name: &str, kind: &str, help: &str, value: Option<String>| {
         if let Some(value) = value {
-            let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
+            push_line!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
         }
     };
     let whole = |value: Option<u64>| value.map(|value| value.to_string());

@@ -33,17 +33,20 @@ impl RequestIds {
     }
 
     fn fresh(&self) -> HeaderValue {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut text = [b'-'; 25];
-        let digit = |value: u64, shift: usize| DIGITS[usize::from((value >> shift) as u8 & 15)];
         let count = self.next.fetch_add(1, Ordering::Relaxed);
-        for at in 0..8 {
-            text[at] = digit(u64::from(self.process), 28 - 4 * at);
-        }
-        for at in 0..16 {
-            text[9 + at] = digit(count, 60 - 4 * at);
-        }
+        write_hex(&mut text[..8], &self.process.to_be_bytes());
+        write_hex(&mut text[9..], &count.to_be_bytes());
         HeaderValue::from_bytes(&text).unwrap_or_else(|_| HeaderValue::from_static("invalid"))
+    }
+}
+
+/// Writes `bytes` as hex digits into `out`, which has two places a byte.
+fn write_hex(out: &mut [u8], bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for (pair, byte) in out.chunks_exact_mut(2).zip(bytes) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 15)];
     }
 }
 

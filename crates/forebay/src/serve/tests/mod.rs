@@ -1,4 +1,6 @@
-//! Claims about deadlines, stages and problems that need no socket.
+//! Claims about deadlines, stages and problems that need no socket; those that do are in `sockets`.
+
+mod sockets;
 
 use std::time::Duration;
 

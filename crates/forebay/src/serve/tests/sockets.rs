@@ -1,0 +1,323 @@
+//! Claims about the server on real loopback sockets, with handlers made for the test.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use metrics_exporter_prometheus::PrometheusBuilder;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, Semaphore};
+
+use crate::config::{Auth, Flags, Resolved, Server};
+use crate::keys::{KeyFile, KeyRing, Scope};
+use crate::serve::app::{App, Opened};
+use crate::serve::shutdown::Stage;
+use crate::serve::{Subsystem, listener, shell_routes};
+
+/// Long enough that no machine reaches it unless something hangs.
+const HANG: Duration = Duration::from_secs(30);
+
+/// A subsystem whose handlers wait for the test.
+struct Gated {
+    entered: Arc<Notify>,
+    gate: Arc<Semaphore>,
+}
+
+impl Subsystem for Gated {
+    fn name(&self) -> &'static str {
+        "gated"
+    }
+
+    fn router(&self) -> Router {
+        let (entered, gate) = (Arc::clone(&self.entered), Arc::clone(&self.gate));
+        let wait = async move || {
+            entered.notify_one();
+            gate.acquire().await.map(drop).map_or("closed", |()| "finished")
+        };
+        let wait = Arc::new(wait);
+        let endless = || async {
+            let chunk = bytes::Bytes::from_static(&[0; 65536]);
+            Body::from_stream(futures_util::stream::repeat(Ok::<_, std::convert::Infallible>(
+                chunk,
+            )))
+        };
+        Router::new()
+            .route("/v1/wait", get(move || async move { wait().await }))
+            .route("/v1/endless", get(endless))
+            .route("/v1/panic", get(|| async { panic!("by the test") as &'static str }))
+            .route("/v1/echo", get(|| async { "echo" }).put(|body: String| async { body }))
+    }
+
+    fn openapi(&self) -> utoipa::openapi::OpenApi {
+        utoipa::openapi::OpenApi::default()
+    }
+
+    fn readiness(&self) -> Result<(), String> {
+        if self.gate.is_closed() { Err("the gate is closed".to_owned()) } else { Ok(()) }
+    }
+
+    fn stop(&self) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + '_>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+struct TestServer {
+    app: Arc<App>,
+    address: SocketAddr,
+    entered: Arc<Notify>,
+    gate: Arc<Semaphore>,
+    data: tempfile::TempDir,
+}
+
+/// A server with these settings on top of the defaults.
+async fn server(settings: &[&str]) -> TestServer {
+    let server = unopened(settings).await;
+    let gated = Gated { entered: Arc::clone(&server.entered), gate: Arc::clone(&server.gate) };
+    let subsystems: Vec<Arc<dyn Subsystem>> = vec![Arc::new(gated)];
+    let router = shell_routes::build(&server.app, &subsystems).unwrap();
+    assert!(server.app.opened.set(Opened { router, subsystems }).is_ok());
+    server
+}
+
+/// The same before its subsystems are open.
+async fn unopened(settings: &[&str]) -> TestServer {
+    let mut flags = Flags::default();
+    for setting in settings {
+        flags.set(setting).unwrap();
+    }
+    let config: Server = Resolved::load(&flags, &[]).unwrap().config().unwrap().server;
+    let data = tempfile::tempdir().unwrap();
+    let keys = KeyRing::open(KeyFile::in_data_dir(data.path()), Auth::Auto).unwrap();
+    let recorder = PrometheusBuilder::new().build_recorder().handle();
+    let app = Arc::new(App::new(&config, keys, recorder, 1));
+    let listener = listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let max = config.connections_max as usize;
+    tokio::spawn(listener::run(Arc::clone(&app), listener, None, max));
+    let (entered, gate) = (Arc::new(Notify::new()), Arc::new(Semaphore::new(0)));
+    TestServer { app, address, entered, gate, data }
+}
+
+impl TestServer {
+    async fn connect(&self, bytes: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        stream.write_all(bytes.as_bytes()).await.unwrap();
+        stream
+    }
+
+    /// Sends `head` and reads until the server closes.
+    async fn ask(&self, head: &str) -> String {
+        read_to_close(self.connect(head).await).await
+    }
+
+    async fn get(&self, path: &str) -> String {
+        self.ask(&format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")).await
+    }
+}
+
+async fn read_to_close(mut stream: TcpStream) -> String {
+    let mut text = Vec::new();
+    tokio::time::timeout(HANG, stream.read_to_end(&mut text)).await.expect("hangs").unwrap();
+    String::from_utf8(text).unwrap()
+}
+
+/// Reads one answer head from a connection that stays open.
+async fn read_head(stream: &mut TcpStream) -> String {
+    let mut text = Vec::new();
+    while !text.ends_with(b"\r\n\r\n") {
+        let byte = tokio::time::timeout(HANG, stream.read_u8()).await.expect("hangs").unwrap();
+        text.push(byte);
+    }
+    String::from_utf8(text).unwrap()
+}
+
+const WAIT: &str = "GET /v1/wait HTTP/1.1\r\nhost: x\r\n\r\n";
+
+#[tokio::test]
+async fn a_request_begun_before_the_stop_is_finished_and_its_connection_closed() {
+    let server = server(&[]).await;
+    let running = server.connect(WAIT).await;
+    server.entered.notified().await;
+    let silent = TcpStream::connect(server.address).await.unwrap();
+    let mut kept = server.connect("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    read_head(&mut kept).await;
+    server.app.stop.advance(Stage::Draining);
+    assert_eq!(read_to_close(silent).await, "", "a connection without a request is closed at once");
+    assert!(read_to_close(kept).await.contains("ok"), "so is one between requests");
+    assert!(TcpStream::connect(server.address).await.is_err() || server.app.stop.open() <= 1);
+    assert!(!server.app.stop.drained(Duration::ZERO).await, "the running one holds the stop up");
+    server.gate.add_permits(1);
+    let answer = read_to_close(running).await;
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("finished"), "{answer}");
+    assert!(server.app.stop.drained(HANG).await);
+}
+
+#[tokio::test]
+async fn the_limit_cuts_what_does_not_finish() {
+    let server = server(&[]).await;
+    let running = server.connect(WAIT).await;
+    server.entered.notified().await;
+    server.app.stop.advance(Stage::Draining);
+    server.app.stop.advance(Stage::Aborting);
+    assert_eq!(read_to_close(running).await, "");
+    assert!(server.app.stop.drained(HANG).await);
+    assert_eq!(server.app.in_flight(), 0);
+}
+
+#[tokio::test]
+async fn requests_beyond_the_limit_are_answered_429_and_health_still_200() {
+    let server = server(&["server.requests_in_flight_max=1"]).await;
+    let running = server.connect(WAIT).await;
+    server.entered.notified().await;
+    let refused = server.get("/v1/echo").await;
+    assert!(refused.starts_with("HTTP/1.1 429") && refused.contains("retry-after: 1"), "{refused}");
+    assert!(server.get("/healthz").await.starts_with("HTTP/1.1 200"));
+    server.gate.add_permits(1);
+    server.app.stop.advance(Stage::Draining);
+    assert!(read_to_close(running).await.starts_with("HTTP/1.1 200"));
+    assert_eq!(server.app.metrics.requests_refused.load(Relaxed), 1);
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_are_told_so_and_closed() {
+    let server = server(&["server.connections_max=1"]).await;
+    let mut first = server.connect("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    read_head(&mut first).await;
+    let second = server.get("/healthz").await;
+    assert!(
+        second.starts_with("HTTP/1.1 503") && second.contains("too_many_connections"),
+        "{second}"
+    );
+    drop(first);
+    assert!(server.app.stop.drained(HANG).await, "the first one's place is free again");
+    assert!(server.get("/healthz").await.starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test]
+async fn a_client_that_dribbles_its_head_is_cut() {
+    let server = server(&["server.header_read_timeout=50ms"]).await;
+    assert_eq!(server.ask("GET /healthz HTTP/1.1\r\nhost:").await, "");
+    assert_eq!(server.app.metrics.timeouts_head.load(Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_kept_connection_that_asks_nothing_more_is_closed() {
+    let server = server(&["server.idle_timeout=50ms"]).await;
+    let answer = server.ask("GET /v1/echo HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    assert!(answer.ends_with("echo"), "{answer}");
+    assert_eq!(server.app.metrics.timeouts_idle.load(Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_its_answer_is_cut() {
+    let server = server(&["server.write_stall_timeout=50ms"]).await;
+    let mut stream = server.connect("GET /v1/endless HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    read_head(&mut stream).await;
+    assert!(server.app.stop.drained(HANG).await);
+    assert_eq!(server.app.metrics.timeouts_write.load(Relaxed), 1);
+    assert_eq!(server.app.in_flight(), 0);
+}
+
+#[tokio::test]
+async fn a_client_that_closed_its_sending_half_still_gets_its_answer() {
+    let server = server(&[]).await;
+    let mut stream = server.connect(WAIT).await;
+    stream.shutdown().await.unwrap();
+    server.entered.notified().await;
+    server.gate.add_permits(1);
+    assert!(read_to_close(stream).await.ends_with("finished"));
+}
+
+#[tokio::test]
+async fn pipelined_requests_are_answered_in_order() {
+    let server = server(&[]).await;
+    let one = "PUT /v1/echo HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\none";
+    let two =
+        "PUT /v1/echo HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\nconnection: close\r\n\r\ntwo";
+    let answers = server.ask(&format!("{one}{two}")).await;
+    let (first, second) =
+        (answers.find("\r\n\r\none").unwrap(), answers.find("\r\n\r\ntwo").unwrap());
+    assert!(first < second, "{answers}");
+}
+
+#[tokio::test]
+async fn a_panicking_handler_is_a_500_and_the_connection_lives_on() {
+    let server = server(&[]).await;
+    let next = "GET /v1/echo HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    let answers = server.ask(&format!("GET /v1/panic HTTP/1.1\r\nhost: x\r\n\r\n{next}")).await;
+    assert!(answers.starts_with("HTTP/1.1 500") && answers.contains("\"internal\""), "{answers}");
+    assert!(answers.ends_with("echo"), "{answers}");
+}
+
+#[tokio::test]
+async fn a_head_over_the_limit_is_431() {
+    let server = server(&["server.header_size_max=1KiB"]).await;
+    let long = "x".repeat(5000);
+    let answer = server.ask(&format!("GET /v1/{long} HTTP/1.1\r\nhost: x\r\n\r\n")).await;
+    assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
+}
+
+#[tokio::test]
+async fn before_the_data_is_open_only_health_answers() {
+    let server = unopened(&[]).await;
+    assert!(server.get("/healthz").await.starts_with("HTTP/1.1 200"));
+    assert!(server.get("/readyz").await.starts_with("HTTP/1.1 503"));
+    let refused = server.get("/v1/echo").await;
+    assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("\"starting\""), "{refused}");
+}
+
+#[tokio::test]
+async fn a_subsystem_that_is_not_ready_is_named() {
+    let server = server(&[]).await;
+    assert!(server.get("/readyz").await.starts_with("HTTP/1.1 200"));
+    server.gate.close();
+    let answer = server.get("/readyz").await;
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("gated: the gate"), "{answer}");
+}
+
+#[tokio::test]
+async fn without_keys_other_web_sites_are_kept_out_and_with_keys_strangers_are() {
+    let server = server(&[]).await;
+    let cross = "GET /v1/echo HTTP/1.1\r\nhost: x\r\nsec-fetch-site: cross-site\r\nconnection: close\r\n\r\n";
+    let answer = server.ask(cross).await;
+    assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("cross_site"), "{answer}");
+    assert!(server.get("/v1/echo").await.starts_with("HTTP/1.1 200"));
+    let (token, _) =
+        KeyFile::in_data_dir(server.data.path()).add("reader", &[Scope::Read]).unwrap();
+    server.app.keys.reload().unwrap();
+    let answer = server.get("/v1/echo").await;
+    assert!(answer.starts_with("HTTP/1.1 401") && answer.contains("www-authenticate"), "{answer}");
+    let with = |method: &str, key: &str| {
+        format!(
+            "{method} /v1/echo HTTP/1.1\r\nhost: x\r\nx-api-key: {key}\r\nconnection: close\r\n\r\n"
+        )
+    };
+    assert!(server.ask(&with("GET", token.reveal())).await.starts_with("HTTP/1.1 200"));
+    assert!(server.ask(&with("PUT", token.reveal())).await.starts_with("HTTP/1.1 403"));
+    assert!(server.ask(&with("GET", "fbk_nonsense")).await.starts_with("HTTP/1.1 401"));
+    assert!(server.get("/healthz").await.starts_with("HTTP/1.1 200"), "health needs no key");
+    assert_eq!(server.app.metrics.requests_denied.load(Relaxed), 4);
+}
+
+#[tokio::test]
+async fn a_request_id_comes_back_and_a_bad_one_is_replaced() {
+    let server = server(&[]).await;
+    let ask = |id: &str| {
+        format!(
+            "GET /v1/none HTTP/1.1\r\nhost: x\r\nx-request-id: {id}\r\nconnection: close\r\n\r\n"
+        )
+    };
+    let answer = server.ask(&ask("trace-7")).await;
+    assert!(
+        answer.contains("x-request-id: trace-7") && answer.contains("\"request_id\":\"trace-7\"")
+    );
+    let answer = server.ask(&ask("a b\"c")).await;
+    assert!(answer.contains("x-request-id: 00000001-0000000000000001"), "{answer}");
+}
