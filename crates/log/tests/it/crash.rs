@@ -108,7 +108,9 @@ fn power_lost_at_every_operation_of_recovery_changes_nothing() {
 #[test]
 fn a_failure_at_every_operation_poisons_and_reopening_keeps_what_was_acknowledged() {
     for durability in durabilities() {
-        for (seed, fault) in [(30, Fault::Io), (31, Fault::Full), (32, Fault::Io), (33, Fault::Full)] {
+        for (seed, fault) in
+            [(30, Fault::Io), (31, Fault::Full), (32, Fault::Io), (33, Fault::Full)]
+        {
             let mut at = 0;
             while let Some((disk, history)) = run(durability, seed, at, fault) {
                 reopen_and_go_on(&disk.fork(), &history, durability, false);

@@ -151,6 +151,8 @@ impl History {
     fn expect_poisoned(&self, log: &Log, error: &str) {
         let append = log.try_append(&[b"x"]);
         assert!(matches!(append, Err(AppendError::Poisoned { .. })), "{append:?} after {error}");
+        let sync = log.sync();
+        assert!(matches!(sync, Err(CommitError::Poisoned { .. })), "{sync:?} after {error}");
         match log.commit(log.end()) {
             Err(CommitError::Poisoned { .. }) => {}
             // What was acknowledged before the failure stays acknowledged.

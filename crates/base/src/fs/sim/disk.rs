@@ -1,7 +1,7 @@
 //! What the simulated disk holds, twice: as the process sees it, and as it would survive.
 //!
 //! Invariants:
-//! - The live state is the durable one with every pending change applied.
+//! - The live state is the durable one with every pending change applied, until a sync fails.
 //! - A sync moves changes from pending to durable; nothing else does, except losing power, which keeps
 //!   a random part of them.
 
@@ -106,9 +106,11 @@ impl Inode {
         self.pages.split_off(&len.div_ceil(PAGE_SIZE));
     }
 
+    /// Makes what is pending durable: not simply all that reads show, see [`Inode::sync_failed`].
     pub(super) fn sync(&mut self) {
-        self.durable.clone_from(&self.live);
-        self.pending.clear();
+        for change in self.pending.drain(..) {
+            change.apply(&mut self.durable);
+        }
     }
 
     /// A sync that failed: some changes reached the disk, and the kernel forgot the others, so that a
