@@ -161,17 +161,20 @@ async fn open(app: &Arc<App>, config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tells whoever started the server where it is.
+/// Tells whoever started the server where it is: the ready file first, so that it is there for
+/// whoever saw the line.
 fn announce(url: &str, config: &Config, ready_file: Option<&Path>) -> anyhow::Result<()> {
+    if let Some(path) = ready_file {
+        // Written beside and renamed: whoever waits for the file never reads half of it.
+        let beside = path.with_extension("tmp");
+        std::fs::write(&beside, format!("{url}\n"))
+            .and_then(|()| std::fs::rename(&beside, path))
+            .map_err(start(&format!("cannot write the ready file {}", path.display())))?;
+    }
     out::line(format_args!("listening {url}"))?;
-    let data = config.process.data.display();
-    tracing::info!(%url, data = ?data.to_string(), version = env!("CARGO_PKG_VERSION"), "ready");
-    let Some(path) = ready_file else { return Ok(()) };
-    // Written beside and renamed: whoever waits for the file never reads half of it.
-    let beside = path.with_extension("tmp");
-    std::fs::write(&beside, format!("{url}\n"))
-        .and_then(|()| std::fs::rename(&beside, path))
-        .map_err(start(&format!("cannot write the ready file {}", path.display())))
+    let data = config.process.data.display().to_string();
+    tracing::info!(%url, ?data, version = env!("CARGO_PKG_VERSION"), "ready");
+    Ok(())
 }
 
 /// Stops in order. Returns [`Exit::Cut`] when requests had to be cut.

@@ -1,0 +1,96 @@
+//! API keys and the guard before listening beyond this machine.
+
+use serde_json::Value;
+
+use crate::support::{Server, run, run_ok, stderr};
+
+fn new_key(dir: &tempfile::TempDir, name: &str, scope: &str) -> Value {
+    let args = ["key", "new", "--name", name, "--scope", scope, "--json"];
+    serde_json::from_str(&run_ok(dir, &args)).unwrap()
+}
+
+#[test]
+fn keys_are_made_shown_once_listed_and_revoked() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = new_key(&dir, "laptop", "write");
+    let key = made["key"].as_str().unwrap();
+    assert!(key.starts_with("fbk_"));
+    let list: Value = serde_json::from_str(&run_ok(&dir, &["key", "list", "--json"])).unwrap();
+    assert_eq!(list["keys"][0]["name"], "laptop");
+    assert_eq!(list["keys"][0]["revoked"], Value::Null);
+    assert!(!list.to_string().contains(key), "the secret is never shown again");
+    assert!(run_ok(&dir, &["key", "list"]).contains("works"));
+    let id = made["id"].as_str().unwrap();
+    assert!(run_ok(&dir, &["key", "revoke", id]).contains(id));
+    assert!(run_ok(&dir, &["key", "list"]).contains("revoked"));
+    let output = run(&dir, &["key", "revoke", "nobody"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("no key \"nobody\""), "{}", stderr(&output));
+}
+
+#[test]
+fn with_a_key_v1_needs_it_and_the_rest_does_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let reader = new_key(&dir, "reader", "read");
+    let server = Server::start(&dir, &[]);
+    let path = "/v1/nowhere";
+    let answer = server.get(path);
+    assert_eq!(
+        (answer.status, answer.json()["error"]["code"].as_str()),
+        (401, Some("key_missing"))
+    );
+    let bearer = format!("authorization: Bearer {}\r\n", reader["key"].as_str().unwrap());
+    assert_eq!(server.ask("GET", path, &bearer).status, 404, "let in, but nothing is there");
+    let answer = server.ask("POST", path, &bearer);
+    assert_eq!((answer.status, answer.json()["error"]["code"].as_str()), (403, Some("key_scope")));
+    let wrong = "x-api-key: fbk_0123456789ab_00\r\n";
+    assert_eq!(server.ask("GET", path, wrong).json()["error"]["code"], "key_unknown");
+    assert_eq!(server.get("/healthz").status, 200);
+    assert_eq!(server.get("/openapi.json").status, 200);
+}
+
+#[test]
+fn a_running_server_follows_new_and_revoked_keys() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir, &[]);
+    assert_eq!(server.get("/v1/x").status, 404, "no keys: open to this machine");
+    let made = new_key(&dir, "late", "read");
+    let header = format!("x-api-key: {}\r\n", made["key"].as_str().unwrap());
+    // The file is looked at once a second: ask until it was.
+    let deadline = std::time::Instant::now() + crate::support::HANG;
+    let until = |headers: &str, status: u16| {
+        while server.ask("GET", "/v1/x", headers).status != status {
+            assert!(std::time::Instant::now() < deadline, "still not {status}");
+        }
+    };
+    until("", 401);
+    until(&header, 404);
+    run_ok(&dir, &["key", "revoke", "late"]);
+    until(&header, 401);
+}
+
+#[test]
+fn listening_beyond_this_machine_unprotected_is_refused_with_the_ways_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = run(&dir, &["serve", "--listen", "0.0.0.0:0"]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = stderr(&output);
+    for way in ["forebay key new", "--tls-cert", "--listen 127.0.0.1", "--insecure"] {
+        assert!(text.contains(way), "{way}: {text}");
+    }
+    let server = Server::start(&dir, &["--listen", "0.0.0.0:0", "--insecure"]);
+    assert!(std::fs::read_to_string(dir.path().join("log")).unwrap().contains("no API keys"));
+    drop(server);
+    new_key(&dir, "k", "admin");
+    drop(Server::start(&dir, &["--listen", "0.0.0.0:0"]));
+}
+
+#[test]
+fn a_damaged_key_file_stops_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    new_key(&dir, "k", "read");
+    std::fs::write(dir.path().join("forebay-data/keys.toml"), "what = is this").unwrap();
+    let output = run(&dir, &["serve", "--listen", "127.0.0.1:0"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(stderr(&output).contains("keys.toml is not a key file"), "{}", stderr(&output));
+}

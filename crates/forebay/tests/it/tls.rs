@@ -1,0 +1,86 @@
+//! HTTPS from files.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use crate::support::{Answer, Server, run, send, stderr};
+
+/// A certificate for `localhost` in `cert.pem` and its key in `key.pem`.
+fn certificate(dir: &tempfile::TempDir) -> CertificateDer<'static> {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    std::fs::write(dir.path().join("cert.pem"), made.cert.pem()).unwrap();
+    std::fs::write(dir.path().join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    made.cert.der().clone()
+}
+
+fn client(
+    server: &Server,
+    trusted: CertificateDer<'static>,
+) -> StreamOwned<ClientConnection, TcpStream> {
+    let mut roots = RootCertStore::empty();
+    roots.add(trusted).unwrap();
+    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from("localhost").unwrap();
+    StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), server.connect())
+}
+
+const TLS: [&str; 4] = ["--tls-cert", "cert.pem", "--tls-key", "key.pem"];
+
+#[test]
+fn a_certificate_from_files_serves_https() {
+    let dir = tempfile::tempdir().unwrap();
+    let trusted = certificate(&dir);
+    let server = Server::start(&dir, &TLS);
+    assert!(server.url.starts_with("https://"), "{}", server.url);
+    let mut stream = client(&server, trusted.clone());
+    send(&mut stream, "GET", "/healthz", "");
+    assert_eq!(Answer::read(&mut stream).status, 200);
+    // A client that speaks plain HTTP is closed without harm to anybody.
+    let mut plain = server.connect();
+    plain.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    plain.read_to_end(&mut answer).unwrap_or_default();
+    assert!(!answer.starts_with(b"HTTP/"), "{answer:?}");
+    let mut stream = client(&server, trusted);
+    send(&mut stream, "GET", "/readyz", "");
+    assert_eq!(Answer::read(&mut stream).status, 200);
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn a_silent_client_is_cut_in_the_handshake() {
+    let dir = tempfile::tempdir().unwrap();
+    certificate(&dir);
+    let mut args = TLS.to_vec();
+    args.extend(["--set", "server.header_read_timeout=100ms"]);
+    let server = Server::start(&dir, &args);
+    let mut rest = Vec::new();
+    server.connect().read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, b"");
+}
+
+#[test]
+fn files_that_are_no_certificate_stop_the_start_and_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    certificate(&dir);
+    std::fs::write(dir.path().join("empty.pem"), "nothing here").unwrap();
+    for (cert, key) in
+        [("missing.pem", "key.pem"), ("empty.pem", "key.pem"), ("cert.pem", "empty.pem")]
+    {
+        let listen = ["--listen", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key];
+        let output = run(&dir, &[&["serve"], &listen[..]].concat());
+        assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+        let bad = if cert == "cert.pem" { key } else { cert };
+        assert!(stderr(&output).contains(bad), "{}", stderr(&output));
+    }
+}
