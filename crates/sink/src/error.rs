@@ -108,16 +108,6 @@ pub enum SinkError {
         /// How many are needed.
         expected: usize,
     },
-    /// A record batch has a column this sink cannot store under its name.
-    #[error("write to {namespace}: column {column:?}: {reason}")]
-    Column {
-        /// The namespace.
-        namespace: String,
-        /// The column's name, cut short where it is long.
-        column: String,
-        /// What is wrong with it.
-        reason: &'static str,
-    },
     /// A commit names a position below that of a write it contains.
     #[error("commit at position {position}: holds writes of position {written}")]
     PositionBehind {
@@ -159,6 +149,9 @@ pub enum SinkError {
         /// What the system said.
         source: io::Error,
     },
+    /// The committed state could not be read again after a failure.
+    #[error("roll back to the committed state")]
+    Reread(#[source] OpenError),
     /// A record batch could not be read.
     #[error("{act} for {namespace}")]
     Arrow {

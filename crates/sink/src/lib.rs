@@ -8,9 +8,9 @@
 //! | trait | what goes in | implemented by |
 //! |---|---|---|
 //! | [`Sink`] | positions: commit, roll back, checkpoint | all |
-//! | [`DocumentSink`] | JSON documents, kept byte for byte | [`SqliteSink`] |
+//! | [`DocumentSink`] | JSON documents, kept byte for byte | [`SqliteSink`], [`NdjsonSink`] |
 //! | [`RowSink`] | documents together with values lifted out of them | [`SqliteSink`] |
-//! | [`TableSink`] | Arrow record batches | [`SqliteSink`] |
+//! | [`TableSink`] | Arrow record batches | [`SqliteSink`], [`ParquetSink`] |
 //!
 //! Invariants:
 //! * Bytes handed over as a document come back unchanged. A column is a copy for querying; where a
@@ -24,7 +24,9 @@
 //! ([`SqliteReader`]) live on their own connections in others.
 
 pub mod column;
+pub mod conformance;
 mod error;
+pub mod files;
 pub mod name;
 pub mod schema;
 mod sink;
@@ -34,8 +36,10 @@ mod arrow_cells;
 
 pub use column::{ColumnType, Value};
 pub use error::{OpenError, ReadError, SinkError};
+pub use files::{NdjsonSink, ParquetSink};
 pub use schema::{Column, Field, NamespaceKind, Refusal, RefusedField, TableSchema};
 pub use sink::{
-    Document, DocumentSink, Position, Records, RowSink, RowWriter, Sink, TableSink, Written,
+    Document, DocumentSink, Position, Records, RowSink, RowWriter, Sink, StoredDocument, TableSink,
+    Written,
 };
 pub use sqlite::{SqliteReader, SqliteSink};

@@ -62,6 +62,8 @@ pub enum Refusal {
     PathTooLong,
     /// The same path was given before in the same call.
     Repeated,
+    /// The sink has a column of its own under this name.
+    Reserved,
 }
 
 impl std::fmt::Display for Refusal {
@@ -70,6 +72,7 @@ impl std::fmt::Display for Refusal {
             Refusal::TooManyColumns => write!(f, "the namespace has {COLUMNS_MAX} columns already"),
             Refusal::PathTooLong => write!(f, "the path is longer than {PATH_LEN_MAX} bytes"),
             Refusal::Repeated => f.write_str("the path was given twice"),
+            Refusal::Reserved => f.write_str("the sink has a column of its own under this name"),
         }
     }
 }

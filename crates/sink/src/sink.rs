@@ -46,6 +46,17 @@ pub struct Document<'a> {
     pub raw: &'a [u8],
 }
 
+/// A document as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredDocument {
+    /// Its id.
+    pub id: u64,
+    /// When it was received, in milliseconds since the Unix epoch.
+    pub received_ms: u64,
+    /// Its bytes, as they came in.
+    pub raw: Vec<u8>,
+}
+
 /// Arrow rows on their way into a sink: row `i` gets the id `first_id + i`.
 #[derive(Debug, Clone, Copy)]
 pub struct Records<'a> {

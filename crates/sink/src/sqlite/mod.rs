@@ -28,10 +28,10 @@ use crate::schema::{Field, Plan, TableSchema};
 use crate::sink::{Position, Sink};
 use layout::{Namespace, open_error, sink_error};
 
+pub use crate::sink::StoredDocument;
 pub use layout::{APPLICATION_ID, LAYOUT_VERSION};
 pub use reader::{
-    Damage, DocumentPage, NamespaceInfo, OwnedValue, PageLimits, RowPage, SqliteReader,
-    StoredDocument, StoredRow,
+    Damage, DocumentPage, NamespaceInfo, OwnedValue, PageLimits, RowPage, SqliteReader, StoredRow,
 };
 
 /// Which database this is: chosen at random when it is made.

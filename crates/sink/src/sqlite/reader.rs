@@ -13,21 +13,10 @@ use super::layout::{self, open_error, read_error};
 use crate::error::{OpenError, ReadError};
 use crate::name::quote_identifier;
 use crate::schema::{NamespaceKind, TableSchema};
-use crate::sink::Position;
+use crate::sink::{Position, StoredDocument};
 
 /// How many findings SQLite's own check reports before it stops.
 const FINDINGS_MAX: u32 = 100;
-
-/// A document as it is stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredDocument {
-    /// Its id.
-    pub id: u64,
-    /// When it was received, in milliseconds since the Unix epoch.
-    pub received_ms: u64,
-    /// Its bytes, as they came in.
-    pub raw: Vec<u8>,
-}
 
 /// A value read from a column.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,0 +1,176 @@
+//! What every sink promises, as one suite that every sink passes.
+//!
+//! A sink is brought in as a [`DocumentSubject`], [`TableSubject`] or [`RowSubject`]: a place that
+//! can be opened again and again and read back. Each [`Case`] gets an empty place of its own:
+//!
+//! ```
+//! use forebay_sink::conformance::{self, DocumentSubject, Failure};
+//! use forebay_sink::{DocumentSink, NdjsonSink, StoredDocument};
+//!
+//! struct Ndjson(tempfile::TempDir);
+//!
+//! impl DocumentSubject for Ndjson {
+//!     fn open(&self) -> Result<Box<dyn DocumentSink>, Failure> {
+//!         NdjsonSink::open(self.0.path()).map(|sink| Box::new(sink) as _).map_err(Failure::other)
+//!     }
+//!
+//!     fn read(&self, namespace: &str) -> Result<Vec<StoredDocument>, Failure> {
+//!         let mut found = Vec::new();
+//!         let sink = NdjsonSink::open(self.0.path()).map_err(Failure::other)?;
+//!         sink.read(namespace, &mut |document| found.push(document)).map_err(Failure::other)?;
+//!         Ok(found)
+//!     }
+//! }
+//!
+//! for case in conformance::DOCUMENT_CASES {
+//!     let place = Ndjson(tempfile::tempdir().unwrap());
+//!     (case.run)(&place).unwrap_or_else(|failure| panic!("{}: {failure}", case.claim));
+//! }
+//! ```
+//!
+//! A case answers with a [`Failure`] instead of panicking, so that it can run anywhere.
+
+mod documents;
+mod rows;
+mod tables;
+
+use std::collections::BTreeMap;
+use std::error::Error;
+
+use crate::error::SinkError;
+use crate::sink::{DocumentSink, RowSink, StoredDocument, TableSink};
+
+pub use documents::{DOCUMENT_CASES, HOSTILE_DOCUMENTS};
+pub use rows::ROW_CASES;
+pub use tables::TABLE_CASES;
+
+/// A promise, and how to find out whether it is kept.
+pub struct Case<S: ?Sized> {
+    /// The promise.
+    pub claim: &'static str,
+    /// Tries it in a place where nothing was written yet.
+    pub run: fn(&S) -> Result<(), Failure>,
+}
+
+/// Why a case failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The sink failed where it should not have.
+    #[error("unexpected error")]
+    Sink(#[from] SinkError),
+    /// The subject could not be opened or read back.
+    #[error("open or read back")]
+    Other(#[source] Box<dyn Error + Send + Sync>),
+    /// The sink did something else than it promises.
+    #[error("{what}: found {found}, expected {expected}")]
+    Broken {
+        /// What was looked at.
+        what: &'static str,
+        /// What it was.
+        found: String,
+        /// What it should have been.
+        expected: String,
+    },
+}
+
+impl Failure {
+    /// Wraps an error of opening or reading back.
+    pub fn other(error: impl Error + Send + Sync + 'static) -> Failure {
+        Failure::Other(Box::new(error))
+    }
+}
+
+/// A place for documents.
+pub trait DocumentSubject {
+    /// Opens the sink, as a new process would; everything uncommitted is to be gone.
+    ///
+    /// # Errors
+    /// When that fails.
+    fn open(&self) -> Result<Box<dyn DocumentSink>, Failure>;
+
+    /// The committed documents of `namespace`, by id; none when it does not exist.
+    ///
+    /// # Errors
+    /// When that fails.
+    fn read(&self, namespace: &str) -> Result<Vec<StoredDocument>, Failure>;
+}
+
+/// A place for rows that carry documents.
+pub trait RowSubject {
+    /// Opens the sink, as a new process would; everything uncommitted is to be gone.
+    ///
+    /// # Errors
+    /// When that fails.
+    fn open(&self) -> Result<Box<dyn RowSink>, Failure>;
+
+    /// The committed rows of `namespace`, by id; none when it does not exist.
+    ///
+    /// # Errors
+    /// When that fails.
+    fn read(&self, namespace: &str) -> Result<Vec<ReadRow>, Failure>;
+}
+
+/// A place for record batches.
+pub trait TableSubject {
+    /// Opens the sink, as a new process would; everything uncommitted is to be gone.
+    ///
+    /// # Errors
+    /// When that fails.
+    fn open(&self) -> Result<Box<dyn TableSink>, Failure>;
+
+    /// The committed rows of `namespace`, by id; none when it does not exist.
+    ///
+    /// # Errors
+    /// When that fails.
+    fn read(&self, namespace: &str) -> Result<Vec<ReadRow>, Failure>;
+}
+
+/// A row read back.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReadRow {
+    /// Its id.
+    pub id: u64,
+    /// When it was received, in milliseconds since the Unix epoch.
+    pub received_ms: u64,
+    /// The document it was made from.
+    pub document: Option<Vec<u8>>,
+    /// The values that are not NULL as text, by their fields' paths: booleans as 0 and 1, doubles
+    /// in Rust's shortest form, bytes as hexadecimal digits.
+    pub values: BTreeMap<String, String>,
+}
+
+fn equal<T: PartialEq + std::fmt::Debug>(
+    what: &'static str,
+    found: T,
+    expected: T,
+) -> Result<(), Failure> {
+    if found == expected {
+        return Ok(());
+    }
+    let shown = |value: &T| {
+        let mut text = format!("{value:?}");
+        if text.len() > 1000 {
+            let end = (0..=1000).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+            text.truncate(end);
+        }
+        text
+    };
+    Err(Failure::Broken { what, found: shown(&found), expected: shown(&expected) })
+}
+
+/// Holds when `result` is an error that `matches`.
+fn refused<T: std::fmt::Debug>(
+    what: &'static str,
+    result: Result<T, SinkError>,
+    matches: fn(&SinkError) -> bool,
+) -> Result<(), Failure> {
+    match result {
+        Err(error) if matches(&error) => Ok(()),
+        other => Err(Failure::Broken {
+            what,
+            found: format!("{other:?}"),
+            expected: "a particular error".to_owned(),
+        }),
+    }
+}
