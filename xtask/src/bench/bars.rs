@@ -1,0 +1,203 @@
+//! Bars and claims: what a figure is compared with.
+
+use super::report::Report;
+
+/// How a bar's number comes from figures.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Formula {
+    /// One figure as it is.
+    Value(&'static str),
+    /// One figure divided by another of the same run.
+    Ratio(&'static str, &'static str),
+}
+
+impl Formula {
+    /// The number, when every figure was measured and nothing is divided by zero.
+    pub(super) fn of(self, report: &Report) -> Option<f64> {
+        match self {
+            Self::Value(name) => report.value(name),
+            Self::Ratio(above, below) => {
+                let below = report.value(below).filter(|below| *below != 0.0)?;
+                Some(report.value(above)? / below)
+            }
+        }
+    }
+
+    /// How it is written in a table.
+    pub(super) fn text(self) -> String {
+        match self {
+            Self::Value(name) => name.to_owned(),
+            Self::Ratio(above, below) => format!("{above} / {below}"),
+        }
+    }
+}
+
+/// Which side of a bar is good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Good {
+    /// At least the bar.
+    AtLeast,
+    /// At most the bar.
+    AtMost,
+}
+
+impl Good {
+    fn holds(self, found: f64, bar: f64) -> bool {
+        match self {
+            Self::AtLeast => found >= bar,
+            Self::AtMost => found <= bar,
+        }
+    }
+
+    /// The sign in a table.
+    pub(super) fn sign(self) -> &'static str {
+        match self {
+            Self::AtLeast => "≥",
+            Self::AtMost => "≤",
+        }
+    }
+}
+
+/// One promise about speed or memory.
+#[derive(Debug)]
+pub(super) struct Bar {
+    /// What it promises.
+    pub(super) name: &'static str,
+    /// Where its number comes from.
+    pub(super) formula: Formula,
+    /// Which side is good.
+    pub(super) good: Good,
+    /// What is required.
+    pub(super) bar: f64,
+    /// What is aimed for, if more.
+    pub(super) aim: Option<f64>,
+    /// Unit of bar and number; empty for a ratio.
+    pub(super) unit: &'static str,
+}
+
+/// How a bar came out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Verdict {
+    /// The aim is reached too, or there is none beyond the bar.
+    Aim(f64),
+    /// The bar is reached, the aim not.
+    Bar(f64),
+    /// The bar is missed.
+    Missed(f64),
+    /// A figure is missing.
+    Unmeasured,
+}
+
+impl Verdict {
+    /// Whether the promise is kept.
+    pub(super) fn passes(self) -> bool {
+        matches!(self, Self::Aim(_) | Self::Bar(_))
+    }
+
+    /// The number, if there is one.
+    pub(super) fn found(self) -> Option<f64> {
+        match self {
+            Self::Aim(found) | Self::Bar(found) | Self::Missed(found) => Some(found),
+            Self::Unmeasured => None,
+        }
+    }
+
+    /// The word in a table.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Aim(_) => "yes",
+            Self::Bar(_) => "yes, below the aim",
+            Self::Missed(_) => "**no**",
+            Self::Unmeasured => "**not measured**",
+        }
+    }
+}
+
+impl Bar {
+    /// Compares the bar with a measurement.
+    pub(super) fn judge(&self, report: &Report) -> Verdict {
+        let Some(found) = self.formula.of(report) else { return Verdict::Unmeasured };
+        if !self.good.holds(found, self.bar) {
+            Verdict::Missed(found)
+        } else if self.good.holds(found, self.aim.unwrap_or(self.bar)) {
+            Verdict::Aim(found)
+        } else {
+            Verdict::Bar(found)
+        }
+    }
+}
+
+/// A figure that the description of an earlier system gives, beside ours.
+#[derive(Debug)]
+pub(super) struct Claim {
+    /// What it says.
+    pub(super) text: &'static str,
+    /// Its number, in the unit of our figure.
+    pub(super) claimed: f64,
+    /// Our figure for the same thing; `None` when it is not part of Forebay yet.
+    pub(super) figure: Option<&'static str>,
+    /// Which side is good.
+    pub(super) good: Good,
+    /// Unit of both.
+    pub(super) unit: &'static str,
+}
+
+impl Claim {
+    /// How many times better ours is; `None` when it was not measured.
+    pub(super) fn factor(&self, report: &Report) -> Option<f64> {
+        let ours = report.value(self.figure?)?;
+        let (above, below) = match self.good {
+            Good::AtLeast => (ours, self.claimed),
+            Good::AtMost => (self.claimed, ours),
+        };
+        (below != 0.0).then(|| above / below)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(json: &str) -> Report {
+        Report::parse(&format!("{{\"figures\":{json}}}")).unwrap()
+    }
+
+    const RATE: Bar = Bar {
+        name: "rate",
+        formula: Formula::Ratio("ours", "floor"),
+        good: Good::AtLeast,
+        bar: 0.35,
+        aim: Some(0.6),
+        unit: "",
+    };
+
+    #[test]
+    fn a_bar_is_kept_missed_or_unmeasured() {
+        for (json, verdict) in [
+            (r#"{"ours":70,"floor":100}"#, Verdict::Aim(0.7)),
+            (r#"{"ours":40,"floor":100}"#, Verdict::Bar(0.4)),
+            (r#"{"ours":30,"floor":100}"#, Verdict::Missed(0.3)),
+            (r#"{"ours":30}"#, Verdict::Unmeasured),
+            (r#"{"ours":30,"floor":0}"#, Verdict::Unmeasured),
+        ] {
+            assert_eq!(RATE.judge(&report(json)), verdict, "{json}");
+        }
+    }
+
+    #[test]
+    fn memory_is_good_below_its_bar() {
+        let formula = Formula::Value("growth");
+        let memory = Bar { formula, good: Good::AtMost, bar: 64.0, aim: None, ..RATE };
+        assert!(memory.judge(&report(r#"{"growth":12}"#)).passes());
+        assert!(!memory.judge(&report(r#"{"growth":65}"#)).passes());
+    }
+
+    #[test]
+    fn a_claims_factor_says_how_many_times_better_ours_is() {
+        let claim = |good| Claim { text: "x", claimed: 100.0, figure: Some("a"), good, unit: "" };
+        let report = report(r#"{"a":50}"#);
+        assert_eq!(claim(Good::AtLeast).factor(&report), Some(0.5));
+        assert_eq!(claim(Good::AtMost).factor(&report), Some(2.0));
+        assert_eq!(Claim { figure: None, ..claim(Good::AtMost) }.factor(&report), None);
+    }
+}

@@ -1,0 +1,122 @@
+//! `cargo xtask bench <subsystem>`: measure, compare with the bars, write it down.
+//!
+//! `forebay bench <subsystem> --json` prints one object (see [`report::Report`]); this task builds
+//! it optimised, runs it, prints its figures beside the bars and the source documents' claims, and
+//! replaces the subsystem's section of BENCHMARKS.md. A bar that is missed, or whose figure was not
+//! measured, fails the task: a figure nobody measured is not a figure.
+
+mod bars;
+mod intake;
+mod page;
+mod report;
+mod table;
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+
+use crate::command::{cargo, output, root, say};
+use bars::{Bar, Claim};
+use report::Report;
+
+/// What one subsystem is measured against.
+struct Subsystem {
+    name: &'static str,
+    bars: &'static [Bar],
+    claims: &'static [Claim],
+}
+
+/// To add one: a file beside this with its bars and claims, and a line here.
+const SUBSYSTEMS: [Subsystem; 1] =
+    [Subsystem { name: "intake", bars: &intake::BARS, claims: &intake::CLAIMS }];
+
+/// Arguments of the task.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// What to measure.
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(SUBSYSTEMS.iter().map(|s| s.name)))]
+    subsystem: String,
+    /// Cargo profile to build with; published figures use dist.
+    #[arg(long, default_value = "release")]
+    profile: String,
+    /// Compare figures measured before instead of measuring.
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+    /// Leave BENCHMARKS.md as it is.
+    #[arg(long)]
+    no_write: bool,
+    /// Passed to `forebay bench`.
+    #[arg(last = true)]
+    rest: Vec<String>,
+}
+
+/// The task.
+///
+/// # Errors
+/// The measurement failed, or a bar was missed.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let subsystem = SUBSYSTEMS
+        .iter()
+        .find(|subsystem| subsystem.name == args.subsystem)
+        .with_context(|| format!("no bars for {}", args.subsystem))?;
+    let command = command_line(args);
+    let json = match &args.from {
+        Some(path) => std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read {}", path.display()))?,
+        None => measure(args)?,
+    };
+    let report = Report::parse(&json)?;
+    let section = page::section(subsystem, &report, &command, &today());
+    say(&section);
+    if !args.no_write {
+        write(subsystem.name, &section)?;
+    }
+    let missed: Vec<_> = subsystem
+        .bars
+        .iter()
+        .filter(|bar| !bar.judge(&report).passes())
+        .map(|bar| bar.name)
+        .collect();
+    if !missed.is_empty() {
+        bail!("bars missed: {}", missed.join("; "));
+    }
+    Ok(())
+}
+
+fn command_line(args: &Args) -> String {
+    let rest =
+        if args.rest.is_empty() { String::new() } else { format!(" -- {}", args.rest.join(" ")) };
+    format!("cargo xtask bench {} --profile {}{rest}", args.subsystem, args.profile)
+}
+
+fn measure(args: &Args) -> anyhow::Result<String> {
+    let mut command = cargo();
+    command.args([
+        "run",
+        "--quiet",
+        "--locked",
+        "--package",
+        "forebay",
+        "--profile",
+        &args.profile,
+    ]);
+    command.args(["--", "bench", &args.subsystem, "--json"]).args(&args.rest);
+    output(&mut command)
+}
+
+fn write(name: &str, section: &str) -> anyhow::Result<()> {
+    let path = root().join("BENCHMARKS.md");
+    let failed = || format!("cannot update {}", path.display());
+    let before = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => page::EMPTY.to_owned(),
+        Err(error) => return Err(error).with_context(failed),
+    };
+    std::fs::write(&path, page::replace(&before, name, section)?).with_context(failed)
+}
+
+/// The date in UTC.
+fn today() -> String {
+    let now = jiff::Timestamp::now().to_string();
+    now.split('T').next().unwrap_or(&now).to_owned()
+}

@@ -1,0 +1,77 @@
+//! `cargo xtask setup`: what tests and checks need beyond the Rust toolchain.
+//!
+//! The tests need nothing but the toolchain: every server they talk to is their own. The checks
+//! need `cargo-deny`, which is built once into a directory outside the checkout. Without a network
+//! that build fails; `ci` then runs everything else and says what it left out.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::command::{cargo, say, works};
+
+/// Where tools are kept: `$FOREBAY_TOOLS`, else the user's cache directory.
+fn tools() -> PathBuf {
+    if let Some(dir) = std::env::var_os("FOREBAY_TOOLS") {
+        return dir.into();
+    }
+    let cache = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
+    cache.unwrap_or_else(std::env::temp_dir).join("forebay").join("tools")
+}
+
+/// Checks everything, and installs what is missing if that is possible.
+fn check() {
+    for component in ["fmt", "clippy"] {
+        if !works(cargo().args([component, "--version"])) {
+            say(format_args!("cargo {component} is missing: rustup component add {component}"));
+        }
+    }
+    if cargo_deny().is_none() {
+        say("cargo-deny could not be installed: dependency rules will not be checked");
+    }
+}
+
+/// The task.
+///
+/// # Errors
+/// None at present: what is missing is said, and what needs it says so again.
+pub(crate) fn run() -> anyhow::Result<()> {
+    check();
+    say("setup: done; the tests need no service beyond the toolchain");
+    Ok(())
+}
+
+/// A `cargo-deny` that runs: the one on the path, the one kept with the tools, or one built now.
+pub(crate) fn cargo_deny() -> Option<Command> {
+    let tools = tools();
+    let kept = tools.join("bin").join("cargo-deny");
+    for program in [PathBuf::from("cargo-deny"), kept.clone()] {
+        if works(Command::new(&program).arg("--version")) {
+            return Some(Command::new(program));
+        }
+    }
+    say(format_args!(
+        "installing cargo-deny into {}: once, a few minutes on a small machine",
+        tools.display()
+    ));
+    let mut install = cargo();
+    // Its own target directory: what this workspace built does not help it, nor it this.
+    install
+        .args(["install", "cargo-deny", "--locked", "--root"])
+        .arg(&tools)
+        .env("CARGO_TARGET_DIR", tools.join("build"));
+    match crate::command::run(&mut install) {
+        Ok(()) => {
+            let build = tools.join("build");
+            if let Err(error) = std::fs::remove_dir_all(&build) {
+                say(format_args!("cannot remove {}: {error}", build.display()));
+            }
+            Some(Command::new(kept))
+        }
+        Err(error) => {
+            say(format_args!("{error:#}"));
+            None
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The floor table: which crate may depend on which.
+//!
+//! Imports point strictly down, dev-dependencies included, and a few outside crates belong to few
+//! of ours, so that every subsystem stays a library that stands by itself.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use cargo_metadata::{Metadata, MetadataCommand};
+
+/// A crate of the house: its floor, and everything of ours it may depend on.
+struct Room {
+    name: &'static str,
+    floor: u8,
+    below: &'static [&'static str],
+}
+
+/// The table of ARCHITECTURE.md.
+const ROOMS: [Room; 11] = [
+    Room { name: "forebay-base", floor: 0, below: &[] },
+    Room { name: "forebay-sdk", floor: 0, below: &[] },
+    Room { name: "forebay-log", floor: 1, below: &["forebay-base"] },
+    Room { name: "forebay-pgcopy", floor: 1, below: &["forebay-base"] },
+    // The one exception to "strictly down": the bulk writer speaks COPY through its neighbour.
+    Room { name: "forebay-sink", floor: 1, below: &["forebay-base", "forebay-pgcopy"] },
+    Room { name: "forebay-cache", floor: 2, below: &["forebay-base", "forebay-log"] },
+    Room { name: "forebay-events", floor: 2, below: &["forebay-base", "forebay-log"] },
+    Room { name: "forebay-inventory", floor: 2, below: &["forebay-base"] },
+    Room {
+        name: "forebay-pipeline",
+        floor: 2,
+        below: &["forebay-base", "forebay-log", "forebay-pgcopy", "forebay-sink", "forebay-sdk"],
+    },
+    Room {
+        name: "forebay-intake",
+        floor: 2,
+        below: &["forebay-base", "forebay-log", "forebay-sink"],
+    },
+    Room {
+        name: "forebay",
+        floor: 3,
+        below: &[
+            "forebay-base",
+            "forebay-sdk",
+            "forebay-log",
+            "forebay-pgcopy",
+            "forebay-sink",
+            "forebay-cache",
+            "forebay-events",
+            "forebay-inventory",
+            "forebay-pipeline",
+            "forebay-intake",
+        ],
+    },
+];
+
+/// Outside crates and the only ones of ours that may use them: reading the command line, errors
+/// without a type, installing a logger or a recorder, and binding HTTP connections.
+const RESERVED: [(&str, &[&str]); 7] = [
+    ("anyhow", &["forebay", "xtask"]),
+    ("clap", &["forebay", "xtask"]),
+    ("tracing-subscriber", &["forebay"]),
+    ("metrics-exporter-prometheus", &["forebay"]),
+    ("hyper-util", &["forebay"]),
+    ("mimalloc", &["forebay"]),
+    ("toml", &["forebay"]),
+];
+
+/// Reads the workspace below `root` and checks it against the table.
+///
+/// # Errors
+/// `cargo metadata` failed.
+pub(super) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
+    let metadata = MetadataCommand::new()
+        .current_dir(root)
+        .no_deps()
+        .exec()
+        .context("cargo metadata failed")?;
+    Ok(edges(&metadata)
+        .iter()
+        .filter_map(|(from, to)| wrong(from, to))
+        .chain(unknown(&metadata))
+        .collect())
+}
+
+/// Every dependency of a workspace member, of whichever kind.
+fn edges(metadata: &Metadata) -> Vec<(String, String)> {
+    metadata
+        .workspace_packages()
+        .iter()
+        .flat_map(|package| {
+            let from = package.name.to_string();
+            package.dependencies.iter().map(move |to| (from.clone(), to.name.clone()))
+        })
+        .collect()
+}
+
+fn unknown(metadata: &Metadata) -> Vec<String> {
+    metadata
+        .workspace_packages()
+        .iter()
+        .filter(|package| package.name.as_str() != "xtask" && room(&package.name).is_none())
+        .map(|package| {
+            format!("{}: not in the floor table of xtask/src/tidy/floors.rs", package.name)
+        })
+        .collect()
+}
+
+fn room(name: &str) -> Option<&'static Room> {
+    ROOMS.iter().find(|room| room.name == name)
+}
+
+/// What is wrong with `from` depending on `to`, if anything.
+fn wrong(from: &str, to: &str) -> Option<String> {
+    let reserved = RESERVED.iter().find(|(name, _)| *name == to);
+    if let Some((_, owners)) = reserved.filter(|(_, owners)| !owners.contains(&from)) {
+        return Some(format!("{from}: may not use {to}; only {} may", owners.join(" and ")));
+    }
+    let target = room(to)?;
+    if from == "xtask" {
+        return Some(format!("xtask: may not depend on {to}: it must build without the workspace"));
+    }
+    let room = room(from)?;
+    (!room.below.contains(&to)).then(|| {
+        format!("{from} (floor {}): may not depend on {to} (floor {})", room.floor, target.floor)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn imports_point_down_and_neighbours_stay_apart() {
+        assert_eq!(wrong("forebay-intake", "forebay-log"), None);
+        assert_eq!(wrong("forebay-intake", "tokio"), None);
+        let text = wrong("forebay-log", "forebay-intake").unwrap();
+        assert_eq!(text, "forebay-log (floor 1): may not depend on forebay-intake (floor 2)");
+        assert!(wrong("forebay-cache", "forebay-intake").is_some(), "crates of floor 2 stay apart");
+        assert!(wrong("xtask", "forebay-base").is_some());
+    }
+
+    #[test]
+    fn the_table_itself_points_down() {
+        for room in &ROOMS {
+            for below in room.below {
+                let floor = super::room(below).unwrap().floor;
+                let excepted = (room.name, *below) == ("forebay-sink", "forebay-pgcopy");
+                assert!(floor < room.floor || excepted, "{} -> {below}", room.name);
+            }
+        }
+    }
+
+    #[test]
+    fn reserved_crates_stay_with_their_owners() {
+        assert!(wrong("forebay-intake", "anyhow").unwrap().contains("only forebay and xtask"));
+        assert_eq!(wrong("forebay", "anyhow"), None);
+    }
+}
