@@ -77,7 +77,7 @@ pub(super) struct Namespace {
     pub(super) schema: TableSchema,
     pub(super) row_count: u64,
     pub(super) last_id: Option<u64>,
-    /// Rows were added since the last commit.
+    /// It is in the list of those to be saved by the next commit.
     pub(super) dirty: bool,
     /// Inserts `_id`, `_received_ms`, `_document` and every column, in this order.
     pub(super) insert: String,

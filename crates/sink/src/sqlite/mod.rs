@@ -67,6 +67,8 @@ pub struct SqliteSink {
     position: Option<Position>,
     namespaces: HashMap<String, Namespace>,
     transaction: Transaction,
+    /// The namespaces written to since the last commit.
+    dirty: Vec<String>,
     /// SQLite's count of other connections' commits when `namespaces` was read.
     data_version: i64,
 }
@@ -96,6 +98,7 @@ impl SqliteSink {
             position,
             namespaces,
             transaction: Transaction::Idle,
+            dirty: Vec::new(),
             data_version,
         };
         if fresh {
@@ -168,6 +171,7 @@ impl SqliteSink {
                 self.identity = identity;
                 self.position = position;
                 self.namespaces = namespaces;
+                self.dirty.clear();
                 Ok(())
             }
             Err(source) => {
@@ -179,9 +183,9 @@ impl SqliteSink {
 
     /// Stores counts and position and commits.
     fn store(&mut self, position: Position) -> rusqlite::Result<()> {
-        for (name, namespace) in &mut self.namespaces {
-            if namespace.dirty {
-                layout::save_namespace(&self.connection, name, namespace)?;
+        for name in self.dirty.drain(..) {
+            if let Some(namespace) = self.namespaces.get_mut(&name) {
+                layout::save_namespace(&self.connection, &name, namespace)?;
                 namespace.dirty = false;
             }
         }

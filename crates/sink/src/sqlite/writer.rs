@@ -115,6 +115,10 @@ impl SqliteSink {
         let Some(namespace) = self.namespaces.get_mut(name) else {
             return Ok(Prepared::default());
         };
+        if !namespace.dirty {
+            namespace.dirty = true;
+            self.dirty.push(name.to_owned());
+        }
         if !plan.added.is_empty() {
             for column in plan.added {
                 let ordinal = namespace.schema.columns().len();
@@ -151,7 +155,6 @@ impl Target<'_> {
         }
         self.namespace.last_id = Some(id);
         self.namespace.row_count += 1;
-        self.namespace.dirty = true;
         Ok(())
     }
 }

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use forebay_sink::sqlite::PageLimits;
 use forebay_sink::{
-    ColumnType, Document, DocumentSink, Field, NdjsonSink, Position, RowSink as _, SqliteSink,
-    StoredDocument, Value,
+    ColumnType, Document, DocumentSink, Field, NdjsonSink, Position, RowSink as _, Sink as _,
+    SqliteSink, StoredDocument, Value,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
