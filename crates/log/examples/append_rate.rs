@@ -8,8 +8,11 @@
 use std::{
     future::Future,
     path::{Path, PathBuf},
-    pin::pin,
-    sync::Arc,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, Wake, Waker},
     thread::Thread,
     time::{Duration, Instant},
@@ -21,24 +24,50 @@ use forebay_base::{
 };
 use forebay_log::{Log, Options};
 
-struct Unpark(Thread);
+/// One of the tasks a thread runs: ready when something it waits for has happened.
+struct Task {
+    ready: AtomicBool,
+    thread: Thread,
+}
 
-impl Wake for Unpark {
+impl Wake for Task {
     fn wake(self: Arc<Self>) {
-        self.0.unpark();
+        self.ready.store(true, Ordering::Release);
+        self.thread.unpark();
     }
 }
 
-fn block_on<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut cx = Context::from_waker(&waker);
-    loop {
-        match future.as_mut().poll(&mut cx) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => std::thread::park(),
+/// Runs `tasks` endless append-and-wait loops on this thread, as an async server would, until `until`;
+/// returns how many entries were acknowledged.
+fn run_tasks(log: &Log, tasks: u32, payload: &[u8], until: Instant) -> u32 {
+    let start = || log.committed(log.append(&[payload]).unwrap().end);
+    let mut running: Vec<_> = (0..tasks)
+        .map(|_| {
+            let (ready, thread) = (AtomicBool::new(true), std::thread::current());
+            let task = Arc::new(Task { ready, thread });
+            (Waker::from(Arc::clone(&task)), task, start())
+        })
+        .collect();
+    let mut count = 0;
+    while Instant::now() < until {
+        let mut idle = true;
+        for (waker, task, committed) in &mut running {
+            if !task.ready.swap(false, Ordering::AcqRel) {
+                continue;
+            }
+            idle = false;
+            let mut cx = Context::from_waker(waker);
+            while let Poll::Ready(result) = Pin::new(&mut *committed).poll(&mut cx) {
+                result.unwrap();
+                count += 1;
+                *committed = start();
+            }
+        }
+        if idle {
+            std::thread::park();
         }
     }
+    count
 }
 
 /// Appends one entry at a time to a plain growing file, each followed by a sync.
@@ -62,20 +91,14 @@ fn grouped(dir: &Path, time: Duration, waiters: u32, bytes: usize, durability: D
     let (log, _) = Log::open(Arc::new(RealFs), &dir, options).unwrap();
     let committer = log.start_committer();
     let started = Instant::now();
+    let until = started + time;
+    let threads = waiters.min(2);
     let total: u32 = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..waiters)
-            .map(|_| {
+        let threads: Vec<_> = (0..threads)
+            .map(|at| {
                 let log = log.clone();
-                scope.spawn(move || {
-                    let payload = vec![7; bytes];
-                    let mut count = 0;
-                    while started.elapsed() < time {
-                        let appended = log.append(&[&payload]).unwrap();
-                        block_on(log.committed(appended.end)).unwrap();
-                        count += 1;
-                    }
-                    count
-                })
+                let tasks = waiters / threads + u32::from(at < waiters % threads);
+                scope.spawn(move || run_tasks(&log, tasks, &vec![7; bytes], until))
             })
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
@@ -103,7 +126,7 @@ fn main() {
     let mut number = |default: u32| args.next().map_or(default, |arg| arg.parse().unwrap());
     let time = Duration::from_secs(number(3).into());
     let (waiters, bytes) = (number(32), number(4096) as usize);
-    println!("{waiters} waiters, {bytes} bytes an entry");
+    println!("{waiters} waiters on {} threads, {bytes} bytes an entry", waiters.min(2));
     let floor = serial(&dir, time, bytes);
     println!("{:>14} {floor:>9.0}/s", "serial");
     for durability in ["sync", "interval:50ms", "os"] {

@@ -32,8 +32,8 @@ pub struct Entry<'a> {
 pub struct Reader {
     shared: Arc<Shared>,
     position: u64,
-    /// The segment being read, and where its frames end if it was sealed when looked up.
-    cursor: Option<(Cursor, Option<u64>)>,
+    /// In the segment being read.
+    cursor: Option<Cursor>,
 }
 
 impl Reader {
@@ -65,36 +65,30 @@ impl Reader {
             }
         };
         // The borrow checker cannot see that a returned frame ends the loop, so it is fetched here.
-        let payload = self.cursor.as_ref().map_or(&[][..], |(cursor, _)| cursor.payload());
+        let payload = self.cursor.as_ref().map_or(&[][..], Cursor::payload);
         Ok(Some(Entry { lsn: Lsn(lsn), next: Lsn(next), payload }))
     }
 
     fn advance(&mut self) -> Result<Option<Step>, ReadError> {
         loop {
-            // Read before the segments are: what lies below it is in a segment already listed.
-            let written = self.shared.written();
             if self.cursor.is_none() && !self.enter()? {
                 return Ok(None);
             }
-            let Some((cursor, sealed_end)) = &mut self.cursor else { return Ok(None) };
-            let limit = sealed_end.unwrap_or(written);
-            cursor.set_range(self.position, limit.max(self.position));
+            let Some(cursor) = &mut self.cursor else { return Ok(None) };
             match cursor.next() {
                 Ok(Some(frame)) => {
                     let step = Step { lsn: frame.lsn, next: frame.next, kind: frame.header.kind };
                     self.position = step.next;
                     return Ok(Some(step));
                 }
-                Ok(None) => {
-                    let base = cursor.base();
-                    match self.shared.segment(base) {
-                        // Sealed since, or read to its end: look up where to go on.
-                        Some(now) if now.end == *sealed_end && sealed_end.is_none() => {
-                            return Ok(None);
-                        }
-                        _ => self.cursor = None,
+                Ok(None) => match extent(&self.shared, cursor.base()) {
+                    Some((_, limit)) if self.position < limit => {
+                        cursor.set_range(self.position, limit);
                     }
-                }
+                    Some((segment, _)) if segment.end.is_none() => return Ok(None),
+                    // Read to its end, or truncated away: look up where to go on.
+                    Some(_) | None => self.cursor = None,
+                },
                 Err(error) => {
                     let base = cursor.base();
                     self.cursor = None;
@@ -106,18 +100,18 @@ impl Reader {
 
     /// Opens the segment the position is in; `false` when that is where nothing was written yet.
     fn enter(&mut self) -> Result<bool, ReadError> {
-        let (segment, position) = find(&self.shared, self.position)?;
-        if position > self.shared.written() {
-            return if self.position > self.shared.written() && segment.end.is_none() {
-                let (lsn, written) = (Lsn(self.position), Lsn(self.shared.written()));
-                Err(ReadError::Beyond { lsn, written })
+        let (segment, position, limit) = find(&self.shared, self.position)?;
+        if position >= limit {
+            return if self.position > limit && segment.end.is_none() {
+                Err(ReadError::Beyond { lsn: Lsn(self.position), written: Lsn(limit) })
             } else {
                 Ok(false)
             };
         }
-        let cursor = open(&self.shared, segment).map_err(ReadError::Io)?;
+        let mut cursor = open(&self.shared, segment).map_err(ReadError::Io)?;
+        cursor.set_range(position, limit);
         self.position = position;
-        self.cursor = Some((cursor, segment.end));
+        self.cursor = Some(cursor);
         Ok(true)
     }
 }
@@ -134,11 +128,22 @@ impl Shared {
     }
 }
 
-/// Returns the segment that holds `position`, and the position moved on to where a frame may be.
-fn find(shared: &Shared, position: u64) -> Result<(Segment, u64), ReadError> {
+/// Returns the segment that starts at `base`, and up to where it can be read.
+fn extent(shared: &Shared, base: u64) -> Option<(Segment, u64)> {
+    // Read before the segment is looked up: if it is not sealed even then, this lies within it.
+    let written = shared.written();
+    let segment = shared.segment(base)?;
+    Some((segment, segment.end.unwrap_or(written)))
+}
+
+/// Returns the segment that holds `position`, the position moved on to where a frame may be, and up to
+/// where the segment can be read.
+fn find(shared: &Shared, position: u64) -> Result<(Segment, u64, u64), ReadError> {
+    // As in `extent`.
+    let written = shared.written();
     let segments = shared.segments.lock();
     match segments.place(position) {
-        Place::In(segment, position) => Ok((segment, position)),
+        Place::In(segment, position) => Ok((segment, position, segment.end.unwrap_or(written))),
         Place::Before(start) => {
             Err(ReadError::BelowStart { lsn: Lsn(position), start: Lsn(start) })
         }
@@ -155,14 +160,12 @@ fn open(shared: &Shared, segment: Segment) -> Result<Cursor, DiskError> {
 pub(crate) fn read_one(shared: &Shared, lsn: Lsn) -> Result<Vec<u8>, ReadError> {
     /// Holds most entries whole, so that one read call fetches header and payload.
     const GUESS_SIZE: usize = 8 << 10;
-    let written = shared.written();
-    let (segment, position) = find(shared, lsn.0)?;
+    let (segment, position, limit) = find(shared, lsn.0)?;
+    if lsn.0 >= limit {
+        return Err(ReadError::Beyond { lsn, written: Lsn(limit) });
+    }
     if position != lsn.0 {
         return Err(ReadError::NotAnEntry { lsn });
-    }
-    let limit = segment.end.unwrap_or(written);
-    if lsn.0 >= limit {
-        return Err(ReadError::Beyond { lsn, written: Lsn(written) });
     }
     let mut cursor = open(shared, segment).map_err(ReadError::Io)?.with_chunk_size(GUESS_SIZE);
     cursor.set_range(lsn.0, limit);
@@ -172,7 +175,7 @@ pub(crate) fn read_one(shared: &Shared, lsn: Lsn) -> Result<Vec<u8>, ReadError> 
             Kind::Erased => Err(ReadError::Erased { lsn }),
             Kind::Close => Err(ReadError::NotAnEntry { lsn }),
         },
-        Ok(None) => Err(ReadError::Beyond { lsn, written: Lsn(written) }),
+        Ok(None) => Err(ReadError::Beyond { lsn, written: Lsn(limit) }),
         Err(error) => Err(explain(shared, error, segment.base, lsn.0)),
     }
 }
@@ -183,11 +186,11 @@ fn explain(shared: &Shared, error: WalkError, base: u64, position: u64) -> ReadE
         WalkError::Io(error) => return ReadError::Io(error),
         WalkError::Corrupt(corrupt) => corrupt,
     };
-    let Some(segment) = shared.segment(base) else {
+    let Some((segment, limit)) = extent(shared, base) else {
         let start = shared.segments.lock().start();
         return ReadError::BelowStart { lsn: Lsn(position), start };
     };
-    match boundary(shared, segment, position) {
+    match boundary(shared, segment, limit, position) {
         Ok(None) => ReadError::Corrupt(corrupt),
         Ok(Some(elsewhere)) => elsewhere,
         Err(error) => ReadError::Io(error),
@@ -198,10 +201,11 @@ fn explain(shared: &Shared, error: WalkError, base: u64, position: u64) -> ReadE
 fn boundary(
     shared: &Shared,
     segment: Segment,
+    limit: u64,
     position: u64,
 ) -> Result<Option<ReadError>, DiskError> {
     let mut cursor = open(shared, segment)?;
-    cursor.set_range(segment.first(), segment.end.unwrap_or_else(|| shared.written()));
+    cursor.set_range(segment.first(), limit);
     loop {
         match cursor.position() {
             at if at == position => return Ok(None),

@@ -1,7 +1,22 @@
-use std::{path::Path, sync::Arc};
+//! The public interface, one promise at a time.
 
-use forebay_base::{Durability, fs::RealFs};
-use forebay_log::{Log, Lsn, Options, ReadError, Recovery};
+use std::{
+    future::Future,
+    path::Path,
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll, Wake, Waker},
+};
+
+use forebay_base::{
+    Durability,
+    error_chain::chain,
+    fs::{
+        RealFs,
+        sim::{Fault, SimFs},
+    },
+};
+use forebay_log::{AppendError, CommitError, Log, Lsn, OpenError, Options, ReadError, Recovery};
 
 fn open(dir: &Path, options: Options) -> (Log, Recovery) {
     Log::open(Arc::new(RealFs), dir, options).unwrap()
@@ -76,4 +91,174 @@ fn truncation_drops_whole_segments_and_erasure_leaves_every_other_position() {
     assert!(kept[0].0 <= lsns[30] && kept.last().unwrap().0 == lsns[59]);
     drop(log);
     assert_eq!(all(&open(dir.path(), Options::default()).0), kept);
+}
+
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs a future to its end on this thread.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut cx = Context::from_waker(&waker);
+    loop {
+        match future.as_mut().poll(&mut cx) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+#[test]
+fn a_log_is_open_once_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let (log, _) = open(dir.path(), Options::default());
+    let again = Log::open(Arc::new(RealFs), dir.path(), Options::default());
+    assert!(matches!(again, Err(OpenError::Locked { .. })));
+    let reader = log.reader(log.start());
+    drop(log);
+    let again = Log::open(Arc::new(RealFs), dir.path(), Options::default());
+    assert!(matches!(again, Err(OpenError::Locked { .. })), "a reader keeps it open");
+    drop(reader);
+    open(dir.path(), Options::default());
+}
+
+#[test]
+fn options_out_of_bounds_are_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    for (options, expected) in [
+        (Options { segment_size: 100, ..Options::default() }, "segment_size"),
+        (Options { entry_size_max: 0, ..Options::default() }, "entry_size_max"),
+        (Options { entry_size_max: (1 << 30) + 1, ..Options::default() }, "entry_size_max"),
+        (Options { buffer_size_max: 10, ..Options::default() }, "buffer_size_max"),
+    ] {
+        match Log::open(Arc::new(RealFs), dir.path(), options) {
+            Err(OpenError::Option { name, .. }) => assert_eq!(name, expected),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn an_entry_above_the_limit_is_refused_and_one_above_every_buffer_and_segment_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options {
+        segment_size: 4096,
+        buffer_size_max: 1024,
+        entry_size_max: 100_000,
+        ..Options::default()
+    };
+    let (log, _) = open(dir.path(), options.clone());
+    let refused = log.append(&[&vec![0; 60_000], &vec![0; 40_001]]).unwrap_err();
+    assert!(matches!(refused, AppendError::TooLarge { len: 100_001, max: 100_000 }));
+    let mut appended = Vec::new();
+    for size in [10, 100_000, 0, 100_000, 5000, 1] {
+        appended.push((log.append(&[&vec![9; size]]).unwrap().lsn, vec![9; size]));
+    }
+    log.sync().unwrap();
+    assert_eq!(all(&log), appended);
+    drop(log);
+    assert_eq!(all(&open(dir.path(), options).0), appended);
+}
+
+#[test]
+fn a_full_buffer_says_so_until_someone_writes_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (log, _) = open(dir.path(), Options { buffer_size_max: 1000, ..Options::default() });
+    log.try_append(&[&[1; 600]]).unwrap();
+    let full = log.try_append(&[&[2; 600]]).unwrap_err();
+    assert!(matches!(full, AppendError::Full { needed: 624 }), "{full}");
+    let committer = log.start_committer();
+    block_on(log.room(600));
+    let mut called = None;
+    let appended = log.append_then(&[&[2; 600]], |lsn| called = Some(lsn)).unwrap();
+    assert_eq!(called, Some(appended.lsn));
+    block_on(log.committed(appended.end)).unwrap();
+    committer.stop().unwrap();
+    assert_eq!(log.stats().full, 1);
+}
+
+#[test]
+fn positions_never_handed_out_are_refused_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let (log, _) = open(dir.path(), Options::default());
+    let end = log.append(&[b"x"]).unwrap().end;
+    let beyond = Lsn(end.0 + 1);
+    assert!(matches!(log.commit(beyond), Err(CommitError::Beyond { .. })));
+    let committer = log.start_committer();
+    assert!(matches!(block_on(log.committed(beyond)), Err(CommitError::Beyond { .. })));
+    assert!(matches!(log.read(end), Err(ReadError::Beyond { .. })));
+    assert!(matches!(log.reader(beyond).next(), Err(ReadError::Beyond { .. })));
+    committer.stop().unwrap();
+}
+
+#[test]
+fn futures_dropped_or_outliving_their_committer_leave_nobody_waiting() {
+    let dir = tempfile::tempdir().unwrap();
+    let (log, _) = open(dir.path(), Options::default());
+    let committer = log.start_committer();
+    for _ in 0..50 {
+        let end = log.append(&[b"dropped"]).unwrap().end;
+        let mut committed = log.committed(end);
+        let mut cx = Context::from_waker(Waker::noop());
+        drop(std::pin::Pin::new(&mut committed).poll(&mut cx));
+    }
+    let end = log.append(&[b"outlives"]).unwrap().end;
+    let late = log.committed(end);
+    committer.stop().unwrap();
+    block_on(late).unwrap();
+    let end = log.append(&[b"after"]).unwrap().end;
+    block_on(log.committed(end)).unwrap();
+    assert_eq!(log.synced(), end);
+    assert_eq!(all(&log).len(), 52);
+}
+
+#[test]
+fn interval_is_synced_by_the_committer_without_anyone_asking() {
+    let dir = tempfile::tempdir().unwrap();
+    let durability = "interval:1ms".parse().unwrap();
+    let (log, _) = open(dir.path(), Options { durability, ..Options::default() });
+    let committer = log.start_committer();
+    for _ in 0..3 {
+        let end = log.append(&[b"soon"]).unwrap().end;
+        log.commit(end).unwrap();
+        while log.synced() < end {
+            std::thread::yield_now();
+        }
+    }
+    committer.stop().unwrap();
+}
+
+#[test]
+fn a_failure_reaches_everyone_who_waits_and_everyone_who_comes_later() {
+    let disk = SimFs::new(0);
+    let (log, _) = crate::workload::open(&disk, Durability::Sync).unwrap();
+    let committer = log.start_committer();
+    let kept = log.append(&[b"kept"]).unwrap();
+    block_on(log.committed(kept.end)).unwrap();
+    disk.plan(disk.operations() + 1, Fault::Io);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                // Those who come after the failure are refused at the append.
+                match log.append(&[b"lost"]) {
+                    Ok(appended) => {
+                        let told = block_on(log.committed(appended.end)).unwrap_err();
+                        assert!(matches!(told, CommitError::Poisoned { .. }));
+                        assert!(chain(&told).to_string().contains("simulated device failure"));
+                    }
+                    Err(error) => assert!(matches!(error, AppendError::Poisoned { .. })),
+                }
+            });
+        }
+    });
+    assert!(matches!(log.append(&[b"x"]), Err(AppendError::Poisoned { .. })));
+    block_on(log.room(1));
+    assert_eq!(log.read(kept.lsn).unwrap(), b"kept", "reading goes on");
+    assert!(committer.stop().is_err());
 }

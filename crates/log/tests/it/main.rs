@@ -2,5 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod api;
+mod compat;
+mod concurrent;
+mod corrupt;
 mod crash;
+mod model;
 mod workload;

@@ -61,9 +61,8 @@ impl History {
             _ => rng.below(200),
         };
         // Bytes that resemble frames: zeros, small numbers, and now and then noise.
-        let noise = rng.below(8) as u64;
-        let payload: Vec<u8> =
-            (0..size).map(|_| (rng.next_u64() % (1 + noise * 31)) as u8).collect();
+        let noise = 1 + rng.below(8) * 31;
+        let payload: Vec<u8> = (0..size).map(|_| u8::try_from(rng.below(noise)).unwrap()).collect();
         let (head, tail) = payload.split_at(rng.below(size + 1));
         let appended = log.append(&[head, tail])?;
         self.appended.push(Appended { lsn: appended.lsn, end: appended.end, payload });
