@@ -1,1 +1,38 @@
-//! The HTTP front door for files and JSON documents: classify, deduplicate, decide, keep.
+//! The front door for files and JSON documents.
+//!
+//! Bytes come in over HTTP (or through [`Intake`] in process), are classified by their content,
+//! stored once however many names they have, and answered under any of them. JSON documents are
+//! looked at as a batch and become rows of a table or members of a collection, with the reasons.
+//!
+//! The log is the only truth ([`format`]): an entry in it makes a change true, and everything else
+//! (the SQLite [`catalogue`], the document database, the filters in memory) is a view of it that
+//! can be brought up to date after any crash. Blobs too large for the log are synced before the
+//! entry that names them.
+//!
+//! What this crate deliberately does not do: read configuration, environment or arguments, install
+//! a logger, listen on a socket.
+
+pub mod answer;
+mod apply;
+pub mod blob;
+pub mod blocks;
+pub mod catalogue;
+pub mod classify;
+pub mod digest;
+pub mod documents;
+mod error;
+mod files;
+pub mod format;
+mod http;
+mod intake;
+mod known;
+mod meters;
+pub mod names;
+pub mod options;
+mod pending;
+mod request;
+mod shared;
+
+pub use error::{ApplyError, CatalogueError, IntakeError, OpenError};
+pub use intake::{Intake, StartReport};
+pub use options::{DecisionOptions, IntakeLimits, IntakeOptions};

@@ -3,6 +3,8 @@
 //! To add one: a file here with a type that implements [`Subsystem`], a line in [`open`], and the
 //! first segment of its routes in [`ROUTE_CLASSES`].
 
+pub(crate) mod intake;
+
 use std::sync::Arc;
 
 use crate::config::Config;
@@ -19,6 +21,5 @@ pub(crate) const ROUTE_CLASSES: [&str; 3] = ["files", "documents", "ingest"];
 /// # Errors
 /// The first subsystem that cannot be opened; those opened before are dropped.
 pub(crate) fn open(config: &Config) -> anyhow::Result<Vec<Arc<dyn Subsystem>>> {
-    let _ = config;
-    Ok(Vec::new())
+    Ok(vec![intake::open(config)?])
 }

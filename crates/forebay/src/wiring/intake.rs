@@ -1,0 +1,89 @@
+//! The intake as a subsystem of the server: configuration in, routes and shutdown out.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use forebay_base::clock::SystemClock;
+use forebay_base::fs::RealFs;
+use forebay_intake::{Intake, IntakeOptions};
+
+use crate::config::Config;
+use crate::serve::Subsystem;
+
+/// Opens the intake in the data directory.
+pub(super) fn open(config: &Config) -> anyhow::Result<Arc<dyn Subsystem>> {
+    let options = options(config);
+    let dir = options.dir.clone();
+    let (intake, report) =
+        Intake::open(options, Arc::new(RealFs), Arc::new(SystemClock::new()))
+            .with_context(|| format!("could not open the intake in {}", dir.display()))?;
+    tracing::info!(
+        created = report.created,
+        clean = report.clean,
+        torn_bytes = report.torn_bytes,
+        catalogue_entries = report.catalogue_entries,
+        document_commits = report.document_commits,
+        rebuilt = report.catalogue_rebuilt,
+        staging_removed = report.staging_removed,
+        orphans_removed = report.orphans_removed,
+        files = report.files,
+        took_ms = report.took_ms,
+        "intake open"
+    );
+    Ok(Arc::new(IntakeSubsystem(intake)))
+}
+
+/// Where the intake keeps its data inside the data directory.
+pub(crate) fn dir(data: &Path) -> PathBuf {
+    data.join("intake")
+}
+
+/// The intake's options as the configuration says.
+fn options(config: &Config) -> IntakeOptions {
+    let mut options = IntakeOptions::new(dir(&config.process.data));
+    let from = &config.intake;
+    options.durability = from.durability;
+    let limits = &mut options.limits;
+    limits.file_size_max = from.file_size_max.0;
+    limits.document_size_max =
+        usize::try_from(from.document_size_max.0).unwrap_or(usize::MAX);
+    limits.parts_max = usize::try_from(from.parts_max).unwrap_or(usize::MAX);
+    limits.large_uploads_max = usize::try_from(from.uploads_max).unwrap_or(usize::MAX);
+    limits.body_rate_min = from.upload_rate_min.0;
+    limits.body_rate_window = from.upload_rate_grace.get();
+    limits.body_idle = from.upload_idle_timeout.get();
+    options
+}
+
+struct IntakeSubsystem(Intake);
+
+impl Subsystem for IntakeSubsystem {
+    fn name(&self) -> &'static str {
+        "intake"
+    }
+
+    fn router(&self) -> axum::Router {
+        self.0.router()
+    }
+
+    fn openapi(&self) -> utoipa::openapi::OpenApi {
+        Intake::openapi()
+    }
+
+    fn readiness(&self) -> Result<(), String> {
+        self.0.ready().map_err(|error| error.to_string())
+    }
+
+    fn stop(&self) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + '_>> {
+        let intake = self.0.clone();
+        Box::pin(async move {
+            tokio::task::spawn_blocking(move || intake.close())
+                .await
+                .context("closing the intake was interrupted")?
+                .context("could not close the intake")
+        })
+    }
+}

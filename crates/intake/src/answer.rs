@@ -1,0 +1,129 @@
+//! The JSON a client is told, built from records alone so that a replay tells the same.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Serialize;
+
+use crate::catalogue::FileRecord;
+
+/// What stays as it is in the path of a URL (RFC 3986, "pchar" without sub-delimiters, and `/`).
+const PATH: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+
+/// A file as it is shown everywhere.
+#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
+pub struct FileAnswer<'a> {
+    /// What `/v1/files/{id}` takes.
+    pub id: String,
+    /// Namespace.
+    pub namespace: &'a str,
+    /// Name inside it.
+    pub name: &'a str,
+    /// Where it is found.
+    pub url: String,
+    /// Bytes.
+    pub size: u64,
+    /// SHA-256 in hexadecimal.
+    pub sha256: String,
+    /// Media type told from the content.
+    pub mime: &'a str,
+    /// image, video, audio, document, archive, text, json, font, executable or other.
+    pub category: &'static str,
+    /// Comment given with it.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub comment: &'a str,
+    /// When the name was given, RFC 3339.
+    pub created: String,
+}
+
+/// How a file was taken.
+#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
+pub struct PutAnswer<'a> {
+    /// `stored`, or `duplicate` where the bytes were already there.
+    pub status: &'static str,
+    /// Whether the name stood for other bytes before.
+    pub replaced: bool,
+    /// The file.
+    #[serde(flatten)]
+    pub file: FileAnswer<'a>,
+}
+
+impl<'a> FileAnswer<'a> {
+    /// Shows a record.
+    #[must_use]
+    pub fn of(file: &'a FileRecord) -> Self {
+        Self {
+            id: id_text(file.id),
+            namespace: file.namespace.as_str(),
+            name: file.name.as_str(),
+            url: file_url(file.namespace.as_str(), file.name.as_str()),
+            size: file.size,
+            sha256: file.digest.to_hex(),
+            mime: &file.mime,
+            category: file.category.as_str(),
+            comment: &file.comment,
+            created: time_text(file.created_ms),
+        }
+    }
+}
+
+impl<'a> PutAnswer<'a> {
+    /// Tells how `file` was taken.
+    #[must_use]
+    pub fn of(file: &'a FileRecord, duplicate: bool, replaced: bool) -> Self {
+        let status = if duplicate { "duplicate" } else { "stored" };
+        Self { status, replaced, file: FileAnswer::of(file) }
+    }
+}
+
+/// The path under which a file is served.
+#[must_use]
+pub fn file_url(namespace: &str, name: &str) -> String {
+    let mut url = String::with_capacity(12 + namespace.len() + name.len());
+    url.push_str("/v1/files/");
+    url.push_str(namespace);
+    url.push('/');
+    url.extend(utf8_percent_encode(name, PATH));
+    url
+}
+
+/// An id as text: 16 hexadecimal digits.
+#[must_use]
+pub fn id_text(id: u64) -> String {
+    format!("{id:016x}")
+}
+
+/// Reads an id's text.
+#[must_use]
+pub fn id_of(text: &str) -> Option<u64> {
+    let digits = text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    digits.then(|| u64::from_str_radix(text, 16).ok()).flatten()
+}
+
+/// Milliseconds since 1970 as RFC 3339 in UTC.
+#[must_use]
+pub fn time_text(ms: i64) -> String {
+    jiff::Timestamp::from_millisecond(ms).map_or_else(|_| ms.to_string(), |time| time.to_string())
+}
+
+/// Serialises an answer; answers are plain structures of texts and numbers.
+pub(crate) fn to_json(answer: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(answer).expect("an answer has only text keys and finite numbers")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_escape_everything_a_path_may_not_hold() {
+        assert_eq!(file_url("n", "a b/c?d#é%"), "/v1/files/n/a%20b/c%3Fd%23%C3%A9%25");
+    }
+
+    #[test]
+    fn ids_are_sixteen_digits_and_nothing_else() {
+        assert_eq!(id_of(&id_text(77)), Some(77));
+        for bad in ["", "4d", "00000000000000zz", "+000000000000001"] {
+            assert_eq!(id_of(bad), None, "{bad}");
+        }
+    }
+}

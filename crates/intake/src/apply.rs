@@ -1,0 +1,268 @@
+//! The applier: one thread that brings the catalogue up to the log, in batches.
+//!
+//! A change is applied only once its entry is committed, so the catalogue never knows more than
+//! the log would still know after a crash at the durability asked for. Batches wait a little for
+//! company, unless somebody waits for them: one transaction for a thousand changes costs a tenth of
+//! a thousand transactions.
+//!
+//! Invariants: changes are applied in log order, each exactly once; a batch leaves the queue only
+//! after its transaction committed; when the catalogue or the log fails, the applier stops, says
+//! why to everyone who waits, and nothing is lost: the log has it.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use forebay_base::error_chain::chain;
+use forebay_log::{Log, Lsn};
+
+use crate::answer::{PutAnswer, to_json};
+use crate::catalogue::{Answered, AppliedChange, Catalogue, Change, FileRecord, Place};
+use crate::error::ApplyError;
+use crate::format::{BlobPlace, Delete, DocumentCommit, Entry, FilePut, Outcome};
+use crate::shared::{Applied, Shared};
+
+/// Changes in one transaction at most.
+pub(crate) const BATCH: usize = 2_048;
+/// How long a change waits for company.
+const GATHER: Duration = Duration::from_millis(40);
+/// How often remembered requests are looked through for old ones.
+const FORGET_EVERY: Duration = Duration::from_secs(60);
+/// Changes in one transaction of a replay.
+const REPLAY_BATCH: usize = 4_096;
+
+/// The running applier.
+#[derive(Debug)]
+pub(crate) struct Applier {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Applier {
+    pub(crate) fn start(shared: Arc<Shared>, catalogue: Catalogue) -> std::io::Result<Self> {
+        let run = shared.clone();
+        let thread = std::thread::Builder::new()
+            .name("intake-apply".into())
+            .spawn(move || Worker { shared: run, catalogue, forgot: Instant::now() }.run())?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Applies what is queued and ends the thread.
+    pub(crate) fn stop(&mut self) {
+        self.shared.applier.lock().stop = true;
+        self.shared.work.notify_all();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the applier panicked");
+        }
+    }
+}
+
+impl Drop for Applier {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+struct Worker {
+    shared: Arc<Shared>,
+    catalogue: Catalogue,
+    forgot: Instant,
+}
+
+impl Worker {
+    fn run(mut self) {
+        loop {
+            let stopping = self.gather();
+            match self.apply_oldest() {
+                Ok(0) if stopping => return,
+                Ok(_) => {}
+                Err(error) => {
+                    self.fail(&error);
+                    return;
+                }
+            }
+            if self.forgot.elapsed() >= FORGET_EVERY {
+                self.forget();
+            }
+        }
+    }
+
+    /// Waits for a batch, or for somebody in a hurry; tells whether to stop afterwards.
+    fn gather(&self) -> bool {
+        let deadline = Instant::now() + FORGET_EVERY;
+        let mut first_seen: Option<Instant> = None;
+        let mut orders = self.shared.applier.lock();
+        loop {
+            // Never both locks at once: pushers hold the queue's and notify without this one.
+            let queued =
+                parking_lot::MutexGuard::unlocked(&mut orders, || self.shared.pending.lock().len());
+            let now = Instant::now();
+            if queued > 0 {
+                let since = *first_seen.get_or_insert(now);
+                if queued >= BATCH || orders.hurry || orders.stop || now - since >= GATHER {
+                    orders.hurry = false;
+                    return orders.stop;
+                }
+                self.shared.work.wait_until(&mut orders, since + GATHER);
+            } else {
+                if orders.stop || now >= deadline {
+                    return orders.stop;
+                }
+                self.shared.work.wait_for(&mut orders, GATHER);
+            }
+        }
+    }
+
+    fn apply_oldest(&mut self) -> Result<usize, Stopped> {
+        let (changes, end) = self.shared.pending.lock().oldest(BATCH);
+        let Some(end) = end else { return Ok(0) };
+        self.shared.log.commit(end).map_err(Stopped::Log)?;
+        let synced = self.shared.log.synced().min(end);
+        let started = Instant::now();
+        self.catalogue.apply(&changes, end.0, synced.0).map_err(Stopped::Apply)?;
+        crate::meters::applied(changes.len(), started.elapsed());
+        self.shared.pending.lock().applied(changes.len());
+        self.shared.applied.send_modify(|applied| applied.position = end);
+        self.shared.room.notify_waiters();
+        Ok(changes.len())
+    }
+
+    fn forget(&mut self) {
+        self.forgot = Instant::now();
+        let kept = self.shared.options.limits.idempotency_kept;
+        let kept_ms = i64::try_from(kept.as_millis()).unwrap_or(i64::MAX);
+        let before = self.shared.now_ms().saturating_sub(kept_ms);
+        if let Err(error) = self.catalogue.forget_requests(before) {
+            // They are forgotten at the next try; an old key is refused by its age meanwhile.
+            tracing::warn!(error = %chain(&error), "could not forget old requests");
+        }
+    }
+
+    fn fail(&self, error: &Stopped) {
+        let reason: Arc<str> = chain(error).to_string().into();
+        tracing::error!(%reason, "the catalogue has stopped; the log has everything acknowledged");
+        self.shared.applied.send_modify(|applied| applied.stopped = Some(reason));
+        self.shared.room.notify_waiters();
+    }
+}
+
+/// Why the applier stopped.
+#[derive(Debug, thiserror::Error)]
+enum Stopped {
+    #[error("the log failed")]
+    Log(#[source] forebay_log::CommitError),
+    #[error("the catalogue failed")]
+    Apply(#[source] ApplyError),
+}
+
+/// What a replay did.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Replayed {
+    pub(crate) entries: u64,
+    pub(crate) position: Lsn,
+}
+
+/// Applies the log's entries from the catalogue's position on, before anything is served.
+pub(crate) fn replay(
+    log: &Log,
+    catalogue: &mut Catalogue,
+    from: Lsn,
+) -> Result<Replayed, ApplyError> {
+    let mut replayed = Replayed { entries: 0, position: from };
+    let mut reader = log.reader(from);
+    let mut batch = Vec::new();
+    loop {
+        let next = reader.next().map_err(|source| ApplyError::Read { lsn: from.0, source })?;
+        let Some(entry) = next else { break };
+        let lsn = entry.lsn.0;
+        let decoded =
+            Entry::decode(entry.payload).map_err(|source| ApplyError::Decode { lsn, source })?;
+        replayed.entries += 1;
+        replayed.position = entry.next;
+        if let Some(change) = change_of(lsn, &decoded) {
+            batch.push(change);
+        }
+        if batch.len() >= REPLAY_BATCH {
+            catalogue.apply(&batch, replayed.position.0, log.synced().min(replayed.position).0)?;
+            batch.clear();
+        }
+    }
+    if replayed.entries > 0 {
+        catalogue.apply(&batch, replayed.position.0, log.synced().min(replayed.position).0)?;
+    }
+    Ok(replayed)
+}
+
+/// What an entry means to the catalogue; the same for a live write and for a replay.
+fn change_of(lsn: u64, entry: &Entry<'_>) -> Option<AppliedChange> {
+    let (change, answered) = match entry {
+        Entry::FilePut(put) => change_of_put(lsn, put),
+        Entry::Delete(Delete { deleted_ms, namespace, name, idempotency }) => {
+            let answered = idempotency.map(|record| Answered {
+                record,
+                status: 204,
+                answer: Vec::new(),
+                created_ms: *deleted_ms,
+            });
+            let change = Change::Delete { namespace: namespace.clone(), name: name.clone() };
+            (change, answered)
+        }
+        Entry::DocumentCommit(DocumentCommit {
+            idempotency, status, answer, received_ms, ..
+        }) => {
+            let answered = idempotency.map(|record| Answered {
+                record,
+                status: *status,
+                answer: answer.to_vec(),
+                created_ms: *received_ms,
+            });
+            (Change::Nothing, answered)
+        }
+        Entry::Outcome(Outcome { created_ms, status, idempotency, answer }) => {
+            let answered = Answered {
+                record: *idempotency,
+                status: *status,
+                answer: answer.to_vec(),
+                created_ms: *created_ms,
+            };
+            (Change::Nothing, Some(answered))
+        }
+        Entry::DocumentChunk(_) => return None,
+    };
+    Some(AppliedChange { lsn, change, answered: answered.map(Arc::new) })
+}
+
+fn change_of_put(lsn: u64, put: &FilePut<'_>) -> (Change, Option<Answered>) {
+    let file = Arc::new(FileRecord {
+        id: lsn,
+        namespace: put.namespace.clone(),
+        name: put.name.clone(),
+        digest: put.digest,
+        size: put.size,
+        mime: Cow::Owned(put.mime.to_owned()),
+        category: put.category,
+        comment: put.comment.to_owned(),
+        created_ms: put.created_ms,
+    });
+    let stored = match put.place {
+        BlobPlace::Existing => None,
+        BlobPlace::Inline(_) => Some(Place::Entry(lsn)),
+        BlobPlace::File => Some(Place::File),
+    };
+    let answered = put.idempotency.map(|record| Answered {
+        record,
+        status: if put.created { 201 } else { 200 },
+        answer: to_json(&PutAnswer::of(&file, put.duplicate, put.replaced)),
+        created_ms: put.created_ms,
+    });
+    (Change::Put { file, stored }, answered)
+}
+
+impl Applied {
+    pub(crate) fn at(position: Lsn) -> Self {
+        Self { position, stopped: None }
+    }
+}

@@ -1,0 +1,202 @@
+//! The layout of a blob file: the bytes as they came, then a checksum for each block of them.
+//!
+//! ```text
+//! bytes of the blob | crc32c of block 0 | crc32c of block 1 | ...     (4 bytes each, little-endian)
+//! ```
+//!
+//! Blocks are [`BLOCK_SIZE`] bytes, the last one shorter. With these a part of a blob is checked
+//! before it is sent without reading the whole; SHA-256 checks the whole where time allows.
+//!
+//! Invariants: nothing read through [`BlockReader`] is returned unless its block's checksum holds;
+//! memory is one request's worth of blocks.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_base::checksum::crc32c;
+use forebay_base::fs::File;
+
+use crate::blob::Staging;
+
+/// Bytes covered by one checksum.
+pub const BLOCK_SIZE: usize = 64 << 10;
+/// Blocks read at once.
+const BLOCKS_PER_READ: u64 = 8;
+
+/// Writes a blob file: bytes in order, checksums at the end.
+#[derive(Debug)]
+pub struct BlockWriter {
+    staging: Staging,
+    open_crc: u32,
+    open_size: usize,
+    checksums: Vec<u8>,
+    size: u64,
+}
+
+impl BlockWriter {
+    /// Begins a blob.
+    #[must_use]
+    pub fn new(staging: Staging) -> Self {
+        Self { staging, open_crc: 0, open_size: 0, checksums: Vec::new(), size: 0 }
+    }
+
+    /// Appends bytes.
+    ///
+    /// # Errors
+    /// What the file system said.
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.staging.write(bytes)?;
+        self.size += bytes.len() as u64;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let room = BLOCK_SIZE - self.open_size;
+            let (now, later) = rest.split_at(room.min(rest.len()));
+            self.open_crc = forebay_base::checksum::extend(self.open_crc, now);
+            self.open_size += now.len();
+            if self.open_size == BLOCK_SIZE {
+                self.close_block();
+            }
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Writes the checksums, syncs, and returns the staged file with the number of bytes in it.
+    ///
+    /// # Errors
+    /// What the file system said.
+    pub fn finish(mut self) -> io::Result<(Staging, u64)> {
+        if self.open_size > 0 {
+            self.close_block();
+        }
+        self.staging.write(&self.checksums)?;
+        self.staging.sync()?;
+        Ok((self.staging, self.size))
+    }
+
+    fn close_block(&mut self) {
+        self.checksums.extend_from_slice(&self.open_crc.to_le_bytes());
+        self.open_crc = 0;
+        self.open_size = 0;
+    }
+}
+
+/// Reads ranges of a blob file, every block checked.
+#[derive(Debug, Clone)]
+pub struct BlockReader {
+    file: Arc<dyn File>,
+    size: u64,
+}
+
+impl BlockReader {
+    /// Reads the blob of `size` bytes in `file`.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidData`]: the file has not the length such a blob has.
+    pub fn new(file: Arc<dyn File>, size: u64) -> io::Result<Self> {
+        let found = file.len()?;
+        let expected = size + 4 * size.div_ceil(BLOCK_SIZE as u64);
+        if found != expected {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("the blob file has {found} bytes, {expected} were written"),
+            ));
+        }
+        Ok(Self { file, size })
+    }
+
+    /// Reads some of the bytes from `start` on, up to `end`; never none unless the range is empty.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidData`]: a block is damaged; the message names its place.
+    pub fn read(&self, start: u64, end: u64) -> io::Result<Bytes> {
+        let end = end.min(self.size);
+        if start >= end {
+            return Ok(Bytes::new());
+        }
+        let block_size = BLOCK_SIZE as u64;
+        let first = start / block_size;
+        let last = ((end - 1) / block_size).min(first + BLOCKS_PER_READ - 1);
+        let from = first * block_size;
+        let to = ((last + 1) * block_size).min(self.size);
+        let mut bytes = vec![0; to_size(to - from)];
+        self.file.read_exact_at(&mut bytes, from)?;
+        let mut checksums = vec![0; to_size((last - first + 1) * 4)];
+        self.file.read_exact_at(&mut checksums, self.size + first * 4)?;
+        for (at, (block, stored)) in
+            bytes.chunks(BLOCK_SIZE).zip(checksums.chunks_exact(4)).enumerate()
+        {
+            if crc32c(block).to_le_bytes() != *stored {
+                let place = from + at as u64 * block_size;
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("the block at byte {place} does not match its checksum"),
+                ));
+            }
+        }
+        let bytes = Bytes::from(bytes);
+        Ok(bytes.slice(to_size(start - from)..to_size(end.min(to) - from)))
+    }
+}
+
+/// A number of bytes read at once; [`BLOCKS_PER_READ`] keeps it small.
+fn to_size(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_base::fs::RealFs;
+
+    use super::*;
+    use crate::blob::BlobStore;
+
+    fn blob(size: usize) -> (tempfile::TempDir, Vec<u8>, Arc<dyn File>) {
+        let dir = tempfile::tempdir().unwrap();
+        let store = BlobStore::open(Arc::new(RealFs), dir.path()).unwrap();
+        let bytes: Vec<u8> = (0..size).map(|n| (n * 31 % 251) as u8).collect();
+        let mut writer = BlockWriter::new(store.stage().unwrap());
+        for piece in bytes.chunks(10_007) {
+            writer.write(piece).unwrap();
+        }
+        let (staging, written) = writer.finish().unwrap();
+        assert_eq!(written, size as u64);
+        let file = staging.file();
+        std::mem::forget(staging);
+        (dir, bytes, file)
+    }
+
+    #[test]
+    fn any_range_reads_back() {
+        let size = 3 * BLOCK_SIZE + 17;
+        let (_dir, bytes, file) = blob(size);
+        let reader = BlockReader::new(file, size as u64).unwrap();
+        for (start, end) in
+            [(0, size), (1, 2), (BLOCK_SIZE - 1, BLOCK_SIZE + 1), (size - 1, size), (5, 5)]
+        {
+            let mut read = Vec::new();
+            while read.len() < end - start {
+                let at = (start + read.len()) as u64;
+                read.extend_from_slice(&reader.read(at, end as u64).unwrap());
+            }
+            assert_eq!(read, bytes[start..end]);
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_is_never_returned() {
+        let size = 2 * BLOCK_SIZE + 5;
+        let (_dir, _, file) = blob(size);
+        for at in [0, BLOCK_SIZE - 1, BLOCK_SIZE, size - 1, size + 4] {
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, at as u64).unwrap();
+            file.write_all_at(&[byte[0] ^ 4], at as u64).unwrap();
+            let reader = BlockReader::new(file.clone(), size as u64).unwrap();
+            let error = reader.read(0, size as u64).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData, "byte {at}");
+            file.write_all_at(&byte, at as u64).unwrap();
+        }
+        assert!(BlockReader::new(file, size as u64 - 1).is_err());
+    }
+}

@@ -1,0 +1,386 @@
+//! Questions to the catalogue, each answered from a pool of read-only connections.
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension as _, Row, params, params_from_iter};
+
+use super::{BlobRecord, FileRecord, Place, schema};
+use crate::classify::Category;
+use crate::digest::Digest;
+use crate::error::CatalogueError;
+use crate::names::{FileName, Namespace};
+
+/// Idle connections kept open.
+const IDLE_MAX: usize = 8;
+
+const FILE_COLUMNS: &str =
+    "f.namespace, f.name, f.id, f.digest, f.size, f.mime, f.category, f.comment, f.created_ms";
+
+/// Which files a listing shows; every part narrows it.
+#[derive(Debug, Clone, Default)]
+pub struct FileFilter {
+    /// Only this namespace.
+    pub namespace: Option<Namespace>,
+    /// Only names that begin so.
+    pub prefix: Option<String>,
+    /// Only this category.
+    pub category: Option<Category>,
+    /// Only this media type.
+    pub mime: Option<String>,
+    /// Only these bytes.
+    pub digest: Option<Digest>,
+    /// Only files of at least this many bytes.
+    pub size_min: Option<u64>,
+    /// Only files of at most this many bytes.
+    pub size_max: Option<u64>,
+    /// Only names given at or after this time, in milliseconds since 1970.
+    pub created_from_ms: Option<i64>,
+    /// Only names given before this time, in milliseconds since 1970.
+    pub created_to_ms: Option<i64>,
+}
+
+/// A remembered answer.
+#[derive(Debug, Clone)]
+pub struct StoredRequest {
+    /// Digest of everything the request said.
+    pub fingerprint: Digest,
+    /// HTTP status it was answered with.
+    pub status: u16,
+    /// JSON body it was answered with.
+    pub answer: Vec<u8>,
+    /// When, in milliseconds since 1970.
+    pub created_ms: i64,
+}
+
+/// Sums over the catalogue.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CatalogueTotals {
+    /// Names.
+    pub files: u64,
+    /// Bytes over all names.
+    pub file_bytes: u64,
+    /// Distinct blobs that a name refers to.
+    pub blobs: u64,
+    /// Bytes over those blobs.
+    pub blob_bytes: u64,
+}
+
+/// Reads the catalogue; cheap to share, safe from any thread.
+#[derive(Debug)]
+pub struct CatalogueReader {
+    path: PathBuf,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl CatalogueReader {
+    pub(super) fn open(path: &Path) -> Result<Self, CatalogueError> {
+        let first = schema::open_reader(path)?;
+        Ok(Self { path: path.to_owned(), idle: Mutex::new(vec![first]) })
+    }
+
+    /// The file with this name and the blob it stands for.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said.
+    pub fn file(
+        &self,
+        namespace: &Namespace,
+        name: &FileName,
+    ) -> Result<Option<(FileRecord, BlobRecord)>, CatalogueError> {
+        self.ask("look a file up", |connection| {
+            connection
+                .prepare_cached(&format!(
+                    "SELECT {FILE_COLUMNS}, b.place FROM files f JOIN blobs b USING (digest)
+                     WHERE f.namespace = ?1 AND f.name = ?2"
+                ))?
+                .query_row(params![namespace.as_str(), name.as_str()], |row| {
+                    let file = read_file(row)?;
+                    let place = Place::from_sql(row.get(9)?);
+                    let blob = BlobRecord { digest: file.digest, size: file.size, place };
+                    Ok((file, blob))
+                })
+                .optional()
+        })
+    }
+
+    /// The blob with this digest, whether or not a name refers to it.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said.
+    pub fn blob(&self, digest: Digest) -> Result<Option<BlobRecord>, CatalogueError> {
+        self.ask("look a blob up", |connection| {
+            connection
+                .prepare_cached("SELECT digest, size, place FROM blobs WHERE digest = ?1")?
+                .query_row([digest.0], read_blob)
+                .optional()
+        })
+    }
+
+    /// The remembered answer to a request with this key.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said.
+    pub fn request(&self, key: Digest) -> Result<Option<StoredRequest>, CatalogueError> {
+        self.ask("look a request up", |connection| {
+            connection
+                .prepare_cached(
+                    "SELECT fingerprint, status, answer, created_ms FROM requests WHERE key = ?1",
+                )?
+                .query_row([key.0], |row| {
+                    Ok(StoredRequest {
+                        fingerprint: Digest(row.get(0)?),
+                        status: row.get(1)?,
+                        answer: row.get(2)?,
+                        created_ms: row.get(3)?,
+                    })
+                })
+                .optional()
+        })
+    }
+
+    /// Up to `limit` files that pass `filter`, by namespace and name, after the given one.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said.
+    pub fn list(
+        &self,
+        filter: &FileFilter,
+        after: Option<(&str, &str)>,
+        limit: usize,
+    ) -> Result<Vec<FileRecord>, CatalogueError> {
+        let (condition, mut values) = filter.to_sql(after);
+        values.push(Value::Integer(i64::try_from(limit).unwrap_or(i64::MAX)));
+        self.ask("list files", |connection| {
+            connection
+                .prepare_cached(&format!(
+                    "SELECT {FILE_COLUMNS} FROM files f WHERE {condition}
+                     ORDER BY f.namespace, f.name LIMIT ?"
+                ))?
+                .query_map(params_from_iter(&values), read_file)?
+                .collect()
+        })
+    }
+
+    /// Up to `limit` blobs after `after` in digest order; `None` begins.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said.
+    pub fn blobs_after(
+        &self,
+        after: Option<Digest>,
+        limit: usize,
+    ) -> Result<Vec<(BlobRecord, u64)>, CatalogueError> {
+        let after = after.map_or(Vec::new(), |digest| digest.0.to_vec());
+        self.ask("walk the blobs", |connection| {
+            connection
+                .prepare_cached(
+                    "SELECT digest, size, place, refs FROM blobs WHERE digest > ?1
+                     ORDER BY digest LIMIT ?2",
+                )?
+                .query_map(params![after, i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
+                    Ok((read_blob(row)?, row.get::<_, i64>(3)?.cast_unsigned()))
+                })?
+                .collect()
+        })
+    }
+
+    /// Blobs no name refers to, at most `limit`.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said.
+    pub fn dead_blobs(&self, limit: usize) -> Result<Vec<BlobRecord>, CatalogueError> {
+        self.ask("find dead blobs", |connection| {
+            connection
+                .prepare_cached("SELECT digest, size, place FROM blobs WHERE refs = 0 LIMIT ?1")?
+                .query_map([i64::try_from(limit).unwrap_or(i64::MAX)], read_blob)?
+                .collect()
+        })
+    }
+
+    /// Calls `each` with every name and digest, in name order, without holding them all.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said.
+    pub fn for_each_name(
+        &self,
+        mut each: impl FnMut(&str, &str, Digest),
+    ) -> Result<(), CatalogueError> {
+        self.ask("walk the names", |connection| {
+            let mut statement = connection
+                .prepare("SELECT namespace, name, digest FROM files ORDER BY namespace, name")?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                let digest = Digest(row.get(2)?);
+                each(row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?, digest);
+            }
+            Ok(())
+        })
+    }
+
+    /// Names that refer to a blob, at most `limit`.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said.
+    pub fn names_of(&self, digest: Digest, limit: usize) -> Result<Vec<String>, CatalogueError> {
+        self.ask("find a blob's names", |connection| {
+            connection
+                .prepare_cached(
+                    "SELECT namespace || '/' || name FROM files WHERE digest = ?1 LIMIT ?2",
+                )?
+                .query_map(params![digest.0, i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
+                    row.get(0)
+                })?
+                .collect()
+        })
+    }
+
+    /// Sums over everything.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said.
+    pub fn totals(&self) -> Result<CatalogueTotals, CatalogueError> {
+        self.ask("sum the catalogue", |connection| {
+            let pair = |sql: &str| -> rusqlite::Result<(u64, u64)> {
+                connection.prepare_cached(sql)?.query_row([], |row| {
+                    Ok((
+                        row.get::<_, i64>(0)?.cast_unsigned(),
+                        row.get::<_, i64>(1)?.cast_unsigned(),
+                    ))
+                })
+            };
+            let (files, file_bytes) = pair("SELECT count(*), coalesce(sum(size), 0) FROM files")?;
+            let (blobs, blob_bytes) =
+                pair("SELECT count(*), coalesce(sum(size), 0) FROM blobs WHERE refs > 0")?;
+            Ok(CatalogueTotals { files, file_bytes, blobs, blob_bytes })
+        })
+    }
+
+    /// SQLite's own check of the database file; empty when it is sound.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said.
+    pub fn integrity(&self) -> Result<Vec<String>, CatalogueError> {
+        self.ask("check the catalogue's database", |connection| {
+            let lines: Vec<String> = connection
+                .prepare("PRAGMA integrity_check(20)")?
+                .query_map([], |row| row.get(0))?
+                .collect::<rusqlite::Result<_>>()?;
+            Ok(lines.into_iter().filter(|line| line != "ok").collect())
+        })
+    }
+
+    fn ask<T>(
+        &self,
+        act: &'static str,
+        question: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, CatalogueError> {
+        let idle = self.idle.lock().pop();
+        let connection = match idle {
+            Some(connection) => connection,
+            None => schema::open_reader(&self.path)?,
+        };
+        let answer = question(&connection).map_err(|source| CatalogueError { act, source });
+        let mut idle = self.idle.lock();
+        if idle.len() < IDLE_MAX {
+            idle.push(connection);
+        }
+        answer
+    }
+}
+
+impl FileFilter {
+    /// The `WHERE` condition and the values bound to it; only fixed text is ever spliced.
+    fn to_sql(&self, after: Option<(&str, &str)>) -> (String, Vec<Value>) {
+        let mut terms: Vec<&'static str> = vec!["1"];
+        let mut values = Vec::new();
+        let mut term = |sql: &'static str, value: Value| {
+            terms.push(sql);
+            values.push(value);
+        };
+        if let Some(namespace) = &self.namespace {
+            term("f.namespace = ?", Value::Text(namespace.as_str().to_owned()));
+        }
+        if let Some(prefix) = &self.prefix {
+            term("f.name >= ?", Value::Text(prefix.clone()));
+            if let Some(end) = prefix_end(prefix) {
+                term("f.name < ?", Value::Text(end));
+            }
+        }
+        if let Some(category) = self.category {
+            term("f.category = ?", Value::Integer((category as u8).into()));
+        }
+        if let Some(mime) = &self.mime {
+            term("f.mime = ?", Value::Text(mime.clone()));
+        }
+        if let Some(digest) = self.digest {
+            term("f.digest = ?", Value::Blob(digest.0.to_vec()));
+        }
+        let integer = |value: u64| Value::Integer(i64::try_from(value).unwrap_or(i64::MAX));
+        if let Some(size) = self.size_min {
+            term("f.size >= ?", integer(size));
+        }
+        if let Some(size) = self.size_max {
+            term("f.size <= ?", integer(size));
+        }
+        if let Some(ms) = self.created_from_ms {
+            term("f.created_ms >= ?", Value::Integer(ms));
+        }
+        if let Some(ms) = self.created_to_ms {
+            term("f.created_ms < ?", Value::Integer(ms));
+        }
+        if let Some((namespace, name)) = after {
+            terms.push("(f.namespace, f.name) > (?, ?)");
+            values.push(Value::Text(namespace.to_owned()));
+            values.push(Value::Text(name.to_owned()));
+        }
+        (terms.join(" AND "), values)
+    }
+}
+
+/// The least text greater than every text that begins with `prefix`.
+fn prefix_end(prefix: &str) -> Option<String> {
+    let mut characters: Vec<char> = prefix.chars().collect();
+    while let Some(last) = characters.pop() {
+        let next = match last {
+            '\u{D7FF}' => Some('\u{E000}'),
+            other => char::from_u32(u32::from(other) + 1),
+        };
+        if let Some(next) = next {
+            characters.push(next);
+            return Some(characters.into_iter().collect());
+        }
+    }
+    None
+}
+
+fn read_file(row: &Row<'_>) -> rusqlite::Result<FileRecord> {
+    let category: u8 = row.get(6)?;
+    let invalid = |index, text: String| {
+        rusqlite::Error::FromSqlConversionFailure(index, rusqlite::types::Type::Text, text.into())
+    };
+    let namespace: String = row.get(0)?;
+    let name: String = row.get(1)?;
+    Ok(FileRecord {
+        namespace: Namespace::parse(&namespace).map_err(|e| invalid(0, e.to_string()))?,
+        name: FileName::parse(&name).map_err(|e| invalid(1, e.to_string()))?,
+        id: row.get::<_, i64>(2)?.cast_unsigned(),
+        digest: Digest(row.get(3)?),
+        size: row.get::<_, i64>(4)?.cast_unsigned(),
+        mime: Cow::Owned(row.get(5)?),
+        category: Category::from_code(category)
+            .ok_or_else(|| invalid(6, format!("category {category}")))?,
+        comment: row.get(7)?,
+        created_ms: row.get(8)?,
+    })
+}
+
+fn read_blob(row: &Row<'_>) -> rusqlite::Result<BlobRecord> {
+    Ok(BlobRecord {
+        digest: Digest(row.get(0)?),
+        size: row.get::<_, i64>(1)?.cast_unsigned(),
+        place: Place::from_sql(row.get(2)?),
+    })
+}

@@ -1,0 +1,78 @@
+//! Tables of the catalogue and how its connections are opened.
+//!
+//! The catalogue is a view of the log: losing it costs a replay, never a file. So its connections
+//! run with `synchronous = NORMAL`: a power cut may take back its last transactions, and the
+//! position they carried with them.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags};
+
+use crate::error::CatalogueError;
+
+/// Version of the tables; a catalogue with another one is rebuilt from the log.
+pub(super) const SCHEMA_VERSION: i64 = 1;
+
+const TABLES: &str = "
+CREATE TABLE IF NOT EXISTS meta (
+    key TEXT PRIMARY KEY,
+    value INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS blobs (
+    digest BLOB PRIMARY KEY,
+    size INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    refs INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS blobs_dead ON blobs (place) WHERE refs = 0;
+CREATE TABLE IF NOT EXISTS files (
+    namespace TEXT NOT NULL,
+    name TEXT NOT NULL,
+    id INTEGER NOT NULL,
+    digest BLOB NOT NULL,
+    size INTEGER NOT NULL,
+    mime TEXT NOT NULL,
+    category INTEGER NOT NULL,
+    comment TEXT NOT NULL,
+    created_ms INTEGER NOT NULL,
+    PRIMARY KEY (namespace, name)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS requests (
+    key BLOB PRIMARY KEY,
+    fingerprint BLOB NOT NULL,
+    status INTEGER NOT NULL,
+    answer BLOB NOT NULL,
+    created_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS requests_age ON requests (created_ms);
+";
+
+pub(super) fn open_writer(path: &Path) -> Result<Connection, CatalogueError> {
+    let connection = Connection::open(path)
+        .map_err(|source| CatalogueError { act: "open the catalogue for writing", source })?;
+    tune(&connection)
+        .and_then(|()| {
+            connection.pragma_update(None, "journal_mode", "WAL")?;
+            connection.pragma_update(None, "wal_autocheckpoint", 8_192)?;
+            connection.execute_batch(TABLES)
+        })
+        .map_err(|source| CatalogueError { act: "prepare the catalogue's tables", source })?;
+    Ok(connection)
+}
+
+pub(super) fn open_reader(path: &Path) -> Result<Connection, CatalogueError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)
+        .map_err(|source| CatalogueError { act: "open the catalogue for reading", source })?;
+    tune(&connection)
+        .map_err(|source| CatalogueError { act: "tune a catalogue connection", source })?;
+    Ok(connection)
+}
+
+fn tune(connection: &Connection) -> rusqlite::Result<()> {
+    connection.busy_timeout(std::time::Duration::from_secs(10))?;
+    connection.set_prepared_statement_cache_capacity(32);
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    connection.pragma_update(None, "cache_size", -32_768)?;
+    connection.pragma_update(None, "temp_store", "MEMORY")
+}

@@ -1,0 +1,314 @@
+//! Reading one document: is it a JSON object within the limits, and what are its leaves?
+//!
+//! The document is never turned into a tree of values. Each level's keys are read and its values
+//! kept as the text they came as, so a number's leaf is its exact text. Objects are flattened down
+//! to a given depth; an array, an empty object or an object below that depth is one leaf.
+//!
+//! Invariants: a document that passes [`read`] is valid JSON (RFC 8259), UTF-8, an object, nests no
+//! deeper and has no longer key than allowed; where a key is repeated the last value counts, as in
+//! every common parser, and the document itself is kept as it came.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::DocumentError;
+
+/// Bounds on one document.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Deepest nesting of arrays and objects.
+    pub depth_max: usize,
+    /// Longest key in bytes.
+    pub key_size_max: usize,
+    /// Objects are flattened to this depth.
+    pub flatten_depth: usize,
+}
+
+/// What a leaf holds.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Leaf<'a> {
+    /// `null`.
+    Null,
+    /// `true` or `false`.
+    Boolean(bool),
+    /// A whole number that fits 64 bits.
+    Integer(i64),
+    /// A whole number that does not, as its text.
+    BigInteger(&'a str),
+    /// A number with a fraction or an exponent, as its text.
+    Real(&'a str),
+    /// A string.
+    Text(Cow<'a, str>),
+    /// A string with an escape that is no Unicode character (a lone surrogate), as its text.
+    Unrepresentable(&'a str),
+    /// An array, as its text; whether it holds objects.
+    Array(&'a str, bool),
+    /// An object not flattened further, as its text.
+    Object(&'a str),
+}
+
+/// One object's members in the order they came.
+#[derive(Debug)]
+pub struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+/// Checks a document and reads its first level.
+///
+/// # Errors
+/// [`DocumentError`] says what it is instead, and at which byte.
+pub fn read<'a>(document: &'a [u8], bounds: &Bounds) -> Result<Members<'a>, DocumentError> {
+    let text = std::str::from_utf8(document)
+        .map_err(|error| DocumentError::Utf8 { byte: error.valid_up_to() })?;
+    if !text.starts_with('{') {
+        return Err(DocumentError::NotAnObject { found: kind_of(text) });
+    }
+    let opening = memchr::memchr2_iter(b'{', b'[', document).count();
+    if opening > bounds.depth_max {
+        check_depth(document, bounds.depth_max)?;
+    }
+    let members: Members<'a> = serde_json::from_str(text).map_err(|error| syntax(&error))?;
+    members.check(text, bounds, bounds.depth_max)?;
+    Ok(members)
+}
+
+impl<'a> Members<'a> {
+    /// Calls `each` with the path and leaf of every leaf, and tells how deep objects nest.
+    ///
+    /// `path` is scratch space; it is left empty.
+    ///
+    /// # Errors
+    /// What `each` returned, or [`DocumentError`] for a nested object that cannot be read.
+    pub fn leaves<E: From<DocumentError>>(
+        &self,
+        bounds: &Bounds,
+        path: &mut String,
+        each: &mut impl FnMut(&str, Leaf<'a>) -> Result<(), E>,
+    ) -> Result<usize, E> {
+        path.clear();
+        self.leaves_at(bounds.flatten_depth, path, each)
+    }
+
+    fn leaves_at<E: From<DocumentError>>(
+        &self,
+        depth_left: usize,
+        path: &mut String,
+        each: &mut impl FnMut(&str, Leaf<'a>) -> Result<(), E>,
+    ) -> Result<usize, E> {
+        let mut deepest = 1;
+        let start = path.len();
+        for (key, value) in &self.0 {
+            if start > 0 {
+                path.push('.');
+            }
+            push_key(path, key);
+            let text = value.get();
+            if text.starts_with('{') {
+                let nested: Members<'a> =
+                    serde_json::from_str(text).map_err(|error| syntax(&error))?;
+                if nested.0.is_empty() {
+                    each(path, Leaf::Object(text))?;
+                } else if depth_left > 1 {
+                    let depth = nested.leaves_at(depth_left - 1, path, each)?;
+                    deepest = deepest.max(depth + 1);
+                } else {
+                    each(path, Leaf::Object(text))?;
+                    deepest = deepest.max(2);
+                }
+            } else {
+                each(path, leaf(text)?)?;
+            }
+            path.truncate(start);
+        }
+        Ok(deepest)
+    }
+
+    /// Checks the length of every key, nested ones too; only long texts are looked into.
+    fn check(&self, text: &str, bounds: &Bounds, depth: usize) -> Result<(), DocumentError> {
+        if text.len() <= bounds.key_size_max {
+            return Ok(());
+        }
+        for (key, value) in &self.0 {
+            if key.len() > bounds.key_size_max {
+                return Err(DocumentError::KeyTooLong {
+                    size: key.len(),
+                    size_max: bounds.key_size_max,
+                });
+            }
+            check_value(value.get(), bounds, depth.saturating_sub(1))?;
+        }
+        Ok(())
+    }
+}
+
+fn check_value(text: &str, bounds: &Bounds, depth: usize) -> Result<(), DocumentError> {
+    if text.len() <= bounds.key_size_max || depth == 0 {
+        return Ok(());
+    }
+    if text.starts_with('{') {
+        let members: Members<'_> = serde_json::from_str(text).map_err(|error| syntax(&error))?;
+        members.check(text, bounds, depth)
+    } else if text.starts_with('[') && memchr::memchr(b'{', text.as_bytes()).is_some() {
+        let elements: Vec<&RawValue> =
+            serde_json::from_str(text).map_err(|error| syntax(&error))?;
+        elements.iter().try_for_each(|element| check_value(element.get(), bounds, depth - 1))
+    } else {
+        Ok(())
+    }
+}
+
+fn leaf(text: &str) -> Result<Leaf<'_>, DocumentError> {
+    Ok(match text.as_bytes().first() {
+        Some(b'n') => Leaf::Null,
+        Some(b't') => Leaf::Boolean(true),
+        Some(b'f') => Leaf::Boolean(false),
+        Some(b'"') => match text.get(1..text.len().saturating_sub(1)) {
+            Some(inner) if memchr::memchr(b'\\', inner.as_bytes()).is_none() => {
+                Leaf::Text(Cow::Borrowed(inner))
+            }
+            _ => match serde_json::from_str::<String>(text) {
+                Ok(text) => Leaf::Text(Cow::Owned(text)),
+                Err(_) => Leaf::Unrepresentable(text),
+            },
+        },
+        Some(b'[') => {
+            let inner = text.get(1..).unwrap_or_default().trim_ascii_start();
+            Leaf::Array(text, inner.starts_with('{'))
+        }
+        Some(b'{') => Leaf::Object(text),
+        _ if memchr::memchr3(b'.', b'e', b'E', text.as_bytes()).is_some() => Leaf::Real(text),
+        _ => match text.parse() {
+            Ok(number) => Leaf::Integer(number),
+            Err(_) => Leaf::BigInteger(text),
+        },
+    })
+}
+
+/// Appends a key to a path; `.` and `\` in it are escaped so that no two paths read alike.
+fn push_key(path: &mut String, key: &str) {
+    if memchr::memchr2(b'.', b'\\', key.as_bytes()).is_none() {
+        path.push_str(key);
+        return;
+    }
+    for character in key.chars() {
+        if matches!(character, '.' | '\\') {
+            path.push('\\');
+        }
+        path.push(character);
+    }
+}
+
+/// Counts brackets outside strings; called only where there are enough of them to matter.
+fn check_depth(document: &[u8], depth_max: usize) -> Result<(), DocumentError> {
+    let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
+    for &byte in document {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => {
+                depth += 1;
+                if depth > depth_max {
+                    return Err(DocumentError::TooDeep { depth_max });
+                }
+            }
+            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn syntax(error: &serde_json::Error) -> DocumentError {
+    let text = error.to_string();
+    let what = text.split(" at line ").next().unwrap_or(&text).to_owned();
+    DocumentError::Syntax { what, line: error.line(), column: error.column() }
+}
+
+fn kind_of(text: &str) -> &'static str {
+    match text.as_bytes().first() {
+        Some(b'[') => "an array",
+        Some(b'"') => "a string",
+        Some(b't' | b'f') => "a boolean",
+        Some(b'n') => "null",
+        Some(b'-' | b'0'..=b'9') => "a number",
+        _ => "not JSON",
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Object<'a>(std::marker::PhantomData<&'a ()>);
+        impl<'de: 'a, 'a> Visitor<'de> for Object<'a> {
+            type Value = Members<'a>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+                let mut members: Vec<(Cow<'a, str>, &'a RawValue)> = Vec::with_capacity(16);
+                while let Some(Key(key)) = map.next_key()? {
+                    members.push((key, map.next_value()?));
+                }
+                Ok(Members(last_of_each(members)))
+            }
+        }
+        deserializer.deserialize_map(Object(std::marker::PhantomData))
+    }
+}
+
+/// Drops all but the last value of a repeated key.
+fn last_of_each<'a>(
+    mut members: Vec<(Cow<'a, str>, &'a RawValue)>,
+) -> Vec<(Cow<'a, str>, &'a RawValue)> {
+    let few = members.len() <= 32;
+    let repeated = |at: usize, key: &str| members.iter().skip(at + 1).any(|(k, _)| k == key);
+    let mut drop_at: Vec<usize> = Vec::new();
+    if few {
+        drop_at.extend(
+            members.iter().enumerate().filter(|(at, (k, _))| repeated(*at, k)).map(|(at, _)| at),
+        );
+    } else {
+        let mut seen = std::collections::HashSet::with_capacity(members.len());
+        for (at, (key, _)) in members.iter().enumerate().rev() {
+            if !seen.insert(key.as_ref()) {
+                drop_at.push(at);
+            }
+        }
+        drop_at.reverse();
+    }
+    for at in drop_at.into_iter().rev() {
+        members.remove(at);
+    }
+    members
+}
+
+/// A key, borrowed where it has no escapes.
+struct Key<'a>(Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Key<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl<'de> Visitor<'de> for Text {
+            type Value = Cow<'de, str>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a key")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Cow::Borrowed(text))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Cow::Owned(text.to_owned()))
+            }
+        }
+        deserializer.deserialize_str(Text).map(Key)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,427 @@
+//! One request's documents, from the first byte to the commit.
+//!
+//! Documents are checked and profiled as they come; full chunks go to the log before the request is
+//! over, so memory stays bounded however long the body is. The commit entry makes them true all at
+//! once; without it the chunks mean nothing.
+//!
+//! Invariants: a document that is refused is told with its place and reason, and takes nothing else
+//! with it unless all-or-nothing was asked for; nothing is answered before the commit is as durable
+//! as asked; a dry run writes nothing.
+
+use std::sync::Arc;
+
+use forebay_log::{AppendError, Appended, Lsn};
+use serde::Serialize;
+
+use super::decide::{Rule, Wish};
+use super::flatten::{Bounds, read};
+use super::frame::{Framer, Framing, Place};
+use super::namespaces::Planned;
+use super::profile::Profile;
+use super::{DocumentError, column_code};
+use crate::answer::to_json;
+use crate::catalogue::{Answered, Change};
+use crate::error::IntakeError;
+use crate::format::{
+    AddedColumn, DocumentCommit, Documents, IdempotencyRecord, TargetCode, encode_chunk_header,
+    encode_documents,
+};
+use crate::intake::Inner;
+use crate::names::Namespace;
+use crate::pending::Queued;
+
+/// Bytes of documents in one log entry, about.
+const CHUNK_SIZE: usize = 512 << 10;
+
+/// How a request wants its documents taken.
+#[derive(Debug, Clone)]
+pub(crate) struct DocumentOptions {
+    pub(crate) framing: Framing,
+    pub(crate) wish: Wish,
+    /// Refuse all where one is refused.
+    pub(crate) all_or_nothing: bool,
+    pub(crate) dry_run: bool,
+}
+
+/// A refused document.
+#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
+pub(crate) struct RefusedDocument {
+    /// Its place among the documents of the body, from 0.
+    pub(crate) index: u64,
+    /// The line it begins on, from 1.
+    pub(crate) line: u64,
+    /// The byte it begins at, from 0.
+    pub(crate) byte: u64,
+    /// Why.
+    pub(crate) reason: String,
+}
+
+/// A column a batch adds.
+#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
+pub(crate) struct ColumnAnswer {
+    /// Path of keys in the document.
+    pub(crate) path: String,
+    /// Name in the table.
+    pub(crate) column: String,
+    /// What it holds.
+    pub(crate) r#type: &'static str,
+}
+
+/// What became of a body of documents.
+#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
+pub(crate) struct DocumentsAnswer {
+    /// Namespace.
+    pub(crate) namespace: String,
+    /// Documents taken.
+    pub(crate) accepted: u64,
+    /// Documents refused.
+    pub(crate) rejected: u64,
+    /// The refused ones, up to a limit.
+    pub(crate) errors: Vec<RefusedDocument>,
+    /// Refused ones that are not listed.
+    pub(crate) errors_omitted: u64,
+    /// `table` or `collection`; nothing where no document was taken.
+    pub(crate) target: Option<&'static str>,
+    /// The rule that settled it.
+    pub(crate) decided_by: Option<&'static str>,
+    /// Every rule with what it measured.
+    pub(crate) rules: Vec<Rule>,
+    /// Columns the table gains.
+    pub(crate) columns_added: Vec<ColumnAnswer>,
+    /// Fields that get no column, each with the reason.
+    pub(crate) fields_without_column: Vec<String>,
+    /// The statements that make or extend the table.
+    pub(crate) ddl: Vec<String>,
+    /// Id of the first document taken.
+    pub(crate) first_id: Option<u64>,
+    /// Id of the last document taken.
+    pub(crate) last_id: Option<u64>,
+    /// Whether this only told what would be done.
+    pub(crate) dry_run: bool,
+}
+
+impl DocumentsAnswer {
+    /// HTTP status of the answer.
+    pub(crate) fn status(&self) -> u16 {
+        match (self.accepted, self.rejected) {
+            (0, 1..) => 422,
+            (1.., 1..) => 207,
+            (1.., 0) if !self.dry_run => 201,
+            _ => 200,
+        }
+    }
+}
+
+/// A request's documents coming in.
+#[derive(Debug)]
+pub(crate) struct DocumentIngest {
+    inner: Arc<Inner>,
+    namespace: Namespace,
+    options: DocumentOptions,
+    framer: Option<Framer>,
+    gathered: Gathered,
+    request: [u8; 16],
+    chunks: Vec<u64>,
+}
+
+/// What has come in since the last chunk, and what is known of all of it.
+#[derive(Debug)]
+struct Gathered {
+    bounds: Bounds,
+    errors_max: usize,
+    documents_max: u64,
+    keep: bool,
+    profile: Profile,
+    run: Vec<u8>,
+    run_count: u32,
+    errors: Vec<RefusedDocument>,
+    rejected: u64,
+}
+
+/// Why taking documents stopped.
+enum Stop {
+    Body(DocumentError),
+    TooMany(u64),
+}
+
+impl From<DocumentError> for Stop {
+    fn from(error: DocumentError) -> Self {
+        Self::Body(error)
+    }
+}
+
+impl From<Stop> for IntakeError {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Body(error) => Self::rejected("body", format!("the body is not JSON: {error}")),
+            Stop::TooMany(max) => Self::rejected(
+                "too_many_documents",
+                format!("more than {max} documents in one request; send them in several"),
+            ),
+        }
+    }
+}
+
+impl DocumentIngest {
+    pub(crate) fn new(inner: Arc<Inner>, namespace: Namespace, options: DocumentOptions) -> Self {
+        let limits = &inner.shared.options.limits;
+        let columns_max = inner.shared.options.decision.columns_max;
+        let gathered = Gathered {
+            bounds: inner.bounds,
+            errors_max: limits.errors_reported_max,
+            documents_max: limits.documents_per_request_max,
+            keep: !options.dry_run,
+            profile: Profile::new(columns_max * 2),
+            run: Vec::new(),
+            run_count: 0,
+            errors: Vec::new(),
+            rejected: 0,
+        };
+        let framer = Framer::new(options.framing, limits.document_size_max);
+        Self {
+            framer: Some(framer),
+            namespace,
+            options,
+            gathered,
+            request: *uuid::Uuid::now_v7().as_bytes(),
+            chunks: Vec::new(),
+            inner,
+        }
+    }
+
+    /// Takes the next bytes of the body.
+    pub(crate) async fn push(&mut self, bytes: &[u8]) -> Result<(), IntakeError> {
+        let gathered = &mut self.gathered;
+        if let Some(framer) = &mut self.framer {
+            framer.push(bytes, &mut |framed| gathered.take(framed))?;
+        }
+        if self.gathered.run.len() >= CHUNK_SIZE {
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Ends the body and commits what was taken.
+    ///
+    /// * `record`: what to remember the answer under, where the request had a key.
+    pub(crate) async fn finish(
+        mut self,
+        record: Option<IdempotencyRecord>,
+    ) -> Result<(u16, Vec<u8>, DocumentsAnswer), IntakeError> {
+        let gathered = &mut self.gathered;
+        if let Some(mut framer) = self.framer.take() {
+            framer.finish(&mut |framed| gathered.take(framed))?;
+        }
+        let accepted = self.gathered.profile.documents;
+        let refused_all = self.options.all_or_nothing && self.gathered.rejected > 0;
+        if accepted == 0 || refused_all || self.options.dry_run {
+            let answer = self.without_commit(refused_all)?;
+            return Ok((answer.status(), to_json(&answer), answer));
+        }
+        self.inner.view.wait_for_room().await?;
+        loop {
+            match self.append_commit(record)? {
+                Some((end, status, json, answer)) => {
+                    self.inner.shared.committed(end).await?;
+                    crate::meters::documents(answer.accepted, answer.rejected);
+                    return Ok((status, json, answer));
+                }
+                None => self.inner.shared.log.room(self.gathered.run.len() + 65_536).await,
+            }
+        }
+    }
+
+    /// Moves what was gathered into the log as a chunk.
+    async fn flush(&mut self) -> Result<(), IntakeError> {
+        if self.options.all_or_nothing && self.gathered.rejected > 0 {
+            // Nothing of this request will be committed.
+            self.gathered.run.clear();
+            self.gathered.run_count = 0;
+            self.gathered.keep = false;
+            return Ok(());
+        }
+        let header = encode_chunk_header(self.request, self.gathered.run_count);
+        loop {
+            let shared = &self.inner.shared;
+            match shared.log.try_append(&[&header, &self.gathered.run]) {
+                Ok(appended) => {
+                    self.chunks.push(appended.lsn.0);
+                    self.gathered.run.clear();
+                    self.gathered.run_count = 0;
+                    return Ok(());
+                }
+                Err(AppendError::Full { .. }) => {
+                    shared.log.room(header.len() + self.gathered.run.len()).await;
+                }
+                Err(error) => return Err(IntakeError::Append(error)),
+            }
+        }
+    }
+
+    /// Decides and appends the commit, or tells that the log's buffer is full.
+    fn append_commit(
+        &mut self,
+        record: Option<IdempotencyRecord>,
+    ) -> Result<Option<(Lsn, u16, Vec<u8>, DocumentsAnswer)>, IntakeError> {
+        let inner = self.inner.clone();
+        let mut states = inner.namespaces.states.lock();
+        let state = match states.get(&self.namespace) {
+            Some(state) => state,
+            None => {
+                let state = inner.namespaces.load(&self.namespace)?;
+                states.entry(self.namespace.clone()).or_insert(state)
+            }
+        };
+        let decision = &inner.shared.options.decision;
+        let profile = &self.gathered.profile;
+        let planned = state.plan(&self.namespace, profile, decision, self.options.wish);
+        let count = profile.documents;
+        let first_id = state.next_id;
+        let answer = self.answer(&planned, count, Some(first_id));
+        let (status, json) = (answer.status(), to_json(&answer));
+        let received_ms = inner.shared.now_ms();
+        let commit = DocumentCommit {
+            request: self.request,
+            received_ms,
+            namespace: self.namespace.clone(),
+            target: planned.decision.target,
+            first_id,
+            count,
+            columns: planned
+                .added
+                .iter()
+                .map(|column| AddedColumn {
+                    path: column.path.clone(),
+                    type_code: column_code(column.ty),
+                })
+                .collect(),
+            chunks: self.chunks.clone(),
+            idempotency: record,
+            status,
+            answer: if record.is_some() { &json } else { &[] },
+            documents: Documents::EMPTY,
+        };
+        let header = commit.encode_header(self.gathered.run_count);
+        // Only a commit with a key concerns the catalogue, whose queue is in log order.
+        let mut pending = record.is_some().then(|| inner.shared.pending.lock());
+        let Appended { lsn, end, .. } =
+            match inner.shared.log.try_append(&[&header, &self.gathered.run]) {
+                Ok(appended) => appended,
+                Err(AppendError::Full { .. }) => return Ok(None),
+                Err(error) => return Err(IntakeError::Append(error)),
+            };
+        if let (Some(record), Some(pending)) = (record, pending.as_mut()) {
+            let answer = json.clone();
+            let answered =
+                Some(Arc::new(Answered { record, status, answer, created_ms: received_ms }));
+            inner.shared.queue(pending, Queued { lsn, end, change: Change::Nothing, answered });
+        }
+        drop(pending);
+        if let Some(state) = states.get_mut(&self.namespace) {
+            state.advance(&planned, count, end);
+        }
+        inner.view.push(lsn, end);
+        Ok(Some((end, status, json, answer)))
+    }
+
+    /// The answer where nothing is written: a dry run, or nothing to write.
+    fn without_commit(&self, refused_all: bool) -> Result<DocumentsAnswer, IntakeError> {
+        let accepted = if refused_all { 0 } else { self.gathered.profile.documents };
+        if self.gathered.profile.documents == 0 {
+            crate::meters::documents(0, self.gathered.rejected);
+            return Ok(self.blank_answer());
+        }
+        let known = self.inner.namespaces.states.lock().get(&self.namespace).cloned();
+        let state = match known {
+            Some(state) => state,
+            None => self.inner.namespaces.load(&self.namespace)?,
+        };
+        let decision = &self.inner.shared.options.decision;
+        let profile = &self.gathered.profile;
+        let planned = state.plan(&self.namespace, profile, decision, self.options.wish);
+        let mut answer = self.answer(&planned, accepted, None);
+        if refused_all {
+            answer.rejected = self.gathered.rejected;
+        }
+        Ok(answer)
+    }
+
+    fn blank_answer(&self) -> DocumentsAnswer {
+        DocumentsAnswer {
+            namespace: self.namespace.as_str().to_owned(),
+            accepted: 0,
+            rejected: self.gathered.rejected,
+            errors: self.gathered.errors.clone(),
+            errors_omitted: self.gathered.rejected - self.gathered.errors.len() as u64,
+            target: None,
+            decided_by: None,
+            rules: Vec::new(),
+            columns_added: Vec::new(),
+            fields_without_column: Vec::new(),
+            ddl: Vec::new(),
+            first_id: None,
+            last_id: None,
+            dry_run: self.options.dry_run,
+        }
+    }
+
+    fn answer(&self, planned: &Planned, accepted: u64, first_id: Option<u64>) -> DocumentsAnswer {
+        let target = match planned.decision.target {
+            TargetCode::Table => "table",
+            TargetCode::Collection => "collection",
+        };
+        let columns_added = planned
+            .added
+            .iter()
+            .map(|column| ColumnAnswer {
+                path: column.path.clone(),
+                column: column.name.clone(),
+                r#type: column.ty.name(),
+            })
+            .collect();
+        let fields_without_column =
+            planned.refused.iter().map(|(path, reason)| format!("{path}: {reason}")).collect();
+        DocumentsAnswer {
+            accepted,
+            target: Some(target),
+            decided_by: Some(planned.decision.decided_by),
+            rules: planned.decision.rules.clone(),
+            columns_added,
+            fields_without_column,
+            ddl: planned.ddl.clone(),
+            first_id,
+            last_id: first_id.map(|first| first + accepted.saturating_sub(1)),
+            ..self.blank_answer()
+        }
+    }
+}
+
+impl Gathered {
+    fn take(&mut self, (place, framed): (Place, Result<&[u8], DocumentError>)) -> Result<(), Stop> {
+        let taken = framed.and_then(|document| {
+            let members = read(document, &self.bounds)?;
+            self.profile.add(&members, &self.bounds)?;
+            Ok(document)
+        });
+        match taken {
+            Ok(document) => {
+                if self.profile.documents > self.documents_max {
+                    return Err(Stop::TooMany(self.documents_max));
+                }
+                if self.keep {
+                    encode_documents(&mut self.run, document);
+                    self.run_count += 1;
+                }
+            }
+            Err(error) => {
+                self.rejected += 1;
+                if self.errors.len() < self.errors_max {
+                    let Place { line, byte, index } = place;
+                    let reason = error.to_string();
+                    self.errors.push(RefusedDocument { index, line, byte, reason });
+                }
+            }
+        }
+        Ok(())
+    }
+}

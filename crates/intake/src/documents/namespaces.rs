@@ -1,0 +1,175 @@
+//! What each namespace of documents is: kind, columns, next id.
+//!
+//! The commits of a namespace are ordered by this lock, so the columns a commit adds are those the
+//! table lacks when its turn comes in the log, and ids increase in log order. What is remembered
+//! here runs ahead of the document database by the commits still on their way there.
+//!
+//! Invariant: a namespace that is not remembered has no commit on its way, so the database knows it.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use forebay_log::Lsn;
+use forebay_sink::sqlite::{self, DocumentPage, NamespaceInfo, PageLimits};
+use forebay_sink::{
+    Column, Field, NamespaceKind, ReadError, SqliteReader, StoredDocument, TableSchema,
+};
+use parking_lot::Mutex;
+
+use super::decide::{Decision, Wish, decide};
+use super::profile::Profile;
+use crate::error::IntakeError;
+use crate::format::TargetCode;
+use crate::names::Namespace;
+use crate::options::DecisionOptions;
+
+/// Idle connections kept open.
+const IDLE_MAX: usize = 4;
+
+/// A namespace as of its newest commit.
+#[derive(Debug, Clone)]
+pub(crate) struct NamespaceState {
+    /// What it is; `None` before its first documents.
+    pub(crate) target: Option<TargetCode>,
+    pub(crate) schema: TableSchema,
+    pub(crate) next_id: u64,
+    /// Where its newest commit ends in the log.
+    pub(crate) last_end: Lsn,
+}
+
+/// What a batch would do to its namespace.
+#[derive(Debug, Clone)]
+pub(crate) struct Planned {
+    pub(crate) decision: Decision,
+    pub(crate) added: Vec<Column>,
+    pub(crate) ddl: Vec<String>,
+    /// Paths that get no column, and why.
+    pub(crate) refused: Vec<(String, String)>,
+}
+
+/// The namespaces, and read access to the document database.
+#[derive(Debug)]
+pub(crate) struct Namespaces {
+    path: PathBuf,
+    idle: Mutex<Vec<SqliteReader>>,
+    pub(crate) states: Mutex<HashMap<Namespace, NamespaceState>>,
+}
+
+impl Namespaces {
+    pub(crate) fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            idle: Mutex::new(Vec::new()),
+            states: Mutex::new(HashMap::new()),
+        }
+    }
+
+    /// The state of a namespace from the database alone; the caller holds the lock on `states` or
+    /// does not mind that it is a moment old.
+    pub(crate) fn load(&self, namespace: &Namespace) -> Result<NamespaceState, IntakeError> {
+        self.with_reader(|reader| {
+            let mut state = NamespaceState {
+                target: None,
+                schema: TableSchema::default(),
+                next_id: 1,
+                last_end: Lsn(0),
+            };
+            if let Some(info) = reader.namespace(namespace.as_str())? {
+                state.next_id = info.last_id.unwrap_or(0) + 1;
+                state.target = Some(match info.kind {
+                    NamespaceKind::Table => TargetCode::Table,
+                    NamespaceKind::Collection => TargetCode::Collection,
+                });
+                if let Some(schema) = reader.schema(namespace.as_str())? {
+                    state.schema = schema;
+                }
+            }
+            Ok(state)
+        })
+    }
+
+    pub(crate) fn documents(
+        &self,
+        namespace: &Namespace,
+        after: Option<u64>,
+        limits: PageLimits,
+    ) -> Result<DocumentPage, IntakeError> {
+        self.with_reader(|reader| reader.documents(namespace.as_str(), after, limits))
+    }
+
+    pub(crate) fn document(
+        &self,
+        namespace: &Namespace,
+        id: u64,
+    ) -> Result<Option<StoredDocument>, IntakeError> {
+        self.with_reader(|reader| reader.document(namespace.as_str(), id))
+    }
+
+    pub(crate) fn list(&self) -> Result<Vec<NamespaceInfo>, IntakeError> {
+        self.with_reader(SqliteReader::namespaces)
+    }
+
+    pub(crate) fn info(
+        &self,
+        namespace: &Namespace,
+    ) -> Result<Option<(NamespaceInfo, TableSchema)>, IntakeError> {
+        self.with_reader(|reader| {
+            let Some(info) = reader.namespace(namespace.as_str())? else { return Ok(None) };
+            let schema = reader.schema(namespace.as_str())?.unwrap_or_default();
+            Ok(Some((info, schema)))
+        })
+    }
+
+    fn with_reader<T>(
+        &self,
+        ask: impl FnOnce(&SqliteReader) -> Result<T, ReadError>,
+    ) -> Result<T, IntakeError> {
+        let idle = self.idle.lock().pop();
+        let reader = match idle {
+            Some(reader) => reader,
+            None => SqliteReader::open(&self.path).map_err(IntakeError::OpenDocuments)?,
+        };
+        let answer = ask(&reader).map_err(IntakeError::Ask);
+        let mut idle = self.idle.lock();
+        if idle.len() < IDLE_MAX {
+            idle.push(reader);
+        }
+        answer
+    }
+}
+
+impl NamespaceState {
+    /// Decides where a batch goes and what its table would gain.
+    pub(crate) fn plan(
+        &self,
+        namespace: &Namespace,
+        profile: &Profile,
+        options: &DecisionOptions,
+        wish: Wish,
+    ) -> Planned {
+        let decision = decide(profile, options, self.target, wish);
+        if decision.target == TargetCode::Collection {
+            return Planned { decision, added: Vec::new(), ddl: Vec::new(), refused: Vec::new() };
+        }
+        let fields: Vec<Field<'_>> = profile.columns().collect();
+        let existing = self.target.is_some().then_some(&self.schema);
+        let (ddl, plan) = sqlite::plan(namespace.as_str(), existing, &fields);
+        let refused = plan
+            .refused
+            .into_iter()
+            .map(|refused| (refused.path, refused.reason.to_string()))
+            .collect();
+        Planned { decision, added: plan.added, ddl, refused }
+    }
+
+    /// Takes a committed batch in.
+    pub(crate) fn advance(&mut self, planned: &Planned, count: u64, end: Lsn) {
+        self.target = Some(planned.decision.target);
+        if !planned.added.is_empty() {
+            let columns = self.schema.columns().iter().chain(&planned.added).cloned();
+            self.schema = columns.collect();
+        }
+        self.next_id += count;
+        self.last_end = end;
+    }
+}

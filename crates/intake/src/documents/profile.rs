@@ -1,0 +1,270 @@
+//! What a batch of documents has in common, counted while it streams by.
+//!
+//! Invariants: memory is bounded by the number of fields tracked, whatever the number of documents;
+//! fields beyond that are counted, not kept; shares are of documents seen, so the order of documents
+//! changes nothing.
+
+use std::collections::HashMap;
+
+use forebay_sink::{ColumnType, Field};
+
+use super::flatten::{Bounds, Leaf, Members};
+use super::{DocumentError, DocumentError as Error};
+
+/// Values of a candidate key that are remembered to tell whether they repeat.
+const KEY_VALUES_MAX: usize = 100_000;
+
+/// What was seen of one field.
+#[derive(Debug, Clone, Default)]
+pub struct FieldProfile {
+    /// Documents that have the field, null or not.
+    pub present: u64,
+    /// Documents in which it is null.
+    pub nulls: u64,
+    /// Documents by kind of value, in the order of [`Kind`].
+    pub kinds: [u64; Kind::COUNT],
+    /// Hashes of a candidate key's values; `None` for other fields, or once one repeated.
+    values: Option<std::collections::HashSet<u64>>,
+}
+
+/// Kinds of leaf values told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Kind {
+    /// `true`, `false`.
+    Boolean,
+    /// Whole numbers of 64 bits.
+    Integer,
+    /// Larger whole numbers.
+    BigInteger,
+    /// Numbers with a fraction or exponent.
+    Real,
+    /// Strings.
+    Text,
+    /// Arrays of anything but objects.
+    Array,
+    /// Arrays of objects.
+    Embedded,
+    /// Objects that are not flattened.
+    Object,
+}
+
+impl Kind {
+    const COUNT: usize = 8;
+}
+
+/// What was seen of a batch.
+#[derive(Debug, Clone)]
+pub struct Profile {
+    /// Documents seen.
+    pub documents: u64,
+    /// Documents whose objects nest no deeper than they are flattened.
+    pub shallow: u64,
+    /// Fields in the order they were first seen.
+    fields: Vec<(Box<str>, FieldProfile)>,
+    by_path: HashMap<Box<str>, usize>,
+    fields_max: usize,
+    /// Leaves of fields that were not tracked because there were too many.
+    pub untracked: u64,
+    path: String,
+}
+
+impl Profile {
+    /// Begins a batch of which at most `fields_max` fields are tracked.
+    #[must_use]
+    pub fn new(fields_max: usize) -> Self {
+        Self {
+            documents: 0,
+            shallow: 0,
+            fields: Vec::new(),
+            by_path: HashMap::new(),
+            fields_max,
+            untracked: 0,
+            path: String::new(),
+        }
+    }
+
+    /// Counts one document in.
+    ///
+    /// # Errors
+    /// [`DocumentError`] for a nested object that cannot be read.
+    pub fn add(&mut self, members: &Members<'_>, bounds: &Bounds) -> Result<(), DocumentError> {
+        let mut path = std::mem::take(&mut self.path);
+        // Documents mostly repeat the order of fields, so the next one is looked at first.
+        let mut next = 0;
+        let depth = members.leaves::<Error>(bounds, &mut path, &mut |path, leaf| {
+            let at = match self.fields.get(next) {
+                Some((known, _)) if **known == *path => Some(next),
+                _ => self.slot(path),
+            };
+            match at.and_then(|at| Some((at, self.fields.get_mut(at)?))) {
+                Some((at, (_, field))) => {
+                    field.add(&leaf);
+                    next = at + 1;
+                }
+                None => self.untracked += 1,
+            }
+            Ok(())
+        })?;
+        self.path = path;
+        self.documents += 1;
+        self.shallow += u64::from(depth <= bounds.flatten_depth);
+        Ok(())
+    }
+
+    /// The fields in the order they were first seen.
+    #[must_use]
+    pub fn fields(&self) -> &[(Box<str>, FieldProfile)] {
+        &self.fields
+    }
+
+    /// The fields with the types their columns would get.
+    pub fn columns(&self) -> impl Iterator<Item = Field<'_>> {
+        self.fields.iter().map(|(path, field)| Field { path, ty: field.column_type() })
+    }
+
+    fn slot(&mut self, path: &str) -> Option<usize> {
+        if let Some(&at) = self.by_path.get(path) {
+            return Some(at);
+        }
+        if self.fields.len() >= self.fields_max {
+            return None;
+        }
+        let mut field = FieldProfile::default();
+        if is_key(path) {
+            field.values = Some(std::collections::HashSet::new());
+        }
+        self.by_path.insert(path.into(), self.fields.len());
+        self.fields.push((path.into(), field));
+        Some(self.fields.len() - 1)
+    }
+}
+
+impl FieldProfile {
+    fn add(&mut self, leaf: &Leaf<'_>) {
+        self.present += 1;
+        let kind = match leaf {
+            Leaf::Null => {
+                self.nulls += 1;
+                return;
+            }
+            Leaf::Boolean(_) => Kind::Boolean,
+            Leaf::Integer(_) => Kind::Integer,
+            Leaf::BigInteger(_) => Kind::BigInteger,
+            Leaf::Real(_) => Kind::Real,
+            Leaf::Text(_) | Leaf::Unrepresentable(_) => Kind::Text,
+            Leaf::Array(_, false) => Kind::Array,
+            Leaf::Array(_, true) => Kind::Embedded,
+            Leaf::Object(_) => Kind::Object,
+        };
+        if let Some(count) = self.kinds.get_mut(kind as usize) {
+            *count += 1;
+        }
+        self.note_value(leaf);
+    }
+
+    /// Remembers a candidate key's value; a repeated one ends its candidacy.
+    fn note_value(&mut self, leaf: &Leaf<'_>) {
+        use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+        let Some(values) = &mut self.values else { return };
+        let hasher = BuildHasherDefault::<DefaultHasher>::default();
+        let hash = match leaf {
+            Leaf::Integer(number) => hasher.hash_one(number),
+            Leaf::Text(text) => hasher.hash_one(text),
+            _ => {
+                self.values = None;
+                return;
+            }
+        };
+        if values.len() < KEY_VALUES_MAX && !values.insert(hash) {
+            self.values = None;
+        }
+    }
+
+    /// Documents in which the field has a value.
+    #[must_use]
+    pub fn valued(&self) -> u64 {
+        self.present - self.nulls
+    }
+
+    /// Documents with the kind seen in `kind`.
+    #[must_use]
+    pub fn of(&self, kind: Kind) -> u64 {
+        self.kinds.get(kind as usize).copied().unwrap_or(0)
+    }
+
+    /// Values that agree on the commonest type; whole numbers agree with fractions.
+    #[must_use]
+    pub fn agreeing(&self) -> u64 {
+        let numbers = self.of(Kind::Integer) + self.of(Kind::Real) + self.of(Kind::BigInteger);
+        let arrays = self.of(Kind::Array) + self.of(Kind::Embedded);
+        let others = [Kind::Boolean, Kind::Text, Kind::Object].map(|kind| self.of(kind));
+        others.into_iter().chain([numbers, arrays]).max().unwrap_or(0)
+    }
+
+    /// Whether every value of a key-like field was different.
+    #[must_use]
+    pub fn is_unique(&self, documents: u64) -> bool {
+        self.values.is_some() && self.valued() == documents
+    }
+
+    /// The type its column gets: the one that keeps most values exactly.
+    #[must_use]
+    pub fn column_type(&self) -> ColumnType {
+        let integers = self.of(Kind::Integer);
+        let numbers = integers + self.of(Kind::Real) + self.of(Kind::BigInteger);
+        let agreeing = self.agreeing();
+        if agreeing == 0 {
+            ColumnType::Text
+        } else if agreeing * 10 < self.valued() * 9 {
+            ColumnType::Json
+        } else if agreeing == numbers {
+            match (self.of(Kind::BigInteger), self.of(Kind::Real)) {
+                (0, 0) => ColumnType::Integer,
+                (0, _) => ColumnType::Real,
+                _ => ColumnType::Decimal,
+            }
+        } else if agreeing == self.of(Kind::Text) {
+            ColumnType::Text
+        } else if agreeing == self.of(Kind::Boolean) {
+            ColumnType::Boolean
+        } else {
+            ColumnType::Json
+        }
+    }
+}
+
+/// Whether a field's name is that of a record's own key: `id`, `_id`, `uuid` or `key`, whole.
+#[must_use]
+pub fn is_key(path: &str) -> bool {
+    matches!(path, "id" | "_id" | "Id" | "ID" | "uuid" | "guid" | "key")
+}
+
+/// What a field refers to, if its name says so: `customer_id`, `customerId` and `customer.id` name
+/// a customer; `valid`, `paid` and `identity` name nothing.
+#[must_use]
+pub fn refers_to(path: &str) -> Option<&str> {
+    let last = path.rsplit('.').next().unwrap_or(path);
+    let stem = ["_id", "_uuid", "_key", "Id", "Uuid"]
+        .into_iter()
+        .find_map(|suffix| last.strip_suffix(suffix))
+        .or_else(|| path.strip_suffix(".id"));
+    stem.map(|stem| stem.rsplit('.').next().unwrap_or(stem))
+        .filter(|stem| stem.chars().any(char::is_alphabetic))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_names_are_keys_and_references() {
+        for reference in ["customer_id", "customerId", "customer.id", "a.owner_id"] {
+            assert!(refers_to(reference).is_some(), "{reference}");
+        }
+        for other in ["paid", "valid", "id", "identity", "_id", "video", "width", "Id"] {
+            assert_eq!(refers_to(other), None, "{other}");
+        }
+        assert!(is_key("id") && !is_key("paid") && !is_key("a.id"));
+    }
+}

@@ -1,0 +1,380 @@
+//! The document view: one thread that brings the document database up to the log.
+//!
+//! It is told of each commit in log order, waits until the log has it for sure, reads the commit
+//! and its chunks back and writes them through the sink, many commits to a transaction. The sink
+//! keeps the log position with the rows, so whatever is told twice is written once.
+//!
+//! Invariants: commits are applied in log order; nothing is applied before it is committed; when
+//! the sink or the log fails, the view stops and says so, and the log keeps what is missing.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use forebay_base::error_chain::chain;
+use forebay_log::{Log, Lsn};
+use forebay_sink::{
+    Document, DocumentSink as _, Field, Position, RowSink as _, Sink as _, SqliteSink, Value,
+};
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::{Notify, watch};
+
+use super::flatten::{Bounds, Leaf, read};
+use super::{DocumentError, column_type};
+use crate::error::{ApplyError, IntakeError};
+use crate::format::{DocumentCommit, Documents, Entry, TargetCode};
+use crate::shared::Applied;
+
+/// Commits waiting at most.
+const COMMITS_MAX: usize = 4_096;
+/// Documents in one transaction, about.
+const DOCUMENTS_PER_TRANSACTION: u64 = 50_000;
+/// How long the database may lag behind stable storage.
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(10);
+/// How long a writer waits for room before it is told to come back.
+const ROOM_WAIT: Duration = Duration::from_secs(10);
+
+/// What the request side and the view share.
+#[derive(Debug)]
+pub(crate) struct ViewQueue {
+    state: Mutex<QueueState>,
+    work: Condvar,
+    room: Notify,
+    pub(crate) applied: watch::Sender<Applied>,
+}
+
+#[derive(Debug, Default)]
+struct QueueState {
+    commits: VecDeque<(Lsn, Lsn)>,
+    stop: bool,
+}
+
+impl ViewQueue {
+    pub(crate) fn new(position: Lsn) -> Self {
+        Self {
+            state: Mutex::default(),
+            work: Condvar::new(),
+            room: Notify::new(),
+            applied: watch::Sender::new(Applied::at(position)),
+        }
+    }
+
+    /// Tells of a commit; the caller holds the lock that orders commits.
+    pub(crate) fn push(&self, lsn: Lsn, end: Lsn) {
+        self.state.lock().commits.push_back((lsn, end));
+        self.work.notify_one();
+    }
+
+    /// Waits until one more commit may be made.
+    pub(crate) async fn wait_for_room(&self) -> Result<(), IntakeError> {
+        let full = || self.state.lock().commits.len() >= COMMITS_MAX;
+        let waiting = async {
+            loop {
+                let told = self.room.notified();
+                if !full() {
+                    return;
+                }
+                told.await;
+            }
+        };
+        tokio::time::timeout(ROOM_WAIT, waiting)
+            .await
+            .map_err(|_| IntakeError::Busy { what: "the document database is behind the log" })?;
+        match &self.applied.borrow().stopped {
+            Some(reason) => Err(IntakeError::ViewStopped { reason: reason.to_string() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until the database shows everything up to `end`.
+    pub(crate) async fn reached(&self, end: Lsn) -> Result<(), IntakeError> {
+        let mut applied = self.applied.subscribe();
+        let reached =
+            applied.wait_for(|applied| applied.position >= end || applied.stopped.is_some()).await;
+        match reached {
+            Ok(applied) if applied.position >= end => Ok(()),
+            Ok(applied) => {
+                let reason = applied.stopped.as_deref().unwrap_or("it was closed").to_owned();
+                Err(IntakeError::ViewStopped { reason })
+            }
+            Err(_) => Err(IntakeError::ViewStopped { reason: "the intake is closing".into() }),
+        }
+    }
+}
+
+/// The running view.
+#[derive(Debug)]
+pub(crate) struct View {
+    queue: Arc<ViewQueue>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl View {
+    pub(crate) fn start(
+        queue: Arc<ViewQueue>,
+        log: Log,
+        sink: SqliteSink,
+        bounds: Bounds,
+    ) -> std::io::Result<Self> {
+        let worker = Worker { queue: queue.clone(), log, writer: Writer { sink, bounds } };
+        let thread = std::thread::Builder::new()
+            .name("intake-documents".into())
+            .spawn(move || worker.run())?;
+        Ok(Self { queue, thread: Some(thread) })
+    }
+
+    /// Applies what is queued and ends the thread.
+    pub(crate) fn stop(&mut self) {
+        self.queue.state.lock().stop = true;
+        self.queue.work.notify_all();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the document view panicked");
+        }
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+struct Worker {
+    queue: Arc<ViewQueue>,
+    log: Log,
+    writer: Writer,
+}
+
+impl Worker {
+    fn run(mut self) {
+        let mut checkpointed = Instant::now();
+        let mut dirty = false;
+        loop {
+            let (batch, stopping) = self.gather();
+            let done = match self.apply(&batch) {
+                Ok(()) => {
+                    dirty |= !batch.is_empty();
+                    if dirty && (checkpointed.elapsed() >= CHECKPOINT_EVERY || stopping) {
+                        checkpointed = Instant::now();
+                        dirty = false;
+                        self.writer.sink.checkpoint().map(|_| ()).map_err(ApplyError::Sink)
+                    } else {
+                        Ok(())
+                    }
+                }
+                Err(error) => Err(error),
+            };
+            if let Err(error) = done {
+                let reason: Arc<str> = chain(&error).to_string().into();
+                tracing::error!(%reason, "the document database has stopped; the log has everything acknowledged");
+                self.queue.applied.send_modify(|applied| applied.stopped = Some(reason));
+                self.queue.room.notify_waiters();
+                return;
+            }
+            if stopping && batch.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn gather(&self) -> (Vec<(Lsn, Lsn)>, bool) {
+        let mut state = self.queue.state.lock();
+        if state.commits.is_empty() && !state.stop {
+            self.queue.work.wait_for(&mut state, CHECKPOINT_EVERY);
+        }
+        (state.commits.iter().take(256).copied().collect(), state.stop)
+    }
+
+    fn apply(&mut self, batch: &[(Lsn, Lsn)]) -> Result<(), ApplyError> {
+        let mut written = 0;
+        let mut done = 0;
+        for (at, &(lsn, end)) in batch.iter().enumerate() {
+            self.log.commit(end).map_err(|source| ApplyError::Commit { lsn: lsn.0, source })?;
+            written += self.writer.write_commit(&self.log, lsn, end)?;
+            if written >= DOCUMENTS_PER_TRANSACTION || at + 1 == batch.len() {
+                let started = Instant::now();
+                self.writer.sink.commit(Position(end.0)).map_err(ApplyError::Sink)?;
+                crate::meters::documents_applied(written, started.elapsed());
+                written = 0;
+                self.queue.state.lock().commits.drain(..=at - done);
+                done = at + 1;
+                self.queue.applied.send_modify(|applied| applied.position = end);
+                self.queue.room.notify_waiters();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes commits into the sink.
+pub(crate) struct Writer {
+    pub(crate) sink: SqliteSink,
+    pub(crate) bounds: Bounds,
+}
+
+impl Writer {
+    /// Applies every commit from the sink's position on, before anything is served.
+    pub(crate) fn replay(&mut self, log: &Log, from: Lsn) -> Result<u64, ApplyError> {
+        let mut reader = log.reader(from);
+        let (mut commits, mut pending, mut last) = (0, 0, from);
+        loop {
+            let next = reader.next().map_err(|source| ApplyError::Read { lsn: last.0, source })?;
+            let Some(entry) = next else { break };
+            last = entry.next;
+            let decoded = Entry::decode(entry.payload)
+                .map_err(|source| ApplyError::Decode { lsn: entry.lsn.0, source })?;
+            if let Entry::DocumentCommit(commit) = decoded {
+                pending += self.write(log, entry.lsn, entry.next, &commit)?;
+                commits += 1;
+            }
+            if pending >= DOCUMENTS_PER_TRANSACTION {
+                self.sink.commit(Position(last.0)).map_err(ApplyError::Sink)?;
+                pending = 0;
+            }
+        }
+        if last > from {
+            self.sink.commit(Position(last.0)).map_err(ApplyError::Sink)?;
+        }
+        Ok(commits)
+    }
+
+    fn write_commit(&mut self, log: &Log, lsn: Lsn, end: Lsn) -> Result<u64, ApplyError> {
+        let payload = log.read(lsn).map_err(|source| ApplyError::Read { lsn: lsn.0, source })?;
+        match Entry::decode(&payload) {
+            Ok(Entry::DocumentCommit(commit)) => self.write(log, lsn, end, &commit),
+            Ok(_) => Err(ApplyError::Chunk { lsn: lsn.0, chunk: lsn.0 }),
+            Err(source) => Err(ApplyError::Decode { lsn: lsn.0, source }),
+        }
+    }
+
+    fn write(
+        &mut self,
+        log: &Log,
+        lsn: Lsn,
+        end: Lsn,
+        commit: &DocumentCommit<'_>,
+    ) -> Result<u64, ApplyError> {
+        let mut next_id = commit.first_id;
+        for &chunk in &commit.chunks {
+            let payload =
+                log.read(Lsn(chunk)).map_err(|source| ApplyError::Read { lsn: chunk, source })?;
+            match Entry::decode(&payload) {
+                Ok(Entry::DocumentChunk(part)) if part.request == commit.request => {
+                    self.write_documents(end, commit, &mut next_id, &part.documents)?;
+                }
+                Ok(_) => return Err(ApplyError::Chunk { lsn: lsn.0, chunk }),
+                Err(source) => return Err(ApplyError::Decode { lsn: chunk, source }),
+            }
+        }
+        self.write_documents(end, commit, &mut next_id, &commit.documents)?;
+        Ok(next_id - commit.first_id)
+    }
+
+    fn write_documents(
+        &mut self,
+        end: Lsn,
+        commit: &DocumentCommit<'_>,
+        next_id: &mut u64,
+        documents: &Documents<'_>,
+    ) -> Result<(), ApplyError> {
+        let at = Position(end.0);
+        let received_ms = commit.received_ms.max(0).cast_unsigned();
+        let namespace = commit.namespace.as_str();
+        let mut number = |raw| {
+            let document = Document { id: *next_id, received_ms, raw };
+            *next_id += 1;
+            document
+        };
+        if commit.target == TargetCode::Collection {
+            let batch: Vec<Document<'_>> = documents.iter().map(&mut number).collect();
+            self.sink.write_documents(at, namespace, &batch).map_err(ApplyError::Sink)?;
+            return Ok(());
+        }
+        let known = self.sink.schema(namespace).cloned().unwrap_or_default();
+        let mut fields: Vec<Field<'_>> = known
+            .columns()
+            .iter()
+            .map(|column| Field { path: &column.path, ty: column.ty })
+            .collect();
+        for added in &commit.columns {
+            if let Some(ty) = column_type(added.type_code)
+                && known.column(&added.path).is_none()
+            {
+                fields.push(Field { path: &added.path, ty });
+            }
+        }
+        let slots = Slots::new(&fields);
+        let mut writer = self.sink.row_writer(at, namespace, &fields).map_err(ApplyError::Sink)?;
+        let mut scratch = Scratch::default();
+        for raw in documents.iter() {
+            let values = slots.values(raw, &self.bounds, &mut scratch);
+            let values: Vec<Value<'_>> = values.iter().map(value_of).collect();
+            writer.write(&number(raw), &values).map_err(ApplyError::Sink)?;
+        }
+        let written = writer.finish().map_err(ApplyError::Sink)?;
+        crate::meters::conflicts(written.conflicts);
+        Ok(())
+    }
+}
+
+/// Which value of a row each field is.
+struct Slots<'a> {
+    paths: Vec<&'a str>,
+    by_path: std::collections::HashMap<&'a str, usize>,
+}
+
+#[derive(Default)]
+struct Scratch {
+    path: String,
+}
+
+impl<'a> Slots<'a> {
+    fn new(fields: &[Field<'a>]) -> Self {
+        let paths: Vec<&'a str> = fields.iter().map(|field| field.path).collect();
+        let by_path = paths.iter().enumerate().map(|(at, path)| (*path, at)).collect();
+        Self { paths, by_path }
+    }
+
+    /// The leaves of one document in the order of the fields.
+    ///
+    /// The document passed the same reader when it came in; should it not pass now, its columns
+    /// stay empty and the document itself is kept.
+    fn values<'d>(&self, raw: &'d [u8], bounds: &Bounds, scratch: &mut Scratch) -> Vec<Leaf<'d>> {
+        let mut values = vec![Leaf::Null; self.paths.len()];
+        let Ok(members) = read(raw, bounds) else { return values };
+        let mut next = 0;
+        let read = members.leaves::<DocumentError>(bounds, &mut scratch.path, &mut |path, leaf| {
+            let at = match self.paths.get(next) {
+                Some(known) if *known == path => Some(next),
+                _ => self.by_path.get(path).copied(),
+            };
+            if let Some(at) = at {
+                next = at + 1;
+                if let Some(value) = values.get_mut(at) {
+                    *value = leaf;
+                }
+            }
+            Ok(())
+        });
+        if read.is_err() {
+            values.fill(Leaf::Null);
+        }
+        values
+    }
+}
+
+fn value_of<'a>(leaf: &'a Leaf<'_>) -> Value<'a> {
+    match leaf {
+        Leaf::Null => Value::Null,
+        Leaf::Boolean(value) => Value::Boolean(*value),
+        Leaf::Integer(value) => Value::Integer(*value),
+        Leaf::BigInteger(text) | Leaf::Real(text) => Value::Number(text),
+        Leaf::Text(text) => Value::Text(text),
+        Leaf::Unrepresentable(text) | Leaf::Array(text, _) | Leaf::Object(text) => {
+            Value::Json(text)
+        }
+    }
+}

@@ -1,0 +1,502 @@
+//! Files: giving a name to bytes, taking it away, finding the bytes again.
+//!
+//! A put is decided under the queue's lock: what the name stood for, whether the bytes are known,
+//! and the place of its entry in the log are one step, so two puts can never both think they came
+//! first. What the queue cannot tell is asked of the catalogue outside the lock, and the answer is
+//! used only if no queued change left for the catalogue meanwhile.
+//!
+//! Invariants: bytes are never dropped before the entry naming them is refused or committed; a
+//! duplicate refers only to bytes that are pinned or queued; nothing is answered before its entry
+//! is committed.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_log::{AppendError, Appended, Lsn};
+
+use crate::answer::{PutAnswer, to_json};
+use crate::blob::Staging;
+use crate::catalogue::{Answered, BlobRecord, Change, FileRecord, Place};
+use crate::classify::Classified;
+use crate::digest::Digest;
+use crate::error::IntakeError;
+use crate::format::{BlobPlace, Delete, Entry, FilePut, IdempotencyRecord};
+use crate::pending::{BlobSeen, NameKey, NameSeen, Pending, Queued};
+use crate::shared::Shared;
+
+/// A file to be put: everything but its bytes.
+#[derive(Debug, Clone)]
+pub(crate) struct NewFile {
+    pub(crate) key: NameKey,
+    pub(crate) comment: String,
+    pub(crate) digest: Digest,
+    pub(crate) size: u64,
+    pub(crate) classified: Classified,
+    pub(crate) condition: Condition,
+    pub(crate) idempotency: Option<IdempotencyRecord>,
+}
+
+/// What a name must stand for before it is changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Condition {
+    /// Anything or nothing.
+    None,
+    /// Nothing.
+    Absent,
+    /// Something.
+    Present,
+    /// These bytes.
+    Is(Digest),
+}
+
+impl Condition {
+    fn check(self, before: Option<Digest>) -> Result<(), IntakeError> {
+        let message = match (self, before) {
+            (Self::None, _) | (Self::Absent, None) | (Self::Present, Some(_)) => return Ok(()),
+            (Self::Is(wanted), Some(found)) if wanted == found => return Ok(()),
+            (Self::Absent, Some(_)) => "the name is taken".to_owned(),
+            (_, None) => "the name stands for nothing".to_owned(),
+            (_, Some(found)) => format!("the name stands for other bytes, \"{found}\""),
+        };
+        Err(IntakeError::Precondition { message })
+    }
+}
+
+/// The bytes of a file to be put.
+#[derive(Debug)]
+pub(crate) enum NewBytes {
+    /// Small enough for the log.
+    Packed(Bytes),
+    /// Synced in a staging file.
+    Staged(Staging),
+}
+
+/// A file that was put.
+#[derive(Debug, Clone)]
+pub(crate) struct Put {
+    pub(crate) file: Arc<FileRecord>,
+    pub(crate) duplicate: bool,
+    pub(crate) replaced: bool,
+    /// Whether the name is new.
+    pub(crate) created: bool,
+}
+
+/// What the catalogue said, good while the queue's generation stays.
+#[derive(Debug)]
+struct Asked {
+    generation: u64,
+    name: Option<(FileRecord, BlobRecord)>,
+    blob: Option<BlobRecord>,
+}
+
+/// How far a put has come under the lock.
+enum Step {
+    /// The catalogue has to be asked first.
+    Ask { name: bool, blob: bool, generation: u64 },
+    /// The staged bytes need their final name first.
+    Keep,
+    /// The log's buffer is full.
+    Full,
+    /// The name already stands for these bytes.
+    Same(Put, Option<Lsn>),
+    /// The entry is in the log.
+    Appended(Put, Lsn),
+}
+
+/// How far a delete has come under the lock.
+enum DeleteStep {
+    /// The catalogue has to be asked first.
+    Ask(u64),
+    /// The log's buffer is full.
+    Full,
+    /// There is nothing to delete.
+    Absent,
+    /// The entry is in the log.
+    Appended(Lsn),
+}
+
+impl Put {
+    /// HTTP status of the answer.
+    pub(crate) fn status(&self) -> u16 {
+        if self.created { 201 } else { 200 }
+    }
+
+    /// JSON of the answer.
+    pub(crate) fn answer(&self) -> Vec<u8> {
+        to_json(&PutAnswer::of(&self.file, self.duplicate, self.replaced))
+    }
+}
+
+impl Shared {
+    /// Gives a name to bytes; returns when that is as durable as asked.
+    pub(crate) async fn put(
+        self: &Arc<Self>,
+        new: NewFile,
+        bytes: NewBytes,
+    ) -> Result<Put, IntakeError> {
+        self.wait_for_room().await?;
+        let (packed, mut staged) = match bytes {
+            NewBytes::Packed(bytes) => (Some(bytes), None),
+            NewBytes::Staged(staging) => (None, Some(staging)),
+        };
+        let mut pinned = Pinned::none(self);
+        let mut asked = None;
+        loop {
+            let kept = staged.is_none() && packed.is_none();
+            let step = self.step(&new, packed.as_deref(), kept, asked.take())?;
+            match step {
+                Step::Ask { name, blob, generation } => {
+                    pinned.pin(new.digest);
+                    asked = Some(self.ask(&new, name, blob, generation)?);
+                }
+                Step::Keep => {
+                    if let Some(staging) = staged.take() {
+                        pinned.pin(new.digest);
+                        self.keep(staging, new.digest).await?;
+                    }
+                }
+                Step::Full => {
+                    let size = packed.as_ref().map_or(0, Bytes::len) + 16_384;
+                    self.log.room(size).await;
+                }
+                Step::Same(put, end) => {
+                    if let Some(end) = end {
+                        self.committed(end).await?;
+                    }
+                    return Ok(put);
+                }
+                Step::Appended(put, end) => {
+                    drop(pinned);
+                    self.committed(end).await?;
+                    return Ok(put);
+                }
+            }
+        }
+    }
+
+    /// Decides a put and appends its entry, or says what has to happen first.
+    fn step(
+        &self,
+        new: &NewFile,
+        packed: Option<&[u8]>,
+        kept: bool,
+        asked: Option<Asked>,
+    ) -> Result<Step, IntakeError> {
+        let mut pending = self.pending.lock();
+        let generation = pending.generation();
+        let asked = asked.filter(|asked| asked.generation == generation);
+        let name_seen = pending.name(&new.key);
+        let blob_seen = pending.blob(new.digest);
+        let ask_name = matches!(name_seen, NameSeen::Ask) && asked.is_none();
+        let ask_blob = matches!(blob_seen, BlobSeen::Ask) && asked.is_none();
+        if ask_name || ask_blob {
+            let (name, blob) =
+                (matches!(name_seen, NameSeen::Ask), matches!(blob_seen, BlobSeen::Ask));
+            return Ok(Step::Ask { name, blob, generation });
+        }
+        let (before, before_end) = match name_seen {
+            NameSeen::New => (None, None),
+            NameSeen::Pending(pending) => (pending.file, Some(pending.end)),
+            NameSeen::Ask => {
+                let named = asked.as_ref().and_then(|asked| asked.name.as_ref());
+                (named.map(|(file, _)| Arc::new(file.clone())), None)
+            }
+        };
+        new.condition.check(before.as_ref().map(|file| file.digest))?;
+        if let Some(file) = &before
+            && new.idempotency.is_none()
+            && file.digest == new.digest
+            && file.comment == new.comment
+        {
+            let put = Put { file: file.clone(), duplicate: true, replaced: false, created: false };
+            return Ok(Step::Same(put, before_end));
+        }
+        let known = match blob_seen {
+            BlobSeen::Stored(_) => true,
+            BlobSeen::New | BlobSeen::Doomed => false,
+            BlobSeen::Ask => asked.as_ref().is_some_and(|asked| asked.blob.is_some()),
+        };
+        if !known && packed.is_none() && !kept {
+            return Ok(Step::Keep);
+        }
+        let replaced = before.as_ref().is_some_and(|file| file.digest != new.digest);
+        self.append_put(&mut pending, new, packed, known, replaced, before.is_none())
+    }
+
+    /// Appends a decided put and queues its change.
+    fn append_put(
+        &self,
+        pending: &mut Pending,
+        new: &NewFile,
+        packed: Option<&[u8]>,
+        known: bool,
+        replaced: bool,
+        created: bool,
+    ) -> Result<Step, IntakeError> {
+        let created_ms = self.now_ms();
+        let place = match packed {
+            _ if known => BlobPlace::Existing,
+            Some(bytes) => BlobPlace::Inline(bytes),
+            None => BlobPlace::File,
+        };
+        let entry = FilePut {
+            created_ms,
+            digest: new.digest,
+            size: new.size,
+            category: new.classified.category,
+            namespace: new.key.0.clone(),
+            name: new.key.1.clone(),
+            mime: new.classified.mime,
+            comment: &new.comment,
+            duplicate: known,
+            replaced,
+            created,
+            idempotency: new.idempotency,
+            place,
+        };
+        let header = entry.encode_header();
+        let inline = match place {
+            BlobPlace::Inline(bytes) => bytes,
+            _ => &[],
+        };
+        let Appended { lsn, end, .. } = match self.log.try_append(&[&header, inline]) {
+            Ok(appended) => appended,
+            Err(AppendError::Full { .. }) => return Ok(Step::Full),
+            Err(error) => return Err(IntakeError::Append(error)),
+        };
+        let file = Arc::new(FileRecord {
+            id: lsn.0,
+            namespace: new.key.0.clone(),
+            name: new.key.1.clone(),
+            digest: new.digest,
+            size: new.size,
+            mime: Cow::Borrowed(new.classified.mime),
+            category: new.classified.category,
+            comment: new.comment.clone(),
+            created_ms,
+        });
+        let stored = match place {
+            BlobPlace::Existing => None,
+            BlobPlace::Inline(_) => Some(Place::Entry(lsn.0)),
+            BlobPlace::File => Some(Place::File),
+        };
+        let put = Put { file: file.clone(), duplicate: known, replaced, created };
+        let answered = new.idempotency.map(|record| {
+            let (status, answer) = (put.status(), put.answer());
+            Arc::new(Answered { record, status, answer, created_ms })
+        });
+        let change = Change::Put { file, stored };
+        self.queue(pending, Queued { lsn, end, change, answered });
+        Ok(Step::Appended(put, end))
+    }
+
+    /// Queues a change and wakes the applier when it has gathered enough.
+    pub(crate) fn queue(&self, pending: &mut Pending, queued: Queued) {
+        pending.push(queued);
+        if pending.len() == 1 || pending.len() == crate::apply::BATCH {
+            self.work.notify_one();
+        }
+    }
+
+    fn ask(
+        &self,
+        new: &NewFile,
+        name: bool,
+        blob: bool,
+        generation: u64,
+    ) -> Result<Asked, IntakeError> {
+        let name = if name { self.reader.file(&new.key.0, &new.key.1)? } else { None };
+        let blob = if blob { self.reader.blob(new.digest)? } else { None };
+        Ok(Asked { generation, name, blob })
+    }
+
+    /// Gives staged bytes their final name, out of the way of a removal under way.
+    async fn keep(self: &Arc<Self>, staging: Staging, digest: Digest) -> Result<(), IntakeError> {
+        let shared = self.clone();
+        let kept = tokio::task::spawn_blocking(move || {
+            let _no_removal = shared.reclaim.lock();
+            staging.keep(digest)
+        });
+        kept.await
+            .map_err(std::io::Error::other)
+            .and_then(|kept| kept)
+            .map_err(|source| IntakeError::Blob { act: "keep", source })
+    }
+
+    /// Takes a name away; `false` where there is none.
+    pub(crate) async fn delete(
+        self: &Arc<Self>,
+        key: &NameKey,
+        condition: Condition,
+        idempotency: Option<IdempotencyRecord>,
+    ) -> Result<bool, IntakeError> {
+        self.wait_for_room().await?;
+        let mut asked: Option<(u64, Option<Digest>)> = None;
+        loop {
+            match self.delete_step(key, condition, idempotency, asked.take())? {
+                DeleteStep::Absent => return Ok(false),
+                DeleteStep::Full => self.log.room(16_384).await,
+                DeleteStep::Appended(end) => {
+                    self.committed(end).await?;
+                    return Ok(true);
+                }
+                DeleteStep::Ask(generation) => {
+                    let before = self.reader.file(&key.0, &key.1)?;
+                    asked = Some((generation, before.map(|(file, _)| file.digest)));
+                }
+            }
+        }
+    }
+
+    fn delete_step(
+        &self,
+        key: &NameKey,
+        condition: Condition,
+        idempotency: Option<IdempotencyRecord>,
+        asked: Option<(u64, Option<Digest>)>,
+    ) -> Result<DeleteStep, IntakeError> {
+        let mut pending = self.pending.lock();
+        let generation = pending.generation();
+        let before = match pending.name(key) {
+            NameSeen::New => None,
+            NameSeen::Pending(pending) => pending.file.map(|file| file.digest),
+            NameSeen::Ask => match asked {
+                Some((asked, before)) if asked == generation => before,
+                _ => return Ok(DeleteStep::Ask(generation)),
+            },
+        };
+        condition.check(before)?;
+        if before.is_none() {
+            return Ok(DeleteStep::Absent);
+        }
+        let end = self.append_delete(&mut pending, key, idempotency)?;
+        Ok(end.map_or(DeleteStep::Full, DeleteStep::Appended))
+    }
+
+    fn append_delete(
+        &self,
+        pending: &mut Pending,
+        key: &NameKey,
+        idempotency: Option<IdempotencyRecord>,
+    ) -> Result<Option<Lsn>, IntakeError> {
+        let deleted_ms = self.now_ms();
+        let (namespace, name) = key.clone();
+        let entry = Delete { deleted_ms, namespace, name, idempotency };
+        let Appended { lsn, end, .. } = match self.log.try_append(&[&entry.encode()]) {
+            Ok(appended) => appended,
+            Err(AppendError::Full { .. }) => return Ok(None),
+            Err(error) => return Err(IntakeError::Append(error)),
+        };
+        let answered = idempotency.map(|record| {
+            Arc::new(Answered { record, status: 204, answer: Vec::new(), created_ms: deleted_ms })
+        });
+        let change = Change::Delete { namespace: entry.namespace, name: entry.name };
+        self.queue(pending, Queued { lsn, end, change, answered });
+        Ok(Some(end))
+    }
+
+    /// The file with this name, as of everything acknowledged before the call.
+    pub(crate) async fn file(
+        &self,
+        key: &NameKey,
+    ) -> Result<Option<(Arc<FileRecord>, BlobRecord)>, IntakeError> {
+        loop {
+            let (seen, generation) = {
+                let pending = self.pending.lock();
+                let seen = match pending.name(key) {
+                    NameSeen::Pending(name) => {
+                        let blob = name.file.as_ref().map(|file| pending.blob(file.digest));
+                        Some((name, blob))
+                    }
+                    NameSeen::New => return Ok(None),
+                    NameSeen::Ask => None,
+                };
+                (seen, pending.generation())
+            };
+            let Some((name, blob)) = seen else {
+                if let Some((file, blob)) = self.reader.file(&key.0, &key.1)? {
+                    return Ok(Some((Arc::new(file), blob)));
+                }
+                // The name may have been given, and applied, between the two looks.
+                if self.pending.lock().generation() == generation {
+                    return Ok(None);
+                }
+                continue;
+            };
+            self.committed(name.end).await?;
+            let Some(file) = name.file else { return Ok(None) };
+            let blob = match blob {
+                Some(BlobSeen::Stored(blob)) => Some(blob),
+                _ => self.reader.blob(file.digest)?,
+            };
+            if let Some(blob) = blob {
+                return Ok(Some((file, blob)));
+            }
+        }
+    }
+
+    /// The file whose name was given by the entry at `id`, if the name still stands for it.
+    pub(crate) async fn file_by_id(
+        &self,
+        id: u64,
+    ) -> Result<Option<(Arc<FileRecord>, BlobRecord)>, IntakeError> {
+        let lsn = Lsn(id);
+        if lsn < self.log.start() || lsn >= self.log.end() {
+            return Ok(None);
+        }
+        // An id that was never given points into the middle of something: not an error of ours.
+        let Ok(payload) = self.log.read(lsn) else { return Ok(None) };
+        let key = match Entry::decode(&payload) {
+            Ok(Entry::FilePut(put)) => (put.namespace, put.name),
+            _ => return Ok(None),
+        };
+        Ok(self.file(&key).await?.filter(|(file, _)| file.id == id))
+    }
+
+    /// The bytes of a blob kept in the log, checked against its digest's entry.
+    pub(crate) fn read_packed(&self, blob: &BlobRecord, lsn: u64) -> Result<Bytes, IntakeError> {
+        let payload = self
+            .log
+            .read(Lsn(lsn))
+            .map_err(|source| IntakeError::Read { lsn: Lsn(lsn), source })?;
+        let damaged = |found: String| IntakeError::Damaged { digest: blob.digest.to_hex(), found };
+        let header = match Entry::decode(&payload) {
+            Ok(Entry::FilePut(FilePut { digest, place: BlobPlace::Inline(bytes), .. }))
+                if digest == blob.digest =>
+            {
+                payload.len() - bytes.len()
+            }
+            Ok(_) => return Err(damaged(format!("another entry at {lsn}"))),
+            Err(error) => return Err(damaged(format!("an undecodable entry at {lsn}: {error}"))),
+        };
+        Ok(Bytes::from(payload).slice(header..))
+    }
+}
+
+/// Pins one digest until dropped.
+struct Pinned<'a> {
+    shared: &'a Shared,
+    digest: Option<Digest>,
+}
+
+impl<'a> Pinned<'a> {
+    fn none(shared: &'a Shared) -> Self {
+        Self { shared, digest: None }
+    }
+
+    fn pin(&mut self, digest: Digest) {
+        if self.digest.is_none() {
+            self.shared.pending.lock().pin(digest);
+            self.digest = Some(digest);
+        }
+    }
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        if let Some(digest) = self.digest {
+            self.shared.pending.lock().unpin(digest);
+        }
+    }
+}

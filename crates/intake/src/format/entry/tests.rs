@@ -1,0 +1,108 @@
+//! Entries read back as they were written, and rubbish is refused without a panic.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn record() -> IdempotencyRecord {
+    IdempotencyRecord { key: Digest::of(b"key"), fingerprint: Digest::of(b"body") }
+}
+
+fn put(bytes: &[u8]) -> Vec<u8> {
+    let put = FilePut {
+        created_ms: -5,
+        digest: Digest::of(bytes),
+        size: bytes.len() as u64,
+        category: Category::Json,
+        namespace: Namespace::parse("ns").unwrap(),
+        name: FileName::parse("a/b.json").unwrap(),
+        mime: "application/json",
+        comment: "hello",
+        duplicate: false,
+        replaced: true,
+        created: false,
+        idempotency: Some(record()),
+        place: BlobPlace::Inline(bytes),
+    };
+    let mut encoded = put.encode_header();
+    encoded.extend_from_slice(bytes);
+    assert_eq!(Entry::decode(&encoded), Ok(Entry::FilePut(put)));
+    encoded
+}
+
+fn commit() -> Vec<u8> {
+    let mut run = Vec::new();
+    for document in [&b"{}"[..], b"{\"a\":1}"] {
+        encode_documents(&mut run, document);
+    }
+    let commit = DocumentCommit {
+        request: [7; 16],
+        received_ms: 9,
+        namespace: Namespace::parse("n").unwrap(),
+        target: TargetCode::Table,
+        first_id: 3,
+        count: 12,
+        columns: vec![AddedColumn { path: "a.b".into(), type_code: 2 }],
+        chunks: vec![64, 1 << 40],
+        idempotency: Some(record()),
+        status: 201,
+        answer: b"{}",
+        documents: Documents { count: 2, bytes: &run },
+    };
+    let mut encoded = commit.encode_header(2);
+    encoded.extend_from_slice(&run);
+    assert_eq!(Entry::decode(&encoded), Ok(Entry::DocumentCommit(commit)));
+    encoded
+}
+
+#[test]
+fn every_kind_of_entry_reads_back() {
+    put(b"");
+    put(b"{\"a\":1}");
+    commit();
+    let delete = Delete {
+        deleted_ms: 1,
+        namespace: Namespace::parse("n").unwrap(),
+        name: FileName::parse("x").unwrap(),
+        idempotency: None,
+    };
+    assert_eq!(Entry::decode(&delete.encode()), Ok(Entry::Delete(delete)));
+    let outcome =
+        Outcome { created_ms: 1, status: 207, idempotency: record(), answer: b"{\"parts\":[]}" };
+    assert_eq!(Entry::decode(&outcome.encode()), Ok(Entry::Outcome(outcome)));
+    let mut chunk = encode_chunk_header([1; 16], 1);
+    encode_documents(&mut chunk, b"{\"x\":2}");
+    let Ok(Entry::DocumentChunk(read)) = Entry::decode(&chunk) else { panic!("a chunk") };
+    assert_eq!(read.documents.iter().collect::<Vec<_>>(), [b"{\"x\":2}"]);
+}
+
+#[test]
+fn every_truncation_of_an_entry_is_refused() {
+    for whole in [put(b"0123456789"), commit()] {
+        for size in 0..whole.len() {
+            assert!(Entry::decode(&whole[..size]).is_err(), "cut at {size}");
+        }
+    }
+}
+
+#[test]
+fn a_count_larger_than_the_payload_is_refused_without_allocating() {
+    let chunk = encode_chunk_header([0; 16], u32::MAX);
+    assert!(matches!(Entry::decode(&chunk), Err(DecodeError::Short { .. })));
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        drop(Entry::decode(&bytes).map(|entry| format!("{entry:?}")));
+    }
+
+    #[test]
+    fn flipped_bits_never_panic(at in 0usize..100, bit in 0u8..8) {
+        for mut whole in [put(b"some bytes"), commit()] {
+            let at = at % whole.len();
+            whole[at] ^= 1 << bit;
+            drop(Entry::decode(&whole).map(|entry| format!("{entry:?}")));
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! `POST /v1/ingest`: files, JSON and fields in one multipart body, one result a part.
+//!
+//! Parts are committed while later ones still come in, many sharing one flush. A part that is
+//! refused takes no other with it, and a body that breaks off keeps what was whole.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use forebay_log::AppendError;
+use http::HeaderMap;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+
+use super::body::PacedBody;
+use super::parts::{Part, failed, open};
+use super::store::{self, JsonParts, Settings};
+use super::upload::{self, Source as _, Upload};
+use super::{Keyed, bad_option, claim, problem, replayed, request_key};
+use crate::answer::to_json;
+use crate::catalogue::{Answered, Change};
+use crate::digest::Digest;
+use crate::documents::decide::Wish;
+use crate::error::IntakeError;
+use crate::files::NewBytes;
+use crate::format::{IdempotencyRecord, Outcome};
+use crate::intake::{Inner, Intake};
+use crate::names::{COMMENT_SIZE_MAX, FileName, Namespace, check_comment};
+use crate::pending::Queued;
+use crate::request::{Fingerprint, RequestKey};
+
+/// Namespace of parts when the request names none.
+const NAMESPACE: &str = "default";
+/// Parts committed at once.
+const COMMITS: usize = 64;
+/// Bytes of small files held until the namespace is known.
+const HELD_MAX: usize = 16 << 20;
+
+pub(super) async fn ingest(State(intake): State<Intake>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    match ingest_parts(&intake, &parts.headers, body).await {
+        Ok(response) => response,
+        Err(error) => problem::answer(&error, &parts.headers),
+    }
+}
+
+async fn ingest_parts(
+    intake: &Intake,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Response, IntakeError> {
+    let key = request_key(headers)?;
+    let keyed = claim(intake, headers).await?;
+    let body = PacedBody::new(body, &intake.inner.shared.options.limits);
+    if let Keyed::Answered { fingerprint, status, answer } = keyed {
+        return match fingerprint_of(headers, body).await? == fingerprint {
+            true => Ok(replayed(status, answer)),
+            false => Err(IntakeError::KeyReused),
+        };
+    }
+    let mut batch = Batch::new(intake.inner.clone(), key);
+    let received = batch.receive(headers, body).await;
+    if let Err(error) = &received
+        && batch.slots.is_empty()
+    {
+        let (status, code) = problem::classify(error);
+        tracing::debug!(%status, code, "a batch was refused before its first part");
+        return received.map(|()| replayed(200, Vec::new()));
+    }
+    let print = batch.print.clone().finish();
+    let (status, answer) = batch.finish(received).await;
+    if let Keyed::Held(held) = &keyed {
+        remember(&intake.inner, held.record(print), status, &answer).await?;
+    }
+    Ok(super::json(status, answer))
+}
+
+/// The fingerprint of a batch that was answered before; nothing is stored.
+async fn fingerprint_of(headers: &HeaderMap, body: PacedBody) -> Result<Digest, IntakeError> {
+    let mut print = Fingerprint::of(&[b"POST", b"/v1/ingest"]);
+    let mut multipart = open(headers, body)?;
+    while let Some(field) = multipart.next_field().await.map_err(failed)? {
+        let mut part = Part(field);
+        let mut content = Fingerprint::default();
+        note_part(&mut print, &part);
+        while let Some(bytes) = part.next().await? {
+            content.update(&bytes);
+        }
+        print.update(&content.finish().0);
+    }
+    Ok(print.finish())
+}
+
+fn note_part(print: &mut Fingerprint, part: &Part<'_>) {
+    for text in [part.0.name(), part.0.file_name()] {
+        let text = text.unwrap_or("\0");
+        print.update(&(text.len() as u64).to_le_bytes());
+        print.update(text.as_bytes());
+    }
+}
+
+/// Makes the answer the one every repetition of the request gets.
+async fn remember(
+    inner: &Arc<Inner>,
+    record: IdempotencyRecord,
+    status: u16,
+    answer: &[u8],
+) -> Result<(), IntakeError> {
+    let shared = &inner.shared;
+    let created_ms = shared.now_ms();
+    let entry = Outcome { created_ms, status, idempotency: record, answer }.encode();
+    loop {
+        let appended = {
+            let mut pending = shared.pending.lock();
+            match shared.log.try_append(&[&entry]) {
+                Ok(appended) => {
+                    let answered = Answered { record, status, answer: answer.to_vec(), created_ms };
+                    let queued = Queued {
+                        lsn: appended.lsn,
+                        end: appended.end,
+                        change: Change::Nothing,
+                        answered: Some(Arc::new(answered)),
+                    };
+                    shared.queue(&mut pending, queued);
+                    Some(appended.end)
+                }
+                Err(AppendError::Full { .. }) => None,
+                Err(error) => return Err(IntakeError::Append(error)),
+            }
+        };
+        match appended {
+            Some(end) => return shared.committed(end).await,
+            None => shared.log.room(entry.len()).await,
+        }
+    }
+}
+
+/// A batch coming in.
+struct Batch {
+    inner: Arc<Inner>,
+    key: Option<RequestKey>,
+    print: Fingerprint,
+    namespace: Option<Namespace>,
+    settings: Settings,
+    slots: Vec<Slot>,
+    held: Vec<(usize, FileName, Upload)>,
+    held_size: usize,
+    gate: Arc<Semaphore>,
+}
+
+/// The result of a part: there, or on its way.
+enum Slot {
+    Done(Value),
+    Running(JoinHandle<Value>),
+}
+
+impl Batch {
+    fn new(inner: Arc<Inner>, key: Option<RequestKey>) -> Self {
+        Self {
+            inner,
+            key,
+            print: Fingerprint::of(&[b"POST", b"/v1/ingest"]),
+            namespace: None,
+            settings: Settings::default(),
+            slots: Vec::new(),
+            held: Vec::new(),
+            held_size: 0,
+            gate: Arc::new(Semaphore::new(COMMITS)),
+        }
+    }
+
+    async fn receive(&mut self, headers: &HeaderMap, body: PacedBody) -> Result<(), IntakeError> {
+        let parts_max = self.inner.shared.options.limits.parts_max;
+        let mut multipart = open(headers, body)?;
+        let mut count = 0;
+        while let Some(field) = multipart.next_field().await.map_err(failed)? {
+            count += 1;
+            if count > parts_max {
+                return Err(IntakeError::rejected(
+                    "too_many_parts",
+                    format!("more than {parts_max} parts; what came before them was taken"),
+                ));
+            }
+            let mut part = Part(field);
+            note_part(&mut self.print, &part);
+            let slot = self.slots.len();
+            let is_file = part.0.file_name().is_some();
+            let taken =
+                if is_file { self.file(&mut part).await } else { self.field(&mut part).await };
+            match taken {
+                Ok(()) => {}
+                Err(error) if is_fatal(&error) => return Err(error),
+                Err(error) => {
+                    let what = part.0.file_name().or(part.0.name()).unwrap_or_default();
+                    let result = store::rejected(what, &error);
+                    self.slots.truncate(slot);
+                    self.slots.push(Slot::Done(result));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn file(&mut self, part: &mut Part<'_>) -> Result<(), IntakeError> {
+        let name = FileName::parse(part.0.file_name().unwrap_or_default())?;
+        let upload = upload::take(&self.inner.shared, part, None).await?;
+        self.print.update(&upload.digest.0);
+        let slot = self.slots.len();
+        if self.namespace.is_some() {
+            let running = self.commit(slot, name, upload).await;
+            self.slots.push(running);
+            return Ok(());
+        }
+        if let NewBytes::Packed(bytes) = &upload.bytes {
+            self.held_size += bytes.len() + 512;
+        }
+        if self.held_size > HELD_MAX {
+            return Err(IntakeError::rejected(
+                "namespace_late",
+                "too many files came before the namespace field; put it before the files",
+            ));
+        }
+        self.slots.push(Slot::Done(Value::Null));
+        self.held.push((slot, name, upload));
+        Ok(())
+    }
+
+    async fn field(&mut self, part: &mut Part<'_>) -> Result<(), IntakeError> {
+        let name = part.0.name().unwrap_or_default().to_owned();
+        if name == "documents" {
+            let size_max = self.inner.shared.options.limits.document_size_max;
+            let text = part.text(size_max).await?;
+            self.print.update(&Digest::of(text.as_bytes()).0);
+            let name = FileName::parse("documents")?;
+            let upload = upload::in_memory(text.into_bytes().into());
+            let settings = self.settings.clone();
+            self.settings.json = JsonParts::Documents;
+            let slot = self.slots.len();
+            let running = self.commit(slot, name, upload).await;
+            self.settings = settings;
+            self.slots.push(running);
+            return Ok(());
+        }
+        let text = part.text(COMMENT_SIZE_MAX).await?;
+        self.print.update(&Digest::of(text.as_bytes()).0);
+        match name.as_str() {
+            "namespace" => self.namespace = Some(Namespace::parse(text.trim())?),
+            "comment" => {
+                check_comment(&text)?;
+                self.settings.comment = text;
+            }
+            "target" => {
+                let wish = Wish::parse(text.trim());
+                let wish = wish.ok_or_else(|| bad_option(&name, "auto, table or collection"))?;
+                self.settings.wish = wish;
+            }
+            "json" => {
+                let parts = JsonParts::parse(text.trim());
+                self.settings.json =
+                    parts.ok_or_else(|| bad_option(&name, "both, file or documents"))?;
+            }
+            _ => {
+                return Err(IntakeError::rejected(
+                    "field",
+                    "unknown field; files go into \"files\" with a filename, texts into \
+                     namespace, comment, target, json or documents",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins to commit a file; waits while very many are being committed.
+    async fn commit(&self, slot: usize, name: FileName, upload: Upload) -> Slot {
+        let namespace = match &self.namespace {
+            Some(namespace) => namespace.clone(),
+            None => match Namespace::parse(NAMESPACE) {
+                Ok(namespace) => namespace,
+                Err(error) => return Slot::Done(store::rejected(name.as_str(), &error.into())),
+            },
+        };
+        let permit = self.gate.clone().acquire_owned().await;
+        let inner = self.inner.clone();
+        let settings = self.settings.clone();
+        let key = self.key.as_ref().map(|key| key.part(slot));
+        Slot::Running(tokio::spawn(async move {
+            let result = store::store(&inner, (namespace, name), &settings, upload, key).await;
+            drop(permit);
+            result
+        }))
+    }
+
+    /// Commits what is held, waits for everything, and tells it.
+    async fn finish(mut self, received: Result<(), IntakeError>) -> (u16, Vec<u8>) {
+        for (slot, name, upload) in std::mem::take(&mut self.held) {
+            let running = self.commit(slot, name, upload).await;
+            if let Some(place) = self.slots.get_mut(slot) {
+                *place = running;
+            }
+        }
+        let mut results = Vec::with_capacity(self.slots.len());
+        for slot in self.slots {
+            results.push(match slot {
+                Slot::Done(result) => result,
+                Slot::Running(task) => task.await.unwrap_or_else(|_| {
+                    json!({ "status": "rejected", "error": { "code": "internal",
+                            "message": "the part was interrupted" } })
+                }),
+            });
+        }
+        let rejected = results.iter().filter(|result| result["status"] == "rejected").count();
+        let stored = results.iter().any(|result| result["status"] == "stored");
+        let mut status = match (results.len() - rejected, rejected) {
+            (0, 0) => 200,
+            (0, _) => 422,
+            (_, 0) if stored => 201,
+            (_, 0) => 200,
+            _ => 207,
+        };
+        let mut answer = json!({
+            "namespace": self.namespace.as_ref().map_or(NAMESPACE, Namespace::as_str),
+            "parts": results,
+        });
+        if let Err(error) = received {
+            let (_, code) = problem::classify(&error);
+            answer["error"] = json!({ "code": code, "message": error.to_string() });
+            status = 207;
+        }
+        (status, to_json(&answer))
+    }
+}
+
+/// Whether an error of one part is one of the whole body.
+fn is_fatal(error: &IntakeError) -> bool {
+    matches!(error, IntakeError::Body { .. } | IntakeError::Rejected { code: "multipart", .. })
+}

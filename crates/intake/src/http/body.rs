@@ -1,0 +1,102 @@
+//! Reading a request's body at the sender's pace, within bounds.
+//!
+//! A sender may be slow, but not still: a body that stands for `body_idle`, or stays below
+//! `body_rate_min` for `body_rate_window`, is given up. Bytes already there are taken without a
+//! timer, which is the common case.
+
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use http_body_util::BodyExt as _;
+
+use crate::error::IntakeError;
+use crate::options::IntakeLimits;
+
+/// A body being read.
+#[derive(Debug)]
+pub(super) struct PacedBody {
+    body: Body,
+    idle: Duration,
+    rate_min: u64,
+    window: Duration,
+    window_began: Option<Instant>,
+    window_bytes: u64,
+    received: u64,
+}
+
+impl PacedBody {
+    pub(super) fn new(body: Body, limits: &IntakeLimits) -> Self {
+        Self {
+            body,
+            idle: limits.body_idle,
+            rate_min: limits.body_rate_min,
+            window: limits.body_rate_window,
+            window_began: None,
+            window_bytes: 0,
+            received: 0,
+        }
+    }
+
+    /// The next bytes; `None` at the end.
+    ///
+    /// # Errors
+    /// [`IntakeError::Body`]: the sender stopped, was too slow, or sent a malformed body.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, IntakeError> {
+        loop {
+            let frame = match self.body.frame().now_or_never() {
+                Some(frame) => frame,
+                None => match tokio::time::timeout(self.idle, self.body.frame()).await {
+                    Ok(frame) => frame,
+                    Err(_) => return Err(self.too_slow("stood still")),
+                },
+            };
+            let Some(frame) = frame else { return Ok(None) };
+            let frame = frame.map_err(|error| IntakeError::Body {
+                message: format!(
+                    "the body broke off after {} bytes: {}",
+                    self.received,
+                    forebay_base::error_chain::chain(&error)
+                ),
+                slow: false,
+            })?;
+            // Trailers carry nothing that is asked for.
+            let Ok(bytes) = frame.into_data() else { continue };
+            self.received += bytes.len() as u64;
+            self.keep_pace(bytes.len() as u64)?;
+            if !bytes.is_empty() {
+                return Ok(Some(bytes));
+            }
+        }
+    }
+
+    fn keep_pace(&mut self, bytes: u64) -> Result<(), IntakeError> {
+        self.window_bytes += bytes;
+        // A body that comes in one piece needs no clock.
+        let Some(began) = self.window_began else {
+            self.window_began = Some(Instant::now());
+            return Ok(());
+        };
+        if self.window_bytes >= self.rate_min.saturating_mul(self.window.as_secs()) {
+            self.window_began = Some(Instant::now());
+            self.window_bytes = 0;
+        } else if began.elapsed() >= self.window {
+            return Err(self.too_slow("came too slowly"));
+        }
+        Ok(())
+    }
+
+    fn too_slow(&self, how: &str) -> IntakeError {
+        IntakeError::Body {
+            message: format!(
+                "the body {how} after {} bytes; at least {} bytes a second are expected, and no \
+                 pause longer than {} s",
+                self.received,
+                self.rate_min,
+                self.idle.as_secs()
+            ),
+            slow: true,
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Documents over HTTP: taking bodies of them in, paging through them.
+
+use axum::body::Body;
+use axum::extract::{Path, Request, State};
+use axum::response::Response;
+use forebay_sink::sqlite::PageLimits;
+use forebay_sink::{NamespaceKind, TableSchema};
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Uri};
+
+use super::body::PacedBody;
+use super::unknown_option;
+use super::{Keyed, bad_option, claim, flag, json, page_limit, problem, query, replayed};
+use crate::answer::{time_text, to_json};
+use crate::documents::decide::Wish;
+use crate::documents::frame::Framing;
+use crate::documents::ingest::{DocumentIngest, DocumentOptions};
+use crate::error::IntakeError;
+use crate::intake::{Inner, Intake};
+use crate::names::{Namespace, check_comment};
+use crate::request::Fingerprint;
+
+/// Documents on a page unless asked otherwise.
+const PAGE: usize = 100;
+/// Bytes of documents on a page at most; one larger document still comes, alone.
+const PAGE_SIZE_MAX: usize = 8 << 20;
+
+pub(super) async fn post(
+    State(intake): State<Intake>,
+    Path(namespace): Path<String>,
+    request: Request,
+) -> Response {
+    let (parts, body) = request.into_parts();
+    match post_documents(&intake, &namespace, &parts.uri, &parts.headers, body).await {
+        Ok(response) => response,
+        Err(error) => problem::answer(&error, &parts.headers),
+    }
+}
+
+async fn post_documents(
+    intake: &Intake,
+    namespace: &str,
+    uri: &Uri,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Response, IntakeError> {
+    let namespace = Namespace::parse(namespace)?;
+    let mut options = read_options(uri)?;
+    let keyed = claim(intake, headers).await?;
+    let mut body = PacedBody::new(body, &intake.inner.shared.options.limits);
+    let mut print = match keyed {
+        Keyed::No => None,
+        _ => {
+            let parts: [&[u8]; 3] =
+                [b"POST", uri.path().as_bytes(), uri.query().unwrap_or_default().as_bytes()];
+            Some(Fingerprint::of(&parts))
+        }
+    };
+    let (held, replay) = match keyed {
+        Keyed::No => (None, None),
+        Keyed::Held(held) => (Some(held), None),
+        Keyed::Answered { fingerprint, status, answer } => {
+            (None, Some((fingerprint, status, answer)))
+        }
+    };
+    let first = body.next().await?;
+    options.framing = framing(headers, first.as_deref().unwrap_or_default());
+    // A request answered before is read for its fingerprint and nothing else.
+    let mut ingest = match replay {
+        Some(_) => None,
+        None => Some(DocumentIngest::new(intake.inner.clone(), namespace, options)),
+    };
+    let mut next = first;
+    while let Some(bytes) = next {
+        if let Some(print) = &mut print {
+            print.update(&bytes);
+        }
+        if let Some(ingest) = &mut ingest {
+            ingest.push(&bytes).await?;
+        }
+        next = body.next().await?;
+    }
+    let print = print.map(Fingerprint::finish);
+    if let Some((fingerprint, status, answer)) = replay {
+        return match print == Some(fingerprint) {
+            true => Ok(replayed(status, answer)),
+            false => Err(IntakeError::KeyReused),
+        };
+    }
+    let record = held.as_ref().zip(print).map(|(held, print)| held.record(print));
+    let Some(ingest) = ingest else { return Err(IntakeError::KeyReused) };
+    let (status, body, _) = ingest.finish(record).await?;
+    Ok(json(status, body))
+}
+
+fn read_options(uri: &Uri) -> Result<DocumentOptions, IntakeError> {
+    let mut options = DocumentOptions {
+        framing: Framing::Values,
+        wish: Wish::Auto,
+        all_or_nothing: false,
+        dry_run: false,
+    };
+    for (name, value) in query(uri) {
+        match name.as_str() {
+            "dry_run" => options.dry_run = flag(&name, &value)?,
+            "on_error" => {
+                options.all_or_nothing = match value.as_str() {
+                    "reject" => true,
+                    "skip" => false,
+                    _ => return Err(bad_option(&name, "skip or reject")),
+                };
+            }
+            "target" => {
+                options.wish = Wish::parse(&value)
+                    .ok_or_else(|| bad_option(&name, "auto, table or collection"))?;
+            }
+            "comment" => {
+                check_comment(&value)?;
+                if options.wish == Wish::Auto {
+                    options.wish = Wish::of_comment(&value);
+                }
+            }
+            _ => return Err(unknown_option(&name, "dry_run, on_error, target, comment")),
+        }
+    }
+    Ok(options)
+}
+
+/// How documents lie in a body, by its declared type, otherwise by its beginning.
+fn framing(headers: &HeaderMap, first: &[u8]) -> Framing {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    if kind.contains("ndjson") || kind.contains("jsonl") || kind.contains("json-lines") {
+        return Framing::Lines;
+    }
+    if kind == "application/json" || kind.ends_with("+json") {
+        return Framing::Values;
+    }
+    framing_of(first)
+}
+
+/// Lines where the first line is a whole value and something follows it; otherwise one text.
+pub(super) fn framing_of(first: &[u8]) -> Framing {
+    let body = first.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(first).trim_ascii_start();
+    let Some(end) = memchr::memchr(b'\n', body) else { return Framing::Values };
+    let (line, rest) = body.split_at(end);
+    let whole = serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok();
+    if whole && !rest.trim_ascii().is_empty() { Framing::Lines } else { Framing::Values }
+}
+
+pub(super) async fn namespaces(State(intake): State<Intake>, request: Request) -> Response {
+    match list_namespaces(&intake).await {
+        Ok(response) => response,
+        Err(error) => problem::answer(&error, request.headers()),
+    }
+}
+
+async fn list_namespaces(intake: &Intake) -> Result<Response, IntakeError> {
+    let end = intake.inner.newest_commit();
+    intake.inner.view.reached(end).await?;
+    let found = blocking(intake, |inner| inner.namespaces.list()).await?;
+    let namespaces: Vec<_> = found
+        .into_iter()
+        .map(|info| {
+            serde_json::json!({
+                "namespace": info.name,
+                "target": info.kind.name(),
+                "documents": info.row_count,
+                "url": format!("/v1/documents/{}", info.name),
+            })
+        })
+        .collect();
+    Ok(json(200, to_json(&serde_json::json!({ "namespaces": namespaces }))))
+}
+
+pub(super) async fn page(
+    State(intake): State<Intake>,
+    Path(namespace): Path<String>,
+    request: Request,
+) -> Response {
+    let (parts, _) = request.into_parts();
+    match page_documents(&intake, &namespace, &parts.uri, &parts.headers).await {
+        Ok(response) => response,
+        Err(error) => problem::answer(&error, &parts.headers),
+    }
+}
+
+async fn page_documents(
+    intake: &Intake,
+    namespace: &str,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<Response, IntakeError> {
+    let namespace = Namespace::parse(namespace)?;
+    let (mut after, mut limit) = (None, PAGE);
+    for (name, value) in query(uri) {
+        match name.as_str() {
+            "limit" => limit = page_limit(&value)?,
+            "cursor" => {
+                let id = value.parse().map_err(|_| bad_option(&name, "a next_cursor"))?;
+                after = Some(id);
+            }
+            _ => return Err(unknown_option(&name, "limit, cursor")),
+        }
+    }
+    intake.inner.shown(&namespace).await?;
+    let asked = namespace.clone();
+    let limits = PageLimits { rows_max: limit, bytes_max: PAGE_SIZE_MAX };
+    let (info, page) = blocking(intake, move |inner| {
+        let Some(info) = inner.namespaces.info(&asked)? else { return Ok(None) };
+        Ok(Some((info, inner.namespaces.documents(&asked, after, limits)?)))
+    })
+    .await?
+    .ok_or_else(|| IntakeError::NotFound { what: format!("document namespace {namespace}") })?;
+    let next = page.documents.last().filter(|_| page.more).map(|last| last.id.to_string());
+    if wants_lines(headers) {
+        return Ok(lines(&page.documents, next.as_deref()));
+    }
+    let (info, schema) = info;
+    let mut body = format!(
+        "{{\"namespace\":\"{namespace}\",\"target\":\"{}\",\"count\":{},\"columns\":{},\"documents\":[",
+        info.kind.name(),
+        info.row_count,
+        columns(info.kind, &schema),
+    )
+    .into_bytes();
+    for (at, document) in page.documents.iter().enumerate() {
+        if at > 0 {
+            body.push(b',');
+        }
+        let received = time_text(i64::try_from(document.received_ms).unwrap_or(i64::MAX));
+        body.extend_from_slice(
+            format!("{{\"id\":{},\"received\":\"{received}\",\"document\":", document.id)
+                .as_bytes(),
+        );
+        body.extend_from_slice(&document.raw);
+        body.push(b'}');
+    }
+    let next = serde_json::json!(next);
+    body.extend_from_slice(format!("],\"next_cursor\":{next}}}").as_bytes());
+    Ok(json(200, body))
+}
+
+fn columns(kind: NamespaceKind, schema: &TableSchema) -> serde_json::Value {
+    if kind == NamespaceKind::Collection {
+        return serde_json::json!([]);
+    }
+    schema
+        .columns()
+        .iter()
+        .map(|column| {
+            serde_json::json!({
+                "path": column.path, "column": column.name, "type": column.ty.name(),
+            })
+        })
+        .collect()
+}
+
+fn wants_lines(headers: &HeaderMap) -> bool {
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    accept.contains("ndjson") || accept.contains("jsonl")
+}
+
+/// Documents one a line; a line break between tokens becomes a space, within strings there is none.
+fn lines(documents: &[forebay_sink::StoredDocument], next: Option<&str>) -> Response {
+    let mut body = Vec::new();
+    for document in documents {
+        let start = body.len();
+        body.extend_from_slice(&document.raw);
+        for byte in body.iter_mut().skip(start) {
+            if matches!(*byte, b'\n' | b'\r') {
+                *byte = b' ';
+            }
+        }
+        body.push(b'\n');
+    }
+    let mut response = Response::new(Body::from(body));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+    if let Some(Ok(next)) = next.map(HeaderValue::from_str) {
+        headers.insert("x-next-cursor", next);
+    }
+    response
+}
+
+pub(super) async fn one(
+    State(intake): State<Intake>,
+    Path((namespace, id)): Path<(String, String)>,
+    request: Request,
+) -> Response {
+    let found = async {
+        let namespace = Namespace::parse(&namespace)?;
+        let missing = || IntakeError::NotFound {
+            what: format!("document with this id in namespace {namespace}"),
+        };
+        let id: u64 = id.parse().map_err(|_| missing())?;
+        intake.inner.shown(&namespace).await?;
+        let asked = namespace.clone();
+        let found = blocking(&intake, move |inner| inner.namespaces.document(&asked, id)).await?;
+        Ok(json(200, found.ok_or_else(missing)?.raw))
+    };
+    found.await.unwrap_or_else(|error: IntakeError| problem::answer(&error, request.headers()))
+}
+
+/// Asks the document database on a thread that may block.
+async fn blocking<T: Send + 'static>(
+    intake: &Intake,
+    ask: impl FnOnce(&Inner) -> Result<T, IntakeError> + Send + 'static,
+) -> Result<T, IntakeError> {
+    let inner = intake.inner.clone();
+    tokio::task::spawn_blocking(move || ask(&inner)).await.unwrap_or_else(|_| {
+        Err(IntakeError::ViewStopped { reason: "the question was interrupted".into() })
+    })
+}

@@ -1,0 +1,146 @@
+//! The intake over HTTP: routes, and what all handlers share.
+//!
+//! Invariants: every body is read through [`body::PacedBody`] and so has a bound in size, time and
+//! memory; every error is JSON with a stable code; nothing that came from outside reaches a header
+//! unescaped; a file a browser could execute is only ever served as an attachment in a sandbox.
+
+mod batch;
+mod body;
+mod documents;
+mod download;
+mod files;
+mod openapi;
+mod parts;
+mod problem;
+mod range;
+mod store;
+mod upload;
+
+use axum::Router;
+use axum::body::Body;
+use axum::response::Response;
+use axum::routing::{get, post, put};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, StatusCode};
+
+use crate::error::IntakeError;
+use crate::intake::Intake;
+use crate::request::{Claim, HeldKey, RequestKey};
+
+impl Intake {
+    /// The routes of the intake, with full paths, ready to serve.
+    pub fn router(&self) -> Router {
+        Router::new()
+            .route("/v1/files", get(files::list))
+            .route("/v1/files/{id}", get(download::by_id))
+            .route(
+                "/v1/files/{namespace}/{*name}",
+                put(files::put).get(download::by_name).delete(files::delete),
+            )
+            .route("/v1/ingest", post(batch::ingest))
+            .route("/v1/documents", get(documents::namespaces))
+            .route("/v1/documents/{namespace}", post(documents::post).get(documents::page))
+            .route("/v1/documents/{namespace}/{id}", get(documents::one))
+            .with_state(self.clone())
+    }
+
+    /// The description of the routes.
+    #[must_use]
+    pub fn openapi() -> utoipa::openapi::OpenApi {
+        openapi::document()
+    }
+}
+
+/// A JSON answer.
+fn json(status: u16, body: Vec<u8>) -> Response {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// A remembered answer; one without a body is told by its status alone.
+fn replayed(status: u16, answer: Vec<u8>) -> Response {
+    let mut response = if answer.is_empty() {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+        response
+    } else {
+        json(status, answer)
+    };
+    response.headers_mut().insert("idempotent-replay", HeaderValue::from_static("true"));
+    response
+}
+
+/// What an `Idempotency-Key` header leads to.
+enum Keyed {
+    /// There is none.
+    No,
+    /// It is new and held.
+    Held(HeldKey),
+    /// It was answered: the body is read for its fingerprint only.
+    Answered { fingerprint: crate::digest::Digest, status: u16, answer: Vec<u8> },
+}
+
+fn request_key(headers: &HeaderMap) -> Result<Option<RequestKey>, IntakeError> {
+    headers.get("idempotency-key").map(|value| RequestKey::parse(value.as_bytes())).transpose()
+}
+
+async fn claim(intake: &Intake, headers: &HeaderMap) -> Result<Keyed, IntakeError> {
+    let Some(key) = request_key(headers)? else { return Ok(Keyed::No) };
+    Ok(match intake.inner.shared.claim(key.digest()).await? {
+        Claim::New(held) => Keyed::Held(held),
+        Claim::Answered { fingerprint, status, answer } => {
+            Keyed::Answered { fingerprint, status, answer }
+        }
+    })
+}
+
+/// The size a request declares its body to have.
+fn declared_size(headers: &HeaderMap) -> Option<u64> {
+    headers.get(http::header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// The parameters of a query string, decoded; the last of a repeated one counts.
+fn query(uri: &http::Uri) -> Vec<(String, String)> {
+    let raw = uri.query().unwrap_or_default();
+    let decode = |text: &str| {
+        let spaced = text.replace('+', " ");
+        percent_encoding::percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
+    };
+    raw.split('&')
+        .filter(|pair| !pair.is_empty())
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (decode(name), decode(value))
+        })
+        .collect()
+}
+
+fn unknown_option(name: &str, known: &str) -> IntakeError {
+    let name: String = name.chars().take(60).collect();
+    IntakeError::rejected(
+        "query",
+        format!("unknown query parameter {name:?}; known here are {known}"),
+    )
+}
+
+fn bad_option(name: &str, expected: &str) -> IntakeError {
+    IntakeError::rejected("query", format!("query parameter {name:?} must be {expected}"))
+}
+
+/// Reads a page size.
+fn page_limit(value: &str) -> Result<usize, IntakeError> {
+    match value.parse() {
+        Ok(limit @ 1..=1_000) => Ok(limit),
+        _ => Err(bad_option("limit", "a number from 1 to 1000")),
+    }
+}
+
+fn flag(name: &str, value: &str) -> Result<bool, IntakeError> {
+    match value {
+        "" | "true" | "1" => Ok(true),
+        "false" | "0" => Ok(false),
+        _ => Err(bad_option(name, "true or false")),
+    }
+}

@@ -1,0 +1,77 @@
+//! A multipart body (RFC 7578) as a sequence of parts, each a source of bytes.
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
+use multer::{Field, Multipart};
+
+use super::body::PacedBody;
+use super::upload::Source;
+use crate::error::IntakeError;
+
+/// Opens a multipart body.
+pub(super) fn open(
+    headers: &HeaderMap,
+    body: PacedBody,
+) -> Result<Multipart<'static>, IntakeError> {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let boundary = multer::parse_boundary(kind).map_err(|_| {
+        IntakeError::rejected(
+            "content_type",
+            "this route takes multipart/form-data with a boundary; a single file goes to \
+             PUT /v1/files/{namespace}/{name}",
+        )
+    })?;
+    let pieces = futures_util::stream::unfold(Some(body), |body| async move {
+        let mut body = body?;
+        match body.next().await {
+            Ok(Some(bytes)) => Some((Ok(bytes), Some(body))),
+            Ok(None) => None,
+            Err(error) => Some((Err(Box::new(error)), None)),
+        }
+    });
+    Ok(Multipart::new(pieces, boundary))
+}
+
+/// What a multipart parser said, as an error of the request.
+pub(super) fn failed(error: multer::Error) -> IntakeError {
+    if let multer::Error::StreamReadFailed(source) = error {
+        return match source.downcast::<Box<IntakeError>>() {
+            Ok(ours) => **ours,
+            Err(other) => {
+                IntakeError::Body { message: format!("the body broke off: {other}"), slow: false }
+            }
+        };
+    }
+    IntakeError::rejected("multipart", format!("the multipart body is malformed: {error}"))
+}
+
+/// One part's bytes.
+pub(super) struct Part<'a>(pub(super) Field<'a>);
+
+impl Source for Part<'_> {
+    async fn next(&mut self) -> Result<Option<Bytes>, IntakeError> {
+        loop {
+            match self.0.chunk().await.map_err(failed)? {
+                Some(bytes) if bytes.is_empty() => {}
+                other => return Ok(other),
+            }
+        }
+    }
+}
+
+impl Part<'_> {
+    /// The whole part as text, at most `size_max` bytes.
+    pub(super) async fn text(&mut self, size_max: usize) -> Result<String, IntakeError> {
+        let mut held = Vec::new();
+        while let Some(bytes) = self.next().await? {
+            if held.len() + bytes.len() > size_max {
+                let limit = size_max as u64;
+                return Err(IntakeError::TooLarge { what: "a text field", limit });
+            }
+            held.extend_from_slice(&bytes);
+        }
+        String::from_utf8(held)
+            .map_err(|_| IntakeError::rejected("field", "a text field is not UTF-8"))
+    }
+}

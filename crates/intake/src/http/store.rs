@@ -1,0 +1,269 @@
+//! One part of a batch: its file kept, its documents taken in.
+//!
+//! JSON that holds documents is kept as the file it came as, and its documents are taken into the
+//! namespace as well: once, however often the same file is sent under the same name.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::documents::framing_of;
+use super::problem;
+use super::upload::Upload;
+use crate::answer::PutAnswer;
+use crate::blocks::BlockReader;
+use crate::classify::{Category, Classified, classify};
+use crate::digest::Digest;
+use crate::documents::decide::Wish;
+use crate::documents::frame::Framing;
+use crate::documents::ingest::{DocumentIngest, DocumentOptions};
+use crate::error::IntakeError;
+use crate::files::{Condition, NewBytes, NewFile, Put};
+use crate::format::IdempotencyRecord;
+use crate::intake::Inner;
+use crate::pending::NameKey;
+use crate::request::Claim;
+
+/// What becomes of a JSON part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum JsonParts {
+    /// The file is kept and its documents are taken in.
+    #[default]
+    Both,
+    /// It is a file like any other.
+    File,
+    /// Only its documents are taken in.
+    Documents,
+}
+
+impl JsonParts {
+    pub(super) fn parse(word: &str) -> Option<Self> {
+        match word {
+            "both" => Some(Self::Both),
+            "file" => Some(Self::File),
+            "documents" => Some(Self::Documents),
+            _ => None,
+        }
+    }
+}
+
+/// What the fields of a batch said so far.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Settings {
+    pub(super) comment: String,
+    pub(super) wish: Wish,
+    pub(super) json: JsonParts,
+}
+
+/// The result of a part that was refused.
+pub(super) fn rejected(name: &str, error: &IntakeError) -> Value {
+    let (_, code) = problem::classify(error);
+    let message = forebay_base::error_chain::chain(error).to_string();
+    json!({
+        "status": "rejected",
+        "name": name.chars().take(256).collect::<String>(),
+        "error": { "code": code, "message": message },
+    })
+}
+
+/// Stores a part; whatever goes wrong becomes its result.
+///
+/// * `key`: under which the part's result is remembered, where the batch had a key.
+pub(super) async fn store(
+    inner: &Arc<Inner>,
+    key: NameKey,
+    settings: &Settings,
+    upload: Upload,
+    part: Option<Digest>,
+) -> Value {
+    let name = key.1.clone();
+    match store_part(inner, key, settings, upload, part).await {
+        Ok(result) => result,
+        Err(error) => {
+            let (status, _) = problem::classify(&error);
+            if status.is_server_error() {
+                let error = forebay_base::error_chain::chain(&error);
+                tracing::error!(%error, "a part of a batch failed");
+            }
+            rejected(name.as_str(), &error)
+        }
+    }
+}
+
+async fn store_part(
+    inner: &Arc<Inner>,
+    key: NameKey,
+    settings: &Settings,
+    upload: Upload,
+    part: Option<Digest>,
+) -> Result<Value, IntakeError> {
+    let classified = classify(&upload.head, &key.1);
+    let has_documents = settings.json == JsonParts::Documents
+        || settings.json == JsonParts::Both && classified.category == Category::Json;
+    let content = has_documents.then(|| Content::of(&upload)).transpose()?;
+    let fingerprint = Digest::of_parts(&[
+        key.0.as_str().as_bytes(),
+        key.1.as_str().as_bytes(),
+        settings.comment.as_bytes(),
+        &upload.digest.0,
+    ]);
+    let (digest, lines) = (upload.digest, lines_wanted(&upload, classified));
+    if settings.json == JsonParts::Documents {
+        let content = content.unwrap_or(Content::Memory(Bytes::new()));
+        let claim = part.unwrap_or_else(|| Digest::of_parts(&[b"once", &fresh()]));
+        let taken = documents(inner, &key, settings, content, (claim, fingerprint), lines).await?;
+        return Ok(
+            json!({ "status": status_of(&taken), "name": key.1.as_str(), "documents": taken }),
+        );
+    }
+    let (put, mut result) =
+        put(inner, &key, settings, upload, classified, part, fingerprint).await?;
+    if let Some(content) = content {
+        let once = Digest::of_parts(&[
+            b"documents of",
+            key.0.as_str().as_bytes(),
+            key.1.as_str().as_bytes(),
+            &digest.0,
+        ]);
+        let kept = inner.shared.options.limits.idempotency_kept;
+        let kept_ms = i64::try_from(kept.as_millis()).unwrap_or(i64::MAX);
+        let old = put.is_some_and(|put| {
+            put.duplicate && !put.created && inner.shared.now_ms() - put.file.created_ms > kept_ms
+        });
+        let taken = if old {
+            Ok(json!({ "repeated": true }))
+        } else {
+            documents(inner, &key, settings, content, (once, fingerprint), lines).await
+        };
+        result["documents"] = taken.unwrap_or_else(|error| {
+            let (_, code) = problem::classify(&error);
+            json!({ "error": { "code": code, "message": error.to_string() } })
+        });
+    }
+    Ok(result)
+}
+
+fn fresh() -> [u8; 16] {
+    *uuid::Uuid::now_v7().as_bytes()
+}
+
+fn status_of(taken: &Value) -> &'static str {
+    if taken["accepted"].as_u64().unwrap_or(0) > 0 { "stored" } else { "rejected" }
+}
+
+fn lines_wanted(upload: &Upload, classified: Classified) -> Framing {
+    match classified.mime {
+        "application/x-ndjson" => Framing::Lines,
+        _ => framing_of(&upload.head),
+    }
+}
+
+/// Keeps the file; a part answered before under its key is answered the same.
+async fn put(
+    inner: &Arc<Inner>,
+    key: &NameKey,
+    settings: &Settings,
+    upload: Upload,
+    classified: Classified,
+    part: Option<Digest>,
+    fingerprint: Digest,
+) -> Result<(Option<Put>, Value), IntakeError> {
+    let mut idempotency = None;
+    let mut _held = None;
+    if let Some(part) = part {
+        match inner.shared.claim(part).await? {
+            Claim::Answered { fingerprint: before, answer, .. } => {
+                if before != fingerprint {
+                    return Err(IntakeError::KeyReused);
+                }
+                let file: Value = serde_json::from_slice(&answer).unwrap_or_default();
+                let status = file["status"].clone();
+                return Ok((None, json!({ "status": status, "file": file })));
+            }
+            Claim::New(held) => {
+                idempotency = Some(held.record(fingerprint));
+                _held = Some(held);
+            }
+        }
+    }
+    let new = NewFile {
+        key: key.clone(),
+        comment: settings.comment.clone(),
+        digest: upload.digest,
+        size: upload.size,
+        classified,
+        condition: Condition::None,
+        idempotency,
+    };
+    let put = inner.shared.put(new, upload.bytes).await?;
+    crate::meters::file_put(put.duplicate, put.file.size);
+    let answer = PutAnswer::of(&put.file, put.duplicate, put.replaced);
+    let result = json!({ "status": answer.status, "name": answer.file.name, "file": answer });
+    Ok((Some(put), result))
+}
+
+/// Takes a part's documents in, unless they were under the same claim before.
+async fn documents(
+    inner: &Arc<Inner>,
+    key: &NameKey,
+    settings: &Settings,
+    content: Content,
+    (claim, fingerprint): (Digest, Digest),
+    framing: Framing,
+) -> Result<Value, IntakeError> {
+    let held = match inner.shared.claim(claim).await? {
+        Claim::Answered { answer, .. } => {
+            let mut before: Value = serde_json::from_slice(&answer).unwrap_or_default();
+            before["repeated"] = Value::Bool(true);
+            return Ok(before);
+        }
+        Claim::New(held) => held,
+    };
+    let record: IdempotencyRecord = held.record(fingerprint);
+    let wish = match settings.wish {
+        Wish::Auto => Wish::of_comment(&settings.comment),
+        wish => wish,
+    };
+    let options = DocumentOptions { framing, wish, all_or_nothing: false, dry_run: false };
+    let mut ingest = DocumentIngest::new(inner.clone(), key.0.clone(), options);
+    match content {
+        Content::Memory(bytes) => ingest.push(&bytes).await?,
+        Content::File(reader, size) => {
+            let mut at = 0;
+            while at < size {
+                let piece = read_piece(reader.clone(), at, size).await?;
+                at += piece.len() as u64;
+                ingest.push(&piece).await?;
+            }
+        }
+    }
+    let (_, body, _) = ingest.finish(Some(record)).await?;
+    Ok(serde_json::from_slice(&body).unwrap_or_default())
+}
+
+async fn read_piece(reader: BlockReader, at: u64, size: u64) -> Result<Bytes, IntakeError> {
+    let failed = |source| IntakeError::Blob { act: "read", source };
+    tokio::task::spawn_blocking(move || reader.read(at, size))
+        .await
+        .map_err(std::io::Error::other)
+        .and_then(|read| read)
+        .map_err(failed)
+}
+
+/// A part's bytes, to be read once more for its documents.
+enum Content {
+    Memory(Bytes),
+    File(BlockReader, u64),
+}
+
+impl Content {
+    fn of(upload: &Upload) -> Result<Self, IntakeError> {
+        match &upload.bytes {
+            NewBytes::Packed(bytes) => Ok(Self::Memory(bytes.clone())),
+            NewBytes::Staged(staging) => BlockReader::new(staging.file(), upload.size)
+                .map(|reader| Self::File(reader, upload.size))
+                .map_err(|source| IntakeError::Blob { act: "read", source }),
+        }
+    }
+}

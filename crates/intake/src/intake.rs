@@ -1,0 +1,367 @@
+//! The intake as its callers see it: opened, asked, closed.
+//!
+//! ```text
+//! <dir>/lock               one process at a time
+//! <dir>/log/               the truth: names, small blobs, documents on their way, answers
+//! <dir>/blobs/, staging/   large blobs
+//! <dir>/catalogue.sqlite   view: names, blobs, answered requests
+//! <dir>/documents.sqlite   view: documents
+//! ```
+//!
+//! Opening brings both views up to the log, removes what a crash left, and tells what it did.
+//! Closing applies what is queued and syncs the log; a process that is killed instead loses
+//! nothing acknowledged, it only has more to do at the next opening.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use forebay_base::clock::Clock;
+use forebay_base::fs::{FileSystem, Lock};
+use forebay_log::{Committer, Log, Lsn, Recovery};
+use forebay_sink::{Sink as _, SqliteSink};
+use parking_lot::{Condvar, Mutex};
+use serde::Serialize;
+use tokio::sync::{Notify, Semaphore, watch};
+
+use crate::apply::{Applier, replay};
+use crate::blob::{BlobStore, Swept};
+use crate::catalogue::{Catalogue, CatalogueReader, CatalogueTotals};
+use crate::documents::flatten::Bounds;
+use crate::documents::namespaces::Namespaces;
+use crate::documents::view::{View, ViewQueue, Writer};
+use crate::error::{IntakeError, OpenError};
+use crate::known::Known;
+use crate::names::Namespace;
+use crate::options::IntakeOptions;
+use crate::pending::Pending;
+use crate::shared::{Applied, ApplierOrders, Shared};
+
+/// The intake. Cloning is cheap; all clones are the same intake.
+#[derive(Debug, Clone)]
+pub struct Intake {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// What every handler holds.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) namespaces: Namespaces,
+    pub(crate) view: Arc<ViewQueue>,
+    pub(crate) bounds: Bounds,
+    running: Mutex<Option<Running>>,
+}
+
+/// What runs until the intake is closed, in the order it is stopped.
+#[derive(Debug)]
+struct Running {
+    view: View,
+    applier: Applier,
+    committer: Committer,
+    _lock: Box<dyn Lock>,
+}
+
+/// What opening found and did.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct StartReport {
+    /// Whether the directory was new.
+    pub created: bool,
+    /// Whether the log had been closed in order.
+    pub clean: bool,
+    /// Bytes of a torn tail cut off the log.
+    pub torn_bytes: u64,
+    /// Log entries applied to the catalogue.
+    pub catalogue_entries: u64,
+    /// Document commits applied to the document database.
+    pub document_commits: u64,
+    /// Whether the catalogue had to be rebuilt from the log's beginning.
+    pub catalogue_rebuilt: bool,
+    /// Unfinished uploads removed.
+    pub staging_removed: u64,
+    /// Blob files no entry names, removed.
+    pub orphans_removed: u64,
+    /// Names known.
+    pub files: u64,
+    /// How long it took, in milliseconds.
+    pub took_ms: u64,
+}
+
+/// Largest log entry: the largest document and a chunk beside it.
+const ENTRY_SIZE_MAX: u32 = 128 << 20;
+
+/// Names of the files below an intake's directory.
+pub(crate) mod layout {
+    pub(crate) const LOCK: &str = "lock";
+    pub(crate) const LOG: &str = "log";
+    pub(crate) const CATALOGUE: &str = "catalogue.sqlite";
+    pub(crate) const DOCUMENTS: &str = "documents.sqlite";
+}
+
+impl Intake {
+    /// Opens the intake in `options.dir`, making it where there is none.
+    ///
+    /// Blocks while the views catch up. The log and the blobs go through `fs`; the views are SQLite
+    /// databases in the same directory of the real file system.
+    ///
+    /// # Errors
+    /// [`OpenError`]: nothing is served, nothing was lost; the message says what to do.
+    pub fn open(
+        options: IntakeOptions,
+        fs: Arc<dyn FileSystem>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<(Self, StartReport), OpenError> {
+        let started = Instant::now();
+        let dir = options.dir.clone();
+        let lock = prepare(&dir, fs.as_ref())?;
+        let (log, recovery) = open_log(&options, &dir, fs.clone())?;
+        let mut report = StartReport {
+            created: recovery.created,
+            clean: recovery.clean,
+            torn_bytes: recovery.cut.as_ref().map_or(0, |cut| cut.bytes),
+            ..StartReport::default()
+        };
+        let catalogue = open_catalogue(&dir, &log, &recovery, &mut report)?;
+        let bounds = Bounds {
+            depth_max: options.limits.document_depth_max,
+            key_size_max: options.limits.key_size_max,
+            flatten_depth: options.decision.flatten_depth,
+        };
+        let (sink, document_position) = open_documents(&dir, &log, bounds, &mut report)?;
+        let reader = catalogue.reader().map_err(OpenError::Catalogue)?;
+        let blobs = open_blobs(fs, &dir, &reader, &mut report)?;
+        let known = learn(&reader).map_err(OpenError::Catalogue)?;
+        let catalogue_position = Lsn(catalogue.position().map_err(OpenError::Catalogue)?);
+
+        let shared = Arc::new(Shared {
+            large_uploads: Semaphore::new(options.limits.large_uploads_max),
+            options,
+            clock,
+            log: log.clone(),
+            blobs,
+            reader,
+            pending: Mutex::new(Pending::new(known)),
+            work: Condvar::new(),
+            applier: Mutex::new(ApplierOrders::default()),
+            room: Notify::new(),
+            applied: watch::Sender::new(Applied::at(catalogue_position)),
+            reclaim: Mutex::new(()),
+        });
+        let view = Arc::new(ViewQueue::new(document_position));
+        let namespaces = Namespaces::new(&dir.join(layout::DOCUMENTS));
+        let thread = |source| OpenError::Prepare { path: dir.clone(), source };
+        let running = Running {
+            view: View::start(view.clone(), log.clone(), sink, bounds).map_err(thread)?,
+            applier: Applier::start(shared.clone(), catalogue).map_err(thread)?,
+            committer: log.start_committer(),
+            _lock: lock,
+        };
+        report.files = shared.reader.totals().map_err(OpenError::Catalogue)?.files;
+        report.took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let running = Mutex::new(Some(running));
+        let inner = Inner { shared, namespaces, view, bounds, running };
+        Ok((Self { inner: Arc::new(inner) }, report))
+    }
+
+    /// Applies what is queued, syncs the log and closes everything. Later calls do nothing.
+    ///
+    /// Blocks. What was acknowledged is safe with or without this.
+    ///
+    /// # Errors
+    /// [`IntakeError::Commit`]: the log could not be synced.
+    pub fn close(&self) -> Result<(), IntakeError> {
+        let Some(mut running) = self.inner.running.lock().take() else { return Ok(()) };
+        running.view.stop();
+        running.applier.stop();
+        running.committer.stop().map_err(IntakeError::Commit)
+    }
+
+    /// Whether changes can be taken and shown.
+    ///
+    /// # Errors
+    /// [`IntakeError::ViewStopped`] with the reason.
+    pub fn ready(&self) -> Result<(), IntakeError> {
+        self.inner.shared.check_views()?;
+        match &self.inner.view.applied.borrow().stopped {
+            Some(reason) => Err(IntakeError::ViewStopped { reason: reason.to_string() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Sums over everything acknowledged before the call.
+    ///
+    /// # Errors
+    /// [`IntakeError`] when the catalogue cannot be asked.
+    pub async fn totals(&self) -> Result<CatalogueTotals, IntakeError> {
+        self.inner.shared.catch_up().await?;
+        Ok(self.inner.shared.reader.totals()?)
+    }
+
+    /// Counters of the log since it was opened.
+    #[must_use]
+    pub fn log_stats(&self) -> forebay_log::Stats {
+        self.inner.shared.log.stats()
+    }
+}
+
+impl Inner {
+    /// Where the newest commit of documents ends in the log.
+    pub(crate) fn newest_commit(&self) -> Lsn {
+        let states = self.namespaces.states.lock();
+        states.values().map(|state| state.last_end).max().unwrap_or_default()
+    }
+
+    /// Waits until the document database shows a namespace as of its newest commit.
+    pub(crate) async fn shown(&self, namespace: &Namespace) -> Result<(), IntakeError> {
+        let end = self.namespaces.states.lock().get(namespace).map(|state| state.last_end);
+        match end {
+            Some(end) => self.view.reached(end).await,
+            None => Ok(()),
+        }
+    }
+}
+
+fn prepare(dir: &Path, fs: &dyn FileSystem) -> Result<Box<dyn Lock>, OpenError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        |source| OpenError::Prepare { path, source }
+    };
+    if !fs.exists(dir).map_err(failed(dir))? {
+        fs.create_dir_all(dir).map_err(failed(dir))?;
+    }
+    // The views live on the real file system even where the log does not.
+    std::fs::create_dir_all(dir).map_err(failed(dir))?;
+    let path = dir.join(layout::LOCK);
+    fs.lock_exclusive(&path).map_err(|source| match source.kind() {
+        std::io::ErrorKind::WouldBlock => OpenError::Locked { path: path.clone() },
+        _ => OpenError::Prepare { path: path.clone(), source },
+    })
+}
+
+fn open_log(
+    options: &IntakeOptions,
+    dir: &Path,
+    fs: Arc<dyn FileSystem>,
+) -> Result<(Log, Recovery), OpenError> {
+    let log_options = forebay_log::Options {
+        segment_size: options.segment_size,
+        durability: options.durability,
+        entry_size_max: ENTRY_SIZE_MAX,
+        ..forebay_log::Options::default()
+    };
+    let (log, recovery) =
+        Log::open(fs, &dir.join(layout::LOG), log_options).map_err(OpenError::Log)?;
+    if let Some(cut) = &recovery.cut {
+        tracing::warn!(
+            file = %cut.path.display(),
+            offset = cut.offset,
+            bytes = cut.bytes,
+            "cut a torn tail off the log; none of it had been acknowledged as synced"
+        );
+    }
+    Ok((log, recovery))
+}
+
+fn open_catalogue(
+    dir: &Path,
+    log: &Log,
+    recovery: &Recovery,
+    report: &mut StartReport,
+) -> Result<Catalogue, OpenError> {
+    let path = dir.join(layout::CATALOGUE);
+    let mut catalogue = Catalogue::open(&path).map_err(OpenError::Catalogue)?;
+    let seen = catalogue.position_synced().map_err(OpenError::Catalogue)?;
+    let end = recovery.entries_end;
+    if seen > end.0 && seen > recovery.end.0 {
+        return Err(OpenError::LogShort { view: "catalogue", end: end.0, seen });
+    }
+    let position = catalogue.position().map_err(OpenError::Catalogue)?;
+    // An unsynced tail the catalogue has seen may be gone after a power cut: start over.
+    let ahead = position > end.0 && position > log.start().0 && !recovery.created;
+    let lost = recovery.created && position > 0;
+    if ahead || lost || !catalogue.is_current().map_err(OpenError::Catalogue)? {
+        tracing::warn!(position, end = end.0, "rebuilding the catalogue from the log");
+        catalogue.clear().map_err(OpenError::Catalogue)?;
+        report.catalogue_rebuilt = true;
+    }
+    let position = catalogue.position().map_err(OpenError::Catalogue)?;
+    let from = Lsn(position).max(log.start());
+    let replayed = replay(log, &mut catalogue, from).map_err(OpenError::Replay)?;
+    report.catalogue_entries = replayed.entries;
+    Ok(catalogue)
+}
+
+fn open_documents(
+    dir: &Path,
+    log: &Log,
+    bounds: Bounds,
+    report: &mut StartReport,
+) -> Result<(SqliteSink, Lsn), OpenError> {
+    let sink = SqliteSink::open(&dir.join(layout::DOCUMENTS)).map_err(OpenError::Documents)?;
+    let position = sink.position().map_or(0, |position| position.0);
+    let from = Lsn(position).max(log.start());
+    let mut writer = Writer { sink, bounds };
+    report.document_commits = writer.replay(log, from).map_err(OpenError::Replay)?;
+    let reached = writer.sink.position().map_or(from, |position| Lsn(position.0));
+    Ok((writer.sink, reached))
+}
+
+fn open_blobs(
+    fs: Arc<dyn FileSystem>,
+    dir: &Path,
+    reader: &CatalogueReader,
+    report: &mut StartReport,
+) -> Result<BlobStore, OpenError> {
+    let blobs =
+        BlobStore::open(fs, dir).map_err(|(path, source)| OpenError::Prepare { path, source })?;
+    let swept: Swept = blobs
+        .sweep::<SweepError>(|digest| Ok(reader.blob(digest)?.is_some()))
+        .map_err(|error| match error {
+            SweepError::Io(source) => OpenError::Prepare { path: dir.to_owned(), source },
+            SweepError::Catalogue(source) => OpenError::Catalogue(source),
+        })?;
+    if swept != Swept::default() {
+        tracing::info!(
+            staging = swept.staging,
+            orphans = swept.orphans,
+            bytes = swept.bytes,
+            "removed what an interrupted run left behind"
+        );
+    }
+    report.staging_removed = swept.staging;
+    report.orphans_removed = swept.orphans;
+    Ok(blobs)
+}
+
+enum SweepError {
+    Io(std::io::Error),
+    Catalogue(crate::error::CatalogueError),
+}
+
+impl From<std::io::Error> for SweepError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<crate::error::CatalogueError> for SweepError {
+    fn from(error: crate::error::CatalogueError) -> Self {
+        Self::Catalogue(error)
+    }
+}
+
+/// Fills the filter of what may be there from the catalogue.
+fn learn(reader: &CatalogueReader) -> Result<Known, crate::error::CatalogueError> {
+    let totals = reader.totals()?;
+    let items = usize::try_from(totals.files + totals.blobs).unwrap_or(usize::MAX);
+    let mut known = Known::with_room_for(items.saturating_mul(2));
+    reader.for_each_name(|namespace, name, digest| {
+        known.insert_pair(namespace, name);
+        known.insert_digest(digest);
+    })?;
+    // Blobs without names are still there until their space is reclaimed.
+    for blob in reader.dead_blobs(usize::MAX)? {
+        known.insert_digest(blob.digest);
+    }
+    Ok(known)
+}

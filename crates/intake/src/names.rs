@@ -1,0 +1,237 @@
+//! Names that come from outside: namespaces and file names.
+//!
+//! Invariants: a value of these types has passed its rules, so the rest of the crate never checks
+//! again; neither is ever used as a path on disk (blobs are addressed by digest and log position)
+//! nor spliced into SQL; neither holds a control character, so both may appear in a log line.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Longest namespace in bytes.
+pub const NAMESPACE_SIZE_MAX: usize = 64;
+/// Longest file name (a path below its namespace) in bytes.
+pub const FILE_NAME_SIZE_MAX: usize = 1_024;
+/// Longest comment kept with a file, in bytes.
+pub const COMMENT_SIZE_MAX: usize = 4_096;
+
+/// Why a name was refused; the message says what to change.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NameError {
+    /// The name holds nothing.
+    #[error("{what} is empty")]
+    Empty {
+        /// What was named.
+        what: &'static str,
+    },
+    /// The name is longer than its limit.
+    #[error("{what} is {size} bytes long, the limit is {size_max}")]
+    TooLong {
+        /// What was named.
+        what: &'static str,
+        /// Bytes found.
+        size: usize,
+        /// Bytes allowed.
+        size_max: usize,
+    },
+    /// A character that is not allowed there.
+    #[error("{what} has the character {found} at byte {offset}; {allowed}")]
+    Character {
+        /// What was named.
+        what: &'static str,
+        /// The character, escaped.
+        found: String,
+        /// Its byte offset.
+        offset: usize,
+        /// The rule.
+        allowed: &'static str,
+    },
+    /// An empty, `.` or `..` component.
+    #[error(
+        "{what} has the component {component:?}; a name is components other than \".\" and \"..\" joined by single slashes"
+    )]
+    Component {
+        /// What was named.
+        what: &'static str,
+        /// The component.
+        component: String,
+    },
+}
+
+/// A namespace: 1 to 64 of `a-z 0-9 . _ -`, beginning with a letter or digit.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Namespace(Arc<str>);
+
+impl Namespace {
+    /// Checks and takes a namespace.
+    ///
+    /// # Errors
+    /// [`NameError`] says which rule the text breaks.
+    pub fn parse(text: &str) -> Result<Self, NameError> {
+        const WHAT: &str = "the namespace";
+        check_size(WHAT, text, NAMESPACE_SIZE_MAX)?;
+        for (offset, character) in text.char_indices() {
+            let plain = character.is_ascii_lowercase() || character.is_ascii_digit();
+            let inner = offset > 0 && matches!(character, '.' | '_' | '-');
+            if !plain && !inner {
+                return Err(NameError::Character {
+                    what: WHAT,
+                    found: character.escape_default().to_string(),
+                    offset,
+                    allowed: "a namespace is a-z, 0-9 and, after the first, '.', '_' and '-'",
+                });
+            }
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A file's name inside its namespace: components joined by `/`, none of them empty, `.` or `..`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileName(Arc<str>);
+
+impl FileName {
+    /// Checks and takes a file name.
+    ///
+    /// # Errors
+    /// [`NameError`] says which rule the text breaks.
+    pub fn parse(text: &str) -> Result<Self, NameError> {
+        const WHAT: &str = "the file name";
+        check_size(WHAT, text, FILE_NAME_SIZE_MAX)?;
+        if let Some((offset, character)) = text.char_indices().find(|(_, c)| is_refused(*c)) {
+            return Err(NameError::Character {
+                what: WHAT,
+                found: character.escape_default().to_string(),
+                offset,
+                allowed: "control characters, text-direction overrides and '\\' are refused",
+            });
+        }
+        for component in text.split('/') {
+            if matches!(component, "" | "." | "..") {
+                return Err(NameError::Component { what: WHAT, component: component.to_owned() });
+            }
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The part after the last slash.
+    #[must_use]
+    pub fn base_name(&self) -> &str {
+        self.0.rsplit('/').next().unwrap_or(&self.0)
+    }
+
+    /// The lower-cased extension of the last component, if it has one.
+    #[must_use]
+    pub fn extension(&self) -> Option<String> {
+        let (stem, extension) = self.base_name().rsplit_once('.')?;
+        (!stem.is_empty() && !extension.is_empty() && extension.len() <= 16)
+            .then(|| extension.to_ascii_lowercase())
+    }
+}
+
+/// Checks a comment: any text without control characters other than tab and newlines.
+///
+/// # Errors
+/// [`NameError`] says which rule the text breaks.
+pub fn check_comment(text: &str) -> Result<(), NameError> {
+    const WHAT: &str = "the comment";
+    if text.len() > COMMENT_SIZE_MAX {
+        return Err(NameError::TooLong {
+            what: WHAT,
+            size: text.len(),
+            size_max: COMMENT_SIZE_MAX,
+        });
+    }
+    let refused =
+        text.char_indices().find(|(_, c)| c.is_control() && !matches!(c, '\t' | '\n' | '\r'));
+    match refused {
+        Some((offset, character)) => Err(NameError::Character {
+            what: WHAT,
+            found: character.escape_default().to_string(),
+            offset,
+            allowed: "control characters other than tab and newline are refused",
+        }),
+        None => Ok(()),
+    }
+}
+
+fn check_size(what: &'static str, text: &str, size_max: usize) -> Result<(), NameError> {
+    if text.is_empty() {
+        return Err(NameError::Empty { what });
+    }
+    if text.len() > size_max {
+        return Err(NameError::TooLong { what, size: text.len(), size_max });
+    }
+    Ok(())
+}
+
+/// Control characters, and the overrides that make a name read otherwise than it is
+/// (Unicode TR 36, "bidirectional text spoofing"), and the backslash some clients take for a
+/// separator.
+fn is_refused(character: char) -> bool {
+    character.is_control()
+        || character == '\\'
+        || matches!(character, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
+}
+
+impl fmt::Display for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for FileName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn namespaces_outside_the_plain_alphabet_are_refused() {
+        for good in ["a", "logs", "a.b-c_d", "0", &"n".repeat(64)] {
+            assert!(Namespace::parse(good).is_ok(), "{good}");
+        }
+        for bad in
+            ["", ".", "..", "../x", "A", "a/b", "-a", "a b", "a\0", "é", "a;drop", &"n".repeat(65)]
+        {
+            assert!(Namespace::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn file_names_that_climb_or_hide_are_refused() {
+        for good in ["a", "a/b.txt", "日本/語.png", "..a", "a..b", "...", "a b"] {
+            assert!(FileName::parse(good).is_ok(), "{good}");
+        }
+        for bad in
+            ["", "/a", "a/", "a//b", ".", "..", "a/../b", "a\\b", "a\nb", "a\0", "x\u{202E}gpj.exe"]
+        {
+            assert!(FileName::parse(bad).is_err(), "{bad:?}");
+        }
+        assert!(FileName::parse(&"n".repeat(1_025)).is_err());
+    }
+
+    #[test]
+    fn extension_is_the_last_dotted_part_of_the_last_component() {
+        let extension = |name: &str| FileName::parse(name).ok().and_then(|n| n.extension());
+        assert_eq!(extension("a.b/c.TAR.GZ").as_deref(), Some("gz"));
+        assert_eq!(extension("a.b/c"), None);
+        assert_eq!(extension(".bashrc"), None);
+    }
+}

@@ -1,0 +1,283 @@
+//! Changes that are in the log but not yet in the catalogue, and the order they came in.
+//!
+//! Appending an entry and queueing its change happen under one lock, so the queue is in log order.
+//! Readers look here first: what was acknowledged is visible to the next read although the
+//! catalogue takes changes in batches.
+//!
+//! Invariants: a name, blob or request in the maps belongs to a queued change; a blob that a queued
+//! change refers to without storing it is pinned, and a pinned blob is never reclaimed; the
+//! generation changes whenever queued changes leave for the catalogue.
+
+use std::collections::hash_map::Entry as MapEntry;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use forebay_log::Lsn;
+
+use crate::catalogue::{Answered, AppliedChange, BlobRecord, Change, FileRecord, Place};
+use crate::digest::Digest;
+use crate::known::Known;
+use crate::names::{FileName, Namespace};
+
+/// A name with its namespace.
+pub(crate) type NameKey = (Namespace, FileName);
+
+/// A change waiting for the catalogue.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    pub(crate) lsn: Lsn,
+    pub(crate) end: Lsn,
+    pub(crate) change: Change,
+    pub(crate) answered: Option<Arc<Answered>>,
+}
+
+/// What a queued change made of a name.
+#[derive(Debug, Clone)]
+pub(crate) struct PendingName {
+    /// The change is acknowledged once the log is committed up to here.
+    pub(crate) end: Lsn,
+    lsn: Lsn,
+    /// The file, or nothing where the name was taken away.
+    pub(crate) file: Option<Arc<FileRecord>>,
+}
+
+#[derive(Debug)]
+struct PendingBlob {
+    lsn: Lsn,
+    record: BlobRecord,
+}
+
+/// A request whose key is known.
+#[derive(Debug, Clone)]
+pub(crate) enum PendingRequest {
+    /// It is being worked on.
+    UnderWay,
+    /// It was answered by the entry that ends at this position.
+    Answered(Lsn, Arc<Answered>),
+}
+
+/// What the queue knows of a digest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BlobSeen {
+    /// Stored by a queued change.
+    Stored(BlobRecord),
+    /// Never stored.
+    New,
+    /// Its bytes are being removed at this moment; to be stored anew.
+    Doomed,
+    /// The catalogue has to be asked.
+    Ask,
+}
+
+/// What the queue knows of a name.
+#[derive(Debug, Clone)]
+pub(crate) enum NameSeen {
+    /// A queued change decides.
+    Pending(PendingName),
+    /// Never given.
+    New,
+    /// The catalogue has to be asked.
+    Ask,
+}
+
+#[derive(Debug)]
+pub(crate) struct Pending {
+    queue: VecDeque<Queued>,
+    names: HashMap<NameKey, PendingName>,
+    blobs: HashMap<Digest, PendingBlob>,
+    requests: HashMap<Digest, PendingRequest>,
+    pins: HashMap<Digest, u32>,
+    doomed: HashSet<Digest>,
+    known: Known,
+    generation: u64,
+}
+
+impl Pending {
+    pub(crate) fn new(known: Known) -> Self {
+        Self {
+            queue: VecDeque::new(),
+            names: HashMap::new(),
+            blobs: HashMap::new(),
+            requests: HashMap::new(),
+            pins: HashMap::new(),
+            doomed: HashSet::new(),
+            known,
+            generation: 0,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Where the newest queued change's entry ends.
+    pub(crate) fn last_end(&self) -> Option<Lsn> {
+        self.queue.back().map(|queued| queued.end)
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    pub(crate) fn name(&self, key: &NameKey) -> NameSeen {
+        match self.names.get(key) {
+            Some(pending) => NameSeen::Pending(pending.clone()),
+            None if self.known.may_have_name(&key.0, &key.1) => NameSeen::Ask,
+            None => NameSeen::New,
+        }
+    }
+
+    pub(crate) fn blob(&self, digest: Digest) -> BlobSeen {
+        if self.doomed.contains(&digest) {
+            return BlobSeen::Doomed;
+        }
+        match self.blobs.get(&digest) {
+            Some(pending) => BlobSeen::Stored(pending.record),
+            None if self.known.may_have_digest(digest) => BlobSeen::Ask,
+            None => BlobSeen::New,
+        }
+    }
+
+    /// Queues a change whose entry was just appended, under the same lock.
+    pub(crate) fn push(&mut self, queued: Queued) {
+        match &queued.change {
+            Change::Put { file, stored } => {
+                self.known.insert_name(&file.namespace, &file.name);
+                let end = queued.end;
+                let name = PendingName { end, lsn: queued.lsn, file: Some(file.clone()) };
+                self.names.insert((file.namespace.clone(), file.name.clone()), name);
+                match stored {
+                    Some(place) => self.push_blob(queued.lsn, file, *place),
+                    None => *self.pins.entry(file.digest).or_insert(0) += 1,
+                }
+            }
+            Change::Delete { namespace, name } => {
+                let pending = PendingName { end: queued.end, lsn: queued.lsn, file: None };
+                self.names.insert((namespace.clone(), name.clone()), pending);
+            }
+            Change::Nothing => {}
+        }
+        if let Some(answered) = &queued.answered {
+            let answered = PendingRequest::Answered(queued.end, answered.clone());
+            let key = match &answered {
+                PendingRequest::Answered(_, answered) => answered.record.key,
+                PendingRequest::UnderWay => return,
+            };
+            self.requests.insert(key, answered);
+        }
+        self.queue.push_back(queued);
+    }
+
+    fn push_blob(&mut self, lsn: Lsn, file: &FileRecord, place: Place) {
+        self.known.insert_digest(file.digest);
+        let record = BlobRecord { digest: file.digest, size: file.size, place };
+        // The first stored copy is the one the catalogue keeps.
+        self.blobs.entry(file.digest).or_insert(PendingBlob { lsn, record });
+    }
+
+    /// Up to `most` of the oldest changes, which stay queued until [`Pending::applied`].
+    ///
+    /// The position is the end of the last of them.
+    pub(crate) fn oldest(&self, most: usize) -> (Vec<AppliedChange>, Option<Lsn>) {
+        let changes = self
+            .queue
+            .iter()
+            .take(most)
+            .map(|queued| AppliedChange {
+                lsn: queued.lsn.0,
+                change: queued.change.clone(),
+                answered: queued.answered.clone(),
+            })
+            .collect();
+        let last = most.min(self.queue.len()).checked_sub(1);
+        (changes, last.and_then(|last| self.queue.get(last)).map(|queued| queued.end))
+    }
+
+    /// Drops the `count` oldest changes, now in the catalogue.
+    pub(crate) fn applied(&mut self, count: usize) {
+        for queued in self.queue.drain(..count.min(self.queue.len())) {
+            match queued.change {
+                Change::Put { file, stored } => {
+                    let key = (file.namespace.clone(), file.name.clone());
+                    remove_if(&mut self.names, key, queued.lsn);
+                    if stored.is_none() {
+                        unpin(&mut self.pins, file.digest);
+                    } else if let MapEntry::Occupied(blob) = self.blobs.entry(file.digest)
+                        && blob.get().lsn == queued.lsn
+                    {
+                        blob.remove();
+                    }
+                }
+                Change::Delete { namespace, name } => {
+                    remove_if(&mut self.names, (namespace, name), queued.lsn);
+                }
+                Change::Nothing => {}
+            }
+            if let Some(answered) = queued.answered {
+                self.requests.remove(&answered.record.key);
+            }
+        }
+        self.generation += 1;
+    }
+
+    /// Claims an idempotency key, or says what is known of it.
+    pub(crate) fn claim(&mut self, key: Digest) -> Option<PendingRequest> {
+        match self.requests.entry(key) {
+            MapEntry::Occupied(known) => Some(known.get().clone()),
+            MapEntry::Vacant(free) => {
+                free.insert(PendingRequest::UnderWay);
+                None
+            }
+        }
+    }
+
+    /// Gives a claimed key back, unless its request was answered meanwhile.
+    pub(crate) fn release(&mut self, key: Digest) {
+        if let MapEntry::Occupied(claimed) = self.requests.entry(key)
+            && matches!(claimed.get(), PendingRequest::UnderWay)
+        {
+            claimed.remove();
+        }
+    }
+
+    /// Keeps a blob from being reclaimed until [`Pending::unpin`].
+    pub(crate) fn pin(&mut self, digest: Digest) {
+        *self.pins.entry(digest).or_insert(0) += 1;
+    }
+
+    pub(crate) fn unpin(&mut self, digest: Digest) {
+        unpin(&mut self.pins, digest);
+    }
+
+    /// Marks a blob as being removed, unless something still refers to it.
+    pub(crate) fn doom(&mut self, digest: Digest) -> bool {
+        let free = !self.pins.contains_key(&digest) && !self.blobs.contains_key(&digest);
+        if free {
+            self.doomed.insert(digest);
+        }
+        free
+    }
+
+    /// Ends what [`Pending::doom`] began; what the catalogue said of the blob before is void.
+    pub(crate) fn spare(&mut self, digest: Digest) {
+        self.doomed.remove(&digest);
+        self.generation += 1;
+    }
+}
+
+fn remove_if(names: &mut HashMap<NameKey, PendingName>, key: NameKey, lsn: Lsn) {
+    if let MapEntry::Occupied(name) = names.entry(key)
+        && name.get().lsn == lsn
+    {
+        name.remove();
+    }
+}
+
+fn unpin(pins: &mut HashMap<Digest, u32>, digest: Digest) {
+    if let MapEntry::Occupied(mut pin) = pins.entry(digest) {
+        *pin.get_mut() -= 1;
+        if *pin.get() == 0 {
+            pin.remove();
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Idempotency keys: the same request answers the same once more.
+//!
+//! A key is claimed when its request begins and remembered by the very log entry that makes the
+//! request's change true, so there is no instant at which one is durable without the other. What a
+//! request said is reduced to a fingerprint; the same key with another fingerprint is refused.
+
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::digest::Digest;
+use crate::error::IntakeError;
+use crate::format::IdempotencyRecord;
+use crate::shared::Shared;
+
+/// Longest idempotency key in bytes.
+pub(crate) const KEY_SIZE_MAX: usize = 255;
+
+/// A key this request may use, or the answer given under it before.
+#[derive(Debug)]
+pub(crate) enum Claim {
+    /// Nobody used the key yet; it is held until the guard is dropped.
+    New(HeldKey),
+    /// It was answered.
+    Answered {
+        /// Fingerprint of the request that was answered.
+        fingerprint: Digest,
+        /// HTTP status.
+        status: u16,
+        /// JSON body.
+        answer: Vec<u8>,
+    },
+}
+
+/// Holds a key while its request is under way.
+#[derive(Debug)]
+pub(crate) struct HeldKey {
+    shared: Arc<Shared>,
+    key: Digest,
+}
+
+impl HeldKey {
+    pub(crate) fn new(shared: Arc<Shared>, key: Digest) -> Self {
+        Self { shared, key }
+    }
+
+    /// The record an entry carries for this key.
+    pub(crate) fn record(&self, fingerprint: Digest) -> IdempotencyRecord {
+        IdempotencyRecord { key: self.key, fingerprint }
+    }
+}
+
+impl Drop for HeldKey {
+    fn drop(&mut self) {
+        self.shared.pending.lock().release(self.key);
+    }
+}
+
+/// An idempotency key as it came, checked.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestKey(Vec<u8>);
+
+impl RequestKey {
+    pub(crate) fn parse(value: &[u8]) -> Result<Self, IntakeError> {
+        let printable = value.iter().all(|b| (0x20..0x7F).contains(b));
+        if value.is_empty() || value.len() > KEY_SIZE_MAX || !printable {
+            return Err(IntakeError::rejected(
+                "idempotency_key",
+                format!("Idempotency-Key must be 1 to {KEY_SIZE_MAX} printable ASCII characters"),
+            ));
+        }
+        Ok(Self(value.to_vec()))
+    }
+
+    /// The digest under which the request as a whole is remembered.
+    pub(crate) fn digest(&self) -> Digest {
+        Digest::of_parts(&[b"request", &self.0])
+    }
+
+    /// The digest under which part `index` of a batch is remembered.
+    pub(crate) fn part(&self, index: usize) -> Digest {
+        Digest::of_parts(&[b"part", &self.0, &(index as u64).to_le_bytes()])
+    }
+}
+
+/// Gathers what a request says into its fingerprint.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Fingerprint(Sha256);
+
+impl Fingerprint {
+    /// Begins with texts (method, path, options), each delimited.
+    pub(crate) fn of(parts: &[&[u8]]) -> Self {
+        let mut hasher = Sha256::new();
+        for part in parts {
+            hasher.update((part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        }
+        Self(hasher)
+    }
+
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    pub(crate) fn finish(self) -> Digest {
+        Digest(self.0.finalize().into())
+    }
+}
