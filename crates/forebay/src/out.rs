@@ -34,7 +34,7 @@ pub(crate) fn line(text: impl Display) -> anyhow::Result<()> {
 /// Writes `value` to standard output as indented JSON.
 ///
 /// # Errors
-/// As [`line`].
+/// As [`line()`].
 pub(crate) fn json(value: &serde_json::Value) -> anyhow::Result<()> {
     line(format_args!("{value:#}"))
 }

@@ -1,6 +1,6 @@
 //! Every setting there is: key, type, default and what it means, each written once.
 //!
-//! The [`settings!`] table below is the only place that names a setting. From it come the typed
+//! The `settings!` table below is the only place that names a setting. From it come the typed
 //! [`Config`], the [`SETTINGS`] list that `config show` and `config init` walk, the environment
 //! variable (`server.listen` is `FOREBAY_SERVER_LISTEN`) and the check for unknown keys.
 

@@ -62,6 +62,7 @@ fn the_api_description_is_valid_and_lists_the_routes_the_page_shows() {
     assert!(page.head.contains("script-src 'self'") && page.body.contains("/docs/app.js"));
     let paths = document["paths"].as_object().unwrap();
     assert!(paths.contains_key("/healthz") && paths.contains_key("/metrics"));
+    assert!(paths.keys().any(|path| path.starts_with("/v1/files")), "subsystems' routes are in it");
     for path in paths.keys() {
         assert!(page.body.contains(path), "{path} is on the page");
     }

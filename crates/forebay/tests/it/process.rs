@@ -38,6 +38,25 @@ fn a_request_in_flight_at_the_stop_is_answered() {
 }
 
 #[test]
+fn an_upload_in_flight_at_the_stop_is_finished_and_there_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir, &[]);
+    let mut stream = server.connect();
+    let path = "/v1/files/notes/hello.txt";
+    let head = format!("PUT {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhello");
+    stream.write_all(head.as_bytes()).unwrap();
+    assert_eq!(server.get("/healthz").status, 200);
+    server.signal("TERM");
+    server.until_not_listening();
+    stream.write_all(b"world").unwrap();
+    let answer = Answer::read(&mut stream);
+    assert!((200..300).contains(&answer.status), "{answer:?}");
+    assert_eq!(server.wait(), Some(0));
+    let server = Server::start(&dir, &[]);
+    assert_eq!(server.get(path).body, "helloworld");
+}
+
+#[test]
 fn a_request_that_does_not_finish_is_cut_at_the_limit_and_the_exit_code_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir, &["--set", "server.shutdown_limit=100ms"]);
