@@ -85,7 +85,7 @@ fn rows(count: usize) -> Vec<Row> {
         .collect()
 }
 
-fn bare(path: &Path, rows: &[Row], tuned: bool) -> Result<(), Box<dyn Error>> {
+fn bare_database(path: &Path, tuned: bool) -> Result<Connection, Box<dyn Error>> {
     let db = Connection::open(path)?;
     if tuned {
         db.execute_batch(
@@ -102,27 +102,58 @@ fn bare(path: &Path, rows: &[Row], tuned: bool) -> Result<(), Box<dyn Error>> {
          name TEXT, email TEXT, age INTEGER, score REAL, active INTEGER, city TEXT, zip TEXT,
          visits INTEGER, _document TEXT)",
     )?;
+    Ok(db)
+}
+
+const INSERT: &str = "INSERT INTO people (_id, _received_ms, _document, name, email, age, score, \
+                      active, city, zip, visits) VALUES ";
+
+fn bare(path: &Path, rows: &[Row], tuned: bool) -> Result<(), Box<dyn Error>> {
+    let db = bare_database(path, tuned)?;
     let transaction = db.unchecked_transaction()?;
-    {
-        let mut insert = transaction.prepare(
-            "INSERT INTO people (_id, _received_ms, _document, name, email, age, score, active,
-             city, zip, visits) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
-        )?;
-        for (id, row) in (0_i64..).zip(rows) {
-            insert.execute(params![
-                id,
-                1_700_000_000_000_i64,
-                row.raw,
-                row.name,
-                row.email,
-                row.age,
-                row.score,
-                row.active,
-                row.city,
-                row.zip,
-                row.visits
-            ])?;
+    let values = "(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+    let mut insert = transaction.prepare(&format!("{INSERT}{values}"))?;
+    for (id, row) in (0_i64..).zip(rows) {
+        insert.execute(params![
+            id,
+            1_700_000_000_000_i64,
+            row.raw,
+            row.name,
+            row.email,
+            row.age,
+            row.score,
+            row.active,
+            row.city,
+            row.zip,
+            row.visits
+        ])?;
+    }
+    drop(insert);
+    transaction.commit()?;
+    Ok(())
+}
+
+/// The tuned loop with several rows in each INSERT.
+fn bare_multi(path: &Path, rows: &[Row], rows_each: usize) -> Result<(), Box<dyn Error>> {
+    let db = bare_database(path, true)?;
+    let transaction = db.unchecked_transaction()?;
+    for (chunk, first) in rows.chunks(rows_each).zip((0_i64..).step_by(rows_each)) {
+        let values = vec!["(?,?,?,?,?,?,?,?,?,?,?)"; chunk.len()].join(",");
+        let mut insert = transaction.prepare_cached(&format!("{INSERT}{values}"))?;
+        for ((row, id), base) in chunk.iter().zip(first..).zip((1..).step_by(11)) {
+            insert.raw_bind_parameter(base, id)?;
+            insert.raw_bind_parameter(base + 1, 1_700_000_000_000_i64)?;
+            insert.raw_bind_parameter(base + 2, &row.raw)?;
+            insert.raw_bind_parameter(base + 3, &row.name)?;
+            insert.raw_bind_parameter(base + 4, &row.email)?;
+            insert.raw_bind_parameter(base + 5, row.age)?;
+            insert.raw_bind_parameter(base + 6, row.score)?;
+            insert.raw_bind_parameter(base + 7, row.active)?;
+            insert.raw_bind_parameter(base + 8, &row.city)?;
+            insert.raw_bind_parameter(base + 9, &row.zip)?;
+            insert.raw_bind_parameter(base + 10, row.visits)?;
         }
+        insert.raw_execute()?;
     }
     transaction.commit()?;
     Ok(())
@@ -244,19 +275,23 @@ fn main() -> Result<(), Box<dyn Error>> {
     let names = [
         "bare loop",
         "bare loop, tuned",
+        "tuned, 10 rows each",
+        "tuned, 50 rows each",
         "rows",
         "rows, numbers as text",
         "documents only",
         "arrow",
     ];
-    let mut times: [Vec<Duration>; 6] = Default::default();
+    let mut times: [Vec<Duration>; 8] = Default::default();
     for _ in 0..ROUNDS {
         times[0].push(timed(&rows, |path| bare(path, &rows, false))?);
         times[1].push(timed(&rows, |path| bare(path, &rows, true))?);
-        times[2].push(timed(&rows, |path| row_path(path, &rows, false))?);
-        times[3].push(timed(&rows, |path| row_path(path, &rows, true))?);
-        times[4].push(timed(&rows, |path| documents(path, &rows))?);
-        times[5].push(timed(&rows, |path| arrow_path(path, &batches))?);
+        times[2].push(timed(&rows, |path| bare_multi(path, &rows, 10))?);
+        times[3].push(timed(&rows, |path| bare_multi(path, &rows, 50))?);
+        times[4].push(timed(&rows, |path| row_path(path, &rows, false))?);
+        times[5].push(timed(&rows, |path| row_path(path, &rows, true))?);
+        times[6].push(timed(&rows, |path| documents(path, &rows))?);
+        times[7].push(timed(&rows, |path| arrow_path(path, &batches))?);
     }
     let medians = times.map(|mut times| {
         times.sort();

@@ -58,7 +58,7 @@ impl NamespaceKind {
 pub enum Refusal {
     /// The namespace has [`COLUMNS_MAX`] columns already.
     TooManyColumns,
-    /// The path is longer than [`PATH_LEN_MAX`](crate::name::PATH_LEN_MAX).
+    /// The path is longer than [`PATH_LEN_MAX`].
     PathTooLong,
     /// The same path was given before in the same call.
     Repeated,

@@ -1,7 +1,7 @@
 //! Tables and documents in plain files, for those who read them with other tools.
 //!
 //! [`NdjsonSink`] appends documents to one line-by-line JSON file a namespace; [`ParquetSink`]
-//! writes record batches as Parquet files. Both keep a small [manifest](manifest) that says what is
+//! writes record batches as Parquet files. Both keep a small manifest that says what is
 //! committed; replacing it (write aside, flush, rename, flush the directory) is the commit.
 //!
 //! Invariants:
