@@ -34,7 +34,7 @@ pub const APPLICATION_ID: u32 = 0x4642_736b;
 pub const LAYOUT_VERSION: u32 = 1;
 
 /// How long to wait for another process's lock, such as that of a person's `sqlite3` shell.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Of 8 KiB, where documents of a few KiB need no overflow pages.
 const PAGE_SIZE: u32 = 8192;
 /// 32 MiB between checkpoints: each flushes twice, whatever it moves.

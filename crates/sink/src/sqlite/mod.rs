@@ -20,6 +20,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
@@ -263,10 +264,15 @@ impl Sink for SqliteSink {
             source,
         })?;
         // Everything is safe from here on. Moving it into the database keeps the log short; a
-        // reader in the way only puts that off.
+        // reader in the way only puts that off, so nobody waits for it.
         if self.connection.is_autocommit() {
+            let moved = self.connection.busy_timeout(Duration::ZERO).and_then(|()| {
+                let move_all = "PRAGMA wal_checkpoint(TRUNCATE)";
+                self.connection.query_row(move_all, [], |_| Ok(()))
+            });
             self.connection
-                .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+                .busy_timeout(layout::BUSY_TIMEOUT)
+                .and(moved)
                 .map_err(|source| sink_error("checkpoint", &self.path, source))?;
         }
         Ok(self.position)
