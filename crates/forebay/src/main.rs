@@ -5,6 +5,8 @@
 //! it and how. Only this crate reads configuration files, the environment, arguments and signals,
 //! or installs tracing: every other crate is a library that is told what to do.
 
+mod bench;
+mod child;
 mod cli;
 mod config;
 mod exit;

@@ -246,8 +246,7 @@ fn open_log(
     let log_options = forebay_log::Options {
         segment_size: options.segment_size,
         durability: options.durability,
-        entry_size_max: ENTRY_SIZE_MAX,
-        ..forebay_log::Options::default()
+        ..log_options_for_reading()
     };
     let (log, recovery) =
         Log::open(fs, &dir.join(layout::LOG), log_options).map_err(OpenError::Log)?;
@@ -260,6 +259,11 @@ fn open_log(
         );
     }
     Ok((log, recovery))
+}
+
+/// Options that can read whatever any intake wrote.
+pub(crate) fn log_options_for_reading() -> forebay_log::Options {
+    forebay_log::Options { entry_size_max: ENTRY_SIZE_MAX, ..forebay_log::Options::default() }
 }
 
 fn open_catalogue(

@@ -23,6 +23,7 @@ pub mod documents;
 mod error;
 mod files;
 pub mod format;
+pub mod fsck;
 mod http;
 mod intake;
 mod known;

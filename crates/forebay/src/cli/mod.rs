@@ -3,7 +3,9 @@
 //! One file a command. To add one: a file here with its arguments and a `run`, a variant in
 //! [`Command`], an arm in [`run`].
 
+mod bench;
 mod config;
+mod fsck;
 mod key;
 mod reference;
 mod serve;
@@ -52,6 +54,11 @@ enum Command {
     /// Make, list and revoke API keys.
     #[command(subcommand)]
     Key(key::Command),
+    /// Re-read everything that is stored and name what is damaged.
+    Fsck(fsck::Args),
+    /// Measure Forebay beside the machine's own limits.
+    #[command(subcommand)]
+    Bench(bench::Command),
     /// Print a completion script for a shell.
     Completions(reference::CompletionsArgs),
     /// Write manual pages, one a command, into a directory.
@@ -70,6 +77,8 @@ pub(crate) fn run() -> anyhow::Result<Exit> {
         Command::Serve(args) => serve::run(&args),
         Command::Config(command) => config::run(&command),
         Command::Key(command) => key::run(&command),
+        Command::Fsck(args) => fsck::run(&args),
+        Command::Bench(command) => bench::run(&command),
         Command::Completions(args) => reference::completions(&args),
         Command::Man(args) => reference::man(&args),
         Command::Version(args) => reference::version(&args),

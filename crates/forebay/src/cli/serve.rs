@@ -6,7 +6,7 @@ use anyhow::Context as _;
 
 use super::settings::{ServerArgs, wrong};
 use crate::exit::Exit;
-use crate::{serve, telemetry};
+use crate::{serve, telemetry, wiring};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -32,7 +32,16 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
-    let resolved = args.settings.resolve()?;
+    run_with(&args.settings, args.ready_file.clone(), wiring::open)
+}
+
+/// Serves what `open` opens: the subsystems, or what a benchmark puts in their place.
+pub(super) fn run_with(
+    settings: &ServerArgs,
+    ready_file: Option<PathBuf>,
+    open: serve::Open,
+) -> anyhow::Result<Exit> {
+    let resolved = settings.resolve()?;
     let config = resolved.config().map_err(wrong)?;
     telemetry::install(&config.process.log, config.process.log_format)?;
     if let Some(file) = &resolved.file {
@@ -50,7 +59,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    let ended = runtime.block_on(serve::run(config, args.ready_file.clone()));
+    let ended = runtime.block_on(serve::run(config, ready_file, open));
     runtime.shutdown_timeout(RUNTIME_END_LIMIT);
     ended
 }

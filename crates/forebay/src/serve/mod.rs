@@ -34,5 +34,5 @@ mod subsystem;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use run::run;
+pub(crate) use run::{Open, run};
 pub(crate) use subsystem::Subsystem;

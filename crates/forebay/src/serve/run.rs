@@ -21,7 +21,8 @@ use super::shutdown::{Signals, Stage};
 use crate::config::{Auth, Config};
 use crate::exit::{Coded, Exit};
 use crate::keys::{KeyFile, KeyRing};
-use crate::{out, tls, wiring};
+use crate::serve::Subsystem;
+use crate::{out, tls};
 
 /// How often the key file is looked at.
 const KEYS_RELOAD_EVERY: Duration = Duration::from_secs(1);
@@ -30,6 +31,9 @@ const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 /// How long cut connections may take to go away.
 const ABORT_LIMIT: Duration = Duration::from_secs(2);
 
+/// Opens what is served; blocks while it does.
+pub(crate) type Open = fn(&Config) -> anyhow::Result<Vec<Arc<dyn Subsystem>>>;
+
 /// Serves until a signal, with the settings in `config`.
 ///
 /// * `ready_file`: gets the server's URL as its only line once requests are answered.
@@ -37,7 +41,11 @@ const ABORT_LIMIT: Duration = Duration::from_secs(2);
 /// # Errors
 /// Nothing could be started (exit code 3), listening there is refused (2), or a subsystem could
 /// not finish (1).
-pub(crate) async fn run(config: Config, ready_file: Option<PathBuf>) -> anyhow::Result<Exit> {
+pub(crate) async fn run(
+    config: Config,
+    ready_file: Option<PathBuf>,
+    open_subsystems: Open,
+) -> anyhow::Result<Exit> {
     let mut signals = Signals::install().context("cannot take over signals")?;
     make_data_dir(&config.process.data)?;
     let keys = KeyRing::open(KeyFile::in_data_dir(&config.process.data), config.server.auth)
@@ -65,7 +73,7 @@ pub(crate) async fn run(config: Config, ready_file: Option<PathBuf>) -> anyhow::
     let scheme = if protection.tls { "https" } else { "http" };
     let url = format!("{scheme}://{address}");
     tokio::select! {
-        opened = open(&app, &config) => opened?,
+        opened = open(&app, &config, open_subsystems) => opened?,
         name = signals.next() => {
             tracing::info!(signal = name, "stopped before the data was open");
             return Ok(Exit::Interrupted);
@@ -148,9 +156,9 @@ fn spawn_background(
 }
 
 /// Opens the subsystems off the async threads and puts their routes in place.
-async fn open(app: &Arc<App>, config: &Config) -> anyhow::Result<()> {
+async fn open(app: &Arc<App>, config: &Config, open_subsystems: Open) -> anyhow::Result<()> {
     let settings = config.clone();
-    let subsystems = tokio::task::spawn_blocking(move || wiring::open(&settings))
+    let subsystems = tokio::task::spawn_blocking(move || open_subsystems(&settings))
         .await
         .context("opening the data panicked")?
         .map_err(|error| Coded::wrap(Exit::Start, "cannot open the data", error))?;

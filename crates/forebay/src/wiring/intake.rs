@@ -17,9 +17,8 @@ use crate::serve::Subsystem;
 pub(super) fn open(config: &Config) -> anyhow::Result<Arc<dyn Subsystem>> {
     let options = options(config);
     let dir = options.dir.clone();
-    let (intake, report) =
-        Intake::open(options, Arc::new(RealFs), Arc::new(SystemClock::new()))
-            .with_context(|| format!("could not open the intake in {}", dir.display()))?;
+    let (intake, report) = Intake::open(options, Arc::new(RealFs), Arc::new(SystemClock::new()))
+        .with_context(|| format!("could not open the intake in {}", dir.display()))?;
     tracing::info!(
         created = report.created,
         clean = report.clean,
@@ -48,8 +47,7 @@ fn options(config: &Config) -> IntakeOptions {
     options.durability = from.durability;
     let limits = &mut options.limits;
     limits.file_size_max = from.file_size_max.0;
-    limits.document_size_max =
-        usize::try_from(from.document_size_max.0).unwrap_or(usize::MAX);
+    limits.document_size_max = usize::try_from(from.document_size_max.0).unwrap_or(usize::MAX);
     limits.parts_max = usize::try_from(from.parts_max).unwrap_or(usize::MAX);
     limits.large_uploads_max = usize::try_from(from.uploads_max).unwrap_or(usize::MAX);
     limits.body_rate_min = from.upload_rate_min.0;

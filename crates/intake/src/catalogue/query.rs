@@ -237,6 +237,40 @@ impl CatalogueReader {
         })
     }
 
+    /// The blob whose bytes are in the log entry at this position.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said.
+    pub fn blob_at(&self, lsn: u64) -> Result<Option<BlobRecord>, CatalogueError> {
+        self.ask("find the blob of a log entry", |connection| {
+            connection
+                .prepare_cached("SELECT digest, size, place FROM blobs WHERE place = ?1 LIMIT 1")?
+                .query_row([lsn.cast_signed()], read_blob)
+                .optional()
+        })
+    }
+
+    /// Blobs whose count of names is not the number of names: digest, count, number.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said.
+    pub fn wrong_counts(&self) -> Result<Vec<(Digest, u64, u64)>, CatalogueError> {
+        self.ask("count the names of blobs", |connection| {
+            connection
+                .prepare(
+                    "SELECT b.digest, b.refs, coalesce(n.names, 0) FROM blobs b
+                     LEFT JOIN (SELECT digest, count(*) AS names FROM files GROUP BY digest) n
+                       ON n.digest = b.digest
+                     WHERE b.refs <> coalesce(n.names, 0) LIMIT 100",
+                )?
+                .query_map([], |row| {
+                    let count = |index| row.get::<_, i64>(index).map(i64::cast_unsigned);
+                    Ok((Digest(row.get(0)?), count(1)?, count(2)?))
+                })?
+                .collect()
+        })
+    }
+
     /// Sums over everything.
     ///
     /// # Errors

@@ -1,0 +1,177 @@
+//! The load: many HTTP/1.1 connections over real sockets, driven by one thread.
+//!
+//! A connection sends a request, reads its whole answer, checks the status, and sends the next.
+//! The same client measures Forebay and the floor, so its own cost is in both.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::LocalSet;
+
+/// Longest answer to a small request.
+const ANSWER_SIZE_MAX: usize = 64 << 10;
+
+/// What a load did.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Load {
+    /// Requests answered well.
+    pub(super) done: u64,
+    pub(super) took: Duration,
+    /// Every answer time in microseconds, sorted.
+    pub(super) latencies_us: Vec<u32>,
+}
+
+impl Load {
+    pub(super) fn per_second(&self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "a count of requests")]
+        let done = self.done as f64;
+        done / self.took.as_secs_f64()
+    }
+
+    pub(super) fn percentile_us(&self, share: f64) -> f64 {
+        #[expect(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "an index into the latencies"
+        )]
+        let at = (self.latencies_us.len() as f64 * share) as usize;
+        self.latencies_us.get(at).or(self.latencies_us.last()).map_or(0.0, |us| f64::from(*us))
+    }
+}
+
+/// When a load ends.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Until {
+    Elapsed(Duration),
+    Requests(u64),
+}
+
+/// Sends requests made by `request(number, buffer)` over `connections` connections.
+///
+/// * `check`: looks at an answer's status and body; an error ends the load.
+pub(super) fn drive(
+    address: SocketAddr,
+    connections: usize,
+    until: Until,
+    first: u64,
+    request: impl Fn(u64, &mut Vec<u8>) + 'static,
+    check: impl Fn(u64, u16, &[u8]) -> anyhow::Result<()> + 'static,
+) -> anyhow::Result<Load> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the client")?;
+    let (request, check) = (Rc::new(request), Rc::new(check));
+    let next = Rc::new(Cell::new(first));
+    let local = LocalSet::new();
+    runtime.block_on(local.run_until(async move {
+        let mut open = Vec::new();
+        for _ in 0..connections {
+            let stream = TcpStream::connect(address).await.context("cannot connect")?;
+            stream.set_nodelay(true).context("cannot set TCP_NODELAY")?;
+            open.push(stream);
+        }
+        let begun = Instant::now();
+        let tasks: Vec<_> = open
+            .into_iter()
+            .map(|stream| {
+                let (request, check, next) = (request.clone(), check.clone(), next.clone());
+                tokio::task::spawn_local(connection(
+                    stream, begun, until, first, next, request, check,
+                ))
+            })
+            .collect();
+        let mut load = Load::default();
+        for task in tasks {
+            let latencies = task.await.context("a connection failed")??;
+            load.done += latencies.len() as u64;
+            load.latencies_us.extend(latencies);
+        }
+        load.took = begun.elapsed();
+        load.latencies_us.sort_unstable();
+        Ok(load)
+    }))
+}
+
+async fn connection(
+    mut stream: TcpStream,
+    begun: Instant,
+    until: Until,
+    first: u64,
+    next: Rc<Cell<u64>>,
+    request: Rc<impl Fn(u64, &mut Vec<u8>)>,
+    check: Rc<impl Fn(u64, u16, &[u8]) -> anyhow::Result<()>>,
+) -> anyhow::Result<Vec<u32>> {
+    let mut latencies = Vec::new();
+    let mut out = Vec::with_capacity(8_192);
+    let mut answer = vec![0; ANSWER_SIZE_MAX];
+    loop {
+        let number = next.get();
+        let over = match until {
+            Until::Elapsed(limit) => begun.elapsed() >= limit,
+            Until::Requests(count) => number >= first + count,
+        };
+        if over {
+            return Ok(latencies);
+        }
+        next.set(number + 1);
+        out.clear();
+        request(number, &mut out);
+        let sent = Instant::now();
+        stream.write_all(&out).await.context("cannot send")?;
+        let (status, body, size) = read_answer(&mut stream, &mut answer).await?;
+        latencies.push(u32::try_from(sent.elapsed().as_micros()).unwrap_or(u32::MAX));
+        let body = answer.get(body..size).context("an answer ended early")?;
+        check(number, status, body)?;
+    }
+}
+
+/// Reads one answer; returns its status, where its body begins, and where it ends.
+async fn read_answer(
+    stream: &mut TcpStream,
+    buffer: &mut [u8],
+) -> anyhow::Result<(u16, usize, usize)> {
+    let mut size = 0;
+    loop {
+        let free = buffer.get_mut(size..).filter(|free| !free.is_empty());
+        let free = free.context("an answer is larger than expected")?;
+        let read = stream.read(free).await.context("cannot read an answer")?;
+        ensure!(read > 0, "the server closed a connection in the middle of an answer");
+        size += read;
+        let held = buffer.get(..size).unwrap_or_default();
+        let mut headers = [httparse::EMPTY_HEADER; 32];
+        let mut response = httparse::Response::new(&mut headers);
+        let parsed = response.parse(held).context("an answer is malformed")?;
+        let httparse::Status::Complete(head) = parsed else { continue };
+        let length = response
+            .headers
+            .iter()
+            .find(|header| header.name.eq_ignore_ascii_case("content-length"))
+            .and_then(|header| std::str::from_utf8(header.value).ok()?.parse::<usize>().ok());
+        let Some(length) = length else { bail!("an answer does not tell its length") };
+        if size >= head + length {
+            return Ok((response.code.unwrap_or(0), head, head + length));
+        }
+        // The head is whole: read the rest of the body without parsing again.
+        while size < head + length {
+            let free = buffer.get_mut(size..head + length);
+            let free = free.context("an answer is larger than expected")?;
+            let read = stream.read(free).await.context("cannot read an answer")?;
+            ensure!(read > 0, "the server closed a connection in the middle of an answer");
+            size += read;
+        }
+        let status = response_code(buffer.get(..head).unwrap_or_default());
+        return Ok((status, head, head + length));
+    }
+}
+
+fn response_code(head: &[u8]) -> u16 {
+    let code = head.get(9..12).and_then(|digits| std::str::from_utf8(digits).ok());
+    code.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,234 @@
+//! Measuring the intake against its floor, the disk and SQLite.
+//!
+//! Every figure counts only work that was read back: after each load the files are fetched and
+//! compared byte for byte with what was sent, the documents are counted and sampled. Rounds of what
+//! is compared are interleaved, so that a machine that gets slower slows both; medians are told.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context as _, ensure};
+
+use super::client::{Load, Until, drive};
+use super::{Figures, Plan, disk, rows, upload};
+use crate::child::Server;
+
+/// Bytes of a small file.
+const SMALL: usize = 4_096;
+/// Files stored before the rate is taken again.
+const STORED: u64 = 100_000;
+/// Files of one round of the rate when empty and when full.
+const ROUND_FILES: u64 = 20_000;
+/// Documents in a request, and requests' connections.
+const DOCUMENTS_PER_REQUEST: usize = 5_000;
+const DOCUMENT_CONNECTIONS: usize = 4;
+
+/// Runs everything and returns the figures.
+pub(super) fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Figures> {
+    let scratch = tempfile::tempdir_in(&plan.dir).context("cannot make a scratch directory")?;
+    let mut figures = Figures::default();
+    figures.add("sha256_mb_per_s", disk::sha256_mb_per_s());
+    note("small files: the floor, durable, unflushed, one flush after another");
+    small_files(plan, scratch.path(), &mut figures)?;
+    note("small files into an empty store and into one that holds 100,000");
+    filled(plan, scratch.path(), &mut figures)?;
+    note("one large file");
+    upload::large_file(plan, scratch.path(), &mut figures)?;
+    note("documents into SQLite");
+    documents(plan, scratch.path(), &mut figures)?;
+    Ok(figures)
+}
+
+fn server(data: &Path, durability: &str) -> anyhow::Result<Server> {
+    let log = data.with_extension("log");
+    Server::start(&["serve", "--log", "warn", "--durability", durability], data, &log)
+}
+
+fn small_files(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result<()> {
+    let floor = Server::start(
+        &["bench", "floor", "--log", "warn"],
+        &scratch.join("floor"),
+        &scratch.join("floor.log"),
+    )?;
+    let durable = server(&scratch.join("sync"), "sync")?;
+    let relaxed = server(&scratch.join("os"), "os")?;
+    let until = Until::Elapsed(plan.lasting);
+    let mut samples = [const { Vec::new() }; 4];
+    let mut last = Load::default();
+    let (mut durable_files, mut relaxed_files) = (0, 0);
+    for round in 0..plan.rounds {
+        let salt = u64::from(round) << 40;
+        samples[0].push(put(&floor, plan, until, salt)?.per_second());
+        samples[3].push(disk::serial_appends_per_s(scratch, plan.lasting / 2)?);
+        last = put(&durable, plan, until, salt)?;
+        samples[1].push(last.per_second());
+        durable_files += read_back(&durable, plan, salt, last.done)?;
+        let load = put(&relaxed, plan, until, salt)?;
+        samples[2].push(load.per_second());
+        relaxed_files += read_back(&relaxed, plan, salt, load.done)?;
+    }
+    let names =
+        ["floor_4k_per_s", "put_4k_sync_per_s", "put_4k_os_per_s", "serial_fdatasync_per_s"];
+    for (name, samples) in names.into_iter().zip(samples) {
+        figures.median(name, samples);
+    }
+    figures.add("put_4k_sync_p50_us", last.percentile_us(0.5));
+    figures.add("put_4k_sync_p99_us", last.percentile_us(0.99));
+    figures.count("put_4k_read_back_files", durable_files + relaxed_files);
+    let get = get_all(&durable, plan, 0, last.done.min(20_000))?;
+    figures.add("get_4k_per_s", get.per_second());
+    floor.stop()?;
+    durable.stop()?;
+    relaxed.stop()
+}
+
+/// The rate into an empty store against the rate into a full one, round by round.
+fn filled(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result<()> {
+    let full = server(&scratch.join("full"), "sync")?;
+    put(&full, plan, Until::Requests(STORED), 1 << 50)?;
+    let (mut empty_rates, mut full_rates) = (Vec::new(), Vec::new());
+    for round in 0..plan.rounds {
+        let data = scratch.join(format!("empty-{round}"));
+        let empty = server(&data, "sync")?;
+        let salt = (2 + u64::from(round)) << 50;
+        let files = Until::Requests(ROUND_FILES);
+        let load = put(&empty, plan, files, salt)?;
+        empty_rates.push(load.per_second());
+        read_back(&empty, plan, salt, load.done)?;
+        empty.stop()?;
+        std::fs::remove_dir_all(&data).context("cannot remove an emptied store")?;
+        let load = put(&full, plan, files, salt)?;
+        full_rates.push(load.per_second());
+        read_back(&full, plan, salt, load.done)?;
+    }
+    figures.median("put_4k_empty_per_s", empty_rates);
+    figures.median("put_4k_at_100k_per_s", full_rates);
+    full.stop()
+}
+
+/// Bytes of file `number`: its number, then a pattern that differs with it.
+fn fill(number: u64, out: &mut Vec<u8>) {
+    let mut word = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    for _ in 0..SMALL / 8 {
+        out.extend_from_slice(&word.to_le_bytes());
+        word = word.rotate_left(23).wrapping_add(number);
+    }
+}
+
+fn put(server: &Server, plan: &Plan, until: Until, salt: u64) -> anyhow::Result<Load> {
+    let request = |number: u64, out: &mut Vec<u8>| {
+        out.extend_from_slice(b"PUT /v1/files/bench/");
+        out.extend_from_slice(format!("{number:016x}").as_bytes());
+        out.extend_from_slice(b" HTTP/1.1\r\nhost: bench\r\ncontent-length: 4096\r\n\r\n");
+        fill(number, out);
+    };
+    let check = |number, status, body: &[u8]| {
+        let text = String::from_utf8_lossy(body);
+        ensure!(status == 201, "file {number} was answered {status}: {text}");
+        Ok(())
+    };
+    drive(server.address(), plan.connections, until, salt, request, check)
+}
+
+/// Fetches what was put and compares it; returns how many files that were.
+fn read_back(server: &Server, plan: &Plan, salt: u64, count: u64) -> anyhow::Result<u64> {
+    let load = get_all(server, plan, salt, count)?;
+    ensure!(load.done == count, "{} of {count} files were read back", load.done);
+    Ok(load.done)
+}
+
+fn get_all(server: &Server, plan: &Plan, salt: u64, count: u64) -> anyhow::Result<Load> {
+    let request = |number: u64, out: &mut Vec<u8>| {
+        out.extend_from_slice(b"GET /v1/files/bench/");
+        out.extend_from_slice(format!("{number:016x}").as_bytes());
+        out.extend_from_slice(b" HTTP/1.1\r\nhost: bench\r\n\r\n");
+    };
+    let expected = RefCell::new(Vec::with_capacity(SMALL));
+    let check = move |number, status, body: &[u8]| {
+        let mut expected = expected.borrow_mut();
+        expected.clear();
+        fill(number, &mut expected);
+        ensure!(status == 200 && body == expected.as_slice(), "file {number} came back altered");
+        Ok(())
+    };
+    drive(server.address(), plan.connections, Until::Requests(count), salt, request, check)
+}
+
+/// Documents acknowledged *and* shown by the next read, against a bare loop over the same rows.
+fn documents(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result<()> {
+    let rows = rows::make(1, plan.documents);
+    let bodies: Vec<Vec<u8>> = rows.chunks(DOCUMENTS_PER_REQUEST).map(rows::lines).collect();
+    let server = server(&scratch.join("documents"), "sync")?;
+    let (mut ours, mut bare) = (Vec::new(), Vec::new());
+    for round in 0..plan.rounds {
+        bare.push(disk::sqlite_rows_per_s(scratch, &rows)?);
+        let namespace = format!("articles-{round}");
+        let begun = Instant::now();
+        post_documents(&server, &namespace, bodies.clone())?;
+        let first = page(&server, &namespace, "limit=1")?;
+        let took = begun.elapsed();
+        let count = first["count"].as_i64().unwrap_or(0);
+        ensure!(count == plan.documents, "{count} of {} documents are shown", plan.documents);
+        ensure!(first["target"] == "table", "the documents did not become a table");
+        compare_sample(&server, &namespace, &rows)?;
+        #[expect(clippy::cast_precision_loss, reason = "a count of documents")]
+        ours.push(count as f64 / took.as_secs_f64());
+    }
+    figures.median("documents_per_s", ours);
+    figures.median("sqlite_bare_per_s", bare);
+    figures.count("documents_read_back", plan.documents.cast_unsigned() * u64::from(plan.rounds));
+    server.stop()
+}
+
+fn post_documents(server: &Server, namespace: &str, bodies: Vec<Vec<u8>>) -> anyhow::Result<()> {
+    let head = format!("POST /v1/documents/{namespace} HTTP/1.1\r\nhost: bench\r\n");
+    let count = bodies.len() as u64;
+    let request = move |number: u64, out: &mut Vec<u8>| {
+        let body = usize::try_from(number).ok().and_then(|at| bodies.get(at));
+        let body = body.map(Vec::as_slice).unwrap_or_default();
+        out.extend_from_slice(head.as_bytes());
+        out.extend_from_slice(b"content-type: application/x-ndjson\r\n");
+        out.extend_from_slice(format!("content-length: {}\r\n\r\n", body.len()).as_bytes());
+        out.extend_from_slice(body);
+    };
+    let check = |number, status, body: &[u8]| {
+        let text = String::from_utf8_lossy(body);
+        ensure!(status == 201, "request {number} was answered {status}: {text}");
+        Ok(())
+    };
+    let until = Until::Requests(count);
+    drive(server.address(), DOCUMENT_CONNECTIONS, until, 0, request, check)?;
+    Ok(())
+}
+
+/// Reads every page and compares the documents with what was sent, as a set.
+fn compare_sample(server: &Server, namespace: &str, rows: &[rows::Row]) -> anyhow::Result<()> {
+    let mut left: std::collections::HashSet<&str> =
+        rows.iter().map(|row| row.text.as_str()).collect();
+    let mut query = "limit=1000".to_owned();
+    loop {
+        let page = page(server, namespace, &query)?;
+        for entry in page["documents"].as_array().context("a page has no documents")? {
+            let id = entry["document"]["id"].as_i64().context("a document has no id")?;
+            let row = usize::try_from(id - 1).ok().and_then(|at| rows.get(at));
+            let row = row.with_context(|| format!("document {id} was never sent"))?;
+            let sent: serde_json::Value = serde_json::from_str(&row.text)?;
+            ensure!(entry["document"] == sent, "document {id} came back altered");
+            ensure!(left.remove(row.text.as_str()), "document {id} came back twice");
+        }
+        match page["next_cursor"].as_str() {
+            Some(next) => query = format!("limit=1000&cursor={next}"),
+            None => break,
+        }
+    }
+    ensure!(left.is_empty(), "{} documents are missing", left.len());
+    Ok(())
+}
+
+fn page(server: &Server, namespace: &str, query: &str) -> anyhow::Result<serde_json::Value> {
+    let url = format!("http://{}/v1/documents/{namespace}?{query}", server.address());
+    let mut response = ureq::get(&url).call().with_context(|| format!("cannot get {url}"))?;
+    let body = response.body_mut().with_config().limit(64 << 20).read_to_vec()?;
+    serde_json::from_slice(&body).with_context(|| format!("{url} did not answer JSON"))
+}

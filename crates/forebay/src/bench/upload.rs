@@ -1,0 +1,101 @@
+//! One large file: how fast it comes in, how much memory that takes, whether it is whole.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use sha2::{Digest as _, Sha256};
+
+use super::{Figures, Plan, disk};
+use crate::child::Server;
+
+/// Bytes sent at once.
+const PIECE: usize = 256 << 10;
+/// How long the server may take to answer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(120);
+
+pub(super) fn large_file(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result<()> {
+    let data = scratch.join("large");
+    let log = scratch.join("large.log");
+    let server = Server::start(&["serve", "--log", "warn"], &data, &log)?;
+    let (mut ours, mut plain, mut growth) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..plan.rounds {
+        plain.push(disk::write_mib_per_s(scratch, plan.large_size)?);
+        let before = server.memory("VmRSS")?;
+        server.reset_peak()?;
+        let took = upload(&server, round, plan.large_size)?;
+        let peak = server.memory("VmHWM")?;
+        ours.push(disk::mib(plan.large_size) / took.as_secs_f64());
+        growth.push(disk::mib(peak.saturating_sub(before)));
+        compare(&server, round, plan.large_size)?;
+        let url = format!("http://{}/v1/files/bench/large-{round}", server.address());
+        ureq::delete(&url).call().context("cannot delete the large file")?;
+    }
+    figures.median("upload_1g_mib_per_s", ours);
+    figures.median("disk_write_1g_mib_per_s", plain);
+    figures.median("upload_1g_peak_growth_mib", growth);
+    figures.add("upload_size_mib", disk::mib(plan.large_size));
+    server.stop()
+}
+
+/// A piece whose first bytes number it, so that every upload has bytes of its own.
+fn piece(round: u32, number: u64) -> Vec<u8> {
+    let mut piece = vec![0xC3; PIECE];
+    mark(&mut piece, round, number);
+    piece
+}
+
+fn mark(piece: &mut [u8], round: u32, number: u64) {
+    let stamp = (u64::from(round) << 48 | number).to_le_bytes();
+    if let Some(start) = piece.get_mut(..8) {
+        start.copy_from_slice(&stamp);
+    }
+}
+
+fn upload(server: &Server, round: u32, size: u64) -> anyhow::Result<Duration> {
+    let mut stream = TcpStream::connect(server.address()).context("cannot connect")?;
+    stream.set_read_timeout(Some(ANSWER_LIMIT)).context("cannot set a timeout")?;
+    let mut buffer = piece(round, 0);
+    let begun = Instant::now();
+    let head = format!(
+        "PUT /v1/files/bench/large-{round} HTTP/1.1\r\nhost: bench\r\ncontent-length: {size}\r\n\
+         connection: close\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).context("cannot send")?;
+    for number in 0..size / PIECE as u64 {
+        mark(&mut buffer, round, number);
+        stream.write_all(&buffer).context("cannot send")?;
+    }
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).context("cannot read the answer")?;
+    let took = begun.elapsed();
+    if !answer.starts_with(b"HTTP/1.1 201") {
+        bail!("the upload was answered: {}", String::from_utf8_lossy(&answer));
+    }
+    Ok(took)
+}
+
+/// Reads the file back and compares its digest with that of what was sent.
+fn compare(server: &Server, round: u32, size: u64) -> anyhow::Result<()> {
+    let url = format!("http://{}/v1/files/bench/large-{round}", server.address());
+    let mut response = ureq::get(&url).call().context("cannot read the large file back")?;
+    let mut reader = response.body_mut().with_config().limit(u64::MAX).reader();
+    let mut sent = Sha256::new();
+    let mut buffer = piece(round, 0);
+    for number in 0..size / PIECE as u64 {
+        mark(&mut buffer, round, number);
+        sent.update(&buffer);
+    }
+    let mut got = Sha256::new();
+    let mut bytes = vec![0; PIECE];
+    loop {
+        match reader.read(&mut bytes).context("cannot read the large file back")? {
+            0 => break,
+            read => got.update(bytes.get(..read).unwrap_or_default()),
+        }
+    }
+    ensure!(sent.finalize() == got.finalize(), "the large file came back altered");
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! `forebay bench intake`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use forebay_base::bytes::ByteSize;
+use forebay_base::duration::HumanDuration;
+
+use super::settings::ServerArgs;
+use crate::bench::{self, Plan};
+use crate::exit::Exit;
+use crate::out;
+
+#[derive(clap::Subcommand, Debug)]
+pub(super) enum Command {
+    /// Measure taking files and documents in, beside the machine's own limits.
+    ///
+    /// Starts servers of its own on free loopback ports, loads them over real sockets, reads
+    /// everything back and compares it. Nothing of a running server is touched.
+    #[command(after_help = "Example: forebay bench intake --json --rounds 3")]
+    Intake(IntakeArgs),
+    /// The HTTP server with a route that stores nothing, for comparison.
+    #[command(hide = true)]
+    Floor(ServerArgs),
+}
+
+#[derive(clap::Args, Debug)]
+pub(super) struct IntakeArgs {
+    /// Print one flat JSON object of figures.
+    #[arg(long)]
+    json: bool,
+    /// Rounds of each comparison; medians are told.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
+    rounds: u32,
+    /// Connections of the load.
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    connections: u16,
+    /// How long one round of a rate lasts.
+    #[arg(long, default_value = "2s", value_name = "DURATION")]
+    lasting: HumanDuration,
+    /// Size of the large file.
+    #[arg(long, default_value = "1GiB", value_name = "SIZE")]
+    large_size: ByteSize,
+    /// Documents in a round.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(i64).range(1..=10_000_000))]
+    documents: i64,
+    /// Directory for scratch data, on the disk to measure; emptied afterwards.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+}
+
+pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
+    match command {
+        Command::Intake(args) => intake(args),
+        Command::Floor(settings) => super::serve::run_with(settings, None, bench::floor::open),
+    }
+}
+
+fn intake(args: &IntakeArgs) -> anyhow::Result<Exit> {
+    let plan = Plan {
+        dir: args.dir.clone(),
+        rounds: args.rounds,
+        connections: usize::from(args.connections),
+        lasting: args.lasting.get().max(Duration::from_millis(100)),
+        large_size: args.large_size.0 >> 20 << 20,
+        documents: args.documents,
+    };
+    let figures = bench::intake(&plan, &|text| out::note(format_args!("measuring: {text}")))
+        .context("the benchmark could not be completed")?;
+    if args.json {
+        out::line(figures)?;
+        return Ok(Exit::Ok);
+    }
+    for (name, value) in figures.as_object().into_iter().flatten() {
+        out::line(format_args!("{name:<32} {value:>16}"))?;
+    }
+    Ok(Exit::Ok)
+}

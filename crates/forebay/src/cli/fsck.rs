@@ -1,0 +1,90 @@
+//! `forebay fsck`.
+
+use std::sync::Arc;
+
+use forebay_base::fs::RealFs;
+use forebay_intake::fsck::{FsckProgress, FsckReport, fsck};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::settings::{DataArgs, wrong};
+use crate::exit::Exit;
+use crate::{out, wiring};
+
+const AFTER_HELP: &str = "\
+Examples:
+  forebay fsck                        check ./forebay-data
+  forebay fsck --data /srv/forebay --json
+
+Exit codes: 0 everything is as it was stored, 1 something is damaged (each finding names the blob
+and the files it stands for), 3 the data cannot be read or a server is using it.";
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Args {
+    #[command(flatten)]
+    data: DataArgs,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
+    let config = args.data.resolve()?.config().map_err(wrong)?;
+    let dir = wiring::intake::dir(&config.process.data);
+    let bar = ProgressBar::new(0).with_style(style());
+    let report = fsck(&dir, Arc::new(RealFs), |FsckProgress { bytes, bytes_total }| {
+        bar.set_length(bytes_total);
+        bar.set_position(bytes);
+    });
+    bar.finish_and_clear();
+    let report = report.map_err(|error| {
+        let text = format!("cannot check {}", dir.display());
+        crate::exit::Coded::wrap(Exit::Start, text, error.into())
+    })?;
+    if args.json {
+        let sound = report.findings.is_empty();
+        let mut json = serde_json::to_value(&report)?;
+        json["sound"] = sound.into();
+        out::json(&json)?;
+    } else {
+        print(&report)?;
+    }
+    Ok(if report.findings.is_empty() { Exit::Ok } else { Exit::Failed })
+}
+
+fn style() -> ProgressStyle {
+    ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+fn print(report: &FsckReport) -> anyhow::Result<()> {
+    out::line(format_args!(
+        "log        {} entries, {} bytes\nfiles      {} names\nblobs      {} re-hashed, {} bytes\n\
+         documents  {}",
+        report.log_entries,
+        report.log_bytes,
+        report.files,
+        report.blobs,
+        report.blob_bytes,
+        report.documents
+    ))?;
+    if report.torn_tail_bytes > 0 {
+        out::line(format_args!(
+            "torn tail  {} bytes of writes that were never acknowledged; the next start cuts them",
+            report.torn_tail_bytes
+        ))?;
+    }
+    for finding in &report.findings {
+        out::line(format_args!("DAMAGED    {}: {}", finding.kind, finding.message))?;
+        if let Some(path) = &finding.path {
+            out::line(format_args!("           in {}", path.display()))?;
+        }
+        for name in &finding.names {
+            out::line(format_args!("           stands for {name}"))?;
+        }
+    }
+    match report.findings.len() {
+        0 => out::line("everything is as it was stored"),
+        count => out::line(format_args!("{count} damaged; restore the named files from a copy")),
+    }
+}

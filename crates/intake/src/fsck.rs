@@ -1,0 +1,322 @@
+//! Re-reading everything that is stored, and naming what is damaged.
+//!
+//! Offline: the intake's directory is locked meanwhile. First the log is read without changing it;
+//! only where that finds nothing wrong is it opened as a start would, the catalogue brought up to
+//! it, and every blob re-hashed and every document's database page checked.
+//!
+//! Invariants: nothing is repaired or removed; a finding names the blob, where it is kept, and the
+//! names that stand for it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use forebay_base::error_chain::chain;
+use forebay_base::fs::FileSystem;
+use forebay_log::{Log, Lsn};
+use forebay_sink::SqliteReader;
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+
+use crate::apply::replay;
+use crate::blob::BlobStore;
+use crate::blocks::BlockReader;
+use crate::catalogue::{BlobRecord, Catalogue, CatalogueReader, Place};
+use crate::digest::Digest;
+use crate::error::OpenError;
+use crate::format::{BlobPlace, Entry, FilePut};
+use crate::intake::layout;
+
+/// Names told with a finding.
+const NAMES_MAX: usize = 5;
+/// Blobs read from the catalogue at a time.
+const PAGE: usize = 1_000;
+
+/// What is checked, for progress.
+#[derive(Debug, Clone, Copy)]
+pub struct FsckProgress {
+    /// Bytes of blobs re-hashed so far.
+    pub bytes: u64,
+    /// Bytes of blobs in all.
+    pub bytes_total: u64,
+}
+
+/// Something that is not as it was stored.
+#[derive(Debug, Clone, Serialize)]
+pub struct Finding {
+    /// `log`, `blob`, `catalogue` or `documents`.
+    pub kind: &'static str,
+    /// What is wrong.
+    pub message: String,
+    /// SHA-256 of the blob concerned.
+    pub sha256: Option<String>,
+    /// The file it is in.
+    pub path: Option<PathBuf>,
+    /// Names that stand for it, at most five.
+    pub names: Vec<String>,
+}
+
+/// What was read and what was found.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct FsckReport {
+    /// Log entries that are what was written.
+    pub log_entries: u64,
+    /// Bytes of the log's entries.
+    pub log_bytes: u64,
+    /// Names in the catalogue.
+    pub files: u64,
+    /// Blobs whose SHA-256 was computed anew and holds.
+    pub blobs: u64,
+    /// Bytes of those blobs.
+    pub blob_bytes: u64,
+    /// Documents in the document database.
+    pub documents: u64,
+    /// Bytes of a torn tail, which the next start cuts off; nothing acknowledged is in it.
+    pub torn_tail_bytes: u64,
+    /// What is damaged.
+    pub findings: Vec<Finding>,
+}
+
+/// Checks the intake in `dir`.
+///
+/// # Errors
+/// [`OpenError::Locked`]: a server has it open. Others: it could not be read at all.
+pub fn fsck(
+    dir: &Path,
+    fs: Arc<dyn FileSystem>,
+    mut progress: impl FnMut(FsckProgress),
+) -> Result<FsckReport, OpenError> {
+    let prepare = |path: &Path| {
+        let path = path.to_owned();
+        move |source| OpenError::Prepare { path, source }
+    };
+    let lock_path = dir.join(layout::LOCK);
+    let log_dir = dir.join(layout::LOG);
+    if !fs.exists(&log_dir).map_err(prepare(&log_dir))? {
+        let source = std::io::Error::new(
+            std::io::ErrorKind::NotFound,
+            "there is no intake here; give the data directory of a server with --data",
+        );
+        return Err(OpenError::Prepare { path: log_dir, source });
+    }
+    let _lock = fs.lock_exclusive(&lock_path).map_err(|source| match source.kind() {
+        std::io::ErrorKind::WouldBlock => OpenError::Locked { path: lock_path.clone() },
+        _ => OpenError::Prepare { path: lock_path.clone(), source },
+    })?;
+    let mut check =
+        Check { dir: dir.to_owned(), fs, report: FsckReport::default(), bytes_total: 0 };
+    let mut catalogue =
+        Catalogue::open(&dir.join(layout::CATALOGUE)).map_err(OpenError::Catalogue)?;
+    let reader = catalogue.reader().map_err(OpenError::Catalogue)?;
+    check.catalogue_pages(&reader)?;
+    let sound = check.log(&log_dir, &catalogue, &reader)?;
+    let log = sound.then(|| check.open_log(&log_dir, &mut catalogue)).transpose()?;
+    check.blobs(log.as_ref(), &reader, &mut progress)?;
+    check.documents()?;
+    check.report.files = reader.totals().map_err(OpenError::Catalogue)?.files;
+    Ok(check.report)
+}
+
+struct Check {
+    dir: PathBuf,
+    fs: Arc<dyn FileSystem>,
+    report: FsckReport,
+    bytes_total: u64,
+}
+
+impl Check {
+    fn catalogue_pages(&mut self, reader: &CatalogueReader) -> Result<(), OpenError> {
+        for message in reader.integrity().map_err(OpenError::Catalogue)? {
+            let path = Some(self.dir.join(layout::CATALOGUE));
+            let kind = "catalogue";
+            self.report.findings.push(Finding { kind, message, sha256: None, path, names: vec![] });
+        }
+        Ok(())
+    }
+
+    /// Reads the log as it lies; tells whether it may be opened.
+    fn log(
+        &mut self,
+        log_dir: &Path,
+        catalogue: &Catalogue,
+        reader: &CatalogueReader,
+    ) -> Result<bool, OpenError> {
+        let mut damages = Vec::new();
+        let verified = forebay_log::check(self.fs.as_ref(), log_dir, &mut |damage| {
+            damages.push(damage);
+        })
+        .map_err(OpenError::Log)?;
+        self.report.log_entries = verified.entries;
+        self.report.log_bytes = verified.bytes;
+        for damage in &damages {
+            let blob = reader.blob_at(damage.lsn.0).map_err(OpenError::Catalogue)?;
+            let finding = self.finding("log", damage.to_string(), blob, reader)?;
+            self.report.findings.push(Finding { path: Some(damage.path.clone()), ..finding });
+        }
+        let Some(tail) = verified.tail else { return Ok(damages.is_empty()) };
+        self.report.torn_tail_bytes = tail.bytes;
+        let seen = catalogue.position_synced().map_err(OpenError::Catalogue)?;
+        let at = tail_position(&tail.path, tail.offset);
+        if at.is_none_or(|at| at >= seen) {
+            return Ok(damages.is_empty());
+        }
+        let at = at.unwrap_or(0);
+        let blob = reader.blob_at(at).map_err(OpenError::Catalogue)?;
+        let message = format!(
+            "log segment {} is damaged at byte {} ({}): the catalogue has seen synced entries up \
+             to position {seen}",
+            tail.path.display(),
+            tail.offset,
+            tail.fault
+        );
+        let finding = self.finding("log", message, blob, reader)?;
+        self.report.findings.push(Finding { path: Some(tail.path), ..finding });
+        Ok(false)
+    }
+
+    /// Opens a sound log and brings the catalogue up to it.
+    fn open_log(&self, log_dir: &Path, catalogue: &mut Catalogue) -> Result<Log, OpenError> {
+        let (log, _) =
+            Log::open(self.fs.clone(), log_dir, crate::intake::log_options_for_reading())
+                .map_err(OpenError::Log)?;
+        let from = Lsn(catalogue.position().map_err(OpenError::Catalogue)?).max(log.start());
+        replay(&log, catalogue, from).map_err(OpenError::Replay)?;
+        Ok(log)
+    }
+
+    fn blobs(
+        &mut self,
+        log: Option<&Log>,
+        reader: &CatalogueReader,
+        progress: &mut impl FnMut(FsckProgress),
+    ) -> Result<(), OpenError> {
+        let store = BlobStore::open(self.fs.clone(), &self.dir)
+            .map_err(|(path, source)| OpenError::Prepare { path, source })?;
+        self.bytes_total = reader.totals().map_err(OpenError::Catalogue)?.blob_bytes;
+        let mut after = None;
+        loop {
+            let page = reader.blobs_after(after, PAGE).map_err(OpenError::Catalogue)?;
+            let Some((last, _)) = page.last() else { break };
+            after = Some(last.digest);
+            for (blob, refs) in page {
+                if refs > 0 {
+                    self.blob(log, &store, &blob, reader)?;
+                }
+                let (bytes, bytes_total) = (self.report.blob_bytes, self.bytes_total);
+                progress(FsckProgress { bytes, bytes_total });
+            }
+        }
+        for (digest, refs, counted) in reader.wrong_counts().map_err(OpenError::Catalogue)? {
+            let message = format!("{counted} names refer to a blob that counts {refs}");
+            let blob = reader.blob(digest).map_err(OpenError::Catalogue)?;
+            let finding = self.finding("catalogue", message, blob, reader)?;
+            self.report.findings.push(finding);
+        }
+        Ok(())
+    }
+
+    fn blob(
+        &mut self,
+        log: Option<&Log>,
+        store: &BlobStore,
+        blob: &BlobRecord,
+        reader: &CatalogueReader,
+    ) -> Result<(), OpenError> {
+        let (found, path) = match blob.place {
+            Place::Entry(lsn) => match log {
+                // The log is damaged somewhere and was reported; what is sound in it stays so.
+                None => return Ok(()),
+                Some(log) => (packed_digest(log, lsn), None),
+            },
+            Place::File => (file_digest(store, blob), Some(store.path_of(blob.digest))),
+            Place::Erased => (Err("its bytes were erased".to_owned()), None),
+        };
+        let message = match found {
+            Ok(digest) if digest == blob.digest => {
+                self.report.blobs += 1;
+                self.report.blob_bytes += blob.size;
+                return Ok(());
+            }
+            Ok(digest) => format!("its bytes have SHA-256 {digest}"),
+            Err(message) => message,
+        };
+        let message = format!("blob {} is damaged: {message}", blob.digest);
+        let finding = self.finding("blob", message, Some(*blob), reader)?;
+        self.report.findings.push(Finding { path, ..finding });
+        Ok(())
+    }
+
+    fn documents(&mut self) -> Result<(), OpenError> {
+        let path = self.dir.join(layout::DOCUMENTS);
+        if !path.exists() {
+            return Ok(());
+        }
+        let found = SqliteReader::open(&path).map_err(OpenError::Documents).map(|reader| {
+            let counted = reader.namespaces().map(|n| n.iter().map(|n| n.row_count).sum());
+            counted.and_then(|documents: u64| Ok((documents, reader.check()?)))
+        })?;
+        let kind = "documents";
+        match found {
+            Ok((documents, damages)) => {
+                self.report.documents = documents;
+                for damage in damages {
+                    let names = damage.namespace.into_iter().collect();
+                    let (message, path) = (damage.found, Some(path.clone()));
+                    let finding = Finding { kind, message, sha256: None, path, names };
+                    self.report.findings.push(finding);
+                }
+            }
+            Err(error) => {
+                let message = chain(&error).to_string();
+                let path = Some(path);
+                let finding = Finding { kind, message, sha256: None, path, names: vec![] };
+                self.report.findings.push(finding);
+            }
+        }
+        Ok(())
+    }
+
+    fn finding(
+        &self,
+        kind: &'static str,
+        message: String,
+        blob: Option<BlobRecord>,
+        reader: &CatalogueReader,
+    ) -> Result<Finding, OpenError> {
+        let names = match blob {
+            Some(blob) => reader.names_of(blob.digest, NAMES_MAX).map_err(OpenError::Catalogue)?,
+            None => Vec::new(),
+        };
+        let sha256 = blob.map(|blob| blob.digest.to_hex());
+        Ok(Finding { kind, message, sha256, path: None, names })
+    }
+}
+
+/// Where a torn tail begins, as a position; segment files are named by the position of their start.
+fn tail_position(path: &Path, offset: u64) -> Option<u64> {
+    let base = u64::from_str_radix(path.file_stem()?.to_str()?, 16).ok()?;
+    base.checked_add(offset)
+}
+
+fn packed_digest(log: &Log, lsn: u64) -> Result<Digest, String> {
+    let payload = log.read(Lsn(lsn)).map_err(|error| chain(&error).to_string())?;
+    match Entry::decode(&payload) {
+        Ok(Entry::FilePut(FilePut { place: BlobPlace::Inline(bytes), .. })) => {
+            Ok(Digest::of(bytes))
+        }
+        Ok(_) => Err(format!("the log entry at {lsn} holds something else")),
+        Err(error) => Err(format!("the log entry at {lsn}: {error}")),
+    }
+}
+
+fn file_digest(store: &BlobStore, blob: &BlobRecord) -> Result<Digest, String> {
+    let file = store.open_blob(blob.digest).map_err(|error| error.to_string())?;
+    let reader = BlockReader::new(file, blob.size).map_err(|error| error.to_string())?;
+    let mut hasher = Sha256::new();
+    let mut at = 0;
+    while at < blob.size {
+        let bytes = reader.read(at, blob.size).map_err(|error| error.to_string())?;
+        at += bytes.len() as u64;
+        hasher.update(&bytes);
+    }
+    Ok(Digest(hasher.finalize().into()))
+}
