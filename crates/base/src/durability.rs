@@ -85,9 +85,9 @@ impl FromStr for Durability {
 impl fmt::Display for Durability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Sync => f.write_str("sync"),
-            Self::Interval(interval) => write!(f, "interval:{}", HumanDuration(*interval)),
-            Self::Os => f.write_str("os"),
+            Self::Sync => f.pad("sync"),
+            Self::Interval(interval) => f.pad(&format!("interval:{}", HumanDuration(*interval))),
+            Self::Os => f.pad("os"),
         }
     }
 }

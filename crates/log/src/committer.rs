@@ -33,19 +33,13 @@ pub struct Committer {
 impl Committer {
     pub(crate) fn start(shared: Arc<Shared>) -> Self {
         let stopping = Arc::new(AtomicBool::new(false));
-        let mut threads = Vec::new();
         let spawn = |name: &str, run: fn(&Shared, &AtomicBool)| {
             let (shared, stopping) = (Arc::clone(&shared), Arc::clone(&stopping));
-            std::thread::Builder::new().name(name.into()).spawn(move || run(&shared, &stopping))
+            let thread = std::thread::Builder::new().name(name.into());
+            thread.spawn(move || run(&shared, &stopping)).expect("the system has a thread to spare")
         };
-        // A machine out of threads still commits: whoever waits then does the work itself.
-        if let Ok(thread) = spawn("forebay-log", serve) {
-            shared.inner.lock().committers += 1;
-            threads.push(thread);
-            if let Ok(thread) = spawn("forebay-log-aux", help) {
-                threads.push(thread);
-            }
-        }
+        let threads = vec![spawn("forebay-log", serve), spawn("forebay-log-aux", help)];
+        shared.inner.lock().committers += 1;
         Self { shared, stopping, threads, stopped: false }
     }
 
@@ -62,7 +56,7 @@ impl Committer {
 
     fn end(&mut self) -> Result<(), CommitError> {
         self.stopped = true;
-        if !self.threads.is_empty() {
+        {
             // Under the lock, so that a thread about to sleep sees the flag or hears the call.
             let mut inner = self.shared.inner.lock();
             self.stopping.store(true, Ordering::Release);

@@ -177,3 +177,6 @@ impl Cursor {
         Ok(0)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -202,3 +202,6 @@ impl FrameHeader {
         matches!(array(bytes, 12), [1..=3, 0, 0, 0]) && synced > beyond && synced <= lsn
     }
 }
+
+#[cfg(test)]
+mod tests;

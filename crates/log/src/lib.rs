@@ -6,7 +6,7 @@
 //! `docs/formats/log.md` describes every byte.
 //!
 //! Invariants:
-//! - Positions ([`Lsn`]) grow and are never used twice.
+//! - Positions ([`Lsn`]) grow, and no acknowledged one is ever used again.
 //! - An acknowledged entry is there after a crash, to the extent its [`Durability`] promises; an entry is
 //!   there whole or not at all, and only with all entries before it.
 //! - Recovery cuts a torn tail and nothing else: damage to what was synced is reported, never skipped.

@@ -10,6 +10,7 @@ use crate::{
     error::{AppendError, CommitError, OpenError, ReadError},
     reader::{self, Reader},
     recovery::{self, Recovery},
+    segment,
     stats::{Stats, add},
     wait::{Committed, Room, block_on},
     writer::Shared,
@@ -67,7 +68,7 @@ impl Log {
     ///
     /// # Errors
     /// [`OpenError::Option`]: a bound was not kept, nothing was touched. [`OpenError::Locked`]: it is open
-    /// elsewhere. [`OpenError::Corrupt`]: something synced is damaged; nothing was changed.
+    /// elsewhere. [`OpenError::Corrupt`]: something synced is damaged; no segment was changed.
     /// [`OpenError::Io`]: the device failed; opening may be tried again.
     pub fn open(
         fs: Arc<dyn FileSystem>,
@@ -79,6 +80,9 @@ impl Log {
     }
 
     /// Starts the threads that write and sync for all who wait.
+    ///
+    /// # Panics
+    /// When the operating system refuses a thread, as [`std::thread::spawn`] does.
     pub fn start_committer(&self) -> Committer {
         Committer::start(Arc::clone(&self.shared))
     }
@@ -264,5 +268,9 @@ impl Drop for Shared {
         // The last one out. Nothing here was promised to anyone, so a failure has nobody to go to: what
         // could not be written is what a crash would have taken.
         self.close().ok();
+        if self.prepared.lock().take().is_some() {
+            // Opening would remove it too; until then it would only take space.
+            self.fs.remove_file(&self.dir.join(segment::PREPARED_NAME)).ok();
+        }
     }
 }

@@ -4,8 +4,8 @@ use std::fmt;
 
 /// A logical byte position: where an entry's header stands, or where the next one will.
 ///
-/// Positions grow with every append and are never used twice, not even for entries that a power
-/// loss took away. They are sparse: an entry's end is not always the next entry's position.
+/// Positions grow with every append. One that was acknowledged, under whatever durability, is never
+/// used again, not even after a power loss took its entry away. They are sparse: an entry's end is not always the next entry's position.
 /// `Lsn(0)` is never an entry, and lies before all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lsn(pub u64);

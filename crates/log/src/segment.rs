@@ -209,3 +209,6 @@ impl SegmentTable {
         self.handles.retain(|(held, _)| *held != base);
     }
 }
+
+#[cfg(test)]
+mod tests;

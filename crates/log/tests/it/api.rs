@@ -42,7 +42,7 @@ fn committed_entries_are_read_back_and_survive_reopening() {
             let (log, recovery) = open(dir.path(), options.clone());
             assert_eq!((recovery.created, recovery.clean), (round == 0, round > 0));
             let committer = (round == 1).then(|| log.start_committer());
-            for i in 0..100u8 {
+            for i in 0..40u8 {
                 let payload = vec![i; usize::from(i) * 37 % 500];
                 let (head, tail) = payload.split_at(payload.len() / 3);
                 let appended = log.append(&[head, tail]).unwrap();

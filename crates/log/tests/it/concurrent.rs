@@ -8,10 +8,10 @@ use forebay_log::{AppendError, Log, Options};
 use crate::{api::block_on, workload::read_all};
 
 const THREADS: u32 = 8;
-const EACH: u32 = 150;
+const EACH: u32 = 50;
 
 fn options(durability: Durability) -> Options {
-    Options { segment_size: 64 << 10, buffer_size_max: 16 << 10, durability, ..Options::default() }
+    Options { segment_size: 32 << 10, buffer_size_max: 16 << 10, durability, ..Options::default() }
 }
 
 fn payload(thread: u32, at: u32) -> Vec<u8> {
