@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     fn report(json: &str) -> Report {
-        Report::parse(&format!("{{\"figures\":{json}}}")).unwrap()
+        Report::parse(json).unwrap()
     }
 
     const RATE: Bar = Bar {

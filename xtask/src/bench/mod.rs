@@ -65,7 +65,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             .with_context(|| format!("cannot read {}", path.display()))?,
         None => measure(args)?,
     };
-    let report = Report::parse(&json)?;
+    let mut report = Report::parse(&json)?;
+    if args.from.is_none() {
+        report.machine.extend(machine());
+    }
     let section = page::section(subsystem, &report, &command, &today());
     say(&section);
     if !args.no_write {
@@ -113,6 +116,26 @@ fn write(name: &str, section: &str) -> anyhow::Result<()> {
         Err(error) => return Err(error).with_context(failed),
     };
     std::fs::write(&path, page::replace(&before, name, section)?).with_context(failed)
+}
+
+/// What is worth knowing about the machine a figure was taken on.
+fn machine() -> Vec<(String, String)> {
+    let field = |path: &str, key: &str| {
+        let text = std::fs::read_to_string(path).ok()?;
+        let line = text.lines().find(|line| line.starts_with(key))?;
+        let value = line.split_once(':').map_or(line, |(_, value)| value);
+        Some(value.split_whitespace().collect::<Vec<_>>().join(" "))
+    };
+    let cores = std::thread::available_parallelism().ok().map(|count| count.to_string());
+    [
+        ("processor", field("/proc/cpuinfo", "model name")),
+        ("cores", cores),
+        ("memory", field("/proc/meminfo", "MemTotal")),
+        ("kernel", field("/proc/sys/kernel/osrelease", "")),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+    .collect()
 }
 
 /// The date in UTC.
