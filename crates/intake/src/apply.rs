@@ -19,18 +19,18 @@ use forebay_log::{Log, Lsn};
 
 use crate::answer::{PutAnswer, to_json};
 use crate::catalogue::{Answered, AppliedChange, Catalogue, Change, FileRecord, Place};
-use crate::error::ApplyError;
+use crate::error::{ApplyError, CatalogueError};
 use crate::format::{BlobPlace, Delete, DocumentCommit, Entry, FilePut, Outcome};
 use crate::shared::{Applied, Shared};
 
 /// Changes in one transaction at most.
-pub(crate) const BATCH: usize = 2_048;
+pub(crate) const BATCH: usize = 16_384;
 /// How long a change waits for company.
-const GATHER: Duration = Duration::from_millis(40);
+const GATHER: Duration = Duration::from_millis(250);
 /// How often remembered requests are looked through for old ones.
 const FORGET_EVERY: Duration = Duration::from_secs(60);
 /// Changes in one transaction of a replay.
-const REPLAY_BATCH: usize = 4_096;
+const REPLAY_BATCH: usize = 16_384;
 
 /// The running applier.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ impl Worker {
         self.shared.log.commit(end).map_err(Stopped::Log)?;
         let synced = self.shared.log.synced().min(end);
         let started = Instant::now();
-        self.catalogue.apply(&changes, end.0, synced.0).map_err(Stopped::Apply)?;
+        self.catalogue.apply(&changes, end.0, synced.0).map_err(Stopped::Catalogue)?;
         crate::meters::applied(changes.len(), started.elapsed());
         self.shared.pending.lock().applied(changes.len());
         self.shared.applied.send_modify(|applied| applied.position = end);
@@ -155,7 +155,7 @@ enum Stopped {
     #[error("the log failed")]
     Log(#[source] forebay_log::CommitError),
     #[error("the catalogue failed")]
-    Apply(#[source] ApplyError),
+    Catalogue(#[source] CatalogueError),
 }
 
 /// What a replay did.
@@ -193,7 +193,12 @@ pub(crate) fn replay(
     if replayed.entries > 0 {
         catalogue.apply(&batch, replayed.position.0, log.synced().min(replayed.position).0)?;
     }
-    Ok(replayed)
+    match catalogue.lost_blobs()?.first() {
+        Some(digest) => {
+            Err(ApplyError::UnknownBlob { lsn: replayed.position.0, digest: digest.to_hex() })
+        }
+        None => Ok(replayed),
+    }
 }
 
 /// What an entry means to the catalogue; the same for a live write and for a replay.

@@ -299,7 +299,7 @@ pub fn is_active(mime: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn check(head: &[u8], name: &str, mime: &str, category: Category) {
+    fn check(head: &[u8], name: &str, mime: &'static str, category: Category) {
         let name = FileName::parse(name).unwrap();
         assert_eq!(classify(head, &name), Classified { mime, category }, "{name}");
     }

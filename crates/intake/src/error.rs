@@ -118,10 +118,10 @@ pub enum ApplyError {
     /// The catalogue refused.
     #[error("could not apply to the catalogue")]
     Catalogue(#[from] CatalogueError),
-    /// A name refers to a blob the catalogue has never seen.
-    #[error("the entry at {lsn} names a blob, {digest}, that no earlier entry stored")]
+    /// A name refers to a blob whose bytes no entry holds.
+    #[error("names refer to a blob, {digest}, that no entry up to {lsn} stores")]
     UnknownBlob {
-        /// Position of the entry.
+        /// How far the log was read.
         lsn: u64,
         /// Digest it names.
         digest: String,

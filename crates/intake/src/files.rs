@@ -307,7 +307,7 @@ impl Shared {
         generation: u64,
     ) -> Result<Asked, IntakeError> {
         let name = if name { self.reader.file(&new.key.0, &new.key.1)? } else { None };
-        let blob = if blob { self.reader.blob(new.digest)? } else { None };
+        let blob = if blob { self.reader.live_blob(new.digest)? } else { None };
         Ok(Asked { generation, name, blob })
     }
 

@@ -12,6 +12,7 @@ mod query;
 mod schema;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
 use crate::classify::Category;
 use crate::digest::Digest;
-use crate::error::{ApplyError, CatalogueError};
+use crate::error::CatalogueError;
 use crate::format::IdempotencyRecord;
 use crate::names::{FileName, Namespace};
 
@@ -189,31 +190,37 @@ impl Catalogue {
     /// Applies changes in log order as one transaction that ends at `position`.
     ///
     /// # Errors
-    /// [`ApplyError`]: nothing of the batch was applied.
+    /// [`CatalogueError`]: nothing of the batch was applied.
     pub fn apply(
         &mut self,
         changes: &[AppliedChange],
         position: u64,
         position_synced: u64,
-    ) -> Result<(), ApplyError> {
+    ) -> Result<(), CatalogueError> {
         let failed = |source| CatalogueError { act: "apply changes to the catalogue", source };
         let transaction = self.connection.transaction().map_err(failed)?;
-        for AppliedChange { lsn, change, answered } in changes {
-            match change {
-                Change::Put { file, stored } => put(&transaction, *lsn, file, *stored)?,
-                Change::Delete { namespace, name } => {
-                    delete(&transaction, namespace, name).map_err(failed)?;
-                }
-                Change::Nothing => {}
-            }
-            if let Some(answered) = answered {
-                remember(&transaction, answered).map_err(failed)?;
-            }
+        apply_names(&transaction, changes)
+            .and_then(|deltas| apply_blobs(&transaction, deltas))
+            .map_err(failed)?;
+        for answered in changes.iter().filter_map(|change| change.answered.as_ref()) {
+            remember(&transaction, answered).map_err(failed)?;
         }
         set_meta(&transaction, "position", position.cast_signed()).map_err(failed)?;
         set_meta(&transaction, "position_synced", position_synced.cast_signed()).map_err(failed)?;
-        transaction.commit().map_err(failed)?;
-        Ok(())
+        transaction.commit().map_err(failed)
+    }
+
+    /// Blobs that names refer to although their bytes were erased: none after a whole replay.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said.
+    pub fn lost_blobs(&self) -> Result<Vec<Digest>, CatalogueError> {
+        self.connection
+            .prepare("SELECT digest FROM blobs WHERE place = -1 AND refs > 0 LIMIT 100")
+            .and_then(|mut statement| {
+                statement.query_map([], |row| Ok(Digest(row.get(0)?)))?.collect()
+            })
+            .map_err(|source| CatalogueError { act: "look for lost blobs", source })
     }
 
     /// Forgets requests answered before `before_ms`.
@@ -279,42 +286,86 @@ fn set_meta(connection: &Connection, key: &str, value: i64) -> rusqlite::Result<
     Ok(())
 }
 
-/// Gives a name to a blob; the name may have stood for another before.
-fn put(
+/// What a batch does to one blob.
+#[derive(Debug, Default)]
+struct BlobDelta {
+    /// Names gained less names lost.
+    refs: i64,
+    /// The first copy of the bytes the batch stored, and their number.
+    stored: Option<(Place, u64)>,
+    size: u64,
+}
+
+/// Applies what the changes do to names, and returns what that does to blobs.
+///
+/// Only the order of changes to the same name matters, so names are taken in the order of their
+/// table: a batch then touches each of its pages once.
+fn apply_names(
     transaction: &Transaction<'_>,
-    lsn: u64,
-    file: &FileRecord,
-    stored: Option<Place>,
-) -> Result<(), ApplyError> {
-    let failed = |source| CatalogueError { act: "give a name to a blob", source };
-    match stored {
-        Some(place) => {
-            // A blob row without names may point at bytes about to be reclaimed: the new copy wins.
-            transaction
-                .prepare_cached(
-                    "INSERT INTO blobs (digest, size, place, refs) VALUES (?1, ?2, ?3, 1)
-                     ON CONFLICT (digest) DO UPDATE SET refs = refs + 1,
-                       place = CASE WHEN refs = 0 THEN excluded.place ELSE place END",
-                )
-                .and_then(|mut statement| {
-                    let size = file.size.cast_signed();
-                    statement.execute(params![file.digest.0, size, place.to_sql()])
-                })
-                .map_err(failed)?;
-        }
-        None => {
-            let known = transaction
-                .prepare_cached("UPDATE blobs SET refs = refs + 1 WHERE digest = ?1")
-                .and_then(|mut statement| statement.execute([file.digest.0]))
-                .map_err(failed)?;
-            if known == 0 {
-                return Err(ApplyError::UnknownBlob { lsn, digest: file.digest.to_hex() });
+    changes: &[AppliedChange],
+) -> rusqlite::Result<BTreeMap<Digest, BlobDelta>> {
+    let mut deltas: BTreeMap<Digest, BlobDelta> = BTreeMap::new();
+    let mut by_name: Vec<(&Namespace, &FileName, &Change)> = Vec::with_capacity(changes.len());
+    for AppliedChange { change, .. } in changes {
+        match change {
+            Change::Put { file, stored } => {
+                let delta = deltas.entry(file.digest).or_default();
+                delta.refs += 1;
+                delta.size = file.size;
+                if delta.stored.is_none() {
+                    delta.stored = stored.map(|place| (place, file.size));
+                }
+                by_name.push((&file.namespace, &file.name, change));
             }
+            Change::Delete { namespace, name } => by_name.push((namespace, name, change)),
+            Change::Nothing => {}
         }
     }
-    if !insert_file(transaction, file).map_err(failed)? {
-        delete(transaction, &file.namespace, &file.name).map_err(failed)?;
-        insert_file(transaction, file).map_err(failed)?;
+    by_name.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
+    for (namespace, name, change) in by_name {
+        let mut lost = None;
+        match change {
+            Change::Put { file, .. } => {
+                if !insert_file(transaction, file)? {
+                    lost = delete(transaction, namespace, name)?;
+                    insert_file(transaction, file)?;
+                }
+            }
+            Change::Delete { .. } => lost = delete(transaction, namespace, name)?,
+            Change::Nothing => {}
+        }
+        if let Some((digest, size)) = lost {
+            let delta = deltas.entry(digest).or_default();
+            delta.refs -= 1;
+            delta.size = size;
+        }
+    }
+    Ok(deltas)
+}
+
+/// Applies a batch's effect on blobs, in the order of their table.
+fn apply_blobs(
+    transaction: &Transaction<'_>,
+    deltas: BTreeMap<Digest, BlobDelta>,
+) -> rusqlite::Result<()> {
+    // A row without names may point at bytes about to be reclaimed: a new copy wins over it.
+    let mut store = transaction.prepare_cached(
+        "INSERT INTO blobs (digest, size, place, refs) VALUES (?1, ?2, ?3, ?4)
+         ON CONFLICT (digest) DO UPDATE SET refs = refs + ?4,
+           place = CASE WHEN refs = 0 THEN excluded.place ELSE place END",
+    )?;
+    let mut count =
+        transaction.prepare_cached("UPDATE blobs SET refs = refs + ?2 WHERE digest = ?1")?;
+    for (digest, delta) in deltas {
+        if let Some((place, size)) = delta.stored {
+            let size = size.cast_signed();
+            store.execute(params![digest.0, size, place.to_sql(), delta.refs])?;
+        } else if delta.refs != 0 && count.execute(params![digest.0, delta.refs])? == 0 {
+            // Only a replay over entries whose bytes were erased later comes here: the names that
+            // refer to them are taken away further on, which `lost_blobs` checks at the end.
+            let size = delta.size.cast_signed();
+            store.execute(params![digest.0, size, Place::Erased.to_sql(), delta.refs])?;
+        }
     }
     Ok(())
 }
@@ -341,22 +392,20 @@ fn insert_file(transaction: &Transaction<'_>, file: &FileRecord) -> rusqlite::Re
     Ok(inserted == 1)
 }
 
-/// Takes a name away; nothing happens where there is none.
+/// Takes a name away and returns what it stood for; nothing happens where there is none.
 fn delete(
     transaction: &Transaction<'_>,
     namespace: &Namespace,
     name: &FileName,
-) -> rusqlite::Result<()> {
-    let digest: Option<[u8; 32]> = transaction
-        .prepare_cached("DELETE FROM files WHERE namespace = ?1 AND name = ?2 RETURNING digest")?
-        .query_row(params![namespace.as_str(), name.as_str()], |row| row.get(0))
-        .optional()?;
-    if let Some(digest) = digest {
-        transaction
-            .prepare_cached("UPDATE blobs SET refs = refs - 1 WHERE digest = ?1")?
-            .execute([digest])?;
-    }
-    Ok(())
+) -> rusqlite::Result<Option<(Digest, u64)>> {
+    transaction
+        .prepare_cached(
+            "DELETE FROM files WHERE namespace = ?1 AND name = ?2 RETURNING digest, size",
+        )?
+        .query_row(params![namespace.as_str(), name.as_str()], |row| {
+            Ok((Digest(row.get(0)?), row.get::<_, i64>(1)?.cast_unsigned()))
+        })
+        .optional()
 }
 
 fn remember(transaction: &Transaction<'_>, answered: &Answered) -> rusqlite::Result<()> {

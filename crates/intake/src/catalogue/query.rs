@@ -119,6 +119,22 @@ impl CatalogueReader {
         })
     }
 
+    /// The blob with this digest, if a name refers to it: only such a one may gain names, for the
+    /// bytes of the others may be going.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said.
+    pub fn live_blob(&self, digest: Digest) -> Result<Option<BlobRecord>, CatalogueError> {
+        self.ask("look a blob up", |connection| {
+            connection
+                .prepare_cached(
+                    "SELECT digest, size, place FROM blobs WHERE digest = ?1 AND refs > 0",
+                )?
+                .query_row([digest.0], read_blob)
+                .optional()
+        })
+    }
+
     /// The remembered answer to a request with this key.
     ///
     /// # Errors

@@ -32,14 +32,19 @@ fn change(lsn: u64, change: Change) -> AppliedChange {
 }
 
 #[test]
-fn a_name_for_an_unknown_blob_is_refused_and_the_batch_with_it() {
+fn a_name_for_an_unknown_blob_is_lost_until_the_name_goes() {
     let (_dir, mut catalogue, reader) = open();
-    let good = change(1, Change::Put { file: file(1, "a", b"a"), stored: Some(Place::Entry(1)) });
-    let bad = change(2, Change::Put { file: file(2, "b", b"b"), stored: None });
-    let error = catalogue.apply(&[good, bad], 3, 3).unwrap_err();
-    assert!(matches!(error, ApplyError::UnknownBlob { lsn: 2, .. }), "{error}");
+    let put = change(2, Change::Put { file: file(2, "b", b"b"), stored: None });
+    catalogue.apply(&[put], 3, 3).unwrap();
+    assert_eq!(catalogue.lost_blobs().unwrap(), [Digest::of(b"b")]);
+    let delete = Change::Delete {
+        namespace: Namespace::parse("ns").unwrap(),
+        name: FileName::parse("b").unwrap(),
+    };
+    catalogue.apply(&[change(3, delete)], 4, 4).unwrap();
+    assert!(catalogue.lost_blobs().unwrap().is_empty());
     assert_eq!(reader.totals().unwrap(), CatalogueTotals::default());
-    assert_eq!(catalogue.position().unwrap(), 0);
+    assert_eq!(catalogue.position().unwrap(), 4);
 }
 
 #[test]
@@ -50,7 +55,8 @@ fn a_blob_without_names_takes_the_place_of_a_new_copy() {
         namespace: Namespace::parse("ns").unwrap(),
         name: FileName::parse("a").unwrap(),
     };
-    catalogue.apply(&[change(1, put(1)), change(2, delete), change(3, put(3))], 4, 4).unwrap();
+    catalogue.apply(&[change(1, put(1)), change(2, delete)], 3, 3).unwrap();
+    catalogue.apply(&[change(3, put(3))], 4, 4).unwrap();
     assert_eq!(reader.blob(Digest::of(b"a")).unwrap().unwrap().place, Place::Entry(3));
 }
 
