@@ -1,0 +1,7 @@
+//! What the intake promises, seen through its routes.
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod api;
+mod batches;
+mod documents;
+mod support;
