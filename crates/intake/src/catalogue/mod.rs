@@ -4,6 +4,7 @@
 //! stores the log position it reflects, so applying an entry twice is impossible and a lost
 //! transaction is simply applied again. `place` of a blob is 0 for a blob file, otherwise the
 //! position of the log entry that holds its bytes.
+//! `docs/formats/catalogue.md` describes every table.
 //!
 //! Invariants: `blobs.refs` is the number of names that refer to the blob; a name's digest always
 //! has a row in `blobs`; every value that came from outside is bound, never spliced.
