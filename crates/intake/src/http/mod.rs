@@ -1,5 +1,7 @@
 //! The intake over HTTP: routes, and what all handlers share.
 //!
+//! What clients may rely on is in `docs/formats/http-api.md`.
+//!
 //! Invariants: every body is read through [`body::PacedBody`] and so has a bound in size, time and
 //! memory; every error is JSON with a stable code; nothing that came from outside reaches a header
 //! unescaped; a file a browser could execute is only ever served as an attachment in a sandbox.
