@@ -40,6 +40,9 @@ struct Inner {
 #[derive(Debug)]
 pub struct Staging {
     store: BlobStore,
+    /// For aligned writes.
+    direct: Arc<dyn File>,
+    /// For the end, and for reading.
     file: Arc<dyn File>,
     path: PathBuf,
     size: u64,
@@ -85,9 +88,11 @@ impl BlobStore {
         loop {
             let number = self.inner.next.fetch_add(1, Ordering::Relaxed);
             let path = self.inner.staging.join(format!("{number:016x}"));
-            match self.inner.fs.create_new(&path) {
-                Ok(file) => {
-                    return Ok(Staging { store: self.clone(), file, path, size: 0, kept: false });
+            match self.inner.fs.create_direct(&path) {
+                Ok(direct) => {
+                    let file = self.inner.fs.open(&path, Access::ReadWrite)?;
+                    let store = self.clone();
+                    return Ok(Staging { store, direct, file, path, size: 0, kept: false });
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
@@ -179,11 +184,23 @@ impl BlobStore {
 }
 
 impl Staging {
-    /// Appends bytes.
+    /// Appends bytes from memory aligned to [`DIRECT_ALIGN`], a multiple of it long.
+    ///
+    /// [`DIRECT_ALIGN`]: forebay_base::fs::DIRECT_ALIGN
     ///
     /// # Errors
     /// What the file system said; the blob is then to be dropped.
-    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub fn write_aligned(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.direct.write_all_at(bytes, self.size)?;
+        self.size += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Appends bytes of any length; no aligned write may follow.
+    ///
+    /// # Errors
+    /// What the file system said; the blob is then to be dropped.
+    pub fn write_end(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all_at(bytes, self.size)?;
         self.size += bytes.len() as u64;
         Ok(())
@@ -254,7 +271,7 @@ mod tests {
         let mut digests = Vec::new();
         for bytes in [b"one", b"two"] {
             let mut staging = store.stage().unwrap();
-            staging.write(bytes).unwrap();
+            staging.write_end(bytes).unwrap();
             staging.sync().unwrap();
             staging.keep(Digest::of(bytes)).unwrap();
             digests.push(Digest::of(bytes));

@@ -3,12 +3,15 @@
 use std::{
     fs,
     io::{self, IoSlice},
-    os::unix::fs::{FileExt, MetadataExt},
+    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
     path::Path,
     sync::Arc,
 };
 
-use rustix::fs::FallocateFlags;
+use rustix::{
+    fs::{FallocateFlags, OFlags},
+    io::Errno,
+};
 
 use super::{Access, DirEntry, File, FileSystem, Lock};
 
@@ -29,6 +32,22 @@ impl FileSystem for RealFs {
     fn create_new(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         let file = fs::File::options().read(true).write(true).create_new(true).open(path)?;
         Ok(Arc::new(RealFile(file)))
+    }
+
+    fn create_direct(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        let flags = i32::try_from(OFlags::DIRECT.bits()).map_err(io::Error::other)?;
+        let mut options = fs::File::options();
+        options.read(true).write(true).create_new(true).custom_flags(flags);
+        match options.open(path) {
+            // Some file systems know no direct writes. They may have made the file all the same.
+            Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
+                match fs::remove_file(path) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                    _ => self.create_new(path),
+                }
+            }
+            opened => Ok(Arc::new(RealFile(opened?))),
+        }
     }
 
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
