@@ -4,4 +4,5 @@
 mod api;
 mod batches;
 mod documents;
+mod hostile;
 mod support;

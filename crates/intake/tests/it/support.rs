@@ -37,7 +37,7 @@ pub(crate) fn open(options: IntakeOptions, fs: Arc<dyn FileSystem>) -> (Intake, 
 pub(crate) struct House {
     pub(crate) intake: Intake,
     pub(crate) options: IntakeOptions,
-    dir: Option<TempDir>,
+    dir: TempDir,
 }
 
 impl House {
@@ -52,14 +52,19 @@ impl House {
         change(&mut options);
         let (intake, report) = open(options.clone(), Arc::new(RealFs));
         assert!(report.created);
-        Self { intake, options, dir: Some(dir) }
+        Self { intake, options, dir }
+    }
+
+    /// Closes the intake; its directory is kept while the second value is.
+    pub(crate) fn close(self) -> (IntakeOptions, TempDir) {
+        let Self { intake, options, dir } = self;
+        intake.close().unwrap();
+        (options, dir)
     }
 
     /// Closes the intake and opens it again.
-    pub(crate) fn reopen(mut self) -> Self {
-        self.intake.close().unwrap();
-        let (dir, options) = (self.dir.take(), self.options.clone());
-        drop(self);
+    pub(crate) fn reopen(self) -> Self {
+        let (options, dir) = self.close();
         let (intake, report) = open(options.clone(), Arc::new(RealFs));
         assert!(!report.created && report.clean && report.torn_bytes == 0, "{report:?}");
         Self { intake, options, dir }
@@ -116,13 +121,6 @@ impl House {
         let name = |file: &Value| format!("{}/{}", text(&file["namespace"]), text(&file["name"]));
         let names = json["files"].as_array().unwrap().iter().map(name).collect();
         (names, json["next_cursor"].as_str().map(str::to_owned))
-    }
-}
-
-impl Drop for House {
-    fn drop(&mut self) {
-        // What is being tested may have closed or broken it before.
-        self.intake.close().unwrap_or_default();
     }
 }
 
