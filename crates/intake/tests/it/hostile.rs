@@ -365,7 +365,7 @@ async fn content_under_a_false_extension_is_what_it_is_and_never_runs() {
         ("movie.mp4", b"\0\x01\x02\x03\x04", "application/octet-stream", true),
         ("page.html", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "image/png", false),
     ] {
-        let put = house.put(&format!("lies/{name}"), bytes).await.json();
+        let put = house.put(&format!("lies/{name}"), bytes.to_vec()).await.json();
         assert_eq!(text(&put["mime"]), kind, "{name}");
         let got = house.get(&format!("/v1/files/lies/{name}")).await;
         let attachment = got.header("content-disposition").starts_with("attachment");
