@@ -271,7 +271,8 @@ mod tests {
         let options = DecisionOptions::default();
         let mut profile = Profile::new(options.columns_max + 1);
         for document in documents {
-            profile.add(&read(document.as_bytes(), &BOUNDS).unwrap(), &BOUNDS).unwrap();
+            let members = read(document.as_bytes(), &BOUNDS).unwrap();
+            profile.add(&members, &BOUNDS, &mut |_, _, _| {}).unwrap();
         }
         let decision = decide(&profile, &options, None, wish);
         assert_eq!((decision.target, decision.decided_by), (target, decided_by), "{documents:?}");

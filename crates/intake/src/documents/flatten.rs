@@ -74,9 +74,9 @@ pub fn read<'a>(document: &'a [u8], bounds: &Bounds) -> Result<Members<'a>, Docu
 }
 
 impl<'a> Members<'a> {
-    /// Calls `each` with the path and leaf of every leaf, and tells how deep objects nest.
+    /// Calls `each` with the path, leaf and JSON text of every leaf, and tells how deep objects nest.
     ///
-    /// `path` is scratch space; it is left empty.
+    /// `path` is scratch space.
     ///
     /// # Errors
     /// What `each` returned, or [`DocumentError`] for a nested object that cannot be read.
@@ -84,7 +84,7 @@ impl<'a> Members<'a> {
         &self,
         bounds: &Bounds,
         path: &mut String,
-        each: &mut impl FnMut(&str, Leaf<'a>) -> Result<(), E>,
+        each: &mut impl FnMut(&str, Leaf<'a>, &'a str) -> Result<(), E>,
     ) -> Result<usize, E> {
         path.clear();
         self.leaves_at(bounds.flatten_depth, path, each)
@@ -94,7 +94,7 @@ impl<'a> Members<'a> {
         &self,
         depth_left: usize,
         path: &mut String,
-        each: &mut impl FnMut(&str, Leaf<'a>) -> Result<(), E>,
+        each: &mut impl FnMut(&str, Leaf<'a>, &'a str) -> Result<(), E>,
     ) -> Result<usize, E> {
         let mut deepest = 1;
         let start = path.len();
@@ -108,16 +108,16 @@ impl<'a> Members<'a> {
                 let nested: Members<'a> =
                     serde_json::from_str(text).map_err(|error| syntax(&error))?;
                 if nested.0.is_empty() {
-                    each(path, Leaf::Object(text))?;
+                    each(path, Leaf::Object(text), text)?;
                 } else if depth_left > 1 {
                     let depth = nested.leaves_at(depth_left - 1, path, each)?;
                     deepest = deepest.max(depth + 1);
                 } else {
-                    each(path, Leaf::Object(text))?;
+                    each(path, Leaf::Object(text), text)?;
                     deepest = deepest.max(2);
                 }
             } else {
-                each(path, leaf(text)?)?;
+                each(path, leaf(text), text)?;
             }
             path.truncate(start);
         }
@@ -158,8 +158,8 @@ fn check_value(text: &str, bounds: &Bounds, depth: usize) -> Result<(), Document
     }
 }
 
-fn leaf(text: &str) -> Result<Leaf<'_>, DocumentError> {
-    Ok(match text.as_bytes().first() {
+fn leaf(text: &str) -> Leaf<'_> {
+    match text.as_bytes().first() {
         Some(b'n') => Leaf::Null,
         Some(b't') => Leaf::Boolean(true),
         Some(b'f') => Leaf::Boolean(false),
@@ -182,7 +182,7 @@ fn leaf(text: &str) -> Result<Leaf<'_>, DocumentError> {
             Ok(number) => Leaf::Integer(number),
             Err(_) => Leaf::BigInteger(text),
         },
-    })
+    }
 }
 
 /// Appends a key to a path; `.` and `\` in it are escaped so that no two paths read alike.

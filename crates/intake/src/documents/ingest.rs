@@ -17,6 +17,7 @@ use super::decide::{Rule, Wish};
 use super::flatten::{Bounds, read};
 use super::frame::{Framer, Framing, Place};
 use super::namespaces::Planned;
+use super::prepared::{PREPARED_SIZE_MAX, Prepared, Run};
 use super::profile::Profile;
 use super::{DocumentError, column_code};
 use crate::answer::to_json;
@@ -24,7 +25,6 @@ use crate::catalogue::{Answered, Change};
 use crate::error::IntakeError;
 use crate::format::{
     AddedColumn, DocumentCommit, Documents, IdempotencyRecord, TargetCode, encode_chunk_header,
-    encode_documents,
 };
 use crate::intake::Inner;
 use crate::names::Namespace;
@@ -132,8 +132,10 @@ struct Gathered {
     documents_max: u64,
     keep: bool,
     profile: Profile,
-    run: Vec<u8>,
-    run_count: u32,
+    run: Run,
+    /// Runs that are in the log as chunks, kept for the view while they are not too many.
+    runs: Vec<Run>,
+    runs_size: usize,
     errors: Vec<RefusedDocument>,
     rejected: u64,
 }
@@ -172,8 +174,9 @@ impl DocumentIngest {
             documents_max: limits.documents_per_request_max,
             keep: !options.dry_run,
             profile: Profile::new(columns_max * 2),
-            run: Vec::new(),
-            run_count: 0,
+            run: Run::default(),
+            runs: Vec::new(),
+            runs_size: 0,
             errors: Vec::new(),
             rejected: 0,
         };
@@ -195,7 +198,7 @@ impl DocumentIngest {
         if let Some(framer) = &mut self.framer {
             framer.push(bytes, &mut |framed| gathered.take(framed))?;
         }
-        if self.gathered.run.len() >= CHUNK_SIZE {
+        if self.gathered.run.bytes.len() >= CHUNK_SIZE {
             self.flush().await?;
         }
         Ok(())
@@ -226,7 +229,7 @@ impl DocumentIngest {
                     crate::meters::documents(answer.accepted, answer.rejected);
                     return Ok((status, json, answer));
                 }
-                None => self.inner.shared.log.room(self.gathered.run.len() + 65_536).await,
+                None => self.inner.shared.log.room(self.gathered.run.bytes.len() + 65_536).await,
             }
         }
     }
@@ -236,22 +239,20 @@ impl DocumentIngest {
         if self.options.all_or_nothing && self.gathered.rejected > 0 {
             // Nothing of this request will be committed.
             self.gathered.run.clear();
-            self.gathered.run_count = 0;
             self.gathered.keep = false;
             return Ok(());
         }
-        let header = encode_chunk_header(self.request, self.gathered.run_count);
+        let header = encode_chunk_header(self.request, self.gathered.run.count());
         loop {
             let shared = &self.inner.shared;
-            match shared.log.try_append(&[&header, &self.gathered.run]) {
+            match shared.log.try_append(&[&header, &self.gathered.run.bytes]) {
                 Ok(appended) => {
                     self.chunks.push(appended.lsn.0);
-                    self.gathered.run.clear();
-                    self.gathered.run_count = 0;
+                    self.gathered.next_run();
                     return Ok(());
                 }
                 Err(AppendError::Full { .. }) => {
-                    shared.log.room(header.len() + self.gathered.run.len()).await;
+                    shared.log.room(header.len() + self.gathered.run.bytes.len()).await;
                 }
                 Err(error) => return Err(IntakeError::Append(error)),
             }
@@ -301,11 +302,11 @@ impl DocumentIngest {
             answer: if record.is_some() { &json } else { &[] },
             documents: Documents::EMPTY,
         };
-        let header = commit.encode_header(self.gathered.run_count);
+        let header = commit.encode_header(self.gathered.run.count());
         // Only a commit with a key concerns the catalogue, whose queue is in log order.
         let mut pending = record.is_some().then(|| inner.shared.pending.lock());
         let Appended { lsn, end, .. } =
-            match inner.shared.log.try_append(&[&header, &self.gathered.run]) {
+            match inner.shared.log.try_append(&[&header, &self.gathered.run.bytes]) {
                 Ok(appended) => appended,
                 Err(AppendError::Full { .. }) => return Ok(None),
                 Err(error) => return Err(IntakeError::Append(error)),
@@ -320,7 +321,8 @@ impl DocumentIngest {
         if let Some(state) = states.get_mut(&self.namespace) {
             state.advance(&planned, count, end);
         }
-        inner.view.push(lsn, end);
+        let prepared = self.gathered.prepared(&self.namespace, &planned, first_id, received_ms);
+        inner.view.push(lsn, end, prepared);
         Ok(Some((end, status, json, answer)))
     }
 
@@ -397,10 +399,49 @@ impl DocumentIngest {
 }
 
 impl Gathered {
+    /// Begins another run; the last one stays for the view unless there are too many.
+    fn next_run(&mut self) {
+        self.runs_size = self.runs_size.saturating_add(self.run.size());
+        if self.runs_size > PREPARED_SIZE_MAX {
+            self.runs = Vec::new();
+            self.runs_size = usize::MAX;
+            self.run.clear();
+        } else {
+            self.runs.push(std::mem::take(&mut self.run));
+        }
+    }
+
+    /// What the view is handed with the commit; nothing where the log is to be read instead.
+    fn prepared(
+        &mut self,
+        namespace: &Namespace,
+        planned: &Planned,
+        first_id: u64,
+        received_ms: i64,
+    ) -> Option<Prepared> {
+        self.next_run();
+        if self.runs_size > PREPARED_SIZE_MAX {
+            return None;
+        }
+        Some(Prepared {
+            namespace: namespace.clone(),
+            target: planned.decision.target,
+            first_id,
+            received_ms,
+            fields: self.profile.columns().map(|field| (field.path.into(), field.ty)).collect(),
+            runs: std::mem::take(&mut self.runs),
+        })
+    }
+
     fn take(&mut self, (place, framed): (Place, Result<&[u8], DocumentError>)) -> Result<(), Stop> {
+        let (run, keep) = (&mut self.run, self.keep);
         let taken = framed.and_then(|document| {
             let members = read(document, &self.bounds)?;
-            self.profile.add(&members, &self.bounds)?;
+            self.profile.add(&members, &self.bounds, &mut |field, leaf, text| {
+                if keep {
+                    run.note(field, leaf, text, document);
+                }
+            })?;
             Ok(document)
         });
         match taken {
@@ -409,11 +450,11 @@ impl Gathered {
                     return Err(Stop::TooMany(self.documents_max));
                 }
                 if self.keep {
-                    encode_documents(&mut self.run, document);
-                    self.run_count += 1;
+                    self.run.take(document);
                 }
             }
             Err(error) => {
+                self.run.refuse();
                 self.rejected += 1;
                 if self.errors.len() < self.errors_max {
                     let Place { line, byte, index } = place;

@@ -14,6 +14,7 @@ pub mod flatten;
 pub mod frame;
 pub(crate) mod ingest;
 pub(crate) mod namespaces;
+pub(crate) mod prepared;
 pub mod profile;
 pub(crate) mod view;
 

@@ -12,7 +12,7 @@ use super::flatten::{Bounds, Leaf, Members};
 use super::{DocumentError, DocumentError as Error};
 
 /// Values of a candidate key that are remembered to tell whether they repeat.
-const KEY_VALUES_MAX: usize = 100_000;
+const KEY_VALUES_MAX: usize = 4_096;
 
 /// What was seen of one field.
 #[derive(Debug, Clone, Default)]
@@ -84,15 +84,20 @@ impl Profile {
         }
     }
 
-    /// Counts one document in.
+    /// Counts one document in; `note` is told of each tracked leaf and the index of its field.
     ///
     /// # Errors
     /// [`DocumentError`] for a nested object that cannot be read.
-    pub fn add(&mut self, members: &Members<'_>, bounds: &Bounds) -> Result<(), DocumentError> {
+    pub fn add<'a>(
+        &mut self,
+        members: &Members<'a>,
+        bounds: &Bounds,
+        note: &mut impl FnMut(usize, &Leaf<'a>, &'a str),
+    ) -> Result<(), DocumentError> {
         let mut path = std::mem::take(&mut self.path);
         // Documents mostly repeat the order of fields, so the next one is looked at first.
         let mut next = 0;
-        let depth = members.leaves::<Error>(bounds, &mut path, &mut |path, leaf| {
+        let depth = members.leaves::<Error>(bounds, &mut path, &mut |path, leaf, text| {
             let at = match self.fields.get(next) {
                 Some((known, _)) if **known == *path => Some(next),
                 _ => self.slot(path),
@@ -100,6 +105,7 @@ impl Profile {
             match at.and_then(|at| Some((at, self.fields.get_mut(at)?))) {
                 Some((at, (_, field))) => {
                     field.add(&leaf);
+                    note(at, &leaf, text);
                     next = at + 1;
                 }
                 None => self.untracked += 1,
@@ -166,7 +172,10 @@ impl FieldProfile {
     /// Remembers a candidate key's value; a repeated one ends its candidacy.
     fn note_value(&mut self, leaf: &Leaf<'_>) {
         use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
-        let Some(values) = &mut self.values else { return };
+        let Some(values) = self.values.as_mut() else { return };
+        if values.len() >= KEY_VALUES_MAX {
+            return;
+        }
         let hasher = BuildHasherDefault::<DefaultHasher>::default();
         let hash = match leaf {
             Leaf::Integer(number) => hasher.hash_one(number),
@@ -176,7 +185,7 @@ impl FieldProfile {
                 return;
             }
         };
-        if values.len() < KEY_VALUES_MAX && !values.insert(hash) {
+        if !values.insert(hash) {
             self.values = None;
         }
     }

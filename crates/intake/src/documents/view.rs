@@ -21,6 +21,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Notify, watch};
 
 use super::flatten::{Bounds, Leaf, read};
+use super::prepared::{Found, Prepared};
 use super::{DocumentError, column_type};
 use crate::error::{ApplyError, IntakeError};
 use crate::format::{DocumentCommit, Documents, Entry, TargetCode};
@@ -28,6 +29,8 @@ use crate::shared::Applied;
 
 /// Commits waiting at most.
 const COMMITS_MAX: usize = 4_096;
+/// Memory of commits handed over read already; further ones are read from the log.
+const PREPARED_MAX: usize = 64 << 20;
 /// Documents in one transaction, about.
 const DOCUMENTS_PER_TRANSACTION: u64 = 50_000;
 /// How long the database may lag behind stable storage.
@@ -46,7 +49,9 @@ pub(crate) struct ViewQueue {
 
 #[derive(Debug, Default)]
 struct QueueState {
-    commits: VecDeque<(Lsn, Lsn)>,
+    commits: VecDeque<Told>,
+    /// Memory the prepared commits take, about.
+    prepared_size: usize,
     stop: bool,
 }
 
@@ -61,9 +66,27 @@ impl ViewQueue {
     }
 
     /// Tells of a commit; the caller holds the lock that orders commits.
-    pub(crate) fn push(&self, lsn: Lsn, end: Lsn) {
-        self.state.lock().commits.push_back((lsn, end));
+    pub(crate) fn push(&self, lsn: Lsn, end: Lsn, prepared: Option<Prepared>) {
+        let mut state = self.state.lock();
+        let size = prepared.as_ref().map_or(0, Prepared::size);
+        let prepared = prepared.filter(|_| state.prepared_size + size <= PREPARED_MAX);
+        if prepared.is_some() {
+            state.prepared_size += size;
+        }
+        state.commits.push_back((lsn, end, prepared.map(Arc::new)));
+        drop(state);
         self.work.notify_one();
+    }
+
+    /// Drops the `count` oldest commits, now in the database.
+    fn forget(&self, count: usize) {
+        let mut state = self.state.lock();
+        let done: usize = state
+            .commits
+            .drain(..count)
+            .filter_map(|(_, _, prepared)| Some(prepared?.size()))
+            .sum();
+        state.prepared_size -= done;
     }
 
     /// Waits until one more commit may be made.
@@ -102,6 +125,9 @@ impl ViewQueue {
         }
     }
 }
+
+/// A commit the view was told of.
+type Told = (Lsn, Lsn, Option<Arc<Prepared>>);
 
 /// The running view.
 #[derive(Debug)]
@@ -180,26 +206,30 @@ impl Worker {
         }
     }
 
-    fn gather(&self) -> (Vec<(Lsn, Lsn)>, bool) {
+    fn gather(&self) -> (Vec<Told>, bool) {
         let mut state = self.queue.state.lock();
         if state.commits.is_empty() && !state.stop {
             self.queue.work.wait_for(&mut state, CHECKPOINT_EVERY);
         }
-        (state.commits.iter().take(256).copied().collect(), state.stop)
+        (state.commits.iter().take(64).cloned().collect(), state.stop)
     }
 
-    fn apply(&mut self, batch: &[(Lsn, Lsn)]) -> Result<(), ApplyError> {
+    fn apply(&mut self, batch: &[Told]) -> Result<(), ApplyError> {
         let mut written = 0;
         let mut done = 0;
-        for (at, &(lsn, end)) in batch.iter().enumerate() {
+        for (at, (lsn, end, prepared)) in batch.iter().enumerate() {
+            let (lsn, end) = (*lsn, *end);
             self.log.commit(end).map_err(|source| ApplyError::Commit { lsn: lsn.0, source })?;
-            written += self.writer.write_commit(&self.log, lsn, end)?;
+            written += match prepared {
+                Some(prepared) => self.writer.write_prepared(end, prepared)?,
+                None => self.writer.write_commit(&self.log, lsn, end)?,
+            };
             if written >= DOCUMENTS_PER_TRANSACTION || at + 1 == batch.len() {
                 let started = Instant::now();
                 self.writer.sink.commit(Position(end.0)).map_err(ApplyError::Sink)?;
                 crate::meters::documents_applied(written, started.elapsed());
                 written = 0;
-                self.queue.state.lock().commits.drain(..=at - done);
+                self.queue.forget(at + 1 - done);
                 done = at + 1;
                 self.queue.applied.send_modify(|applied| applied.position = end);
                 self.queue.room.notify_waiters();
@@ -239,6 +269,52 @@ impl Writer {
             self.sink.commit(Position(last.0)).map_err(ApplyError::Sink)?;
         }
         Ok(commits)
+    }
+
+    /// Writes a commit that was read when it came in.
+    fn write_prepared(&mut self, end: Lsn, commit: &Prepared) -> Result<u64, ApplyError> {
+        let at = Position(end.0);
+        let received_ms = commit.received_ms.max(0).cast_unsigned();
+        let namespace = commit.namespace.as_str();
+        let mut id = commit.first_id;
+        let mut number = |raw| {
+            id += 1;
+            Document { id: id - 1, received_ms, raw }
+        };
+        if commit.target == TargetCode::Collection {
+            for run in &commit.runs {
+                let mut batch = Vec::with_capacity(to_size(run.count()));
+                run.each(|raw, _| {
+                    batch.push(number(raw));
+                    Ok::<(), ApplyError>(())
+                })?;
+                self.sink.write_documents(at, namespace, &batch).map_err(ApplyError::Sink)?;
+            }
+            return Ok(id - commit.first_id);
+        }
+        let fields: Vec<Field<'_>> =
+            commit.fields.iter().map(|(path, ty)| Field { path, ty: *ty }).collect();
+        let mut writer = self.sink.row_writer(at, namespace, &fields).map_err(ApplyError::Sink)?;
+        for run in &commit.runs {
+            run.each(|raw, found| {
+                let found: Vec<(usize, Found<'_>)> = found.collect();
+                let mut values = vec![Value::Null; fields.len()];
+                for (field, found) in &found {
+                    if let Some(value) = values.get_mut(*field) {
+                        *value = match found {
+                            Found::Boolean(value) => Value::Boolean(*value),
+                            Found::Number(text) => Value::Number(text),
+                            Found::Text(text) => Value::Text(text),
+                            Found::Json(text) => Value::Json(text),
+                        };
+                    }
+                }
+                writer.write(&number(raw), &values).map_err(ApplyError::Sink)
+            })?;
+        }
+        let written = writer.finish().map_err(ApplyError::Sink)?;
+        crate::meters::conflicts(written.conflicts);
+        Ok(id - commit.first_id)
     }
 
     fn write_commit(&mut self, log: &Log, lsn: Lsn, end: Lsn) -> Result<u64, ApplyError> {
@@ -346,24 +422,29 @@ impl<'a> Slots<'a> {
         let mut values = vec![Leaf::Null; self.paths.len()];
         let Ok(members) = read(raw, bounds) else { return values };
         let mut next = 0;
-        let read = members.leaves::<DocumentError>(bounds, &mut scratch.path, &mut |path, leaf| {
-            let at = match self.paths.get(next) {
-                Some(known) if *known == path => Some(next),
-                _ => self.by_path.get(path).copied(),
-            };
-            if let Some(at) = at {
-                next = at + 1;
-                if let Some(value) = values.get_mut(at) {
-                    *value = leaf;
+        let read =
+            members.leaves::<DocumentError>(bounds, &mut scratch.path, &mut |path, leaf, _| {
+                let at = match self.paths.get(next) {
+                    Some(known) if *known == path => Some(next),
+                    _ => self.by_path.get(path).copied(),
+                };
+                if let Some(at) = at {
+                    next = at + 1;
+                    if let Some(value) = values.get_mut(at) {
+                        *value = leaf;
+                    }
                 }
-            }
-            Ok(())
-        });
+                Ok(())
+            });
         if read.is_err() {
             values.fill(Leaf::Null);
         }
         values
     }
+}
+
+fn to_size(n: u32) -> usize {
+    usize::try_from(n).unwrap_or(usize::MAX)
 }
 
 fn value_of<'a>(leaf: &'a Leaf<'_>) -> Value<'a> {

@@ -8,7 +8,7 @@ fn leaves(document: &str) -> Vec<(String, String)> {
     let members = read(document.as_bytes(), &BOUNDS).unwrap();
     let mut out = Vec::new();
     members
-        .leaves::<DocumentError>(&BOUNDS, &mut String::new(), &mut |path, leaf| {
+        .leaves::<DocumentError>(&BOUNDS, &mut String::new(), &mut |path, leaf, _| {
             out.push((path.to_owned(), format!("{leaf:?}")));
             Ok(())
         })

@@ -1,0 +1,177 @@
+//! Documents already read once, on their way to the view: their bytes and where their values are.
+//!
+//! A request reads every document to check and profile it. What it found is handed to the view with
+//! the commit, so that the view need neither read the log nor the JSON again. This is a shortcut
+//! only: a commit without it (a replay, a very long request, a full queue) is read from the log.
+//!
+//! Invariant: a slot's text lies inside its own document's bytes in the same run.
+
+use std::borrow::Cow;
+
+use super::flatten::Leaf;
+use crate::format::TargetCode;
+use crate::names::Namespace;
+
+/// Bytes of runs and slots one request may hand over.
+pub(crate) const PREPARED_SIZE_MAX: usize = 16 << 20;
+
+/// A request's documents as the view takes them.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub(crate) namespace: Namespace,
+    pub(crate) target: TargetCode,
+    pub(crate) first_id: u64,
+    pub(crate) received_ms: i64,
+    /// Paths of the profile's fields, with the type each column gets if it is new.
+    pub(crate) fields: Vec<(Box<str>, forebay_sink::ColumnType)>,
+    pub(crate) runs: Vec<Run>,
+}
+
+/// Documents one after another, each preceded by a 32-bit length, and their values.
+#[derive(Debug, Default)]
+pub(crate) struct Run {
+    pub(crate) bytes: Vec<u8>,
+    documents: Vec<Span>,
+    slots: Vec<Slot>,
+}
+
+/// One document: where it is, and which slots are its own.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    start: u32,
+    size: u32,
+    slots_end: u32,
+}
+
+/// One value: the field it belongs to, what it is, and its text within the document.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    field: u32,
+    kind: SlotKind,
+    start: u32,
+    size: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SlotKind {
+    True,
+    False,
+    Number,
+    /// A string without escapes.
+    Plain,
+    /// A string to be unescaped.
+    Escaped,
+    Json,
+}
+
+/// A value as it lies in a run.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Found<'a> {
+    Boolean(bool),
+    Number(&'a str),
+    Text(Cow<'a, str>),
+    Json(&'a str),
+}
+
+impl Prepared {
+    /// Memory taken, about.
+    pub(crate) fn size(&self) -> usize {
+        self.runs.iter().map(Run::size).sum::<usize>() + self.fields.len() * 64 + 256
+    }
+}
+
+impl Run {
+    /// Notes a value of the document being read.
+    ///
+    /// * `document`: the bytes `text` is a part of.
+    pub(crate) fn note(&mut self, field: usize, leaf: &Leaf<'_>, text: &str, document: &[u8]) {
+        let kind = match leaf {
+            Leaf::Null => return,
+            Leaf::Boolean(true) => SlotKind::True,
+            Leaf::Boolean(false) => SlotKind::False,
+            Leaf::Integer(_) | Leaf::BigInteger(_) | Leaf::Real(_) => SlotKind::Number,
+            Leaf::Text(Cow::Borrowed(_)) => SlotKind::Plain,
+            Leaf::Text(Cow::Owned(_)) => SlotKind::Escaped,
+            Leaf::Unrepresentable(_) | Leaf::Array(..) | Leaf::Object(_) => SlotKind::Json,
+        };
+        // The text is a part of the document, so the distance is its place in it.
+        let start = (text.as_ptr() as usize).wrapping_sub(document.as_ptr() as usize);
+        let (Ok(start), Ok(size), Ok(field)) =
+            (u32::try_from(start), u32::try_from(text.len()), u32::try_from(field))
+        else {
+            return;
+        };
+        self.slots.push(Slot { field, kind, start, size });
+    }
+
+    /// Takes the document whose values were noted.
+    pub(crate) fn take(&mut self, document: &[u8]) {
+        crate::format::encode_documents(&mut self.bytes, document);
+        let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        self.documents.push(Span {
+            start: number(self.bytes.len() - document.len()),
+            size: number(document.len()),
+            slots_end: number(self.slots.len()),
+        });
+    }
+
+    /// Forgets the values noted of a document that was refused.
+    pub(crate) fn refuse(&mut self) {
+        let taken = self.documents.last().map_or(0, |span| to_size(span.slots_end));
+        self.slots.truncate(taken);
+    }
+
+    /// Documents in the run.
+    pub(crate) fn count(&self) -> u32 {
+        u32::try_from(self.documents.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Memory taken, about.
+    pub(crate) fn size(&self) -> usize {
+        self.bytes.len() + self.slots.len() * 16 + self.documents.len() * 12
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.documents.clear();
+        self.slots.clear();
+    }
+
+    /// Calls `each` with every document's bytes and its values by field.
+    pub(crate) fn each<'a, E>(
+        &'a self,
+        mut each: impl FnMut(&'a [u8], &mut dyn Iterator<Item = (usize, Found<'a>)>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut slots_start = 0;
+        for span in &self.documents {
+            let start = to_size(span.start);
+            let bytes = self.bytes.get(start..start + to_size(span.size)).unwrap_or_default();
+            let slots = self.slots.get(slots_start..to_size(span.slots_end)).unwrap_or_default();
+            slots_start = to_size(span.slots_end);
+            let text = std::str::from_utf8(bytes).unwrap_or_default();
+            let mut found =
+                slots.iter().filter_map(|slot| Some((to_size(slot.field), slot.found(text)?)));
+            each(bytes, &mut found)?;
+        }
+        Ok(())
+    }
+}
+
+impl Slot {
+    fn found<'a>(&self, document: &'a str) -> Option<Found<'a>> {
+        let start = to_size(self.start);
+        let text = document.get(start..start + to_size(self.size))?;
+        Some(match self.kind {
+            SlotKind::True => Found::Boolean(true),
+            SlotKind::False => Found::Boolean(false),
+            SlotKind::Number => Found::Number(text),
+            SlotKind::Plain => Found::Text(Cow::Borrowed(text.get(1..text.len() - 1)?)),
+            SlotKind::Escaped => Found::Text(Cow::Owned(serde_json::from_str(text).ok()?)),
+            SlotKind::Json => Found::Json(text),
+        })
+    }
+}
+
+fn to_size(n: u32) -> usize {
+    usize::try_from(n).unwrap_or(usize::MAX)
+}
