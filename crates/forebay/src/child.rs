@@ -27,18 +27,29 @@ pub(crate) struct Server {
 impl Server {
     /// Starts `forebay <command...>` on `data` and waits until it listens.
     ///
-    /// Its log goes to `<log>`, appended.
+    /// Its log goes to `<log>`, appended. Settings come from `command` alone: neither the
+    /// environment nor a configuration file of the current directory has a say.
     pub(crate) fn start(command: &[&str], data: &Path, log: &Path) -> anyhow::Result<Self> {
         let binary = std::env::current_exe().context("cannot find this program's own file")?;
         let open = || std::fs::OpenOptions::new().create(true).append(true).open(log);
         let log_file = open().with_context(|| format!("cannot write {}", log.display()))?;
+        let data = std::path::absolute(data)
+            .with_context(|| format!("cannot use {} for data", data.display()))?;
+        std::fs::create_dir_all(&data)
+            .with_context(|| format!("cannot make {}", data.display()))?;
+        let mut started = Command::new(binary);
+        for (name, _) in std::env::vars_os() {
+            if name.as_encoded_bytes().starts_with(b"FOREBAY_") {
+                started.env_remove(name);
+            }
+        }
         let begun = Instant::now();
-        let mut child = Command::new(binary)
+        let mut child = started
+            .current_dir(&data)
             .args(command)
             .args(["--listen", "127.0.0.1:0", "--log-format", "json"])
             .arg("--data")
-            .arg(data)
-            .env_remove("FOREBAY_CONFIG")
+            .arg(&data)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log_file)
@@ -114,6 +125,24 @@ impl Server {
             .and_then(|line| line.trim().strip_suffix("kB")?.trim().parse().ok())
             .with_context(|| format!("{path} has no {field}"))?;
         Ok(kib * 1_024)
+    }
+
+    /// Processor time it has used so far, in seconds, user and system.
+    pub(crate) fn cpu_seconds(&self) -> anyhow::Result<f64> {
+        let path = format!("/proc/{}/stat", self.pid());
+        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        // The name in parentheses may hold anything; the fields are counted after it.
+        let fields = text.rsplit_once(')').map(|(_, rest)| rest.split_whitespace());
+        let ticks: Vec<u32> = fields
+            .into_iter()
+            .flatten()
+            .skip(11)
+            .take(2)
+            .filter_map(|field| field.parse().ok())
+            .collect();
+        let [user, system] = ticks.as_slice() else { anyhow::bail!("{path} is odd") };
+        // Linux reports in hundredths of a second on every machine (USER_HZ, proc(5)).
+        Ok(f64::from(user + system) / 100.0)
     }
 
     /// Begins the peak of resident memory anew.

@@ -15,6 +15,7 @@ mod out;
 mod serve;
 mod telemetry;
 mod tls;
+mod tour;
 mod web;
 mod wiring;
 

@@ -10,6 +10,7 @@ mod key;
 mod reference;
 mod serve;
 mod settings;
+mod tour;
 
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use crate::exit::Exit;
 
 const AFTER_HELP: &str = "\
 Examples:
+  forebay tour                                    see what it does, in a minute, with real files
   forebay serve                                   serve ./forebay-data on 127.0.0.1:8090
   forebay serve --data /srv/forebay --listen 127.0.0.1:0
   forebay key new --name laptop --scope write     make an API key; it is shown once
@@ -46,6 +48,8 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// See it work on real files, through a kill -9 and back, with everything verified.
+    Tour(tour::Args),
     /// Run the server until SIGINT or SIGTERM.
     Serve(serve::Args),
     /// Show or make a configuration.
@@ -74,6 +78,7 @@ enum Command {
 /// command line does not return: clap prints its message and ends the process with 2.
 pub(crate) fn run() -> anyhow::Result<Exit> {
     match Cli::parse().command {
+        Command::Tour(args) => tour::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Config(command) => config::run(&command),
         Command::Key(command) => key::run(&command),

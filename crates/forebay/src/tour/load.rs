@@ -1,0 +1,156 @@
+//! Sending: several connections at once, every answer handed to one place.
+//!
+//! Invariant: a request ends as exactly one event. Once the server is being killed, a request
+//! without a whole answer is `Unacknowledged` and comes back with its bytes; before that it is an
+//! error of the tour.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use parking_lot::Mutex;
+
+use super::client::{Answer, Connection};
+use super::inputs::{Documents, Files};
+use super::interrupt::Interrupt;
+use super::jobs::{Job, Prepared};
+
+/// Times a busy server is asked again, and how long to wait between.
+const BUSY_ATTEMPTS: u32 = 200;
+const BUSY_WAIT: Duration = Duration::from_millis(20);
+/// How often an idle wait looks whether the user asked for the end.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// Something to send: for the first time, or again.
+#[derive(Debug)]
+pub(super) enum Todo {
+    New(Job),
+    Again(Box<Prepared>),
+}
+
+/// How a request ended.
+#[derive(Debug)]
+pub(super) enum Event {
+    Answered {
+        prepared: Box<Prepared>,
+        answer: Answer,
+        took: Duration,
+    },
+    Unacknowledged(Box<Prepared>),
+    /// What was to be sent could not be read.
+    Unread(String),
+    Failed(anyhow::Error),
+}
+
+/// A load on one server.
+pub(super) struct Load<'a> {
+    pub(super) files: &'a Files,
+    pub(super) documents: &'a Documents,
+    pub(super) address: SocketAddr,
+    pub(super) connections: usize,
+    /// Set before the server is killed.
+    pub(super) dying: &'a AtomicBool,
+    pub(super) interrupt: &'a Interrupt,
+}
+
+impl Load<'_> {
+    /// Sends what is queued until nothing is left or the server is gone; returns what is left.
+    ///
+    /// * `on_event`: called on this thread for every request that ended.
+    ///
+    /// # Errors
+    /// The first error of a request or of `on_event`; the rest is given up.
+    pub(super) fn run(
+        &self,
+        queue: VecDeque<Todo>,
+        on_event: &mut dyn FnMut(Event) -> anyhow::Result<()>,
+    ) -> anyhow::Result<VecDeque<Todo>> {
+        let queue = Mutex::new(queue);
+        let over = AtomicBool::new(false);
+        let ended = std::thread::scope(|scope| {
+            let (events, ended) = mpsc::sync_channel(self.connections);
+            for _ in 0..self.connections {
+                let (events, queue, over) = (events.clone(), &queue, &over);
+                scope.spawn(move || self.connection(queue, over, &events));
+            }
+            drop(events);
+            let result = loop {
+                let event = match ended.recv_timeout(GLANCE) {
+                    Ok(event) => event,
+                    Err(RecvTimeoutError::Disconnected) => break Ok(()),
+                    Err(RecvTimeoutError::Timeout) => match self.interrupt.check() {
+                        Ok(()) => continue,
+                        Err(error) => break Err(error),
+                    },
+                };
+                let taken = self.interrupt.check().and_then(|()| match event {
+                    Event::Failed(error) => Err(error),
+                    event => on_event(event),
+                });
+                if taken.is_err() {
+                    break taken;
+                }
+            };
+            over.store(true, Ordering::Relaxed);
+            // Senders of events nobody takes end when this goes.
+            drop(ended);
+            result
+        });
+        ended.map(|()| queue.into_inner())
+    }
+
+    fn connection(
+        &self,
+        queue: &Mutex<VecDeque<Todo>>,
+        over: &AtomicBool,
+        events: &SyncSender<Event>,
+    ) {
+        let mut connection = Connection::new(self.address);
+        while !over.load(Ordering::Relaxed) {
+            let Some(todo) = queue.lock().pop_front() else { return };
+            let prepared = match todo {
+                Todo::Again(prepared) => Ok(prepared),
+                Todo::New(job) => job.prepare(self.files, self.documents).map(Box::new),
+            };
+            let event = match prepared {
+                Ok(prepared) => self.send(&mut connection, prepared),
+                Err(error) => Event::Unread(format!("{error:#}")),
+            };
+            let last = matches!(event, Event::Unacknowledged(_) | Event::Failed(_));
+            if events.send(event).is_err() || last {
+                return;
+            }
+        }
+    }
+
+    fn send(&self, connection: &mut Connection, prepared: Box<Prepared>) -> Event {
+        match self.ask(connection, &prepared) {
+            Ok((answer, took)) => Event::Answered { prepared, answer, took },
+            Err(_) if self.dying.load(Ordering::SeqCst) => Event::Unacknowledged(prepared),
+            Err(error) => {
+                let path = &prepared.path;
+                Event::Failed(error.context(format!("{} {path} failed", prepared.method)))
+            }
+        }
+    }
+
+    fn ask(
+        &self,
+        connection: &mut Connection,
+        prepared: &Prepared,
+    ) -> anyhow::Result<(Answer, Duration)> {
+        for _ in 0..BUSY_ATTEMPTS {
+            let begun = Instant::now();
+            let answer = connection.ask(prepared.request()).context("no whole answer came")?;
+            match answer.status {
+                429 => std::thread::park_timeout(BUSY_WAIT),
+                500.. => bail!("the server failed: {}", answer.told()),
+                _ => return Ok((answer, begun.elapsed())),
+            }
+        }
+        bail!("the server stayed busy")
+    }
+}
