@@ -3,6 +3,7 @@
 
 mod api;
 mod batches;
+mod crash;
 mod documents;
 mod hostile;
 mod support;
