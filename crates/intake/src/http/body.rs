@@ -78,7 +78,8 @@ impl PacedBody {
             self.window_began = Some(Instant::now());
             return Ok(());
         };
-        if self.window_bytes >= self.rate_min.saturating_mul(self.window.as_secs()) {
+        let wanted = u128::from(self.rate_min) * self.window.as_millis() / 1_000;
+        if u128::from(self.window_bytes) >= wanted {
             self.window_began = Some(Instant::now());
             self.window_bytes = 0;
         } else if began.elapsed() >= self.window {
@@ -91,10 +92,10 @@ impl PacedBody {
         IntakeError::Body {
             message: format!(
                 "the body {how} after {} bytes; at least {} bytes a second are expected, and no \
-                 pause longer than {} s",
+                 pause longer than {:?}",
                 self.received,
                 self.rate_min,
-                self.idle.as_secs()
+                self.idle
             ),
             slow: true,
         }
