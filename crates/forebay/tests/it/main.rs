@@ -4,7 +4,11 @@
 
 mod auth;
 mod cli;
+mod fsck;
 mod http;
+mod intake_hostile;
+mod intake_kill;
 mod process;
 mod support;
 mod tls;
+mod tour;

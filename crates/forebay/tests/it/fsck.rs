@@ -1,0 +1,79 @@
+//! `forebay fsck` on data a server left behind.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use crate::support::{Answer, Server, run, stderr};
+
+/// Bytes that are nowhere else on the disk.
+const MARK: &[u8] = b"a-byte-of-this-is-going-to-change";
+
+/// Keeps `size` bytes that begin with [`MARK`] under `name` and stops the server in order.
+fn keep(dir: &tempfile::TempDir, name: &str, size: usize) {
+    let server = Server::start(dir, &["--data", "data"]);
+    let mut stream = server.connect();
+    let mut body = MARK.to_vec();
+    body.resize(size, b'.');
+    let head = format!(
+        "PUT /v1/files/notes/{name} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+         content-length: {size}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(&body).unwrap();
+    assert_eq!(Answer::read(&mut stream).status, 201);
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+}
+
+/// Changes one bit of [`MARK`] in the one file that holds it.
+fn flip(dir: &Path) -> PathBuf {
+    let mut folders = vec![dir.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let mut bytes = std::fs::read(&path).unwrap();
+            if let Some(at) = bytes.windows(MARK.len()).position(|window| window == MARK) {
+                bytes[at + 5] ^= 1;
+                std::fs::write(&path, bytes).unwrap();
+                return path;
+            }
+        }
+    }
+    panic!("the stored bytes are nowhere in {}", dir.display());
+}
+
+#[test]
+fn a_sound_directory_passes() {
+    let dir = tempfile::tempdir().unwrap();
+    keep(&dir, "small.txt", 1_000);
+    let output = run(&dir, &["fsck", "--data", "data", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&told["sound"], &told["blobs"]), (&true.into(), &1.into()), "{told}");
+}
+
+#[test]
+fn a_changed_byte_of_a_small_or_a_large_file_is_found_and_the_file_named() {
+    for (name, size) in [("small.txt", 1_000), ("large.txt", 200_000)] {
+        let dir = tempfile::tempdir().unwrap();
+        keep(&dir, name, size);
+        let path = flip(&dir.path().join("data"));
+        let output = run(&dir, &["fsck", "--data", "data"]);
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        let told = String::from_utf8(output.stdout).unwrap();
+        assert!(told.contains(&format!("notes/{name}")), "{told}");
+        assert!(told.contains(path.file_name().unwrap().to_str().unwrap()), "{told}");
+    }
+}
+
+#[test]
+fn a_directory_in_use_is_not_checked() {
+    let dir = tempfile::tempdir().unwrap();
+    let _server = Server::start(&dir, &["--data", "data"]);
+    let output = run(&dir, &["fsck", "--data", "data"]);
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+}

@@ -1,0 +1,269 @@
+//! The server is killed under load, again and again; what it acknowledged is there afterwards.
+//!
+//! Several clients write over real sockets and note, outside the server, what was acknowledged.
+//! The kill comes at a seeded number of acknowledgements, so it meets requests in every state.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Sender, channel};
+
+use forebay_base::fs::sim::Rng;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::{HANG, Server, run};
+
+const CLIENTS: u64 = 4;
+const ROUNDS: u64 = 4;
+
+/// A file's content: a seed and a size stand for the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Content {
+    seed: u64,
+    size: usize,
+}
+
+impl Content {
+    fn some(rng: &mut Rng) -> Self {
+        let size = match rng.below(8) {
+            0 => 100_000 + rng.below(300_000),
+            1 => 60_000 + rng.below(10_000),
+            _ => rng.below(8_000),
+        };
+        Self { seed: rng.next_u64() % 50, size }
+    }
+
+    fn bytes(self) -> Vec<u8> {
+        let mut rng = Rng::new(self.seed);
+        let mut bytes = Vec::with_capacity(self.size + 8);
+        while bytes.len() < self.size {
+            bytes.extend_from_slice(&rng.next_u64().to_le_bytes());
+        }
+        bytes.truncate(self.size);
+        bytes
+    }
+}
+
+/// What one client knows of what it wrote.
+#[derive(Debug)]
+struct Client {
+    id: u64,
+    rng: Rng,
+    acknowledged: BTreeMap<String, Content>,
+    /// The change under way when the server went: to this content, or to nothing.
+    unsure: Option<(String, Option<Content>)>,
+    /// Documents of each request, and whether it was acknowledged.
+    requests: Vec<(usize, bool)>,
+}
+
+fn agent() -> ureq::Agent {
+    let config = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_global(Some(HANG))
+        .build();
+    config.into()
+}
+
+type Sent = Result<ureq::http::Response<ureq::Body>, ureq::Error>;
+
+/// Whether the write was acknowledged; a server that is gone says nothing.
+fn acknowledged(sent: Sent) -> bool {
+    let Ok(mut answer) = sent else { return false };
+    let status = answer.status().as_u16();
+    assert!((200..300).contains(&status), "{status}: {:?}", answer.body_mut().read_to_string());
+    // The head was the acknowledgement: whether all of the answer came no longer matters.
+    true
+}
+
+impl Client {
+    fn new(id: u64) -> Self {
+        let (acknowledged, requests) = (BTreeMap::new(), Vec::new());
+        Self { id, rng: Rng::new(id * 7_919), acknowledged, unsure: None, requests }
+    }
+
+    /// Writes until the server is gone; tells of each acknowledgement.
+    fn load(&mut self, url: &str, told: &Sender<()>) {
+        let agent = agent();
+        loop {
+            let done = match self.rng.below(10) {
+                0..6 => self.put(&agent, url),
+                6 => self.delete(&agent, url),
+                _ => self.documents(&agent, url),
+            };
+            if !done || told.send(()).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn url(&self, url: &str, name: &str) -> String {
+        format!("{url}/v1/files/client-{}/{name}", self.id)
+    }
+
+    fn put(&mut self, agent: &ureq::Agent, url: &str) -> bool {
+        let (name, content) = (format!("dir/{}", self.rng.below(40)), Content::some(&mut self.rng));
+        self.unsure = Some((name.clone(), Some(content)));
+        let done = acknowledged(agent.put(self.url(url, &name)).send(&content.bytes()[..]));
+        if done {
+            self.acknowledged.insert(name, content);
+            self.unsure = None;
+        }
+        done
+    }
+
+    fn delete(&mut self, agent: &ureq::Agent, url: &str) -> bool {
+        let at = self.rng.below(self.acknowledged.len());
+        let Some(name) = self.acknowledged.keys().nth(at).cloned() else { return true };
+        self.unsure = Some((name.clone(), None));
+        let done = acknowledged(agent.delete(self.url(url, &name)).call());
+        if done {
+            self.acknowledged.remove(&name);
+            self.unsure = None;
+        }
+        done
+    }
+
+    fn documents(&mut self, agent: &ureq::Agent, url: &str) -> bool {
+        self.requests.push((1 + self.rng.below(20), false));
+        let request = self.requests.len() - 1;
+        let done = self.post(agent, url, request);
+        self.requests[request].1 = done;
+        done
+    }
+
+    fn post(&self, agent: &ureq::Agent, url: &str, request: usize) -> bool {
+        let id = self.id;
+        let body: String = (0..self.requests[request].0)
+            .map(|at| format!("{{\"client\":{id},\"request\":{request},\"at\":{at}}}\n"))
+            .collect();
+        let key = format!("client {id} request {request}");
+        acknowledged(
+            agent
+                .post(format!("{url}/v1/documents/load"))
+                .header("idempotency-key", key)
+                .header("content-type", "application/x-ndjson")
+                .send(body),
+        )
+    }
+
+    /// Reads back all that was acknowledged, and settles what was under way.
+    fn check(&mut self, agent: &ureq::Agent, url: &str) {
+        let mut possible: BTreeMap<String, Vec<Option<Content>>> =
+            self.acknowledged.iter().map(|(name, c)| (name.clone(), vec![Some(*c)])).collect();
+        if let Some((name, content)) = self.unsure.take() {
+            possible.entry(name).or_insert_with(|| vec![None]).push(content);
+        }
+        let mut there = Vec::new();
+        for (name, states) in &possible {
+            let found = read(agent, &self.url(url, name));
+            let state = states.iter().find(|state| state.map(Content::bytes) == found);
+            let size = found.as_ref().map(Vec::len);
+            let state = state.unwrap_or_else(|| panic!("{name}: {size:?} bytes, not {states:?}"));
+            match state {
+                Some(content) => {
+                    self.acknowledged.insert(name.clone(), *content);
+                    there.push(name.clone());
+                }
+                None => drop(self.acknowledged.remove(name)),
+            }
+        }
+        assert_eq!(self.listed(agent, url), there, "the listing shows just these");
+    }
+
+    fn listed(&self, agent: &ureq::Agent, url: &str) -> Vec<String> {
+        let path = format!("{url}/v1/files?namespace=client-{}&limit=1000", self.id);
+        let page = json(agent, &path);
+        let files = page["files"].as_array().unwrap();
+        files.iter().map(|file| file["name"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+fn read(agent: &ureq::Agent, url: &str) -> Option<Vec<u8>> {
+    let mut answer = agent.get(url).call().unwrap();
+    match answer.status().as_u16() {
+        200 => Some(answer.body_mut().read_to_vec().unwrap()),
+        404 => None,
+        other => panic!("{other} for {url}"),
+    }
+}
+
+fn json(agent: &ureq::Agent, url: &str) -> Value {
+    serde_json::from_slice(&read(agent, url).unwrap()).unwrap()
+}
+
+/// How many documents of each request of each client there are.
+fn documents(agent: &ureq::Agent, url: &str) -> BTreeMap<(u64, usize), usize> {
+    let mut counts = BTreeMap::new();
+    let mut cursor = String::new();
+    loop {
+        let path = format!("{url}/v1/documents/load?limit=1000{cursor}");
+        let Some(page) = read(agent, &path) else { return counts };
+        let page: Value = serde_json::from_slice(&page).unwrap();
+        for document in page["documents"].as_array().unwrap() {
+            let of = |key: &str| document["document"][key].as_u64().unwrap();
+            let request = (of("client"), usize::try_from(of("request")).unwrap());
+            *counts.entry(request).or_insert(0) += 1;
+        }
+        let Some(next) = page["next_cursor"].as_str() else { return counts };
+        cursor = format!("&cursor={next}");
+    }
+}
+
+/// Loads the server from all clients and kills it after so many acknowledgements.
+fn load_and_kill(server: Server, clients: &mut [Client], acknowledgements: usize) {
+    let (told, hears) = channel();
+    std::thread::scope(|scope| {
+        for client in &mut *clients {
+            let (told, url) = (told.clone(), server.url.clone());
+            scope.spawn(move || client.load(&url, &told));
+        }
+        for _ in 0..acknowledgements {
+            hears.recv_timeout(HANG).unwrap();
+        }
+        server.signal("KILL");
+        assert_eq!(server.wait(), None, "ended by the signal");
+    });
+}
+
+fn check_all(dir: &TempDir, clients: &mut [Client]) -> Server {
+    let server = Server::start(dir, &[]);
+    let agent = agent();
+    let found = documents(&agent, &server.url);
+    for client in &mut *clients {
+        client.check(&agent, &server.url);
+        for (request, (count, was_acknowledged)) in client.requests.iter().enumerate() {
+            let found = found.get(&(client.id, request)).copied().unwrap_or(0);
+            let whole = found == *count || found == 0 && !was_acknowledged;
+            assert!(whole, "request {request} of client {}: {found} of {count}", client.id);
+        }
+        // The same request under the same key makes sure, and never twice.
+        for request in 0..client.requests.len() {
+            assert!(client.post(&agent, &server.url, request));
+            client.requests[request].1 = true;
+        }
+    }
+    let found = documents(&agent, &server.url);
+    let sent: usize = clients.iter().flat_map(|client| &client.requests).map(|sent| sent.0).sum();
+    assert_eq!(found.values().sum::<usize>(), sent, "each exactly once");
+    server
+}
+
+#[test]
+fn killed_under_load_again_and_again_nothing_acknowledged_is_lost_or_half_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut clients: Vec<Client> = (0..CLIENTS).map(Client::new).collect();
+    let mut server = Server::start(&dir, &[]);
+    let mut rng = Rng::new(2);
+    for _ in 0..ROUNDS {
+        load_and_kill(server, &mut clients, 20 + rng.below(200));
+        server = check_all(&dir, &mut clients);
+    }
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    let staging = dir.path().join("forebay-data/intake/staging");
+    assert_eq!(std::fs::read_dir(staging).unwrap().count(), 0);
+    let output = run(&dir, &["fsck", "--json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), &report["sound"]), (Some(0), &true.into()), "{report}");
+    let names: usize = clients.iter().map(|client| client.acknowledged.len()).sum();
+    assert_eq!(report["files"], names);
+}

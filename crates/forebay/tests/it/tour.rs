@@ -1,0 +1,107 @@
+//! `forebay tour` on small generated input.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Stdio;
+
+use crate::support::{forebay, run, stderr};
+
+/// A tree of `count` files of several kinds and sizes, some of them the same bytes.
+fn tree(dir: &Path, count: usize) {
+    for number in 0..count {
+        let extension = ["rs", "txt", "json", "bin"][number % 4];
+        let folder = dir.join(format!("d{}", number % 7));
+        std::fs::create_dir_all(&folder).unwrap();
+        let size = [0, 10, 3_000, 20_000, 90_000][number % 5];
+        let mut bytes = format!("{{\"file\": {}}}\n", number / 2).into_bytes();
+        bytes.resize(size.max(bytes.len()), b' ');
+        std::fs::write(folder.join(format!("{number} \u{e9}.{extension}")), bytes).unwrap();
+    }
+}
+
+/// Documents for a table and for a collection.
+fn documents(dir: &Path) {
+    std::fs::create_dir_all(dir).unwrap();
+    let orders: Vec<_> =
+        (0..500).map(|n| format!("{{\"id\":{n},\"price\":{n}.50,\"paid\":true}}")).collect();
+    std::fs::write(dir.join("orders.ndjson"), orders.join("\n")).unwrap();
+    let mixed: Vec<_> = (0..90).map(|n| format!("{{\n  \"k{n}\": [{n}]\n}}")).collect();
+    std::fs::write(dir.join("mixed.json"), format!("[{}]", mixed.join(", "))).unwrap();
+}
+
+#[test]
+fn a_tour_with_a_kill_in_the_middle_loses_nothing_and_says_so_in_figures() {
+    let dir = tempfile::tempdir().unwrap();
+    tree(&dir.path().join("tree"), 300);
+    documents(&dir.path().join("documents"));
+    let output = run(&dir, &["tour", "--files", "tree", "--documents", "documents", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told["sound"], true);
+    assert_eq!(told["problems"], serde_json::json!([]));
+    assert_eq!(told["data"], serde_json::Value::Null);
+    assert_eq!(told["files"], 315, "300 files and 15 copies");
+    assert_eq!(told["documents"], 590);
+    assert!(told["duplicates"]["files"].as_u64().unwrap() >= 15, "{told}");
+    for figure in [
+        "files_per_s",
+        "load_mib_per_s",
+        "documents_per_s",
+        "put_small_p50_ms",
+        "put_small_p99_ms",
+        "recovery_ms",
+        "read_back_mib_per_s",
+        "file_bytes_sent",
+        "disk_bytes",
+        "server_memory_peak_bytes",
+    ] {
+        assert!(told[figure].as_f64().is_some_and(|value| value > 0.0), "{figure} in {told}");
+    }
+    let targets: Vec<_> = told["decisions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|decision| (decision["namespace"].as_str(), decision["target"].as_str()))
+        .collect();
+    let expected = [(Some("mixed"), Some("collection")), (Some("orders"), Some("table"))];
+    assert_eq!(targets, expected);
+    assert!(told["kill"]["acknowledged_before"].as_u64().unwrap() > 0, "{told}");
+    assert_eq!(told["kill"]["files_half"], 0);
+    assert_eq!(told["fsck"]["findings"], serde_json::json!([]));
+}
+
+#[test]
+fn an_interrupted_tour_leaves_no_server_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    tree(&dir.path().join("tree"), 1_500);
+    let mut tour = forebay(&dir)
+        .args(["tour", "--files", "tree", "--connections", "1"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(tour.stdout.take().unwrap()).lines();
+    let address = lines.find_map(|line| {
+        let line = line.unwrap();
+        let address = line.trim().strip_prefix("the server listens on ")?;
+        Some(address.split(',').next().unwrap().to_owned())
+    });
+    let signal = ["-s", "INT", &tour.id().to_string()].map(str::to_owned);
+    assert!(std::process::Command::new("kill").args(signal).status().unwrap().success());
+    assert_eq!(tour.wait().unwrap().code(), Some(130));
+    assert!(TcpStream::connect(address.unwrap()).is_err());
+}
+
+#[test]
+fn a_tour_refuses_data_that_is_there_and_input_that_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    tree(&dir.path().join("tree"), 3);
+    let output = run(&dir, &["tour", "--files", "tree", "--data", "tree"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("--data"), "{}", stderr(&output));
+    let output = run(&dir, &["tour", "--files", "nowhere"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("--files"), "{}", stderr(&output));
+}
