@@ -93,9 +93,7 @@ impl PacedBody {
             message: format!(
                 "the body {how} after {} bytes; at least {} bytes a second are expected, and no \
                  pause longer than {:?}",
-                self.received,
-                self.rate_min,
-                self.idle
+                self.received, self.rate_min, self.idle
             ),
             slow: true,
         }
