@@ -6,4 +6,5 @@ mod batches;
 mod crash;
 mod documents;
 mod hostile;
+mod model;
 mod support;

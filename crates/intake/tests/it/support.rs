@@ -55,6 +55,11 @@ impl House {
         Self { intake, options, dir }
     }
 
+    /// The intake, and what it was opened with; its directory is kept while the last value is.
+    pub(crate) fn take_apart(self) -> (Intake, IntakeOptions, TempDir) {
+        (self.intake, self.options, self.dir)
+    }
+
     /// Closes the intake; its directory is kept while the second value is.
     pub(crate) fn close(self) -> (IntakeOptions, TempDir) {
         let Self { intake, options, dir } = self;
