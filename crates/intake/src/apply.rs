@@ -25,6 +25,8 @@ use crate::shared::{Applied, Shared};
 
 /// Changes in one transaction at most.
 pub(crate) const BATCH: usize = 16_384;
+/// Changes for which the queue is locked at a time: requests wait for this lock.
+const STEP: usize = 256;
 /// How long a change waits for company.
 const GATHER: Duration = Duration::from_millis(250);
 /// How often remembered requests are looked through for old ones.
@@ -117,14 +119,25 @@ impl Worker {
     }
 
     fn apply_oldest(&mut self) -> Result<usize, Stopped> {
-        let (changes, end) = self.shared.pending.lock().oldest(BATCH);
+        let mut changes = Vec::new();
+        let end = loop {
+            let (more, end) = self.shared.pending.lock().take_up(&mut changes, BATCH, STEP);
+            if !more {
+                break end;
+            }
+        };
         let Some(end) = end else { return Ok(0) };
         self.shared.log.commit(end).map_err(Stopped::Log)?;
         let synced = self.shared.log.synced().min(end);
         let started = Instant::now();
         self.catalogue.apply(&changes, end.0, synced.0).map_err(Stopped::Catalogue)?;
         crate::meters::applied(changes.len(), started.elapsed());
-        self.shared.pending.lock().applied(changes.len());
+        let mut left = changes.len();
+        while left > 0 {
+            let step = left.min(STEP);
+            self.shared.pending.lock().applied(step);
+            left -= step;
+        }
         self.shared.applied.send_modify(|applied| applied.position = end);
         self.shared.room.notify_waiters();
         Ok(changes.len())

@@ -175,22 +175,26 @@ impl Pending {
         self.blobs.entry(file.digest).or_insert(PendingBlob { lsn, record });
     }
 
-    /// Up to `most` of the oldest changes, which stay queued until [`Pending::applied`].
+    /// Adds to `changes` the queued changes from the `changes.len()`th on, at most `most` in all and
+    /// `step` at once; returns whether there may be more, and the end of the last one.
     ///
-    /// The position is the end of the last of them.
-    pub(crate) fn oldest(&self, most: usize) -> (Vec<AppliedChange>, Option<Lsn>) {
-        let changes = self
-            .queue
-            .iter()
-            .take(most)
-            .map(|queued| AppliedChange {
-                lsn: queued.lsn.0,
-                change: queued.change.clone(),
-                answered: queued.answered.clone(),
-            })
-            .collect();
-        let last = most.min(self.queue.len()).checked_sub(1);
-        (changes, last.and_then(|last| self.queue.get(last)).map(|queued| queued.end))
+    /// They stay queued until [`Pending::applied`]. Only one thread takes changes, so their places
+    /// do not move between calls.
+    pub(crate) fn take_up(
+        &self,
+        changes: &mut Vec<AppliedChange>,
+        most: usize,
+        step: usize,
+    ) -> (bool, Option<Lsn>) {
+        let from = changes.len();
+        let to = (from + step).min(most).min(self.queue.len());
+        changes.extend(self.queue.range(from..to).map(|queued| AppliedChange {
+            lsn: queued.lsn.0,
+            change: queued.change.clone(),
+            answered: queued.answered.clone(),
+        }));
+        let end = to.checked_sub(1).and_then(|last| self.queue.get(last)).map(|last| last.end);
+        (to > from && to < most, end)
     }
 
     /// Drops the `count` oldest changes, now in the catalogue.

@@ -86,6 +86,9 @@ impl Drop for Committer {
     }
 }
 
+/// How often the committer steps back for appenders before it writes.
+const YIELDS_MAX: u32 = 4;
+
 /// Writes for whoever waits.
 fn serve(shared: &Shared, stopping: &AtomicBool) {
     let sync = matches!(shared.options.durability, Durability::Sync);
@@ -101,6 +104,7 @@ fn serve(shared: &Shared, stopping: &AtomicBool) {
                 inner.committer_parked = false;
             }
         }
+        let_others_append(shared);
         if shared.drive(sync).is_err() {
             // Everyone waiting was told; later ones are told at once and never register.
             let mut inner = shared.inner.lock();
@@ -111,6 +115,20 @@ fn serve(shared: &Shared, stopping: &AtomicBool) {
                 return;
             }
         }
+    }
+}
+
+/// Lets those who are about to append do so first, as long as more of them come: one write and sync
+/// then serve them all. Where no other thread wants the processor this returns at once.
+fn let_others_append(shared: &Shared) {
+    let mut seen = shared.inner.lock().next;
+    for _ in 0..YIELDS_MAX {
+        std::thread::yield_now();
+        let next = shared.inner.lock().next;
+        if next == seen {
+            return;
+        }
+        seen = next;
     }
 }
 

@@ -57,20 +57,25 @@ fn small_files(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Re
     let mut samples = [const { Vec::new() }; 4];
     let mut last = Load::default();
     let (mut durable_files, mut relaxed_files) = (0, 0);
+    let mut cpu_us = [const { Vec::new() }; 3];
     for round in 0..plan.rounds {
         let salt = u64::from(round) << 40;
-        samples[0].push(put(&floor, plan, until, salt)?.per_second());
+        samples[0].push(put_measured(&floor, plan, until, salt, &mut cpu_us[0])?.per_second());
         samples[3].push(disk::serial_appends_per_s(scratch, plan.lasting / 2)?);
-        last = put(&durable, plan, until, salt)?;
+        last = put_measured(&durable, plan, until, salt, &mut cpu_us[1])?;
         samples[1].push(last.per_second());
         durable_files += read_back(&durable, plan, salt, last.done)?;
-        let load = put(&relaxed, plan, until, salt)?;
+        let load = put_measured(&relaxed, plan, until, salt, &mut cpu_us[2])?;
         samples[2].push(load.per_second());
         relaxed_files += read_back(&relaxed, plan, salt, load.done)?;
     }
     let names =
         ["floor_4k_per_s", "put_4k_sync_per_s", "put_4k_os_per_s", "serial_fdatasync_per_s"];
     for (name, samples) in names.into_iter().zip(samples) {
+        figures.median(name, samples);
+    }
+    let names = ["floor_4k_server_cpu_us", "put_4k_sync_server_cpu_us", "put_4k_os_server_cpu_us"];
+    for (name, samples) in names.into_iter().zip(cpu_us) {
         figures.median(name, samples);
     }
     figures.add("put_4k_sync_p50_us", last.percentile_us(0.5));
@@ -129,6 +134,22 @@ fn put(server: &Server, plan: &Plan, until: Until, salt: u64) -> anyhow::Result<
         Ok(())
     };
     drive(server.address(), plan.connections, until, salt, request, check)
+}
+
+/// Puts, and notes the processor time the server took for each file, in microseconds.
+fn put_measured(
+    server: &Server,
+    plan: &Plan,
+    until: Until,
+    salt: u64,
+    cpu_us: &mut Vec<f64>,
+) -> anyhow::Result<Load> {
+    let before = server.cpu_seconds()?;
+    let load = put(server, plan, until, salt)?;
+    #[expect(clippy::cast_precision_loss, reason = "a count of files")]
+    let done = load.done.max(1) as f64;
+    cpu_us.push((server.cpu_seconds()? - before) * 1e6 / done);
+    Ok(load)
 }
 
 /// Fetches what was put and compares it; returns how many files that were.
