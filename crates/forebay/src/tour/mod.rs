@@ -144,6 +144,10 @@ fn choose(plan: &Plan, report: &mut Report) -> anyhow::Result<(Files, Documents)
          names the server refuses",
         files.beyond_limits, files.special, files.unreadable, files.unfit_names
     ))?;
+    if !files.seen_all {
+        let seen = inputs::files::SEEN_MAX;
+        report.line(format_args!("  only the first {seen} entries of the tree were looked at"))?;
+    }
     let documents = Documents::choose(plan.documents.as_deref(), &files).map_err(usage)?;
     report.line(format_args!("  documents: {}", documents.source))?;
     for (namespace, texts) in &documents.sets {

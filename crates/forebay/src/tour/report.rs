@@ -36,6 +36,8 @@ pub(super) struct Report {
 #[derive(Debug)]
 struct Figure {
     name: &'static str,
+    /// What a person is told it is.
+    label: &'static str,
     value: Value,
     told: String,
 }
@@ -72,27 +74,37 @@ impl Report {
         self.sections.insert(name.to_owned(), value);
     }
 
-    /// Adds a measured count of `unit`.
-    pub(super) fn count(&mut self, name: &'static str, value: u64, unit: &str) {
-        self.figures.push(Figure { name, value: value.into(), told: format!("{value} {unit}") });
+    /// Adds a measured count.
+    pub(super) fn count(&mut self, name: &'static str, label: &'static str, value: u64) {
+        self.figures.push(Figure { name, label, value: value.into(), told: value.to_string() });
     }
 
     /// Adds a measured size.
-    pub(super) fn bytes(&mut self, name: &'static str, value: u64) {
-        self.figures.push(Figure { name, value: value.into(), told: size(value) });
+    pub(super) fn bytes(&mut self, name: &'static str, label: &'static str, value: u64) {
+        self.figures.push(Figure { name, label, value: value.into(), told: size(value) });
     }
 
-    /// Adds a measured rate or time.
-    pub(super) fn measure(&mut self, name: &'static str, value: f64, unit: &str) {
-        let value = (value * 1_000.0).round() / 1_000.0;
-        self.figures.push(Figure { name, value: json!(value), told: format!("{value:.2} {unit}") });
+    /// Adds a measured rate or time in `unit`.
+    pub(super) fn measure(
+        &mut self,
+        name: &'static str,
+        label: &'static str,
+        value: f64,
+        unit: &str,
+    ) {
+        let told = match value {
+            100.0.. => format!("{value:.0} {unit}"),
+            _ => format!("{value:.2} {unit}"),
+        };
+        let value = json!((value * 1_000.0).round() / 1_000.0);
+        self.figures.push(Figure { name, label, value, told });
     }
 
     /// Tells the figures.
     pub(super) fn figures(&self) -> anyhow::Result<()> {
         self.chapter("Measured")?;
-        for Figure { name, told, .. } in &self.figures {
-            self.line(format_args!("  {:<32} {told:>20}", name.replace('_', " ")))?;
+        for Figure { label, told, .. } in &self.figures {
+            self.line(format_args!("  {label:<40} {told:>14}"))?;
         }
         Ok(())
     }

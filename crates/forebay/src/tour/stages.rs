@@ -119,7 +119,8 @@ impl<'a> Tour<'a> {
         self.tell_recovery(report)?;
         self.look_at_cut(report, &server, &cut)?;
         let again = cut.len();
-        let mut queue: VecDeque<Todo> = cut.into_iter().map(Todo::Again).collect();
+        let mut queue: VecDeque<Todo> =
+            cut.into_iter().map(|request| Todo::Again(Box::new(request))).collect();
         queue.extend(left);
         report.line(format_args!(
             "  sending on: {again} requests again under the same Idempotency-Key, {} new ones",
@@ -234,7 +235,7 @@ impl<'a> Tour<'a> {
         &mut self,
         report: &mut Report,
         server: &Server,
-        cut: &[Box<Prepared>],
+        cut: &[Prepared],
     ) -> anyhow::Result<()> {
         let verifier = self.verifier(server);
         let (mut whole, mut absent, mut half) = (0_u64, 0_u64, 0_u64);
@@ -277,6 +278,9 @@ impl<'a> Tour<'a> {
 
     /// Tells what came in and what became of it.
     pub(super) fn tell_inputs(&self, report: &mut Report) -> anyhow::Result<()> {
+        if self.tally.oracle.files.is_empty() {
+            report.problems.push("the server acknowledged no file at all".to_owned());
+        }
         report::classification(report, &self.tally)?;
         report::decisions(report, &self.tally)
     }
@@ -353,26 +357,31 @@ impl<'a> Tour<'a> {
         let tally = &self.tally;
         let (sent, documents) = (tally.sent, tally.oracle.document_count());
         let mib = |bytes: u64| bytes as f64 / (1 << 20) as f64;
-        report.count("files", sent.files, "files");
-        report.count("documents", documents, "documents");
-        report.count("requests", tally.requests, "requests");
-        report.count("connections", self.plan.connections as u64, "");
-        report.measure("load_s", self.load_took.as_secs_f64(), "s");
-        report.measure("files_per_s", rate(sent.files as f64, self.load_took), "files/s");
-        report.measure("load_mib_per_s", rate(mib(sent.bytes), self.load_took), "MiB/s");
-        report.measure("documents_per_s", rate(documents as f64, self.load_took), "documents/s");
-        report.measure("put_small_p50_ms", milliseconds(p50), "ms");
-        report.measure("put_small_p99_ms", milliseconds(p99), "ms");
-        report.measure("recovery_ms", milliseconds(self.recovery), "ms");
-        report.count("recovery_open_ms", self.recovery_open_ms, "ms");
-        let (bytes, took) = self.read_back;
-        report.measure("read_back_mib_per_s", rate(mib(bytes), took), "MiB/s");
-        report.measure("read_back_files_per_s", rate(sent.files as f64, took), "files/s");
-        report.measure("fsck_s", self.fsck_took.as_secs_f64(), "s");
-        report.bytes("file_bytes_sent", sent.bytes);
-        report.bytes("file_bytes_kept", sent.bytes - tally.duplicates.bytes);
-        report.bytes("disk_bytes", disk_bytes(self.data));
-        report.bytes("server_memory_peak_bytes", self.memory_peak);
+        let (read, reading) = self.read_back;
+        let load = self.load_took;
+        report.count("files", "files sent", sent.files);
+        report.count("documents", "documents sent", documents);
+        report.count("requests", "requests acknowledged", tally.requests);
+        report.count("connections", "connections", self.plan.connections as u64);
+        report.measure("load_s", "time of the load", load.as_secs_f64(), "s");
+        report.measure("files_per_s", "files taken in", rate(sent.files as f64, load), "/s");
+        report.measure("load_mib_per_s", "bytes taken in", rate(mib(sent.bytes), load), "MiB/s");
+        let documents = rate(documents as f64, load);
+        report.measure("documents_per_s", "documents taken in beside them", documents, "/s");
+        report.measure("put_small_p50_ms", "PUT up to 64KiB, median", milliseconds(p50), "ms");
+        report.measure("put_small_p99_ms", "PUT up to 64KiB, 99 of 100", milliseconds(p99), "ms");
+        let recovery = milliseconds(self.recovery);
+        report.measure("recovery_ms", "from start after the kill to answering", recovery, "ms");
+        report.count("recovery_open_ms", "of these, recovery in ms", self.recovery_open_ms);
+        report.measure("read_back_mib_per_s", "bytes read back", rate(mib(read), reading), "MiB/s");
+        let files = rate(sent.files as f64, reading);
+        report.measure("read_back_files_per_s", "files read back", files, "/s");
+        report.measure("fsck_s", "re-hashing on disk", self.fsck_took.as_secs_f64(), "s");
+        report.bytes("file_bytes_sent", "bytes of files sent", sent.bytes);
+        let kept = sent.bytes - tally.duplicates.bytes;
+        report.bytes("file_bytes_kept", "bytes of them kept, each once", kept);
+        report.bytes("disk_bytes", "the data directory on disk", disk_bytes(self.data));
+        report.bytes("server_memory_peak_bytes", "peak memory of the server", self.memory_peak);
     }
 }
 

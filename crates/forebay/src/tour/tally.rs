@@ -83,7 +83,7 @@ pub(super) struct Tally {
     pub(super) refused: Told,
     pub(super) unread: Told,
     pub(super) small_puts: Vec<Duration>,
-    pub(super) unacknowledged: Vec<Box<Prepared>>,
+    pub(super) unacknowledged: Vec<Prepared>,
     /// Acknowledgements that contradict what was sent.
     pub(super) problems: Vec<String>,
 }
@@ -101,7 +101,7 @@ impl Tally {
                 Ok(prepared.body.len() as u64)
             }
             Event::Unacknowledged(prepared) => {
-                self.unacknowledged.push(prepared);
+                self.unacknowledged.push(*prepared);
                 Ok(0)
             }
             Event::Unread(text) => {

@@ -12,8 +12,8 @@ use forebay_base::checksum::crc32c;
 use forebay_intake::names::FileName;
 use walkdir::WalkDir;
 
-/// Files looked at; of a larger tree the rest is left alone, and told.
-const SEEN_MAX: usize = 1_000_000;
+/// Entries looked at; of a larger tree the rest is left alone, and told.
+pub(in crate::tour) const SEEN_MAX: usize = 1_000_000;
 /// A file may take this many times the space left for each file still wanted.
 const SHARE_MAX: u64 = 64;
 
@@ -41,6 +41,8 @@ pub(in crate::tour) struct Files {
     pub(in crate::tour) special: u64,
     /// Names with control characters and the like, which the server would refuse.
     pub(in crate::tour) unfit_names: u64,
+    /// Whether the tree was looked through to its end.
+    pub(in crate::tour) seen_all: bool,
     /// Files beyond the limits.
     pub(in crate::tour) beyond_limits: u64,
 }
@@ -63,10 +65,13 @@ impl Files {
         }
         let mut files = Self { tree: tree.clone(), ..Self::default() };
         let mut found = Vec::new();
+        let mut looked_at = 0;
         for entry in WalkDir::new(&tree).min_depth(1).sort_by_file_name().into_iter().take(SEEN_MAX)
         {
+            looked_at += 1;
             files.look_at(&tree, entry, &mut found);
         }
+        files.seen_all = looked_at < SEEN_MAX;
         let seen = found.len() as u64;
         let bytes: u64 = found.iter().map(|source| source.size).sum();
         files.chosen = if found.len() <= files_max && bytes <= bytes_max {
