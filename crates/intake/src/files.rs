@@ -100,6 +100,8 @@ enum Step {
     Full,
     /// The name already stands for these bytes.
     Same(Put, Option<Lsn>),
+    /// The condition does not hold, because of an entry that ends there.
+    Refused(IntakeError, Option<Lsn>),
     /// The entry is in the log.
     Appended(Put, Lsn),
 }
@@ -110,8 +112,10 @@ enum DeleteStep {
     Ask(u64),
     /// The log's buffer is full.
     Full,
-    /// There is nothing to delete.
-    Absent,
+    /// There is nothing to delete, because of an entry that ends there.
+    Absent(Option<Lsn>),
+    /// The condition does not hold, because of an entry that ends there.
+    Refused(IntakeError, Option<Lsn>),
     /// The entry is in the log.
     Appended(Lsn),
 }
@@ -161,10 +165,12 @@ impl Shared {
                     self.log.room(size).await;
                 }
                 Step::Same(put, end) => {
-                    if let Some(end) = end {
-                        self.committed(end).await?;
-                    }
+                    self.certain(end).await?;
                     return Ok(put);
+                }
+                Step::Refused(error, end) => {
+                    self.certain(end).await?;
+                    return Err(error);
                 }
                 Step::Appended(put, end) => {
                     drop(pinned);
@@ -172,6 +178,15 @@ impl Shared {
                     return Ok(put);
                 }
             }
+        }
+    }
+
+    /// Waits until what an answer rests on is as durable as asked: an answer must not tell of a
+    /// change that a crash could still undo.
+    async fn certain(&self, end: Option<Lsn>) -> Result<(), IntakeError> {
+        match end {
+            Some(end) => self.committed(end).await,
+            None => Ok(()),
         }
     }
 
@@ -203,7 +218,9 @@ impl Shared {
                 (named.map(|(file, _)| Arc::new(file.clone())), None)
             }
         };
-        new.condition.check(before.as_ref().map(|file| file.digest))?;
+        if let Err(error) = new.condition.check(before.as_ref().map(|file| file.digest)) {
+            return Ok(Step::Refused(error, before_end));
+        }
         if let Some(file) = &before
             && new.idempotency.is_none()
             && file.digest == new.digest
@@ -335,7 +352,14 @@ impl Shared {
         let mut asked: Option<(u64, Option<Digest>)> = None;
         loop {
             match self.delete_step(key, condition, idempotency, asked.take())? {
-                DeleteStep::Absent => return Ok(false),
+                DeleteStep::Absent(end) => {
+                    self.certain(end).await?;
+                    return Ok(false);
+                }
+                DeleteStep::Refused(error, end) => {
+                    self.certain(end).await?;
+                    return Err(error);
+                }
                 DeleteStep::Full => self.log.room(16_384).await,
                 DeleteStep::Appended(end) => {
                     self.committed(end).await?;
@@ -358,17 +382,19 @@ impl Shared {
     ) -> Result<DeleteStep, IntakeError> {
         let mut pending = self.pending.lock();
         let generation = pending.generation();
-        let before = match pending.name(key) {
-            NameSeen::New => None,
-            NameSeen::Pending(pending) => pending.file.map(|file| file.digest),
+        let (before, before_end) = match pending.name(key) {
+            NameSeen::New => (None, None),
+            NameSeen::Pending(name) => (name.file.map(|file| file.digest), Some(name.end)),
             NameSeen::Ask => match asked {
-                Some((asked, before)) if asked == generation => before,
+                Some((asked, before)) if asked == generation => (before, None),
                 _ => return Ok(DeleteStep::Ask(generation)),
             },
         };
-        condition.check(before)?;
+        if let Err(error) = condition.check(before) {
+            return Ok(DeleteStep::Refused(error, before_end));
+        }
         if before.is_none() {
-            return Ok(DeleteStep::Absent);
+            return Ok(DeleteStep::Absent(before_end));
         }
         let end = self.append_delete(&mut pending, key, idempotency)?;
         Ok(end.map_or(DeleteStep::Full, DeleteStep::Appended))

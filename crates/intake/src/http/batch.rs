@@ -37,6 +37,8 @@ const NAMESPACE: &str = "default";
 const COMMITS: usize = 64;
 /// Bytes of small files held until the namespace is known.
 const HELD_MAX: usize = 16 << 20;
+/// What a large file held meanwhile counts for: each keeps a file open.
+const STAGED_COST: usize = 128 << 10;
 
 pub(super) async fn ingest(State(intake): State<Intake>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
@@ -213,9 +215,10 @@ impl Batch {
             self.slots.push(running);
             return Ok(());
         }
-        if let NewBytes::Packed(bytes) = &upload.bytes {
-            self.held_size += bytes.len() + 512;
-        }
+        self.held_size += match &upload.bytes {
+            NewBytes::Packed(bytes) => bytes.len() + 512,
+            NewBytes::Staged(_) => STAGED_COST,
+        };
         if self.held_size > HELD_MAX {
             return Err(IntakeError::rejected(
                 "namespace_late",
