@@ -124,3 +124,28 @@ async fn a_part_beyond_the_limits_takes_no_other_with_it() {
     assert_eq!(house.list("").await.0, ["n/good", "n/good-too"]);
     assert_eq!(house.files_below("staging"), [""; 0]);
 }
+
+#[tokio::test]
+async fn files_without_a_namespace_are_held_in_bounded_number() {
+    let house = House::with(|options| options.limits.packed_size_max = 100);
+    let mut form = Form::default();
+    for n in 0..200 {
+        form = form.file(&format!("{n:03}"), &noise(n, 200));
+    }
+    let answer = form.send(&house).await;
+    assert_eq!(answer.status, 207, "{answer:?}");
+    let parts = answer.json()["parts"].as_array().unwrap().clone();
+    let stored = parts.iter().filter(|part| part["status"] == "stored").count();
+    assert!((64..200).contains(&stored), "{stored} were held open at once");
+    assert!(
+        parts.iter().all(|part| {
+            part["status"] == "stored" || part["error"]["code"] == "namespace_late"
+        })
+    );
+    let mut form = Form::default().field("namespace", "n");
+    for n in 0..200 {
+        form = form.file(&format!("{n:03}"), &noise(n, 200));
+    }
+    assert_eq!(form.send(&house).await.status, 201);
+    assert_eq!(house.files_below("staging"), [""; 0]);
+}

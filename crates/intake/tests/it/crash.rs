@@ -9,8 +9,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use forebay_base::clock::ManualClock;
+use forebay_base::durability::Durability;
 use forebay_base::fs::FileSystem as _;
 use forebay_base::fs::sim::{Fault, Rng, SimFs};
+use forebay_intake::digest::Digest;
+use forebay_intake::fsck::fsck;
 use forebay_intake::{Intake, IntakeOptions, OpenError};
 use tempfile::TempDir;
 
@@ -81,6 +84,11 @@ impl Place {
         let intake = self.open(disk).unwrap_or_else(|error| panic!("operation {round}: {error:?}"));
         block_on(oracle.judge(&intake, round));
         intake.close().unwrap();
+        drop(intake);
+        if round.is_multiple_of(4) {
+            let report = fsck(&self.options.dir, Arc::new(disk.clone()), |_| {}).unwrap();
+            assert!(report.findings.is_empty(), "operation {round}: {report:?}");
+        }
         let staging = disk.list(&self.options.dir.join("staging")).unwrap();
         assert!(staging.is_empty(), "operation {round}: {staging:?}");
     }
@@ -245,6 +253,21 @@ impl Oracle {
         self.go_on(intake, round).await;
     }
 
+    /// Checks that whatever is there is whole, and that the intake goes on.
+    async fn judge_whole(&self, intake: &Intake, round: u64) {
+        let listed = send(intake.router(), "GET", "/v1/files?limit=1000", &[], "").await.json();
+        for file in listed["files"].as_array().unwrap() {
+            let got = send(intake.router(), "GET", text(&file["url"]), &[], "").await;
+            assert_eq!(got.status, 200, "operation {round}: {got:?}");
+            assert_eq!(Digest::of(&got.body).to_hex(), text(&file["sha256"]));
+        }
+        for (request, count) in self.counts(intake).await {
+            assert_eq!(count, self.requests[request].count, "operation {round}");
+        }
+        intake.ready().unwrap();
+        Self::default().go_on(intake, round).await;
+    }
+
     /// Repeats every request under its key: afterwards each is there exactly once.
     async fn send_again(&self, intake: &Intake, round: u64, before: &BTreeMap<usize, usize>) {
         for (request, sent) in self.requests.iter().enumerate() {
@@ -360,6 +383,41 @@ fn killed_at_every_operation_keeps_what_was_acknowledged() {
 }
 
 #[test]
+fn killed_under_relaxed_durability_keeps_what_was_acknowledged() {
+    for (seed, durability) in [(310, "os"), (320, "interval:1h")] {
+        let mut place = Place::new();
+        place.options.durability = durability.parse().unwrap();
+        let base = place.furnished(seed);
+        let mut at = 0;
+        while let Some((disk, oracle)) = place.run(&base, seed + 1, at, Fault::Stop) {
+            place.judge(&disk.kill(), oracle, at);
+            at += 2;
+        }
+    }
+}
+
+#[test]
+fn power_lost_under_relaxed_durability_loses_the_newest_and_leaves_nothing_half() {
+    let mut place = Place::new();
+    place.options.durability = Durability::Os;
+    let base = place.furnished(330);
+    let mut at = 0;
+    while let Some((disk, oracle)) = place.run(&base, 331, at, Fault::Stop) {
+        let left = disk.power_off(at);
+        if at % 3 == 0 {
+            place.lose_views();
+        }
+        let intake = place.open(&left).unwrap_or_else(|error| panic!("operation {at}: {error:?}"));
+        block_on(oracle.judge_whole(&intake, at));
+        intake.close().unwrap();
+        drop(intake);
+        let report = fsck(&place.options.dir, Arc::new(left), |_| {}).unwrap();
+        assert!(report.findings.is_empty(), "operation {at}: {report:?}");
+        at += 2;
+    }
+}
+
+#[test]
 fn power_lost_again_during_the_recovery_changes_nothing() {
     let place = Place::new();
     let base = place.furnished(400);
@@ -429,6 +487,24 @@ fn after_a_failed_sync_every_write_is_refused_until_the_intake_is_opened_anew() 
     assert!(intake.close().is_err());
     drop(intake);
     place.judge(&disk.power_off(1), oracle.clone(), 0);
+}
+
+#[test]
+fn a_delete_that_finds_a_name_taken_away_waits_until_that_is_certain() {
+    let place = Place::new();
+    let (disk, oracle) = place.furnished(710);
+    let there = |known: &&Known| known.acknowledged.is_some();
+    let name = oracle.names.iter().find(|(_, known)| there(known)).unwrap().0.clone();
+    let intake = place.open(&disk).unwrap();
+    disk.plan(disk.operations() + 1, Fault::Io);
+    block_on(async {
+        let url = url(&name);
+        let delete = || send(intake.router(), "DELETE", &url, &[], "");
+        let (first, second) = futures_util::future::join(delete(), delete()).await;
+        assert_eq!(first.error(), (503, "storage".into()));
+        assert_eq!(second.error(), (503, "storage".into()), "it may be there again tomorrow");
+    });
+    assert!(intake.close().is_err());
 }
 
 #[test]

@@ -220,3 +220,17 @@ async fn a_body_of_many_chunks_is_all_there_after_a_reopening() {
         (&6_000.into(), &5_999.into())
     );
 }
+
+#[tokio::test]
+async fn a_document_larger_than_any_buffer_on_its_way_is_kept_whole() {
+    let house = House::with(|options| options.limits.document_size_max = 40 << 20);
+    let document = format!("{{\"id\":1,\"text\":\"{}\"}}", "x".repeat(30 << 20));
+    let body = format!("{{\"id\":0}}\n{document}\n{{\"id\":2}}\n");
+    let pieces = crate::support::pieces(body.as_bytes(), 65_536);
+    let taken = house.documents("large", pieces).await;
+    assert_eq!((taken.status, &taken.json()["accepted"]), (201, &3.into()));
+    assert!(house.get("/v1/documents/large/2").await.body == document);
+    let house = house.reopen();
+    assert!(house.get("/v1/documents/large/2").await.body == document);
+    assert_eq!(house.get("/v1/documents/large/3").await.body, "{\"id\":2}");
+}

@@ -3,6 +3,7 @@
 
 mod api;
 mod batches;
+mod concurrent;
 mod crash;
 mod documents;
 mod hostile;
