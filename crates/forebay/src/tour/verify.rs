@@ -262,3 +262,53 @@ struct StoredDocument<'a> {
     #[serde(borrow)]
     document: &'a RawValue,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// What the comparison says of a server that answers a request for `sent` with `answer`.
+    fn problem(sent: &[u8], answer: &str) -> Option<String> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut connection = Connection::new(listener.local_addr().unwrap());
+        let key = ("n".to_owned(), "name".to_owned());
+        let kept = Kept { digest: Digest::of(sent), size: sent.len() as u64 };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut head = [0; 4_096];
+                assert!(stream.read(&mut head).unwrap() > 0);
+                stream.write_all(answer.as_bytes()).unwrap();
+            });
+            file(&mut connection, &key, &kept).unwrap().1
+        })
+    }
+
+    fn answer(tag: Digest, length: usize, body: &str) -> String {
+        format!("HTTP/1.1 200 OK\r\netag: \"{tag}\"\r\ncontent-length: {length}\r\n\r\n{body}")
+    }
+
+    #[test]
+    fn a_file_that_comes_back_as_sent_is_no_problem() {
+        assert_eq!(problem(b"hello", &answer(Digest::of(b"hello"), 5, "hello")), None);
+    }
+
+    #[test]
+    fn a_file_that_is_gone_cut_altered_or_wrongly_tagged_is_named() {
+        let right = Digest::of(b"hello");
+        let wrong = [
+            "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_owned(),
+            answer(right, 5, "hell"),
+            answer(right, 4, "hell"),
+            answer(right, 5, "hellO"),
+            answer(Digest::of(b""), 5, "hello"),
+        ];
+        for answer in wrong {
+            let problem = problem(b"hello", &answer);
+            assert!(problem.as_ref().is_some_and(|text| text.contains("n/name")), "{problem:?}");
+        }
+    }
+}
