@@ -19,8 +19,10 @@ use forebay_log::{Log, Lsn};
 
 use crate::answer::{PutAnswer, to_json};
 use crate::catalogue::{Answered, AppliedChange, Catalogue, Change, FileRecord, Place};
+use crate::documents::view::ViewQueue;
 use crate::error::{ApplyError, CatalogueError};
 use crate::format::{BlobPlace, Delete, DocumentCommit, Entry, FilePut, Outcome};
+use crate::reclaim::reclaim;
 use crate::shared::{Applied, Shared};
 
 /// Changes in one transaction at most.
@@ -42,11 +44,15 @@ pub(crate) struct Applier {
 }
 
 impl Applier {
-    pub(crate) fn start(shared: Arc<Shared>, catalogue: Catalogue) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        shared: Arc<Shared>,
+        catalogue: Catalogue,
+        view: Arc<ViewQueue>,
+    ) -> std::io::Result<Self> {
         let run = shared.clone();
         let thread = std::thread::Builder::new()
             .name("intake-apply".into())
-            .spawn(move || Worker { shared: run, catalogue, forgot: Instant::now() }.run())?;
+            .spawn(move || Worker { shared: run, catalogue, view, forgot: Instant::now() }.run())?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -71,6 +77,7 @@ impl Drop for Applier {
 struct Worker {
     shared: Arc<Shared>,
     catalogue: Catalogue,
+    view: Arc<ViewQueue>,
     forgot: Instant,
 }
 
@@ -79,7 +86,10 @@ impl Worker {
         loop {
             let stopping = self.gather();
             match self.apply_oldest() {
-                Ok(0) if stopping => return,
+                Ok(0) if stopping => {
+                    self.close();
+                    return;
+                }
                 Ok(_) => {}
                 Err(error) => {
                     self.fail(&error);
@@ -143,6 +153,20 @@ impl Worker {
         Ok(changes.len())
     }
 
+    /// Notes that the catalogue is up to the log's end, so that the next start reads nothing again.
+    ///
+    /// Nothing is appended any more when the applier stops; should that fail, the next start has a
+    /// little more to read.
+    fn close(&mut self) {
+        let end = self.shared.log.end();
+        if self.shared.log.commit(end).is_ok() {
+            let synced = self.shared.log.synced().min(end);
+            if let Err(error) = self.catalogue.apply(&[], end.0, synced.0) {
+                tracing::warn!(error = %chain(&error), "could not note the catalogue's position");
+            }
+        }
+    }
+
     fn forget(&mut self) {
         self.forgot = Instant::now();
         let kept = self.shared.options.limits.idempotency_kept;
@@ -151,6 +175,13 @@ impl Worker {
         if let Err(error) = self.catalogue.forget_requests(before) {
             // They are forgotten at the next try; an old key is refused by its age meanwhile.
             tracing::warn!(error = %chain(&error), "could not forget old requests");
+        }
+        match reclaim(&self.shared, &mut self.catalogue, self.view.safe()) {
+            Ok(0) => {}
+            Ok(bytes) => tracing::info!(bytes, "gave back the space of what was deleted"),
+            Err(error) => {
+                tracing::warn!(error = %chain(&error), "could not give back space; trying again");
+            }
         }
     }
 

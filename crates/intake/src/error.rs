@@ -59,6 +59,17 @@ pub enum OpenError {
         /// What the log still has.
         oldest: u64,
     },
+    /// The document database knows of entries the log never had.
+    #[error(
+        "the document database holds entries up to {position}, but the log ends at {end}: they do \
+         not belong together; restore the log's files, or move documents.sqlite away to begin anew"
+    )]
+    DocumentsAhead {
+        /// What the database has.
+        position: u64,
+        /// Where the log ends.
+        end: u64,
+    },
     /// Replaying the log into the views failed.
     #[error("could not bring the views up to the log")]
     Replay(#[source] ApplyError),
@@ -114,6 +125,16 @@ pub enum ApplyError {
         lsn: u64,
         /// Position it names.
         chunk: u64,
+    },
+    /// A commit has not the documents it says it has.
+    #[error("the commit at {lsn} is of {expected} documents, {found} were found")]
+    Count {
+        /// Position of the commit.
+        lsn: u64,
+        /// What it says.
+        expected: u64,
+        /// What its entries hold.
+        found: u64,
     },
     /// The catalogue refused.
     #[error("could not apply to the catalogue")]

@@ -112,6 +112,10 @@ impl Intake {
         clock: Arc<dyn Clock>,
     ) -> Result<(Self, StartReport), OpenError> {
         let started = Instant::now();
+        let mut options = options;
+        // A document and the chunk it is in must fit one log entry.
+        let document_size_most = to_size(ENTRY_SIZE_MAX / 2);
+        options.limits.document_size_max = options.limits.document_size_max.min(document_size_most);
         let dir = options.dir.clone();
         let lock = prepare(&dir, fs.as_ref())?;
         let (log, recovery) = open_log(&options, &dir, fs.clone())?;
@@ -127,7 +131,8 @@ impl Intake {
             key_size_max: options.limits.key_size_max,
             flatten_depth: options.decision.flatten_depth,
         };
-        let (sink, document_position) = open_documents(&dir, &log, bounds, &mut report)?;
+        let erased = catalogue.documents_erased().map_err(OpenError::Catalogue)?;
+        let (sink, document_position) = open_documents(&dir, &log, bounds, erased, &mut report)?;
         let reader = catalogue.reader().map_err(OpenError::Catalogue)?;
         let blobs = open_blobs(fs, &dir, &reader, &mut report)?;
         let known = learn(&reader).map_err(OpenError::Catalogue)?;
@@ -152,7 +157,7 @@ impl Intake {
         let thread = |source| OpenError::Prepare { path: dir.clone(), source };
         let running = Running {
             view: View::start(view.clone(), log.clone(), sink, bounds).map_err(thread)?,
-            applier: Applier::start(shared.clone(), catalogue).map_err(thread)?,
+            applier: Applier::start(shared.clone(), catalogue, view.clone()).map_err(thread)?,
             committer: log.start_committer(),
             _lock: lock,
         };
@@ -219,6 +224,10 @@ impl Inner {
             None => Ok(()),
         }
     }
+}
+
+fn to_size(n: u32) -> usize {
+    usize::try_from(n).unwrap_or(usize::MAX)
 }
 
 fn prepare(dir: &Path, fs: &dyn FileSystem) -> Result<Box<dyn Lock>, OpenError> {
@@ -299,10 +308,18 @@ fn open_documents(
     dir: &Path,
     log: &Log,
     bounds: Bounds,
+    erased: u64,
     report: &mut StartReport,
 ) -> Result<(SqliteSink, Lsn), OpenError> {
     let sink = SqliteSink::open(&dir.join(layout::DOCUMENTS)).map_err(OpenError::Documents)?;
     let position = sink.position().map_or(0, |position| position.0);
+    let oldest = erased.max(log.start().0);
+    if position < erased {
+        return Err(OpenError::DocumentsLost { position, oldest });
+    }
+    if position > log.end().0 {
+        return Err(OpenError::DocumentsAhead { position, end: log.end().0 });
+    }
     let from = Lsn(position).max(log.start());
     let mut writer = Writer { sink, bounds };
     report.document_commits = writer.replay(log, from).map_err(OpenError::Replay)?;

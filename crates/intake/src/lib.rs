@@ -31,6 +31,7 @@ mod meters;
 pub mod names;
 pub mod options;
 mod pending;
+mod reclaim;
 mod request;
 mod shared;
 

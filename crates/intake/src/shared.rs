@@ -63,12 +63,12 @@ impl Shared {
     pub(crate) async fn wait_for_room(&self) -> Result<(), IntakeError> {
         let full = || self.pending.lock().len() >= self.options.limits.pending_changes_max;
         if !full() {
-            return Ok(());
+            return self.check_views();
         }
         let waiting = async {
             loop {
                 let told = self.room.notified();
-                if !full() {
+                if !full() || self.check_views().is_err() {
                     return;
                 }
                 self.hurry();

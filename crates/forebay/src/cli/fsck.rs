@@ -70,7 +70,7 @@ fn print(report: &FsckReport) -> anyhow::Result<()> {
     ))?;
     if report.torn_tail_bytes > 0 {
         out::line(format_args!(
-            "torn tail  {} bytes of writes that were never acknowledged; the next start cuts them",
+            "torn tail  {} bytes of writes that were never acknowledged, cut off the log",
             report.torn_tail_bytes
         ))?;
     }

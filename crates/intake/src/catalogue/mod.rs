@@ -211,6 +211,22 @@ impl Catalogue {
         transaction.commit().map_err(failed)
     }
 
+    /// The log position below which documents were erased from the log.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said.
+    pub fn documents_erased(&self) -> Result<u64, CatalogueError> {
+        Ok(self.meta("documents_erased")?.unwrap_or(0).cast_unsigned())
+    }
+
+    /// Remembers that documents below a log position were erased from the log.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said.
+    pub fn set_documents_erased(&self, position: u64) -> Result<(), CatalogueError> {
+        self.set_meta("documents_erased", position.cast_signed())
+    }
+
     /// Blobs that names refer to although their bytes were erased: none after a whole replay.
     ///
     /// # Errors
@@ -253,17 +269,12 @@ impl Catalogue {
         transaction.commit().map_err(failed)
     }
 
-    /// Empties every table, for a replay from the log's beginning.
+    /// Makes every table anew, for a replay from the log's beginning.
     ///
     /// # Errors
     /// [`CatalogueError`] with what SQLite said.
     pub fn clear(&mut self) -> Result<(), CatalogueError> {
-        self.connection
-            .execute_batch(
-                "BEGIN; DELETE FROM files; DELETE FROM blobs; DELETE FROM requests; \
-                 DELETE FROM meta; COMMIT",
-            )
-            .map_err(|source| CatalogueError { act: "empty the catalogue", source })?;
+        schema::make_anew(&self.connection)?;
         self.set_meta("schema", schema::SCHEMA_VERSION)
     }
 

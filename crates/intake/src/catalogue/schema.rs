@@ -60,6 +60,16 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, CatalogueError> {
     Ok(connection)
 }
 
+pub(super) fn make_anew(connection: &Connection) -> Result<(), CatalogueError> {
+    connection
+        .execute_batch(
+            "DROP TABLE IF EXISTS files; DROP TABLE IF EXISTS blobs;
+             DROP TABLE IF EXISTS requests; DROP TABLE IF EXISTS meta;",
+        )
+        .and_then(|()| connection.execute_batch(TABLES))
+        .map_err(|source| CatalogueError { act: "make the catalogue anew", source })
+}
+
 pub(super) fn open_reader(path: &Path) -> Result<Connection, CatalogueError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)

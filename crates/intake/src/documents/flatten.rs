@@ -9,6 +9,7 @@
 //! every common parser, and the document itself is kept as it came.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
@@ -34,8 +35,8 @@ pub enum Leaf<'a> {
     Null,
     /// `true` or `false`.
     Boolean(bool),
-    /// A whole number that fits 64 bits.
-    Integer(i64),
+    /// A whole number that fits 64 bits, and its text.
+    Integer(i64, &'a str),
     /// A whole number that does not, as its text.
     BigInteger(&'a str),
     /// A number with a fraction or an exponent, as its text.
@@ -179,7 +180,7 @@ fn leaf(text: &str) -> Leaf<'_> {
         Some(b'{') => Leaf::Object(text),
         _ if memchr::memchr3(b'.', b'e', b'E', text.as_bytes()).is_some() => Leaf::Real(text),
         _ => match text.parse() {
-            Ok(number) => Leaf::Integer(number),
+            Ok(number) => Leaf::Integer(number, text),
             Err(_) => Leaf::BigInteger(text),
         },
     }
@@ -227,6 +228,9 @@ fn syntax(error: &serde_json::Error) -> DocumentError {
 }
 
 fn kind_of(text: &str) -> &'static str {
+    if serde_json::from_str::<serde::de::IgnoredAny>(text).is_err() {
+        return "not JSON";
+    }
     match text.as_bytes().first() {
         Some(b'[') => "an array",
         Some(b'"') => "a string",
@@ -264,23 +268,21 @@ fn last_of_each<'a>(
     mut members: Vec<(Cow<'a, str>, &'a RawValue)>,
 ) -> Vec<(Cow<'a, str>, &'a RawValue)> {
     let few = members.len() <= 32;
-    let repeated = |at: usize, key: &str| members.iter().skip(at + 1).any(|(k, _)| k == key);
-    let mut drop_at: Vec<usize> = Vec::new();
-    if few {
-        drop_at.extend(
-            members.iter().enumerate().filter(|(at, (k, _))| repeated(*at, k)).map(|(at, _)| at),
-        );
+    let repeats = if few {
+        members
+            .iter()
+            .enumerate()
+            .any(|(at, (key, _))| members.iter().skip(at + 1).any(|(later, _)| later == key))
     } else {
-        let mut seen = std::collections::HashSet::with_capacity(members.len());
-        for (at, (key, _)) in members.iter().enumerate().rev() {
-            if !seen.insert(key.as_ref()) {
-                drop_at.push(at);
-            }
-        }
-        drop_at.reverse();
-    }
-    for at in drop_at.into_iter().rev() {
-        members.remove(at);
+        let mut seen = HashSet::with_capacity(members.len());
+        !members.iter().all(|(key, _)| seen.insert(key.as_ref()))
+    };
+    if repeats {
+        // From the back, so that the first one met of each key is its last.
+        let mut seen: HashSet<Cow<'a, str>> = HashSet::with_capacity(members.len());
+        members.reverse();
+        members.retain(|(key, _)| seen.insert(key.clone()));
+        members.reverse();
     }
     members
 }

@@ -247,6 +247,7 @@ impl DocumentIngest {
             let shared = &self.inner.shared;
             match shared.log.try_append(&[&header, &self.gathered.run.bytes]) {
                 Ok(appended) => {
+                    self.inner.view.begin(self.request, appended.lsn);
                     self.chunks.push(appended.lsn.0);
                     self.gathered.next_run();
                     return Ok(());
@@ -322,7 +323,7 @@ impl DocumentIngest {
             state.advance(&planned, count, end);
         }
         let prepared = self.gathered.prepared(&self.namespace, &planned, first_id, received_ms);
-        inner.view.push(lsn, end, prepared);
+        inner.view.push(self.request, lsn, end, prepared);
         Ok(Some((end, status, json, answer)))
     }
 
@@ -398,6 +399,14 @@ impl DocumentIngest {
     }
 }
 
+impl Drop for DocumentIngest {
+    fn drop(&mut self) {
+        if !self.chunks.is_empty() {
+            self.inner.view.end(self.request);
+        }
+    }
+}
+
 impl Gathered {
     /// Begins another run; the last one stays for the view unless there are too many.
     fn next_run(&mut self) {
@@ -420,7 +429,8 @@ impl Gathered {
         received_ms: i64,
     ) -> Option<Prepared> {
         self.next_run();
-        if self.runs_size > PREPARED_SIZE_MAX {
+        // Values of fields that were not tracked have no place here; the log has the documents.
+        if self.runs_size > PREPARED_SIZE_MAX || self.profile.untracked > 0 {
             return None;
         }
         Some(Prepared {

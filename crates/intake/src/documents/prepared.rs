@@ -13,7 +13,7 @@ use crate::format::TargetCode;
 use crate::names::Namespace;
 
 /// Bytes of runs and slots one request may hand over.
-pub(crate) const PREPARED_SIZE_MAX: usize = 16 << 20;
+pub(crate) const PREPARED_SIZE_MAX: usize = 2 << 20;
 
 /// A request's documents as the view takes them.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ impl Run {
             Leaf::Null => return,
             Leaf::Boolean(true) => SlotKind::True,
             Leaf::Boolean(false) => SlotKind::False,
-            Leaf::Integer(_) | Leaf::BigInteger(_) | Leaf::Real(_) => SlotKind::Number,
+            Leaf::Integer(..) | Leaf::BigInteger(_) | Leaf::Real(_) => SlotKind::Number,
             Leaf::Text(Cow::Borrowed(_)) => SlotKind::Plain,
             Leaf::Text(Cow::Owned(_)) => SlotKind::Escaped,
             Leaf::Unrepresentable(_) | Leaf::Array(..) | Leaf::Object(_) => SlotKind::Json,

@@ -155,7 +155,7 @@ impl FieldProfile {
                 return;
             }
             Leaf::Boolean(_) => Kind::Boolean,
-            Leaf::Integer(_) => Kind::Integer,
+            Leaf::Integer(..) => Kind::Integer,
             Leaf::BigInteger(_) => Kind::BigInteger,
             Leaf::Real(_) => Kind::Real,
             Leaf::Text(_) | Leaf::Unrepresentable(_) => Kind::Text,
@@ -178,7 +178,7 @@ impl FieldProfile {
         }
         let hasher = BuildHasherDefault::<DefaultHasher>::default();
         let hash = match leaf {
-            Leaf::Integer(number) => hasher.hash_one(number),
+            Leaf::Integer(number, _) => hasher.hash_one(number),
             Leaf::Text(text) => hasher.hash_one(text),
             _ => {
                 self.values = None;

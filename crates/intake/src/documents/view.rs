@@ -7,7 +7,7 @@
 //! Invariants: commits are applied in log order; nothing is applied before it is committed; when
 //! the sink or the log fails, the view stops and says so, and the log keeps what is missing.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ use super::flatten::{Bounds, Leaf, read};
 use super::prepared::{Found, Prepared};
 use super::{DocumentError, column_type};
 use crate::error::{ApplyError, IntakeError};
-use crate::format::{DocumentCommit, Documents, Entry, TargetCode};
+use crate::format::{DecodeError, DocumentCommit, Documents, Entry, TargetCode};
 use crate::shared::Applied;
 
 /// Commits waiting at most.
@@ -52,22 +52,56 @@ struct QueueState {
     commits: VecDeque<Told>,
     /// Memory the prepared commits take, about.
     prepared_size: usize,
+    /// First chunk of each request that is still coming in.
+    open: HashMap<[u8; 16], Lsn>,
+    /// First chunk and end of each commit not yet on the database's stable storage.
+    unsafe_commits: VecDeque<(Lsn, Lsn)>,
+    /// Up to where the database is on stable storage.
+    durable: Lsn,
     stop: bool,
 }
 
 impl ViewQueue {
     pub(crate) fn new(position: Lsn) -> Self {
+        let state = QueueState { durable: position, ..QueueState::default() };
         Self {
-            state: Mutex::default(),
+            state: Mutex::new(state),
             work: Condvar::new(),
             room: Notify::new(),
             applied: watch::Sender::new(Applied::at(position)),
         }
     }
 
-    /// Tells of a commit; the caller holds the lock that orders commits.
-    pub(crate) fn push(&self, lsn: Lsn, end: Lsn, prepared: Option<Prepared>) {
+    /// Notes the first chunk of a request that is coming in: it must stay in the log.
+    pub(crate) fn begin(&self, request: [u8; 16], first_chunk: Lsn) {
+        self.state.lock().open.entry(request).or_insert(first_chunk);
+    }
+
+    /// Notes that a request will commit nothing (more).
+    pub(crate) fn end(&self, request: [u8; 16]) {
+        self.state.lock().open.remove(&request);
+    }
+
+    /// Below this position the log is not needed for documents any more.
+    pub(crate) fn safe(&self) -> Lsn {
+        let state = self.state.lock();
+        let open = state.open.values().copied().min();
+        let commits = state.unsafe_commits.iter().map(|(first, _)| *first).min();
+        [open, commits].into_iter().flatten().fold(state.durable, Lsn::min)
+    }
+
+    /// Notes that the database is on stable storage up to `position`.
+    fn made_durable(&self, position: Lsn) {
         let mut state = self.state.lock();
+        state.durable = position;
+        state.unsafe_commits.retain(|(_, end)| *end > position);
+    }
+
+    /// Tells of a commit; the caller holds the lock that orders commits.
+    pub(crate) fn push(&self, request: [u8; 16], lsn: Lsn, end: Lsn, prepared: Option<Prepared>) {
+        let mut state = self.state.lock();
+        let first = state.open.get(&request).copied().unwrap_or(lsn);
+        state.unsafe_commits.push_back((first, end));
         let size = prepared.as_ref().map_or(0, Prepared::size);
         let prepared = prepared.filter(|_| state.prepared_size + size <= PREPARED_MAX);
         if prepared.is_some() {
@@ -186,7 +220,7 @@ impl Worker {
                     if dirty && (checkpointed.elapsed() >= CHECKPOINT_EVERY || stopping) {
                         checkpointed = Instant::now();
                         dirty = false;
-                        self.writer.sink.checkpoint().map(|_| ()).map_err(ApplyError::Sink)
+                        self.checkpoint()
                     } else {
                         Ok(())
                     }
@@ -201,9 +235,28 @@ impl Worker {
                 return;
             }
             if stopping && batch.is_empty() {
+                self.close();
                 return;
             }
         }
+    }
+
+    /// Notes that the database is up to the log's end, so that the next start reads nothing again.
+    fn close(&mut self) {
+        let end = self.log.end();
+        if self.log.commit(end).is_ok()
+            && let Err(error) = self.writer.sink.commit(Position(end.0))
+        {
+            tracing::warn!(error = %chain(&error), "could not note the documents' position");
+        }
+    }
+
+    fn checkpoint(&mut self) -> Result<(), ApplyError> {
+        let position = self.writer.sink.checkpoint().map_err(ApplyError::Sink)?;
+        if let Some(position) = position {
+            self.queue.made_durable(Lsn(position.0));
+        }
+        Ok(())
     }
 
     fn gather(&self) -> (Vec<Told>, bool) {
@@ -346,7 +399,12 @@ impl Writer {
             }
         }
         self.write_documents(end, commit, &mut next_id, &commit.documents)?;
-        Ok(next_id - commit.first_id)
+        let found = next_id - commit.first_id;
+        if found == commit.count {
+            Ok(found)
+        } else {
+            Err(ApplyError::Count { lsn: lsn.0, expected: commit.count, found })
+        }
     }
 
     fn write_documents(
@@ -376,9 +434,15 @@ impl Writer {
             .map(|column| Field { path: &column.path, ty: column.ty })
             .collect();
         for added in &commit.columns {
-            if let Some(ty) = column_type(added.type_code)
-                && known.column(&added.path).is_none()
-            {
+            let ty = column_type(added.type_code).ok_or_else(|| ApplyError::Decode {
+                lsn: end.0,
+                source: DecodeError::Value {
+                    field: "column type",
+                    offset: 0,
+                    found: added.type_code.into(),
+                },
+            })?;
+            if known.column(&added.path).is_none() {
                 fields.push(Field { path: &added.path, ty });
             }
         }
@@ -451,8 +515,7 @@ fn value_of<'a>(leaf: &'a Leaf<'_>) -> Value<'a> {
     match leaf {
         Leaf::Null => Value::Null,
         Leaf::Boolean(value) => Value::Boolean(*value),
-        Leaf::Integer(value) => Value::Integer(*value),
-        Leaf::BigInteger(text) | Leaf::Real(text) => Value::Number(text),
+        Leaf::Integer(_, text) | Leaf::BigInteger(text) | Leaf::Real(text) => Value::Number(text),
         Leaf::Text(text) => Value::Text(text),
         Leaf::Unrepresentable(text) | Leaf::Array(text, _) | Leaf::Object(text) => {
             Value::Json(text)

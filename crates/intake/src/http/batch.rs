@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use super::body::PacedBody;
 use super::parts::{Part, failed, open};
 use super::store::{self, JsonParts, Settings};
-use super::upload::{self, Source as _, Upload};
+use super::upload::{self, Upload};
 use super::{Keyed, bad_option, claim, problem, replayed, request_key};
 use crate::answer::to_json;
 use crate::catalogue::{Answered, Change};
@@ -84,23 +84,9 @@ async fn fingerprint_of(headers: &HeaderMap, body: PacedBody) -> Result<Digest, 
     let mut print = Fingerprint::of(&[b"POST", b"/v1/ingest"]);
     let mut multipart = open(headers, body)?;
     while let Some(field) = multipart.next_field().await.map_err(failed)? {
-        let mut part = Part(field);
-        let mut content = Fingerprint::default();
-        note_part(&mut print, &part);
-        while let Some(bytes) = part.next().await? {
-            content.update(&bytes);
-        }
-        print.update(&content.finish().0);
+        Part::new(field, true).finish(&mut print).await?;
     }
     Ok(print.finish())
-}
-
-fn note_part(print: &mut Fingerprint, part: &Part<'_>) {
-    for text in [part.0.name(), part.0.file_name()] {
-        let text = text.unwrap_or("\0");
-        print.update(&(text.len() as u64).to_le_bytes());
-        print.update(text.as_bytes());
-    }
 }
 
 /// Makes the answer the one every repetition of the request gets.
@@ -147,7 +133,7 @@ struct Batch {
     namespace: Option<Namespace>,
     settings: Settings,
     slots: Vec<Slot>,
-    held: Vec<(usize, FileName, Upload)>,
+    held: Vec<(usize, FileName, Upload, Settings)>,
     held_size: usize,
     gate: Arc<Semaphore>,
 }
@@ -185,33 +171,43 @@ impl Batch {
                     format!("more than {parts_max} parts; what came before them was taken"),
                 ));
             }
-            let mut part = Part(field);
-            note_part(&mut self.print, &part);
+            let mut part = Part::new(field, self.key.is_some());
             let slot = self.slots.len();
-            let is_file = part.0.file_name().is_some();
+            let is_file = part.file_name().is_some();
             let taken =
                 if is_file { self.file(&mut part).await } else { self.field(&mut part).await };
             match taken {
                 Ok(()) => {}
                 Err(error) if is_fatal(&error) => return Err(error),
                 Err(error) => {
-                    let what = part.0.file_name().or(part.0.name()).unwrap_or_default();
+                    let what = part.file_name().or(part.name()).unwrap_or_default();
                     let result = store::rejected(what, &error);
                     self.slots.truncate(slot);
                     self.slots.push(Slot::Done(result));
                 }
             }
+            part.finish(&mut self.print).await?;
         }
         Ok(())
     }
 
-    async fn file(&mut self, part: &mut Part<'_>) -> Result<(), IntakeError> {
-        let name = FileName::parse(part.0.file_name().unwrap_or_default())?;
+    async fn file(&mut self, part: &mut Part) -> Result<(), IntakeError> {
+        let name = FileName::parse(part.file_name().unwrap_or_default())?;
         let upload = upload::take(&self.inner.shared, part, None).await?;
-        self.print.update(&upload.digest.0);
+        let settings = self.settings.clone();
+        self.take(name, upload, settings).await
+    }
+
+    /// Begins to commit a part, or holds it until the namespace is known.
+    async fn take(
+        &mut self,
+        name: FileName,
+        upload: Upload,
+        settings: Settings,
+    ) -> Result<(), IntakeError> {
         let slot = self.slots.len();
         if self.namespace.is_some() {
-            let running = self.commit(slot, name, upload).await;
+            let running = self.commit(slot, name, upload, settings).await;
             self.slots.push(running);
             return Ok(());
         }
@@ -226,28 +222,21 @@ impl Batch {
             ));
         }
         self.slots.push(Slot::Done(Value::Null));
-        self.held.push((slot, name, upload));
+        self.held.push((slot, name, upload, settings));
         Ok(())
     }
 
-    async fn field(&mut self, part: &mut Part<'_>) -> Result<(), IntakeError> {
-        let name = part.0.name().unwrap_or_default().to_owned();
+    async fn field(&mut self, part: &mut Part) -> Result<(), IntakeError> {
+        let name = part.name().unwrap_or_default().to_owned();
         if name == "documents" {
             let size_max = self.inner.shared.options.limits.document_size_max;
             let text = part.text(size_max).await?;
-            self.print.update(&Digest::of(text.as_bytes()).0);
             let name = FileName::parse("documents")?;
             let upload = upload::in_memory(text.into_bytes().into());
-            let settings = self.settings.clone();
-            self.settings.json = JsonParts::Documents;
-            let slot = self.slots.len();
-            let running = self.commit(slot, name, upload).await;
-            self.settings = settings;
-            self.slots.push(running);
-            return Ok(());
+            let settings = Settings { json: JsonParts::Documents, ..self.settings.clone() };
+            return self.take(name, upload, settings).await;
         }
         let text = part.text(COMMENT_SIZE_MAX).await?;
-        self.print.update(&Digest::of(text.as_bytes()).0);
         match name.as_str() {
             "namespace" => self.namespace = Some(Namespace::parse(text.trim())?),
             "comment" => {
@@ -276,7 +265,13 @@ impl Batch {
     }
 
     /// Begins to commit a file; waits while very many are being committed.
-    async fn commit(&self, slot: usize, name: FileName, upload: Upload) -> Slot {
+    async fn commit(
+        &self,
+        slot: usize,
+        name: FileName,
+        upload: Upload,
+        settings: Settings,
+    ) -> Slot {
         let namespace = match &self.namespace {
             Some(namespace) => namespace.clone(),
             None => match Namespace::parse(NAMESPACE) {
@@ -286,7 +281,6 @@ impl Batch {
         };
         let permit = self.gate.clone().acquire_owned().await;
         let inner = self.inner.clone();
-        let settings = self.settings.clone();
         let key = self.key.as_ref().map(|key| key.part(slot));
         Slot::Running(tokio::spawn(async move {
             let result = store::store(&inner, (namespace, name), &settings, upload, key).await;
@@ -297,8 +291,11 @@ impl Batch {
 
     /// Commits what is held, waits for everything, and tells it.
     async fn finish(mut self, received: Result<(), IntakeError>) -> (u16, Vec<u8>) {
-        for (slot, name, upload) in std::mem::take(&mut self.held) {
-            let running = self.commit(slot, name, upload).await;
+        for (slot, name, upload, settings) in std::mem::take(&mut self.held) {
+            // Fields count for the whole batch, wherever they came.
+            let json = settings.json;
+            let settings = Settings { json, ..self.settings.clone() };
+            let running = self.commit(slot, name, upload, settings).await;
             if let Some(place) = self.slots.get_mut(slot) {
                 *place = running;
             }

@@ -32,8 +32,6 @@ const PIECES: usize = 4;
 /// What stays as it is in an extended parameter value (RFC 8187, "attr-char").
 const ATTR: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-const BOUNDARY: &str = "forebay-7f3a9c51e2d84b06";
-
 pub(super) async fn by_name(
     State(intake): State<Intake>,
     Path((namespace, name)): Path<(String, String)>,
@@ -108,8 +106,10 @@ fn serve(
                 (StatusCode::PARTIAL_CONTENT, vec![Segment::Part(part.clone())], length)
             }
             _ => {
-                let (segments, length) = multipart(&parts, file);
-                let kind = format!("multipart/byteranges; boundary={BOUNDARY}");
+                // A boundary nobody could have known when the file was stored.
+                let boundary = uuid::Uuid::new_v4().simple().to_string();
+                let (segments, length) = multipart(&parts, file, &boundary);
+                let kind = format!("multipart/byteranges; boundary={boundary}");
                 insert(response.headers_mut(), CONTENT_TYPE, &kind);
                 (StatusCode::PARTIAL_CONTENT, segments, length)
             }
@@ -143,12 +143,12 @@ enum Segment {
     Text(String),
 }
 
-fn multipart(parts: &[Range<u64>], file: &FileRecord) -> (Vec<Segment>, u64) {
+fn multipart(parts: &[Range<u64>], file: &FileRecord, boundary: &str) -> (Vec<Segment>, u64) {
     let mut segments = Vec::with_capacity(parts.len() * 2 + 1);
     let mut length = 0;
     for part in parts {
         let text = format!(
-            "\r\n--{BOUNDARY}\r\nContent-Type: {}\r\nContent-Range: bytes {}-{}/{}\r\n\r\n",
+            "\r\n--{boundary}\r\nContent-Type: {}\r\nContent-Range: bytes {}-{}/{}\r\n\r\n",
             file.mime,
             part.start,
             part.end - 1,
@@ -158,7 +158,7 @@ fn multipart(parts: &[Range<u64>], file: &FileRecord) -> (Vec<Segment>, u64) {
         segments.push(Segment::Text(text));
         segments.push(Segment::Part(part.clone()));
     }
-    let text = format!("\r\n--{BOUNDARY}--\r\n");
+    let text = format!("\r\n--{boundary}--\r\n");
     length += text.len() as u64;
     segments.push(Segment::Text(text));
     (segments, length)

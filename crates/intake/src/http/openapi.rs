@@ -174,6 +174,9 @@ fn put_file() -> Value {
             ("200", "The name was there: replaced, or the same bytes"),
             ("400", "The name or body is wrong"),
             ("408", "The body came too slowly"),
+            ("409", "A request with this Idempotency-Key is under way"),
+            ("503", "Storage has failed; nothing is acknowledged until a restart"),
+            ("507", "The disk is full"),
             ("412", "The condition does not hold"),
             ("413", "Larger than the limit"),
             ("422", "The Idempotency-Key belongs to another request"),
@@ -188,11 +191,19 @@ fn put_file() -> Value {
 fn delete_file() -> Value {
     let mut parameters = name_parameters().to_vec();
     parameters.push(idempotency_key());
+    parameters.push(header("If-Match", "An ETag: removes only if the name stands for those bytes"));
     operation(
         "files",
         "Remove a name; the bytes go when no name is left",
         parameters,
-        vec![("204", "Removed"), ("400", "The name is wrong"), ("404", "There is no such file")],
+        vec![
+            ("204", "Removed"),
+            ("400", "The name is wrong"),
+            ("404", "There is no such file"),
+            ("409", "A request with this Idempotency-Key is under way"),
+            ("412", "The condition does not hold"),
+            ("503", "Storage has failed; nothing is acknowledged until a restart"),
+        ],
     )
 }
 

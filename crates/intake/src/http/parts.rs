@@ -8,6 +8,7 @@ use multer::{Field, Multipart};
 use super::body::PacedBody;
 use super::upload::Source;
 use crate::error::IntakeError;
+use crate::request::Fingerprint;
 
 /// Opens a multipart body.
 pub(super) fn open(
@@ -46,21 +47,63 @@ pub(super) fn failed(error: multer::Error) -> IntakeError {
     IntakeError::rejected("multipart", format!("the multipart body is malformed: {error}"))
 }
 
-/// One part's bytes.
-pub(super) struct Part<'a>(pub(super) Field<'a>);
+/// One part: its headers, and its bytes as they come in.
+pub(super) struct Part {
+    field: Field<'static>,
+    /// Everything read so far, where the request has to be recognised again.
+    content: Option<Fingerprint>,
+}
 
-impl Source for Part<'_> {
+impl Source for Part {
     async fn next(&mut self) -> Result<Option<Bytes>, IntakeError> {
         loop {
-            match self.0.chunk().await.map_err(failed)? {
+            match self.field.chunk().await.map_err(failed)? {
+                None => return Ok(None),
                 Some(bytes) if bytes.is_empty() => {}
-                other => return Ok(other),
+                Some(bytes) => {
+                    if let Some(content) = &mut self.content {
+                        content.update(&bytes);
+                    }
+                    return Ok(Some(bytes));
+                }
             }
         }
     }
 }
 
-impl Part<'_> {
+impl Part {
+    /// * `recognise`: whether the part will have to add to its request's fingerprint.
+    pub(super) fn new(field: Field<'static>, recognise: bool) -> Self {
+        Self { field, content: recognise.then(Fingerprint::default) }
+    }
+
+    /// The name of the form's field.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.field.name()
+    }
+
+    /// The file's name, for a file.
+    pub(super) fn file_name(&self) -> Option<&str> {
+        self.field.file_name()
+    }
+
+    /// Reads what is left, and adds names and content to the fingerprint of the request.
+    pub(super) async fn finish(mut self, print: &mut Fingerprint) -> Result<(), IntakeError> {
+        if self.content.is_none() {
+            return Ok(());
+        }
+        while self.next().await?.is_some() {}
+        for text in [self.name(), self.file_name()] {
+            let text = text.unwrap_or("\0");
+            print.update(&(text.len() as u64).to_le_bytes());
+            print.update(text.as_bytes());
+        }
+        if let Some(content) = self.content {
+            print.update(&content.finish().0);
+        }
+        Ok(())
+    }
+
     /// The whole part as text, at most `size_max` bytes.
     pub(super) async fn text(&mut self, size_max: usize) -> Result<String, IntakeError> {
         let mut held = Vec::new();

@@ -1,0 +1,188 @@
+//! Giving back the space of what nobody refers to any more.
+//!
+//! Three kinds: blob files without names are removed; sealed log segments of which enough is dead
+//! are rewritten without the dead entries (every other entry keeps its position); documents leave
+//! the log once the document database holds them on stable storage. The entry that took the last
+//! name away is made durable first, so that no crash brings a name back without its bytes.
+//!
+//! Invariants: a blob that a queued or running request may refer to is never touched; what is
+//! erased is forgotten by the catalogue in the same pass, or found dead again in the next.
+
+use std::collections::HashSet;
+
+use forebay_log::{Lsn, SegmentInfo};
+
+use crate::catalogue::{BlobRecord, Catalogue, Place};
+use crate::error::CatalogueError;
+use crate::format::{DocumentCommit, Entry, Outcome};
+use crate::shared::Shared;
+
+/// Dead blobs looked at in one pass.
+const DEAD_MAX: usize = 20_000;
+/// A segment is rewritten when at least one part in this many is dead.
+const DEAD_PART: u64 = 4;
+
+/// Why space could not be given back; nothing is lost, the next pass tries again.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReclaimError {
+    #[error("could not ask or tell the catalogue")]
+    Catalogue(#[from] CatalogueError),
+    #[error("could not make the log durable")]
+    Sync(#[source] forebay_log::CommitError),
+    #[error("could not list the log's segments")]
+    Segments(#[source] forebay_log::DiskError),
+    #[error("could not erase dead entries from the segment at {base}")]
+    Erase {
+        base: Lsn,
+        #[source]
+        source: forebay_log::EraseError,
+    },
+    #[error("could not read the segment at {base}")]
+    Read {
+        base: Lsn,
+        #[source]
+        source: forebay_log::ReadError,
+    },
+    #[error("could not remove a blob file")]
+    Remove(#[source] std::io::Error),
+}
+
+/// One pass. Runs on the applier's thread, which owns the catalogue.
+///
+/// * `documents_safe`: everything below is in the document database on stable storage, and no
+///   request still coming in has a chunk below.
+pub(crate) fn reclaim(
+    shared: &Shared,
+    catalogue: &mut Catalogue,
+    documents_safe: Lsn,
+) -> Result<u64, ReclaimError> {
+    let dead = shared.reader.dead_blobs(DEAD_MAX)?;
+    let erased_to = catalogue.documents_erased()?;
+    if dead.is_empty() && documents_safe.0 <= erased_to {
+        return Ok(0);
+    }
+    shared.log.sync().map_err(ReclaimError::Sync)?;
+    let (files, packed): (Vec<_>, Vec<_>) =
+        dead.into_iter().partition(|blob| matches!(blob.place, Place::File | Place::Erased));
+    let mut freed = remove_files(shared, catalogue, &files)?;
+    let mut in_order = true;
+    for segment in shared.log.segments().map_err(ReclaimError::Segments)? {
+        if !segment.sealed {
+            break;
+        }
+        let blobs: Vec<BlobRecord> =
+            packed.iter().filter(|blob| is_within(&segment, blob.place)).copied().collect();
+        let mut entries = HashSet::new();
+        let due = in_order && segment.end.0 > erased_to && segment.end <= documents_safe;
+        if due {
+            in_order = dead_documents(shared, &segment, &mut entries)?;
+        } else if segment.end > documents_safe {
+            in_order = false;
+        }
+        freed += erase(shared, catalogue, &segment, &blobs, entries)?;
+        if due && in_order {
+            catalogue.set_documents_erased(segment.end.0)?;
+        }
+    }
+    crate::meters::reclaimed(freed);
+    Ok(freed)
+}
+
+fn is_within(segment: &SegmentInfo, place: Place) -> bool {
+    matches!(place, Place::Entry(lsn) if (segment.base.0..segment.end.0).contains(&lsn))
+}
+
+/// Removes blob files no name refers to.
+fn remove_files(
+    shared: &Shared,
+    catalogue: &mut Catalogue,
+    files: &[BlobRecord],
+) -> Result<u64, ReclaimError> {
+    // No upload may give a file one of these names meanwhile.
+    let _no_upload = shared.reclaim.lock();
+    let doomed = doom(shared, files);
+    let removed = doomed
+        .iter()
+        .filter(|blob| blob.place == Place::File)
+        .try_for_each(|blob| shared.blobs.remove(blob.digest))
+        .map_err(ReclaimError::Remove);
+    let forgotten = removed.and_then(|()| Ok(catalogue.forget_blobs(&doomed)?));
+    spare(shared, &doomed);
+    forgotten.map(|()| doomed.iter().map(|blob| blob.size).sum())
+}
+
+/// Erases dead blobs and documents from one segment, if they are enough of it.
+fn erase(
+    shared: &Shared,
+    catalogue: &mut Catalogue,
+    segment: &SegmentInfo,
+    blobs: &[BlobRecord],
+    mut entries: HashSet<u64>,
+) -> Result<u64, ReclaimError> {
+    let bytes: u64 = blobs.iter().map(|blob| blob.size).sum();
+    let enough = bytes.saturating_mul(DEAD_PART) >= segment.disk_bytes;
+    let doomed = if enough { doom(shared, blobs) } else { Vec::new() };
+    entries.extend(doomed.iter().filter_map(|blob| match blob.place {
+        Place::Entry(lsn) => Some(lsn),
+        Place::File | Place::Erased => None,
+    }));
+    if entries.is_empty() {
+        return Ok(0);
+    }
+    let erased = shared
+        .log
+        .erase(segment.base, &mut |lsn| entries.contains(&lsn.0))
+        .map_err(|source| ReclaimError::Erase { base: segment.base, source });
+    let forgotten =
+        erased.and_then(|erased| Ok(catalogue.forget_blobs(&doomed).map(|()| erased.bytes)?));
+    spare(shared, &doomed);
+    forgotten
+}
+
+/// Gathers the entries of a segment that served to take documents in; tells whether none of them
+/// has to stay for an idempotency key that is still remembered.
+fn dead_documents(
+    shared: &Shared,
+    segment: &SegmentInfo,
+    entries: &mut HashSet<u64>,
+) -> Result<bool, ReclaimError> {
+    let kept = shared.options.limits.idempotency_kept;
+    let kept_ms = i64::try_from(kept.as_millis()).unwrap_or(i64::MAX);
+    let expired = |ms: i64| ms.saturating_add(kept_ms) < shared.now_ms();
+    let mut reader = shared.log.reader(segment.base.max(shared.log.start()));
+    let mut whole = true;
+    loop {
+        let read =
+            reader.next().map_err(|source| ReclaimError::Read { base: segment.base, source });
+        let Some(entry) = read? else { break };
+        if entry.lsn >= segment.end {
+            break;
+        }
+        let dead = match Entry::decode(entry.payload) {
+            Ok(Entry::DocumentChunk(_)) => true,
+            Ok(Entry::DocumentCommit(DocumentCommit { idempotency, received_ms, .. })) => {
+                idempotency.is_none() || expired(received_ms)
+            }
+            Ok(Entry::Outcome(Outcome { created_ms, .. })) => expired(created_ms),
+            Ok(Entry::FilePut(_) | Entry::Delete(_)) => continue,
+            // Not ours to judge: `fsck` names it.
+            Err(_) => continue,
+        };
+        if dead {
+            entries.insert(entry.lsn.0);
+        } else {
+            whole = false;
+        }
+    }
+    Ok(whole)
+}
+
+fn doom(shared: &Shared, blobs: &[BlobRecord]) -> Vec<BlobRecord> {
+    blobs.iter().filter(|blob| shared.pending.lock().doom(blob.digest)).copied().collect()
+}
+
+fn spare(shared: &Shared, doomed: &[BlobRecord]) {
+    for blob in doomed {
+        shared.pending.lock().spare(blob.digest);
+    }
+}
