@@ -19,6 +19,7 @@ fn options() -> Options {
         entry_size_max: 4096,
         buffer_size_max: 2048,
         durability: Durability::Sync,
+        ..Options::default()
     }
 }
 

@@ -18,6 +18,7 @@ fn open(disk: &SimFs) -> Result<Log, forebay_log::OpenError> {
         entry_size_max: 4096,
         buffer_size_max: 2048,
         durability: Durability::Sync,
+        ..Options::default()
     };
     Log::open(Arc::new(disk.clone()), Path::new(DIR), options).map(|(log, _)| log)
 }

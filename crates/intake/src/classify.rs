@@ -318,7 +318,9 @@ mod tests {
         check(b"%PDF-1.7\n", "a", "application/pdf", Category::Document);
         check(b"PK\x03\x04\x14\0\0\0\0\0", "a.bin", "application/zip", Category::Archive);
         check(b"", "empty", "text/plain", Category::Text);
-        check(b"\x7fELF\x02\x01\x01\0", "a", "application/x-executable", Category::Executable);
+        let mut elf = [0; 64];
+        elf[..8].copy_from_slice(b"\x7fELF\x02\x01\x01\0");
+        check(&elf, "a", "application/x-executable", Category::Executable);
     }
 
     #[test]

@@ -118,14 +118,17 @@ impl Intake {
         options.limits.document_size_max = options.limits.document_size_max.min(document_size_most);
         let dir = options.dir.clone();
         let lock = prepare(&dir, fs.as_ref())?;
-        let (log, recovery) = open_log(&options, &dir, fs.clone())?;
+        let catalogue =
+            Catalogue::open(&dir.join(layout::CATALOGUE)).map_err(OpenError::Catalogue)?;
+        let known_synced = Lsn(catalogue.position_synced().map_err(OpenError::Catalogue)?);
+        let (log, recovery) = open_log(&options, &dir, fs.clone(), known_synced)?;
         let mut report = StartReport {
             created: recovery.created,
             clean: recovery.clean,
             torn_bytes: recovery.cut.as_ref().map_or(0, |cut| cut.bytes),
             ..StartReport::default()
         };
-        let catalogue = open_catalogue(&dir, &log, &recovery, &mut report)?;
+        let catalogue = catch_up(catalogue, &log, &recovery, &mut report)?;
         let bounds = Bounds {
             depth_max: options.limits.document_depth_max,
             key_size_max: options.limits.key_size_max,
@@ -251,10 +254,12 @@ fn open_log(
     options: &IntakeOptions,
     dir: &Path,
     fs: Arc<dyn FileSystem>,
+    known_synced: Lsn,
 ) -> Result<(Log, Recovery), OpenError> {
     let log_options = forebay_log::Options {
         segment_size: options.segment_size,
         durability: options.durability,
+        known_synced,
         ..log_options_for_reading()
     };
     let (log, recovery) =
@@ -275,14 +280,13 @@ pub(crate) fn log_options_for_reading() -> forebay_log::Options {
     forebay_log::Options { entry_size_max: ENTRY_SIZE_MAX, ..forebay_log::Options::default() }
 }
 
-fn open_catalogue(
-    dir: &Path,
+/// Brings the catalogue up to the log, from its own position or from the beginning.
+fn catch_up(
+    mut catalogue: Catalogue,
     log: &Log,
     recovery: &Recovery,
     report: &mut StartReport,
 ) -> Result<Catalogue, OpenError> {
-    let path = dir.join(layout::CATALOGUE);
-    let mut catalogue = Catalogue::open(&path).map_err(OpenError::Catalogue)?;
     let seen = catalogue.position_synced().map_err(OpenError::Catalogue)?;
     let end = recovery.entries_end;
     if seen > end.0 && seen > recovery.end.0 {

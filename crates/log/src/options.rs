@@ -3,6 +3,7 @@
 use forebay_base::Durability;
 
 use crate::{
+    Lsn,
     error::OpenError,
     format::{FRAME_HEADER_SIZE, SEGMENT_HEADER_SIZE},
 };
@@ -29,6 +30,9 @@ pub struct Options {
     pub buffer_size_max: usize,
     /// When [`Log::commit`](crate::Log::commit) and its kin acknowledge.
     pub durability: Durability,
+    /// Up to where the caller knows the log was synced, from a view that remembers it; `Lsn(0)` when it
+    /// knows nothing. Damage below is never taken for a torn tail, so it is reported, not cut off.
+    pub known_synced: Lsn,
 }
 
 impl Default for Options {
@@ -38,6 +42,7 @@ impl Default for Options {
             entry_size_max: 16 << 20,
             buffer_size_max: 8 << 20,
             durability: Durability::Sync,
+            known_synced: Lsn(0),
         }
     }
 }

@@ -221,7 +221,7 @@ fn reopen(
 ) -> Result<(SegmentHeader, Arc<dyn File>, LastSegment), OpenError> {
     let path = dir.join(segment::file_name(header.base));
     let file = fs.open(&path, Access::ReadWrite).map_err(io("open log segment", &path))?;
-    let last = read_last(&file, &path, header)?;
+    let last = read_last(&file, &path, header, options.known_synced)?;
     rewrite(&file, &path, header.base, last.synced, last.end)?;
     if last.clean {
         return Ok((*header, file, last));
@@ -349,10 +349,13 @@ pub(crate) fn table(headers: &[SegmentHeader]) -> SegmentTable {
 }
 
 /// Reads the last segment to its last whole frame and judges what follows.
+///
+/// * `known_synced`: as in [`Options`].
 pub(crate) fn read_last(
     file: &Arc<dyn File>,
     path: &Path,
     header: &SegmentHeader,
+    known_synced: Lsn,
 ) -> Result<LastSegment, OpenError> {
     let seed = Seed::new(&header.log_id);
     let first = header.base + SEGMENT_HEADER_SIZE as u64;
@@ -380,8 +383,9 @@ pub(crate) fn read_last(
     };
     let scan = Scan { file, seed, base: header.base, limit };
     let rest = scan.rest(last.end, last.end).map_err(io("read log segment", path))?;
-    // A frame read before the stop may say it too: then the stop lies in what was synced.
-    if rest.witness.is_some() || last.synced > last.end {
+    // A frame read before the stop may say it too, and so may whoever opens: then the stop lies in
+    // what was synced.
+    if rest.witness.is_some() || last.synced.max(known_synced.0) > last.end {
         return Err(OpenError::Corrupt(corrupt));
     }
     if rest.used_end > last.end {

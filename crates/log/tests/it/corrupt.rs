@@ -1,12 +1,15 @@
 //! Damage is named, or in a tail that was never known to be synced cut; it is never read.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use forebay_base::{
     Durability,
     fs::{Access, FileSystem, sim::SimFs},
 };
-use forebay_log::{Fault, Log, Lsn, OpenError, ReadError, check};
+use forebay_log::{Fault, Log, Lsn, OpenError, Options, ReadError, check};
 
 use crate::workload::{DIR, open, read_all};
 
@@ -181,4 +184,24 @@ fn verify_reads_on_behind_damage() {
     let verified = log.verify(&mut |damage| damages.push(damage)).unwrap();
     assert_eq!(damages.iter().map(|d| &d.path).collect::<Vec<_>>(), [&files[0].0, &files[1].0]);
     assert_eq!(verified.entries + 2, entries.len() as u64);
+}
+
+#[test]
+fn damage_below_what_the_caller_knows_was_synced_is_reported_and_left_as_it_is() {
+    let (disk, entries) = killed_log();
+    let (lsn, payload) = entries.last().unwrap();
+    let (path, _) = segment_files(&disk).pop().unwrap();
+    let name = path.file_stem().unwrap().to_str().unwrap();
+    let base = u64::from_str_radix(name, 16).unwrap();
+    let offset = lsn.0 - base + 24 + payload.len() as u64 / 2;
+    disk.corrupt(&path, offset, 1).unwrap();
+    let end = Lsn(lsn.0 + 24 + payload.len() as u64);
+    let knowing = Options { known_synced: end, ..crate::workload::options(Durability::Sync) };
+    let opened = Log::open(Arc::new(disk.clone()), Path::new(DIR), knowing);
+    let Err(OpenError::Corrupt(corrupt)) = opened else { panic!("{opened:?}") };
+    assert_eq!((corrupt.path, corrupt.lsn), (path, *lsn));
+    // Without that knowledge the same damage looks like a torn tail.
+    let (log, recovery) = open(&disk, Durability::Sync).unwrap();
+    assert!(recovery.cut.is_some());
+    assert_eq!(read_all(&log), entries[..entries.len() - 1]);
 }

@@ -35,7 +35,13 @@ pub(crate) struct History {
 }
 
 pub(crate) fn options(durability: Durability) -> Options {
-    Options { segment_size: 2048, entry_size_max: 4096, buffer_size_max: 3000, durability }
+    Options {
+        segment_size: 2048,
+        entry_size_max: 4096,
+        buffer_size_max: 3000,
+        durability,
+        ..Options::default()
+    }
 }
 
 pub(crate) fn open(disk: &SimFs, durability: Durability) -> Result<(Log, Recovery), OpenError> {
