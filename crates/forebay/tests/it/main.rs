@@ -7,6 +7,7 @@ mod cli;
 mod fsck;
 mod http;
 mod intake_hostile;
+mod intake_http;
 mod intake_kill;
 mod process;
 mod support;
