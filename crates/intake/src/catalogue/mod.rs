@@ -360,11 +360,12 @@ fn apply_blobs(
     transaction: &Transaction<'_>,
     deltas: BTreeMap<Digest, BlobDelta>,
 ) -> rusqlite::Result<()> {
-    // A row without names may point at bytes about to be reclaimed: a new copy wins over it.
+    // A row without names may point at bytes about to be reclaimed, and one met in a replay may
+    // stand for bytes that were erased: a new copy wins over both.
     let mut store = transaction.prepare_cached(
         "INSERT INTO blobs (digest, size, place, refs) VALUES (?1, ?2, ?3, ?4)
          ON CONFLICT (digest) DO UPDATE SET refs = refs + ?4,
-           place = CASE WHEN refs = 0 THEN excluded.place ELSE place END",
+           place = CASE WHEN refs = 0 OR place = -1 THEN excluded.place ELSE place END",
     )?;
     let mut count =
         transaction.prepare_cached("UPDATE blobs SET refs = refs + ?2 WHERE digest = ?1")?;

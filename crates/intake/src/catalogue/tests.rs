@@ -48,6 +48,22 @@ fn a_name_for_an_unknown_blob_is_lost_until_the_name_goes() {
 }
 
 #[test]
+fn a_replay_over_erased_bytes_finds_the_copy_that_was_stored_later() {
+    let (_dir, mut catalogue, reader) = open();
+    let named = |lsn, stored| Change::Put { file: file(lsn, "b", b"b"), stored };
+    catalogue.apply(&[change(2, named(2, None))], 3, 3).unwrap();
+    let delete = Change::Delete {
+        namespace: Namespace::parse("ns").unwrap(),
+        name: FileName::parse("b").unwrap(),
+    };
+    // The name goes and the bytes come again in one batch, so that the count never shows zero.
+    let again = change(4, named(4, Some(Place::Entry(4))));
+    catalogue.apply(&[change(3, delete), again], 5, 5).unwrap();
+    assert!(catalogue.lost_blobs().unwrap().is_empty());
+    assert_eq!(reader.blob(Digest::of(b"b")).unwrap().unwrap().place, Place::Entry(4));
+}
+
+#[test]
 fn a_blob_without_names_takes_the_place_of_a_new_copy() {
     let (_dir, mut catalogue, reader) = open();
     let put = |lsn| Change::Put { file: file(lsn, "a", b"a"), stored: Some(Place::Entry(lsn)) };
