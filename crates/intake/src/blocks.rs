@@ -174,7 +174,7 @@ mod tests {
     fn blob(size: usize) -> (tempfile::TempDir, Vec<u8>, Arc<dyn File>) {
         let dir = tempfile::tempdir().unwrap();
         let store = BlobStore::open(Arc::new(RealFs), dir.path()).unwrap();
-        let bytes: Vec<u8> = (0..size).map(|n| (n * 31 % 251) as u8).collect();
+        let bytes: Vec<u8> = (0..size).map(|n| u8::try_from(n * 31 % 251).unwrap()).collect();
         let mut writer = BlockWriter::new(store.stage().unwrap());
         for piece in bytes.chunks(10_007) {
             writer.write(piece).unwrap();

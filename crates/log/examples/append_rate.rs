@@ -3,7 +3,7 @@
 //! ```text
 //! cargo run --release -p forebay-log --example append_rate [directory] [seconds] [waiters] [bytes]
 //! ```
-#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a tool for people at a terminal")]
+#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a tool for people at a terminal")]
 
 use std::{
     future::Future,

@@ -42,7 +42,7 @@ impl FileSystem for RealFs {
             // Some file systems know no direct writes. They may have made the file all the same.
             Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
                 match fs::remove_file(path) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                     _ => self.create_new(path),
                 }
             }

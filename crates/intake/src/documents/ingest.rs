@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use forebay_log::{AppendError, Appended, Lsn};
+use forebay_log::{AppendError, Lsn};
 use serde::Serialize;
 
 use super::decide::{Rule, Wish};
@@ -140,6 +140,9 @@ struct Gathered {
     rejected: u64,
 }
 
+/// A commit in the log: where it ends, the answer's status, its JSON, and the answer itself.
+type Appended = (Lsn, u16, Vec<u8>, DocumentsAnswer);
+
 /// Why taking documents stopped.
 enum Stop {
     Body(DocumentError),
@@ -264,7 +267,7 @@ impl DocumentIngest {
     fn append_commit(
         &mut self,
         record: Option<IdempotencyRecord>,
-    ) -> Result<Option<(Lsn, u16, Vec<u8>, DocumentsAnswer)>, IntakeError> {
+    ) -> Result<Option<Appended>, IntakeError> {
         let inner = self.inner.clone();
         let mut states = inner.namespaces.states.lock();
         let state = match states.get(&self.namespace) {
@@ -306,7 +309,7 @@ impl DocumentIngest {
         let header = commit.encode_header(self.gathered.run.count());
         // Only a commit with a key concerns the catalogue, whose queue is in log order.
         let mut pending = record.is_some().then(|| inner.shared.pending.lock());
-        let Appended { lsn, end, .. } =
+        let forebay_log::Appended { lsn, end } =
             match inner.shared.log.try_append(&[&header, &self.gathered.run.bytes]) {
                 Ok(appended) => appended,
                 Err(AppendError::Full { .. }) => return Ok(None),

@@ -1,3 +1,5 @@
+//! A walk over a segment stops at the first frame that is not whole.
+
 use std::path::Path;
 
 use forebay_base::fs::{FileSystem, sim::SimFs};

@@ -1,3 +1,5 @@
+//! Headers read back as written, and nothing else reads as one.
+
 use super::*;
 
 const LOG_ID: [u8; 16] = *b"0123456789abcdef";

@@ -1,3 +1,5 @@
+//! Segment files are named, made and found again.
+
 use super::*;
 
 #[test]

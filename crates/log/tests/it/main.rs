@@ -1,5 +1,4 @@
 //! What the log promises, seen from outside.
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod api;
 mod compat;

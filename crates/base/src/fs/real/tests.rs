@@ -1,3 +1,5 @@
+//! The real file system keeps the promises of the traits.
+
 use super::*;
 
 #[test]

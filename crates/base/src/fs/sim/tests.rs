@@ -1,3 +1,5 @@
+//! The simulated disk forgets exactly what a real one may.
+
 use super::*;
 
 fn path(name: &str) -> PathBuf {
