@@ -21,11 +21,6 @@ mod wiring;
 
 use std::process::ExitCode;
 
-/// Small blocks dominate a request's life and threads hand them to each other; the system
-/// allocator's arenas are slower there.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     match cli::run() {
         Ok(exit) => exit.into(),

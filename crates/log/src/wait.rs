@@ -62,6 +62,9 @@ impl Future for Committed {
         if self.shared.acknowledged() >= self.end {
             return Poll::Ready(Ok(()));
         }
+        if self.key.is_none() {
+            self.shared.write_here();
+        }
         self.register(cx.waker())
     }
 }

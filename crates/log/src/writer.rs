@@ -143,6 +143,37 @@ impl Shared {
         result
     }
 
+    /// Hands what is buffered to the kernel on the caller's thread, where that acknowledges it and is
+    /// nothing but a short copy: no sync, no new segment, nobody else writing. Otherwise does nothing,
+    /// and the committer does it.
+    ///
+    /// Where no sync is waited for, two switches of threads cost more than the write itself.
+    pub(crate) fn write_here(&self) {
+        if matches!(self.options.durability, Durability::Sync) {
+            return;
+        }
+        let mut wakers = Vec::new();
+        {
+            let Some(mut io) = self.io.try_lock() else { return };
+            let plain = {
+                let inner = self.inner.lock();
+                inner.committers > 0
+                    && inner.poison.is_none()
+                    && inner.buffer.rotations.is_empty()
+                    && !inner.buffer.has_close
+            };
+            if !plain || io.closed {
+                return;
+            }
+            // A failure poisons the log; whoever waits, the caller included, is told so by that.
+            self.drain(&mut io, false, &mut wakers).ok();
+        }
+        self.take_wakers(&mut wakers);
+        for waker in wakers {
+            waker.wake();
+        }
+    }
+
     /// Collects everyone who has something to be told.
     fn take_wakers(&self, wakers: &mut Vec<Waker>) {
         let mut inner = self.inner.lock();

@@ -62,7 +62,6 @@ const RESERVED: [(&str, &[&str]); 7] = [
     ("tracing-subscriber", &["forebay"]),
     ("metrics-exporter-prometheus", &["forebay"]),
     ("hyper-util", &["forebay"]),
-    ("mimalloc", &["forebay"]),
     ("toml", &["forebay"]),
 ];
 
