@@ -87,7 +87,7 @@ impl Drop for Committer {
 }
 
 /// How often the committer steps back for appenders before it writes.
-const YIELDS_MAX: u32 = 4;
+const YIELDS_MAX: u32 = 1;
 
 /// Writes for whoever waits.
 fn serve(shared: &Shared, stopping: &AtomicBool) {
