@@ -56,7 +56,7 @@ const ROOMS: [Room; 11] = [
 
 /// Outside crates and the only ones of ours that may use them: reading the command line, errors
 /// without a type, installing a logger or a recorder, and binding HTTP connections.
-const RESERVED: [(&str, &[&str]); 7] = [
+const RESERVED: [(&str, &[&str]); 6] = [
     ("anyhow", &["forebay", "xtask"]),
     ("clap", &["forebay", "xtask"]),
     ("tracing-subscriber", &["forebay"]),
