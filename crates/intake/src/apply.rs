@@ -96,8 +96,10 @@ impl Worker {
                     return;
                 }
             }
-            if self.forgot.elapsed() >= FORGET_EVERY {
+            let asked = std::mem::take(&mut self.shared.applier.lock().reclaim);
+            if asked || self.forgot.elapsed() >= FORGET_EVERY {
                 self.forget();
+                self.shared.applied.send_modify(|applied| applied.reclaims += 1);
             }
         }
     }
@@ -120,7 +122,7 @@ impl Worker {
                 }
                 self.shared.work.wait_until(&mut orders, since + GATHER);
             } else {
-                if orders.stop || now >= deadline {
+                if orders.stop || orders.reclaim || now >= deadline {
                     return orders.stop;
                 }
                 self.shared.work.wait_for(&mut orders, GATHER);
@@ -312,6 +314,6 @@ fn change_of_put(lsn: u64, put: &FilePut<'_>) -> (Change, Option<Answered>) {
 
 impl Applied {
     pub(crate) fn at(position: Lsn) -> Self {
-        Self { position, stopped: None }
+        Self { position, reclaims: 0, stopped: None }
     }
 }

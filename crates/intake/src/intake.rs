@@ -205,6 +205,17 @@ impl Intake {
         Ok(self.inner.shared.reader.totals()?)
     }
 
+    /// Gives back the space of what is deleted now, instead of within the next minute.
+    ///
+    /// Bytes in the log segment that is still being written stay until it is full, and so do
+    /// segments of which less than a quarter is dead.
+    ///
+    /// # Errors
+    /// [`IntakeError::ViewStopped`]: the catalogue has stopped.
+    pub async fn reclaim(&self) -> Result<(), IntakeError> {
+        self.inner.shared.reclaim_now().await
+    }
+
     /// Counters of the log since it was opened.
     #[must_use]
     pub fn log_stats(&self) -> forebay_log::Stats {

@@ -4,7 +4,7 @@
 //! stored once however many names they have, and answered under any of them. JSON documents are
 //! looked at as a batch and become rows of a table or members of a collection, with the reasons.
 //!
-//! The log is the only truth ([`format`]): an entry in it makes a change true, and everything else
+//! The log is the only truth ([`format`](mod@format)): an entry in it makes a change true, and everything else
 //! (the SQLite [`catalogue`], the document database, the filters in memory) is a view of it that
 //! can be brought up to date after any crash. Blobs too large for the log are synced before the
 //! entry that names them.

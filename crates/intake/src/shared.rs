@@ -44,6 +44,8 @@ pub(crate) struct Shared {
 pub(crate) struct ApplierOrders {
     /// Somebody waits for the catalogue: do not gather more.
     pub(crate) hurry: bool,
+    /// Somebody wants the space of what is deleted back now.
+    pub(crate) reclaim: bool,
     pub(crate) stop: bool,
 }
 
@@ -51,6 +53,8 @@ pub(crate) struct ApplierOrders {
 #[derive(Debug, Clone)]
 pub(crate) struct Applied {
     pub(crate) position: Lsn,
+    /// Passes of giving space back so far.
+    pub(crate) reclaims: u64,
     pub(crate) stopped: Option<Arc<str>>,
 }
 
@@ -118,6 +122,22 @@ impl Shared {
                 Some(reason) => Err(IntakeError::ViewStopped { reason: reason.to_string() }),
                 None => Ok(()),
             },
+            Err(_) => Err(IntakeError::ViewStopped { reason: "the intake is closing".into() }),
+        }
+    }
+
+    /// Has the applier give back space now, and waits until it has.
+    pub(crate) async fn reclaim_now(&self) -> Result<(), IntakeError> {
+        self.catch_up().await?;
+        let mut applied = self.applied.subscribe();
+        let before = applied.borrow_and_update().reclaims;
+        self.applier.lock().reclaim = true;
+        self.work.notify_one();
+        let done = applied
+            .wait_for(|applied| applied.reclaims > before || applied.stopped.is_some())
+            .await;
+        match done {
+            Ok(_) => self.check_views(),
             Err(_) => Err(IntakeError::ViewStopped { reason: "the intake is closing".into() }),
         }
     }

@@ -8,4 +8,5 @@ mod crash;
 mod documents;
 mod hostile;
 mod model;
+mod reclaim;
 mod support;

@@ -1,4 +1,4 @@
-//! The promises of a [`RowSink`](crate::RowSink).
+//! The promises of a [`RowSink`].
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::sink::{Document, Position, RowSink, Written};
 
 type RowCase = Case<dyn RowSubject>;
 
-/// What every [`RowSink`](crate::RowSink) promises.
+/// What every [`RowSink`] promises.
 pub const ROW_CASES: &[RowCase] = &[
     Case { claim: "values and documents come back", run: values_come_back },
     Case { claim: "fields are added as they appear", run: fields_are_added },

@@ -1,4 +1,4 @@
-//! The promises of a [`TableSink`](crate::TableSink).
+//! The promises of a [`TableSink`].
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::sink::{Position, Records, TableSink, Written};
 
 type TableCase = Case<dyn TableSubject>;
 
-/// What every [`TableSink`](crate::TableSink) promises.
+/// What every [`TableSink`] promises.
 pub const TABLE_CASES: &[TableCase] = &[
     Case { claim: "values of every kind come back", run: values_come_back },
     Case { claim: "documents come back beside their rows", run: documents_come_back },
