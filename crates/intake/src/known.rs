@@ -19,7 +19,7 @@ const FIRST_LAYER: usize = 1 << 18;
 
 /// The filter. Not synchronised: it lives under the lock that orders appends.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub struct Known {
     layers: Vec<Layer>,
 }
 
@@ -32,27 +32,35 @@ struct Layer {
 
 impl Known {
     /// A filter with room for `items` before it grows.
-    pub(crate) fn with_room_for(items: usize) -> Self {
+    #[must_use]
+    pub fn with_room_for(items: usize) -> Self {
         Self { layers: vec![Layer::new(items.max(FIRST_LAYER))] }
     }
 
-    pub(crate) fn insert_name(&mut self, namespace: &Namespace, name: &FileName) {
+    /// Takes a name in.
+    pub fn insert_name(&mut self, namespace: &Namespace, name: &FileName) {
         self.insert_pair(namespace.as_str(), name.as_str());
     }
 
-    pub(crate) fn insert_pair(&mut self, namespace: &str, name: &str) {
+    /// Takes a namespace and a name in.
+    pub fn insert_pair(&mut self, namespace: &str, name: &str) {
         self.insert(&(namespace, name));
     }
 
-    pub(crate) fn insert_digest(&mut self, digest: Digest) {
+    /// Takes a blob's digest in.
+    pub fn insert_digest(&mut self, digest: Digest) {
         self.insert(&digest.0);
     }
 
-    pub(crate) fn may_have_name(&self, namespace: &Namespace, name: &FileName) -> bool {
+    /// Whether the name may have been taken in; `false` is certain.
+    #[must_use]
+    pub fn may_have_name(&self, namespace: &Namespace, name: &FileName) -> bool {
         self.may_have(&(namespace.as_str(), name.as_str()))
     }
 
-    pub(crate) fn may_have_digest(&self, digest: Digest) -> bool {
+    /// Whether the digest may have been taken in; `false` is certain.
+    #[must_use]
+    pub fn may_have_digest(&self, digest: Digest) -> bool {
         self.may_have(&digest.0)
     }
 

@@ -26,7 +26,7 @@ pub mod format;
 pub mod fsck;
 mod http;
 mod intake;
-mod known;
+pub mod known;
 mod meters;
 pub mod names;
 pub mod options;

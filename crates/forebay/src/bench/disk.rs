@@ -54,6 +54,20 @@ pub(super) fn sha256_mb_per_s() -> f64 {
     64.0 * 1.048_576 / took.as_secs_f64()
 }
 
+/// Microseconds SHA-256 takes for one file of `size` bytes, the median of many.
+pub(super) fn sha256_us(size: usize) -> f64 {
+    let bytes = vec![0x5A; size];
+    let mut samples: Vec<f64> = (0..201)
+        .map(|_| {
+            let begun = Instant::now();
+            std::hint::black_box(Sha256::digest(std::hint::black_box(&bytes)));
+            begun.elapsed().as_secs_f64() * 1e6
+        })
+        .collect();
+    samples.sort_unstable_by(f64::total_cmp);
+    samples.get(100).copied().unwrap_or_default()
+}
+
 /// Rows a second of a prepared statement in one transaction: the documents' columns and text, all
 /// values ready in memory.
 pub(super) fn sqlite_rows_per_s(dir: &Path, rows: &[super::rows::Row]) -> anyhow::Result<f64> {

@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::{Context as _, ensure};
 
 use super::client::{Load, Until, drive};
-use super::{Figures, Plan, disk, rows, upload};
+use super::{Figures, Plan, disk, look_ups, rows, upload};
 use crate::child::Server;
 
 /// Bytes of a small file.
@@ -29,6 +29,15 @@ pub(super) fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Figures> {
     let scratch = tempfile::tempdir_in(&plan.dir).context("cannot make a scratch directory")?;
     let mut figures = Figures::default();
     figures.add("sha256_mb_per_s", disk::sha256_mb_per_s());
+    for (name, size) in [
+        ("sha256_1kb_us", 1 << 10),
+        ("sha256_10kb_us", 10 << 10),
+        ("sha256_100kb_us", 100 << 10),
+        ("sha256_1mb_us", 1 << 20),
+        ("sha256_10mb_us", 10 << 20),
+    ] {
+        figures.add(name, disk::sha256_us(size));
+    }
     note("small files: the floor, durable, unflushed, one flush after another");
     small_files(plan, scratch.path(), &mut figures)?;
     note("small files into an empty store and into one that holds 100,000");
@@ -109,7 +118,11 @@ fn filled(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result<
     }
     figures.median("put_4k_empty_per_s", empty_rates);
     figures.median("put_4k_at_100k_per_s", full_rates);
-    full.stop()
+    let load = put_named(&full, plan, Until::Requests(ROUND_FILES), 1 << 50, "again")?;
+    figures.add("duplicate_put_4k_per_s", load.per_second());
+    figures.add("duplicate_put_4k_p50_us", load.percentile_us(0.5));
+    full.stop()?;
+    look_ups::measure(&crate::wiring::intake::dir(&scratch.join("full")), figures)
 }
 
 /// Bytes of file `number`: its number, then a pattern that differs with it.
@@ -122,8 +135,20 @@ fn fill(number: u64, out: &mut Vec<u8>) {
 }
 
 fn put(server: &Server, plan: &Plan, until: Until, salt: u64) -> anyhow::Result<Load> {
-    let request = |number: u64, out: &mut Vec<u8>| {
-        out.extend_from_slice(b"PUT /v1/files/bench/");
+    put_named(server, plan, until, salt, "bench")
+}
+
+fn put_named(
+    server: &Server,
+    plan: &Plan,
+    until: Until,
+    salt: u64,
+    namespace: &'static str,
+) -> anyhow::Result<Load> {
+    let request = move |number: u64, out: &mut Vec<u8>| {
+        out.extend_from_slice(b"PUT /v1/files/");
+        out.extend_from_slice(namespace.as_bytes());
+        out.push(b'/');
         out.extend_from_slice(format!("{number:016x}").as_bytes());
         out.extend_from_slice(b" HTTP/1.1\r\nhost: bench\r\ncontent-length: 4096\r\n\r\n");
         fill(number, out);
@@ -186,7 +211,7 @@ fn documents(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Resu
         bare.push(disk::sqlite_rows_per_s(scratch, &rows)?);
         let namespace = format!("articles-{round}");
         let begun = Instant::now();
-        post_documents(&server, &namespace, bodies.clone())?;
+        post_documents(&server, &namespace, bodies.clone(), DOCUMENT_CONNECTIONS)?;
         let first = page(&server, &namespace, "limit=1")?;
         let took = begun.elapsed();
         let count = first["count"].as_i64().unwrap_or(0);
@@ -196,13 +221,33 @@ fn documents(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Resu
         #[expect(clippy::cast_precision_loss, reason = "a count of documents")]
         ours.push(count as f64 / took.as_secs_f64());
     }
+    batches(&server, &rows, figures)?;
     figures.median("documents_per_s", ours);
     figures.median("sqlite_bare_per_s", bare);
     figures.count("documents_read_back", plan.documents.cast_unsigned() * u64::from(plan.rounds));
     server.stop()
 }
 
-fn post_documents(server: &Server, namespace: &str, bodies: Vec<Vec<u8>>) -> anyhow::Result<()> {
+/// What one request of so many documents takes, one after another on one connection.
+fn batches(server: &Server, rows: &[rows::Row], figures: &mut Figures) -> anyhow::Result<()> {
+    for size in [1, 10, 100, 1_000] {
+        let bodies: Vec<Vec<u8>> = rows.chunks(size).take(100).map(rows::lines).collect();
+        let namespace = format!("batches-of-{size}");
+        let load = post_documents(server, &namespace, bodies, 1)?;
+        figures.add(&format!("documents_batch_{size}_us"), load.percentile_us(0.5));
+        let count = page(server, &namespace, "limit=1")?["count"].as_u64();
+        let expected = rows.len().min(size * 100) as u64;
+        ensure!(count == Some(expected), "{count:?} of {expected} documents are shown");
+    }
+    Ok(())
+}
+
+fn post_documents(
+    server: &Server,
+    namespace: &str,
+    bodies: Vec<Vec<u8>>,
+    connections: usize,
+) -> anyhow::Result<Load> {
     let head = format!("POST /v1/documents/{namespace} HTTP/1.1\r\nhost: bench\r\n");
     let count = bodies.len() as u64;
     let request = move |number: u64, out: &mut Vec<u8>| {
@@ -219,8 +264,7 @@ fn post_documents(server: &Server, namespace: &str, bodies: Vec<Vec<u8>>) -> any
         Ok(())
     };
     let until = Until::Requests(count);
-    drive(server.address(), DOCUMENT_CONNECTIONS, until, 0, request, check)?;
-    Ok(())
+    drive(server.address(), connections, until, 0, request, check)
 }
 
 /// Reads every page and compares the documents with what was sent, as a set.

@@ -7,6 +7,7 @@ mod client;
 mod disk;
 pub(crate) mod floor;
 mod intake;
+mod look_ups;
 mod rows;
 mod upload;
 
