@@ -107,7 +107,11 @@ pub fn time_text(ms: i64) -> String {
 
 /// Serialises an answer; answers are plain structures of texts and numbers.
 pub(crate) fn to_json(answer: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(answer).expect("an answer has only text keys and finite numbers")
+    // Room for the answer to a file: growing into it would copy it twice.
+    let mut json = Vec::with_capacity(512);
+    serde_json::to_writer(&mut json, answer)
+        .expect("an answer has only text keys and finite numbers");
+    json
 }
 
 #[cfg(test)]

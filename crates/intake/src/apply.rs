@@ -26,7 +26,7 @@ use crate::reclaim::reclaim;
 use crate::shared::{Applied, Shared};
 
 /// Changes in one transaction at most.
-pub(crate) const BATCH: usize = 16_384;
+pub(crate) const BATCH: usize = 32_768;
 /// Changes for which the queue is locked at a time: requests wait for this lock.
 const STEP: usize = 256;
 /// How long a change waits for company.

@@ -100,7 +100,7 @@ pub fn classify(head: &[u8], name: &FileName) -> Classified {
     if text {
         return classify_text(head, name);
     }
-    if let Some(kind) = infer::get(head) {
+    if let Some(kind) = infer::get(signature_part(head)) {
         return Classified { mime: kind.mime_type(), category: category_of(kind.mime_type()) };
     }
     match by_extension(name) {
@@ -109,6 +109,16 @@ pub fn classify(head: &[u8], name: &FileName) -> Classified {
         }
         _ => OCTETS,
     }
+}
+
+/// The part of the head in which a signature may stand: the first sector, but for containers that
+/// name what they hold further on (zip and OLE: office documents; EBML: video).
+fn signature_part(head: &[u8]) -> &[u8] {
+    let long = [&b"PK"[..], b"\xD0\xCF\x11\xE0", b"\x1A\x45\xDF\xA3"];
+    if long.iter().any(|start| head.starts_with(start)) {
+        return head;
+    }
+    head.get(..512).unwrap_or(head)
 }
 
 /// Whether `text`'s bytes are UTF-8 (a character cut at the end is allowed) and free of controls.
