@@ -1,7 +1,7 @@
 //! What may already be there: a filter that answers "certainly new" without asking the catalogue.
 //!
 //! Names and digests go through one growing stack of Bloom filters. A new layer of twice the size
-//! is begun when the newest is full, so the false-positive share stays near [`FALSE_POSITIVE`] for
+//! is begun when the newest is full, so the share of false positives stays near one in a hundred for
 //! each layer, and there are at most some thirty layers however many items come.
 //!
 //! Invariant: an item that was inserted is never reported new. Deleted items stay in; they only
