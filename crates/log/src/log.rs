@@ -196,6 +196,28 @@ impl Log {
         Ok(self.synced())
     }
 
+    /// Blocks until everything before `end` is on stable storage, whatever the durability.
+    ///
+    /// Unlike [`Log::sync`] it lets others write meanwhile, and does nothing where the durability, or
+    /// somebody else's sync, has seen to it.
+    ///
+    /// * `end`: an [`Appended::end`] or [`Log::end`].
+    ///
+    /// # Errors
+    /// As [`Log::commit`].
+    pub fn sync_to(&self, end: Lsn) -> Result<(), CommitError> {
+        self.commit(end)?;
+        if self.synced() >= end {
+            return Ok(());
+        }
+        let synced = self.shared.sync_written();
+        if synced.is_err() {
+            // The log is closed by this: whoever waits for the committer has to hear of it.
+            self.shared.wake_everyone();
+        }
+        synced
+    }
+
     /// Position before the first entry that was not truncated away: where a complete reading starts.
     #[must_use]
     pub fn start(&self) -> Lsn {

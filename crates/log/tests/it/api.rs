@@ -235,6 +235,29 @@ fn interval_is_synced_by_the_committer_without_anyone_asking() {
 }
 
 #[test]
+fn sync_to_survives_power_loss_under_every_durability_and_syncs_no_more_than_it_must() {
+    for durability in ["sync", "interval:1h", "os"] {
+        let disk = SimFs::new(3);
+        let (log, _) = crate::workload::open(&disk, durability.parse().unwrap()).unwrap();
+        let committer = log.start_committer();
+        let first = log.append(&[b"first"]).unwrap();
+        log.sync_to(first.end).unwrap();
+        assert!(log.synced() >= first.end);
+        log.sync_to(first.end).unwrap();
+        assert_eq!(log.stats().syncs, 1, "{durability}");
+        let (again, _) =
+            crate::workload::open(&disk.fork().power_off(1), Durability::Sync).unwrap();
+        assert_eq!(again.read(first.lsn).unwrap(), b"first", "{durability}");
+
+        // A sync that fails closes the log, as any other does.
+        disk.plan(disk.operations() + 1, Fault::Io);
+        let end = log.append(&[b"lost"]).unwrap().end;
+        assert!(log.sync_to(end).is_err() && log.append(&[b"refused"]).is_err());
+        assert!(committer.stop().is_err());
+    }
+}
+
+#[test]
 fn a_failure_reaches_everyone_who_waits_and_everyone_who_comes_later() {
     let disk = SimFs::new(0);
     let (log, _) = crate::workload::open(&disk, Durability::Sync).unwrap();
