@@ -55,6 +55,14 @@ fuzz_target!(|data: &[u8]| {
             appended.push((log.append(&[&payload]).expect("room").lsn, payload));
             log.sync().expect("no faults");
         }
+        for segment in log.segments().expect("no faults").iter().filter(|segment| segment.sealed) {
+            let mut at = 0;
+            log.erase(segment.base, &mut |_| {
+                at += 1;
+                at % 4 > 1
+            })
+            .expect("no faults");
+        }
     }
     let disk = disk.kill();
     edit(&disk, data);
@@ -65,6 +73,14 @@ fuzz_target!(|data: &[u8]| {
             assert!(appended.iter().any(|(lsn, bytes)| *lsn == entry.lsn && bytes == entry.payload));
         }
         drop(reader);
+        for (lsn, bytes) in &appended {
+            if let Ok(found) = log.read(*lsn) {
+                assert!(found == *bytes);
+            }
+            if let Ok(Some(entry)) = log.reader(*lsn).next() {
+                assert!(entry.lsn >= *lsn);
+            }
+        }
         if let Ok(more) = log.append(&[b"more"]) {
             log.commit(more.end).expect("no faults");
             assert_eq!(log.read(more.lsn).expect("committed"), b"more");

@@ -28,13 +28,15 @@ struct History {
     appended: Vec<(Lsn, Lsn, Vec<u8>)>,
     synced: Lsn,
     truncated: Lsn,
+    /// Erasure was asked for, and may have happened.
+    doomed: Vec<Lsn>,
 }
 
 /// Runs operations of two bytes each until one fails.
 fn run(disk: &SimFs, data: &[u8], history: &mut History) -> Option<()> {
     let mut log = open(disk).ok()?;
     for step in data.chunks_exact(2) {
-        match step[0] % 8 {
+        match step[0] % 9 {
             0..4 => {
                 let payload = vec![step[1]; usize::from(step[1]) * 5];
                 let appended = log.append(&[&payload]).ok()?;
@@ -49,6 +51,20 @@ fn run(disk: &SimFs, data: &[u8], history: &mut History) -> Option<()> {
                 let Some((_, end, _)) = history.appended.get(at) else { continue };
                 history.truncated = history.truncated.max(*end);
                 log.truncate_before(*end).ok()?;
+            }
+            7 => {
+                let segments = log.segments().ok()?;
+                let segment = segments[usize::from(step[1]) % segments.len()];
+                if !segment.sealed {
+                    continue;
+                }
+                let nth = u64::from(step[1] / 16 % 4) + 1;
+                log.erase(segment.base, &mut |lsn| {
+                    let dead = (lsn.0 / 8).is_multiple_of(nth);
+                    history.doomed.extend(dead.then_some(lsn));
+                    dead
+                })
+                .ok()?;
             }
             _ => {
                 drop(log);
@@ -79,7 +95,13 @@ fuzz_target!(|data: &[u8]| {
     for (lsn, end, _) in &history.appended {
         let kept = *end > history.synced
             || *end <= history.truncated
+            || history.doomed.contains(lsn)
             || found.iter().any(|(at, _)| at == lsn);
         assert!(kept, "{lsn} was synced and is gone");
+        // What is gone by erasure still leads to what comes behind it.
+        if *lsn >= log.start() && *end <= history.synced {
+            let first = log.reader(*lsn).next().expect("an entry's position").map(|entry| entry.lsn);
+            assert_eq!(first, found.iter().map(|(at, _)| *at).find(|at| at >= lsn));
+        }
     }
 });

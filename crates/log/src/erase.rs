@@ -1,9 +1,14 @@
 //! Taking entries out of a sealed segment for good, with every other position left as it is.
 //!
-//! The segment is written anew beside the old file, with a hole where a dead entry's payload was, then
-//! synced and renamed over it. A crash leaves the old file or the new one, each of them whole.
+//! The segment is written anew beside the old file, with a hole where dead entries were, then synced and
+//! renamed over it. A crash leaves the old file or the new one, each of them whole.
 //!
-//! Invariant: the rewritten file differs from the old only in the dead entries' frames.
+//! Dead neighbours share one header and one hole. Were each to keep its own, entries of a page and less
+//! would keep nearly every page of the disk that they had.
+//!
+//! Invariants:
+//! - The rewritten file differs from the old only in the frames of entries that are dead now or were before.
+//! - No two erased frames are neighbours that one frame could replace.
 
 use std::{path::Path, sync::Arc};
 
@@ -30,8 +35,9 @@ pub struct Erased {
 impl Log {
     /// Rewrites a sealed segment without the payloads of the entries `dead` names.
     ///
-    /// Every position stays valid; reading an erased entry says so. The old bytes are given back to the
-    /// file system, not overwritten.
+    /// Every position stays valid: reading an erased entry says so, and a reader goes on behind it. The
+    /// old bytes are given back to the file system, not overwritten. A header stays for each run of dead
+    /// neighbours, so a page of the disk is given back when nothing in it lives and no run begins there.
     ///
     /// * `base`: the segment's, from [`Log::segments`].
     /// * `dead`: asked once for every entry still there, in order. Must not truncate or erase.
@@ -51,11 +57,11 @@ impl Log {
         let end = segment.end.ok_or(EraseError::NotSealed { base })?;
         let path = shared.dir.join(format!("{}{ERASE_SUFFIX}", file_name(base.0)));
         let result = rewrite(shared, segment, end, &path, dead);
-        if !matches!(result, Ok(erased) if erased.entries > 0) {
+        if !matches!(result, Ok(Copied { changed: true, .. })) {
             // Not renamed: nothing to keep. Should this fail too, opening removes it.
             shared.fs.remove_file(&path).ok();
         }
-        result
+        result.map(|copied| copied.erased)
     }
 }
 
@@ -65,7 +71,7 @@ fn rewrite(
     end: u64,
     path: &Path,
     dead: &mut dyn FnMut(Lsn) -> bool,
-) -> Result<Erased, EraseError> {
+) -> Result<Copied, EraseError> {
     let fail = |act| move |source| EraseError::Io(DiskError::new(act, path, source));
     let fs = &*shared.fs;
     if fs.exists(path).map_err(fail("look for"))? {
@@ -82,17 +88,31 @@ fn rewrite(
     out.put(0, &header).map_err(EraseError::Io)?;
     let mut cursor = Cursor::new(old, old_path, shared.seed, segment.base);
     cursor.set_range(segment.first(), end);
-    let erased = copy(shared, segment, &mut cursor, &mut out, dead)?;
+    let copied = copy(shared, segment, &mut cursor, &mut out, dead)?;
     out.flush().map_err(EraseError::Io)?;
-    if erased.entries == 0 {
-        return Ok(erased);
+    if !copied.changed {
+        return Ok(copied);
     }
     out.file.sync_all().map_err(fail("sync"))?;
     fs.rename(path, &shared.path(segment.base)).map_err(fail("rename"))?;
     shared.segments.lock().forget_handle(segment.base);
     fs.sync_dir(&shared.dir)
         .map_err(|source| EraseError::Io(DiskError::new("sync directory", &shared.dir, source)))?;
-    Ok(erased)
+    Ok(copied)
+}
+
+/// What a rewritten file is to the old one.
+#[derive(Debug, Default)]
+struct Copied {
+    erased: Erased,
+    /// Some entry was erased, or runs that were apart before are one now.
+    changed: bool,
+}
+
+/// An erased frame that may still grow.
+struct Run {
+    lsn: u64,
+    header: FrameHeader,
 }
 
 fn copy(
@@ -101,33 +121,58 @@ fn copy(
     cursor: &mut Cursor,
     out: &mut Out<'_>,
     dead: &mut dyn FnMut(Lsn) -> bool,
-) -> Result<Erased, EraseError> {
+) -> Result<Copied, EraseError> {
     const PADDING: [u8; 8] = [0; 8];
-    let mut erased = Erased::default();
+    let mut copied = Copied::default();
+    let mut run: Option<Run> = None;
     loop {
         let frame = match cursor.next() {
             Ok(Some(frame)) => frame,
-            Ok(None) => return Ok(erased),
+            Ok(None) => break,
             Err(WalkError::Io(error)) => return Err(EraseError::Io(error)),
             Err(WalkError::Corrupt(corrupt)) => return Err(EraseError::Corrupt(corrupt)),
         };
         let mut header = frame.header;
         if header.kind == Kind::Entry && dead(Lsn(frame.lsn)) {
-            erased.entries += 1;
-            erased.bytes += u64::from(header.payload_len);
-            header = FrameHeader { kind: Kind::Erased, payload_crc: 0, ..header };
+            copied.erased.entries += 1;
+            copied.erased.bytes += u64::from(header.payload_len);
+            copied.changed = true;
+            header = header.erased();
+        }
+        if let Some(run) = &mut run
+            && let Some(joined) = run.header.join(&header)
+        {
+            run.header = joined;
+            copied.changed = true;
+            continue;
+        }
+        put_run(shared, segment, out, run.take())?;
+        if header.kind == Kind::Erased {
+            run = Some(Run { lsn: frame.lsn, header });
+            continue;
         }
         let at = frame.lsn - segment.base;
         let encoded = header.encode(shared.seed, frame.lsn);
         out.put(at, &encoded).map_err(EraseError::Io)?;
-        if header.kind == Kind::Entry {
-            let payload_at = at + encoded.len() as u64;
-            out.put(payload_at, frame.payload).map_err(EraseError::Io)?;
-            let padding = frame.payload.len().next_multiple_of(8) - frame.payload.len();
-            let padding_at = payload_at + frame.payload.len() as u64;
-            out.put(padding_at, &PADDING[..padding]).map_err(EraseError::Io)?;
-        }
+        let payload_at = at + encoded.len() as u64;
+        out.put(payload_at, frame.payload).map_err(EraseError::Io)?;
+        let padding = frame.payload.len().next_multiple_of(8) - frame.payload.len();
+        let padding_at = payload_at + frame.payload.len() as u64;
+        out.put(padding_at, &PADDING[..padding]).map_err(EraseError::Io)?;
     }
+    put_run(shared, segment, out, run)?;
+    Ok(copied)
+}
+
+/// Writes a run's header; what follows it stays a hole.
+fn put_run(
+    shared: &Shared,
+    segment: Segment,
+    out: &mut Out<'_>,
+    run: Option<Run>,
+) -> Result<(), EraseError> {
+    let Some(Run { lsn, header }) = run else { return Ok(()) };
+    out.put(lsn - segment.base, &header.encode(shared.seed, lsn)).map_err(EraseError::Io)
 }
 
 /// Joins small neighbouring writes into large ones.
@@ -168,3 +213,6 @@ impl Out<'_> {
         write.map_err(|source| DiskError::new("write", self.path, source))
     }
 }
+
+#[cfg(test)]
+mod tests;

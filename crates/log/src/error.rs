@@ -123,6 +123,14 @@ pub enum Fault {
         /// Bytes it claims to carry.
         len: u32,
     },
+    /// A run of erased entries is too short to have been so many.
+    #[error("{entries} erased entries do not fit the {size} bytes of their run")]
+    Run {
+        /// Entries it claims to stand for.
+        entries: u64,
+        /// Bytes of the run.
+        size: u64,
+    },
 }
 
 /// Why a log could not be opened or checked.

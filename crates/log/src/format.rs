@@ -106,7 +106,7 @@ impl SegmentHeader {
 pub(crate) enum Kind {
     /// An entry with its payload.
     Entry = 1,
-    /// An entry whose payload was erased: its place remains, as a hole.
+    /// An entry whose payload was erased, or a run of them: the place remains, as a hole.
     Erased = 2,
     /// The log was closed here with everything before on stable storage.
     Close = 3,
@@ -129,7 +129,8 @@ pub(crate) struct FrameHeader {
     pub(crate) kind: Kind,
     /// Bytes of payload, padding not counted.
     pub(crate) payload_len: u32,
-    /// Checksum of the payload and its padding; 0 for an erased one.
+    /// Checksum of the payload and its padding; of an erased frame, how many entries it stands for
+    /// beyond the first.
     pub(crate) payload_crc: u32,
     /// The log was on stable storage up to here when the frame was written.
     pub(crate) synced: u64,
@@ -154,6 +155,43 @@ impl FrameHeader {
     /// Bytes of the whole frame.
     pub(crate) fn size(&self) -> u64 {
         frame_size(u64::from(self.payload_len))
+    }
+
+    /// Returns what remains of this entry when its payload is erased.
+    pub(crate) fn erased(self) -> Self {
+        Self { kind: Kind::Erased, payload_crc: 0, ..self }
+    }
+
+    /// How many entries an erased frame stands for; none for any other.
+    pub(crate) fn entries_erased(&self) -> u64 {
+        if self.kind == Kind::Erased { u64::from(self.payload_crc) + 1 } else { 0 }
+    }
+
+    /// Returns one erased frame for this one and `next`, which stands right behind it.
+    ///
+    /// `None` when either is not erased, or together they are longer than a length can say.
+    pub(crate) fn join(&self, next: &Self) -> Option<Self> {
+        if self.kind != Kind::Erased || next.kind != Kind::Erased {
+            return None;
+        }
+        let payload_len = self.size() + next.size() - FRAME_HEADER_SIZE as u64;
+        let swallowed = self.entries_erased() + next.entries_erased() - 1;
+        Some(Self {
+            payload_len: u32::try_from(payload_len).ok()?,
+            payload_crc: u32::try_from(swallowed).ok()?,
+            ..*self
+        })
+    }
+
+    /// Whether an entry may have stood at `inside`, of which this erased frame at `lsn` took the place.
+    ///
+    /// Where entries began within a run is not kept, so every place where one could have counts.
+    pub(crate) fn swallowed(&self, lsn: u64, inside: u64) -> bool {
+        const LEAST: u64 = FRAME_HEADER_SIZE as u64;
+        self.entries_erased() > 1
+            && inside.is_multiple_of(ALIGNMENT as u64)
+            && inside >= lsn + LEAST
+            && inside + LEAST <= lsn + self.size()
     }
 
     pub(crate) fn encode(&self, seed: Seed, lsn: u64) -> [u8; FRAME_HEADER_SIZE] {
@@ -189,6 +227,10 @@ impl FrameHeader {
         }
         if header.kind == Kind::Close && header.payload_len != 0 {
             return Err(Fault::Mark { len: header.payload_len });
+        }
+        let (entries, size) = (header.entries_erased(), header.size());
+        if entries > size / FRAME_HEADER_SIZE as u64 {
+            return Err(Fault::Run { entries, size });
         }
         Ok(header)
     }

@@ -248,14 +248,15 @@ impl Log {
     ///
     /// # Errors
     /// [`ReadError::BelowStart`], [`ReadError::Beyond`], [`ReadError::NotAnEntry`]: there is no entry there.
-    /// [`ReadError::Erased`]: there was. [`ReadError::Corrupt`]: it is damaged. [`ReadError::Io`].
+    /// [`ReadError::Erased`]: there was; or `lsn` lies among entries that were erased together, where no
+    /// more is known. [`ReadError::Corrupt`]: it is damaged. [`ReadError::Io`].
     pub fn read(&self, lsn: Lsn) -> Result<Vec<u8>, ReadError> {
         reader::read_one(&self.shared, lsn)
     }
 
     /// Reads entries in order, beginning with the first at or after `from`.
     ///
-    /// * `from`: an entry's position, the end of one, or [`Log::start`].
+    /// * `from`: an entry's position, the end of one, or [`Log::start`]. The entry may have been erased.
     /// * Errors, such as a position that was truncated away, come with the first entry.
     #[must_use]
     pub fn reader(&self, from: Lsn) -> Reader {

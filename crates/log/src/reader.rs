@@ -3,6 +3,8 @@
 //! Invariants:
 //! - Only bytes already handed to the kernel are read, so a reader never meets a frame half written.
 //! - Nothing is skipped but what was erased or is a mark; damage stops the reader where it stands.
+//! - A position that was an entry's stays one: when the entry was erased with its neighbours and has no
+//!   header any more, that is found out by walking the segment up to the run it became part of.
 //! - Memory is a chunk, or one entry where that is larger.
 
 use std::sync::Arc;
@@ -92,7 +94,7 @@ impl Reader {
                 Err(error) => {
                     let base = cursor.base();
                     self.cursor = None;
-                    return Err(explain(&self.shared, error, base, self.position));
+                    self.position = explain(&self.shared, error, base, self.position)?;
                 }
             }
         }
@@ -176,49 +178,42 @@ pub(crate) fn read_one(shared: &Shared, lsn: Lsn) -> Result<Vec<u8>, ReadError> 
             Kind::Close => Err(ReadError::NotAnEntry { lsn }),
         },
         Ok(None) => Err(ReadError::Beyond { lsn, written: Lsn(limit) }),
-        Err(error) => Err(explain(shared, error, segment.base, lsn.0)),
+        Err(error) => {
+            let _behind = explain(shared, error, segment.base, lsn.0)?;
+            Err(ReadError::Erased { lsn })
+        }
     }
 }
 
-/// Tells damage from a position that never was an entry's, by walking the segment up to it.
-fn explain(shared: &Shared, error: WalkError, base: u64, position: u64) -> ReadError {
+/// Finds out why no frame can be read at `position`, by walking the segment up to it.
+///
+/// Returns where to go on when entries erased together reach over the position; otherwise the error tells
+/// damage from a position that never was an entry's.
+fn explain(shared: &Shared, error: WalkError, base: u64, position: u64) -> Result<u64, ReadError> {
     let corrupt = match error {
-        WalkError::Io(error) => return ReadError::Io(error),
+        WalkError::Io(error) => return Err(ReadError::Io(error)),
         WalkError::Corrupt(corrupt) => corrupt,
     };
     let Some((segment, limit)) = extent(shared, base) else {
         let start = shared.segments.lock().start();
-        return ReadError::BelowStart { lsn: Lsn(position), start };
+        return Err(ReadError::BelowStart { lsn: Lsn(position), start });
     };
-    match boundary(shared, segment, limit, position) {
-        Ok(None) => ReadError::Corrupt(corrupt),
-        Ok(Some(elsewhere)) => elsewhere,
-        Err(error) => ReadError::Io(error),
-    }
-}
-
-/// Returns `None` when a frame starts at `position`, otherwise what is there.
-fn boundary(
-    shared: &Shared,
-    segment: Segment,
-    limit: u64,
-    position: u64,
-) -> Result<Option<ReadError>, DiskError> {
-    let mut cursor = open(shared, segment)?;
+    let mut cursor = open(shared, segment).map_err(ReadError::Io)?;
     cursor.set_range(segment.first(), limit);
-    loop {
-        match cursor.position() {
-            at if at == position => return Ok(None),
-            at if at > position => {
-                return Ok(Some(ReadError::NotAnEntry { lsn: Lsn(position) }));
-            }
-            _ => {}
-        }
+    while cursor.position() < position {
         match cursor.next() {
+            Ok(Some(frame)) if frame.header.swallowed(frame.lsn, position) => {
+                return Ok(frame.next);
+            }
             Ok(Some(_)) => {}
-            Ok(None) => return Ok(Some(ReadError::NotAnEntry { lsn: Lsn(position) })),
-            Err(WalkError::Io(error)) => return Err(error),
-            Err(WalkError::Corrupt(earlier)) => return Ok(Some(ReadError::Corrupt(earlier))),
+            Ok(None) => break,
+            Err(WalkError::Io(error)) => return Err(ReadError::Io(error)),
+            Err(WalkError::Corrupt(earlier)) => return Err(ReadError::Corrupt(earlier)),
         }
+    }
+    if cursor.position() == position {
+        Err(ReadError::Corrupt(corrupt))
+    } else {
+        Err(ReadError::NotAnEntry { lsn: Lsn(position) })
     }
 }

@@ -115,7 +115,7 @@ impl Walk<'_> {
                         verified.entries += 1;
                         verified.bytes += frame.payload.len() as u64;
                     }
-                    Kind::Erased => verified.erased += 1,
+                    Kind::Erased => verified.erased += frame.header.entries_erased(),
                     Kind::Close => {}
                 },
                 Ok(None) => return Ok(()),

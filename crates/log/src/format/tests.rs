@@ -57,3 +57,40 @@ fn unknown_kinds_and_newer_versions_are_named() {
     bytes[12..16].copy_from_slice(&crc.to_le_bytes());
     assert_eq!(SegmentHeader::decode(&bytes), Err(Fault::Version { found: 2, known: 1 }));
 }
+
+fn erased(payload_len: u32) -> FrameHeader {
+    FrameHeader { payload_len, ..frame() }.erased()
+}
+
+#[test]
+fn erased_neighbours_join_up_to_the_longest_length_that_can_be_said() {
+    let run = erased(5).join(&erased(16)).unwrap();
+    assert_eq!((run.size(), run.entries_erased()), (32 + 40, 2));
+    assert_eq!(run.join(&erased(0)).unwrap().entries_erased(), 3);
+    assert_eq!((run.join(&frame()), frame().join(&run)), (None, None));
+    // The length is 32 bits wide and a multiple of eight.
+    let most = u32::MAX - 7;
+    let long = erased(most - 40).join(&erased(16)).unwrap();
+    assert_eq!((long.payload_len, long.size()), (most, u64::from(most) + 24));
+    assert_eq!(long.join(&erased(0)), None);
+    assert_eq!(erased(u32::MAX - 7).join(&erased(u32::MAX - 7)), None);
+}
+
+#[test]
+fn only_where_an_entry_can_have_stood_counts_as_swallowed() {
+    let run = erased(0).join(&erased(24)).unwrap();
+    assert_eq!(run.size(), 72);
+    let places: Vec<u64> = (0..80).filter(|at| run.swallowed(1000, 1000 + at)).collect();
+    assert_eq!(places, [24, 32, 40, 48]);
+    assert!((0..80).all(|at| !erased(48).swallowed(1000, 1000 + at)));
+}
+
+#[test]
+fn a_run_of_more_entries_than_it_has_room_for_is_refused() {
+    let seed = Seed::new(&LOG_ID);
+    let run = FrameHeader { payload_crc: 2, ..erased(24) };
+    let expected = Fault::Run { entries: 3, size: 48 };
+    assert_eq!(FrameHeader::decode(&run.encode(seed, 8), seed, 8), Err(expected));
+    let run = FrameHeader { payload_crc: 1, ..run };
+    assert_eq!(FrameHeader::decode(&run.encode(seed, 8), seed, 8), Ok(run));
+}

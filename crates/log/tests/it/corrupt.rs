@@ -35,6 +35,23 @@ fn cleanly_closed_log() -> (SimFs, Vec<(Lsn, Vec<u8>)>) {
     (disk, entries)
 }
 
+/// A log that was closed in order and whose sealed segments have runs of erased entries.
+fn erased_log() -> (SimFs, Vec<(Lsn, Vec<u8>)>) {
+    let (disk, _) = cleanly_closed_log();
+    let (log, _) = open(&disk, Durability::Sync).unwrap();
+    let mut at = 0;
+    for segment in log.segments().unwrap().iter().filter(|segment| segment.sealed) {
+        log.erase(segment.base, &mut |_| {
+            at += 1;
+            at % 5 > 1
+        })
+        .unwrap();
+    }
+    let entries = read_all(&log);
+    drop(log);
+    (disk, entries)
+}
+
 fn segment_files(disk: &SimFs) -> Vec<(PathBuf, u64)> {
     let entries = disk.list(Path::new(DIR)).unwrap();
     entries.into_iter().map(|entry| (Path::new(DIR).join(entry.name), entry.len)).collect()
@@ -105,6 +122,40 @@ fn any_flipped_bit_of_a_killed_log_is_named_or_cut_from_the_unsynced_tail() {
 fn any_flipped_bit_of_a_cleanly_closed_log_is_named() {
     let (disk, entries) = cleanly_closed_log();
     flip_every_byte(&disk, &entries, false);
+}
+
+#[test]
+fn any_flipped_bit_of_a_log_with_erased_runs_is_named_or_in_a_hole() {
+    let (disk, entries) = erased_log();
+    flip_every_byte(&disk, &entries, false);
+}
+
+#[test]
+fn a_damaged_run_is_damage_for_every_position_inside() {
+    let (disk, _) = killed_log();
+    let (log, _) = open(&disk, Durability::Sync).unwrap();
+    let segment = log.segments().unwrap()[0];
+    let mut lsns = Vec::new();
+    log.erase(segment.base, &mut |lsn| {
+        lsns.push(lsn);
+        lsns.len() > 2
+    })
+    .unwrap();
+    drop(log);
+    let (path, _) = segment_files(&disk).remove(0);
+    for offset in lsns[2].0..lsns[2].0 + 24 {
+        let flipped = disk.fork();
+        flipped.corrupt(&path, offset, 1).unwrap();
+        let (log, _) = open(&flipped, Durability::Sync).unwrap();
+        for lsn in &lsns[2..] {
+            let read = log.read(*lsn);
+            let Err(ReadError::Corrupt(corrupt)) = read else { panic!("{offset}: {read:?}") };
+            assert_eq!((&corrupt.path, corrupt.lsn), (&path, lsns[2]));
+            let mut reader = log.reader(*lsn);
+            assert!(matches!(reader.next(), Err(ReadError::Corrupt(found)) if found == corrupt));
+        }
+        assert!(log.read(lsns[1]).is_ok());
+    }
 }
 
 #[test]

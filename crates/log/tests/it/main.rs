@@ -6,5 +6,6 @@ mod compat;
 mod concurrent;
 mod corrupt;
 mod crash;
+mod erase;
 mod model;
 mod workload;
