@@ -1,11 +1,11 @@
 //! The applier: one thread that brings the catalogue up to the log, in batches.
 //!
-//! A change is applied only once its entry is committed, so the catalogue never knows more than
-//! the log would still know after a crash at the durability asked for. Batches wait a little for
-//! company, unless somebody waits for them: one transaction for a thousand changes costs a tenth of
-//! a thousand transactions.
+//! A change is applied only once its entry is on stable storage, whatever the durability: nobody
+//! knows when the kernel writes the catalogue's own files back, and it must never know more than
+//! the log still knows after a power cut. Batches wait a little for company, unless somebody waits
+//! for them: one transaction for a thousand changes costs a tenth of a thousand transactions.
 //!
-//! Invariants: changes are applied in log order, each exactly once; a batch leaves the queue only
+//! Invariants: the catalogue's position is never beyond what the log has synced; changes are applied in log order, each exactly once; a batch leaves the queue only
 //! after its transaction committed; when the catalogue or the log fails, the applier stops, says
 //! why to everyone who waits, and nothing is lost: the log has it.
 
@@ -139,10 +139,9 @@ impl Worker {
             }
         };
         let Some(end) = end else { return Ok(0) };
-        self.shared.log.commit(end).map_err(Stopped::Log)?;
-        let synced = self.shared.log.synced().min(end);
+        self.shared.log.sync_to(end).map_err(Stopped::Log)?;
         let started = Instant::now();
-        self.catalogue.apply(&changes, end.0, synced.0).map_err(Stopped::Catalogue)?;
+        self.catalogue.apply(&changes, end.0).map_err(Stopped::Catalogue)?;
         crate::meters::applied(changes.len(), started.elapsed());
         let mut left = changes.len();
         while left > 0 {
@@ -161,11 +160,10 @@ impl Worker {
     /// little more to read.
     fn close(&mut self) {
         let end = self.shared.log.end();
-        if self.shared.log.commit(end).is_ok() {
-            let synced = self.shared.log.synced().min(end);
-            if let Err(error) = self.catalogue.apply(&[], end.0, synced.0) {
-                tracing::warn!(error = %chain(&error), "could not note the catalogue's position");
-            }
+        if self.shared.log.sync_to(end).is_ok()
+            && let Err(error) = self.catalogue.apply(&[], end.0)
+        {
+            tracing::warn!(error = %chain(&error), "could not note the catalogue's position");
         }
     }
 
@@ -232,12 +230,12 @@ pub(crate) fn replay(
             batch.push(change);
         }
         if batch.len() >= REPLAY_BATCH {
-            catalogue.apply(&batch, replayed.position.0, log.synced().min(replayed.position).0)?;
+            catalogue.apply(&batch, replayed.position.0)?;
             batch.clear();
         }
     }
     if replayed.entries > 0 {
-        catalogue.apply(&batch, replayed.position.0, log.synced().min(replayed.position).0)?;
+        catalogue.apply(&batch, replayed.position.0)?;
     }
     match catalogue.lost_blobs()?.first() {
         Some(digest) => {

@@ -35,17 +35,18 @@ pub enum OpenError {
     /// The document database could not be opened.
     #[error("could not open the document database")]
     Documents(#[source] forebay_sink::OpenError),
-    /// The log is shorter than what a view has seen on stable storage.
+    /// The log has lost what a view has seen on stable storage.
     #[error(
-        "the log ends at {end} but the {view} has applied synced entries up to {seen}: \
-         acknowledged entries are missing; restore the log's files, or run `forebay fsck` to see what is left"
+        "the {view} has applied entries that were on stable storage in the log up to {seen}, and the \
+         log, which ends at {end}, does not hold them any more: acknowledged entries are missing; \
+         restore the log's files, or run `forebay fsck` to see what is left"
     )]
     LogShort {
         /// The view that knows more.
         view: &'static str,
         /// Where the log ends.
         end: u64,
-        /// What the view has seen synced.
+        /// What the view has seen.
         seen: u64,
     },
     /// The document database went missing while the log no longer holds what was in it.
@@ -58,17 +59,6 @@ pub enum OpenError {
         position: u64,
         /// What the log still has.
         oldest: u64,
-    },
-    /// The document database knows of entries the log never had.
-    #[error(
-        "the document database holds entries up to {position}, but the log ends at {end}: they do \
-         not belong together; restore the log's files, or move documents.sqlite away to begin anew"
-    )]
-    DocumentsAhead {
-        /// What the database has.
-        position: u64,
-        /// Where the log ends.
-        end: u64,
     },
     /// Replaying the log into the views failed.
     #[error("could not bring the views up to the log")]

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use forebay_base::error_chain::chain;
 use forebay_base::fs::FileSystem;
 use forebay_log::{Log, Lsn};
-use forebay_sink::SqliteReader;
+use forebay_sink::{Position, SqliteReader};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
@@ -24,7 +24,7 @@ use crate::catalogue::{BlobRecord, Catalogue, CatalogueReader, Place};
 use crate::digest::Digest;
 use crate::error::OpenError;
 use crate::format::{BlobPlace, Entry, FilePut};
-use crate::intake::layout;
+use crate::intake::{check_holds, layout, seen_by_views};
 
 /// Names told with a finding.
 const NAMES_MAX: usize = 5;
@@ -109,7 +109,7 @@ pub fn fsck(
     let reader = catalogue.reader().map_err(OpenError::Catalogue)?;
     check.catalogue_pages(&reader)?;
     let sound = check.log(&log_dir, &catalogue, &reader)?;
-    let log = sound.then(|| check.open_log(&log_dir, &mut catalogue)).transpose()?;
+    let log = if sound { check.open_log(&log_dir, &mut catalogue)? } else { None };
     check.blobs(log.as_ref(), &reader, &mut progress)?;
     check.documents()?;
     check.report.files = reader.totals().map_err(OpenError::Catalogue)?.files;
@@ -154,16 +154,16 @@ impl Check {
         }
         let Some(tail) = verified.tail else { return Ok(damages.is_empty()) };
         self.report.torn_tail_bytes = tail.bytes;
-        let seen = catalogue.position_synced().map_err(OpenError::Catalogue)?;
+        let seen = self.seen(catalogue)?;
         let at = tail_position(&tail.path, tail.offset);
-        if at.is_none_or(|at| at >= seen) {
+        if at.is_none_or(|at| at >= seen.0) {
             return Ok(damages.is_empty());
         }
         let at = at.unwrap_or(0);
         let blob = reader.blob_at(at).map_err(OpenError::Catalogue)?;
         let message = format!(
-            "log segment {} is damaged at byte {} ({}): the catalogue has seen synced entries up \
-             to position {seen}",
+            "log segment {} is damaged at byte {} ({}): the catalogue or the document database has \
+             seen entries on stable storage up to position {seen}",
             tail.path.display(),
             tail.offset,
             tail.fault
@@ -173,14 +173,65 @@ impl Check {
         Ok(false)
     }
 
-    /// Opens a sound log and brings the catalogue up to it.
-    fn open_log(&self, log_dir: &Path, catalogue: &mut Catalogue) -> Result<Log, OpenError> {
-        let (log, _) =
-            Log::open(self.fs.clone(), log_dir, crate::intake::log_options_for_reading())
-                .map_err(OpenError::Log)?;
-        let from = Lsn(catalogue.position().map_err(OpenError::Catalogue)?).max(log.start());
-        replay(&log, catalogue, from).map_err(OpenError::Replay)?;
-        Ok(log)
+    /// Opens a sound log and brings the catalogue up to it; `None` where it has lost its end.
+    fn open_log(
+        &mut self,
+        log_dir: &Path,
+        catalogue: &mut Catalogue,
+    ) -> Result<Option<Log>, OpenError> {
+        let options = forebay_log::Options {
+            known_synced: self.seen(catalogue)?,
+            ..crate::intake::log_options_for_reading()
+        };
+        let log = match Log::open(self.fs.clone(), log_dir, options) {
+            Ok((log, _)) => log,
+            Err(forebay_log::OpenError::Corrupt(lost)) => {
+                let message = format!(
+                    "{lost}: the catalogue or the document database has seen entries beyond on \
+                     stable storage"
+                );
+                self.report.findings.push(log_finding(message, Some(lost.path)));
+                return Ok(None);
+            }
+            Err(error) => return Err(OpenError::Log(error)),
+        };
+        if !catalogue.is_current().map_err(OpenError::Catalogue)? {
+            catalogue.clear().map_err(OpenError::Catalogue)?;
+        }
+        let position = catalogue.position().map_err(OpenError::Catalogue)?;
+        let documents = self.documents_position()?.map_or(0, |position| position.0);
+        let mut held = true;
+        for (view, seen) in [("catalogue", position), ("document database", documents)] {
+            match check_holds(&log, view, seen) {
+                Err(lost @ OpenError::LogShort { .. }) => {
+                    held = false;
+                    let path = Some(log_dir.to_owned());
+                    self.report.findings.push(log_finding(lost.to_string(), path));
+                }
+                other => other?,
+            }
+        }
+        if held {
+            let from = Lsn(position).max(log.start());
+            replay(&log, catalogue, from).map_err(OpenError::Replay)?;
+        }
+        Ok(Some(log))
+    }
+
+    /// Up to where the views have seen the log on stable storage.
+    fn seen(&self, catalogue: &Catalogue) -> Result<Lsn, OpenError> {
+        seen_by_views(catalogue, self.documents_position()?)
+    }
+
+    /// What the document database says it has; nothing where it cannot be read, which is found and
+    /// told when its turn comes.
+    fn documents_position(&self) -> Result<Option<Position>, OpenError> {
+        let path = self.dir.join(layout::DOCUMENTS);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let reader = SqliteReader::open(&path).map_err(OpenError::Documents)?;
+        Ok(reader.position().unwrap_or(None))
     }
 
     fn blobs(
@@ -289,6 +340,10 @@ impl Check {
         let sha256 = blob.map(|blob| blob.digest.to_hex());
         Ok(Finding { kind, message, sha256, path: None, names })
     }
+}
+
+fn log_finding(message: String, path: Option<PathBuf>) -> Finding {
+    Finding { kind: "log", message, sha256: None, path, names: Vec::new() }
 }
 
 /// Where a torn tail begins, as a position; segment files are named by the position of their start.

@@ -18,8 +18,8 @@ use std::time::Instant;
 
 use forebay_base::clock::Clock;
 use forebay_base::fs::{FileSystem, Lock};
-use forebay_log::{Committer, Log, Lsn, Recovery};
-use forebay_sink::{Sink as _, SqliteSink};
+use forebay_log::{Committer, Log, Lsn, Recovery, SegmentInfo};
+use forebay_sink::{Position, Sink as _, SqliteSink};
 use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
 use tokio::sync::{Notify, Semaphore, watch};
@@ -120,7 +120,8 @@ impl Intake {
         let lock = prepare(&dir, fs.as_ref())?;
         let catalogue =
             Catalogue::open(&dir.join(layout::CATALOGUE)).map_err(OpenError::Catalogue)?;
-        let known_synced = Lsn(catalogue.position_synced().map_err(OpenError::Catalogue)?);
+        let sink = SqliteSink::open(&dir.join(layout::DOCUMENTS)).map_err(OpenError::Documents)?;
+        let known_synced = seen_by_views(&catalogue, sink.position())?;
         let (log, recovery) = open_log(&options, &dir, fs.clone(), known_synced)?;
         let mut report = StartReport {
             created: recovery.created,
@@ -128,14 +129,15 @@ impl Intake {
             torn_bytes: recovery.cut.as_ref().map_or(0, |cut| cut.bytes),
             ..StartReport::default()
         };
-        let catalogue = catch_up(catalogue, &log, &recovery, &mut report)?;
+        let catalogue = catch_up(catalogue, &log, &mut report)?;
         let bounds = Bounds {
             depth_max: options.limits.document_depth_max,
             key_size_max: options.limits.key_size_max,
             flatten_depth: options.decision.flatten_depth,
         };
         let erased = catalogue.documents_erased().map_err(OpenError::Catalogue)?;
-        let (sink, document_position) = open_documents(&dir, &log, bounds, erased, &mut report)?;
+        let (sink, document_position) =
+            catch_documents_up(sink, &log, bounds, erased, &mut report)?;
         let reader = catalogue.reader().map_err(OpenError::Catalogue)?;
         let blobs = open_blobs(fs, &dir, &reader, &mut report)?;
         let known = learn(&reader).map_err(OpenError::Catalogue)?;
@@ -291,50 +293,67 @@ pub(crate) fn log_options_for_reading() -> forebay_log::Options {
     forebay_log::Options { entry_size_max: ENTRY_SIZE_MAX, ..forebay_log::Options::default() }
 }
 
+/// Up to where the views have seen the log on stable storage: they show nothing beyond.
+pub(crate) fn seen_by_views(
+    catalogue: &Catalogue,
+    documents: Option<Position>,
+) -> Result<Lsn, OpenError> {
+    let documents = documents.map_or(0, |position| position.0);
+    // One of another version will be made anew, and what it promised is not ours to say.
+    let catalogue = match catalogue.is_current().map_err(OpenError::Catalogue)? {
+        true => catalogue.position().map_err(OpenError::Catalogue)?,
+        false => 0,
+    };
+    Ok(Lsn(catalogue.max(documents)))
+}
+
+/// Refuses a log that has lost what a view has seen on stable storage in it.
+///
+/// Recovery has refused what it could tell by the end of the log alone. A log that went on after the
+/// loss has other entries there, or passed those positions over.
+pub(crate) fn check_holds(log: &Log, view: &'static str, seen: u64) -> Result<(), OpenError> {
+    let failed = |source| OpenError::Log(forebay_log::OpenError::Io(source));
+    let segments = log.segments().map_err(failed)?;
+    let holds = |segment: &SegmentInfo| (segment.base.0..=segment.end.0).contains(&seen);
+    if seen <= log.start().0 || segments.iter().any(holds) {
+        Ok(())
+    } else {
+        Err(OpenError::LogShort { view, end: log.end().0, seen })
+    }
+}
+
 /// Brings the catalogue up to the log, from its own position or from the beginning.
 fn catch_up(
     mut catalogue: Catalogue,
     log: &Log,
-    recovery: &Recovery,
     report: &mut StartReport,
 ) -> Result<Catalogue, OpenError> {
-    let seen = catalogue.position_synced().map_err(OpenError::Catalogue)?;
-    let end = recovery.entries_end;
-    if seen > end.0 && seen > recovery.end.0 {
-        return Err(OpenError::LogShort { view: "catalogue", end: end.0, seen });
-    }
-    let position = catalogue.position().map_err(OpenError::Catalogue)?;
-    // An unsynced tail the catalogue has seen may be gone after a power cut: start over.
-    let ahead = position > end.0 && position > log.start().0 && !recovery.created;
-    let lost = recovery.created && position > 0;
-    if ahead || lost || !catalogue.is_current().map_err(OpenError::Catalogue)? {
-        tracing::warn!(position, end = end.0, "rebuilding the catalogue from the log");
+    if !catalogue.is_current().map_err(OpenError::Catalogue)? {
+        tracing::warn!("the catalogue is of another version: rebuilding it from the log");
         catalogue.clear().map_err(OpenError::Catalogue)?;
         report.catalogue_rebuilt = true;
     }
     let position = catalogue.position().map_err(OpenError::Catalogue)?;
+    check_holds(log, "catalogue", position)?;
     let from = Lsn(position).max(log.start());
     let replayed = replay(log, &mut catalogue, from).map_err(OpenError::Replay)?;
     report.catalogue_entries = replayed.entries;
     Ok(catalogue)
 }
 
-fn open_documents(
-    dir: &Path,
+fn catch_documents_up(
+    sink: SqliteSink,
     log: &Log,
     bounds: Bounds,
     erased: u64,
     report: &mut StartReport,
 ) -> Result<(SqliteSink, Lsn), OpenError> {
-    let sink = SqliteSink::open(&dir.join(layout::DOCUMENTS)).map_err(OpenError::Documents)?;
     let position = sink.position().map_or(0, |position| position.0);
     let oldest = erased.max(log.start().0);
     if position < erased {
         return Err(OpenError::DocumentsLost { position, oldest });
     }
-    if position > log.end().0 {
-        return Err(OpenError::DocumentsAhead { position, end: log.end().0 });
-    }
+    check_holds(log, "document database", position)?;
     let from = Lsn(position).max(log.start());
     let mut writer = Writer { sink, bounds };
     report.document_commits = writer.replay(log, from).map_err(OpenError::Replay)?;

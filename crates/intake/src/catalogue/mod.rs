@@ -180,15 +180,9 @@ impl Catalogue {
         Ok(self.meta("position")?.unwrap_or(0).cast_unsigned())
     }
 
-    /// The log position known to be on stable storage when the last change was applied.
-    ///
-    /// # Errors
-    /// [`CatalogueError`] with what SQLite said.
-    pub fn position_synced(&self) -> Result<u64, CatalogueError> {
-        Ok(self.meta("position_synced")?.unwrap_or(0).cast_unsigned())
-    }
-
     /// Applies changes in log order as one transaction that ends at `position`.
+    ///
+    /// The log must be on stable storage up to there: the position vouches for it from here on.
     ///
     /// # Errors
     /// [`CatalogueError`]: nothing of the batch was applied.
@@ -196,7 +190,6 @@ impl Catalogue {
         &mut self,
         changes: &[AppliedChange],
         position: u64,
-        position_synced: u64,
     ) -> Result<(), CatalogueError> {
         let failed = |source| CatalogueError { act: "apply changes to the catalogue", source };
         let transaction = self.connection.transaction().map_err(failed)?;
@@ -207,7 +200,6 @@ impl Catalogue {
             remember(&transaction, answered).map_err(failed)?;
         }
         set_meta(&transaction, "position", position.cast_signed()).map_err(failed)?;
-        set_meta(&transaction, "position_synced", position_synced.cast_signed()).map_err(failed)?;
         transaction.commit().map_err(failed)
     }
 
@@ -269,12 +261,15 @@ impl Catalogue {
         transaction.commit().map_err(failed)
     }
 
-    /// Makes every table anew, for a replay from the log's beginning.
+    /// Makes every table anew, for a replay from the log's beginning. What was erased from the log
+    /// stays known: no replay brings it back.
     ///
     /// # Errors
     /// [`CatalogueError`] with what SQLite said.
     pub fn clear(&mut self) -> Result<(), CatalogueError> {
+        let erased = self.documents_erased()?;
         schema::make_anew(&self.connection)?;
+        self.set_documents_erased(erased)?;
         self.set_meta("schema", schema::SCHEMA_VERSION)
     }
 

@@ -12,7 +12,7 @@ use rusqlite::{Connection, OpenFlags};
 use crate::error::CatalogueError;
 
 /// Version of the tables; a catalogue with another one is rebuilt from the log.
-pub(super) const SCHEMA_VERSION: i64 = 1;
+pub(super) const SCHEMA_VERSION: i64 = 2;
 
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS meta (

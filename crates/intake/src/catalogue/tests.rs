@@ -35,13 +35,13 @@ fn change(lsn: u64, change: Change) -> AppliedChange {
 fn a_name_for_an_unknown_blob_is_lost_until_the_name_goes() {
     let (_dir, mut catalogue, reader) = open();
     let put = change(2, Change::Put { file: file(2, "b", b"b"), stored: None });
-    catalogue.apply(&[put], 3, 3).unwrap();
+    catalogue.apply(&[put], 3).unwrap();
     assert_eq!(catalogue.lost_blobs().unwrap(), [Digest::of(b"b")]);
     let delete = Change::Delete {
         namespace: Namespace::parse("ns").unwrap(),
         name: FileName::parse("b").unwrap(),
     };
-    catalogue.apply(&[change(3, delete)], 4, 4).unwrap();
+    catalogue.apply(&[change(3, delete)], 4).unwrap();
     assert!(catalogue.lost_blobs().unwrap().is_empty());
     assert_eq!(reader.totals().unwrap(), CatalogueTotals::default());
     assert_eq!(catalogue.position().unwrap(), 4);
@@ -51,14 +51,14 @@ fn a_name_for_an_unknown_blob_is_lost_until_the_name_goes() {
 fn a_replay_over_erased_bytes_finds_the_copy_that_was_stored_later() {
     let (_dir, mut catalogue, reader) = open();
     let named = |lsn, stored| Change::Put { file: file(lsn, "b", b"b"), stored };
-    catalogue.apply(&[change(2, named(2, None))], 3, 3).unwrap();
+    catalogue.apply(&[change(2, named(2, None))], 3).unwrap();
     let delete = Change::Delete {
         namespace: Namespace::parse("ns").unwrap(),
         name: FileName::parse("b").unwrap(),
     };
     // The name goes and the bytes come again in one batch, so that the count never shows zero.
     let again = change(4, named(4, Some(Place::Entry(4))));
-    catalogue.apply(&[change(3, delete), again], 5, 5).unwrap();
+    catalogue.apply(&[change(3, delete), again], 5).unwrap();
     assert!(catalogue.lost_blobs().unwrap().is_empty());
     assert_eq!(reader.blob(Digest::of(b"b")).unwrap().unwrap().place, Place::Entry(4));
 }
@@ -71,8 +71,8 @@ fn a_blob_without_names_takes_the_place_of_a_new_copy() {
         namespace: Namespace::parse("ns").unwrap(),
         name: FileName::parse("a").unwrap(),
     };
-    catalogue.apply(&[change(1, put(1)), change(2, delete)], 3, 3).unwrap();
-    catalogue.apply(&[change(3, put(3))], 4, 4).unwrap();
+    catalogue.apply(&[change(1, put(1)), change(2, delete)], 3).unwrap();
+    catalogue.apply(&[change(3, put(3))], 4).unwrap();
     assert_eq!(reader.blob(Digest::of(b"a")).unwrap().unwrap().place, Place::Entry(3));
 }
 
@@ -88,7 +88,7 @@ fn listing_pages_through_filters_in_name_order() {
             change(lsn, Change::Put { file, stored: Some(Place::Entry(lsn)) })
         })
         .collect();
-    catalogue.apply(&changes, 9, 9).unwrap();
+    catalogue.apply(&changes, 9).unwrap();
     let list = |filter: &FileFilter, after| -> Vec<String> {
         let files = reader.list(filter, after, 2).unwrap();
         files.into_iter().map(|file| file.name.as_str().to_owned()).collect()
@@ -128,7 +128,7 @@ proptest! {
                 names.insert(name.clone(), content);
                 Change::Put { file: file(lsn, &name, &[content]), stored: place }
             };
-            catalogue.apply(&[change(lsn, next)], lsn + 1, lsn + 1).unwrap();
+            catalogue.apply(&[change(lsn, next)], lsn + 1).unwrap();
         }
         for content in stored {
             let refs = names.values().filter(|&&held| held == content).count() as u64;

@@ -4,8 +4,10 @@
 //! and its chunks back and writes them through the sink, many commits to a transaction. The sink
 //! keeps the log position with the rows, so whatever is told twice is written once.
 //!
-//! Invariants: commits are applied in log order; nothing is applied before it is committed; when
-//! the sink or the log fails, the view stops and says so, and the log keeps what is missing.
+//! Invariants: commits are applied in log order; a transaction ends only when the log is on stable
+//! storage up to its position, whatever the durability, so that a power cut never leaves documents
+//! here that the log has lost, which a client that repeats its request would double; when the sink
+//! or the log fails, the view stops and says so, and the log keeps what is missing.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -244,7 +246,7 @@ impl Worker {
     /// Notes that the database is up to the log's end, so that the next start reads nothing again.
     fn close(&mut self) {
         let end = self.log.end();
-        if self.log.commit(end).is_ok()
+        if self.log.sync_to(end).is_ok()
             && let Err(error) = self.writer.sink.commit(Position(end.0))
         {
             tracing::warn!(error = %chain(&error), "could not note the documents' position");
@@ -279,6 +281,9 @@ impl Worker {
             };
             if written >= DOCUMENTS_PER_TRANSACTION || at + 1 == batch.len() {
                 let started = Instant::now();
+                self.log
+                    .sync_to(end)
+                    .map_err(|source| ApplyError::Commit { lsn: lsn.0, source })?;
                 self.writer.sink.commit(Position(end.0)).map_err(ApplyError::Sink)?;
                 crate::meters::documents_applied(written, started.elapsed());
                 written = 0;

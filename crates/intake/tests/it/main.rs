@@ -10,3 +10,4 @@ mod hostile;
 mod model;
 mod reclaim;
 mod support;
+mod views;
