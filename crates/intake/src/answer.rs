@@ -70,8 +70,7 @@ impl<'a> PutAnswer<'a> {
     /// Tells how `file` was taken.
     #[must_use]
     pub fn of(file: &'a FileRecord, duplicate: bool, replaced: bool) -> Self {
-        let status = if duplicate { "duplicate" } else { "stored" };
-        Self { status, replaced, file: FileAnswer::of(file) }
+        Self { status: status(duplicate), replaced, file: FileAnswer::of(file) }
     }
 }
 
@@ -89,7 +88,7 @@ pub fn file_url(namespace: &str, name: &str) -> String {
 /// An id as text: 16 hexadecimal digits.
 #[must_use]
 pub fn id_text(id: u64) -> String {
-    format!("{id:016x}")
+    hex16(id).iter().map(|&digit| char::from(digit)).collect()
 }
 
 /// Reads an id's text.
@@ -103,6 +102,60 @@ pub fn id_of(text: &str) -> Option<u64> {
 #[must_use]
 pub fn time_text(ms: i64) -> String {
     jiff::Timestamp::from_millisecond(ms).map_or_else(|_| ms.to_string(), |time| time.to_string())
+}
+
+/// The JSON of a [`PutAnswer`], byte for byte what serialising one gives.
+///
+/// It is said for every small file, so only what came from outside goes through the serialiser:
+/// everything else is made of characters that JSON takes as they are.
+pub(crate) fn put_json(file: &FileRecord, duplicate: bool, replaced: bool, url: &str) -> Vec<u8> {
+    let mut json = Vec::with_capacity(448 + 2 * file.name.as_str().len() + file.comment.len());
+    json.extend_from_slice(b"{\"status\":\"");
+    json.extend_from_slice(status(duplicate).as_bytes());
+    json.extend_from_slice(b"\",\"replaced\":");
+    json.extend_from_slice(if replaced { b"true" } else { b"false" });
+    json.extend_from_slice(b",\"id\":\"");
+    json.extend_from_slice(&hex16(file.id));
+    // A namespace is lower-case letters, digits and `._-`.
+    json.extend_from_slice(b"\",\"namespace\":\"");
+    json.extend_from_slice(file.namespace.as_str().as_bytes());
+    json.extend_from_slice(b"\",\"name\":");
+    push_text(&mut json, file.name.as_str());
+    // A URL is escaped by its own rules already.
+    json.extend_from_slice(b",\"url\":\"");
+    json.extend_from_slice(url.as_bytes());
+    json.extend_from_slice(b"\",\"size\":");
+    push_text(&mut json, &file.size);
+    json.extend_from_slice(b",\"sha256\":\"");
+    json.extend_from_slice(&file.digest.hex());
+    json.extend_from_slice(b"\",\"mime\":");
+    push_text(&mut json, &file.mime);
+    json.extend_from_slice(b",\"category\":\"");
+    json.extend_from_slice(file.category.as_str().as_bytes());
+    json.push(b'"');
+    if !file.comment.is_empty() {
+        json.extend_from_slice(b",\"comment\":");
+        push_text(&mut json, &file.comment);
+    }
+    json.extend_from_slice(b",\"created\":\"");
+    json.extend_from_slice(time_text(file.created_ms).as_bytes());
+    json.extend_from_slice(b"\"}");
+    json
+}
+
+fn status(duplicate: bool) -> &'static str {
+    if duplicate { "duplicate" } else { "stored" }
+}
+
+fn push_text(json: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
+    serde_json::to_writer(json, value).expect("texts and numbers are always JSON");
+}
+
+/// Sixteen lower-case hexadecimal digits.
+fn hex16(id: u64) -> [u8; 16] {
+    let mut digits = [0; 16];
+    crate::digest::push_hex(&id.to_be_bytes(), &mut digits);
+    digits
 }
 
 /// Serialises an answer; answers are plain structures of texts and numbers.
@@ -121,6 +174,29 @@ mod tests {
     #[test]
     fn urls_escape_everything_a_path_may_not_hold() {
         assert_eq!(file_url("n", "a b/c?d#é%"), "/v1/files/n/a%20b/c%3Fd%23%C3%A9%25");
+    }
+
+    #[test]
+    fn the_answer_to_a_put_is_what_serialising_it_gives() {
+        for (name, comment) in [("a/b c.txt", ""), ("\u{e9}\"q", "a \"comment\"\n\u{1}")] {
+            let file = FileRecord {
+                id: 0x1234_5678_9abc_def0,
+                namespace: crate::names::Namespace::parse("a.b-c_d").unwrap(),
+                name: crate::names::FileName::parse(name).unwrap(),
+                digest: crate::digest::Digest::of(name.as_bytes()),
+                size: 4_096,
+                mime: "text/plain".into(),
+                category: crate::classify::Category::Text,
+                comment: comment.to_owned(),
+                created_ms: 1_795_000_000_123,
+            };
+            for (duplicate, replaced) in [(false, false), (true, true)] {
+                let url = file_url(file.namespace.as_str(), name);
+                let ours = put_json(&file, duplicate, replaced, &url);
+                let theirs = to_json(&PutAnswer::of(&file, duplicate, replaced));
+                assert_eq!(String::from_utf8(ours).unwrap(), String::from_utf8(theirs).unwrap());
+            }
+        }
     }
 
     #[test]

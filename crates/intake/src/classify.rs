@@ -103,6 +103,10 @@ pub fn classify(head: &[u8], name: &FileName) -> Classified {
     if let Some(kind) = infer::get(signature_part(head)) {
         return Classified { mime: kind.mime_type(), category: category_of(kind.mime_type()) };
     }
+    // Readers take a PDF whose header stands anywhere in the first KiB (PDF 1.4, H.3.4.1).
+    if memchr::memmem::find(head.get(..1_024).unwrap_or(head), b"%PDF").is_some() {
+        return Classified { mime: "application/pdf", category: Category::Document };
+    }
     match by_extension(name) {
         Some(mime) if !mime.starts_with("text/") && !has_signature(name) => {
             Classified { mime, category: category_of(mime) }
@@ -111,14 +115,15 @@ pub fn classify(head: &[u8], name: &FileName) -> Classified {
     }
 }
 
-/// The part of the head in which a signature may stand: the first sector, but for containers that
-/// name what they hold further on (zip and OLE: office documents; EBML: video).
+/// The part of the head in which a signature may stand: up to the end of tar's, the furthest one,
+/// but for containers that name what they hold further on (zip and OLE: office documents; EBML:
+/// video). A PDF's is looked for apart.
 fn signature_part(head: &[u8]) -> &[u8] {
     let long = [&b"PK"[..], b"\xD0\xCF\x11\xE0", b"\x1A\x45\xDF\xA3"];
     if long.iter().any(|start| head.starts_with(start)) {
         return head;
     }
-    head.get(..512).unwrap_or(head)
+    head.get(..264).unwrap_or(head)
 }
 
 /// Whether `text`'s bytes are UTF-8 (a character cut at the end is allowed) and free of controls.

@@ -47,14 +47,25 @@ impl Digest {
     /// The digest as 64 lower-case hexadecimal digits.
     #[must_use]
     pub fn to_hex(self) -> String {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let mut text = vec![0; 64];
-        for (pair, byte) in text.chunks_exact_mut(2).zip(self.0) {
-            pair[0] = DIGITS[usize::from(byte >> 4)];
-            pair[1] = DIGITS[usize::from(byte & 15)];
-        }
         // Digits only, so always valid.
-        String::from_utf8(text).unwrap_or_default()
+        String::from_utf8(self.hex().to_vec()).unwrap_or_default()
+    }
+
+    /// The same digits as bytes.
+    #[must_use]
+    pub(crate) fn hex(self) -> [u8; 64] {
+        let mut digits = [0; 64];
+        push_hex(&self.0, &mut digits);
+        digits
+    }
+}
+
+/// Writes two lower-case hexadecimal digits for each byte, as many as `digits` has room for.
+pub(crate) fn push_hex(bytes: &[u8], digits: &mut [u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 15)];
     }
 }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_log::{AppendError, Appended, Lsn};
 
-use crate::answer::{PutAnswer, to_json};
+use crate::answer::{file_url, put_json};
 use crate::blob::Staging;
 use crate::catalogue::{Answered, BlobRecord, Change, FileRecord, Place};
 use crate::classify::Classified;
@@ -128,7 +128,8 @@ impl Put {
 
     /// JSON of the answer.
     pub(crate) fn answer(&self) -> Vec<u8> {
-        to_json(&PutAnswer::of(&self.file, self.duplicate, self.replaced))
+        let url = file_url(self.file.namespace.as_str(), self.file.name.as_str());
+        put_json(&self.file, self.duplicate, self.replaced, &url)
     }
 }
 

@@ -8,10 +8,11 @@
 //! change refers to without storing it is pinned, and a pinned blob is never reclaimed; the
 //! generation changes whenever queued changes leave for the catalogue.
 
+use std::collections::VecDeque;
 use std::collections::hash_map::Entry as MapEntry;
-use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+use foldhash::{HashMap, HashMapExt as _, HashSet, HashSetExt as _};
 use forebay_log::Lsn;
 
 use crate::catalogue::{Answered, AppliedChange, BlobRecord, Change, FileRecord, Place};

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
+use rusqlite::{Connection, OptionalExtension as _, Statement, Transaction, params};
 
 use crate::classify::Category;
 use crate::digest::Digest;
@@ -329,13 +329,14 @@ fn apply_names(
         }
     }
     by_name.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
+    let mut insert = transaction.prepare_cached(INSERT_FILE)?;
     for (namespace, name, change) in by_name {
         let mut lost = None;
         match change {
             Change::Put { file, .. } => {
-                if !insert_file(transaction, file)? {
+                if !insert_file(&mut insert, file)? {
                     lost = delete(transaction, namespace, name)?;
-                    insert_file(transaction, file)?;
+                    insert_file(&mut insert, file)?;
                 }
             }
             Change::Delete { .. } => lost = delete(transaction, namespace, name)?,
@@ -378,25 +379,23 @@ fn apply_blobs(
     Ok(())
 }
 
-/// Inserts a name; `false` where it is taken.
-fn insert_file(transaction: &Transaction<'_>, file: &FileRecord) -> rusqlite::Result<bool> {
-    let inserted = transaction
-        .prepare_cached(
-            "INSERT OR IGNORE INTO files
-               (namespace, name, id, digest, size, mime, category, comment, created_ms)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-        )?
-        .execute(params![
-            file.namespace.as_str(),
-            file.name.as_str(),
-            file.id.cast_signed(),
-            file.digest.0,
-            file.size.cast_signed(),
-            file.mime,
-            file.category as u8,
-            file.comment,
-            file.created_ms,
-        ])?;
+const INSERT_FILE: &str = "INSERT OR IGNORE INTO files
+       (namespace, name, id, digest, size, mime, category, comment, created_ms)
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+
+/// Inserts a name by [`INSERT_FILE`]; `false` where it is taken.
+fn insert_file(insert: &mut Statement<'_>, file: &FileRecord) -> rusqlite::Result<bool> {
+    let inserted = insert.execute(params![
+        file.namespace.as_str(),
+        file.name.as_str(),
+        file.id.cast_signed(),
+        file.digest.0,
+        file.size.cast_signed(),
+        file.mime,
+        file.category as u8,
+        file.comment,
+        file.created_ms,
+    ])?;
     Ok(inserted == 1)
 }
 

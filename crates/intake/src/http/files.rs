@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use super::body::PacedBody;
 use super::{Keyed, bad_option, claim, declared_size, json, page_limit, problem, query, replayed};
 use super::{unknown_option, upload};
-use crate::answer::{FileAnswer, file_url, to_json};
+use crate::answer::{FileAnswer, file_url, put_json, to_json};
 use crate::catalogue::FileFilter;
 use crate::classify::{Category, classify};
 use crate::digest::Digest;
@@ -74,11 +74,13 @@ async fn put_file(
     };
     let put = shared.put(new, upload.bytes).await?;
     crate::meters::file_put(put.duplicate, put.file.size);
-    let mut response = json(put.status(), put.answer());
+    let url = file_url(put.file.namespace.as_str(), put.file.name.as_str());
+    let answer = put_json(&put.file, put.duplicate, put.replaced, &url);
+    let mut response = json(put.status(), answer);
     let headers = response.headers_mut();
     headers.insert(ETAG, etag(put.file.digest));
     if put.created
-        && let Ok(url) = file_url(put.file.namespace.as_str(), put.file.name.as_str()).try_into()
+        && let Ok(url) = url.try_into()
     {
         headers.insert(LOCATION, url);
     }
@@ -249,6 +251,7 @@ pub(super) fn not_found(key: &NameKey) -> IntakeError {
 
 /// The strong entity tag of these bytes.
 pub(super) fn etag(digest: Digest) -> HeaderValue {
-    HeaderValue::try_from(format!("\"{}\"", digest.to_hex()))
-        .unwrap_or_else(|_| HeaderValue::from_static("\"\""))
+    let mut tag = [b'"'; 66];
+    tag[1..65].copy_from_slice(&digest.hex());
+    HeaderValue::from_bytes(&tag).unwrap_or_else(|_| HeaderValue::from_static("\"\""))
 }
