@@ -51,7 +51,7 @@ pub enum Leaf<'a> {
     Object(&'a str),
 }
 
-/// One object's members in the order they came.
+/// One object's members in the order they came, each key once.
 #[derive(Debug)]
 pub struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
@@ -69,9 +69,9 @@ pub fn read<'a>(document: &'a [u8], bounds: &Bounds) -> Result<Members<'a>, Docu
     if opening > bounds.depth_max {
         check_depth(document, bounds.depth_max)?;
     }
-    let members: Members<'a> = serde_json::from_str(text).map_err(|error| syntax(&error))?;
+    let members = every_member(text)?;
     members.check(text, bounds, bounds.depth_max)?;
-    Ok(members)
+    Ok(members.last_of_each())
 }
 
 impl<'a> Members<'a> {
@@ -106,8 +106,7 @@ impl<'a> Members<'a> {
             push_key(path, key);
             let text = value.get();
             if text.starts_with('{') {
-                let nested: Members<'a> =
-                    serde_json::from_str(text).map_err(|error| syntax(&error))?;
+                let nested = every_member(text)?.last_of_each();
                 if nested.0.is_empty() {
                     each(path, Leaf::Object(text), text)?;
                 } else if depth_left > 1 {
@@ -124,7 +123,19 @@ impl<'a> Members<'a> {
         }
         Ok(deepest)
     }
+}
 
+/// Reads one object.
+fn every_member(text: &str) -> Result<EveryMember<'_>, DocumentError> {
+    serde_json::from_str(text).map_err(|error| syntax(&error))
+}
+
+/// One object's members as they came: values that a later one of the same key replaces are kept in
+/// the document too, so they must pass its limits like any other.
+#[derive(Debug)]
+struct EveryMember<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'a> EveryMember<'a> {
     /// Checks the length of every key, nested ones too; only long texts are looked into.
     fn check(&self, text: &str, bounds: &Bounds, depth: usize) -> Result<(), DocumentError> {
         if text.len() <= bounds.key_size_max {
@@ -141,6 +152,29 @@ impl<'a> Members<'a> {
         }
         Ok(())
     }
+
+    /// Drops all but the last value of a repeated key.
+    fn last_of_each(self) -> Members<'a> {
+        let Self(mut members) = self;
+        let few = members.len() <= 32;
+        let repeats = if few {
+            members
+                .iter()
+                .enumerate()
+                .any(|(at, (key, _))| members.iter().skip(at + 1).any(|(later, _)| later == key))
+        } else {
+            let mut seen = HashSet::with_capacity(members.len());
+            !members.iter().all(|(key, _)| seen.insert(key.as_ref()))
+        };
+        if repeats {
+            // From the back, so that the first one met of each key is its last.
+            let mut seen: HashSet<Cow<'a, str>> = HashSet::with_capacity(members.len());
+            members.reverse();
+            members.retain(|(key, _)| seen.insert(key.clone()));
+            members.reverse();
+        }
+        Members(members)
+    }
 }
 
 fn check_value(text: &str, bounds: &Bounds, depth: usize) -> Result<(), DocumentError> {
@@ -148,8 +182,7 @@ fn check_value(text: &str, bounds: &Bounds, depth: usize) -> Result<(), Document
         return Ok(());
     }
     if text.starts_with('{') {
-        let members: Members<'_> = serde_json::from_str(text).map_err(|error| syntax(&error))?;
-        members.check(text, bounds, depth)
+        every_member(text)?.check(text, bounds, depth)
     } else if text.starts_with('[') && memchr::memchr(b'{', text.as_bytes()).is_some() {
         let elements: Vec<&RawValue> =
             serde_json::from_str(text).map_err(|error| syntax(&error))?;
@@ -241,11 +274,11 @@ fn kind_of(text: &str) -> &'static str {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for EveryMember<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Object<'a>(std::marker::PhantomData<&'a ()>);
         impl<'de: 'a, 'a> Visitor<'de> for Object<'a> {
-            type Value = Members<'a>;
+            type Value = EveryMember<'a>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
@@ -256,35 +289,11 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
                 while let Some(Key(key)) = map.next_key()? {
                     members.push((key, map.next_value()?));
                 }
-                Ok(Members(last_of_each(members)))
+                Ok(EveryMember(members))
             }
         }
         deserializer.deserialize_map(Object(std::marker::PhantomData))
     }
-}
-
-/// Drops all but the last value of a repeated key.
-fn last_of_each<'a>(
-    mut members: Vec<(Cow<'a, str>, &'a RawValue)>,
-) -> Vec<(Cow<'a, str>, &'a RawValue)> {
-    let few = members.len() <= 32;
-    let repeats = if few {
-        members
-            .iter()
-            .enumerate()
-            .any(|(at, (key, _))| members.iter().skip(at + 1).any(|(later, _)| later == key))
-    } else {
-        let mut seen = HashSet::with_capacity(members.len());
-        !members.iter().all(|(key, _)| seen.insert(key.as_ref()))
-    };
-    if repeats {
-        // From the back, so that the first one met of each key is its last.
-        let mut seen: HashSet<Cow<'a, str>> = HashSet::with_capacity(members.len());
-        members.reverse();
-        members.retain(|(key, _)| seen.insert(key.clone()));
-        members.reverse();
-    }
-    members
 }
 
 /// A key, borrowed where it has no escapes.

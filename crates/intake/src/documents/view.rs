@@ -486,9 +486,11 @@ impl<'a> Slots<'a> {
     /// The leaves of one document in the order of the fields.
     ///
     /// The document passed the same reader when it came in; should it not pass now, its columns
-    /// stay empty and the document itself is kept.
+    /// The document passed the door when it came in, under the limits of that day. Should it not be
+    /// readable now, its columns stay empty and the document itself is kept.
     fn values<'d>(&self, raw: &'d [u8], bounds: &Bounds, scratch: &mut Scratch) -> Vec<Leaf<'d>> {
         let mut values = vec![Leaf::Null; self.paths.len()];
+        let bounds = &Bounds { depth_max: usize::MAX, key_size_max: usize::MAX, ..*bounds };
         let Ok(members) = read(raw, bounds) else { return values };
         let mut next = 0;
         let read =

@@ -80,4 +80,17 @@ fn what_is_not_an_object_within_the_limits_is_refused_by_name() {
     assert!(matches!(error(long.as_bytes()), DocumentError::KeyTooLong { size: 10_485_760, .. }));
     let nested = format!("{{\"a\":[{{\"b\":{{\"{}\":1}}}}]}}", "k".repeat(2_000));
     assert!(matches!(error(nested.as_bytes()), DocumentError::KeyTooLong { .. }));
+    // A value that a later one replaces is kept in the document like any other.
+    let key = "k".repeat(1_025);
+    for replaced in [
+        format!(r#"{{"a":{{"{key}":1}},"a":2}}"#),
+        format!(r#"{{"a":[[{{"{key}":1}}]],"a":2}}"#),
+        format!(r#"{{"b":{{"a":{{"{key}":1}},"a":2}}}}"#),
+        format!(r#"{{"{key}":1,"{key}":2}}"#),
+    ] {
+        let found = error(replaced.as_bytes());
+        assert!(matches!(found, DocumentError::KeyTooLong { size: 1_025, .. }), "{found}");
+    }
+    let at_the_limit = "k".repeat(1_024);
+    assert_eq!(leaves(&format!(r#"{{"a":{{"{at_the_limit}":1}},"a":2}}"#)).len(), 1);
 }
