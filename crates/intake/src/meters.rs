@@ -1,11 +1,18 @@
-//! What the intake measures of itself, as `forebay_intake_*`.
+//! What the intake measures of itself, as `forebay_intake_*`, and of its log, as `forebay_log_*` with the
+//! label `log="intake"`.
 //!
-//! Handles are made once; a measurement is an atomic addition.
+//! Handles are made once; a measurement is an atomic addition. The log counts for itself: its numbers
+//! are fetched when somebody looks ([`Intake::measure`]), so that appending knows nothing of this.
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+use forebay_log::{Log, Stats};
+use metrics::{
+    Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, gauge, histogram,
+};
+
+use crate::Intake;
 
 struct Meters {
     files_stored: Counter,
@@ -80,4 +87,76 @@ pub(crate) fn reclaimed(bytes: u64) {
 
 pub(crate) fn large_uploads(change: f64) {
     METERS.large_uploads.increment(change);
+}
+
+/// A number the log counts, its name, and what it means.
+type LogCounter = (&'static str, &'static str, fn(&Stats) -> u64);
+
+const LOG_COUNTERS: [LogCounter; 8] = [
+    ("forebay_log_appended_entries_total", "Entries appended.", |stats| stats.appended_entries),
+    ("forebay_log_appended_bytes_total", "Payload bytes appended.", |stats| stats.appended_bytes),
+    ("forebay_log_groups_total", "Writes, each of all entries that waited.", |stats| stats.groups),
+    (
+        "forebay_log_written_bytes_total",
+        "Bytes written to segments, headers and padding included.",
+        |stats| stats.written_bytes,
+    ),
+    ("forebay_log_syncs_total", "Syncs of segment data.", |stats| stats.syncs),
+    // A counter holds whole numbers, so these are not seconds.
+    ("forebay_log_sync_nanoseconds_total", "Time spent in syncs of segment data.", |stats| {
+        stats.sync_ns_total
+    }),
+    ("forebay_log_rotations_total", "Segments begun because the one before was full.", |stats| {
+        stats.rotations
+    }),
+    ("forebay_log_full_total", "Appends that found the buffer full and had to wait.", |stats| {
+        stats.full
+    }),
+];
+
+/// A state of the log, its name, and what it means.
+type LogGauge = (&'static str, &'static str, fn(&Log) -> u64);
+
+const LOG_GAUGES: [LogGauge; 3] = [
+    ("forebay_log_segments_count", "Segment files.", |log| log.segment_count() as u64),
+    (
+        "forebay_log_span_bytes",
+        "Positions from the log's start to its end, erased entries included.",
+        |log| log.end().0.saturating_sub(log.start().0),
+    ),
+    ("forebay_log_unsynced_bytes", "Appended and not yet on stable storage.", |log| {
+        log.end().0.saturating_sub(log.synced().0)
+    }),
+];
+
+struct LogMeters {
+    counters: [Counter; LOG_COUNTERS.len()],
+    gauges: [Gauge; LOG_GAUGES.len()],
+}
+
+static LOG_METERS: LazyLock<LogMeters> = LazyLock::new(|| LogMeters {
+    counters: LOG_COUNTERS.map(|(name, meaning, _)| {
+        describe_counter!(name, meaning);
+        counter!(name, "log" => "intake")
+    }),
+    gauges: LOG_GAUGES.map(|(name, meaning, _)| {
+        describe_gauge!(name, meaning);
+        gauge!(name, "log" => "intake")
+    }),
+});
+
+impl Intake {
+    /// Brings the metrics that are fetched, not counted, up to date: to be called before they are read.
+    ///
+    /// Takes a few short locks and asks no file.
+    pub fn measure(&self) {
+        let log = &self.inner.shared.log;
+        let stats = log.stats();
+        for (counter, (_, _, value)) in LOG_METERS.counters.iter().zip(LOG_COUNTERS) {
+            counter.absolute(value(&stats));
+        }
+        for (gauge, (_, _, value)) in LOG_METERS.gauges.iter().zip(LOG_GAUGES) {
+            gauge.set(value(log) as f64);
+        }
+    }
 }

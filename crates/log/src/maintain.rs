@@ -28,6 +28,12 @@ impl Log {
         Ok(freed)
     }
 
+    /// How many segments there are; unlike [`Log::segments`] this asks no file.
+    #[must_use]
+    pub fn segment_count(&self) -> usize {
+        self.shared.segments.lock().iter().count()
+    }
+
     /// Returns the segments, oldest first.
     ///
     /// # Errors

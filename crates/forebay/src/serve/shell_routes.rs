@@ -93,6 +93,9 @@ fn readiness(app: &App) -> Response {
 }
 
 fn scrape(app: &App) -> Response {
+    for subsystem in app.opened.get().map_or(&[][..], |opened| &opened.subsystems) {
+        subsystem.measure();
+    }
     let mut text = app.recorder.render();
     app.metrics.render(&mut text, app.stop.open(), app.in_flight());
     process_metrics::render(&mut text);

@@ -26,6 +26,10 @@ pub(crate) trait Subsystem: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Brings those of its metrics up to date that are fetched, not counted. Called before each scrape, so
+    /// it must not block on a disk.
+    fn measure(&self) {}
+
     /// Finishes what was accepted and closes its files. Called once, after the last request.
     ///
     /// # Errors

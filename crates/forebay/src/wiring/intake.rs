@@ -75,6 +75,10 @@ impl Subsystem for IntakeSubsystem {
         self.0.ready().map_err(|error| error.to_string())
     }
 
+    fn measure(&self) {
+        self.0.measure();
+    }
+
     fn stop(&self) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + '_>> {
         let intake = self.0.clone();
         Box::pin(async move {

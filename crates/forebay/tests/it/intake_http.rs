@@ -143,3 +143,47 @@ fn a_refusal_carries_the_requests_id_and_metrics_count_what_came_in() {
         assert!(metrics.lines().any(|found| found == line), "{line} in {metrics}");
     }
 }
+
+#[test]
+fn a_scrape_shows_what_the_log_has_done_so_far() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir, &[]);
+    let scrape = |names: [&str; 5]| {
+        let metrics = server.get("/metrics").body;
+        names.map(|name| {
+            assert!(
+                metrics.contains(&format!("# HELP forebay_log_{name} ")),
+                "{name} in {metrics}"
+            );
+            let start = format!("forebay_log_{name}{{log=\"intake\"}} ");
+            let value = metrics.lines().find_map(|line| line.strip_prefix(&start));
+            value.unwrap_or_else(|| panic!("{name} in {metrics}")).parse::<f64>().unwrap()
+        })
+    };
+    let names = [
+        "appended_entries_total",
+        "appended_bytes_total",
+        "syncs_total",
+        "sync_nanoseconds_total",
+        "span_bytes",
+    ];
+    let before = scrape(names);
+    assert_eq!(
+        scrape([
+            "segments_count",
+            "groups_total",
+            "rotations_total",
+            "full_total",
+            "unsynced_bytes"
+        ])[0],
+        1.0
+    );
+    let mut stream = server.connect();
+    send(&mut stream, "PUT", "/v1/files/n/a", "content-length: 1000\r\n");
+    stream.write_all(&[7; 1000]).unwrap();
+    assert_eq!(Answer::read(&mut stream).status, 201);
+    let after = scrape(names);
+    assert_eq!(after[0], before[0] + 1.0);
+    assert!(after[1] > before[1] + 1000.0 && after[4] > before[4] + 1000.0);
+    assert!(after[2] > before[2] && after[3] > before[3]);
+}
