@@ -1,4 +1,4 @@
-//! The intake's bars and claims, in one place.
+//! The intake's bars, claims and figures, in one place.
 
 use super::bars::{Bar, Claim, Formula, Good};
 
@@ -213,4 +213,57 @@ pub(super) const CLAIMS: [Claim; 22] = [
         good: Good::AtLeast,
         unit: "1/s",
     },
+];
+
+/// What each figure is: what was counted or timed. Rates are medians over rounds.
+pub(super) const FIGURES: [(&str, &str); 34] = [
+    ("sha256_mb_per_s", "million bytes a second through SHA-256, 64 MiB at once, one thread"),
+    ("sha256_1kb_us", "SHA-256 of 1 KiB, median of 201"),
+    ("sha256_10kb_us", "SHA-256 of 10 KiB, median of 201"),
+    ("sha256_100kb_us", "SHA-256 of 100 KiB, median of 201"),
+    ("sha256_1mb_us", "SHA-256 of 1 MiB, median of 201"),
+    ("sha256_10mb_us", "SHA-256 of 10 MiB, median of 201"),
+    (
+        "floor_4k_per_s",
+        "PUTs of 4 KiB a second to a route that only reads the body: what HTTP and this client allow",
+    ),
+    (
+        "put_4k_sync_per_s",
+        "PUTs of 4 KiB a second, each on stable storage before its answer (sync)",
+    ),
+    ("put_4k_os_per_s", "PUTs of 4 KiB a second, each handed to the kernel before its answer (os)"),
+    ("serial_fdatasync_per_s", "4 KiB appended and flushed, one after another, a second"),
+    ("floor_4k_server_cpu_us", "processor time of the server for one PUT to the floor"),
+    ("put_4k_sync_server_cpu_us", "processor time of the server for one durable PUT"),
+    ("put_4k_os_server_cpu_us", "processor time of the server for one unflushed PUT"),
+    ("put_4k_sync_p50_us", "half of the durable PUTs were answered within this"),
+    ("put_4k_sync_p99_us", "99 of 100 durable PUTs were answered within this"),
+    ("put_4k_read_back_files", "files of these loads read back and compared"),
+    ("get_4k_per_s", "GETs of 4 KiB files a second, each compared with what was put"),
+    ("put_4k_empty_per_s", "durable PUTs of 4 KiB a second into an empty store"),
+    ("put_4k_at_100k_per_s", "the same into a store that holds 100,000 files"),
+    ("duplicate_put_4k_per_s", "durable PUTs a second of bytes stored before, under new names"),
+    ("duplicate_put_4k_p50_us", "half of those PUTs were answered within this"),
+    (
+        "lookup_disk_ns",
+        "one known digest looked up in the catalogue of 100,000 files, mean of 50,000",
+    ),
+    ("lookup_filter_ns", "one unknown digest refused by the filter in memory, mean of 50,000"),
+    ("upload_1g_mib_per_s", "one large file uploaded, from the first byte sent to the answer"),
+    ("disk_write_1g_mib_per_s", "the same number of bytes written to a file and flushed"),
+    (
+        "upload_1g_peak_growth_mib",
+        "memory of the server at its peak during that upload, less that before it",
+    ),
+    ("upload_size_mib", "size of that file"),
+    (
+        "documents_per_s",
+        "documents a second, acknowledged and shown by the next read, as rows of a table",
+    ),
+    ("sqlite_bare_per_s", "the same rows by a bare prepared statement in one transaction"),
+    ("documents_read_back", "documents read back page by page and compared with what was sent"),
+    ("documents_batch_1_us", "request of 1 document on one connection, median of 100"),
+    ("documents_batch_10_us", "request of 10 documents, median of 100"),
+    ("documents_batch_100_us", "request of 100 documents, median of 100"),
+    ("documents_batch_1000_us", "request of 1,000 documents, median of 100"),
 ];

@@ -17,18 +17,36 @@ use anyhow::{Context as _, bail};
 
 use crate::command::{cargo, output, root, say};
 use bars::{Bar, Claim};
-use report::Report;
+use report::{Figure, Report};
 
 /// What one subsystem is measured against.
 struct Subsystem {
     name: &'static str,
     bars: &'static [Bar],
     claims: &'static [Claim],
+    /// Names of figures, and what each is.
+    figures: &'static [(&'static str, &'static str)],
 }
 
-/// To add one: a file beside this with its bars and claims, and a line here.
-const SUBSYSTEMS: [Subsystem; 1] =
-    [Subsystem { name: "intake", bars: &intake::BARS, claims: &intake::CLAIMS }];
+/// To add one: a file beside this with its bars, claims and figures, and a line here.
+const SUBSYSTEMS: [Subsystem; 1] = [Subsystem {
+    name: "intake",
+    bars: &intake::BARS,
+    claims: &intake::CLAIMS,
+    figures: &intake::FIGURES,
+}];
+
+impl Subsystem {
+    /// What the figure called `name` is, in the measurement's own words if it has any.
+    fn what<'a>(&self, name: &str, figure: &'a Figure) -> &'a str {
+        if figure.what.is_empty() {
+            let known = self.figures.iter().find(|(known, _)| *known == name);
+            known.map_or("", |(_, what)| what)
+        } else {
+            &figure.what
+        }
+    }
+}
 
 /// Arguments of the task.
 #[derive(clap::Args, Debug)]

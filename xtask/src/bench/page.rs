@@ -36,7 +36,8 @@ pub(super) fn section(subsystem: &Subsystem, report: &Report, command: &str, dat
         .figures
         .iter()
         .map(|(name, figure)| {
-            vec![name.clone(), number(figure.value, &figure.unit), figure.what.clone()]
+            let what = subsystem.what(name, figure).to_owned();
+            vec![name.clone(), number(figure.value, &figure.unit), what]
         })
         .collect();
     out.push_str(&table(&["figure", "measured", "what it is"], &rows));
@@ -94,6 +95,7 @@ pub(super) fn replace(page: &str, name: &str, section: &str) -> anyhow::Result<S
 #[cfg(test)]
 mod tests {
     use super::super::SUBSYSTEMS;
+    use super::super::bars::Formula;
     use super::*;
 
     #[test]
@@ -108,8 +110,24 @@ mod tests {
             "**not measured**",
             "21,000 1/s",
             "not built yet",
+            "| PUTs of 4 KiB a second, each on stable storage before its answer ",
         ] {
             assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn every_figure_that_is_compared_says_what_it_is_once() {
+        for subsystem in &SUBSYSTEMS {
+            let of_bars = subsystem.bars.iter().flat_map(|bar| match bar.formula {
+                Formula::Value(name) => vec![name],
+                Formula::Ratio(above, below) => vec![above, below],
+            });
+            let of_claims = subsystem.claims.iter().filter_map(|claim| claim.figure);
+            for name in of_bars.chain(of_claims) {
+                let said = subsystem.figures.iter().filter(|(known, _)| *known == name).count();
+                assert_eq!(said, 1, "{name}");
+            }
         }
     }
 
