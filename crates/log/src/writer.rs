@@ -143,13 +143,18 @@ impl Shared {
         result
     }
 
+    /// Whether an acknowledgement waits for the kernel only, not for the disk.
+    pub(crate) fn is_relaxed(&self) -> bool {
+        !matches!(self.options.durability, Durability::Sync)
+    }
+
     /// Hands what is buffered to the kernel on the caller's thread, where that acknowledges it and is
     /// nothing but a short copy: no sync, no new segment, nobody else writing. Otherwise does nothing,
     /// and the committer does it.
     ///
     /// Where no sync is waited for, two switches of threads cost more than the write itself.
     pub(crate) fn write_here(&self) {
-        if matches!(self.options.durability, Durability::Sync) {
+        if !self.is_relaxed() {
             return;
         }
         let mut wakers = Vec::new();
