@@ -6,10 +6,14 @@
 //! parse spoils the rest, for nobody can tell where the next would begin.
 //!
 //! Invariants: at most one document and its limit are held; a document comes out byte for byte,
-//! without the white space around it; the place told with it (line or element, byte) is that of its
-//! first byte in the stream.
+//! without the white space around it, which does not count towards the limit; the place told with it
+//! (line or element, byte) is that of its first byte in the stream; where the stream is cut into
+//! pieces changes nothing. A byte order mark is passed over at the very beginning and nowhere else.
 
 use super::DocumentError;
+
+/// What some programs write before a text in UTF-8.
+const BYTE_ORDER_MARK: [u8; 3] = *b"\xEF\xBB\xBF";
 
 /// How documents lie in a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +49,8 @@ pub struct Framer {
     line: u64,
     index: u64,
     oversized: bool,
+    /// Bytes of a byte order mark met so far, while that is all there was.
+    mark: Option<usize>,
     state: State,
 }
 
@@ -52,7 +58,7 @@ pub struct Framer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct State {
     array: Array,
-    depth: u32,
+    depth: u64,
     in_string: bool,
     escaped: bool,
     in_value: bool,
@@ -88,6 +94,7 @@ impl Framer {
             line: 1,
             index: 0,
             oversized: false,
+            mark: Some(0),
             state: State {
                 array: Array::Undecided,
                 depth: 0,
@@ -108,6 +115,38 @@ impl Framer {
         bytes: &[u8],
         each: &mut impl FnMut(Framed<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
+        let Some(met) = self.mark else { return self.push_text(bytes, each) };
+        let awaited = BYTE_ORDER_MARK.get(met..).unwrap_or_default();
+        let same = awaited.iter().zip(bytes).take_while(|(one, other)| one == other).count();
+        let (met, rest) = (met + same, bytes.get(same..).unwrap_or_default());
+        if met == BYTE_ORDER_MARK.len() {
+            self.mark = None;
+            self.byte = met as u64;
+            self.push_text(rest, each)
+        } else if rest.is_empty() {
+            self.mark = Some(met);
+            Ok(())
+        } else {
+            self.push_false_mark(met, each)?;
+            self.push_text(rest, each)
+        }
+    }
+
+    /// Takes what began like a byte order mark and was none.
+    fn push_false_mark<E: From<DocumentError>>(
+        &mut self,
+        met: usize,
+        each: &mut impl FnMut(Framed<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.mark = None;
+        self.push_text(BYTE_ORDER_MARK.get(..met).unwrap_or_default(), each)
+    }
+
+    fn push_text<E: From<DocumentError>>(
+        &mut self,
+        bytes: &[u8],
+        each: &mut impl FnMut(Framed<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
         match self.framing {
             Framing::Lines => self.push_lines(bytes, each),
             Framing::Values => self.push_values(bytes, each),
@@ -122,10 +161,13 @@ impl Framer {
         &mut self,
         each: &mut impl FnMut(Framed<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
+        if let Some(met) = self.mark {
+            self.push_false_mark(met, each)?;
+        }
         match self.framing {
             Framing::Lines => {
                 let held = std::mem::take(&mut self.held);
-                self.emit_line(&held, each)
+                self.emit_line(held.trim_ascii_end(), each)
             }
             Framing::Values => {
                 if self.state.in_value {
@@ -149,19 +191,19 @@ impl Framer {
     ) -> Result<(), E> {
         while let Some(end) = memchr::memchr(b'\n', bytes) {
             let (line, rest) = (bytes.get(..end).unwrap_or_default(), bytes.get(end + 1..));
-            if self.held.is_empty() {
-                self.emit_line(line, each)?;
+            if self.held.is_empty() && !self.oversized {
+                let document = self.begin_line(line).trim_ascii_end();
+                self.oversized = document.len() > self.document_size_max;
+                self.emit_line(document, each)?;
             } else {
                 self.hold(line);
                 let held = std::mem::take(&mut self.held);
-                self.emit_line(&held, each)?;
+                self.emit_line(held.trim_ascii_end(), each)?;
                 self.held = held;
                 self.held.clear();
             }
             self.byte += line.len() as u64 + 1;
             self.line += 1;
-            self.place.byte = self.byte;
-            self.place.line = self.line;
             bytes = rest.unwrap_or_default();
         }
         self.hold(bytes);
@@ -169,34 +211,44 @@ impl Framer {
         Ok(())
     }
 
-    /// Keeps bytes of an unfinished line; beyond the limit only the fact is kept.
-    fn hold(&mut self, bytes: &[u8]) {
-        if self.held.len() + bytes.len() > self.document_size_max {
+    /// Passes over the white space that a line begins with and notes where its document begins.
+    fn begin_line<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let document = bytes.trim_ascii_start();
+        let byte = self.byte + (bytes.len() - document.len()) as u64;
+        self.place = Place { line: self.line, byte, index: self.index };
+        document
+    }
+
+    /// Keeps bytes of an unfinished line; beyond the limit only whether there were any that count.
+    fn hold(&mut self, mut bytes: &[u8]) {
+        if self.oversized {
+            return;
+        }
+        if self.held.is_empty() {
+            bytes = self.begin_line(bytes);
+        }
+        let room = self.document_size_max - self.held.len();
+        let (kept, beyond) = bytes.split_at(room.min(bytes.len()));
+        // White space there may be all that follows, and then it is no part of the document.
+        if beyond.trim_ascii().is_empty() {
+            self.held.extend_from_slice(kept);
+        } else {
             self.oversized = true;
-            self.held.truncate(1);
-        } else if !self.oversized {
-            self.held.extend_from_slice(bytes);
+            self.held.clear();
         }
     }
 
     fn emit_line<E: From<DocumentError>>(
         &mut self,
-        line: &[u8],
+        document: &[u8],
         each: &mut impl FnMut(Framed<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let document = line.trim_ascii();
-        let document = match document.strip_prefix(b"\xEF\xBB\xBF") {
-            Some(rest) if self.index == 0 => rest.trim_ascii(),
-            _ => document,
-        };
-        let oversized = self.oversized || document.len() > self.document_size_max;
-        self.oversized = false;
+        let oversized = std::mem::take(&mut self.oversized);
         if document.is_empty() && !oversized {
             return Ok(());
         }
-        let place = Place { index: self.index, ..self.place };
         self.index += 1;
-        each((place, if oversized { Err(self.too_large()) } else { Ok(document) }))
+        each((self.place, if oversized { Err(self.too_large()) } else { Ok(document) }))
     }
 
     fn push_values<E: From<DocumentError>>(
@@ -278,7 +330,6 @@ impl Framer {
         let first = self.state.array == Array::Undecided;
         match byte {
             b' ' | b'\t' | b'\r' | b'\n' => Ok(false),
-            0xEF | 0xBB | 0xBF if first && self.byte < 3 => Ok(false),
             _ if self.state.array == Array::Closed => {
                 Err(self.broken("something follows the array's ']'"))
             }
@@ -313,7 +364,7 @@ impl Framer {
                 self.place = Place { line: self.line, byte: self.byte, index: self.index };
                 self.state.in_value = true;
                 self.state.in_string = byte == b'"';
-                self.state.depth = u32::from(matches!(byte, b'{' | b'['));
+                self.state.depth = u64::from(matches!(byte, b'{' | b'['));
                 Ok(true)
             }
         }

@@ -68,11 +68,47 @@ fn a_document_beyond_its_limit_spoils_only_itself() {
     assert_eq!(cut.iter().map(|cut| cut.2.is_ok()).collect::<Vec<_>>(), [true, false, true]);
 }
 
+#[test]
+fn white_space_around_a_document_counts_neither_for_its_size_nor_for_its_place() {
+    let fits = format!("{{\"a\":\"{}\"}}", "x".repeat(56));
+    let body = format!("\u{FEFF}  {fits}{}\r\n \t{fits} \n{fits} x", " ".repeat(70));
+    for size in [1, 3, 63, 64, 65, 200, body.len()] {
+        let pieces: Vec<_> = body.as_bytes().chunks(size).collect();
+        let cut = cut(Framing::Lines, &pieces).unwrap();
+        assert_eq!(cut.iter().map(|cut| cut.2.is_ok()).collect::<Vec<_>>(), [true, true, false]);
+        for (line, byte, _) in &cut {
+            let at = usize::try_from(*byte).unwrap();
+            assert!(body[at..].starts_with(&fits), "line {line}, byte {byte}");
+        }
+    }
+}
+
+#[test]
+fn only_a_whole_byte_order_mark_at_the_beginning_is_passed_over() {
+    for framing in [Framing::Lines, Framing::Values] {
+        for (body, documents) in [
+            (&b"\xEF\xBB\xBF{}"[..], &[(3, &b"{}"[..])][..]),
+            (b"\xEF\xBB\xBF", &[]),
+            (b"\xEF\xBB{}", &[(0, b"\xEF\xBB{}")]),
+            (b"\xEF\xBB", &[(0, b"\xEF\xBB")]),
+            (b"\n\xEF\xBB\xBF1", &[(1, b"\xEF\xBB\xBF1")]),
+        ] {
+            for size in 1..=body.len() {
+                let pieces: Vec<_> = body.chunks(size).collect();
+                let cut = cut(framing, &pieces).unwrap();
+                let found: Vec<_> =
+                    cut.iter().map(|cut| (cut.1, cut.2.as_deref().unwrap())).collect();
+                assert_eq!(found, documents, "{framing:?} of {body:?}");
+            }
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn where_the_stream_is_cut_changes_nothing(
         body in "[\\[\\]{}\",:\\\\ a\n1]{0,60}",
-        at in 0usize..60,
+        at in 0usize..90,
         lines in any::<bool>(),
     ) {
         let framing = if lines { Framing::Lines } else { Framing::Values };
