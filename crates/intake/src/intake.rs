@@ -30,7 +30,7 @@ use crate::catalogue::{Catalogue, CatalogueReader, CatalogueTotals};
 use crate::documents::flatten::Bounds;
 use crate::documents::namespaces::Namespaces;
 use crate::documents::view::{View, ViewQueue, Writer};
-use crate::error::{IntakeError, OpenError};
+use crate::error::{ApplyError, IntakeError, OpenError};
 use crate::known::Known;
 use crate::names::Namespace;
 use crate::options::IntakeOptions;
@@ -357,7 +357,10 @@ fn catch_documents_up(
     let from = Lsn(position).max(log.start());
     let mut writer = Writer { sink, bounds };
     report.document_commits = writer.replay(log, from).map_err(OpenError::Replay)?;
-    let reached = writer.sink.position().map_or(from, |position| Lsn(position.0));
+    // What is told as reached may leave the log, so it must not be forgotten in a power cut. It may
+    // have been written just now, or by a process that was killed before its next checkpoint.
+    let reached = writer.sink.checkpoint().map_err(|e| OpenError::Replay(ApplyError::Sink(e)))?;
+    let reached = reached.map_or(from, |position| Lsn(position.0));
     Ok((writer.sink, reached))
 }
 

@@ -6,7 +6,9 @@
 //! name away is made durable first, so that no crash brings a name back without its bytes.
 //!
 //! Invariants: a blob that a queued or running request may refer to is never touched; what is
-//! erased is forgotten by the catalogue in the same pass, or found dead again in the next.
+//! erased is forgotten by the catalogue in the same pass, or found dead again in the next; an entry
+//! with an idempotency key that is still remembered stays, for a catalogue that a power cut set
+//! back, or that is built anew, learns the key from it.
 
 use std::collections::HashSet;
 
@@ -17,8 +19,9 @@ use crate::error::CatalogueError;
 use crate::format::{DocumentCommit, Entry, Outcome};
 use crate::shared::Shared;
 
-/// Dead blobs looked at in one pass.
-const DEAD_MAX: usize = 20_000;
+/// Dead blobs of one segment, and dead blob files, taken in one pass: more than a segment can hold
+/// unless its blobs are tiny.
+const DEAD_MAX: usize = 200_000;
 /// A segment is rewritten when at least one part in this many is dead.
 const DEAD_PART: u64 = 4;
 
@@ -56,22 +59,20 @@ pub(crate) fn reclaim(
     catalogue: &mut Catalogue,
     documents_safe: Lsn,
 ) -> Result<u64, ReclaimError> {
-    let dead = shared.reader.dead_blobs(DEAD_MAX)?;
+    let dead = shared.reader.dead_blobs(1)?;
     let erased_to = catalogue.documents_erased()?;
     if dead.is_empty() && documents_safe.0 <= erased_to {
         return Ok(0);
     }
     shared.log.sync().map_err(ReclaimError::Sync)?;
-    let (files, packed): (Vec<_>, Vec<_>) =
-        dead.into_iter().partition(|blob| matches!(blob.place, Place::File | Place::Erased));
+    let files = shared.reader.dead_blobs_in(None, DEAD_MAX)?;
     let mut freed = remove_files(shared, catalogue, &files)?;
     let mut in_order = true;
     for segment in shared.log.segments().map_err(ReclaimError::Segments)? {
         if !segment.sealed {
             break;
         }
-        let blobs: Vec<BlobRecord> =
-            packed.iter().filter(|blob| is_within(&segment, blob.place)).copied().collect();
+        let blobs = shared.reader.dead_blobs_in(Some(segment.base.0..segment.end.0), DEAD_MAX)?;
         let mut entries = HashSet::new();
         let due = in_order && segment.end.0 > erased_to && segment.end <= documents_safe;
         if due {
@@ -86,10 +87,6 @@ pub(crate) fn reclaim(
     }
     crate::meters::reclaimed(freed);
     Ok(freed)
-}
-
-fn is_within(segment: &SegmentInfo, place: Place) -> bool {
-    matches!(place, Place::Entry(lsn) if (segment.base.0..segment.end.0).contains(&lsn))
 }
 
 /// Removes blob files no name refers to.
@@ -119,9 +116,12 @@ fn erase(
     blobs: &[BlobRecord],
     mut entries: HashSet<u64>,
 ) -> Result<u64, ReclaimError> {
-    let bytes: u64 = blobs.iter().map(|blob| blob.size).sum();
-    let enough = bytes.saturating_mul(DEAD_PART) >= segment.disk_bytes;
-    let doomed = if enough { doom(shared, blobs) } else { Vec::new() };
+    let enough = |blobs: &[BlobRecord]| {
+        let bytes: u64 = blobs.iter().map(|blob| blob.size).sum();
+        bytes.saturating_mul(DEAD_PART) >= segment.disk_bytes
+    };
+    let free = if enough(blobs) { without_keys(shared, segment, blobs)? } else { Vec::new() };
+    let doomed = if enough(&free) { doom(shared, &free) } else { Vec::new() };
     entries.extend(doomed.iter().filter_map(|blob| match blob.place {
         Place::Entry(lsn) => Some(lsn),
         Place::File | Place::Erased => None,
@@ -139,6 +139,40 @@ fn erase(
     forgotten
 }
 
+/// The blobs whose entries have no idempotency key that is still remembered.
+fn without_keys(
+    shared: &Shared,
+    segment: &SegmentInfo,
+    blobs: &[BlobRecord],
+) -> Result<Vec<BlobRecord>, ReclaimError> {
+    let mut free = Vec::with_capacity(blobs.len());
+    for blob in blobs {
+        let Place::Entry(lsn) = blob.place else { continue };
+        match shared.log.read(Lsn(lsn)) {
+            Ok(payload) => match Entry::decode(&payload) {
+                Ok(Entry::FilePut(put))
+                    if put.idempotency.is_none() || expired(shared, put.created_ms) =>
+                {
+                    free.push(*blob);
+                }
+                // Remembered, or not ours to judge: `fsck` names it.
+                Ok(_) | Err(_) => {}
+            },
+            // A crash came between the erasing and the catalogue.
+            Err(forebay_log::ReadError::Erased { .. }) => free.push(*blob),
+            Err(source) => return Err(ReclaimError::Read { base: segment.base, source }),
+        }
+    }
+    Ok(free)
+}
+
+/// Whether the idempotency key of a request answered at `ms` is remembered no more.
+fn expired(shared: &Shared, ms: i64) -> bool {
+    let kept = shared.options.limits.idempotency_kept;
+    let kept_ms = i64::try_from(kept.as_millis()).unwrap_or(i64::MAX);
+    ms.saturating_add(kept_ms) < shared.now_ms()
+}
+
 /// Gathers the entries of a segment that served to take documents in; tells whether none of them
 /// has to stay for an idempotency key that is still remembered.
 fn dead_documents(
@@ -146,9 +180,6 @@ fn dead_documents(
     segment: &SegmentInfo,
     entries: &mut HashSet<u64>,
 ) -> Result<bool, ReclaimError> {
-    let kept = shared.options.limits.idempotency_kept;
-    let kept_ms = i64::try_from(kept.as_millis()).unwrap_or(i64::MAX);
-    let expired = |ms: i64| ms.saturating_add(kept_ms) < shared.now_ms();
     let mut reader = shared.log.reader(segment.base.max(shared.log.start()));
     let mut whole = true;
     loop {
@@ -161,9 +192,9 @@ fn dead_documents(
         let dead = match Entry::decode(entry.payload) {
             Ok(Entry::DocumentChunk(_)) => true,
             Ok(Entry::DocumentCommit(DocumentCommit { idempotency, received_ms, .. })) => {
-                idempotency.is_none() || expired(received_ms)
+                idempotency.is_none() || expired(shared, received_ms)
             }
-            Ok(Entry::Outcome(Outcome { created_ms, .. })) => expired(created_ms),
+            Ok(Entry::Outcome(Outcome { created_ms, .. })) => expired(shared, created_ms),
             Ok(Entry::FilePut(_) | Entry::Delete(_)) => continue,
             // Not ours to judge: `fsck` names it.
             Err(_) => continue,

@@ -216,6 +216,31 @@ impl CatalogueReader {
         })
     }
 
+    /// Blobs no name refers to whose bytes are in log entries at these positions, or in files of
+    /// their own (`None`), at most `limit`.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said.
+    pub fn dead_blobs_in(
+        &self,
+        positions: Option<std::ops::Range<u64>>,
+        limit: usize,
+    ) -> Result<Vec<BlobRecord>, CatalogueError> {
+        let (from, to) = match positions {
+            Some(positions) => (positions.start.cast_signed(), positions.end.cast_signed()),
+            None => (Place::Erased.to_sql(), Place::File.to_sql() + 1),
+        };
+        self.ask("find dead blobs", |connection| {
+            connection
+                .prepare_cached(
+                    "SELECT digest, size, place FROM blobs
+                     WHERE refs = 0 AND place >= ?1 AND place < ?2 LIMIT ?3",
+                )?
+                .query_map(params![from, to, i64::try_from(limit).unwrap_or(i64::MAX)], read_blob)?
+                .collect()
+        })
+    }
+
     /// Calls `each` with every name and digest, in name order, without holding them all.
     ///
     /// # Errors

@@ -9,5 +9,6 @@ mod documents;
 mod hostile;
 mod model;
 mod reclaim;
+mod reclaim_crash;
 mod support;
 mod views;

@@ -21,11 +21,11 @@ struct Moment {
     oracle: Oracle,
 }
 
-const CATALOGUE: &str = "catalogue.sqlite";
-const DOCUMENTS: &str = "documents.sqlite";
+pub(crate) const CATALOGUE: &str = "catalogue.sqlite";
+pub(crate) const DOCUMENTS: &str = "documents.sqlite";
 
 /// Copies a view that is not being written, its write-ahead log with it.
-fn copy_view(view: &str, from: &Path, to: &Path) {
+pub(crate) fn copy_view(view: &str, from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for suffix in ["", "-wal"] {
         let name = format!("{view}{suffix}");
