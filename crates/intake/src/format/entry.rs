@@ -339,7 +339,12 @@ fn decode_file_put<'a>(decoder: &mut Decoder<'a>) -> Result<FilePut<'a>, DecodeE
         offset: category_offset,
         found: category_code.into(),
     })?;
+    let flags_offset = decoder.offset();
     let flags = decoder.u8("flags")?;
+    if flags > 7 {
+        let (offset, found) = (flags_offset, flags.into());
+        return Err(DecodeError::Value { field: "flags", offset, found });
+    }
     let created_ms = decoder.i64("created")?;
     let size = decoder.u64("size")?;
     let digest = Digest(decoder.array("digest")?);

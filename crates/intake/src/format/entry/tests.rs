@@ -77,6 +77,14 @@ fn every_kind_of_entry_reads_back() {
 }
 
 #[test]
+fn a_flag_that_means_nothing_yet_is_refused() {
+    let mut encoded = put(b"hello");
+    encoded[4] |= 8;
+    let refused = DecodeError::Value { field: "flags", offset: 4, found: 10 };
+    assert_eq!(Entry::decode(&encoded), Err(refused));
+}
+
+#[test]
 fn every_truncation_of_an_entry_is_refused() {
     for whole in [put(b"0123456789"), commit()] {
         for size in 0..whole.len() {
