@@ -70,7 +70,9 @@ fuzz_target!(|data: &[u8]| {
     if let Ok((log, _)) = Log::open(Arc::new(disk), Path::new(DIR), options()) {
         let mut reader = log.reader(log.start());
         while let Ok(Some(entry)) = reader.next() {
-            assert!(appended.iter().any(|(lsn, bytes)| *lsn == entry.lsn && bytes == entry.payload));
+            assert!(
+                appended.iter().any(|(lsn, bytes)| *lsn == entry.lsn && bytes == entry.payload)
+            );
         }
         drop(reader);
         for (lsn, bytes) in &appended {

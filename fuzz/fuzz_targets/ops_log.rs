@@ -100,7 +100,8 @@ fuzz_target!(|data: &[u8]| {
         assert!(kept, "{lsn} was synced and is gone");
         // What is gone by erasure still leads to what comes behind it.
         if *lsn >= log.start() && *end <= history.synced {
-            let first = log.reader(*lsn).next().expect("an entry's position").map(|entry| entry.lsn);
+            let first =
+                log.reader(*lsn).next().expect("an entry's position").map(|entry| entry.lsn);
             assert_eq!(first, found.iter().map(|(at, _)| *at).find(|at| at >= lsn));
         }
     }

@@ -36,5 +36,8 @@ mod request;
 mod shared;
 
 pub use error::{ApplyError, CatalogueError, IntakeError, OpenError};
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use http::fuzzing;
 pub use intake::{Intake, StartReport};
 pub use options::{DecisionOptions, IntakeLimits, IntakeOptions};

@@ -11,6 +11,8 @@ mod body;
 mod documents;
 mod download;
 mod files;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod openapi;
 mod parts;
 mod problem;
