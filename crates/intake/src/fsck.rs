@@ -7,6 +7,7 @@
 //! Invariants: nothing is repaired or removed; a finding names the blob, where it is kept, and the
 //! names that stand for it.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use crate::blob::BlobStore;
 use crate::blocks::BlockReader;
 use crate::catalogue::{BlobRecord, Catalogue, CatalogueReader, Place};
 use crate::digest::Digest;
-use crate::error::OpenError;
+use crate::error::{CatalogueError, OpenError};
 use crate::format::{BlobPlace, Entry, FilePut};
 use crate::intake::{check_holds, layout, seen_by_views};
 
@@ -103,14 +104,15 @@ pub fn fsck(
         _ => OpenError::Prepare { path: lock_path.clone(), source },
     })?;
     let mut check =
-        Check { dir: dir.to_owned(), fs, report: FsckReport::default(), bytes_total: 0 };
+        Check { dir: dir.to_owned(), fs, report: FsckReport::default(), damaged: HashMap::new() };
     let mut catalogue =
         Catalogue::open(&dir.join(layout::CATALOGUE)).map_err(OpenError::Catalogue)?;
     let reader = catalogue.reader().map_err(OpenError::Catalogue)?;
     check.catalogue_pages(&reader)?;
-    let sound = check.log(&log_dir, &catalogue, &reader)?;
+    let sound = check.log(&log_dir, &catalogue)?;
     let log = if sound { check.open_log(&log_dir, &mut catalogue)? } else { None };
     check.blobs(log.as_ref(), &reader, &mut progress)?;
+    check.name_findings(&reader).map_err(OpenError::Catalogue)?;
     check.documents()?;
     check.report.files = reader.totals().map_err(OpenError::Catalogue)?.files;
     Ok(check.report)
@@ -120,7 +122,8 @@ struct Check {
     dir: PathBuf,
     fs: Arc<dyn FileSystem>,
     report: FsckReport,
-    bytes_total: u64,
+    /// Positions of damaged log entries, and which finding each is.
+    damaged: HashMap<u64, usize>,
 }
 
 impl Check {
@@ -134,12 +137,7 @@ impl Check {
     }
 
     /// Reads the log as it lies; tells whether it may be opened.
-    fn log(
-        &mut self,
-        log_dir: &Path,
-        catalogue: &Catalogue,
-        reader: &CatalogueReader,
-    ) -> Result<bool, OpenError> {
+    fn log(&mut self, log_dir: &Path, catalogue: &Catalogue) -> Result<bool, OpenError> {
         let mut damages = Vec::new();
         let verified = forebay_log::check(self.fs.as_ref(), log_dir, &mut |damage| {
             damages.push(damage);
@@ -148,9 +146,9 @@ impl Check {
         self.report.log_entries = verified.entries;
         self.report.log_bytes = verified.bytes;
         for damage in &damages {
-            let blob = reader.blob_at(damage.lsn.0).map_err(OpenError::Catalogue)?;
-            let finding = self.finding("log", damage.to_string(), blob, reader)?;
-            self.report.findings.push(Finding { path: Some(damage.path.clone()), ..finding });
+            self.damaged.insert(damage.lsn.0, self.report.findings.len());
+            let found = log_finding(damage.to_string(), Some(damage.path.clone()));
+            self.report.findings.push(found);
         }
         let Some(tail) = verified.tail else { return Ok(damages.is_empty()) };
         self.report.torn_tail_bytes = tail.bytes;
@@ -160,7 +158,7 @@ impl Check {
             return Ok(damages.is_empty());
         }
         let at = at.unwrap_or(0);
-        let blob = reader.blob_at(at).map_err(OpenError::Catalogue)?;
+        self.damaged.insert(at, self.report.findings.len());
         let message = format!(
             "log segment {} is damaged at byte {} ({}): the catalogue or the document database has \
              seen entries on stable storage up to position {seen}",
@@ -168,8 +166,7 @@ impl Check {
             tail.offset,
             tail.fault
         );
-        let finding = self.finding("log", message, blob, reader)?;
-        self.report.findings.push(Finding { path: Some(tail.path), ..finding });
+        self.report.findings.push(log_finding(message, Some(tail.path)));
         Ok(false)
     }
 
@@ -242,40 +239,39 @@ impl Check {
     ) -> Result<(), OpenError> {
         let store = BlobStore::open(self.fs.clone(), &self.dir)
             .map_err(|(path, source)| OpenError::Prepare { path, source })?;
-        self.bytes_total = reader.totals().map_err(OpenError::Catalogue)?.blob_bytes;
+        let bytes_total = reader.totals().map_err(OpenError::Catalogue)?.blob_bytes;
         let mut after = None;
         loop {
             let page = reader.blobs_after(after, PAGE).map_err(OpenError::Catalogue)?;
             let Some((last, _)) = page.last() else { break };
             after = Some(last.digest);
             for (blob, refs) in page {
-                if refs > 0 {
-                    self.blob(log, &store, &blob, reader)?;
+                if let Place::Entry(lsn) = blob.place
+                    && let Some(at) = self.damaged.get(&lsn)
+                    && let Some(finding) = self.report.findings.get_mut(*at)
+                {
+                    finding.sha256 = Some(blob.digest.to_hex());
                 }
-                let (bytes, bytes_total) = (self.report.blob_bytes, self.bytes_total);
+                if refs > 0 {
+                    self.blob(log, &store, &blob);
+                }
+                let bytes = self.report.blob_bytes;
                 progress(FsckProgress { bytes, bytes_total });
             }
         }
         for (digest, refs, counted) in reader.wrong_counts().map_err(OpenError::Catalogue)? {
             let message = format!("{counted} names refer to a blob that counts {refs}");
-            let blob = reader.blob(digest).map_err(OpenError::Catalogue)?;
-            let finding = self.finding("catalogue", message, blob, reader)?;
-            self.report.findings.push(finding);
+            let (kind, sha256) = ("catalogue", Some(digest.to_hex()));
+            self.report.findings.push(Finding { kind, message, sha256, path: None, names: vec![] });
         }
         Ok(())
     }
 
-    fn blob(
-        &mut self,
-        log: Option<&Log>,
-        store: &BlobStore,
-        blob: &BlobRecord,
-        reader: &CatalogueReader,
-    ) -> Result<(), OpenError> {
+    fn blob(&mut self, log: Option<&Log>, store: &BlobStore, blob: &BlobRecord) {
         let (found, path) = match blob.place {
             Place::Entry(lsn) => match log {
                 // The log is damaged somewhere and was reported; what is sound in it stays so.
-                None => return Ok(()),
+                None => return,
                 Some(log) => (packed_digest(log, lsn), None),
             },
             Place::File => (file_digest(store, blob), Some(store.path_of(blob.digest))),
@@ -285,15 +281,37 @@ impl Check {
             Ok(digest) if digest == blob.digest => {
                 self.report.blobs += 1;
                 self.report.blob_bytes += blob.size;
-                return Ok(());
+                return;
             }
             Ok(digest) => format!("its bytes have SHA-256 {digest}"),
             Err(message) => message,
         };
         let message = format!("blob {} is damaged: {message}", blob.digest);
-        let finding = self.finding("blob", message, Some(*blob), reader)?;
-        self.report.findings.push(Finding { path, ..finding });
-        Ok(())
+        let (kind, sha256) = ("blob", Some(blob.digest.to_hex()));
+        self.report.findings.push(Finding { kind, message, sha256, path, names: vec![] });
+    }
+
+    /// Adds to the findings the names that stand for their blobs, in one pass over all names: they
+    /// are found by digest only through the log's entries, which may be what is damaged.
+    fn name_findings(&mut self, reader: &CatalogueReader) -> Result<(), CatalogueError> {
+        let mut wanted: HashMap<String, Vec<usize>> = HashMap::new();
+        for (at, finding) in self.report.findings.iter().enumerate() {
+            if let Some(sha256) = &finding.sha256 {
+                wanted.entry(sha256.clone()).or_default().push(at);
+            }
+        }
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        reader.for_each_name(|namespace, name, digest| {
+            for at in wanted.get(&digest.to_hex()).into_iter().flatten() {
+                if let Some(finding) = self.report.findings.get_mut(*at)
+                    && finding.names.len() < NAMES_MAX
+                {
+                    finding.names.push(format!("{namespace}/{name}"));
+                }
+            }
+        })
     }
 
     fn documents(&mut self) -> Result<(), OpenError> {
@@ -324,21 +342,6 @@ impl Check {
             }
         }
         Ok(())
-    }
-
-    fn finding(
-        &self,
-        kind: &'static str,
-        message: String,
-        blob: Option<BlobRecord>,
-        reader: &CatalogueReader,
-    ) -> Result<Finding, OpenError> {
-        let names = match blob {
-            Some(blob) => reader.names_of(blob.digest, NAMES_MAX).map_err(OpenError::Catalogue)?,
-            None => Vec::new(),
-        };
-        let sha256 = blob.map(|blob| blob.digest.to_hex());
-        Ok(Finding { kind, message, sha256, path: None, names })
     }
 }
 

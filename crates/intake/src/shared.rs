@@ -4,18 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_base::clock::Clock;
-use forebay_log::{Log, Lsn};
+use forebay_log::{Log, Lsn, ReadError};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::blob::BlobStore;
-use crate::catalogue::CatalogueReader;
+use crate::catalogue::{CatalogueReader, FileFilter, FileRecord, Place};
 use crate::digest::Digest;
-use crate::error::IntakeError;
+use crate::error::{CatalogueError, IntakeError};
+use crate::format::Entry;
 use crate::options::IntakeOptions;
-use crate::pending::{Pending, PendingRequest};
+use crate::pending::{NameKey, Pending, PendingRequest};
 use crate::request::Claim;
 
+/// How often a listing by digest begins anew because the bytes moved meanwhile.
+const PLACE_MOVES_MAX: usize = 3;
 /// How long a write waits for room in the queue before it is told to come back.
 const ROOM_WAIT: Duration = Duration::from_secs(10);
 
@@ -139,6 +142,43 @@ impl Shared {
         match done {
             Ok(_) => self.check_views(),
             Err(_) => Err(IntakeError::ViewStopped { reason: "the intake is closing".into() }),
+        }
+    }
+
+    /// Lists files; where bytes are asked for, by index.
+    pub(crate) fn list(
+        &self,
+        filter: &FileFilter,
+        after: Option<(&str, &str)>,
+        limit: usize,
+    ) -> Result<Vec<FileRecord>, CatalogueError> {
+        let Some(digest) = filter.digest else { return self.reader.list(filter, after, limit) };
+        let mut blob = self.reader.blob(digest)?;
+        for _ in 0..PLACE_MOVES_MAX {
+            let Some(found) = blob else { return Ok(Vec::new()) };
+            let Ok(holder) = self.holder(found.place) else { break };
+            let files = self.reader.list_by_digest(filter, holder.as_ref(), after, limit)?;
+            blob = self.reader.blob(digest)?;
+            if blob == Some(found) {
+                return Ok(files);
+            }
+            // Its last name went and the bytes came anew meanwhile: their holder is another.
+        }
+        // The bytes keep moving, or their entry cannot be read: every name is looked at.
+        self.reader.list(filter, after, limit)
+    }
+
+    /// The name given by the log entry that holds bytes; an error where that cannot be told.
+    fn holder(&self, place: Place) -> Result<Option<NameKey>, ReadError> {
+        let Place::Entry(lsn) = place else { return Ok(None) };
+        match self.log.read(Lsn(lsn)) {
+            Ok(payload) => match Entry::decode(&payload) {
+                Ok(Entry::FilePut(put)) => Ok(Some((put.namespace, put.name))),
+                Ok(_) | Err(_) => Err(ReadError::NotAnEntry { lsn: Lsn(lsn) }),
+            },
+            // No name stands for them any more, or the bytes would be there.
+            Err(ReadError::Erased { .. }) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 

@@ -6,8 +6,12 @@
 //! position of the log entry that holds its bytes.
 //! `docs/formats/catalogue.md` describes every table.
 //!
+//! Names are found by digest without an index that each of them pays for: `files.first` marks the
+//! name whose own entry holds the blob's bytes, so it is found by `blobs.place` and that entry; only
+//! further names, and names of blob files, are indexed.
+//!
 //! Invariants: `blobs.refs` is the number of names that refer to the blob; a name's digest always
-//! has a row in `blobs`; every value that came from outside is bound, never spliced.
+//! has a row in `blobs`; where `files.first` is set, `files.id` is that blob's `place`; every value that came from outside is bound, never spliced.
 
 mod query;
 mod schema;
@@ -295,11 +299,13 @@ fn set_meta(connection: &Connection, key: &str, value: i64) -> rusqlite::Result<
 
 /// What a batch does to one blob.
 #[derive(Debug, Default)]
-struct BlobDelta {
+struct BlobDelta<'a> {
     /// Names gained less names lost.
     refs: i64,
     /// The first copy of the bytes the batch stored, and their number.
     stored: Option<(Place, u64)>,
+    /// The name that copy came with.
+    first: Option<&'a FileRecord>,
     size: u64,
 }
 
@@ -307,36 +313,40 @@ struct BlobDelta {
 ///
 /// Only the order of changes to the same name matters, so names are taken in the order of their
 /// table: a batch then touches each of its pages once.
-fn apply_names(
+fn apply_names<'a>(
     transaction: &Transaction<'_>,
-    changes: &[AppliedChange],
-) -> rusqlite::Result<BTreeMap<Digest, BlobDelta>> {
-    let mut deltas: BTreeMap<Digest, BlobDelta> = BTreeMap::new();
-    let mut by_name: Vec<(&Namespace, &FileName, &Change)> = Vec::with_capacity(changes.len());
+    changes: &'a [AppliedChange],
+) -> rusqlite::Result<BTreeMap<Digest, BlobDelta<'a>>> {
+    let mut deltas: BTreeMap<Digest, BlobDelta<'a>> = BTreeMap::new();
+    let mut by_name: Vec<(&Namespace, &FileName, &Change, bool)> =
+        Vec::with_capacity(changes.len());
     for AppliedChange { change, .. } in changes {
         match change {
             Change::Put { file, stored } => {
                 let delta = deltas.entry(file.digest).or_default();
                 delta.refs += 1;
                 delta.size = file.size;
-                if delta.stored.is_none() {
-                    delta.stored = stored.map(|place| (place, file.size));
+                let mut first = false;
+                if let (None, Some(place)) = (delta.stored, *stored) {
+                    delta.stored = Some((place, file.size));
+                    delta.first = Some(file);
+                    first = place == Place::Entry(file.id);
                 }
-                by_name.push((&file.namespace, &file.name, change));
+                by_name.push((&file.namespace, &file.name, change, first));
             }
-            Change::Delete { namespace, name } => by_name.push((namespace, name, change)),
+            Change::Delete { namespace, name } => by_name.push((namespace, name, change, false)),
             Change::Nothing => {}
         }
     }
     by_name.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
     let mut insert = transaction.prepare_cached(INSERT_FILE)?;
-    for (namespace, name, change) in by_name {
+    for (namespace, name, change, first) in by_name {
         let mut lost = None;
         match change {
             Change::Put { file, .. } => {
-                if !insert_file(&mut insert, file)? {
+                if !insert_file(&mut insert, file, first)? {
                     lost = delete(transaction, namespace, name)?;
-                    insert_file(&mut insert, file)?;
+                    insert_file(&mut insert, file, first)?;
                 }
             }
             Change::Delete { .. } => lost = delete(transaction, namespace, name)?,
@@ -354,21 +364,27 @@ fn apply_names(
 /// Applies a batch's effect on blobs, in the order of their table.
 fn apply_blobs(
     transaction: &Transaction<'_>,
-    deltas: BTreeMap<Digest, BlobDelta>,
+    deltas: BTreeMap<Digest, BlobDelta<'_>>,
 ) -> rusqlite::Result<()> {
     // A row without names may point at bytes about to be reclaimed, and one met in a replay may
     // stand for bytes that were erased: a new copy wins over both.
     let mut store = transaction.prepare_cached(
         "INSERT INTO blobs (digest, size, place, refs) VALUES (?1, ?2, ?3, ?4)
-         ON CONFLICT (digest) DO UPDATE SET refs = refs + ?4,
-           place = CASE WHEN refs = 0 OR place = -1 THEN excluded.place ELSE place END",
+         ON CONFLICT (digest) DO UPDATE SET refs = refs + ?4, place = excluded.place
+           WHERE refs = 0 OR place = -1",
     )?;
     let mut count =
         transaction.prepare_cached("UPDATE blobs SET refs = refs + ?2 WHERE digest = ?1")?;
     for (digest, delta) in deltas {
         if let Some((place, size)) = delta.stored {
             let size = size.cast_signed();
-            store.execute(params![digest.0, size, place.to_sql(), delta.refs])?;
+            let stored = store.execute(params![digest.0, size, place.to_sql(), delta.refs])?;
+            if stored == 0 {
+                count.execute(params![digest.0, delta.refs])?;
+                if let Some(file) = delta.first {
+                    not_first(transaction, file)?;
+                }
+            }
         } else if delta.refs != 0 && count.execute(params![digest.0, delta.refs])? == 0 {
             // Only a replay over entries whose bytes were erased later comes here: the names that
             // refer to them are taken away further on, which `lost_blobs` checks at the end.
@@ -380,11 +396,25 @@ fn apply_blobs(
 }
 
 const INSERT_FILE: &str = "INSERT OR IGNORE INTO files
-       (namespace, name, id, digest, size, mime, category, comment, created_ms)
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+       (namespace, name, id, digest, size, mime, category, comment, created_ms, first)
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+
+/// Notes that the blob's place is another copy than the one this name came with.
+fn not_first(transaction: &Transaction<'_>, file: &FileRecord) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached(
+            "UPDATE files SET first = 0 WHERE namespace = ?1 AND name = ?2 AND id = ?3",
+        )?
+        .execute(params![file.namespace.as_str(), file.name.as_str(), file.id.cast_signed()])?;
+    Ok(())
+}
 
 /// Inserts a name by [`INSERT_FILE`]; `false` where it is taken.
-fn insert_file(insert: &mut Statement<'_>, file: &FileRecord) -> rusqlite::Result<bool> {
+fn insert_file(
+    insert: &mut Statement<'_>,
+    file: &FileRecord,
+    first: bool,
+) -> rusqlite::Result<bool> {
     let inserted = insert.execute(params![
         file.namespace.as_str(),
         file.name.as_str(),
@@ -395,6 +425,7 @@ fn insert_file(insert: &mut Statement<'_>, file: &FileRecord) -> rusqlite::Resul
         file.category as u8,
         file.comment,
         file.created_ms,
+        first,
     ])?;
     Ok(inserted == 1)
 }

@@ -16,6 +16,9 @@ use crate::names::{FileName, Namespace};
 /// Idle connections kept open.
 const IDLE_MAX: usize = 8;
 
+pub(super) const DEAD_BLOBS_IN: &str = "SELECT digest, size, place FROM blobs
+     WHERE refs = 0 AND place >= ?1 AND place < ?2 LIMIT ?3";
+
 const FILE_COLUMNS: &str =
     "f.namespace, f.name, f.id, f.digest, f.size, f.mime, f.category, f.comment, f.created_ms";
 
@@ -180,6 +183,30 @@ impl CatalogueReader {
         })
     }
 
+    /// As [`CatalogueReader::list`] for a filter with a digest, and by index: no other name is looked at.
+    ///
+    /// * `holder`: the name given by the log entry that holds the bytes, where one does
+    ///   ([`Place::Entry`]). Whether it still stands for them is looked up.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said.
+    pub fn list_by_digest(
+        &self,
+        filter: &FileFilter,
+        holder: Option<&(Namespace, FileName)>,
+        after: Option<(&str, &str)>,
+        limit: usize,
+    ) -> Result<Vec<FileRecord>, CatalogueError> {
+        let (sql, mut values) = filter.to_sql_by_digest(holder, after);
+        values.push(Value::Integer(i64::try_from(limit).unwrap_or(i64::MAX)));
+        self.ask("list files by digest", |connection| {
+            connection
+                .prepare_cached(&sql)?
+                .query_map(params_from_iter(&values), read_file)?
+                .collect()
+        })
+    }
+
     /// Up to `limit` blobs after `after` in digest order; `None` begins.
     ///
     /// # Errors
@@ -232,10 +259,7 @@ impl CatalogueReader {
         };
         self.ask("find dead blobs", |connection| {
             connection
-                .prepare_cached(
-                    "SELECT digest, size, place FROM blobs
-                     WHERE refs = 0 AND place >= ?1 AND place < ?2 LIMIT ?3",
-                )?
+                .prepare_cached(DEAD_BLOBS_IN)?
                 .query_map(params![from, to, i64::try_from(limit).unwrap_or(i64::MAX)], read_blob)?
                 .collect()
         })
@@ -258,36 +282,6 @@ impl CatalogueReader {
                 each(row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?, digest);
             }
             Ok(())
-        })
-    }
-
-    /// Names that refer to a blob, at most `limit`.
-    ///
-    /// # Errors
-    /// [`CatalogueError`] with what SQLite said.
-    pub fn names_of(&self, digest: Digest, limit: usize) -> Result<Vec<String>, CatalogueError> {
-        self.ask("find a blob's names", |connection| {
-            connection
-                .prepare_cached(
-                    "SELECT namespace || '/' || name FROM files WHERE digest = ?1 LIMIT ?2",
-                )?
-                .query_map(params![digest.0, i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
-                    row.get(0)
-                })?
-                .collect()
-        })
-    }
-
-    /// The blob whose bytes are in the log entry at this position.
-    ///
-    /// # Errors
-    /// [`CatalogueError`] with what SQLite said.
-    pub fn blob_at(&self, lsn: u64) -> Result<Option<BlobRecord>, CatalogueError> {
-        self.ask("find the blob of a log entry", |connection| {
-            connection
-                .prepare_cached("SELECT digest, size, place FROM blobs WHERE place = ?1 LIMIT 1")?
-                .query_row([lsn.cast_signed()], read_blob)
-                .optional()
         })
     }
 
@@ -344,6 +338,35 @@ impl CatalogueReader {
                 .query_map([], |row| row.get(0))?
                 .collect::<rusqlite::Result<_>>()?;
             Ok(lines.into_iter().filter(|line| line != "ok").collect())
+        })
+    }
+
+    /// How SQLite would go about a statement.
+    #[cfg(test)]
+    pub(super) fn explain(&self, sql: &str, values: &[i64]) -> Result<Vec<String>, CatalogueError> {
+        self.ask("explain", |connection| {
+            connection
+                .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))?
+                .query_map(params_from_iter(values), |row| row.get(3))?
+                .collect()
+        })
+    }
+
+    /// How SQLite would go about listing by digest.
+    #[cfg(test)]
+    pub(super) fn explain_by_digest(
+        &self,
+        filter: &FileFilter,
+        holder: Option<&(Namespace, FileName)>,
+        after: Option<(&str, &str)>,
+    ) -> Result<Vec<String>, CatalogueError> {
+        let (sql, mut values) = filter.to_sql_by_digest(holder, after);
+        values.push(Value::Integer(1));
+        self.ask("explain", |connection| {
+            connection
+                .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))?
+                .query_map(params_from_iter(&values), |row| row.get(3))?
+                .collect()
         })
     }
 
@@ -412,6 +435,30 @@ impl FileFilter {
             values.push(Value::Text(name.to_owned()));
         }
         (terms.join(" AND "), values)
+    }
+
+    /// The whole statement that lists by digest, but for the limit.
+    fn to_sql_by_digest(
+        &self,
+        holder: Option<&(Namespace, FileName)>,
+        after: Option<(&str, &str)>,
+    ) -> (String, Vec<Value>) {
+        let (condition, mut values) = self.to_sql(after);
+        let mut sql = format!(
+            "SELECT {FILE_COLUMNS} FROM files f INDEXED BY files_by_digest
+             WHERE f.first = 0 AND {condition}"
+        );
+        if let Some((namespace, name)) = holder {
+            sql.push_str(&format!(
+                " UNION ALL SELECT {FILE_COLUMNS} FROM files f
+                 WHERE f.first = 1 AND {condition} AND f.namespace = ? AND f.name = ?"
+            ));
+            values.extend_from_within(..);
+            values.push(Value::Text(namespace.as_str().to_owned()));
+            values.push(Value::Text(name.as_str().to_owned()));
+        }
+        sql.push_str(" ORDER BY 1, 2 LIMIT ?");
+        (sql, values)
     }
 }
 

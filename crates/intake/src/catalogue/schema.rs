@@ -12,7 +12,7 @@ use rusqlite::{Connection, OpenFlags};
 use crate::error::CatalogueError;
 
 /// Version of the tables; a catalogue with another one is rebuilt from the log.
-pub(super) const SCHEMA_VERSION: i64 = 2;
+pub(super) const SCHEMA_VERSION: i64 = 3;
 
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS meta (
@@ -36,8 +36,10 @@ CREATE TABLE IF NOT EXISTS files (
     category INTEGER NOT NULL,
     comment TEXT NOT NULL,
     created_ms INTEGER NOT NULL,
+    first INTEGER NOT NULL,
     PRIMARY KEY (namespace, name)
 ) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS files_by_digest ON files (digest) WHERE first = 0;
 CREATE TABLE IF NOT EXISTS requests (
     key BLOB PRIMARY KEY,
     fingerprint BLOB NOT NULL,

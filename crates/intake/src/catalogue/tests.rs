@@ -106,16 +106,44 @@ fn listing_pages_through_filters_in_name_order() {
     assert!(list(&hostile, None).is_empty());
 }
 
+#[test]
+fn a_listing_by_digest_and_a_search_for_dead_blobs_look_at_no_other_row() {
+    let (_dir, _catalogue, reader) = open();
+    let digest = Some(Digest::of(b"b"));
+    let namespace = Some(Namespace::parse("ns").unwrap());
+    let holder = (Namespace::parse("ns").unwrap(), FileName::parse("b").unwrap());
+    for filter in [
+        FileFilter { digest, ..Default::default() },
+        FileFilter { digest, namespace, prefix: Some("a/".into()), ..Default::default() },
+    ] {
+        for after in [None, Some(("ns", "a"))] {
+            let plan = reader.explain_by_digest(&filter, Some(&holder), after).unwrap();
+            assert!(plan.iter().all(|step| !step.contains("SCAN")), "{plan:?}");
+            assert!(plan.iter().all(|step| !step.contains("TEMP B-TREE")), "{plan:?}");
+            let indexed = |step: &String| step.contains("files_by_digest (digest=?");
+            assert!(plan.iter().any(indexed), "{plan:?}");
+            let by_name = |step: &String| step.contains("PRIMARY KEY (namespace=? AND name=?)");
+            assert!(plan.iter().any(by_name), "{plan:?}");
+        }
+    }
+    let plan = reader.explain(crate::catalogue::query::DEAD_BLOBS_IN, &[1, 2, 3]).unwrap();
+    assert!(plan.iter().all(|step| step.contains("blobs_dead (place>? AND place<?)")), "{plan:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..Default::default() })]
     #[test]
     fn names_and_reference_counts_follow_a_plain_model(
-        steps in proptest::collection::vec((0u8..6, 0u8..5, any::<bool>()), 1..60),
+        // Name, content, whether to delete, whether to store the bytes although they are known.
+        steps in proptest::collection::vec((0u8..6, 0u8..5, any::<bool>(), any::<bool>()), 1..60),
+        batch in 1usize..8,
     ) {
         let (_dir, mut catalogue, reader) = open();
         let mut names: BTreeMap<String, u8> = BTreeMap::new();
         let mut stored = std::collections::BTreeSet::new();
-        for (lsn, (name, content, delete)) in (1u64..).zip(steps) {
+        let mut given = BTreeMap::new();
+        let mut changes = Vec::new();
+        for (lsn, (name, content, delete, again)) in (1u64..).zip(steps) {
             let name = format!("n{name}");
             let next = if delete {
                 names.remove(&name);
@@ -124,17 +152,38 @@ proptest! {
                     name: FileName::parse(&name).unwrap(),
                 }
             } else {
-                let place = stored.insert(content).then_some(Place::Entry(lsn));
+                let place = (stored.insert(content) || again).then_some(Place::Entry(lsn));
+                let key = (Namespace::parse("ns").unwrap(), FileName::parse(&name).unwrap());
+                given.insert(lsn, key);
                 names.insert(name.clone(), content);
                 Change::Put { file: file(lsn, &name, &[content]), stored: place }
             };
-            catalogue.apply(&[change(lsn, next)], lsn + 1).unwrap();
+            changes.push(change(lsn, next));
+        }
+        for changes in changes.chunks(batch) {
+            catalogue.apply(changes, changes.last().unwrap().lsn + 1).unwrap();
         }
         for content in stored {
             let refs = names.values().filter(|&&held| held == content).count() as u64;
             let blobs = reader.blobs_after(None, 100).unwrap();
             let found = blobs.iter().find(|(blob, _)| blob.digest == Digest::of(&[content]));
             prop_assert_eq!(found.unwrap().1, refs);
+        }
+        for content in 0..5u8 {
+            let digest = Digest::of(&[content]);
+            let filter = FileFilter { digest: Some(digest), ..Default::default() };
+            let scanned = reader.list(&filter, None, 100).unwrap();
+            // The entry that holds the bytes gave this name, whatever became of it.
+            let holder = match reader.blob(digest).unwrap().map(|blob| blob.place) {
+                Some(Place::Entry(lsn)) => Some(&given[&lsn]),
+                _ => None,
+            };
+            for after in [None, Some(("ns", "n2"))] {
+                let scanned: Vec<_> = scanned.iter().filter(|file| after.is_none_or(
+                    |(_, name)| file.name.as_str() > name)).cloned().collect();
+                let found = reader.list_by_digest(&filter, holder, after, 100).unwrap();
+                prop_assert_eq!(found, scanned);
+            }
         }
         let listed = reader.list(&FileFilter::default(), None, 100).unwrap();
         prop_assert_eq!(listed.len(), names.len());

@@ -176,7 +176,7 @@ async fn list_files(intake: &Intake, uri: &Uri) -> Result<Response, IntakeError>
     shared.catch_up().await?;
     let found = tokio::task::spawn_blocking(move || {
         let after = cursor.as_deref().and_then(|cursor| cursor.split_once('/'));
-        shared.reader.list(&filter, after, limit + 1)
+        shared.list(&filter, after, limit + 1)
     });
     let mut files = found
         .await

@@ -400,3 +400,41 @@ async fn hostile_names_cannot_leave_their_header() {
         assert!(disposition.is_ascii());
     }
 }
+
+#[tokio::test]
+async fn all_names_of_bytes_are_found_by_digest_whatever_became_of_the_first() {
+    let house = House::with(|options| options.limits.packed_size_max = 1_000);
+    for (size, kind) in [(500, "small"), (5_000, "large")] {
+        let bytes = crate::support::noise(7, size);
+        let query = format!("?sha256={}", Digest::of(&bytes).to_hex());
+        let names = |wanted: &[&str]| -> Vec<String> {
+            wanted.iter().map(|name| format!("{kind}/{name}")).collect()
+        };
+        assert!(house.list(&query).await.0.is_empty());
+        for name in ["m", "z", "a"] {
+            house.put(&format!("{kind}/{name}"), bytes.clone()).await;
+        }
+        house.put(&format!("{kind}/other"), "other").await;
+        assert_eq!(house.list(&query).await.0, names(&["a", "m", "z"]));
+        let (page, next) = house.list(&format!("{query}&limit=2")).await;
+        assert_eq!(page, names(&["a", "m"]));
+        let rest = house.list(&format!("{query}&cursor={}", next.unwrap())).await;
+        assert_eq!(rest, (names(&["z"]), None));
+        assert_eq!(house.list(&format!("{query}&prefix=m")).await.0, names(&["m"]));
+        // The first name goes, another is given to other bytes, and the first comes again.
+        house.delete(&format!("{kind}/m")).await;
+        house.put(&format!("{kind}/a"), "other").await;
+        assert_eq!(house.list(&query).await.0, names(&["z"]));
+        house.put(&format!("{kind}/m"), bytes.clone()).await;
+        assert_eq!(house.list(&query).await.0, names(&["m", "z"]));
+        // All go, and the bytes come anew.
+        for name in ["m", "z"] {
+            house.delete(&format!("{kind}/{name}")).await;
+        }
+        house.intake.reclaim().await.unwrap();
+        assert!(house.list(&query).await.0.is_empty());
+        house.put(&format!("{kind}/b"), bytes.clone()).await;
+        house.put(&format!("{kind}/c"), bytes).await;
+        assert_eq!(house.list(&query).await.0, names(&["b", "c"]));
+    }
+}
