@@ -1,0 +1,1 @@
+//! Glob patterns, as `KEYS` and `PSUBSCRIBE` match them.

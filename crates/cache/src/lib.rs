@@ -1,0 +1,8 @@
+//! A key-value cache: RESP and text protocols over sharded, bounded, logged data.
+#![deny(missing_docs, clippy::unwrap_used)]
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test"))]
+
+pub mod glob;
+pub mod number;
+pub mod resp;
+pub mod types;

@@ -1,0 +1,1 @@
+//! Integers and floats as text, read and written as Redis does.

@@ -1,0 +1,1 @@
+//! The Redis serialisation protocol: requests read, replies written.
