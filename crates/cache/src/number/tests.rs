@@ -1,0 +1,153 @@
+//! Numbers as Redis reads and writes them.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn double(value: f64) -> String {
+    String::from_utf8(Double::new(value).as_bytes().to_vec()).unwrap()
+}
+
+#[test]
+fn only_canonical_integers_are_read() {
+    for (text, value) in [
+        ("0", 0),
+        ("-1", -1),
+        ("42", 42),
+        ("9223372036854775807", i64::MAX),
+        ("-9223372036854775808", i64::MIN),
+    ] {
+        assert_eq!(parse_i64(text.as_bytes()), Some(value));
+    }
+    let refused = [
+        "",
+        "-",
+        "-0",
+        "00",
+        "01",
+        "-01",
+        "+1",
+        " 1",
+        "1 ",
+        "1a",
+        "1.0",
+        "0x1",
+        "9223372036854775808",
+        "-9223372036854775809",
+        "99999999999999999999",
+        "100000000000000000000000",
+    ];
+    for text in refused {
+        assert_eq!(parse_i64(text.as_bytes()), None, "{text:?}");
+    }
+    assert_eq!(parse_u64(b"18446744073709551615"), Some(u64::MAX));
+    assert_eq!(parse_u64(b"18446744073709551616"), None);
+}
+
+#[test]
+fn floats_are_read_as_by_redis() {
+    for (text, value) in [
+        ("1", 1.0),
+        ("-1.5", -1.5),
+        ("+2", 2.0),
+        (".5", 0.5),
+        ("5.", 5.0),
+        ("1e3", 1000.0),
+        ("1E-3", 0.001),
+        ("inf", f64::INFINITY),
+        ("+INF", f64::INFINITY),
+        ("-Infinity", f64::NEG_INFINITY),
+        ("0x10", 16.0),
+        ("-0x1.8p1", -3.0),
+        ("0e-999", 0.0),
+        ("007", 7.0),
+    ] {
+        assert_eq!(parse_f64(text.as_bytes()), Some(value), "{text:?}");
+    }
+    let refused = [
+        "", " 1", "1 ", "nan", "-nan", "NaN", "1x", "e5", ".", "+", "1e", "1e400", "-1e400",
+        "1e-400", "0x", "0xp1", "0x1p5000", "abc", "1_0", "infi",
+    ];
+    for text in refused {
+        assert_eq!(parse_f64(text.as_bytes()), None, "{text:?}");
+    }
+}
+
+#[test]
+fn doubles_are_short_and_turn_to_exponents_where_g_does() {
+    for (value, text) in [
+        (0.0, "0"),
+        (-0.0, "-0"),
+        (1.0, "1"),
+        (-3.0, "-3"),
+        (3.1, "3.1"),
+        (0.1, "0.1"),
+        (1234.5678, "1234.5678"),
+        (0.0001, "0.0001"),
+        (0.000_012, "1.2e-05"),
+        (1e16, "10000000000000000"),
+        (1e17, "1e+17"),
+        (1.5e300, "1.5e+300"),
+        (5e-324, "5e-324"),
+        (-1.797_693_134_862_315_7e308, "-1.7976931348623157e+308"),
+        (12_345_678_901_234_568.0, "12345678901234568"),
+        (f64::INFINITY, "inf"),
+        (f64::NEG_INFINITY, "-inf"),
+        (f64::NAN, "nan"),
+    ] {
+        assert_eq!(double(value), text);
+    }
+}
+
+#[test]
+fn human_numbers_have_no_exponent() {
+    assert_eq!(format_human(1e21), "1000000000000000000000");
+    assert_eq!(format_human(1.5e-7), "0.00000015");
+    assert_eq!(format_human(-0.0), "0");
+}
+
+#[test]
+fn decimals_add_as_on_paper() {
+    for (left, right, sum) in [
+        ("1", "-1.1", "-0.1"),
+        ("0.1", "0.2", "0.3"),
+        ("10.50", "0.1", "10.6"),
+        ("5.0e3", "2.0e2", "5200"),
+        ("17179869184", "1.5", "17179869185.5"),
+        ("3", "-3", "0"),
+        ("-0.5", "0.25", "-0.25"),
+        ("1e20", "1", "100000000000000000000"),
+        ("99999999999999999999.5", "0.5", "100000000000000000000"),
+    ] {
+        assert_eq!(add_decimal(left.as_bytes(), right.as_bytes()).as_deref(), Some(sum));
+    }
+    for (left, right) in [("1", "x"), ("", "1"), ("inf", "1"), ("1", "nan"), ("1e308", "1e308")] {
+        assert_eq!(add_decimal(left.as_bytes(), right.as_bytes()), None, "{left} + {right}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn integers_have_one_text(value: i64, noise in "[-+0-9 .]{0,21}") {
+        prop_assert_eq!(parse_i64(value.to_string().as_bytes()), Some(value));
+        if let Some(read) = parse_i64(noise.as_bytes()) {
+            prop_assert_eq!(read.to_string(), noise);
+        }
+    }
+
+    #[test]
+    fn doubles_read_back_the_same(bits: u64) {
+        let value = f64::from_bits(bits);
+        prop_assume!(!value.is_nan());
+        let text = double(value);
+        prop_assert_eq!(parse_f64(text.as_bytes()).map(f64::to_bits), Some(bits), "{}", text);
+        let human = format_human(value);
+        prop_assert_eq!(parse_f64(human.as_bytes()), Some(value));
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_numbers_or_not(text in proptest::collection::vec(any::<u8>(), 0..24)) {
+        let read = (parse_i64(&text), parse_f64(&text), add_decimal(&text, b"1"));
+        prop_assert!(read.0.is_none() || read.1.is_some());
+    }
+}
