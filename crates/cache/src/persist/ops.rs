@@ -1,0 +1,276 @@
+//! Operations: what a command did, in the words that do it again.
+//!
+//! ```text
+//! operation = database (1), number of words (varint), words
+//! word      = length (varint), bytes
+//! ```
+//!
+//! An operation is about one key, its word 1, and leads from the same value to the same value
+//! whenever it runs; times in it are absolute. The one exception is [`FLUSH`]: a single word, about
+//! all keys of its database. Numbers are LEB128, at most ten bytes.
+//!
+//! Pure: nothing here touches files. `docs/formats/cache-log.md` describes the entries around.
+
+use smallvec::SmallVec;
+
+use crate::store::DATABASES;
+
+/// The operation that takes every key of its database away.
+pub const FLUSH: &[u8] = b"FLUSHDB";
+
+/// Room that is kept when the operations of a command have been written.
+const KEPT_SIZE_MAX: usize = 1 << 20;
+
+/// Words of one operation, the command's name first.
+pub type Words<'a> = SmallVec<[&'a [u8]; 8]>;
+
+/// What one command, or one transaction, changed: all of it is kept, or nothing.
+#[derive(Debug, Default, Clone)]
+pub struct Ops {
+    bytes: Vec<u8>,
+    count: usize,
+}
+
+impl Ops {
+    /// Adds an operation on one key of a database.
+    ///
+    /// [`FLUSH`] is added only while all shards of the database are locked, until it is in the log:
+    /// its place there must be after every operation it undoes and before every one it does not.
+    ///
+    /// * `words`: the name of the command that does it, the key, and the rest.
+    pub fn push(&mut self, database: usize, words: &[&[u8]]) {
+        debug_assert!(database < DATABASES && !words.is_empty(), "an operation of some database");
+        self.bytes.push(u8::try_from(database).unwrap_or(u8::MAX));
+        put_number(&mut self.bytes, words.len() as u64);
+        for word in words {
+            put_number(&mut self.bytes, word.len() as u64);
+            self.bytes.extend_from_slice(word);
+        }
+        self.count += 1;
+    }
+
+    /// Whether nothing was changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Number of operations.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Forgets them. Their room is kept for the next, unless it is large.
+    pub fn clear(&mut self) {
+        self.count = 0;
+        self.bytes.clear();
+        self.bytes.shrink_to(KEPT_SIZE_MAX);
+    }
+
+    /// The operations as they are written.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// What is wrong with bytes that should be operations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpsFault {
+    /// A number does not end, or is greater than 64 bits hold.
+    #[error("no number at byte {at} of the operations")]
+    Number {
+        /// Where.
+        at: usize,
+    },
+    /// There is no such database.
+    #[error("database {database} at byte {at} of the operations, of {DATABASES}")]
+    Database {
+        /// The number found.
+        database: u8,
+        /// Where.
+        at: usize,
+    },
+    /// An operation without words, or one that needs a key and has none.
+    #[error("{words} words at byte {at} of the operations are no operation")]
+    Words {
+        /// How many words it says.
+        words: u64,
+        /// Where.
+        at: usize,
+    },
+    /// A word, or the number of words, does not fit what is there.
+    #[error("{size} bytes are announced at byte {at} of the operations, {room} are left")]
+    Size {
+        /// What is announced; of words, one byte each.
+        size: u64,
+        /// Where.
+        at: usize,
+        /// Bytes left.
+        room: usize,
+    },
+}
+
+/// An operation read back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decoded<'a> {
+    /// Its database.
+    pub database: usize,
+    /// Its words; at least two, except of [`FLUSH`].
+    pub words: Words<'a>,
+}
+
+impl<'a> Decoded<'a> {
+    /// Its key; `None` of [`FLUSH`].
+    #[must_use]
+    pub fn key(&self) -> Option<&'a [u8]> {
+        self.words.get(1).copied()
+    }
+}
+
+/// Reads operations one after another.
+#[derive(Debug)]
+pub(crate) struct OpsReader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> OpsReader<'a> {
+    /// A reader of the bytes of [`Ops::as_bytes`].
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    /// The next operation, `None` after the last.
+    pub(crate) fn next(&mut self) -> Result<Option<Decoded<'a>>, OpsFault> {
+        let at = self.at;
+        let Some(&database) = self.bytes.get(at) else { return Ok(None) };
+        if usize::from(database) >= DATABASES {
+            return Err(OpsFault::Database { database, at });
+        }
+        self.at += 1;
+        let count = self.number()?;
+        let room = self.bytes.len() - self.at;
+        // Every word takes a byte at least, so no number of words makes us reserve more than is there.
+        let words_max = usize::try_from(count).ok().filter(|&count| count <= room);
+        let count = words_max.ok_or(OpsFault::Size { size: count, at, room })?;
+        let mut words = Words::with_capacity(count);
+        for _ in 0..count {
+            words.push(self.word()?);
+        }
+        let sound = count >= 2 || words.first().is_some_and(|word| *word == FLUSH);
+        if !sound {
+            return Err(OpsFault::Words { words: count as u64, at });
+        }
+        Ok(Some(Decoded { database: usize::from(database), words }))
+    }
+
+    fn number(&mut self) -> Result<u64, OpsFault> {
+        let (number, size) =
+            number(&self.bytes[self.at..]).ok_or(OpsFault::Number { at: self.at })?;
+        self.at += size;
+        Ok(number)
+    }
+
+    fn word(&mut self) -> Result<&'a [u8], OpsFault> {
+        let at = self.at;
+        let size = self.number()?;
+        let rest = &self.bytes[self.at..];
+        let word = usize::try_from(size).ok().and_then(|size| rest.get(..size));
+        let word = word.ok_or(OpsFault::Size { size, at, room: rest.len() })?;
+        self.at += word.len();
+        Ok(word)
+    }
+}
+
+/// Appends a number as LEB128.
+pub(crate) fn put_number(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push((number & 0x7F) as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push((number & 0x7F) as u8);
+}
+
+/// Reads a LEB128 number in its shortest form, and tells how many bytes it took.
+pub(crate) fn number(bytes: &[u8]) -> Option<(u64, usize)> {
+    let mut number = 0_u64;
+    for (at, &byte) in bytes.iter().take(10).enumerate() {
+        let part = u64::from(byte & 0x7F);
+        if at == 9 && part > 1 {
+            return None;
+        }
+        number |= part << (7 * at);
+        if byte & 0x80 == 0 {
+            let shortest = byte != 0 || at == 0;
+            return shortest.then_some((number, at + 1));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decode(bytes: &[u8]) -> Result<Vec<(usize, Vec<Vec<u8>>)>, OpsFault> {
+        let mut reader = OpsReader::new(bytes);
+        let mut found = Vec::new();
+        while let Some(op) = reader.next()? {
+            found.push((op.database, op.words.iter().map(|word| word.to_vec()).collect()));
+        }
+        Ok(found)
+    }
+
+    #[test]
+    fn operations_of_any_bytes_are_read_back() {
+        let mut ops = Ops::default();
+        let long = vec![b'|'; 300];
+        ops.push(0, &[b"SET", b"a\r\n\0", &long]);
+        ops.push(15, &[FLUSH]);
+        ops.push(3, &[b"DEL", b""]);
+        assert_eq!(ops.len(), 3);
+        let found = decode(ops.as_bytes()).unwrap();
+        assert_eq!(found[0], (0, vec![b"SET".to_vec(), b"a\r\n\0".to_vec(), long]));
+        assert_eq!(found[1], (15, vec![FLUSH.to_vec()]));
+        assert_eq!(found[2], (3, vec![b"DEL".to_vec(), Vec::new()]));
+        ops.clear();
+        assert!(ops.is_empty() && ops.as_bytes().is_empty());
+    }
+
+    #[test]
+    fn numbers_are_read_back_and_only_in_their_shortest_form() {
+        for value in [0, 1, 127, 128, 300, 1 << 35, u64::MAX - 1, u64::MAX] {
+            let mut bytes = Vec::new();
+            put_number(&mut bytes, value);
+            assert_eq!(number(&bytes), Some((value, bytes.len())));
+            assert_eq!(number(&bytes[..bytes.len() - 1]), None);
+        }
+        assert_eq!(number(&[0x80, 0]), None, "a zero in two bytes");
+        assert_eq!(number(&[0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 2]), None);
+    }
+
+    #[test]
+    fn no_cut_and_no_flipped_bit_of_operations_is_read_beyond_them() {
+        let mut ops = Ops::default();
+        ops.push(1, &[b"RPUSH", b"list", b"x", b"yy"]);
+        ops.push(2, &[b"DEL", b"k"]);
+        let bytes = ops.as_bytes();
+        for cut in 0..bytes.len() {
+            if let Ok(found) = decode(&bytes[..cut]) {
+                assert!(found.len() < 2);
+            }
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut bytes = bytes.to_vec();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            decode(&bytes).ok();
+        }
+        let announced = [0, 0xFF, 0xFF, 0xFF, 0xFF, 0x0F, 1];
+        assert!(matches!(decode(&announced), Err(OpsFault::Size { .. })));
+        assert!(matches!(decode(&[16, 1]), Err(OpsFault::Database { database: 16, .. })));
+        assert!(matches!(decode(&[0, 1, 3, b'D', b'E', b'L']), Err(OpsFault::Words { .. })));
+    }
+}
