@@ -1,1 +1,81 @@
 //! The collections a key may hold: pure data, no locks, no clock, no randomness of their own.
+//!
+//! Invariants:
+//! - A small collection is one allocation of packed bytes; a large one is indexed. It turns large
+//!   by itself, and only a list turns small again.
+//! - Nothing is cloned to be read: iterators lend what is stored.
+//! - `bytes()` is O(1): the heap memory of the contents, without the size of the type itself.
+//! - `nth()` of an index drawn uniformly below `len()` is a uniform pick ([`sample`] draws several).
+//! - `scan()` goes through a collection by a cursor. What is there from its first call to its last
+//!   is met at least once, whatever is added and removed in between.
+//!
+//! A collection may hold up to 2^32 - 1 members.
+
+mod dict;
+mod hash;
+mod list;
+mod pack;
+mod set;
+mod zset;
+
+pub use hash::{Hash, HashIter};
+pub use list::{Items, List};
+pub use set::{Member, Set, SetIter};
+pub use zset::{LexBound, ScoreBound, Upsert, ZSet, ZSetIter};
+
+/// Most members of a packed hash, set or sorted set.
+pub const PACKED_LEN_MAX: usize = 128;
+/// Most bytes of a field, value or member that is packed.
+pub const PACKED_ITEM_SIZE_MAX: usize = 64;
+/// Most members of a set kept as sorted integers.
+pub const INTEGERS_LEN_MAX: usize = 512;
+
+/// Draws `count` different indices below `len`, all of them if there are no more, in no particular
+/// order. `random(n)` gives a number below `n`, which is not 0.
+pub fn sample(len: usize, count: usize, mut random: impl FnMut(usize) -> usize) -> Vec<usize> {
+    if count >= len {
+        return (0..len).collect();
+    }
+    if count > len / 3 {
+        // Many: shuffle as far as needed.
+        let mut all: Vec<usize> = (0..len).collect();
+        for at in 0..count {
+            let other = at + random(len - at).min(len - at - 1);
+            all.swap(at, other);
+        }
+        all.truncate(count);
+        return all;
+    }
+    // Few: Floyd's algorithm (Bentley and Floyd, "A sample of brilliance", CACM 1987).
+    let mut drawn =
+        hashbrown::HashSet::with_capacity_and_hasher(count, foldhash::fast::RandomState::default());
+    for top in len - count..len {
+        let pick = random(top + 1).min(top);
+        if !drawn.insert(pick) {
+            drawn.insert(top);
+        }
+    }
+    drawn.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_different_and_as_many_as_asked() {
+        let mut state = 7usize;
+        let mut random = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        };
+        for (len, count, expected) in [(0, 5, 0), (5, 9, 5), (100, 3, 3), (100, 90, 90), (9, 0, 0)]
+        {
+            let mut drawn = sample(len, count, &mut random);
+            drawn.sort_unstable();
+            drawn.dedup();
+            assert_eq!(drawn.len(), expected);
+            assert!(drawn.iter().all(|&index| index < len));
+        }
+    }
+}
