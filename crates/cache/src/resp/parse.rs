@@ -253,7 +253,7 @@ fn header(input: &[u8], at: usize, seen: usize) -> Header {
             b'0'..=b'9' => number = number * 10 + usize::from(byte - b'0'),
             b'\r' => {
                 if line.len() < index + 2 {
-                    return Header::Incomplete(at + 1 + index - at);
+                    return Header::Incomplete(1 + index);
                 }
                 let leading_zero = index > 1 && line.first() == Some(&b'0');
                 if index == 0 || leading_zero {

@@ -103,6 +103,12 @@ impl List {
         self.len == 0
     }
 
+    /// Whether it is kept in one packed allocation.
+    #[must_use]
+    pub const fn is_packed(&self) -> bool {
+        matches!(self.chunks, Chunks::Small(_))
+    }
+
     /// Heap memory, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -140,8 +146,7 @@ impl List {
         let last = self.chunks.get(last_index);
         if !last.is_empty() && last.size() + element.len() > CHUNK_SIZE {
             self.edit(last_index, Chunk::seal);
-            let mut chunk = Chunk::default();
-            chunk.push_back(element);
+            let chunk = Chunk::open_at_back(element, CHUNK_SIZE);
             self.heap += chunk.heap();
             self.chunks.large().push_back(chunk);
         } else {

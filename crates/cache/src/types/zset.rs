@@ -19,6 +19,7 @@ use packed::Packed;
 
 use super::dict::{Dict, Keyed};
 use super::{PACKED_ITEM_SIZE_MAX, PACKED_LEN_MAX, pack};
+use crate::number;
 
 /// What inserting did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +41,17 @@ pub enum ScoreBound {
     Exclusive(f64),
 }
 
+impl ScoreBound {
+    /// Reads `1.5`, `(1.5`, `-inf`; `None` if it is no float.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        match text {
+            [b'(', score @ ..] => number::parse_f64(score).map(Self::Exclusive),
+            score => number::parse_f64(score).map(Self::Inclusive),
+        }
+    }
+}
+
 /// An end of a range of members, for sets whose scores are all the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LexBound<'a> {
@@ -51,6 +63,20 @@ pub enum LexBound<'a> {
     Inclusive(&'a [u8]),
     /// The member does not: `(member`.
     Exclusive(&'a [u8]),
+}
+
+impl<'a> LexBound<'a> {
+    /// Reads `-`, `+`, `[member`, `(member`; `None` if it is none of these.
+    #[must_use]
+    pub fn parse(text: &'a [u8]) -> Option<Self> {
+        match text {
+            [b'-'] => Some(Self::Min),
+            [b'+'] => Some(Self::Max),
+            [b'[', member @ ..] => Some(Self::Inclusive(member)),
+            [b'(', member @ ..] => Some(Self::Exclusive(member)),
+            _ => None,
+        }
+    }
 }
 
 /// Members in order of their scores.
@@ -157,6 +183,12 @@ impl ZSet {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether it is kept in one packed allocation.
+    #[must_use]
+    pub const fn is_packed(&self) -> bool {
+        matches!(self.0, Repr::Packed(_))
     }
 
     /// Heap memory, in bytes.

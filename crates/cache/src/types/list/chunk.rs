@@ -43,6 +43,16 @@ impl Chunk {
         chunk
     }
 
+    /// A chunk of one element, with room for more after it up to `size` bytes.
+    pub(super) fn open_at_back(element: &[u8], size: usize) -> Self {
+        let mut chunk = Self::default();
+        if element.len() < size / 2 {
+            chunk.buf.reserve_exact(size);
+        }
+        chunk.push_back(element);
+        chunk
+    }
+
     pub(super) const fn count(&self) -> usize {
         self.count
     }
@@ -190,7 +200,9 @@ impl Chunk {
     pub(super) fn seal(&mut self) {
         self.buf.drain(..self.head);
         self.head = 0;
-        self.buf.shrink_to(self.buf.len().next_multiple_of(16));
+        if self.buf.capacity() > self.buf.len() + self.buf.len() / 8 {
+            self.buf.shrink_to(self.buf.len().next_multiple_of(16));
+        }
     }
 
     /// Cuts off the later half of its bytes, an element at least on either side.

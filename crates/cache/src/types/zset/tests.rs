@@ -230,3 +230,29 @@ fn no_score_is_a_score_and_both_zeros_are_one() {
     assert_eq!(zset.insert(b"a", -0.0), Upsert::Same);
     assert_eq!(zset.score(b"a"), Some(0.0));
 }
+
+#[test]
+fn bounds_are_read_as_clients_write_them() {
+    for (text, bound) in [
+        ("1.5", Some(ScoreBound::Inclusive(1.5))),
+        ("(-1", Some(ScoreBound::Exclusive(-1.0))),
+        ("+inf", Some(ScoreBound::Inclusive(f64::INFINITY))),
+        ("(", None),
+        ("[1", None),
+        ("nan", None),
+    ] {
+        assert_eq!(ScoreBound::parse(text.as_bytes()), bound, "{text:?}");
+    }
+    for (text, bound) in [
+        ("-", Some(LexBound::Min)),
+        ("+", Some(LexBound::Max)),
+        ("[", Some(LexBound::Inclusive(b""))),
+        ("[a", Some(LexBound::Inclusive(b"a"))),
+        ("(a", Some(LexBound::Exclusive(b"a"))),
+        ("a", None),
+        ("", None),
+        ("-a", None),
+    ] {
+        assert_eq!(LexBound::parse(text.as_bytes()), bound, "{text:?}");
+    }
+}
