@@ -2,7 +2,11 @@
 #![deny(missing_docs, clippy::unwrap_used)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test"))]
 
+pub mod command;
+pub mod engine;
 pub mod glob;
 pub mod number;
+pub mod persist;
 pub mod resp;
+pub mod store;
 pub mod types;

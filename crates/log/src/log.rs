@@ -218,6 +218,12 @@ impl Log {
         synced
     }
 
+    /// Random bytes that no other log has: whoever remembers positions remembers whose they are.
+    #[must_use]
+    pub fn id(&self) -> [u8; 16] {
+        self.shared.log_id
+    }
+
     /// Position before the first entry that was not truncated away: where a complete reading starts.
     #[must_use]
     pub fn start(&self) -> Lsn {
@@ -261,6 +267,12 @@ impl Log {
     #[must_use]
     pub fn reader(&self, from: Lsn) -> Reader {
         Reader::new(Arc::clone(&self.shared), from)
+    }
+
+    /// When an entry is acknowledged.
+    #[must_use]
+    pub fn durability(&self) -> Durability {
+        self.shared.durability()
     }
 
     /// Returns counters since the log was opened.

@@ -25,6 +25,10 @@ pub type Damage = Corrupt;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Verified {
+    /// The log's identity, [`Log::id`]; `None` where [`check`] found no segment, or no order in them.
+    pub log_id: Option<[u8; 16]>,
+    /// Where the log starts, [`Log::start`], if `log_id` is known.
+    pub start: crate::Lsn,
     /// Segment files read.
     pub segments: u64,
     /// Entries that are what was written.
@@ -48,7 +52,8 @@ impl Log {
         let shared = &*self.shared;
         let written = shared.written();
         let listed: Vec<Segment> = shared.segments.lock().iter().collect();
-        let mut verified = Verified::default();
+        let (log_id, start) = (Some(shared.log_id), self.start());
+        let mut verified = Verified { log_id, start, ..Verified::default() };
         for segment in listed {
             let limit = segment.end.unwrap_or(written).max(segment.first());
             match verify_one(shared, segment, limit, &mut verified, on_damage) {
@@ -183,6 +188,8 @@ pub fn check(
         Err(error) => return Err(error),
     };
     let table = recovery::table(&inventory.headers);
+    verified.log_id = inventory.headers.first().map(|header| header.log_id);
+    verified.start = table.start();
     for header in &inventory.headers {
         let path = dir.join(segment::file_name(header.base));
         let file = fs

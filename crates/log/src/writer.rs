@@ -143,6 +143,10 @@ impl Shared {
         result
     }
 
+    pub(crate) fn durability(&self) -> Durability {
+        self.options.durability
+    }
+
     /// Whether an acknowledgement waits for the kernel only, not for the disk.
     pub(crate) fn is_relaxed(&self) -> bool {
         !matches!(self.options.durability, Durability::Sync)

@@ -23,4 +23,4 @@ mod ops;
 pub use error::JournalError;
 pub use format::EntryFault;
 pub use journal::Journal;
-pub use ops::{Decoded, Ops, OpsFault, Words};
+pub use ops::{FLUSH, Decoded, Ops, OpsFault, Words};

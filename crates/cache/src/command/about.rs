@@ -1,0 +1,115 @@
+//! COMMAND: the table, told to clients.
+
+use super::{CommandError, Context, Flags, Keys, Spec};
+
+type Result = std::result::Result<(), CommandError>;
+
+const FLAG_NAMES: &[(Flags, &str)] = &[
+    (Flags::WRITE, "write"),
+    (Flags::READONLY, "readonly"),
+    (Flags::DENYOOM, "denyoom"),
+    (Flags::ADMIN, "admin"),
+    (Flags::PUBSUB, "pubsub"),
+    (Flags::BLOCKING, "blocking"),
+    (Flags::FAST, "fast"),
+    (Flags::NO_AUTH, "no_auth"),
+    (Flags::NO_MULTI, "no_multi"),
+    (Flags::MOVABLE_KEYS, "movablekeys"),
+];
+
+pub(super) fn command(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let Some(word) = args.get(1) else {
+        cx.out.array(super::all().count());
+        super::all().for_each(|spec| describe(cx, spec));
+        return Ok(());
+    };
+    let rest = &args[2..];
+    match word.to_ascii_lowercase().as_slice() {
+        b"count" if rest.is_empty() => cx.out.count(super::all().count()),
+        b"info" if rest.is_empty() => {
+            cx.out.array(super::all().count());
+            super::all().for_each(|spec| describe(cx, spec));
+        }
+        b"info" => {
+            cx.out.array(rest.len());
+            for name in rest {
+                match super::find(name) {
+                    Some(spec) => describe(cx, spec),
+                    None => cx.out.null_array(),
+                }
+            }
+        }
+        b"docs" => {
+            let specs: Vec<&Spec> = match rest {
+                [] => super::all().collect(),
+                names => names.iter().filter_map(|name| super::find(name)).collect(),
+            };
+            cx.out.map(specs.len());
+            for spec in specs {
+                cx.out.bulk(spec.name.as_bytes());
+                cx.out.map(2);
+                cx.out.bulk(b"summary");
+                cx.out.bulk(spec.summary.as_bytes());
+                cx.out.bulk(b"group");
+                cx.out.bulk(spec.group.as_bytes());
+            }
+        }
+        b"list" => {
+            cx.out.array(super::all().count());
+            super::all().for_each(|spec| cx.out.bulk(spec.name.as_bytes()));
+        }
+        b"getkeys" if !rest.is_empty() => getkeys(cx, rest)?,
+        _ => return Err(super::unknown_subcommand("command", word)),
+    }
+    Ok(())
+}
+
+fn getkeys(cx: &mut Context<'_, '_>, words: &[&[u8]]) -> Result {
+    let spec =
+        super::find(words[0]).ok_or_else(|| CommandError::new("ERR Invalid command specified"))?;
+    if !spec.takes(words.len()) {
+        return Err(CommandError::new("ERR Invalid number of arguments specified for command"));
+    }
+    let keys = spec.keys_of(words, 0);
+    if keys.is_empty() {
+        return Err(CommandError::new("ERR The command has no key arguments"));
+    }
+    cx.out.array(keys.len());
+    for (_, at) in keys {
+        cx.out.bulk(words.get(at).copied().unwrap_or_default());
+    }
+    Ok(())
+}
+
+/// A command as COMMAND tells it: name, arity, flags, first and last key and step, categories.
+fn describe(cx: &mut Context<'_, '_>, spec: &Spec) {
+    let (first, last, step) = match spec.keys {
+        Keys::Range(first, last, step) => (first, last, step),
+        Keys::Counted(_, [first, ..]) => (i32::try_from(*first).unwrap_or(0), 1, 1),
+        Keys::Custom(_) => (1, 1, 1),
+        Keys::None | Keys::All | Keys::Everything | Keys::Counted(_, []) => (0, 0, 0),
+    };
+    let movable = matches!(spec.keys, Keys::Counted(..));
+    let flags: Vec<&str> = FLAG_NAMES
+        .iter()
+        .filter(|(flag, name)| spec.flags.has(*flag) || movable && *name == "movablekeys")
+        .map(|(_, name)| *name)
+        .collect();
+    cx.out.array(10);
+    cx.out.bulk(spec.name.as_bytes());
+    cx.out.int(spec.arity.into());
+    cx.out.set(flags.len());
+    flags.iter().for_each(|flag| cx.out.simple(flag));
+    cx.out.int(first.into());
+    cx.out.int(last.into());
+    cx.out.int(step.into());
+    let category = format!("@{}", spec.group);
+    let kind = if spec.flags.has(Flags::WRITE) { "@write" } else { "@read" };
+    cx.out.set(2);
+    cx.out.simple(&category);
+    cx.out.simple(kind);
+    for _ in 0..3 {
+        // Tips, key specifications and subcommands: none are told.
+        cx.out.array(0);
+    }
+}

@@ -1,0 +1,44 @@
+//! Why a command was refused, in the words Redis' clients know.
+
+use std::borrow::Cow;
+
+use crate::store::WrongType;
+
+/// A refusal; its text goes to the client after a `-`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct CommandError(pub Cow<'static, str>);
+
+impl CommandError {
+    /// `ERR syntax error`.
+    pub const SYNTAX: Self = Self(Cow::Borrowed("ERR syntax error"));
+    /// `ERR value is not an integer or out of range`.
+    pub const NOT_INTEGER: Self =
+        Self(Cow::Borrowed("ERR value is not an integer or out of range"));
+    /// `ERR value is not a valid float`.
+    pub const NOT_FLOAT: Self = Self(Cow::Borrowed("ERR value is not a valid float"));
+    /// `ERR no such key`.
+    pub const NO_KEY: Self = Self(Cow::Borrowed("ERR no such key"));
+    /// `ERR index out of range`.
+    pub const INDEX: Self = Self(Cow::Borrowed("ERR index out of range"));
+    /// `ERR DB index is out of range`.
+    pub const DATABASE: Self = Self(Cow::Borrowed("ERR DB index is out of range"));
+    /// The value is of another type.
+    pub const WRONG_TYPE: Self =
+        Self(Cow::Borrowed("WRONGTYPE Operation against a key holding the wrong kind of value"));
+    /// Memory is used up.
+    pub const OOM: Self =
+        Self(Cow::Borrowed("OOM command not allowed when used memory > 'maxmemory'."));
+
+    /// An error with this text, its code included.
+    #[must_use]
+    pub fn new(text: impl Into<Cow<'static, str>>) -> Self {
+        Self(text.into())
+    }
+}
+
+impl From<WrongType> for CommandError {
+    fn from(_: WrongType) -> Self {
+        Self::WRONG_TYPE
+    }
+}

@@ -1,0 +1,527 @@
+//! Keys whatever they hold: removing, renaming, copying, deadlines, walking.
+
+use super::{CommandError, Context, Flags, Keys, Spec};
+use crate::store::{Deadline, Kind, Object, Value};
+use crate::{glob, number};
+
+const READ: Flags = Flags::READONLY.and(Flags::FAST);
+const WRITE: Flags = Flags::WRITE.and(Flags::FAST);
+const FIRST: Keys = Keys::Range(1, 1, 1);
+const EVERY: Keys = Keys::Range(1, -1, 1);
+const TWO: Keys = Keys::Range(1, 2, 1);
+
+const fn row(
+    name: &'static str,
+    arity: i32,
+    flags: Flags,
+    keys: Keys,
+    run: super::Run,
+    summary: &'static str,
+) -> Spec {
+    Spec { name, arity, flags, keys, group: "generic", summary, run }
+}
+
+/// The family's rows.
+pub(super) const COMMANDS: &[Spec] = &[
+    row("del", -2, Flags::WRITE, EVERY, del, "Removes keys."),
+    row("unlink", -2, WRITE, EVERY, del, "Removes keys."),
+    row("exists", -2, READ, EVERY, exists, "Counts the keys that are there."),
+    row("touch", -2, READ, EVERY, exists, "Notes a use of keys, and counts those that are there."),
+    row("type", 2, READ, FIRST, type_of, "Returns the type of the value at a key."),
+    row("expire", -3, WRITE, FIRST, expire, "Has a key go after so many seconds."),
+    row("pexpire", -3, WRITE, FIRST, pexpire, "Has a key go after so many milliseconds."),
+    row("expireat", -3, WRITE, FIRST, expireat, "Has a key go at a time in seconds."),
+    row("pexpireat", -3, WRITE, FIRST, pexpireat, "Has a key go at a time in milliseconds."),
+    row("ttl", 2, READ, FIRST, ttl, "Returns after how many seconds a key goes."),
+    row("pttl", 2, READ, FIRST, pttl, "Returns after how many milliseconds a key goes."),
+    row("expiretime", 2, READ, FIRST, expiretime, "Returns when a key goes, in seconds."),
+    row("pexpiretime", 2, READ, FIRST, pexpiretime, "Returns when a key goes, in milliseconds."),
+    row("persist", 2, WRITE, FIRST, persist, "Has a key stay."),
+    row("rename", 3, Flags::WRITE, TWO, rename, "Gives a key another name."),
+    row("renamenx", 3, WRITE, TWO, renamenx, "Gives a key another name, if that is free."),
+    row("copy", -3, COPY, Keys::Custom(copy_keys), copy, "Copies the value at a key."),
+    row("move", 3, WRITE, Keys::Custom(move_keys), move_to, "Moves a key to another database."),
+    row("keys", 2, Flags::READONLY, Keys::All, keys, "Returns the names of keys that match."),
+    row("scan", -2, Flags::READONLY, Keys::All, scan, "Walks over the names of keys."),
+    row("randomkey", 1, Flags::READONLY, Keys::All, randomkey, "Returns the name of some key."),
+    row("object", -2, Flags::READONLY, Keys::Range(2, 2, 1), object, "Tells how a value is kept."),
+];
+
+const COPY: Flags = Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLE_KEYS);
+
+type Result = std::result::Result<(), CommandError>;
+
+fn del(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let mut gone = 0;
+    for word in &args[1..] {
+        let key = cx.key(word);
+        if cx.shard(&key).remove(&key) {
+            cx.log(&[b"DEL", word]);
+            gone += 1;
+        }
+    }
+    cx.out.count(gone);
+    Ok(())
+}
+
+fn exists(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let mut found = 0;
+    for word in &args[1..] {
+        let key = cx.key(word);
+        found += usize::from(cx.shard(&key).find(&key).is_some());
+    }
+    cx.out.count(found);
+    Ok(())
+}
+
+fn type_of(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let key = cx.key(args[1]);
+    let shard = cx.shard(&key);
+    let kind = shard.find(&key).map(|at| shard.kind(at));
+    cx.out.simple(kind.map_or("none", Kind::as_str));
+    Ok(())
+}
+
+fn expire(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    set_deadline(cx, args, 1_000, true, "expire")
+}
+
+fn pexpire(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    set_deadline(cx, args, 1, true, "pexpire")
+}
+
+fn expireat(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    set_deadline(cx, args, 1_000, false, "expireat")
+}
+
+fn pexpireat(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    set_deadline(cx, args, 1, false, "pexpireat")
+}
+
+/// When EXPIRE changes a deadline at all.
+#[derive(Debug, Default, Clone, Copy)]
+struct Condition {
+    nx: bool,
+    xx: bool,
+    gt: bool,
+    lt: bool,
+}
+
+impl Condition {
+    fn parse(words: &[&[u8]]) -> std::result::Result<Self, CommandError> {
+        let mut found = Self::default();
+        for word in words {
+            let flag = match word.to_ascii_lowercase().as_slice() {
+                b"nx" => &mut found.nx,
+                b"xx" => &mut found.xx,
+                b"gt" => &mut found.gt,
+                b"lt" => &mut found.lt,
+                _ => {
+                    let word = String::from_utf8_lossy(word).into_owned();
+                    return Err(CommandError::new(format!("ERR Unsupported option {word}")));
+                }
+            };
+            *flag = true;
+        }
+        if found.nx && (found.xx || found.gt || found.lt) {
+            return Err(CommandError::new(
+                "ERR NX and XX, GT or LT options at the same time are not compatible",
+            ));
+        }
+        if found.gt && found.lt {
+            return Err(CommandError::new(
+                "ERR GT and LT options at the same time are not compatible",
+            ));
+        }
+        Ok(found)
+    }
+
+    /// A key that stays counts as one that goes later than any.
+    fn allows(self, before: Option<u64>, after: i64) -> bool {
+        let later = before.is_some_and(|ms| after > i64::try_from(ms).unwrap_or(i64::MAX));
+        let earlier = before.is_none_or(|ms| after < i64::try_from(ms).unwrap_or(i64::MAX));
+        !(self.nx && before.is_some()
+            || self.xx && before.is_none()
+            || self.gt && !later
+            || self.lt && !earlier)
+    }
+}
+
+fn set_deadline(
+    cx: &mut Context<'_, '_>,
+    args: &[&[u8]],
+    scale: i64,
+    relative: bool,
+    name: &str,
+) -> Result {
+    let value = number::parse_i64(args[2]).ok_or(CommandError::NOT_INTEGER)?;
+    let condition = Condition::parse(&args[3..])?;
+    let now_ms = i64::try_from(cx.now_ms).unwrap_or(i64::MAX);
+    let base = if relative { now_ms } else { 0 };
+    let after = value
+        .checked_mul(scale)
+        .and_then(|ms| ms.checked_add(base))
+        .ok_or_else(|| CommandError::new(format!("ERR invalid expire time in '{name}' command")))?;
+    let key = cx.key(args[1]);
+    let shard = cx.shard(&key);
+    let Some(at) = shard.find(&key) else {
+        cx.out.int(0);
+        return Ok(());
+    };
+    if !condition.allows(shard.deadline_ms(at), after) {
+        cx.out.int(0);
+        return Ok(());
+    }
+    if after <= now_ms {
+        shard.remove(&key);
+        cx.log(&[b"DEL", args[1]]);
+    } else {
+        shard.set_deadline(&key, u64::try_from(after).ok());
+        let mut digits = itoa::Buffer::new();
+        cx.log(&[b"PEXPIREAT", args[1], digits.format(after).as_bytes()]);
+    }
+    cx.out.int(1);
+    Ok(())
+}
+
+fn ttl(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    tell_deadline(cx, args, |ms, now_ms| (ms.saturating_sub(now_ms) + 500) / 1_000)
+}
+
+fn pttl(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    tell_deadline(cx, args, u64::saturating_sub)
+}
+
+fn expiretime(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    tell_deadline(cx, args, |ms, _| ms.saturating_add(500) / 1_000)
+}
+
+fn pexpiretime(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    tell_deadline(cx, args, |ms, _| ms)
+}
+
+fn tell_deadline(cx: &mut Context<'_, '_>, args: &[&[u8]], tell: fn(u64, u64) -> u64) -> Result {
+    let key = cx.key(args[1]);
+    let now_ms = cx.now_ms;
+    let shard = cx.shard(&key);
+    let answer = match shard.find(&key).map(|at| shard.deadline_ms(at)) {
+        None => -2,
+        Some(None) => -1,
+        Some(Some(ms)) => i64::try_from(tell(ms, now_ms)).unwrap_or(i64::MAX),
+    };
+    cx.out.int(answer);
+    Ok(())
+}
+
+fn persist(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let key = cx.key(args[1]);
+    let shard = cx.shard(&key);
+    let goes = shard.find(&key).is_some_and(|at| shard.deadline_ms(at).is_some());
+    if goes {
+        shard.set_deadline(&key, None);
+        cx.log(&[b"PERSIST", args[1]]);
+    }
+    cx.out.int(goes.into());
+    Ok(())
+}
+
+/// Puts a value at a key and tells the log how to make it from nothing.
+pub(super) fn put_logged(
+    cx: &mut Context<'_, '_>,
+    database: usize,
+    word: &[u8],
+    value: Value,
+    deadline_ms: Option<u64>,
+) {
+    log_value(cx, database, word, &value, deadline_ms);
+    let key = cx.key(word);
+    let deadline = deadline_ms.map_or(Deadline::None, Deadline::At);
+    cx.shard_in(database, &key).put_value(&key, value, deadline);
+}
+
+/// Members or fields of one operation in the log, so that none is larger than needed.
+const LOGGED_AT_ONCE: usize = 512;
+
+fn log_value(
+    cx: &mut Context<'_, '_>,
+    database: usize,
+    word: &[u8],
+    value: &Value,
+    deadline_ms: Option<u64>,
+) {
+    match value {
+        Value::String(text) => {
+            cx.ops.push(database, &[b"SET", word, text]);
+        }
+        Value::Object(object) => {
+            cx.ops.push(database, &[b"DEL", word]);
+            let mut log_all = |name: &[u8], items: Vec<Vec<u8>>, step: usize| {
+                for chunk in items.chunks(LOGGED_AT_ONCE * step) {
+                    let mut words: Vec<&[u8]> = vec![name, word];
+                    words.extend(chunk.iter().map(Vec::as_slice));
+                    cx.ops.push(database, &words);
+                }
+            };
+            match object {
+                Object::List(list) => {
+                    log_all(b"RPUSH", list.iter().map(<[u8]>::to_vec).collect(), 1);
+                }
+                Object::Set(set) => {
+                    log_all(b"SADD", set.iter().map(|member| member.to_vec()).collect(), 1);
+                }
+                Object::Hash(hash) => {
+                    let pairs = hash.iter().flat_map(|(f, v)| [f.to_vec(), v.to_vec()]);
+                    log_all(b"HSET", pairs.collect(), 2);
+                }
+                Object::ZSet(zset) => {
+                    let pairs = zset.iter().flat_map(|(member, score)| {
+                        [number::Double::new(score).as_bytes().to_vec(), member.to_vec()]
+                    });
+                    log_all(b"ZADD", pairs.collect(), 2);
+                }
+            }
+        }
+    }
+    if let Some(ms) = deadline_ms {
+        let mut digits = itoa::Buffer::new();
+        cx.ops.push(database, &[b"PEXPIREAT", word, digits.format(ms).as_bytes()]);
+    }
+}
+
+fn rename(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    rename_if(cx, args, false)?;
+    cx.out.ok();
+    Ok(())
+}
+
+fn renamenx(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let renamed = rename_if(cx, args, true)?;
+    cx.out.int(renamed.into());
+    Ok(())
+}
+
+fn rename_if(
+    cx: &mut Context<'_, '_>,
+    args: &[&[u8]],
+    only_free: bool,
+) -> std::result::Result<bool, CommandError> {
+    let (from, to) = (cx.key(args[1]), cx.key(args[2]));
+    if cx.shard(&from).find(&from).is_none() {
+        return Err(CommandError::NO_KEY);
+    }
+    if only_free && cx.shard(&to).find(&to).is_some() {
+        return Ok(false);
+    }
+    if args[1] == args[2] {
+        return Ok(true);
+    }
+    let database = cx.session.database;
+    if let Some((value, deadline_ms)) = cx.shard(&from).take(&from) {
+        cx.log(&[b"DEL", args[1]]);
+        put_logged(cx, database, args[2], value, deadline_ms);
+    }
+    Ok(true)
+}
+
+/// The database COPY's words name, where they do.
+fn copy_database(words: &[&[u8]], database: usize) -> usize {
+    let named = words.windows(2).skip(3).find(|pair| pair[0].eq_ignore_ascii_case(b"db"));
+    named.and_then(|pair| Context::database(pair[1]).ok()).unwrap_or(database)
+}
+
+fn copy_keys(words: &[&[u8]], database: usize) -> Vec<(usize, usize)> {
+    vec![(database, 1), (copy_database(words, database), 2)]
+}
+
+fn copy(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let mut replace = false;
+    let mut words = args[3..].iter();
+    while let Some(word) = words.next() {
+        if word.eq_ignore_ascii_case(b"replace") {
+            replace = true;
+        } else if word.eq_ignore_ascii_case(b"db") {
+            Context::database(words.next().ok_or(CommandError::SYNTAX)?)?;
+        } else {
+            return Err(CommandError::SYNTAX);
+        }
+    }
+    let database = copy_database(args, cx.session.database);
+    if database == cx.session.database && args[1] == args[2] {
+        return Err(CommandError::new("ERR source and destination objects are the same"));
+    }
+    let (from, to) = (cx.key(args[1]), cx.key(args[2]));
+    let shard = cx.shard(&from);
+    let deadline_ms = shard.find(&from).and_then(|at| shard.deadline_ms(at));
+    let value = shard.value(&from);
+    let free = replace || cx.shard_in(database, &to).find(&to).is_none();
+    let copied = match value {
+        Some(value) if free => {
+            put_logged(cx, database, args[2], value, deadline_ms);
+            true
+        }
+        _ => false,
+    };
+    cx.out.int(copied.into());
+    Ok(())
+}
+
+fn move_keys(words: &[&[u8]], database: usize) -> Vec<(usize, usize)> {
+    let target = words.get(2).and_then(|word| Context::database(word).ok()).unwrap_or(database);
+    vec![(database, 1), (target, 1)]
+}
+
+fn move_to(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let target = Context::database(args[2])?;
+    if target == cx.session.database {
+        return Err(CommandError::new("ERR source and destination objects are the same"));
+    }
+    let key = cx.key(args[1]);
+    let free = cx.shard_in(target, &key).find(&key).is_none();
+    let taken = if free { cx.shard(&key).take(&key) } else { None };
+    let moved = taken.is_some();
+    if let Some((value, deadline_ms)) = taken {
+        cx.log(&[b"DEL", args[1]]);
+        put_logged(cx, target, args[1], value, deadline_ms);
+    }
+    cx.out.int(moved.into());
+    Ok(())
+}
+
+fn keys(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let begun = cx.out.begin();
+    let mut count = 0;
+    cx.each_shard(cx.session.database, |cx, _, shard| {
+        let mut next = Some(0);
+        while let Some(from) = next {
+            next = shard.visit_range(from, &mut |shard, at| {
+                if !shard.is_expired(at) && glob::matches(args[1], shard.key(at)) {
+                    cx.out.bulk(shard.key(at));
+                    count += 1;
+                }
+            });
+        }
+        true
+    });
+    cx.out.end_array(begun, count);
+    Ok(())
+}
+
+/// Bits of a cursor that tell the position in a shard; the shard is above them.
+const POSITION_BITS: u32 = 30;
+
+fn scan(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let cursor =
+        number::parse_u64(args[1]).ok_or_else(|| CommandError::new("ERR invalid cursor"))?;
+    let options = super::ScanOptions::parse(&args[2..], true)?;
+    let mut position = cursor & ((1 << POSITION_BITS) - 1);
+    let first = usize::try_from(cursor >> POSITION_BITS).unwrap_or(usize::MAX);
+    let mut found: Vec<Box<[u8]>> = Vec::new();
+    let (mut seen, mut next) = (0, 0);
+    cx.each_shard(cx.session.database, |_, number, shard| {
+        if number < first {
+            return true;
+        }
+        loop {
+            let after = shard.scan(position, &mut |shard, at| {
+                seen += 1;
+                let key = shard.key(at);
+                let kind = options.kind.as_ref();
+                if options.matches(key)
+                    && kind.is_none_or(|kind| kind.eq_ignore_ascii_case(shard.kind(at).as_str()))
+                {
+                    found.push(key.into());
+                }
+            });
+            position = after.unwrap_or(0);
+            let number = if after.is_some() { number } else { number + 1 };
+            if seen >= options.count {
+                let last = number >= crate::store::SHARDS;
+                next = if last { 0 } else { ((number as u64) << POSITION_BITS) | position };
+                return false;
+            }
+            if after.is_none() {
+                return true;
+            }
+        }
+    });
+    cx.out.array(2);
+    cx.out.bulk(itoa::Buffer::new().format(next).as_bytes());
+    cx.out.array(found.len());
+    for key in found {
+        cx.out.bulk(&key);
+    }
+    Ok(())
+}
+
+fn randomkey(cx: &mut Context<'_, '_>, _args: &[&[u8]]) -> Result {
+    let mut pick = cx.random();
+    let first = usize::try_from(pick % crate::store::SHARDS as u64).unwrap_or(0);
+    let mut found: Option<Box<[u8]>> = None;
+    // From a random shard on to the end, then from the beginning.
+    for half in 0..2 {
+        cx.each_shard(cx.session.database, |_, number, shard| {
+            pick = pick.rotate_left(17);
+            if found.is_none() && (number >= first) == (half == 0) {
+                found = shard.random(pick).map(|at| shard.key(at).into());
+            }
+            found.is_none()
+        });
+    }
+    cx.out.bulk_or_null(found.as_deref());
+    Ok(())
+}
+
+fn object(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let word = args[1].to_ascii_lowercase();
+    if word == b"help" {
+        let lines =
+            ["OBJECT ENCODING|FREQ|IDLETIME|REFCOUNT <key>: how the value at a key is kept."];
+        cx.out.array(lines.len());
+        lines.iter().for_each(|line| cx.out.bulk(line.as_bytes()));
+        return Ok(());
+    }
+    let [_, _, word_key] = args else {
+        return Err(CommandError::new(format!(
+            "ERR wrong number of arguments for 'object|{}' command",
+            String::from_utf8_lossy(&word)
+        )));
+    };
+    let key = cx.key(word_key);
+    let policy = cx.engine.keyspace().rules().policy();
+    let shard = cx.locked.get(cx.session.database, key.shard());
+    let Some(at) = shard.find(&key) else {
+        cx.out.null();
+        return Ok(());
+    };
+    match word.as_slice() {
+        b"encoding" => cx.out.bulk(encoding(shard, at).as_bytes()),
+        b"refcount" => cx.out.int(1),
+        b"idletime" => {
+            let idle_ms = shard.idle_ms(at).unwrap_or(0);
+            cx.out.int(i64::try_from(idle_ms / 1_000).unwrap_or(i64::MAX));
+        }
+        b"freq" => {
+            use crate::store::Policy;
+            if !matches!(policy, Policy::Lfu | Policy::VolatileLfu | Policy::S3Fifo) {
+                return Err(CommandError::new(
+                    "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.",
+                ));
+            }
+            cx.out.int(shard.frequency(at).into());
+        }
+        _ => return Err(super::unknown_subcommand("object", args[1])),
+    }
+    Ok(())
+}
+
+/// The name clients know for how a value is kept.
+fn encoding(shard: &crate::store::Shard, at: crate::store::At) -> &'static str {
+    match shard.object_at(at) {
+        None => match shard.string_at(at) {
+            Ok(text) if number::parse_i64(&text).is_some() => "int",
+            Ok(text) if text.len() <= 44 => "embstr",
+            _ => "raw",
+        },
+        Some(object) => object.encoding(),
+    }
+}

@@ -1,0 +1,230 @@
+//! Commands: one row of a table describes each, and everybody reads it.
+//!
+//! The dispatcher takes arity, keys and flags from a command's row, `COMMAND` tells them to
+//! clients, MULTI checks them when it queues, and the log replays its entries through them. A
+//! handler never locks anything: the shards of the keys its row names are locked when it runs.
+//!
+//! What a handler changes it must tell the log, as operations on one key each that lead from the
+//! same value to the same value whenever they run ([`Context::log`]): a replay applies an operation
+//! to a key only if the snapshot it starts from was taken before it.
+
+mod about;
+mod client;
+mod config;
+mod connection;
+mod context;
+mod error;
+mod info;
+mod keys;
+mod pubsub;
+mod server;
+mod string;
+mod table;
+mod transaction;
+
+pub use context::{Blocking, Context};
+pub use error::CommandError;
+pub use table::{all, find};
+
+/// What holds of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flags(pub u32);
+
+impl Flags {
+    /// It may change keys.
+    pub const WRITE: Self = Self(1);
+    /// It reads keys and changes none.
+    pub const READONLY: Self = Self(1 << 1);
+    /// It may need memory: refused when there is none.
+    pub const DENYOOM: Self = Self(1 << 2);
+    /// It is about the server.
+    pub const ADMIN: Self = Self(1 << 3);
+    /// It is about channels.
+    pub const PUBSUB: Self = Self(1 << 4);
+    /// It may wait.
+    pub const BLOCKING: Self = Self(1 << 5);
+    /// It takes constant or logarithmic time.
+    pub const FAST: Self = Self(1 << 6);
+    /// It runs before a password was given.
+    pub const NO_AUTH: Self = Self(1 << 7);
+    /// MULTI refuses it.
+    pub const NO_MULTI: Self = Self(1 << 8);
+    /// It runs at once, never queued by MULTI.
+    pub const UNQUEUED: Self = Self(1 << 9);
+    /// It runs while a RESP2 connection is subscribed.
+    pub const SUBSCRIBED: Self = Self(1 << 10);
+    /// Its keys are not at fixed places.
+    pub const MOVABLE_KEYS: Self = Self(1 << 11);
+
+    /// Both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether all of `other` hold.
+    #[must_use]
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// Where a command's keys are among its words (the name is word 0).
+#[derive(Debug, Clone, Copy)]
+pub enum Keys {
+    /// It has none.
+    None,
+    /// It goes over all keys of its database, a shard at a time.
+    All,
+    /// It goes over all keys of all databases.
+    Everything,
+    /// Every `step`th word from `first` to `last`; a negative `last` counts from the end (-1: the
+    /// last word).
+    Range(i32, i32, i32),
+    /// A number of keys stands at the first place, the keys after it; before them, keys at the
+    /// places given.
+    Counted(usize, &'static [usize]),
+    /// Told by the words: a list of (database, place of a key); the command's own database is given.
+    Custom(Places),
+}
+
+/// Finds keys among words, for a command of the given database: (database, place).
+pub type Places = fn(&[&[u8]], usize) -> Vec<(usize, usize)>;
+
+/// A handler.
+pub type Run = fn(&mut Context<'_, '_>, &[&[u8]]) -> Result<(), CommandError>;
+
+/// A row of the table.
+#[derive(Debug)]
+pub struct Spec {
+    /// Its name in lower case.
+    pub name: &'static str,
+    /// Number of words, the name included; negative: at least that many.
+    pub arity: i32,
+    /// What holds of it.
+    pub flags: Flags,
+    /// Where its keys are.
+    pub keys: Keys,
+    /// The family it is documented with: `string`, `list`, ...
+    pub group: &'static str,
+    /// What it does, in a sentence.
+    pub summary: &'static str,
+    /// What runs it.
+    pub run: Run,
+}
+
+impl Spec {
+    /// Whether a command of `words` words, its name included, has the right number of them.
+    #[must_use]
+    pub fn takes(&self, words: usize) -> bool {
+        let words = i32::try_from(words).unwrap_or(i32::MAX);
+        if self.arity >= 0 { words == self.arity } else { words >= -self.arity }
+    }
+
+    /// The keys among `args`, with their databases: (database, place).
+    #[must_use]
+    pub fn keys_of(
+        &self,
+        args: &[&[u8]],
+        database: usize,
+    ) -> smallvec::SmallVec<[(usize, usize); 4]> {
+        let mut found = smallvec::SmallVec::new();
+        match self.keys {
+            Keys::None | Keys::All | Keys::Everything => {}
+            Keys::Range(first, last, step) => {
+                let count = i32::try_from(args.len()).unwrap_or(i32::MAX);
+                let last = if last < 0 { count + last } else { last };
+                let mut at = first;
+                while at <= last && at < count {
+                    found.extend(usize::try_from(at).ok().map(|at| (database, at)));
+                    at += step;
+                }
+            }
+            Keys::Counted(place, before) => {
+                found
+                    .extend(before.iter().filter(|&&at| at < args.len()).map(|&at| (database, at)));
+                let count = args.get(place).and_then(|word| crate::number::parse_i64(word));
+                let count = count.and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+                let keys = place + 1..args.len().min((place + 1).saturating_add(count));
+                found.extend(keys.map(|at| (database, at)));
+            }
+            Keys::Custom(places) => found.extend(places(args, database)),
+        }
+        found
+    }
+}
+
+/// The deadline a word asks for, in milliseconds since 1970.
+///
+/// * `scale`: milliseconds of the word's unit. `relative`: whether it counts from now.
+/// * `name`: the command, for the message.
+pub(crate) fn deadline(
+    now_ms: u64,
+    word: &[u8],
+    scale: i64,
+    relative: bool,
+    name: &str,
+) -> Result<u64, CommandError> {
+    let value = crate::number::parse_i64(word).ok_or(CommandError::NOT_INTEGER)?;
+    let invalid = || CommandError::new(format!("ERR invalid expire time in '{name}' command"));
+    if value <= 0 {
+        return Err(invalid());
+    }
+    let base = if relative { i64::try_from(now_ms).unwrap_or(i64::MAX) } else { 0 };
+    let deadline = value.checked_mul(scale).and_then(|ms| ms.checked_add(base));
+    deadline.and_then(|ms| u64::try_from(ms).ok()).ok_or_else(invalid)
+}
+
+/// What the words after a scan's cursor ask for.
+#[derive(Debug, Clone)]
+pub(crate) struct ScanOptions {
+    /// Elements looked at, about.
+    pub(crate) count: usize,
+    pattern: Option<Box<[u8]>>,
+    /// `TYPE`.
+    pub(crate) kind: Option<String>,
+    /// `NOVALUES`.
+    pub(crate) no_values: bool,
+}
+
+impl ScanOptions {
+    /// Reads them; `TYPE` is known where `of_keys`, `NOVALUES` elsewhere.
+    pub(crate) fn parse(words: &[&[u8]], of_keys: bool) -> Result<Self, CommandError> {
+        let mut options = Self { count: 10, pattern: None, kind: None, no_values: false };
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+            if is("novalues") && !of_keys {
+                options.no_values = true;
+                continue;
+            }
+            let value = words.next().ok_or(CommandError::SYNTAX)?;
+            if is("count") {
+                let count = crate::number::parse_i64(value).ok_or(CommandError::NOT_INTEGER)?;
+                options.count =
+                    usize::try_from(count).ok().filter(|&n| n > 0).ok_or(CommandError::SYNTAX)?;
+            } else if is("match") {
+                options.pattern = (*value != b"*").then(|| (*value).into());
+            } else if is("type") && of_keys {
+                options.kind = Some(String::from_utf8_lossy(value).into_owned());
+            } else {
+                return Err(CommandError::SYNTAX);
+            }
+        }
+        Ok(options)
+    }
+
+    /// Whether a name is asked for.
+    pub(crate) fn matches(&self, name: &[u8]) -> bool {
+        self.pattern.as_ref().is_none_or(|pattern| crate::glob::matches(pattern, name))
+    }
+}
+
+/// The refusal of a subcommand nobody knows.
+pub(crate) fn unknown_subcommand(command: &str, word: &[u8]) -> CommandError {
+    let word = String::from_utf8_lossy(word.get(..128).unwrap_or(word)).into_owned();
+    CommandError::new(format!(
+        "ERR unknown subcommand '{word}'. Try {} HELP.",
+        command.to_ascii_uppercase()
+    ))
+}

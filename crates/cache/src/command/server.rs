@@ -1,0 +1,203 @@
+//! The server itself: sizes, flushing, settings.
+
+use super::{CommandError, Context, Flags, Keys, Spec};
+
+const fn row(
+    name: &'static str,
+    arity: i32,
+    flags: Flags,
+    keys: Keys,
+    run: super::Run,
+    summary: &'static str,
+) -> Spec {
+    Spec { name, arity, flags, keys, group: "server", summary, run }
+}
+
+/// The family's rows.
+pub(super) const COMMANDS: &[Spec] = &[
+    row(
+        "dbsize",
+        1,
+        Flags::READONLY.and(Flags::FAST),
+        Keys::All,
+        dbsize,
+        "Returns the number of keys in the database.",
+    ),
+    row("flushdb", -1, Flags::WRITE, Keys::All, flushdb, "Removes every key of the database."),
+    row("flushall", -1, Flags::WRITE, Keys::Everything, flushall, "Removes every key."),
+    row("time", 1, Flags::FAST, Keys::None, time, "Returns the server's time."),
+    row("lastsave", 1, Flags::FAST, Keys::None, lastsave, "Returns when a snapshot last ended."),
+    row("save", 1, SAVE, Keys::None, save, "Takes a snapshot and waits for it."),
+    row("bgsave", -1, SAVE, Keys::None, bgsave, "Takes a snapshot in the background."),
+    row("bgrewriteaof", 1, SAVE, Keys::None, bgsave, "Takes a snapshot and trims the log."),
+    row("slowlog", -2, Flags::ADMIN, Keys::None, slowlog, "Tells of commands that took long."),
+    row("memory", -2, Flags::READONLY, Keys::Range(2, 2, 1), memory, "Tells where memory is."),
+    row("function", -2, Flags(0), Keys::None, function, "Manages functions; there are none."),
+    row("command", -1, Flags(0), Keys::None, super::about::command, "Describes commands."),
+];
+
+const SAVE: Flags = Flags::ADMIN.and(Flags::NO_MULTI);
+
+type Result = std::result::Result<(), CommandError>;
+
+fn dbsize(cx: &mut Context<'_, '_>, _args: &[&[u8]]) -> Result {
+    let mut keys = 0;
+    cx.each_shard(cx.session.database, |_, _, shard| {
+        keys += shard.len();
+        true
+    });
+    cx.out.count(keys);
+    Ok(())
+}
+
+fn flush_options(args: &[&[u8]]) -> Result {
+    match args {
+        [_] => Ok(()),
+        [_, word] if [&b"sync"[..], b"async"].iter().any(|w| word.eq_ignore_ascii_case(w)) => {
+            Ok(())
+        }
+        _ => Err(CommandError::SYNTAX),
+    }
+}
+
+fn flushdb(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    flush_options(args)?;
+    flush(cx, cx.session.database);
+    cx.out.ok();
+    Ok(())
+}
+
+fn flushall(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    flush_options(args)?;
+    for database in 0..crate::store::DATABASES {
+        flush(cx, database);
+    }
+    cx.out.ok();
+    Ok(())
+}
+
+/// Empties a database, all of whose shards are locked: one place in the log for all of it.
+fn flush(cx: &mut Context<'_, '_>, database: usize) {
+    if !cx.engine.keyspace().is_made(database) {
+        return;
+    }
+    cx.each_shard(database, |cx, _, shard| {
+        if !shard.is_empty() {
+            let before = shard.clear();
+            cx.garbage.push(before);
+        }
+        true
+    });
+    cx.log_in(database, &[crate::persist::FLUSH]);
+}
+
+fn time(cx: &mut Context<'_, '_>, _args: &[&[u8]]) -> Result {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = now.unwrap_or_default();
+    cx.out.array(2);
+    let mut digits = itoa::Buffer::new();
+    cx.out.bulk(digits.format(now.as_secs()).as_bytes());
+    cx.out.bulk(digits.format(now.subsec_micros()).as_bytes());
+    Ok(())
+}
+
+fn lastsave(cx: &mut Context<'_, '_>, _args: &[&[u8]]) -> Result {
+    cx.out.int(i64::try_from(cx.engine.last_save_s()).unwrap_or(i64::MAX));
+    Ok(())
+}
+
+fn save(cx: &mut Context<'_, '_>, _args: &[&[u8]]) -> Result {
+    cx.engine.save()?;
+    cx.out.ok();
+    Ok(())
+}
+
+fn bgsave(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    match args {
+        [_] => {}
+        [_, word] if word.eq_ignore_ascii_case(b"schedule") => {}
+        _ => return Err(CommandError::SYNTAX),
+    }
+    cx.engine.save_in_background()?;
+    cx.out.simple("Background saving started");
+    Ok(())
+}
+
+fn slowlog(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    match (args[1].to_ascii_lowercase().as_slice(), &args[2..]) {
+        (b"get", rest @ ([] | [_])) => {
+            let count = match rest {
+                [word] => crate::number::parse_i64(word).filter(|&count| count >= -1).ok_or_else(
+                    || CommandError::new("ERR count should be greater than or equal to -1"),
+                )?,
+                _ => 10,
+            };
+            let count = usize::try_from(count).unwrap_or(usize::MAX);
+            let slow = cx.engine.slow();
+            let shown = slow.get(..count).unwrap_or(&slow);
+            cx.out.array(shown.len());
+            for slow in shown {
+                cx.out.array(6);
+                cx.out.int(i64::try_from(slow.id).unwrap_or(i64::MAX));
+                cx.out.int(i64::try_from(slow.at_s).unwrap_or(i64::MAX));
+                cx.out.int(i64::try_from(slow.took_us).unwrap_or(i64::MAX));
+                cx.out.array(slow.words.len());
+                slow.words.iter().for_each(|word| cx.out.bulk(word));
+                cx.out.bulk(slow.client.as_bytes());
+                cx.out.bulk(slow.name.as_bytes());
+            }
+        }
+        (b"len", []) => cx.out.count(cx.engine.slow().len()),
+        (b"reset", []) => {
+            cx.engine.forget_slow();
+            cx.out.ok();
+        }
+        _ => return Err(super::unknown_subcommand("slowlog", args[1])),
+    }
+    Ok(())
+}
+
+fn memory(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    match (args[1].to_ascii_lowercase().as_slice(), &args[2..]) {
+        (b"usage", [word, ..]) => {
+            let key = cx.key(word);
+            let shard = cx.shard(&key);
+            match shard.find(&key).map(|at| shard.usage(at)) {
+                Some(bytes) => cx.out.count(bytes),
+                None => cx.out.null(),
+            }
+        }
+        (b"stats", []) => {
+            let keys: usize =
+                (0..crate::store::DATABASES).map(|db| cx.engine.keyspace().count(db).0).sum();
+            let data = cx.engine.keyspace().used();
+            let buffers =
+                cx.engine.statistics().buffer_bytes.load(std::sync::atomic::Ordering::Relaxed);
+            let figures = [
+                ("total.allocated", data + buffers),
+                ("dataset.bytes", data),
+                ("clients.normal", buffers),
+                ("keys.count", keys),
+                ("keys.bytes-per-key", data.checked_div(keys).unwrap_or(0)),
+            ];
+            cx.out.map(figures.len());
+            for (name, figure) in figures {
+                cx.out.bulk(name.as_bytes());
+                cx.out.count(figure);
+            }
+        }
+        (b"purge", []) => cx.out.ok(),
+        (b"doctor", []) => cx.out.verbatim(*b"txt", b"MEMORY STATS tells where memory is."),
+        _ => return Err(super::unknown_subcommand("memory", args[1])),
+    }
+    Ok(())
+}
+
+fn function(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    match args[1].to_ascii_lowercase().as_slice() {
+        b"flush" => cx.out.ok(),
+        b"list" => cx.out.array(0),
+        _ => return Err(super::unknown_subcommand("function", args[1])),
+    }
+    Ok(())
+}

@@ -1,0 +1,425 @@
+//! Strings: SET and GET in all their shapes, counters, parts.
+//!
+//! Counters log what they lead to, so that a replay computes nothing anew.
+
+use std::sync::atomic::Ordering;
+
+use super::{CommandError, Context, Flags, Keys, Spec};
+
+use crate::number;
+use crate::store::Deadline;
+
+const WRITE: Flags = Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST);
+const READ: Flags = Flags::READONLY.and(Flags::FAST);
+const WRITE_ONLY: Flags = Flags::WRITE.and(Flags::FAST);
+const FIRST: Keys = Keys::Range(1, 1, 1);
+const EVERY: Keys = Keys::Range(1, -1, 1);
+const PAIRS: Keys = Keys::Range(1, -1, 2);
+/// Longest string.
+pub(super) const STRING_SIZE_MAX: usize = 512 << 20;
+
+const fn row(
+    name: &'static str,
+    arity: i32,
+    flags: Flags,
+    keys: Keys,
+    run: super::Run,
+    summary: &'static str,
+) -> Spec {
+    Spec { name, arity, flags, keys, group: "string", summary, run }
+}
+
+/// The family's rows.
+pub(super) const COMMANDS: &[Spec] = &[
+    row("get", 2, READ, FIRST, get, "Returns the string at a key."),
+    row("set", -3, WRITE, FIRST, set, "Gives a key a string, whatever it held before."),
+    row("setnx", 3, WRITE, FIRST, setnx, "Gives a key a string if it holds nothing."),
+    row("setex", 4, WRITE, FIRST, setex, "Gives a key a string that goes after so many seconds."),
+    row("psetex", 4, WRITE, FIRST, psetex, "Gives a key a string that goes after milliseconds."),
+    row("getset", 3, WRITE, FIRST, getset, "Gives a key a string and returns the one before."),
+    row("getdel", 2, WRITE_ONLY, FIRST, getdel, "Returns the string at a key and removes it."),
+    row(
+        "getex",
+        -2,
+        WRITE_ONLY,
+        FIRST,
+        getex,
+        "Returns the string at a key and sets when it goes.",
+    ),
+    row("mget", -2, READ, EVERY, mget, "Returns the strings at keys."),
+    row("mset", -3, WRITE, PAIRS, mset, "Gives keys strings, all at once."),
+    row("msetnx", -3, WRITE, PAIRS, msetnx, "Gives keys strings if none of them holds anything."),
+    row("append", 3, WRITE, FIRST, append, "Lengthens the string at a key."),
+    row("strlen", 2, READ, FIRST, strlen, "Returns the length of the string at a key."),
+    row("getrange", 4, READ, FIRST, getrange, "Returns a part of the string at a key."),
+    row("substr", 4, READ, FIRST, getrange, "Returns a part of the string at a key."),
+    row("setrange", 4, WRITE, FIRST, setrange, "Overwrites a part of the string at a key."),
+    row("incr", 2, WRITE, FIRST, incr, "Adds one to the integer at a key."),
+    row("decr", 2, WRITE, FIRST, decr, "Takes one from the integer at a key."),
+    row("incrby", 3, WRITE, FIRST, incrby, "Adds to the integer at a key."),
+    row("decrby", 3, WRITE, FIRST, decrby, "Takes from the integer at a key."),
+    row("incrbyfloat", 3, WRITE, FIRST, incrbyfloat, "Adds to the number at a key."),
+];
+
+type Result = std::result::Result<(), CommandError>;
+
+fn get(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let key = cx.key(args[1]);
+    let shard = cx.locked.get(cx.session.database, key.shard());
+    let counted = match shard.string(&key)? {
+        Some(value) => {
+            cx.out.bulk(&value);
+            &cx.engine.statistics().hits
+        }
+        None => {
+            cx.out.null();
+            &cx.engine.statistics().misses
+        }
+    };
+    counted.fetch_add(1, Ordering::Relaxed);
+    Ok(())
+}
+
+/// What the words after SET's value ask for.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct SetOptions {
+    absent: bool,
+    present: bool,
+    get: bool,
+    keep_ttl: bool,
+    deadline_ms: Option<u64>,
+}
+
+fn set_options(
+    cx: &Context<'_, '_>,
+    words: &[&[u8]],
+) -> std::result::Result<SetOptions, CommandError> {
+    let mut options = SetOptions::default();
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+        let has_ttl = options.keep_ttl || options.deadline_ms.is_some();
+        if is("nx") && !options.present {
+            options.absent = true;
+        } else if is("xx") && !options.absent {
+            options.present = true;
+        } else if is("get") {
+            options.get = true;
+        } else if is("keepttl") && !has_ttl {
+            options.keep_ttl = true;
+        } else if !has_ttl && (is("ex") || is("px") || is("exat") || is("pxat")) {
+            let value = words.next().ok_or(CommandError::SYNTAX)?;
+            let (seconds, relative) = (is("ex") || is("exat"), is("ex") || is("px"));
+            let scale = if seconds { 1_000 } else { 1 };
+            options.deadline_ms = Some(super::deadline(cx.now_ms, value, scale, relative, "set")?);
+        } else {
+            return Err(CommandError::SYNTAX);
+        }
+    }
+    Ok(options)
+}
+
+fn set(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let key = cx.key(args[1]);
+    if args.len() == 3 {
+        cx.shard(&key).put_string(&key, args[2], Deadline::None);
+        cx.log(args);
+        cx.out.ok();
+        return Ok(());
+    }
+    let options = set_options(cx, &args[3..])?;
+    let database = cx.session.database;
+    let shard = cx.locked.get(database, key.shard());
+    let found = shard.find(&key);
+    if options.get {
+        match found {
+            Some(at) => cx.out.bulk(&shard.string_at(at)?),
+            None => cx.out.null(),
+        }
+    }
+    if options.absent && found.is_some() || options.present && found.is_none() {
+        if !options.get {
+            cx.out.null();
+        }
+        return Ok(());
+    }
+    let deadline = match options.deadline_ms {
+        Some(ms) => Deadline::At(ms),
+        None if options.keep_ttl => Deadline::Keep,
+        None => Deadline::None,
+    };
+    shard.put_string(&key, args[2], deadline);
+    match deadline {
+        Deadline::At(ms) => {
+            let mut digits = itoa::Buffer::new();
+            cx.log(&[b"SET", args[1], args[2], b"PXAT", digits.format(ms).as_bytes()]);
+        }
+        Deadline::Keep => cx.log(&[b"SET", args[1], args[2], b"KEEPTTL"]),
+        Deadline::None => cx.log(&[b"SET", args[1], args[2]]),
+    }
+    if !options.get {
+        cx.out.ok();
+    }
+    Ok(())
+}
+
+fn too_long(size: usize) -> Result {
+    if size > STRING_SIZE_MAX {
+        return Err(CommandError::new(
+            "ERR string exceeds maximum allowed size (proto-max-bulk-len)",
+        ));
+    }
+    Ok(())
+}
+
+fn setnx(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let key = cx.key(args[1]);
+    let shard = cx.shard(&key);
+    let absent = shard.find(&key).is_none();
+    if absent {
+        shard.put_string(&key, args[2], Deadline::None);
+        cx.log(&[b"SET", args[1], args[2]]);
+    }
+    cx.out.int(absent.into());
+    Ok(())
+}
+
+fn setex(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    set_with_ttl(cx, args, 1_000, "setex")
+}
+
+fn psetex(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    set_with_ttl(cx, args, 1, "psetex")
+}
+
+fn set_with_ttl(cx: &mut Context<'_, '_>, args: &[&[u8]], scale: i64, name: &str) -> Result {
+    let deadline_ms = super::deadline(cx.now_ms, args[2], scale, true, name)?;
+    let key = cx.key(args[1]);
+    cx.shard(&key).put_string(&key, args[3], Deadline::At(deadline_ms));
+    let mut digits = itoa::Buffer::new();
+    cx.log(&[b"SET", args[1], args[3], b"PXAT", digits.format(deadline_ms).as_bytes()]);
+    cx.out.ok();
+    Ok(())
+}
+
+fn getset(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    get(cx, args)?;
+    let key = cx.key(args[1]);
+    cx.shard(&key).put_string(&key, args[2], Deadline::None);
+    cx.log(&[b"SET", args[1], args[2]]);
+    Ok(())
+}
+
+fn getdel(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    get(cx, args)?;
+    let key = cx.key(args[1]);
+    if cx.shard(&key).remove(&key) {
+        cx.log(&[b"DEL", args[1]]);
+    }
+    Ok(())
+}
+
+fn getex(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let change = match &args[2..] {
+        [] => None,
+        [word] if word.eq_ignore_ascii_case(b"persist") => Some(None),
+        [word, value] => {
+            let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+            let (scale, relative) = match () {
+                () if is("ex") => (1_000, true),
+                () if is("px") => (1, true),
+                () if is("exat") => (1_000, false),
+                () if is("pxat") => (1, false),
+                () => return Err(CommandError::SYNTAX),
+            };
+            Some(Some(super::deadline(cx.now_ms, value, scale, relative, "getex")?))
+        }
+        _ => return Err(CommandError::SYNTAX),
+    };
+    get(cx, args)?;
+    let key = cx.key(args[1]);
+    let Some(deadline_ms) = change else { return Ok(()) };
+    let shard = cx.shard(&key);
+    let had = shard.find(&key).map(|at| shard.deadline_ms(at).is_some());
+    match (had, deadline_ms) {
+        (None, _) | (Some(false), None) => {}
+        (Some(true), None) => {
+            shard.set_deadline(&key, None);
+            cx.log(&[b"PERSIST", args[1]]);
+        }
+        (Some(_), Some(ms)) => {
+            shard.set_deadline(&key, Some(ms));
+            let mut digits = itoa::Buffer::new();
+            cx.log(&[b"PEXPIREAT", args[1], digits.format(ms).as_bytes()]);
+        }
+    }
+    Ok(())
+}
+
+fn mget(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    cx.out.array(args.len() - 1);
+    for word in &args[1..] {
+        let key = cx.key(word);
+        let shard = cx.locked.get(cx.session.database, key.shard());
+        match shard.string(&key) {
+            Ok(Some(value)) => cx.out.bulk(&value),
+            Ok(None) | Err(_) => cx.out.null(),
+        }
+    }
+    Ok(())
+}
+
+fn pairs_only(args: &[&[u8]], name: &str) -> Result {
+    if args.len().is_multiple_of(2) {
+        return Err(CommandError::new(format!(
+            "ERR wrong number of arguments for '{name}' command"
+        )));
+    }
+    Ok(())
+}
+
+fn put_pairs(cx: &mut Context<'_, '_>, args: &[&[u8]]) {
+    for pair in args[1..].chunks_exact(2) {
+        let key = cx.key(pair[0]);
+        cx.shard(&key).put_string(&key, pair[1], Deadline::None);
+        cx.log(&[b"SET", pair[0], pair[1]]);
+    }
+}
+
+fn mset(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    pairs_only(args, "mset")?;
+    put_pairs(cx, args);
+    cx.out.ok();
+    Ok(())
+}
+
+fn msetnx(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    pairs_only(args, "msetnx")?;
+    let taken = args[1..].chunks_exact(2).any(|pair| {
+        let key = cx.key(pair[0]);
+        cx.shard(&key).find(&key).is_some()
+    });
+    if !taken {
+        put_pairs(cx, args);
+    }
+    cx.out.int((!taken).into());
+    Ok(())
+}
+
+fn append(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let key = cx.key(args[1]);
+    let shard = cx.shard(&key);
+    too_long(shard.string_len(&key)?.saturating_add(args[2].len()))?;
+    let len = shard.append(&key, args[2])?;
+    cx.log(args);
+    cx.out.count(len);
+    Ok(())
+}
+
+fn strlen(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let key = cx.key(args[1]);
+    let len = cx.shard(&key).string_len(&key)?;
+    cx.out.count(len);
+    Ok(())
+}
+
+fn getrange(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let start = number::parse_i64(args[2]).ok_or(CommandError::NOT_INTEGER)?;
+    let stop = number::parse_i64(args[3]).ok_or(CommandError::NOT_INTEGER)?;
+    let key = cx.key(args[1]);
+    let shard = cx.locked.get(cx.session.database, key.shard());
+    let value = shard.string(&key)?.unwrap_or_default();
+    let len = i64::try_from(value.len()).unwrap_or(i64::MAX);
+    if start < 0 && stop < 0 && start > stop {
+        cx.out.bulk(b"");
+        return Ok(());
+    }
+    let from_end = |at: i64| if at < 0 { (len + at).max(0) } else { at };
+    let (start, stop) = (from_end(start), from_end(stop).min(len - 1));
+    let range = usize::try_from(start).unwrap_or(0)..usize::try_from(stop + 1).unwrap_or(0);
+    cx.out.bulk(value.get(range).unwrap_or_default());
+    Ok(())
+}
+
+fn setrange(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let offset = number::parse_i64(args[2]).ok_or(CommandError::NOT_INTEGER)?;
+    let offset =
+        usize::try_from(offset).map_err(|_| CommandError::new("ERR offset is out of range"))?;
+    let key = cx.key(args[1]);
+    let database = cx.session.database;
+    let shard = cx.locked.get(database, key.shard());
+    let before = shard.string(&key)?.map(std::borrow::Cow::into_owned);
+    if args[3].is_empty() {
+        cx.out.count(before.map_or(0, |value| value.len()));
+        return Ok(());
+    }
+    let end = offset.saturating_add(args[3].len());
+    too_long(end)?;
+    let deadline = if before.is_some() { Deadline::Keep } else { Deadline::None };
+    let mut value = before.unwrap_or_default();
+    if value.len() < end {
+        value.resize(end, 0);
+    }
+    value[offset..end].copy_from_slice(args[3]);
+    shard.put_string(&key, &value, deadline);
+    cx.log(args);
+    cx.out.count(value.len());
+    Ok(())
+}
+
+fn incr(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    add(cx, args[1], 1)
+}
+
+fn decr(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    add(cx, args[1], -1)
+}
+
+fn incrby(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    add(cx, args[1], number::parse_i64(args[2]).ok_or(CommandError::NOT_INTEGER)?)
+}
+
+fn decrby(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let by = number::parse_i64(args[2]).ok_or(CommandError::NOT_INTEGER)?;
+    let by = by.checked_neg().ok_or_else(|| CommandError::new("ERR decrement would overflow"))?;
+    add(cx, args[1], by)
+}
+
+fn add(cx: &mut Context<'_, '_>, word: &[u8], by: i64) -> Result {
+    let key = cx.key(word);
+    let shard = cx.locked.get(cx.session.database, key.shard());
+    let (held, deadline) = match shard.string(&key)? {
+        Some(text) => (number::parse_i64(&text).ok_or(CommandError::NOT_INTEGER)?, Deadline::Keep),
+        None => (0, Deadline::None),
+    };
+    let sum = held
+        .checked_add(by)
+        .ok_or_else(|| CommandError::new("ERR increment or decrement would overflow"))?;
+    let mut digits = itoa::Buffer::new();
+    let text = digits.format(sum).as_bytes();
+    shard.put_string(&key, text, deadline);
+    cx.ops.push(cx.session.database, &[b"SET", word, text, b"KEEPTTL"]);
+    cx.out.int(sum);
+    Ok(())
+}
+
+fn incrbyfloat(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let by = number::parse_f64(args[2]).ok_or(CommandError::NOT_FLOAT)?;
+    let key = cx.key(args[1]);
+    let shard = cx.locked.get(cx.session.database, key.shard());
+    let (held, deadline) = match shard.string(&key)? {
+        Some(text) => (text.into_owned(), Deadline::Keep),
+        None => (b"0".to_vec(), Deadline::None),
+    };
+    let number = number::parse_f64(&held).ok_or(CommandError::NOT_FLOAT)?;
+    if !(number + by).is_finite() {
+        return Err(CommandError::new("ERR increment would produce NaN or Infinity"));
+    }
+    // Decimal digits are added as such where they can be: 0.1 and 0.2 make 0.3.
+    let sum =
+        number::add_decimal(&held, args[2]).unwrap_or_else(|| number::format_human(number + by));
+    shard.put_string(&key, sum.as_bytes(), deadline);
+    cx.ops.push(cx.session.database, &[b"SET", args[1], sum.as_bytes(), b"KEEPTTL"]);
+    cx.out.bulk(sum.as_bytes());
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! Transactions: MULTI, EXEC, DISCARD, WATCH.
+
+use std::sync::atomic::Ordering;
+
+use super::{CommandError, Context, Flags, Keys, Spec};
+use crate::engine::Multi;
+
+const AT_ONCE: Flags = Flags::FAST.and(Flags::UNQUEUED);
+
+const fn row(
+    name: &'static str,
+    arity: i32,
+    flags: Flags,
+    keys: Keys,
+    run: super::Run,
+    summary: &'static str,
+) -> Spec {
+    Spec { name, arity, flags, keys, group: "transactions", summary, run }
+}
+
+/// The family's rows.
+pub(super) const COMMANDS: &[Spec] = &[
+    row("multi", 1, AT_ONCE, Keys::None, multi, "Begins a transaction."),
+    row("exec", 1, AT_ONCE, Keys::None, exec, "Runs the commands queued since MULTI as one."),
+    row("discard", 1, AT_ONCE, Keys::None, discard, "Forgets the commands queued since MULTI."),
+    row(
+        "watch",
+        -2,
+        AT_ONCE,
+        Keys::Range(1, -1, 1),
+        watch,
+        "Has the next EXEC do nothing if one of the keys changes before it.",
+    ),
+    row("unwatch", 1, Flags::FAST, Keys::None, unwatch, "Forgets the keys watched."),
+];
+
+type Result = std::result::Result<(), CommandError>;
+
+fn multi(cx: &mut Context<'_, '_>, _args: &[&[u8]]) -> Result {
+    if cx.session.multi.is_some() {
+        return Err(CommandError::new("ERR MULTI calls can not be nested"));
+    }
+    cx.session.multi = Some(Multi::default());
+    cx.session.info.said.lock().queued = Some(0);
+    cx.out.ok();
+    Ok(())
+}
+
+/// EXEC outside of a transaction; inside of one the dispatcher runs it.
+fn exec(_cx: &mut Context<'_, '_>, _args: &[&[u8]]) -> Result {
+    Err(CommandError::new("ERR EXEC without MULTI"))
+}
+
+fn discard(cx: &mut Context<'_, '_>, _args: &[&[u8]]) -> Result {
+    if cx.session.multi.take().is_none() {
+        return Err(CommandError::new("ERR DISCARD without MULTI"));
+    }
+    cx.session.info.said.lock().queued = None;
+    cx.engine.unwatch(cx.session);
+    cx.out.ok();
+    Ok(())
+}
+
+fn watch(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    if cx.session.multi.is_some() {
+        return Err(CommandError::new("ERR WATCH inside MULTI is not allowed"));
+    }
+    let database = cx.session.database;
+    for word in &args[1..] {
+        let known = |(held, key): &(usize, Box<[u8]>)| *held == database && **key == **word;
+        if cx.session.watched.iter().any(known) {
+            continue;
+        }
+        let key = cx.key(word);
+        let flag = cx.session.dirty.clone();
+        let shard = cx.shard(&key);
+        // A key whose deadline has passed goes now, not as a change between WATCH and EXEC.
+        shard.find(&key);
+        shard.watch(word, &flag);
+        cx.session.watched.push((database, (*word).into()));
+    }
+    cx.out.ok();
+    Ok(())
+}
+
+fn unwatch(cx: &mut Context<'_, '_>, _args: &[&[u8]]) -> Result {
+    // Inside a transaction it comes too late to matter: EXEC has looked already.
+    if !cx.may_block {
+        cx.session.dirty.store(false, Ordering::Release);
+    } else {
+        cx.engine.unwatch(cx.session);
+    }
+    cx.out.ok();
+    Ok(())
+}

@@ -1,0 +1,538 @@
+//! From words to effects: finding the command, locking what it needs, running it, telling the log.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::blocking::Waiter;
+use super::locked::{Locked, Wanted};
+use super::session::{Multi, Queued, Replies, Session};
+use super::{Engine, Flow};
+use crate::command::{self, Blocking, CommandError, Context, Flags, Keys, Spec};
+use crate::persist::Ops;
+use crate::resp::{Proto, Reply};
+use crate::store::{SHARDS, Shard, shard_of};
+
+/// Words of a command that SLOWLOG and error texts show.
+const SHOWN_WORDS: usize = 32;
+const SHOWN_BYTES: usize = 128;
+
+/// What became of a command that was run.
+struct Ran {
+    blocking: Option<Blocking>,
+    /// To be freed once the locks are released.
+    garbage: Vec<Shard>,
+}
+
+impl Engine {
+    /// Runs one command and writes its reply.
+    ///
+    /// Nothing of what it changed may be shown to anybody before [`Engine::settle`].
+    ///
+    /// * `args`: its words, the name first.
+    pub fn execute(&self, session: &mut Session, args: &[&[u8]], out: &mut Reply) -> Flow {
+        let Some(name) = args.first() else { return Flow::Continue };
+        let mark = out.len();
+        let flow = match command::find(name) {
+            None => {
+                self.refuse(session, &unknown(args), out);
+                Flow::Continue
+            }
+            Some(spec) => self.execute_known(session, spec, args, out),
+        };
+        match session.replies {
+            Replies::On => {}
+            Replies::Off => out.truncate(mark),
+            Replies::SkipNext => {
+                // The command that asked for it is skipped too, and the one after it.
+                out.truncate(mark);
+                if !is_client_reply(args) {
+                    session.replies = Replies::On;
+                }
+            }
+        }
+        flow
+    }
+
+    fn execute_known(
+        &self,
+        session: &mut Session,
+        spec: &'static Spec,
+        args: &[&[u8]],
+        out: &mut Reply,
+    ) -> Flow {
+        if !session.authenticated && !spec.flags.has(Flags::NO_AUTH) {
+            let error = CommandError::new("NOAUTH Authentication required.");
+            self.refuse(session, &error, out);
+            return Flow::Continue;
+        }
+        if !spec.takes(args.len()) {
+            let error = CommandError::new(format!(
+                "ERR wrong number of arguments for '{}' command",
+                spec.name
+            ));
+            self.refuse(session, &error, out);
+            return Flow::Continue;
+        }
+        if session.subscriptions() > 0
+            && session.protocol == Proto::Resp2
+            && !spec.flags.has(Flags::SUBSCRIBED)
+        {
+            let error = CommandError::new(format!(
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+                spec.name
+            ));
+            self.refuse(session, &error, out);
+            return Flow::Continue;
+        }
+        if session.multi.is_some() && !spec.flags.has(Flags::UNQUEUED) {
+            self.queue(session, spec, args, out);
+            return Flow::Continue;
+        }
+        match spec.name {
+            "exec" => {
+                self.exec(session, out);
+                Flow::Continue
+            }
+            "quit" => {
+                out.ok();
+                Flow::Close
+            }
+            _ => self.run(session, spec, args, out),
+        }
+    }
+
+    /// Refuses a command; inside MULTI that breaks the transaction.
+    fn refuse(&self, session: &mut Session, error: &CommandError, out: &mut Reply) {
+        self.statistics.errors.fetch_add(1, Ordering::Relaxed);
+        if let Some(multi) = &mut session.multi {
+            multi.broken = true;
+        }
+        out.error(&error.0);
+    }
+
+    fn queue(&self, session: &mut Session, spec: &'static Spec, args: &[&[u8]], out: &mut Reply) {
+        if spec.flags.has(Flags::NO_MULTI) {
+            let error = CommandError::new(format!(
+                "ERR Command not allowed inside a transaction: '{}'",
+                spec.name
+            ));
+            self.refuse(session, &error, out);
+            return;
+        }
+        let bytes: usize = args.iter().map(|word| word.len() + 32).sum();
+        let bytes_max = self.config.multi_max.load(Ordering::Relaxed);
+        let too_many = session.multi.as_ref().is_some_and(|multi| multi.bytes + bytes > bytes_max);
+        if too_many {
+            let error = CommandError::new("ERR the transaction is larger than its limit");
+            self.refuse(session, &error, out);
+            return;
+        }
+        if spec.flags.has(Flags::DENYOOM) && !self.has_memory() && !self.make_room() {
+            self.refuse(session, &CommandError::OOM, out);
+            return;
+        }
+        let Some(multi) = &mut session.multi else { return };
+        multi.bytes += bytes;
+        let args = args.iter().map(|&word| word.into()).collect();
+        multi.queue.push(Queued { spec, args });
+        out.simple("QUEUED");
+    }
+
+    /// Runs a command outside a transaction.
+    fn run(
+        &self,
+        session: &mut Session,
+        spec: &'static Spec,
+        args: &[&[u8]],
+        out: &mut Reply,
+    ) -> Flow {
+        self.statistics.commands.fetch_add(1, Ordering::Relaxed);
+        session.info.said.lock().command = spec.name;
+        if spec.flags.has(Flags::DENYOOM) && !self.has_memory() && !self.make_room() {
+            self.refuse(session, &CommandError::OOM, out);
+            return Flow::Continue;
+        }
+        if spec.flags.has(Flags::WRITE)
+            && let Some(error) = self.log_failure()
+        {
+            self.refuse(session, &error, out);
+            return Flow::Continue;
+        }
+        let now_ms = self.now_ms();
+        let mut wanted = Wanted::default();
+        if spec.flags.has(Flags::WRITE) {
+            // What changes all keys has one place in the log, so it holds all of them at once.
+            self.want_all(spec, args, session.database, &mut wanted);
+        } else {
+            self.want(spec, args, session.database, &mut wanted);
+        }
+        let mut ops = self.take_ops();
+        let mut ready = Vec::new();
+        let ran = {
+            let mut locked = Locked::lock(&self.keyspace, &mut wanted, now_ms);
+            let scope = (&mut locked, &mut ops);
+            let ran = self.run_locked(session, (spec, args), out, now_ms, true, scope);
+            self.finish_locked(&mut locked, &ops, now_ms, &mut ready);
+            if let Some(blocking) = &ran.blocking {
+                self.wait(session, spec, args, blocking, &mut locked);
+            }
+            ran
+        };
+        self.give_ops(ops);
+        self.serve_ready(ready);
+        match ran.blocking {
+            Some(blocking) => Flow::Blocked { deadline: blocking.deadline },
+            None => Flow::Continue,
+        }
+    }
+
+    /// Which shards a command needs.
+    fn want(&self, spec: &Spec, args: &[&[u8]], database: usize, wanted: &mut Wanted) {
+        for (database, at) in spec.keys_of(args, database) {
+            if let Some(word) = args.get(at) {
+                wanted.add(database, shard_of(self.keyspace.rules().hash(word)));
+            }
+        }
+    }
+
+    /// Which shards a command needs inside a transaction: there even walks lock what they walk over.
+    fn want_all(&self, spec: &Spec, args: &[&[u8]], database: usize, wanted: &mut Wanted) {
+        let databases = match spec.keys {
+            Keys::All => database..database + 1,
+            Keys::Everything => 0..crate::store::DATABASES,
+            _ => return self.want(spec, args, database, wanted),
+        };
+        for database in databases.filter(|&database| self.keyspace.is_made(database)) {
+            (0..SHARDS).for_each(|shard| wanted.add(database, shard));
+        }
+    }
+
+    /// Runs a handler with its shards locked, and turns its refusal into a reply.
+    fn run_locked<'e>(
+        &'e self,
+        session: &mut Session,
+        (spec, args): (&'static Spec, &[&[u8]]),
+        out: &mut Reply,
+        now_ms: u64,
+        may_block: bool,
+        (locked, ops): (&mut Locked<'e>, &mut Ops),
+    ) -> Ran {
+        let mark = out.len();
+        let slow_us = self.config.slow_us.load(Ordering::Relaxed);
+        let started = (slow_us != u64::MAX && !spec.flags.has(Flags::FAST)).then(Instant::now);
+        let (result, blocking, garbage) = {
+            let mut context = Context {
+                engine: self,
+                session: &mut *session,
+                out: &mut *out,
+                now_ms,
+                may_block,
+                blocking: None,
+                garbage: Vec::new(),
+                locked,
+                ops,
+            };
+            let result = (spec.run)(&mut context, args);
+            (result, context.blocking, context.garbage)
+        };
+        if let Err(error) = result {
+            out.truncate(mark);
+            self.statistics.errors.fetch_add(1, Ordering::Relaxed);
+            out.error(&error.0);
+            return Ran { blocking: None, garbage };
+        }
+        if let Some(started) = started {
+            let took_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
+            if took_us >= slow_us {
+                self.note_slow(session, args, took_us, now_ms);
+            }
+        }
+        Ran { blocking, garbage }
+    }
+
+    /// Tells the log what was changed, while the shards are still locked, and collects the keys
+    /// that somebody waits for.
+    fn finish_locked(
+        &self,
+        locked: &mut Locked<'_>,
+        ops: &Ops,
+        now_ms: u64,
+        ready: &mut Vec<(usize, Box<[u8]>)>,
+    ) {
+        if !ops.is_empty() {
+            self.append(now_ms, ops);
+        }
+        for (database, shard) in locked.iter_mut() {
+            if shard.has_ready() {
+                ready.extend(shard.take_ready().into_iter().map(|key| (database, key)));
+            }
+        }
+    }
+
+    /// Registers a command that waits, its shards still locked.
+    fn wait(
+        &self,
+        session: &mut Session,
+        spec: &'static Spec,
+        args: &[&[u8]],
+        blocking: &Blocking,
+        locked: &mut Locked<'_>,
+    ) {
+        for key in &blocking.keys {
+            let shard = shard_of(self.keyspace.rules().hash(key));
+            locked.get(session.database, shard).wait_for(key);
+        }
+        let waiter = Arc::new(Waiter::new(
+            session.info.clone(),
+            session.protocol,
+            session.database,
+            (spec, args.iter().map(|&word| word.into()).collect()),
+            blocking.keys.clone(),
+        ));
+        self.lines.join(&waiter);
+        session.waiter = Some(waiter);
+    }
+
+    /// Serves those who wait for keys that were given something; serving may make more ready.
+    pub(super) fn serve_ready(&self, mut ready: Vec<(usize, Box<[u8]>)>) {
+        while let Some((database, key)) = ready.pop() {
+            for waiter in self.lines.of(database, &key) {
+                if !waiter.claim() {
+                    continue;
+                }
+                if !self.serve(&waiter, &mut ready) {
+                    waiter.release();
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Runs a waiting command again; tells whether it found something.
+    fn serve(&self, waiter: &Arc<Waiter>, ready: &mut Vec<(usize, Box<[u8]>)>) -> bool {
+        let mut session = Session::new(waiter.client.clone(), true);
+        session.protocol = waiter.protocol;
+        session.database = waiter.database;
+        let args: Vec<&[u8]> = waiter.args.iter().map(|word| &**word).collect();
+        let mut out = Reply::new(waiter.protocol);
+        let now_ms = self.now_ms();
+        let mut wanted = Wanted::default();
+        self.want(waiter.spec, &args, waiter.database, &mut wanted);
+        let mut ops = self.take_ops();
+        let found = {
+            let mut locked = Locked::lock(&self.keyspace, &mut wanted, now_ms);
+            let scope = (&mut locked, &mut ops);
+            let ran =
+                self.run_locked(&mut session, (waiter.spec, &args), &mut out, now_ms, true, scope);
+            self.finish_locked(&mut locked, &ops, now_ms, ready);
+            if ran.blocking.is_none() {
+                self.stop_waiting(waiter, &mut locked);
+            }
+            ran.blocking.is_none()
+        };
+        self.give_ops(ops);
+        if found {
+            waiter.finish();
+            self.lines.leave(waiter);
+            waiter.client.mailbox.unblock(&out.take());
+        }
+        found
+    }
+
+    fn stop_waiting(&self, waiter: &Waiter, locked: &mut Locked<'_>) {
+        for key in &waiter.keys {
+            let shard = shard_of(self.keyspace.rules().hash(key));
+            locked.get(waiter.database, shard).stop_waiting(key);
+        }
+    }
+
+    /// Gives up waiting; `false` where the reply is already on its way through the mailbox.
+    pub(super) fn give_up(&self, session: &mut Session) -> bool {
+        let Some(waiter) = session.waiter.take() else { return false };
+        if !waiter.claim() {
+            return false;
+        }
+        waiter.finish();
+        self.lines.leave(&waiter);
+        let now_ms = self.now_ms();
+        for key in &waiter.keys {
+            let key = self.keyspace.key(key);
+            self.keyspace.lock(waiter.database, key.shard(), now_ms).stop_waiting(key.bytes);
+        }
+        true
+    }
+
+    /// Runs what MULTI queued: all shards locked, one entry in the log.
+    fn exec(&self, session: &mut Session, out: &mut Reply) {
+        let Some(Multi { queue, broken, .. }) = session.multi.take() else {
+            out.error("ERR EXEC without MULTI");
+            return;
+        };
+        session.info.said.lock().queued = None;
+        if broken {
+            self.unwatch(session);
+            out.error("EXECABORT Transaction discarded because of previous errors.");
+            return;
+        }
+        let writes = queue.iter().any(|queued| queued.spec.flags.has(Flags::WRITE));
+        if writes && let Some(error) = self.log_failure() {
+            self.unwatch(session);
+            out.error(&error.0);
+            return;
+        }
+        let commands: Vec<(&'static Spec, Vec<&[u8]>)> = queue
+            .iter()
+            .map(|queued| (queued.spec, queued.args.iter().map(|word| &**word).collect()))
+            .collect();
+        self.exec_all(session, &commands, out);
+        self.unwatch(session);
+    }
+
+    /// Runs commands as one: nobody sees a state between them, and the log has all or none.
+    pub(super) fn exec_all(
+        &self,
+        session: &mut Session,
+        commands: &[(&'static Spec, Vec<&[u8]>)],
+        out: &mut Reply,
+    ) {
+        let now_ms = self.now_ms();
+        let mut wanted = Wanted::default();
+        let mut database = session.database;
+        for (spec, args) in commands {
+            self.want_all(spec, args, database, &mut wanted);
+            if spec.name == "select"
+                && let Some(selected) = args.get(1).and_then(|word| Context::database(word).ok())
+            {
+                database = selected;
+            }
+        }
+        for (database, key) in &session.watched {
+            wanted.add(*database, shard_of(self.keyspace.rules().hash(key)));
+        }
+        let mut ops = self.take_ops();
+        let (mut ready, mut garbage) = (Vec::new(), Vec::new());
+        {
+            let mut locked = Locked::lock(&self.keyspace, &mut wanted, now_ms);
+            if self.is_dirty(session, &mut locked) {
+                out.null_array();
+            } else {
+                out.array(commands.len());
+                for (spec, args) in commands {
+                    self.statistics.commands.fetch_add(1, Ordering::Relaxed);
+                    let scope = (&mut locked, &mut ops);
+                    let ran = self.run_locked(session, (*spec, args), out, now_ms, false, scope);
+                    garbage.extend(ran.garbage);
+                }
+            }
+            self.finish_locked(&mut locked, &ops, now_ms, &mut ready);
+        }
+        drop(garbage);
+        self.give_ops(ops);
+        self.serve_ready(ready);
+    }
+
+    /// Whether a watched key was changed, or has expired since it was watched.
+    fn is_dirty(&self, session: &Session, locked: &mut Locked<'_>) -> bool {
+        // A look at each finds those whose deadline has passed, and removing them raises the flag.
+        for (database, key) in &session.watched {
+            let key = self.keyspace.key(key);
+            locked.get(*database, key.shard()).find(&key);
+        }
+        session.dirty.load(Ordering::Acquire)
+    }
+
+    /// Forgets what the session watches.
+    pub(crate) fn unwatch(&self, session: &mut Session) {
+        let now_ms = self.now_ms();
+        for (database, key) in std::mem::take(&mut session.watched) {
+            let key = self.keyspace.key(&key);
+            let mut shard = self.keyspace.lock(database, key.shard(), now_ms);
+            shard.unwatch(key.bytes, &session.dirty);
+        }
+        session.dirty.store(false, Ordering::Release);
+    }
+
+    /// Runs an operation of the log again, at the time it first ran.
+    ///
+    /// # Errors
+    /// [`CommandError`]: no such command, or it refuses what it took when it first ran.
+    pub fn replay(
+        &self,
+        session: &mut Session,
+        now_ms: u64,
+        database: usize,
+        args: &[&[u8]],
+    ) -> Result<(), CommandError> {
+        let name = args.first().copied().unwrap_or_default();
+        let spec = command::find(name).ok_or_else(|| unknown(args))?;
+        session.database = database;
+        let mut wanted = Wanted::default();
+        self.want(spec, args, database, &mut wanted);
+        let mut ops = self.take_ops();
+        let mut out = Reply::new(Proto::Resp3);
+        let mut locked = Locked::lock(&self.keyspace, &mut wanted, now_ms);
+        let mut context = Context {
+            engine: self,
+            session,
+            out: &mut out,
+            now_ms,
+            may_block: false,
+            blocking: None,
+            garbage: Vec::new(),
+            locked: &mut locked,
+            ops: &mut ops,
+        };
+        let result = (spec.run)(&mut context, args);
+        drop(locked);
+        self.give_ops(ops);
+        result
+    }
+
+    fn note_slow(&self, session: &Session, args: &[&[u8]], took_us: u64, now_ms: u64) {
+        let mut words: Vec<Box<[u8]>> =
+            args.iter().take(SHOWN_WORDS).map(|word| cut_short(word)).collect();
+        if args.len() > SHOWN_WORDS
+            && let Some(last) = words.last_mut()
+        {
+            let more = format!("... ({} more arguments)", args.len() - SHOWN_WORDS + 1);
+            *last = more.into_bytes().into();
+        }
+        let name = session.info.said.lock().name.clone();
+        self.remember_slow(now_ms, took_us, words, session.info.peer.address.clone(), name);
+    }
+}
+
+fn cut_short(word: &[u8]) -> Box<[u8]> {
+    match word.get(..SHOWN_BYTES) {
+        Some(shown) if word.len() > SHOWN_BYTES => {
+            let mut shown = shown.to_vec();
+            let more = format!("... ({} more bytes)", word.len() - SHOWN_BYTES);
+            shown.extend_from_slice(more.as_bytes());
+            shown.into()
+        }
+        _ => word.into(),
+    }
+}
+
+fn is_client_reply(args: &[&[u8]]) -> bool {
+    let is =
+        |at: usize, word: &[u8]| args.get(at).is_some_and(|arg| arg.eq_ignore_ascii_case(word));
+    is(0, b"client") && is(1, b"reply")
+}
+
+fn unknown(args: &[&[u8]]) -> CommandError {
+    let shown = |word: &[u8]| {
+        let cut = word.get(..SHOWN_BYTES).unwrap_or(word);
+        String::from_utf8_lossy(cut).into_owned()
+    };
+    let name = shown(args.first().copied().unwrap_or_default());
+    let mut text = format!("ERR unknown command '{name}', with args beginning with: ");
+    for word in args.iter().skip(1).take(20) {
+        if text.len() > SHOWN_BYTES * 2 {
+            break;
+        }
+        text.push_str(&format!("'{}' ", shown(word)));
+    }
+    CommandError::new(text)
+}

@@ -1,0 +1,86 @@
+//! The shards a command has locked.
+
+use smallvec::SmallVec;
+
+use crate::store::{Held, Keyspace, Shard};
+
+type Place = (u16, u16);
+
+fn place(database: usize, shard: usize) -> Place {
+    let small = |number: usize| u16::try_from(number).unwrap_or(u16::MAX);
+    (small(database), small(shard))
+}
+
+/// Which shards to lock.
+#[derive(Debug, Default)]
+pub(crate) struct Wanted {
+    places: SmallVec<[Place; 4]>,
+}
+
+impl Wanted {
+    #[inline]
+    pub(crate) fn add(&mut self, database: usize, shard: usize) {
+        self.places.push(place(database, shard));
+    }
+}
+
+/// Locked shards, in ascending order. A lent one is out until it is given back.
+#[derive(Debug, Default)]
+pub(crate) struct Locked<'e> {
+    held: SmallVec<[(Place, Option<Held<'e>>); 2]>,
+}
+
+impl<'e> Locked<'e> {
+    /// Locks every wanted shard, in ascending order.
+    pub(crate) fn lock(keyspace: &'e Keyspace, wanted: &mut Wanted, now_ms: u64) -> Self {
+        let places = &mut wanted.places;
+        if places.len() > 1 {
+            places.sort_unstable();
+            places.dedup();
+        }
+        let held = places
+            .drain(..)
+            .map(|place| {
+                let held = keyspace.lock(usize::from(place.0), usize::from(place.1), now_ms);
+                (place, Some(held))
+            })
+            .collect();
+        Self { held }
+    }
+
+    /// A locked shard.
+    ///
+    /// # Panics
+    /// If it is not locked: the command's row does not name the key it works on.
+    #[inline]
+    pub(crate) fn get(&mut self, database: usize, shard: usize) -> &mut Shard {
+        let place = place(database, shard);
+        let at = match self.held.as_slice() {
+            [(only, _)] if *only == place => 0,
+            held => held.binary_search_by_key(&place, |(held, _)| *held).unwrap_or(usize::MAX),
+        };
+        let held = self.held.get_mut(at).and_then(|(_, held)| held.as_mut());
+        held.expect("a command's row names every key it works on")
+    }
+
+    pub(crate) fn lend(&mut self, database: usize, shard: usize) -> Option<Held<'e>> {
+        let place = place(database, shard);
+        let found = self.held.binary_search_by_key(&place, |(held, _)| *held).ok()?;
+        self.held.get_mut(found)?.1.take()
+    }
+
+    pub(crate) fn give_back(&mut self, database: usize, shard: usize, held: Held<'e>) {
+        let place = place(database, shard);
+        if let Ok(found) = self.held.binary_search_by_key(&place, |(held, _)| *held)
+            && let Some(slot) = self.held.get_mut(found)
+        {
+            slot.1 = Some(held);
+        }
+    }
+
+    /// Every locked shard with its database.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut Held<'e>)> {
+        let each = self.held.iter_mut();
+        each.filter_map(|(place, held)| Some((usize::from(place.0), held.as_mut()?)))
+    }
+}

@@ -1,0 +1,135 @@
+//! Who listens to which channel.
+//!
+//! Invariant: a subscription here is one in its session's sets; both change together.
+
+use std::sync::Arc;
+
+use foldhash::HashMap;
+use parking_lot::RwLock;
+
+use super::Mailbox;
+use crate::glob;
+use crate::resp::{Proto, Reply};
+
+#[derive(Debug, Clone)]
+struct Listener {
+    id: u64,
+    protocol: Proto,
+    mailbox: Arc<Mailbox>,
+}
+
+/// What is listened to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// A channel (`SUBSCRIBE`).
+    Channel,
+    /// Channels whose names match (`PSUBSCRIBE`).
+    Pattern,
+    /// A shard channel (`SSUBSCRIBE`).
+    Shard,
+}
+
+type Listeners = HashMap<Box<[u8]>, Vec<Listener>>;
+
+/// All subscriptions.
+#[derive(Debug, Default)]
+pub struct PubSub {
+    channels: RwLock<Listeners>,
+    patterns: RwLock<Listeners>,
+    shards: RwLock<Listeners>,
+}
+
+impl PubSub {
+    fn of(&self, scope: Scope) -> &RwLock<Listeners> {
+        match scope {
+            Scope::Channel => &self.channels,
+            Scope::Pattern => &self.patterns,
+            Scope::Shard => &self.shards,
+        }
+    }
+
+    /// Has a client listen; it must not listen there yet.
+    pub fn subscribe(
+        &self,
+        scope: Scope,
+        name: &[u8],
+        id: u64,
+        protocol: Proto,
+        mailbox: &Arc<Mailbox>,
+    ) {
+        let listener = Listener { id, protocol, mailbox: mailbox.clone() };
+        self.of(scope).write().entry(name.into()).or_default().push(listener);
+    }
+
+    /// Ends that.
+    pub fn unsubscribe(&self, scope: Scope, name: &[u8], id: u64) {
+        let mut listeners = self.of(scope).write();
+        if let Some(held) = listeners.get_mut(name) {
+            held.retain(|listener| listener.id != id);
+            if held.is_empty() {
+                listeners.remove(name);
+            }
+        }
+    }
+
+    /// Sends a message to everyone who listens; returns how many that were.
+    pub fn publish(&self, scope: Scope, channel: &[u8], message: &[u8]) -> usize {
+        let mut sent = 0;
+        let word = if scope == Scope::Shard { "smessage" } else { "message" };
+        if let Some(listeners) = self.of(scope).read().get(channel) {
+            sent += listeners.len();
+            send(listeners, &[word.as_bytes(), channel, message]);
+        }
+        if scope == Scope::Channel {
+            for (pattern, listeners) in self.patterns.read().iter() {
+                if glob::matches(pattern, channel) {
+                    sent += listeners.len();
+                    send(listeners, &[b"pmessage", pattern, channel, message]);
+                }
+            }
+        }
+        sent
+    }
+
+    /// Channels somebody listens to, whose names match.
+    #[must_use]
+    pub fn active(&self, scope: Scope, pattern: Option<&[u8]>) -> Vec<Box<[u8]>> {
+        let listeners = self.of(scope).read();
+        let names = listeners.keys();
+        let wanted =
+            names.filter(|name| pattern.is_none_or(|pattern| glob::matches(pattern, name)));
+        wanted.cloned().collect()
+    }
+
+    /// How many listen to one channel.
+    #[must_use]
+    pub fn listeners(&self, scope: Scope, name: &[u8]) -> usize {
+        self.of(scope).read().get(name).map_or(0, Vec::len)
+    }
+
+    /// Different names listened to.
+    #[must_use]
+    pub fn names(&self, scope: Scope) -> usize {
+        self.of(scope).read().len()
+    }
+}
+
+fn send(listeners: &[Listener], words: &[&[u8]]) {
+    let encoded = |protocol| {
+        let mut reply = Reply::new(protocol);
+        reply.push(words.len());
+        for word in words {
+            reply.bulk(word);
+        }
+        reply.take()
+    };
+    let (mut plain, mut typed) = (None, None);
+    for listener in listeners {
+        let held = match listener.protocol {
+            Proto::Resp2 => &mut plain,
+            Proto::Resp3 => &mut typed,
+        };
+        let bytes: &Vec<u8> = held.get_or_insert_with(|| encoded(listener.protocol));
+        listener.mailbox.send(bytes);
+    }
+}

@@ -1,0 +1,180 @@
+//! Values compressed where that pays, and left alone where it does not.
+//!
+//! A value is worth trying from a few dozen bytes on; whether it repeats itself is guessed from a
+//! sample first, so that random bytes cost next to nothing. What is kept compressed is smaller by
+//! an eighth at least. A compressed value is its plain length (u32, little-endian) and the block.
+
+use std::borrow::Cow;
+
+use super::entry::Form;
+
+/// Values below this are never compressed.
+pub(super) const SIZE_MIN: usize = 64;
+/// Windows of four bytes looked at to guess whether a value repeats itself.
+const SAMPLES: usize = 96;
+
+/// How values are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Codec {
+    /// They are not.
+    None,
+    /// LZ4 blocks: quick both ways.
+    #[default]
+    Lz4,
+    /// Zstandard: smaller and slower.
+    Zstd,
+}
+
+impl Codec {
+    /// The word of the configuration.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        match word {
+            "none" | "off" => Some(Self::None),
+            "lz4" => Some(Self::Lz4),
+            "zstd" => Some(Self::Zstd),
+            _ => None,
+        }
+    }
+
+    /// The word of the configuration.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Lz4 => "lz4",
+            Self::Zstd => "zstd",
+        }
+    }
+}
+
+/// Whether enough of a sample's four-byte windows occur twice.
+fn repeats(value: &[u8]) -> bool {
+    let mut seen = [0u64; 4];
+    let mut again = 0;
+    let windows = value.len() - 3;
+    let step = (windows / SAMPLES).max(1);
+    // A long value is judged by two stretches: repetition is found close by, not far apart.
+    let mut look = |from: usize| {
+        for at in from..(from + SAMPLES).min(windows) {
+            let mut word = [0; 4];
+            word.copy_from_slice(&value[at..at + 4]);
+            let hash = (u32::from_le_bytes(word).wrapping_mul(0x9E37_79B1) >> 24) as usize;
+            let bit = 1u64 << (hash & 63);
+            again += usize::from(seen[hash >> 6] & bit != 0);
+            seen[hash >> 6] |= bit;
+        }
+    };
+    look(0);
+    if step > 1 {
+        look(windows / 2);
+    }
+    let looked = if step > 1 { 2 * SAMPLES } else { windows.min(SAMPLES) };
+    // Random windows meet in 256 cells by chance: of n, about n * n / 512.
+    again > looked * looked / 512 * 3 / 2 + looked / 8
+}
+
+/// Compresses a value; `None` where that does not pay.
+pub(crate) fn compress(codec: Codec, value: &[u8], out: &mut Vec<u8>) -> Option<Form> {
+    if codec == Codec::None || value.len() < SIZE_MIN || !repeats(value) {
+        return None;
+    }
+    let plain = u32::try_from(value.len()).ok()?;
+    out.clear();
+    out.extend_from_slice(&plain.to_le_bytes());
+    let form = match codec {
+        Codec::None => return None,
+        Codec::Lz4 => {
+            out.resize(4 + lz4_flex::block::get_maximum_output_size(value.len()), 0);
+            let size = lz4_flex::block::compress_into(value, out.get_mut(4..)?).ok()?;
+            out.truncate(4 + size);
+            Form::Lz4
+        }
+        Codec::Zstd => {
+            out.resize(4 + zstd::zstd_safe::compress_bound(value.len()), 0);
+            let size = zstd::bulk::compress_to_buffer(value, out.get_mut(4..)?, 1).ok()?;
+            out.truncate(4 + size);
+            Form::Zstd
+        }
+    };
+    (out.len() + value.len() / 8 <= value.len()).then_some(form)
+}
+
+/// The plain length of a stored value.
+pub(crate) fn plain_len(form: Form, stored: &[u8]) -> usize {
+    match (form, stored.first_chunk::<4>()) {
+        (Form::Lz4 | Form::Zstd, Some(size)) => u32::from_le_bytes(*size) as usize,
+        _ => stored.len(),
+    }
+}
+
+/// The plain value of a stored one.
+///
+/// Stored values are our own and live in memory only, so one that cannot be read is a bug.
+pub(crate) fn plain(form: Form, stored: &[u8]) -> Cow<'_, [u8]> {
+    let Some((_, block)) = stored.split_first_chunk::<4>() else { return Cow::Borrowed(stored) };
+    let size = plain_len(form, stored);
+    let value = match form {
+        Form::Plain | Form::Object => return Cow::Borrowed(stored),
+        Form::Lz4 => lz4_flex::block::decompress(block, size).ok(),
+        Form::Zstd => zstd::bulk::decompress(block, size).ok(),
+    };
+    Cow::Owned(value.expect("a value this process compressed is decompressed by it"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn noise(size: usize, symbols: u64) -> Vec<u8> {
+        let mut state = 0x9E37_79B9_7F4A_7C15u64;
+        (0..size)
+            .map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (u64::from(b'0') + (state >> 33) % symbols) as u8
+            })
+            .collect()
+    }
+
+    #[test]
+    fn noise_is_left_alone_before_it_costs_anything() {
+        for size in [64, 100, 300, 1_000, 4_096, 100_000] {
+            for symbols in [64, 200] {
+                assert!(!repeats(&noise(size, symbols)), "{size} bytes of {symbols} symbols");
+            }
+        }
+    }
+
+    #[test]
+    fn text_that_repeats_becomes_small() {
+        let text = br#"{"id":1,"name":"basin","tags":["water","power"],"ok":true},"#.repeat(1_400);
+        let mut out = Vec::new();
+        for (codec, share) in [(Codec::Lz4, 50), (Codec::Zstd, 100)] {
+            let form = compress(codec, &text, &mut out).unwrap();
+            assert!(out.len() * share < text.len(), "{} of {}", out.len(), text.len());
+            assert_eq!(plain_len(form, &out), text.len());
+            assert_eq!(plain(form, &out), &text[..]);
+        }
+    }
+
+    #[test]
+    fn short_json_is_tried() {
+        let text = br#"{"user":"u-000017","mail":"u-000017@example.org","name":"u-000017","n":1}"#;
+        assert!(repeats(text) || compress(Codec::Lz4, text, &mut Vec::new()).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn every_value_comes_back(
+            value in proptest::collection::vec(0u8..4, 0..2_000), zstd in any::<bool>()
+        ) {
+            let codec = if zstd { Codec::Zstd } else { Codec::Lz4 };
+            let mut out = Vec::new();
+            if let Some(form) = compress(codec, &value, &mut out) {
+                prop_assert!(out.len() < value.len());
+                prop_assert_eq!(&*plain(form, &out), &value[..]);
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The store: sixteen databases of 64 shards each, every shard under a lock of its own.
+//!
+//! A command locks the shards of its keys, in the order of their numbers, for as long as it runs;
+//! commands on other shards run beside it. Nothing here knows of commands, sockets or files.
+//!
+//! Invariants: shards are locked in ascending order only; a key's hash alone tells its shard; the
+//! sum in [`Keyspace::used`] follows every shard when its lock is released through [`Held`].
+
+mod compress;
+mod entry;
+mod evict;
+mod object;
+mod rules;
+mod scan;
+mod shard;
+mod slab;
+mod table;
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+
+pub use compress::Codec;
+pub use object::{Collection, Kind, Object};
+pub use rules::{Policy, Rules};
+pub use scan::ScanPosition;
+pub use shard::{At, Deadline, Shard, Value, WrongType};
+
+/// Databases a client may select among.
+pub const DATABASES: usize = 16;
+/// Shards of a database.
+pub const SHARDS: usize = 64;
+
+/// A key and its hash.
+#[derive(Debug, Clone, Copy)]
+pub struct Key<'k> {
+    /// Its bytes.
+    pub bytes: &'k [u8],
+    /// [`Rules::hash`] of them.
+    pub hash: u64,
+}
+
+impl Key<'_> {
+    /// The number of the key's shard in its database.
+    #[must_use]
+    pub fn shard(&self) -> usize {
+        shard_of(self.hash)
+    }
+}
+
+/// The shard of a hash: bits that neither choose a segment nor a bucket in it.
+#[must_use]
+#[inline]
+pub fn shard_of(hash: u64) -> usize {
+    (hash >> 14) as usize & (SHARDS - 1)
+}
+
+#[derive(Debug)]
+#[repr(align(128))]
+struct Slot(Mutex<Shard>);
+
+/// All databases.
+#[derive(Debug)]
+pub struct Keyspace {
+    rules: Arc<Rules>,
+    databases: [OnceLock<Box<[Slot]>>; DATABASES],
+    used: AtomicI64,
+}
+
+/// A locked shard; see [`Keyspace::lock`].
+#[derive(Debug)]
+pub struct Held<'k> {
+    guard: MutexGuard<'k, Shard>,
+    used: &'k AtomicI64,
+}
+
+impl std::ops::Deref for Held<'_> {
+    type Target = Shard;
+
+    #[inline]
+    fn deref(&self) -> &Shard {
+        &self.guard
+    }
+}
+
+impl std::ops::DerefMut for Held<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Shard {
+        &mut self.guard
+    }
+}
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let bytes = self.guard.bytes();
+        let before = std::mem::replace(&mut self.guard.published, bytes);
+        if bytes != before {
+            let change = bytes.cast_signed() as i64 - before.cast_signed() as i64;
+            self.used.fetch_add(change, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Keyspace {
+    /// An empty store under these rules.
+    #[must_use]
+    pub fn new(rules: Rules) -> Self {
+        let rules = Arc::new(rules);
+        Self { rules, databases: [const { OnceLock::new() }; DATABASES], used: AtomicI64::new(0) }
+    }
+
+    /// Its rules.
+    #[must_use]
+    pub fn rules(&self) -> &Arc<Rules> {
+        &self.rules
+    }
+
+    /// A key with its hash.
+    #[must_use]
+    #[inline]
+    pub fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
+        Key { bytes, hash: self.rules.hash(bytes) }
+    }
+
+    /// Bytes of memory all shards take.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        usize::try_from(self.used.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    /// Whether a database was ever written to.
+    #[must_use]
+    pub fn is_made(&self, database: usize) -> bool {
+        self.databases.get(database).is_some_and(|made| made.get().is_some())
+    }
+
+    /// Locks a shard for a command that runs at `now_ms`.
+    ///
+    /// Who holds several locks takes them in ascending order of (database, shard).
+    ///
+    /// # Panics
+    /// If there is no such database or shard: their numbers come from our own tables.
+    #[must_use]
+    #[inline]
+    pub fn lock(&self, database: usize, shard: usize, now_ms: u64) -> Held<'_> {
+        let shards = self.databases[database].get_or_init(|| {
+            (0..SHARDS).map(|_| Slot(Mutex::new(Shard::new(self.rules.clone())))).collect()
+        });
+        let mut guard = shards[shard].0.lock();
+        guard.now_ms = now_ms;
+        Held { guard, used: &self.used }
+    }
+
+    /// Keys of a database, and how many of them have a deadline.
+    #[must_use]
+    pub fn count(&self, database: usize) -> (usize, usize) {
+        let made = self.databases.get(database).and_then(OnceLock::get);
+        made.into_iter().flatten().fold((0, 0), |(keys, expiring), slot| {
+            let shard = slot.0.lock();
+            (keys + shard.len(), expiring + shard.expiring())
+        })
+    }
+
+    /// Keys removed because their deadline passed, in all databases.
+    #[must_use]
+    pub fn expired(&self) -> u64 {
+        let made = self.databases.iter().filter_map(OnceLock::get).flatten();
+        made.map(|slot| slot.0.lock().expired).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+//! What an entry stands for when it is not a string.
+
+use crate::types::{Hash, List, Set, ZSet};
+
+/// The type of a value, as `TYPE` tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A string of bytes.
+    String,
+    /// A list.
+    List,
+    /// A hash.
+    Hash,
+    /// A set.
+    Set,
+    /// A sorted set.
+    ZSet,
+}
+
+impl Kind {
+    /// The word of `TYPE` and `SCAN ... TYPE`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::String => "string",
+            Self::List => "list",
+            Self::Hash => "hash",
+            Self::Set => "set",
+            Self::ZSet => "zset",
+        }
+    }
+}
+
+/// A collection.
+#[derive(Debug, Clone)]
+pub enum Object {
+    /// A list.
+    List(Box<List>),
+    /// A hash.
+    Hash(Box<Hash>),
+    /// A set.
+    Set(Box<Set>),
+    /// A sorted set.
+    ZSet(Box<ZSet>),
+}
+
+impl Object {
+    /// Its type.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::List(_) => Kind::List,
+            Self::Hash(_) => Kind::Hash,
+            Self::Set(_) => Kind::Set,
+            Self::ZSet(_) => Kind::ZSet,
+        }
+    }
+
+    /// Bytes of memory it takes, its own box included.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        16 + match self {
+            Self::List(list) => size_of::<List>() + list.bytes(),
+            Self::Hash(hash) => size_of::<Hash>() + hash.bytes(),
+            Self::Set(set) => size_of::<Set>() + set.bytes(),
+            Self::ZSet(zset) => size_of::<ZSet>() + zset.bytes(),
+        }
+    }
+
+    /// Elements, fields or members.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::List(list) => list.len(),
+            Self::Hash(hash) => hash.len(),
+            Self::Set(set) => set.len(),
+            Self::ZSet(zset) => zset.len(),
+        }
+    }
+
+    /// The name clients know for how it is kept.
+    #[must_use]
+    pub fn encoding(&self) -> &'static str {
+        match self {
+            Self::List(list) if list.is_packed() => "listpack",
+            Self::List(_) => "quicklist",
+            Self::Hash(hash) if hash.is_packed() => "listpack",
+            Self::Hash(_) => "hashtable",
+            Self::Set(set) if set.is_integers() => "intset",
+            Self::Set(set) if set.is_packed() => "listpack",
+            Self::Set(_) => "hashtable",
+            Self::ZSet(zset) if zset.is_packed() => "listpack",
+            Self::ZSet(_) => "skiplist",
+        }
+    }
+
+    /// Whether nothing is in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A type of collection, so that a shard's methods serve all of them.
+pub trait Collection: Sized + Default {
+    /// Its type.
+    const KIND: Kind;
+
+    /// It, if the object is one.
+    fn of(object: &Object) -> Option<&Self>;
+
+    /// It, to be changed, if the object is one.
+    fn of_mut(object: &mut Object) -> Option<&mut Self>;
+
+    /// An object of it.
+    fn into_object(self) -> Object;
+}
+
+macro_rules! collection {
+    ($type:ident) => {
+        impl Collection for $type {
+            const KIND: Kind = Kind::$type;
+
+            fn of(object: &Object) -> Option<&Self> {
+                match object {
+                    Object::$type(held) => Some(held),
+                    _ => None,
+                }
+            }
+
+            fn of_mut(object: &mut Object) -> Option<&mut Self> {
+                match object {
+                    Object::$type(held) => Some(held),
+                    _ => None,
+                }
+            }
+
+            fn into_object(self) -> Object {
+                Object::$type(Box::new(self))
+            }
+        }
+    };
+}
+
+collection!(List);
+collection!(Hash);
+collection!(Set);
+collection!(ZSet);

@@ -1,0 +1,645 @@
+//! One shard: its entries, their index, what they stand for, and who waits for a change of them.
+//!
+//! A shard is used under its lock, one command at a time. A key whose deadline has passed is not
+//! there: whoever meets it removes it, at the command's own time (`now_ms`), so that a command
+//! replayed with the time it first ran at meets the same keys.
+//!
+//! Invariants: an entry is in the table exactly once; an object belongs to one entry; a collection
+//! is never empty; [`Shard::bytes`] counts all memory of entries, index and objects; every change
+//! of a key goes through [`Shard::changed`], which tells those who watch it or wait for it.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use foldhash::{HashMap, HashMapExt as _};
+
+use super::compress::{self, Codec};
+use super::entry::{self, Form, Head};
+use super::evict::Eviction;
+use super::object::{Collection, Kind, Object};
+use super::slab::{Ref, Slab};
+use super::table::Table;
+use super::{Key, Rules};
+
+/// The value at a key is of another type than the command works on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WrongType;
+
+/// What becomes of a key's deadline when its value is replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deadline {
+    /// It has none afterwards.
+    None,
+    /// It keeps the one it has.
+    Keep,
+    /// It is this, in milliseconds since 1970.
+    At(u64),
+}
+
+/// A value by itself, taken out of a shard or to be put into one.
+#[derive(Debug, Clone)]
+pub enum Value {
+    /// A string.
+    String(Vec<u8>),
+    /// A collection.
+    Object(Object),
+}
+
+/// Where a key's entry is; good until the shard is changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct At(pub(super) Ref);
+
+/// A shard; see the module.
+#[derive(Debug)]
+pub struct Shard {
+    pub(super) slab: Slab,
+    pub(super) table: Table,
+    objects: Vec<Option<Object>>,
+    objects_free: Vec<u32>,
+    objects_bytes: usize,
+    pub(super) rules: Arc<Rules>,
+    pub(super) eviction: Eviction,
+    /// Keys with a deadline.
+    expiring: usize,
+    /// Keys removed because their deadline passed.
+    pub(super) expired: u64,
+    /// The time the command under way runs at.
+    pub(super) now_ms: u64,
+    /// Flags to raise when a key changes.
+    watched: HashMap<Box<[u8]>, Vec<Arc<AtomicBool>>>,
+    /// Keys somebody waits for, with how many do.
+    awaited: HashMap<Box<[u8]>, usize>,
+    /// Awaited keys that were given something since they were last asked for.
+    ready: Vec<Box<[u8]>>,
+    scratch: Vec<u8>,
+    /// What [`Shard::bytes`] was when it was last added to the keyspace's sum.
+    pub(super) published: usize,
+}
+
+impl Shard {
+    pub(super) fn new(rules: Arc<Rules>) -> Self {
+        Self {
+            slab: Slab::new(),
+            table: Table::new(),
+            objects: Vec::new(),
+            objects_free: Vec::new(),
+            objects_bytes: 0,
+            rules,
+            eviction: Eviction::default(),
+            expiring: 0,
+            expired: 0,
+            now_ms: 0,
+            watched: HashMap::new(),
+            awaited: HashMap::new(),
+            ready: Vec::new(),
+            scratch: Vec::new(),
+            published: 0,
+        }
+    }
+
+    /// Keys, those included whose deadline passed but that nobody met yet.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether there is no key.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Keys with a deadline.
+    #[must_use]
+    pub fn expiring(&self) -> usize {
+        self.expiring
+    }
+
+    /// Bytes of memory: entries, index, objects.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.slab.bytes()
+            + self.table.bytes()
+            + self.objects_bytes
+            + self.objects.capacity() * size_of::<Option<Object>>()
+            + self.eviction.bytes()
+            + self.scratch.capacity()
+    }
+
+    /// Bytes of the index alone.
+    #[must_use]
+    pub fn index_bytes(&self) -> usize {
+        self.table.bytes()
+    }
+
+    /// The time the command under way runs at.
+    #[must_use]
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    /// Finds a key and notes its use; one whose deadline has passed is removed instead.
+    #[inline]
+    pub fn find(&mut self, key: &Key<'_>) -> Option<At> {
+        let at = self.peek(key)?;
+        if entry::deadline_ms(self.slab.get(at.0)).is_some_and(|deadline| deadline <= self.now_ms) {
+            self.expire(key.hash, at);
+            return None;
+        }
+        self.note_use(at);
+        Some(at)
+    }
+
+    /// Finds a key without noting its use, whatever its deadline.
+    #[inline]
+    fn peek(&self, key: &Key<'_>) -> Option<At> {
+        let slab = &self.slab;
+        self.table.find(key.hash, |at| entry::key(slab.get(at)) == key.bytes).map(At)
+    }
+
+    fn note_use(&mut self, at: At) {
+        if !self.rules.notes_uses() {
+            return;
+        }
+        let held = self.slab.get_mut(at.0);
+        self.rules.note_use(held, self.now_ms);
+    }
+
+    fn expire(&mut self, hash: u64, at: At) {
+        self.expired += 1;
+        self.drop_entry(hash, at);
+    }
+
+    /// The key of an entry.
+    #[must_use]
+    pub fn key(&self, at: At) -> &[u8] {
+        entry::key(self.slab.get(at.0))
+    }
+
+    /// The type of an entry's value.
+    #[must_use]
+    pub fn kind(&self, at: At) -> Kind {
+        let held = self.slab.get(at.0);
+        match Head::of(held).object(held) {
+            None => Kind::String,
+            Some(number) => self.object(number).map_or(Kind::String, Object::kind),
+        }
+    }
+
+    /// When an entry's key goes, in milliseconds since 1970.
+    #[must_use]
+    pub fn deadline_ms(&self, at: At) -> Option<u64> {
+        entry::deadline_ms(self.slab.get(at.0))
+    }
+
+    /// Milliseconds since an entry was last used, where the eviction policy keeps that.
+    #[must_use]
+    pub fn idle_ms(&self, at: At) -> Option<u64> {
+        self.rules.idle_ms(self.slab.get(at.0), self.now_ms)
+    }
+
+    /// How often an entry was used lately, as the eviction policy counts it.
+    #[must_use]
+    pub fn frequency(&self, at: At) -> u8 {
+        self.rules.frequency(self.slab.get(at.0))
+    }
+
+    /// Bytes an entry and its value take, its share of the index not counted.
+    #[must_use]
+    pub fn usage(&self, at: At) -> usize {
+        let held = self.slab.get(at.0);
+        let object = Head::of(held).object(held).and_then(|number| self.object(number));
+        self.slab.size(at.0) + object.map_or(0, Object::bytes)
+    }
+
+    /// Whether a string is kept compressed, and in how many bytes.
+    #[must_use]
+    pub fn stored_len(&self, at: At) -> (Codec, usize) {
+        let held = self.slab.get(at.0);
+        let head = Head::of(held);
+        let codec = match head.form {
+            Form::Lz4 => Codec::Lz4,
+            Form::Zstd => Codec::Zstd,
+            Form::Plain | Form::Object => Codec::None,
+        };
+        (codec, head.value(held).len())
+    }
+
+    /// The string of an entry.
+    ///
+    /// # Errors
+    /// [`WrongType`]: it is none.
+    #[inline]
+    pub fn string_at(&self, at: At) -> Result<Cow<'_, [u8]>, WrongType> {
+        let held = self.slab.get(at.0);
+        let head = Head::of(held);
+        match head.form {
+            Form::Plain => Ok(Cow::Borrowed(head.value(held))),
+            Form::Object => Err(WrongType),
+            form => Ok(compress::plain(form, head.value(held))),
+        }
+    }
+
+    /// The string at a key; `None` where there is no such key.
+    ///
+    /// # Errors
+    /// [`WrongType`]: the value is no string.
+    #[inline]
+    pub fn string(&mut self, key: &Key<'_>) -> Result<Option<Cow<'_, [u8]>>, WrongType> {
+        match self.find(key) {
+            None => Ok(None),
+            Some(at) => self.string_at(at).map(Some),
+        }
+    }
+
+    /// The length of the string at a key, without decompressing it; 0 where there is none.
+    ///
+    /// # Errors
+    /// [`WrongType`]: the value is no string.
+    pub fn string_len(&mut self, key: &Key<'_>) -> Result<usize, WrongType> {
+        let Some(at) = self.find(key) else { return Ok(0) };
+        let held = self.slab.get(at.0);
+        let head = Head::of(held);
+        if head.form == Form::Object {
+            return Err(WrongType);
+        }
+        Ok(compress::plain_len(head.form, head.value(held)))
+    }
+
+    /// Gives a key a string, whatever it held before.
+    pub fn put_string(&mut self, key: &Key<'_>, value: &[u8], deadline: Deadline) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        match compress::compress(self.rules.codec_for(key.bytes), value, &mut scratch) {
+            Some(form) => self.put(key, &scratch, form, deadline),
+            None => self.put(key, value, Form::Plain, deadline),
+        };
+        // A large value is not worth holding its room for.
+        if scratch.capacity() <= 64 << 10 {
+            self.scratch = scratch;
+        }
+        self.changed(key.bytes);
+    }
+
+    /// Lengthens the string at a key, or makes it; returns its length then.
+    ///
+    /// # Errors
+    /// [`WrongType`]: the value is no string.
+    pub fn append(&mut self, key: &Key<'_>, tail: &[u8]) -> Result<usize, WrongType> {
+        let Some(at) = self.find(key) else {
+            self.put_string(key, tail, Deadline::None);
+            return Ok(tail.len());
+        };
+        let held = self.slab.get_mut(at.0);
+        let head = Head::of(held);
+        if head.form == Form::Plain && held.len() > super::slab::SLOT_MAX {
+            // A large value grows where it is.
+            entry::set_long_value(held);
+            self.slab.resize_large(at.0, |entry| entry.extend_from_slice(tail));
+            self.changed(key.bytes);
+            return Ok(head.value(self.slab.get(at.0)).len() + tail.len());
+        }
+        let mut value = self.string_at(at)?.into_owned();
+        value.extend_from_slice(tail);
+        self.put_string(key, &value, Deadline::Keep);
+        Ok(value.len())
+    }
+
+    /// The collection at a key, looked at; `None` where there is no such key.
+    ///
+    /// # Errors
+    /// [`WrongType`]: the value is of another type.
+    pub fn with<C: Collection, R>(
+        &mut self,
+        key: &Key<'_>,
+        look: impl FnOnce(&C) -> R,
+    ) -> Result<Option<R>, WrongType> {
+        let Some(at) = self.find(key) else { return Ok(None) };
+        let object = self.object_at(at).ok_or(WrongType)?;
+        C::of(object).map(|held| Some(look(held))).ok_or(WrongType)
+    }
+
+    /// The collection at a key, changed; `None` where there is no such key. One left empty goes.
+    ///
+    /// # Errors
+    /// [`WrongType`]: the value is of another type; nothing was changed.
+    pub fn edit<C: Collection, R>(
+        &mut self,
+        key: &Key<'_>,
+        change: impl FnOnce(&mut C) -> R,
+    ) -> Result<Option<R>, WrongType> {
+        let Some(at) = self.find(key) else { return Ok(None) };
+        self.edit_at(key, at, change).map(Some)
+    }
+
+    /// The collection at a key, made where there is none, and changed. One left empty goes.
+    ///
+    /// # Errors
+    /// [`WrongType`]: the value is of another type; nothing was changed.
+    pub fn edit_or_new<C: Collection, R>(
+        &mut self,
+        key: &Key<'_>,
+        change: impl FnOnce(&mut C) -> R,
+    ) -> Result<R, WrongType> {
+        let at = match self.find(key) {
+            Some(at) => at,
+            None => self.put_new_object(key, C::default().into_object(), None),
+        };
+        self.edit_at(key, at, change)
+    }
+
+    fn edit_at<C: Collection, R>(
+        &mut self,
+        key: &Key<'_>,
+        at: At,
+        change: impl FnOnce(&mut C) -> R,
+    ) -> Result<R, WrongType> {
+        let held = self.slab.get(at.0);
+        let number = Head::of(held).object(held).ok_or(WrongType)?;
+        let object = self.objects.get_mut(number as usize).and_then(Option::as_mut);
+        let object = object.ok_or(WrongType)?;
+        let before = object.bytes();
+        let result = change(C::of_mut(object).ok_or(WrongType)?);
+        let (after, empty) = (object.bytes(), object.is_empty());
+        self.objects_bytes = self.objects_bytes + after - before;
+        if empty {
+            self.drop_entry(key.hash, at);
+        }
+        self.changed(key.bytes);
+        Ok(result)
+    }
+
+    /// Gives a key a value, whatever it held before; an empty collection leaves it without one.
+    pub fn put_value(&mut self, key: &Key<'_>, value: Value, deadline: Deadline) {
+        match value {
+            Value::String(text) => self.put_string(key, &text, deadline),
+            Value::Object(object) => {
+                let before = self.find(key);
+                let deadline_ms = match deadline {
+                    Deadline::None => None,
+                    Deadline::At(ms) => Some(ms),
+                    Deadline::Keep => before.and_then(|at| self.deadline_ms(at)),
+                };
+                if let Some(at) = before {
+                    self.drop_entry(key.hash, at);
+                }
+                if !object.is_empty() {
+                    self.put_new_object(key, object, deadline_ms);
+                }
+                self.changed(key.bytes);
+            }
+        }
+    }
+
+    /// A copy of the value at a key.
+    pub fn value(&mut self, key: &Key<'_>) -> Option<Value> {
+        let at = self.find(key)?;
+        Some(match self.object_at(at) {
+            Some(object) => Value::Object(object.clone()),
+            None => Value::String(self.string_at(at).map(Cow::into_owned).unwrap_or_default()),
+        })
+    }
+
+    /// Takes a key away with its value and deadline.
+    pub fn take(&mut self, key: &Key<'_>) -> Option<(Value, Option<u64>)> {
+        let at = self.find(key)?;
+        let deadline_ms = self.deadline_ms(at);
+        let value = match self.object_number(at) {
+            Some(number) => {
+                let object = self.take_object(number)?;
+                self.drop_slot(key.hash, at);
+                Value::Object(object)
+            }
+            None => {
+                let text = self.string_at(at).map(Cow::into_owned).unwrap_or_default();
+                self.drop_slot(key.hash, at);
+                Value::String(text)
+            }
+        };
+        self.changed(key.bytes);
+        Some((value, deadline_ms))
+    }
+
+    /// Takes a key away; tells whether it was there.
+    pub fn remove(&mut self, key: &Key<'_>) -> bool {
+        let Some(at) = self.find(key) else { return false };
+        self.drop_entry(key.hash, at);
+        self.changed(key.bytes);
+        true
+    }
+
+    /// Sets or removes a key's deadline; tells whether the key is there.
+    pub fn set_deadline(&mut self, key: &Key<'_>, deadline_ms: Option<u64>) -> bool {
+        let Some(at) = self.find(key) else { return false };
+        let before = self.deadline_ms(at);
+        match (before, deadline_ms) {
+            (None, None) => {}
+            (Some(_), Some(ms)) => entry::move_deadline(self.slab.get_mut(at.0), ms),
+            _ => {
+                let held = self.slab.get(at.0);
+                let head = Head::of(held);
+                let (form, stored) = (head.form, head.value(held).to_vec());
+                let deadline = deadline_ms.map_or(Deadline::None, Deadline::At);
+                self.put(key, &stored, form, deadline);
+            }
+        }
+        self.changed(key.bytes);
+        true
+    }
+
+    /// Takes every key away; what held them is returned, to be freed without the lock.
+    pub fn clear(&mut self) -> Self {
+        let watched = std::mem::take(&mut self.watched);
+        for flag in watched.values().flatten() {
+            flag.store(true, Ordering::Release);
+        }
+        let fresh = Self::new(self.rules.clone());
+        let awaited = std::mem::take(&mut self.awaited);
+        let (expired, now_ms, published) = (self.expired, self.now_ms, self.published);
+        std::mem::replace(self, Self { awaited, expired, now_ms, published, ..fresh })
+    }
+
+    fn object(&self, number: u32) -> Option<&Object> {
+        self.objects.get(number as usize)?.as_ref()
+    }
+
+    fn object_number(&self, at: At) -> Option<u32> {
+        let held = self.slab.get(at.0);
+        Head::of(held).object(held)
+    }
+
+    /// The collection an entry stands for; `None` of a string.
+    #[must_use]
+    pub fn object_at(&self, at: At) -> Option<&Object> {
+        self.object(self.object_number(at)?)
+    }
+
+    fn put_new_object(&mut self, key: &Key<'_>, object: Object, deadline_ms: Option<u64>) -> At {
+        self.objects_bytes += object.bytes();
+        let number = match self.objects_free.pop() {
+            Some(number) => {
+                self.objects[number as usize] = Some(object);
+                number
+            }
+            None => {
+                self.objects.push(Some(object));
+                u32::try_from(self.objects.len() - 1).expect("fewer than 2^32 collections a shard")
+            }
+        };
+        let deadline = deadline_ms.map_or(Deadline::None, Deadline::At);
+        self.put(key, &number.to_le_bytes(), Form::Object, deadline)
+    }
+
+    fn take_object(&mut self, number: u32) -> Option<Object> {
+        let object = self.objects.get_mut(number as usize)?.take()?;
+        self.objects_bytes -= object.bytes();
+        self.objects_free.push(number);
+        Some(object)
+    }
+
+    /// Writes an entry for a key in place of the one it has, if it has one.
+    ///
+    /// An object that the entry before stood for is given up, unless the new one is that object.
+    fn put(&mut self, key: &Key<'_>, stored: &[u8], form: Form, deadline: Deadline) -> At {
+        let mut before = self.peek(key);
+        if let Some(at) = before
+            && self.deadline_ms(at).is_some_and(|ms| ms <= self.now_ms)
+        {
+            self.expire(key.hash, at);
+            before = None;
+        }
+        let deadline_ms = match deadline {
+            Deadline::None => None,
+            Deadline::At(ms) => Some(ms),
+            Deadline::Keep => before.and_then(|at| self.deadline_ms(at)),
+        };
+        let touch = self.rules.touch(self.now_ms);
+        let layout = entry::layout(
+            key.bytes.len(),
+            stored.len(),
+            form,
+            deadline_ms.is_some(),
+            touch.is_some(),
+        );
+        if let Some(at) = before {
+            self.leave_object(at, stored, form);
+            self.expiring -= usize::from(self.deadline_ms(at).is_some());
+            let size = self.slab.get(at.0).len();
+            let fits = layout.size <= super::slab::SLOT_MAX && layout.size.div_ceil(8) * 8 == size;
+            if fits {
+                let held = self.slab.get_mut(at.0);
+                let uses = entry::uses(held);
+                entry::write(&layout, held, key.bytes, deadline_ms, touch.unwrap_or(0))
+                    .copy_from_slice(stored);
+                entry::set_uses(held, uses);
+                self.expiring += usize::from(deadline_ms.is_some());
+                self.note_use(at);
+                return at;
+            }
+        }
+        let (at, held) = self.slab.insert(layout.size);
+        entry::write(&layout, held, key.bytes, deadline_ms, touch.unwrap_or(0))
+            .copy_from_slice(stored);
+        self.expiring += usize::from(deadline_ms.is_some());
+        match before {
+            Some(before) => {
+                let uses = entry::uses(self.slab.get(before.0));
+                entry::set_uses(self.slab.get_mut(at), uses);
+                self.table.replace(key.hash, before.0, at);
+                self.slab.remove(before.0);
+            }
+            None => {
+                let (slab, rules) = (&self.slab, &self.rules);
+                let hash_of = |at: Ref| rules.hash(entry::key(slab.get(at)));
+                self.table.insert(key.hash, at, &hash_of);
+            }
+        }
+        if self.rules.keeps_queues() {
+            self.eviction.inserted(at, key.hash, before.is_some());
+        }
+        At(at)
+    }
+
+    /// Gives up the object of an entry about to be overwritten by another value.
+    fn leave_object(&mut self, at: At, stored: &[u8], form: Form) {
+        if let Some(number) = self.object_number(at)
+            && (form != Form::Object || stored != number.to_le_bytes())
+        {
+            self.take_object(number);
+        }
+    }
+
+    /// Removes an entry and what it stands for.
+    pub(super) fn drop_entry(&mut self, hash: u64, at: At) {
+        if let Some(number) = self.object_number(at) {
+            self.take_object(number);
+        }
+        self.drop_slot(hash, at);
+    }
+
+    fn drop_slot(&mut self, hash: u64, at: At) {
+        self.expiring -= usize::from(self.deadline_ms(at).is_some());
+        self.table.remove(hash, at.0);
+        self.slab.remove(at.0);
+    }
+
+    /// Raises `flag` when the key is changed from now on.
+    pub fn watch(&mut self, key: &[u8], flag: &Arc<AtomicBool>) {
+        self.watched.entry(key.into()).or_default().push(flag.clone());
+    }
+
+    /// Ends [`Shard::watch`].
+    pub fn unwatch(&mut self, key: &[u8], flag: &Arc<AtomicBool>) {
+        if let Some(flags) = self.watched.get_mut(key) {
+            flags.retain(|held| !Arc::ptr_eq(held, flag));
+            if flags.is_empty() {
+                self.watched.remove(key);
+            }
+        }
+    }
+
+    /// Has the key reported by [`Shard::take_ready`] when it is given something.
+    pub fn wait_for(&mut self, key: &[u8]) {
+        *self.awaited.entry(key.into()).or_insert(0) += 1;
+    }
+
+    /// Ends one [`Shard::wait_for`].
+    pub fn stop_waiting(&mut self, key: &[u8]) {
+        if let Some(count) = self.awaited.get_mut(key) {
+            *count -= 1;
+            if *count == 0 {
+                self.awaited.remove(key);
+            }
+        }
+    }
+
+    /// Whether [`Shard::take_ready`] has something.
+    #[must_use]
+    #[inline]
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// The awaited keys that were changed and are there, since this was last asked.
+    pub fn take_ready(&mut self) -> Vec<Box<[u8]>> {
+        std::mem::take(&mut self.ready)
+    }
+
+    /// Tells those who watch a key, or wait for it, that it was changed.
+    #[inline]
+    pub(super) fn changed(&mut self, key: &[u8]) {
+        if !self.watched.is_empty()
+            && let Some(flags) = self.watched.get(key)
+        {
+            for flag in flags {
+                flag.store(true, Ordering::Release);
+            }
+        }
+        if !self.awaited.is_empty()
+            && self.awaited.contains_key(key)
+            && !self.ready.iter().any(|held| **held == *key)
+        {
+            self.ready.push(key.into());
+        }
+    }
+}
