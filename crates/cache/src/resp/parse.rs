@@ -4,8 +4,8 @@
 //! Invariants:
 //! - Nothing is copied: arguments are ranges of the input. Only an inline command with quotes or
 //!   escapes is unescaped into a buffer that [`Args`] keeps for it.
-//! - No byte of a request is looked at twice, however many reads it takes to arrive: [`Args`]
-//!   remembers where parsing stopped, relative to the start of the request.
+//! - No argument is looked at twice, however many reads it takes to arrive: [`Args`] remembers where
+//!   parsing stopped, relative to the start of the request. Only the dozen bytes of a header may be.
 //! - Memory grows with the bytes that have come, never with a length that was merely announced.
 //! - No input panics. Like Redis, the `\n` after `\r` and the two bytes after an argument are
 //!   passed over unread.
