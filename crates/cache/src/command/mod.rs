@@ -16,6 +16,7 @@ mod context;
 mod error;
 mod info;
 mod keys;
+mod list;
 mod pubsub;
 mod server;
 mod string;

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use foldhash::{HashMap, HashMapExt as _};
 
 use super::Spec;
-use super::{client, config, connection, info, keys, pubsub, server, string, transaction};
+use super::{client, config, connection, info, keys, list, pubsub, server, string, transaction};
 
 /// Longest name of a command.
 const NAME_MAX: usize = 32;
@@ -14,6 +14,7 @@ const NAME_MAX: usize = 32;
 const FAMILIES: &[&[Spec]] = &[
     string::COMMANDS,
     keys::COMMANDS,
+    list::COMMANDS,
     connection::COMMANDS,
     transaction::COMMANDS,
     client::COMMANDS,

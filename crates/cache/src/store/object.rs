@@ -82,15 +82,10 @@ impl Object {
     #[must_use]
     pub fn encoding(&self) -> &'static str {
         match self {
-            Self::List(list) if list.is_packed() => "listpack",
-            Self::List(_) => "quicklist",
-            Self::Hash(hash) if hash.is_packed() => "listpack",
-            Self::Hash(_) => "hashtable",
-            Self::Set(set) if set.is_integers() => "intset",
-            Self::Set(set) if set.is_packed() => "listpack",
-            Self::Set(_) => "hashtable",
-            Self::ZSet(zset) if zset.is_packed() => "listpack",
-            Self::ZSet(_) => "skiplist",
+            Self::List(list) => list.encoding(),
+            Self::Hash(hash) => hash.encoding(),
+            Self::Set(set) => set.encoding(),
+            Self::ZSet(zset) => zset.encoding(),
         }
     }
 

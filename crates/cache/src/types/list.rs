@@ -103,12 +103,6 @@ impl List {
         self.len == 0
     }
 
-    /// Whether it is kept in one packed allocation.
-    #[must_use]
-    pub const fn is_packed(&self) -> bool {
-        matches!(self.chunks, Chunks::Small(_))
-    }
-
     /// Heap memory, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {

@@ -117,18 +117,6 @@ impl Set {
         self.len() == 0
     }
 
-    /// Whether it is kept in one packed allocation.
-    #[must_use]
-    pub const fn is_packed(&self) -> bool {
-        matches!(self.0, Repr::Packed { .. })
-    }
-
-    /// Whether it is kept as sorted integers.
-    #[must_use]
-    pub const fn is_integers(&self) -> bool {
-        matches!(self.0, Repr::Integers(_))
-    }
-
     /// Heap memory, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {

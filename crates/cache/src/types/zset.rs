@@ -185,12 +185,6 @@ impl ZSet {
         self.len() == 0
     }
 
-    /// Whether it is kept in one packed allocation.
-    #[must_use]
-    pub const fn is_packed(&self) -> bool {
-        matches!(self.0, Repr::Packed(_))
-    }
-
     /// Heap memory, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {

@@ -1,0 +1,508 @@
+//! Lists: pushing, popping, looking, and waiting for something to pop.
+//!
+//! What moves between keys is logged as what happens to each of them.
+
+use std::time::{Duration, Instant};
+
+use super::{CommandError, Context, Flags, Keys, Spec};
+use crate::number;
+use crate::store::Key;
+use crate::types::List;
+
+const PUSH: Flags = Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST);
+const POP: Flags = Flags::WRITE.and(Flags::FAST);
+const CHANGE: Flags = Flags::WRITE.and(Flags::DENYOOM);
+const WAIT: Flags = Flags::WRITE.and(Flags::BLOCKING);
+const FIRST: Keys = Keys::Range(1, 1, 1);
+const TWO: Keys = Keys::Range(1, 2, 1);
+
+const fn row(
+    name: &'static str,
+    arity: i32,
+    flags: Flags,
+    keys: Keys,
+    run: super::Run,
+    summary: &'static str,
+) -> Spec {
+    Spec { name, arity, flags, keys, group: "list", summary, run }
+}
+
+/// The family's rows.
+pub(super) const COMMANDS: &[Spec] = &[
+    row("lpush", -3, PUSH, FIRST, lpush, "Puts elements before a list."),
+    row("rpush", -3, PUSH, FIRST, rpush, "Puts elements after a list."),
+    row("lpushx", -3, PUSH, FIRST, lpushx, "Puts elements before a list that is there."),
+    row("rpushx", -3, PUSH, FIRST, rpushx, "Puts elements after a list that is there."),
+    row("lpop", -2, POP, FIRST, lpop, "Takes elements from the beginning of a list."),
+    row("rpop", -2, POP, FIRST, rpop, "Takes elements from the end of a list."),
+    row("llen", 2, Flags::READONLY.and(Flags::FAST), FIRST, llen, "Returns a list's length."),
+    row("lindex", 3, Flags::READONLY, FIRST, lindex, "Returns an element of a list."),
+    row("lrange", 4, Flags::READONLY, FIRST, lrange, "Returns a part of a list."),
+    row("lset", 4, CHANGE, FIRST, lset, "Replaces an element of a list."),
+    row("linsert", 5, CHANGE, FIRST, linsert, "Puts an element beside another."),
+    row("lrem", 4, Flags::WRITE, FIRST, lrem, "Removes elements that equal a value."),
+    row("ltrim", 4, Flags::WRITE, FIRST, ltrim, "Keeps a part of a list."),
+    row("lpos", -3, Flags::READONLY, FIRST, lpos, "Finds elements that equal a value."),
+    row("rpoplpush", 3, CHANGE, TWO, rpoplpush, "Moves the last element before another list."),
+    row("lmove", 5, CHANGE, TWO, lmove, "Moves an element from one list to another."),
+    row("lmpop", -4, Flags::WRITE, Keys::Counted(1, &[]), lmpop, "Takes from the first list."),
+    row("blpop", -3, WAIT, Keys::Range(1, -2, 1), blpop, "Takes a first element, or waits."),
+    row("brpop", -3, WAIT, Keys::Range(1, -2, 1), brpop, "Takes a last element, or waits."),
+    row("blmove", 6, WAIT.and(Flags::DENYOOM), TWO, blmove, "Moves an element, or waits."),
+    row("brpoplpush", 4, WAIT.and(Flags::DENYOOM), TWO, brpoplpush, "Moves an element, or waits."),
+    row("blmpop", -5, WAIT, Keys::Counted(2, &[]), blmpop, "Takes from the first list, or waits."),
+];
+
+type Result = std::result::Result<(), CommandError>;
+
+/// An end of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Left,
+    Right,
+}
+
+impl End {
+    fn parse(word: &[u8]) -> std::result::Result<Self, CommandError> {
+        match word.to_ascii_lowercase().as_slice() {
+            b"left" => Ok(Self::Left),
+            b"right" => Ok(Self::Right),
+            _ => Err(CommandError::SYNTAX),
+        }
+    }
+
+    fn push(self, list: &mut List, element: &[u8]) {
+        match self {
+            Self::Left => list.push_front(element),
+            Self::Right => list.push_back(element),
+        }
+    }
+
+    fn pop(self, list: &mut List) -> Option<Box<[u8]>> {
+        match self {
+            Self::Left => list.pop_front(),
+            Self::Right => list.pop_back(),
+        }
+    }
+
+    fn push_word(self) -> &'static [u8] {
+        if self == Self::Left { b"LPUSH" } else { b"RPUSH" }
+    }
+
+    fn pop_word(self) -> &'static [u8] {
+        if self == Self::Left { b"LPOP" } else { b"RPOP" }
+    }
+}
+
+fn lpush(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    push(cx, args, End::Left)
+}
+
+fn rpush(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    push(cx, args, End::Right)
+}
+
+fn push(cx: &mut Context<'_, '_>, args: &[&[u8]], end: End) -> Result {
+    let key = cx.key(args[1]);
+    let len = cx.shard(&key).edit_or_new(&key, |list: &mut List| {
+        args[2..].iter().for_each(|element| end.push(list, element));
+        list.len()
+    })?;
+    cx.log(args);
+    cx.out.count(len);
+    Ok(())
+}
+
+fn lpushx(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    push_existing(cx, args, End::Left)
+}
+
+fn rpushx(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    push_existing(cx, args, End::Right)
+}
+
+fn push_existing(cx: &mut Context<'_, '_>, args: &[&[u8]], end: End) -> Result {
+    let key = cx.key(args[1]);
+    if cx.shard(&key).with(&key, List::len)?.is_none() {
+        cx.out.int(0);
+        return Ok(());
+    }
+    push(cx, args, end)
+}
+
+fn lpop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    pop(cx, args, End::Left)
+}
+
+fn rpop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    pop(cx, args, End::Right)
+}
+
+fn pop(cx: &mut Context<'_, '_>, args: &[&[u8]], end: End) -> Result {
+    let count = match args {
+        [_, _] => None,
+        [_, _, word] => Some(count_of(word)?),
+        _ => {
+            let name = if end == End::Left { "lpop" } else { "rpop" };
+            return Err(CommandError::new(format!(
+                "ERR wrong number of arguments for '{name}' command"
+            )));
+        }
+    };
+    let key = cx.key(args[1]);
+    let popped = take(cx, &key, end, count.unwrap_or(1))?;
+    match (count, popped) {
+        (None, Some(popped)) => cx.out.bulk_or_null(popped.first().map(|element| &**element)),
+        (None, None) => cx.out.null(),
+        (Some(_), None) => cx.out.null_array(),
+        (Some(_), Some(popped)) => tell(cx, &popped),
+    }
+    Ok(())
+}
+
+fn count_of(word: &[u8]) -> std::result::Result<usize, CommandError> {
+    let count = number::parse_i64(word).ok_or(CommandError::NOT_INTEGER)?;
+    usize::try_from(count)
+        .map_err(|_| CommandError::new("ERR value is out of range, must be positive"))
+}
+
+fn tell(cx: &mut Context<'_, '_>, elements: &[Box<[u8]>]) {
+    cx.out.array(elements.len());
+    elements.iter().for_each(|element| cx.out.bulk(element));
+}
+
+/// Takes elements and tells the log; `None` where there is no list.
+fn take(
+    cx: &mut Context<'_, '_>,
+    key: &Key<'_>,
+    end: End,
+    count: usize,
+) -> std::result::Result<Option<Vec<Box<[u8]>>>, CommandError> {
+    if count == 0 {
+        return Ok(cx.shard(key).with(key, List::len)?.map(|_| Vec::new()));
+    }
+    let popped = cx.shard(key).edit(key, |list: &mut List| {
+        let count = count.min(list.len());
+        (0..count).map_while(|_| end.pop(list)).collect::<Vec<_>>()
+    })?;
+    if let Some(popped) = &popped {
+        let mut digits = itoa::Buffer::new();
+        let count = digits.format(popped.len()).as_bytes();
+        cx.log(&[end.pop_word(), key.bytes, count]);
+    }
+    Ok(popped)
+}
+
+fn llen(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let key = cx.key(args[1]);
+    let len = cx.shard(&key).with(&key, List::len)?.unwrap_or(0);
+    cx.out.count(len);
+    Ok(())
+}
+
+fn integer(word: &[u8]) -> std::result::Result<i64, CommandError> {
+    number::parse_i64(word).ok_or(CommandError::NOT_INTEGER)
+}
+
+fn lindex(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let index = integer(args[2])?;
+    let key = cx.key(args[1]);
+    let out = &mut *cx.out;
+    let shard = cx.locked.get(cx.session.database, key.shard());
+    let found = shard.with(&key, |list: &List| out.bulk_or_null(list.get(index)))?;
+    if found.is_none() {
+        out.null();
+    }
+    Ok(())
+}
+
+fn lrange(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let (start, stop) = (integer(args[2])?, integer(args[3])?);
+    let key = cx.key(args[1]);
+    let out = &mut *cx.out;
+    let shard = cx.locked.get(cx.session.database, key.shard());
+    let found = shard.with(&key, |list: &List| {
+        let items = list.range(start, stop);
+        out.array(items.len());
+        items.for_each(|element| out.bulk(element));
+    })?;
+    if found.is_none() {
+        out.array(0);
+    }
+    Ok(())
+}
+
+fn lset(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let index = integer(args[2])?;
+    let key = cx.key(args[1]);
+    let set = cx.shard(&key).edit(&key, |list: &mut List| list.set(index, args[3]))?;
+    match set {
+        None => return Err(CommandError::NO_KEY),
+        Some(false) => return Err(CommandError::INDEX),
+        Some(true) => {}
+    }
+    cx.log(args);
+    cx.out.ok();
+    Ok(())
+}
+
+fn linsert(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let before = match args[2].to_ascii_lowercase().as_slice() {
+        b"before" => true,
+        b"after" => false,
+        _ => return Err(CommandError::SYNTAX),
+    };
+    let key = cx.key(args[1]);
+    let inserted = cx.shard(&key).edit(&key, |list: &mut List| {
+        let inserted = if before {
+            list.insert_before(args[3], args[4])
+        } else {
+            list.insert_after(args[3], args[4])
+        };
+        inserted.then(|| list.len())
+    })?;
+    match inserted {
+        None => cx.out.int(0),
+        Some(None) => cx.out.int(-1),
+        Some(Some(len)) => {
+            cx.log(args);
+            cx.out.count(len);
+        }
+    }
+    Ok(())
+}
+
+fn lrem(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let count = integer(args[2])?;
+    let key = cx.key(args[1]);
+    let removed = cx.shard(&key).edit(&key, |list: &mut List| list.remove(count, args[3]))?;
+    let removed = removed.unwrap_or(0);
+    if removed > 0 {
+        cx.log(args);
+    }
+    cx.out.count(removed);
+    Ok(())
+}
+
+fn ltrim(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let (start, stop) = (integer(args[2])?, integer(args[3])?);
+    let key = cx.key(args[1]);
+    let there = cx.shard(&key).edit(&key, |list: &mut List| list.trim(start, stop))?;
+    if there.is_some() {
+        cx.log(args);
+    }
+    cx.out.ok();
+    Ok(())
+}
+
+fn lpos(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let (mut rank, mut count, mut maxlen) = (1, None, 0);
+    let (options, left) = args[3..].as_chunks::<2>();
+    if !left.is_empty() {
+        return Err(CommandError::SYNTAX);
+    }
+    for [name, value] in options {
+        let value = integer(value)?;
+        let natural = |what: &str| {
+            usize::try_from(value)
+                .map_err(|_| CommandError::new(format!("ERR {what} can't be negative")))
+        };
+        match name.to_ascii_lowercase().as_slice() {
+            b"rank" if value == 0 => {
+                return Err(CommandError::new(
+                    "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use negative to start from the end of the list",
+                ));
+            }
+            b"rank" if value == i64::MIN => {
+                return Err(CommandError::new("ERR value is out of range"));
+            }
+            b"rank" => rank = value,
+            b"count" => count = Some(natural("COUNT")?),
+            b"maxlen" => maxlen = natural("MAXLEN")?,
+            _ => return Err(CommandError::SYNTAX),
+        }
+    }
+    let key = cx.key(args[1]);
+    let wanted = count.unwrap_or(1);
+    let found = cx
+        .shard(&key)
+        .with(&key, |list: &List| list.position(args[2], rank, wanted, maxlen))?
+        .unwrap_or_default();
+    match count {
+        None => match found.first() {
+            Some(&at) => cx.out.count(at),
+            None => cx.out.null(),
+        },
+        Some(_) => {
+            cx.out.array(found.len());
+            found.iter().for_each(|&at| cx.out.count(at));
+        }
+    }
+    Ok(())
+}
+
+fn rpoplpush(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    if !move_one(cx, args, End::Right, End::Left)? {
+        cx.out.null();
+    }
+    Ok(())
+}
+
+fn lmove(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let (from, to) = (End::parse(args[3])?, End::parse(args[4])?);
+    if !move_one(cx, args, from, to)? {
+        cx.out.null();
+    }
+    Ok(())
+}
+
+/// Moves an element and answers it; `false` where there is none.
+fn move_one(
+    cx: &mut Context<'_, '_>,
+    args: &[&[u8]],
+    from: End,
+    to: End,
+) -> std::result::Result<bool, CommandError> {
+    let (source, target) = (cx.key(args[1]), cx.key(args[2]));
+    if cx.shard(&source).with(&source, List::len)?.is_none() {
+        return Ok(false);
+    }
+    // Refused before anything is taken.
+    cx.shard(&target).with(&target, List::len)?;
+    let popped = take(cx, &source, from, 1)?.unwrap_or_default();
+    let Some(element) = popped.first() else { return Ok(false) };
+    cx.shard(&target).edit_or_new(&target, |list: &mut List| to.push(list, element))?;
+    cx.log(&[to.push_word(), args[2], element]);
+    cx.out.bulk(element);
+    Ok(true)
+}
+
+/// Reads `numkeys key ... LEFT|RIGHT [COUNT n]` from `at` on.
+fn mpop_words<'a>(
+    args: &'a [&'a [u8]],
+    at: usize,
+) -> std::result::Result<(&'a [&'a [u8]], End, usize), CommandError> {
+    let keys = number::parse_i64(args[at]).and_then(|keys| usize::try_from(keys).ok());
+    let keys = keys
+        .filter(|&keys| keys > 0)
+        .ok_or_else(|| CommandError::new("ERR numkeys should be greater than 0"))?;
+    let rest = &args[at + 1..];
+    let (keys, rest) = rest.split_at_checked(keys).ok_or(CommandError::SYNTAX)?;
+    let end = End::parse(rest.first().ok_or(CommandError::SYNTAX)?)?;
+    let count = match &rest[1..] {
+        [] => 1,
+        [word, count] if word.eq_ignore_ascii_case(b"count") => number::parse_i64(count)
+            .and_then(|count| usize::try_from(count).ok())
+            .filter(|&count| count > 0)
+            .ok_or_else(|| CommandError::new("ERR count should be greater than 0"))?,
+        _ => return Err(CommandError::SYNTAX),
+    };
+    Ok((keys, end, count))
+}
+
+fn mpop(
+    cx: &mut Context<'_, '_>,
+    keys: &[&[u8]],
+    end: End,
+    count: usize,
+) -> std::result::Result<bool, CommandError> {
+    for word in keys {
+        let key = cx.key(word);
+        if let Some(popped) = take(cx, &key, end, count)? {
+            cx.out.array(2);
+            cx.out.bulk(word);
+            tell(cx, &popped);
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn lmpop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let (keys, end, count) = mpop_words(args, 1)?;
+    if !mpop(cx, keys, end, count)? {
+        cx.out.null_array();
+    }
+    Ok(())
+}
+
+/// When a command gives up that waits for so many seconds; `None`: never.
+pub(super) fn give_up_at(word: &[u8]) -> std::result::Result<Option<Instant>, CommandError> {
+    let invalid = || CommandError::new("ERR timeout is not a float or out of range");
+    let seconds = number::parse_f64(word).ok_or_else(invalid)?;
+    if seconds < 0.0 {
+        return Err(CommandError::new("ERR timeout is negative"));
+    }
+    if seconds == 0.0 {
+        return Ok(None);
+    }
+    let waiting = Duration::try_from_secs_f64(seconds)
+        .map_err(|_| CommandError::new("ERR timeout is out of range"))?;
+    // A time too short to tell would be none at all.
+    let waiting = waiting.max(Duration::from_millis(1));
+    Instant::now().checked_add(waiting).map(Some).ok_or_else(invalid)
+}
+
+/// Waits for keys, or answers that there is nothing where waiting is not possible.
+pub(super) fn wait(
+    cx: &mut Context<'_, '_>,
+    keys: &[&[u8]],
+    deadline: Option<Instant>,
+    nothing: fn(&mut crate::resp::Reply),
+) {
+    if cx.may_block {
+        cx.block(keys, deadline);
+    } else {
+        nothing(cx.out);
+    }
+}
+
+fn blpop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    pop_or_wait(cx, args, End::Left)
+}
+
+fn brpop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    pop_or_wait(cx, args, End::Right)
+}
+
+fn pop_or_wait(cx: &mut Context<'_, '_>, args: &[&[u8]], end: End) -> Result {
+    let deadline = give_up_at(args[args.len() - 1])?;
+    let keys = &args[1..args.len() - 1];
+    for word in keys {
+        let key = cx.key(word);
+        if let Some(popped) = take(cx, &key, end, 1)? {
+            cx.out.array(2);
+            cx.out.bulk(word);
+            cx.out.bulk_or_null(popped.first().map(|element| &**element));
+            return Ok(());
+        }
+    }
+    wait(cx, keys, deadline, crate::resp::Reply::null_array);
+    Ok(())
+}
+
+fn blmove(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let (from, to) = (End::parse(args[3])?, End::parse(args[4])?);
+    let deadline = give_up_at(args[5])?;
+    if !move_one(cx, args, from, to)? {
+        wait(cx, &args[1..2], deadline, crate::resp::Reply::null);
+    }
+    Ok(())
+}
+
+fn brpoplpush(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let deadline = give_up_at(args[3])?;
+    if !move_one(cx, args, End::Right, End::Left)? {
+        wait(cx, &args[1..2], deadline, crate::resp::Reply::null);
+    }
+    Ok(())
+}
+
+fn blmpop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let deadline = give_up_at(args[1])?;
+    let (keys, end, count) = mpop_words(args, 2)?;
+    if !mpop(cx, keys, end, count)? {
+        wait(cx, keys, deadline, crate::resp::Reply::null_array);
+    }
+    Ok(())
+}
