@@ -3,30 +3,75 @@
 //! Invariants: the operations of one [`Journal::append`] are in the log whole, or recovery takes
 //! them for never having been there; the order of appends is the log's order.
 
-use forebay_log::{AppendError, CommitError, Log, Lsn};
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use forebay_log::{AppendError, CommitError, Log, Lsn};
+use parking_lot::Mutex;
+
+use super::directory::Directory;
 use super::error::JournalError;
 use super::format::{self, PART_HEADER_SIZE};
 use super::ops::Ops;
+use super::snapshot::SnapshotInfo;
+use super::snapshot::take::Sizes;
 
 /// Operations are split into entries of this size, at most, where one entry cannot hold them.
 const PART_SIZE_MAX: usize = 2 << 20;
+/// Bytes of log after which a snapshot that failed is tried again.
+const RETRY_SIZE: u64 = 16 << 20;
 
-/// The command log.
+/// The command log, and what is known of the snapshots beside it.
 #[derive(Debug)]
 pub struct Journal {
     log: Log,
     /// Most bytes in one entry of operations.
     entry_size_max: usize,
+    pub(super) directory: Directory,
+    /// Held while a snapshot is taken.
+    pub(super) kept: Mutex<Kept>,
+    pub(super) sizes: Sizes,
+    /// Least bytes of log between snapshots taken of themselves.
+    snapshot_log_min: u64,
+    /// Bytes that recovery read from the log, added to what was appended since.
+    replayed: u64,
+    /// Bytes of log after which the next snapshot is due.
+    due: AtomicU64,
+}
+
+/// The snapshots known to be good.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    pub(super) newest: Option<SnapshotInfo>,
+    pub(super) next_number: u64,
+}
+
+/// What a journal is made of.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) log: Log,
+    pub(super) entry_size_max: usize,
+    pub(super) directory: Directory,
+    pub(super) kept: Kept,
+    pub(super) sizes: Sizes,
+    pub(super) snapshot_log_min: u64,
+    pub(super) replayed: u64,
 }
 
 impl Journal {
-    /// The journal that writes to a log.
-    ///
-    /// * `entry_size_max`: what the log was opened with.
-    #[must_use]
-    pub(super) fn new(log: Log, entry_size_max: usize) -> Self {
-        Self { log, entry_size_max }
+    pub(super) fn new(parts: Parts) -> Self {
+        let Parts { log, entry_size_max, directory, kept, sizes, snapshot_log_min, replayed } =
+            parts;
+        let last_bytes = kept.newest.as_ref().map_or(0, |info| info.bytes);
+        Self {
+            log,
+            entry_size_max,
+            directory,
+            kept: Mutex::new(kept),
+            sizes,
+            snapshot_log_min,
+            replayed,
+            due: AtomicU64::new(snapshot_log_min.max(last_bytes)),
+        }
     }
 
     /// Appends what a command changed; returns the position to [`Journal::commit`].
@@ -53,10 +98,11 @@ impl Journal {
     /// operations are locked.
     fn append_parts(&self, now_ms: u64, bytes: &[u8]) -> Result<Lsn, AppendError> {
         let size_max = self.entry_size_max.min(PART_SIZE_MAX).saturating_sub(PART_HEADER_SIZE);
+        let size_max = size_max.max(1);
         let mut first = Lsn(0);
         let mut end = Lsn(0);
-        for (number, part) in bytes.chunks(size_max.max(1)).enumerate() {
-            let offset = (number * size_max.max(1)) as u64;
+        for (number, part) in bytes.chunks(size_max).enumerate() {
+            let offset = (number * size_max) as u64;
             let header = format::part_header(now_ms, first, bytes.len() as u64, offset);
             let appended = self.log.append(&[&header, part])?;
             if number == 0 {
@@ -86,5 +132,35 @@ impl Journal {
     #[must_use]
     pub fn log(&self) -> &Log {
         &self.log
+    }
+
+    /// Whether a snapshot should be taken: the log grew by more than the last snapshot's size, and
+    /// [`PersistOptions::snapshot_log_min`](super::PersistOptions::snapshot_log_min), since that was
+    /// begun. Cheap; ask about once a second.
+    #[must_use]
+    pub fn snapshot_due(&self) -> bool {
+        self.appended_bytes() > self.due.load(Ordering::Relaxed)
+    }
+
+    /// The newest snapshot known to be good; `None` also while one is being taken.
+    #[must_use]
+    pub fn last_snapshot(&self) -> Option<SnapshotInfo> {
+        self.kept.try_lock()?.newest.clone()
+    }
+
+    /// Bytes of entries after the snapshot that was recovered from: those found and those appended.
+    pub(super) fn appended_bytes(&self) -> u64 {
+        self.replayed + self.log.stats().appended_bytes
+    }
+
+    /// A snapshot of `bytes` was begun when so many bytes were appended.
+    pub(super) fn note_snapshot(&self, appended: u64, bytes: u64) {
+        self.due.store(appended + bytes.max(self.snapshot_log_min), Ordering::Relaxed);
+    }
+
+    /// A snapshot was not taken: not again at once.
+    pub(super) fn note_failure(&self) {
+        let again = self.appended_bytes() + RETRY_SIZE;
+        self.due.fetch_max(again, Ordering::Relaxed);
     }
 }

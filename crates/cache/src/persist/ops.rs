@@ -215,7 +215,9 @@ pub(crate) fn number(bytes: &[u8]) -> Option<(u64, usize)> {
 mod tests {
     use super::*;
 
-    fn decode(bytes: &[u8]) -> Result<Vec<(usize, Vec<Vec<u8>>)>, OpsFault> {
+    type Plain = (usize, Vec<Vec<u8>>);
+
+    fn decode(bytes: &[u8]) -> Result<Vec<Plain>, OpsFault> {
         let mut reader = OpsReader::new(bytes);
         let mut found = Vec::new();
         while let Some(op) = reader.next()? {

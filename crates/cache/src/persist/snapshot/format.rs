@@ -1,0 +1,417 @@
+//! The bytes of a snapshot; `docs/formats/cache-snapshot.md` describes them in full.
+//!
+//! ```text
+//! file   = header (64), blocks; the last is the end
+//! header = "FOREBSNP", version (2), zeros (2), checksum (4), log id (16), seed (8), number (8), time (8), zeros (8)
+//! block  = size (4), kind (1), zeros (3), payload's checksum (4), checksum (4), payload
+//! ```
+//!
+//! Invariants:
+//! - A block's header checksum covers its place and the file's own header, so no block of another
+//!   file, or of another place, is taken for one; its length is believed only after that.
+//! - What a checksum does not cover is not read: every byte of a file is covered by one.
+//!
+//! Pure: nothing here reads or writes files.
+
+use forebay_base::checksum::{crc32c, extend};
+use forebay_log::Lsn;
+
+use crate::persist::ops::{number, put_number};
+use crate::store::{DATABASES, Kind, SHARDS};
+
+/// Bytes of a file's header.
+pub(crate) const HEADER_SIZE: usize = 64;
+/// Bytes of a block's header.
+pub(crate) const BLOCK_HEADER_SIZE: usize = 16;
+/// Bytes of the end's payload.
+pub(crate) const END_SIZE: usize = 40;
+
+const MAGIC: [u8; 8] = *b"FOREBSNP";
+const VERSION: u16 = 1;
+const DEADLINE: u8 = 0x80;
+
+/// What is wrong with the bytes of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SnapshotFault {
+    /// It does not begin as one.
+    #[error("the file does not start with the magic of a snapshot")]
+    Magic,
+    /// It is of a later format.
+    #[error("format version {found} is newer than the newest known, {VERSION}")]
+    Version {
+        /// What its header says.
+        found: u16,
+    },
+    /// It ends too early.
+    #[error("{expected} bytes were expected, {found} are there")]
+    Short {
+        /// Bytes that must be there.
+        expected: u64,
+        /// Bytes that are.
+        found: u64,
+    },
+    /// Some bytes are not those that were written.
+    #[error("the checksum of the {what} is {found:#010x}, its bytes give {expected:#010x}")]
+    Checksum {
+        /// Of what.
+        what: &'static str,
+        /// Computed from the bytes.
+        expected: u32,
+        /// Stored beside them.
+        found: u32,
+    },
+    /// A block of a kind unknown to this format.
+    #[error("block kind {kind} is unknown")]
+    Kind {
+        /// The kind.
+        kind: u8,
+    },
+    /// A block that is not made as its kind is.
+    #[error("a block's {what} is malformed")]
+    Malformed {
+        /// Which part of it.
+        what: &'static str,
+    },
+    /// Blocks in an order that none were written in, or keys outside their range.
+    #[error("{what}")]
+    Order {
+        /// What is out of order.
+        what: &'static str,
+    },
+    /// Something follows the end.
+    #[error("{bytes} bytes follow the end")]
+    Trailing {
+        /// How many.
+        bytes: u64,
+    },
+}
+
+const fn malformed(what: &'static str) -> SnapshotFault {
+    SnapshotFault::Malformed { what }
+}
+
+/// A file's header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// The log whose positions the ranges name.
+    pub(crate) log_id: [u8; 16],
+    /// The seed of the hash that the ranges are of.
+    pub(crate) seed: u64,
+    /// Numbers grow from snapshot to snapshot.
+    pub(crate) number: u64,
+    /// When it was begun.
+    pub(crate) created_ms: u64,
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).and_then(|part| part.try_into().ok()).map_or(0, u64::from_le_bytes)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).and_then(|part| part.try_into().ok()).map_or(0, u32::from_le_bytes)
+}
+
+impl Header {
+    /// Its bytes.
+    pub(crate) fn encode(&self) -> [u8; HEADER_SIZE] {
+        let mut bytes = [0; HEADER_SIZE];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[16..32].copy_from_slice(&self.log_id);
+        bytes[32..40].copy_from_slice(&self.seed.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.number.to_le_bytes());
+        bytes[48..56].copy_from_slice(&self.created_ms.to_le_bytes());
+        let checksum = Self::checksum(&bytes);
+        bytes[12..16].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// Reads it.
+    pub(crate) fn decode(bytes: &[u8; HEADER_SIZE]) -> Result<Self, SnapshotFault> {
+        if bytes[..8] != MAGIC {
+            return Err(SnapshotFault::Magic);
+        }
+        let (expected, found) = (Self::checksum(bytes), u32_at(bytes, 12));
+        if expected != found {
+            return Err(SnapshotFault::Checksum { what: "header", expected, found });
+        }
+        let version = u16::from_le_bytes([bytes[8], bytes[9]]);
+        if version != VERSION {
+            return Err(SnapshotFault::Version { found: version });
+        }
+        let mut log_id = [0; 16];
+        log_id.copy_from_slice(&bytes[16..32]);
+        let (seed, number) = (u64_at(bytes, 32), u64_at(bytes, 40));
+        Ok(Self { log_id, seed, number, created_ms: u64_at(bytes, 48) })
+    }
+
+    /// What tells this file's blocks from those of others.
+    pub(crate) fn checksum(bytes: &[u8; HEADER_SIZE]) -> u32 {
+        extend(crc32c(&bytes[..12]), &bytes[16..])
+    }
+}
+
+/// A block's header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BlockHeader {
+    /// Bytes of its payload.
+    pub(crate) size: u32,
+    kind: u8,
+    payload_crc: u32,
+}
+
+fn block_crc(file: u32, offset: u64, bytes: &[u8]) -> u32 {
+    extend(extend(crc32c(&file.to_le_bytes()), &offset.to_le_bytes()), bytes)
+}
+
+impl BlockHeader {
+    /// Reads it.
+    ///
+    /// * `file`: [`Header::checksum`]. `offset`: where it stands in the file.
+    pub(crate) fn decode(
+        bytes: &[u8; BLOCK_HEADER_SIZE],
+        file: u32,
+        offset: u64,
+    ) -> Result<Self, SnapshotFault> {
+        let (expected, found) = (block_crc(file, offset, &bytes[..12]), u32_at(bytes, 12));
+        if expected != found {
+            return Err(SnapshotFault::Checksum { what: "block's header", expected, found });
+        }
+        Ok(Self { size: u32_at(bytes, 0), kind: bytes[4], payload_crc: u32_at(bytes, 8) })
+    }
+
+    /// Reads the payload that follows it.
+    pub(crate) fn payload<'a>(&self, payload: &'a [u8]) -> Result<Block<'a>, SnapshotFault> {
+        let (expected, found) = (crc32c(payload), self.payload_crc);
+        if expected != found {
+            return Err(SnapshotFault::Checksum { what: "block", expected, found });
+        }
+        Block::decode(self.kind, payload)
+    }
+}
+
+/// A block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Block<'a> {
+    /// A database that nobody had used.
+    Unused { database: usize, position: Lsn },
+    /// Keys of a range of hashes; [`EntryReader`] reads the entries.
+    Range { place: (usize, usize), hashes: (u64, u64), position: Lsn, entries: &'a [u8] },
+    /// The beginning of a value that is in several blocks.
+    Large { place: (usize, usize), kind: Kind, deadline_ms: Option<u64>, key: &'a [u8] },
+    /// The next of its elements.
+    Piece(&'a [u8]),
+    /// Its end; `hash` is a range of its own.
+    LargeEnd { hash: u64, position: Lsn },
+    /// It was changed meanwhile: what was written of it means nothing.
+    Abandoned,
+    /// The end of the snapshot.
+    End(End),
+}
+
+/// What the end of a snapshot says about all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct End {
+    /// Blocks before it.
+    pub(crate) blocks: u64,
+    pub(crate) ranges: u64,
+    pub(crate) keys: u64,
+    /// The lowest and the highest position of the ranges.
+    pub(crate) lowest: Lsn,
+    pub(crate) highest: Lsn,
+}
+
+impl<'a> Block<'a> {
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Unused { .. } => 1,
+            Self::Range { .. } => 2,
+            Self::Large { .. } => 3,
+            Self::Piece(_) => 4,
+            Self::LargeEnd { .. } => 5,
+            Self::Abandoned => 6,
+            Self::End(_) => 7,
+        }
+    }
+
+    /// Appends it, header and payload.
+    ///
+    /// * `file`: [`Header::checksum`]. `offset`: where in the file it will stand.
+    pub(crate) fn encode(&self, file: u32, offset: u64, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&[0; BLOCK_HEADER_SIZE]);
+        self.encode_payload(out);
+        let payload = &out[start + BLOCK_HEADER_SIZE..];
+        let size = u32::try_from(payload.len()).expect("blocks are far smaller than 4 GiB");
+        let mut header = [0; BLOCK_HEADER_SIZE];
+        header[..4].copy_from_slice(&size.to_le_bytes());
+        header[4] = self.kind();
+        header[8..12].copy_from_slice(&crc32c(payload).to_le_bytes());
+        let checksum = block_crc(file, offset, &header[..12]);
+        header[12..].copy_from_slice(&checksum.to_le_bytes());
+        out[start..start + BLOCK_HEADER_SIZE].copy_from_slice(&header);
+    }
+
+    fn encode_payload(&self, out: &mut Vec<u8>) {
+        let small = |number: usize| u8::try_from(number).unwrap_or(u8::MAX);
+        let numbers = |out: &mut Vec<u8>, numbers: &[u64]| {
+            numbers.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
+        };
+        match self {
+            Self::Unused { database, position } => {
+                out.push(small(*database));
+                numbers(out, &[position.0]);
+            }
+            Self::Range { place, hashes, position, entries } => {
+                out.extend_from_slice(&[small(place.0), small(place.1)]);
+                numbers(out, &[hashes.0, hashes.1, position.0]);
+                out.extend_from_slice(entries);
+            }
+            Self::Large { place, kind, deadline_ms, key } => {
+                out.extend_from_slice(&[small(place.0), small(place.1)]);
+                put_head(out, *kind, *deadline_ms, key);
+            }
+            Self::Piece(elements) => out.extend_from_slice(elements),
+            Self::LargeEnd { hash, position } => numbers(out, &[*hash, position.0]),
+            Self::Abandoned => {}
+            Self::End(end) => {
+                let End { blocks, ranges, keys, lowest, highest } = *end;
+                numbers(out, &[blocks, ranges, keys, lowest.0, highest.0]);
+            }
+        }
+    }
+
+    fn decode(kind: u8, payload: &'a [u8]) -> Result<Self, SnapshotFault> {
+        let size = payload.len();
+        Ok(match kind {
+            1 if size == 9 => {
+                let database = place(payload.first(), DATABASES)?;
+                Self::Unused { database, position: Lsn(u64_at(payload, 1)) }
+            }
+            2 if size >= 26 => Self::Range {
+                place: (place(payload.first(), DATABASES)?, place(payload.get(1), SHARDS)?),
+                hashes: (u64_at(payload, 2), u64_at(payload, 10)),
+                position: Lsn(u64_at(payload, 18)),
+                entries: payload.get(26..).unwrap_or_default(),
+            },
+            3 if size >= 2 => {
+                let place = (place(payload.first(), DATABASES)?, place(payload.get(1), SHARDS)?);
+                let mut rest = EntryReader::new(payload.get(2..).unwrap_or_default());
+                let (kind, deadline_ms, key) = rest.head()?;
+                if !rest.bytes.is_empty() {
+                    return Err(malformed("large value's key"));
+                }
+                Self::Large { place, kind, deadline_ms, key }
+            }
+            4 => Self::Piece(payload),
+            5 if size == 16 => {
+                Self::LargeEnd { hash: u64_at(payload, 0), position: Lsn(u64_at(payload, 8)) }
+            }
+            6 if size == 0 => Self::Abandoned,
+            7 if size == END_SIZE => Self::End(End {
+                blocks: u64_at(payload, 0),
+                ranges: u64_at(payload, 8),
+                keys: u64_at(payload, 16),
+                lowest: Lsn(u64_at(payload, 24)),
+                highest: Lsn(u64_at(payload, 32)),
+            }),
+            1..=7 => return Err(malformed("size")),
+            _ => return Err(SnapshotFault::Kind { kind }),
+        })
+    }
+}
+
+fn place(byte: Option<&u8>, below: usize) -> Result<usize, SnapshotFault> {
+    let number = byte.map(|&byte| usize::from(byte)).filter(|&number| number < below);
+    number.ok_or(malformed("database or shard"))
+}
+
+/// Appends what precedes a value.
+pub(crate) fn put_head(out: &mut Vec<u8>, kind: Kind, deadline_ms: Option<u64>, key: &[u8]) {
+    let code = match kind {
+        Kind::String => 0,
+        Kind::List => 1,
+        Kind::Hash => 2,
+        Kind::Set => 3,
+        Kind::ZSet => 4,
+    };
+    out.push(code | if deadline_ms.is_some() { DEADLINE } else { 0 });
+    if let Some(deadline_ms) = deadline_ms {
+        out.extend_from_slice(&deadline_ms.to_le_bytes());
+    }
+    put_bytes(out, key);
+}
+
+/// Appends a length and that many bytes.
+pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_number(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// A key of a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) kind: Kind,
+    pub(crate) deadline_ms: Option<u64>,
+    /// A string as it is, or the elements of a collection.
+    pub(crate) value: &'a [u8],
+}
+
+/// Reads entries, or whatever else is made of numbers and bytes.
+#[derive(Debug)]
+pub(crate) struct EntryReader<'a> {
+    pub(crate) bytes: &'a [u8],
+}
+
+impl<'a> EntryReader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes }
+    }
+
+    /// The next entry, `None` after the last.
+    pub(crate) fn next(&mut self) -> Result<Option<Entry<'a>>, SnapshotFault> {
+        if self.bytes.is_empty() {
+            return Ok(None);
+        }
+        let (kind, deadline_ms, key) = self.head()?;
+        let value = self.sized().ok_or(malformed("value"))?;
+        Ok(Some(Entry { key, kind, deadline_ms, value }))
+    }
+
+    fn head(&mut self) -> Result<(Kind, Option<u64>, &'a [u8]), SnapshotFault> {
+        let flags = self.take(1).and_then(|byte| byte.first().copied());
+        let flags = flags.ok_or(malformed("entry"))?;
+        let kind = match flags & !DEADLINE {
+            0 => Kind::String,
+            1 => Kind::List,
+            2 => Kind::Hash,
+            3 => Kind::Set,
+            4 => Kind::ZSet,
+            _ => return Err(malformed("type of a value")),
+        };
+        let deadline_ms = if flags & DEADLINE == 0 {
+            None
+        } else {
+            Some(u64_at(self.take(8).ok_or(malformed("deadline"))?, 0))
+        };
+        Ok((kind, deadline_ms, self.sized().ok_or(malformed("key"))?))
+    }
+
+    /// A length and that many bytes.
+    pub(crate) fn sized(&mut self) -> Option<&'a [u8]> {
+        let (size, taken) = number(self.bytes)?;
+        let rest = self.bytes.get(taken..)?;
+        let (bytes, rest) = rest.split_at_checked(usize::try_from(size).ok()?)?;
+        self.bytes = rest;
+        Some(bytes)
+    }
+
+    /// So many bytes.
+    pub(crate) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.bytes.split_at_checked(count)?;
+        self.bytes = rest;
+        Some(taken)
+    }
+}
