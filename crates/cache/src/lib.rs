@@ -8,5 +8,7 @@ pub mod glob;
 pub mod number;
 pub mod persist;
 pub mod resp;
+pub mod server;
 pub mod store;
+pub mod text;
 pub mod types;

@@ -1,0 +1,145 @@
+//! Accepting, by the one thread that owns the listening sockets; see [`super::listen`] for why one.
+//!
+//! A connection goes to the thread with the fewest. Over the limit it is told so and closed; when
+//! descriptors or memory run out the listeners rest for a moment instead of spinning, and nothing
+//! that is open suffers.
+
+use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use mio::net::TcpListener;
+use mio::{Interest, Registry, Token};
+
+use super::inbox::{Accepted, Inbox};
+use super::listen::{self, Accept};
+use super::{Shared, Wire};
+
+/// Connections taken at once before others have their turn.
+const BATCH: usize = 256;
+/// How long to leave the listeners alone when descriptors have run out.
+const REST: Duration = Duration::from_millis(100);
+
+/// A listening socket.
+#[derive(Debug)]
+pub(super) struct Listening {
+    pub(super) socket: TcpListener,
+    pub(super) wire: Wire,
+    pub(super) token: Token,
+}
+
+/// The accepting side.
+#[derive(Debug)]
+pub(super) struct Acceptor {
+    listening: Vec<Listening>,
+    /// Which of them may have connections waiting.
+    ready: Vec<bool>,
+    inboxes: Vec<Arc<Inbox>>,
+    shared: Arc<Shared>,
+    /// Where the search for the thread with the fewest connections begins.
+    turn: usize,
+    rest_until: Option<Instant>,
+}
+
+impl Acceptor {
+    pub(super) fn new(
+        listening: Vec<Listening>,
+        inboxes: Vec<Arc<Inbox>>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let ready = vec![false; listening.len()];
+        Self { listening, ready, inboxes, shared, turn: 0, rest_until: None }
+    }
+
+    /// Has the kernel tell of connections.
+    ///
+    /// # Errors
+    /// It cannot.
+    pub(super) fn register(&mut self, registry: &Registry) -> std::io::Result<()> {
+        for listening in &mut self.listening {
+            registry.register(&mut listening.socket, listening.token, Interest::READABLE)?;
+        }
+        Ok(())
+    }
+
+    /// Notes that a listener has connections. Returns whether the token is one's.
+    pub(super) fn note(&mut self, token: Token) -> bool {
+        let found = self.listening.iter().position(|listening| listening.token == token);
+        if let Some(ready) = found.and_then(|index| self.ready.get_mut(index)) {
+            *ready = true;
+        }
+        found.is_some()
+    }
+
+    /// Whether connections may be waiting, and from when on to look.
+    pub(super) fn next(&self, now: Instant) -> Option<Instant> {
+        let any = self.ready.iter().any(|&ready| ready);
+        any.then(|| self.rest_until.unwrap_or(now))
+    }
+
+    /// Takes what waits and hands it out.
+    pub(super) fn accept(&mut self, now: Instant) {
+        if self.rest_until.is_some_and(|until| until > now) {
+            return;
+        }
+        self.rest_until = None;
+        for index in 0..self.listening.len() {
+            let mut budget = BATCH;
+            while self.ready.get(index) == Some(&true) && self.rest_until.is_none() && budget > 0 {
+                budget -= 1;
+                self.accept_one(index, now);
+            }
+        }
+    }
+
+    fn accept_one(&mut self, index: usize, now: Instant) {
+        let (Some(listening), Some(ready)) = (self.listening.get(index), self.ready.get_mut(index))
+        else {
+            return;
+        };
+        match listen::accept(&listening.socket) {
+            Accept::One(socket, peer) => {
+                let accepted = Accepted { socket, peer, wire: listening.wire };
+                self.hand_out(accepted);
+            }
+            Accept::Gone => {}
+            Accept::None => *ready = false,
+            Accept::Starved => {
+                self.shared.counters.accept_errors.fetch_add(1, Relaxed);
+                self.rest_until = Some(now + REST);
+            }
+        }
+    }
+
+    fn hand_out(&mut self, mut accepted: Accepted) {
+        let statistics = self.shared.engine.statistics();
+        let max = self.shared.engine.config().clients_max.load(Relaxed);
+        if max > 0 && self.shared.counters.open.load(Relaxed) >= max {
+            self.shared.counters.refused.fetch_add(1, Relaxed);
+            statistics.connections_refused.fetch_add(1, Relaxed);
+            let told: &[u8] = match accepted.wire {
+                Wire::Resp => b"-ERR max number of clients reached\r\n",
+                Wire::Text => b"ERROR max number of clients reached\n",
+            };
+            // A fresh socket takes a line at once, or its client is gone already.
+            accepted.socket.write(told).map(drop).unwrap_or_default();
+            return;
+        }
+        self.shared.counters.open.fetch_add(1, Relaxed);
+        statistics.connections.fetch_add(1, Relaxed);
+        statistics.clients.fetch_add(1, Relaxed);
+        let count = self.inboxes.len();
+        let open = |at: usize| self.shared.counters.thread(at).open.load(Relaxed);
+        let chosen = (0..count).map(|step| (self.turn + step) % count).min_by_key(|&at| open(at));
+        self.turn = self.turn.wrapping_add(1) % count.max(1);
+        let Some(at) = chosen else { return };
+        // Counted here and not on arrival, so that a burst is spread evenly as well.
+        let counters = self.shared.counters.thread(at);
+        counters.open.fetch_add(1, Relaxed);
+        counters.taken.fetch_add(1, Relaxed);
+        if let Some(inbox) = self.inboxes.get(at) {
+            inbox.leave(|left| left.accepted.push(accepted));
+        }
+    }
+}

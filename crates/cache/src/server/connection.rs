@@ -1,0 +1,518 @@
+//! One connection: its socket, what has come in, what has to go out.
+//!
+//! A turn has two halves. [`Connection::take_in`] reads, parses and executes, and leaves replies in
+//! the output buffer; once the engine has settled what the turn's commands appended to the log,
+//! [`Connection::flush`] sends them with one write. Both modes of the server drive it so.
+//!
+//! Invariants: a reply is sent only after [`Connection::settled`]; commands run in the order they
+//! came, replies leave in that order; nothing is parsed while the connection waits for a key or
+//! while more than [`OUTPUT_PAUSE`] of its output is unsent; a connection with nothing in
+//! progress holds no buffer.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use mio::net::TcpStream;
+
+use super::Wire;
+use super::work::Work;
+use crate::engine::{Flow, Mailbox, Peer, Session, Via};
+use crate::resp::{self, Args, Parsed, Reply};
+use crate::text::{self, Line, Lines};
+
+/// Unsent output beyond which a connection is neither read from nor its commands run.
+const OUTPUT_PAUSE: usize = 1 << 20;
+/// Input kept of a connection that waits for a key; the rest stays in the kernel.
+const INPUT_BLOCKED_MAX: usize = 64 << 10;
+/// Bytes read from one connection in one turn, so that a fast sender starves nobody.
+const READ_BUDGET: usize = 512 << 10;
+
+/// How requests are told apart.
+#[derive(Debug)]
+enum Framing {
+    Resp(Args),
+    Text(Lines),
+}
+
+/// A client's end.
+#[derive(Debug)]
+pub(super) struct Connection {
+    socket: TcpStream,
+    session: Option<Session>,
+    mailbox: Arc<Mailbox>,
+    framing: Framing,
+    /// What came and is not consumed, from `input_start` on.
+    input: Vec<u8>,
+    input_start: usize,
+    /// Bytes of input the next request needs before another look at it is worth it.
+    needed: usize,
+    /// Commands stopped for another reason than the end of the input.
+    paused: bool,
+    /// What has to go out, from `sent` on.
+    output: Reply,
+    sent: usize,
+    /// Output that was there when the turn began: settled in an earlier one.
+    settled: usize,
+    /// The kernel may have input for us.
+    readable: bool,
+    /// The other end has closed its half; read until told so.
+    hung_up: bool,
+    writable: bool,
+    ended_input: bool,
+    /// Something lies in the mailbox.
+    pub(super) mail: bool,
+    blocked: bool,
+    /// When a wait for a key ends.
+    deadline: Option<Instant>,
+    deadline_is_new: bool,
+    /// No more commands; to be closed once the output is sent.
+    closing: bool,
+    /// To be closed now.
+    cut: bool,
+    /// When bytes last came in.
+    active: Instant,
+    /// When output last made progress, or began to wait.
+    moved: Instant,
+}
+
+/// What is left to do for a connection after a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Nothing until the kernel or a mailbox says so.
+    Wait,
+    /// There is more at hand: another turn soon.
+    Again,
+    /// It is over.
+    Close,
+}
+
+/// What the kernel said about a socket.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ready {
+    pub(super) readable: bool,
+    pub(super) writable: bool,
+    pub(super) hung_up: bool,
+}
+
+impl Connection {
+    /// A connection that was just accepted.
+    pub(super) fn new(
+        socket: TcpStream,
+        peer: SocketAddr,
+        wire: Wire,
+        mailbox: Arc<Mailbox>,
+        work: &Work,
+    ) -> Self {
+        let local = socket.local_addr().map(|local| local.to_string()).unwrap_or_default();
+        let (via, framing) = match wire {
+            Wire::Resp => (Via::Resp, Framing::Resp(Args::default())),
+            Wire::Text => (Via::Text, Framing::Text(Lines::new())),
+        };
+        let peer = Peer { address: peer.to_string(), local, via };
+        let session = Some(work.engine.session(peer, Arc::clone(&mailbox)));
+        Self {
+            socket,
+            session,
+            mailbox,
+            framing,
+            input: Vec::new(),
+            input_start: 0,
+            needed: 0,
+            paused: false,
+            output: Reply::default(),
+            sent: 0,
+            settled: 0,
+            readable: true,
+            hung_up: false,
+            writable: true,
+            ended_input: false,
+            mail: false,
+            blocked: false,
+            deadline: None,
+            deadline_is_new: false,
+            closing: false,
+            cut: false,
+            active: work.now,
+            moved: work.now,
+        }
+    }
+
+    /// The socket, for its registration.
+    pub(super) fn socket(&mut self) -> &mut TcpStream {
+        &mut self.socket
+    }
+
+    fn wire(&self) -> Wire {
+        match self.framing {
+            Framing::Resp(_) => Wire::Resp,
+            Framing::Text(_) => Wire::Text,
+        }
+    }
+
+    /// Notes what the kernel said.
+    pub(super) fn note(&mut self, ready: Ready) {
+        self.readable |= ready.readable || ready.hung_up;
+        self.writable |= ready.writable;
+        self.hung_up |= ready.hung_up;
+    }
+
+    /// The end of a wait for a key that began this turn.
+    pub(super) fn new_deadline(&mut self) -> Option<Instant> {
+        if std::mem::take(&mut self.deadline_is_new) { self.deadline() } else { None }
+    }
+
+    /// The end of its wait for a key, if it waits and the wait has one.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.deadline.filter(|_| self.blocked)
+    }
+
+    /// Whether it was silent, or left its replies unread, for longer than it may.
+    pub(super) fn is_overdue(&self, work: &Work) -> bool {
+        if self.unsent() > 0 {
+            let stalled = work.now.duration_since(self.moved) > work.limits.own.write_stall;
+            if stalled {
+                self.count_slow(work);
+            }
+            return stalled;
+        }
+        // Who waits for somebody else's word may be silent for as long as that takes.
+        let waits = self.blocked || self.session.as_ref().is_some_and(|it| it.subscriptions() > 0);
+        let limit = match self.framing {
+            Framing::Resp(_) => work.engine.config().idle_timeout(),
+            Framing::Text(_) => Some(work.limits.own.text_idle_timeout).filter(|it| !it.is_zero()),
+        };
+        let idle = !waits && limit.is_some_and(|it| work.now.duration_since(self.active) > it);
+        if idle {
+            work.counters.idle_closed.fetch_add(1, Relaxed);
+        }
+        idle
+    }
+
+    fn count_slow(&self, work: &Work) {
+        work.counters.slow_closed.fetch_add(1, Relaxed);
+        work.engine.statistics().slow_consumers.fetch_add(1, Relaxed);
+    }
+
+    /// The server stops: no more commands. Returns whether nothing is left to be sent.
+    pub(super) fn finish(&mut self) -> bool {
+        self.closing = true;
+        self.unsent() == 0
+    }
+
+    fn unsent(&self) -> usize {
+        self.output.len() - self.sent
+    }
+
+    fn may_run(&self) -> bool {
+        !self.blocked && !self.closing && !self.cut && self.unsent() <= OUTPUT_PAUSE
+    }
+
+    fn may_read(&self) -> bool {
+        let waiting = self.input.len() - self.input_start;
+        !(self.closing || self.cut || self.ended_input)
+            && self.unsent() <= OUTPUT_PAUSE
+            && (!self.blocked || waiting < INPUT_BLOCKED_MAX)
+    }
+
+    /// The first half of a turn: everything up to the replies' bytes.
+    pub(super) fn take_in(&mut self, work: &mut Work) {
+        self.settled = self.output.len();
+        if self.output.is_empty() {
+            self.moved = work.now;
+        }
+        if self.mail {
+            self.collect_mail(work);
+        }
+        self.time_out(work);
+        if self.input_start < self.input.len() && self.may_run() {
+            self.run_kept(work);
+        }
+        let mut budget = READ_BUDGET;
+        while self.readable && budget > 0 && self.may_read() {
+            budget = budget.saturating_sub(self.read(work));
+        }
+        self.end_last_line(work);
+        if self.ended_input && (self.blocked || !self.paused) {
+            // Whoever hung up while waiting will not see the answer; let the key be for others.
+            self.closing = true;
+            self.cut |= self.blocked;
+        }
+    }
+
+    /// A text client that hung up after a line without a line end meant that line too.
+    fn end_last_line(&mut self, work: &mut Work) {
+        let rest = self.input_start < self.input.len();
+        if self.ended_input && rest && !self.paused && self.wire() == Wire::Text {
+            self.input.push(b'\n');
+            self.run_kept(work);
+        }
+    }
+
+    /// Reads once and runs what came. Returns how many bytes that were, at least one.
+    fn read(&mut self, work: &mut Work) -> usize {
+        let mut buffer = std::mem::take(&mut work.buffer);
+        let read = self.socket.read(&mut buffer);
+        work.tally.reads += 1;
+        let count = *read.as_ref().unwrap_or(&0);
+        match read {
+            Ok(0) => {
+                self.ended_input = true;
+                self.readable = false;
+            }
+            Ok(count) => {
+                work.tally.bytes_in += count as u64;
+                self.active = work.now;
+                // A short read has emptied the socket, see epoll(7); what comes later is an edge
+                // of its own. Only an end that came along with the bytes is not.
+                self.readable = count == buffer.len() || self.hung_up;
+                self.run_fresh(&buffer[..count], work);
+            }
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock => self.readable = false,
+                ErrorKind::Interrupted => {}
+                _ => self.cut = true,
+            },
+        }
+        work.buffer = buffer;
+        count.max(1)
+    }
+
+    /// Runs bytes straight from the thread's buffer; only what is left of them is copied.
+    fn run_fresh(&mut self, fresh: &[u8], work: &mut Work) {
+        let mut consumed = 0;
+        if self.input.is_empty() && self.may_run() {
+            consumed = self.run(fresh, work);
+        }
+        if consumed < fresh.len() && !self.closing {
+            if self.input.capacity() == 0 {
+                self.input = work.spare();
+            }
+            self.input.extend_from_slice(&fresh[consumed..]);
+            if consumed == 0 && self.may_run() {
+                self.run_kept(work);
+            }
+        }
+    }
+
+    /// Runs what was kept, as far as it goes.
+    fn run_kept(&mut self, work: &mut Work) {
+        let waiting = self.input.len() - self.input_start;
+        if waiting > work.limits.query_size_max {
+            self.refuse("ERR Protocol error: too much input for one request");
+        }
+        if waiting < self.needed {
+            return;
+        }
+        let input = std::mem::take(&mut self.input);
+        let consumed = self.run(&input[self.input_start..], work);
+        self.input = input;
+        self.input_start += consumed;
+        if self.input_start == self.input.len() || self.closing {
+            work.recycle(std::mem::take(&mut self.input));
+            self.input_start = 0;
+        } else if self.input_start > self.input.len() / 2 {
+            self.input.drain(..self.input_start);
+            self.input_start = 0;
+        }
+        if self.needed > self.input.capacity() && self.input.len() > self.needed / 4 {
+            // A large argument is really coming: make room once instead of by doubling.
+            self.input.reserve_exact(self.needed - self.input.len());
+        }
+    }
+
+    /// Parses and executes requests until the input ends or must wait; returns bytes consumed.
+    fn run(&mut self, input: &[u8], work: &mut Work) -> usize {
+        let Some(session) = &mut self.session else { return input.len() };
+        if self.output.is_empty() {
+            *self.output.buffer_mut() = work.spare();
+        }
+        let mut at = 0;
+        self.needed = 0;
+        // Unless the input ends first, what stops us is output that waits, or a key waited for.
+        self.paused = true;
+        while self.output.len() - self.sent <= OUTPUT_PAUSE {
+            match step(&mut self.framing, session, &mut self.output, &input[at..], work) {
+                Step::Ran { consumed, flow } => {
+                    at += consumed;
+                    work.tally.commands += 1;
+                    work.ran = true;
+                    match flow {
+                        Flow::Continue => {}
+                        Flow::Close => {
+                            self.closing = true;
+                            return input.len();
+                        }
+                        Flow::Blocked { deadline } => {
+                            self.blocked = true;
+                            self.deadline = deadline;
+                            self.deadline_is_new = true;
+                            break;
+                        }
+                    }
+                }
+                Step::Nothing { consumed } => at += consumed,
+                Step::Partial { needed } => {
+                    self.needed = needed;
+                    self.paused = false;
+                    break;
+                }
+            }
+        }
+        at
+    }
+
+    /// Appends an error and ends the connection after it.
+    pub(super) fn refuse(&mut self, text: &str) {
+        match self.framing {
+            Framing::Resp(_) => self.output.error(text),
+            Framing::Text(_) => text::error(text, &mut self.output),
+        }
+        self.closing = true;
+    }
+
+    /// Takes what others left for this connection.
+    fn collect_mail(&mut self, work: &mut Work) {
+        self.mail = false;
+        let drained = self.mailbox.drain(&mut self.output);
+        if drained.unblocked {
+            self.blocked = false;
+            self.deadline = None;
+            if let Some(session) = &mut self.session {
+                work.engine.unblocked(session);
+            }
+        }
+        // What the mail says has happened elsewhere, but perhaps not settled there yet.
+        work.ran = true;
+        self.cut |= drained.close;
+    }
+
+    /// Ends a wait for a key whose time has come.
+    fn time_out(&mut self, work: &mut Work) {
+        if self.blocked
+            && self.deadline.is_some_and(|deadline| deadline <= work.now)
+            && let Some(session) = &mut self.session
+        {
+            self.deadline = None;
+            let before = self.output.len();
+            work.engine.time_out(session, &mut self.output);
+            // No reply means that somebody has served it this moment: the answer is in the mail.
+            self.blocked = self.output.len() == before;
+            work.ran = true;
+        }
+    }
+
+    /// The log did not take what this turn's commands appended: their replies must not be sent.
+    pub(super) fn unsettled(&mut self) {
+        if self.output.len() > self.settled {
+            self.output.truncate(self.settled);
+            self.refuse("MISCONF the command log cannot be written: this is not on disk");
+        }
+    }
+
+    /// The second half of a turn: sends what is ready, and says what is left to do.
+    pub(super) fn flush(&mut self, work: &mut Work) -> Next {
+        while self.writable && !self.cut && self.unsent() > 0 {
+            work.tally.writes += 1;
+            match self.socket.write(&self.output.as_bytes()[self.sent..]) {
+                Ok(count) => {
+                    work.tally.bytes_out += count as u64;
+                    self.sent += count;
+                    self.moved = work.now;
+                }
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock => self.writable = false,
+                    ErrorKind::Interrupted => {}
+                    _ => self.cut = true,
+                },
+            }
+        }
+        if self.unsent() == 0 && self.output.buffer_mut().capacity() > 0 {
+            work.recycle(self.output.take());
+            self.sent = 0;
+        }
+        if self.unsent() > work.limits.output_size_max {
+            self.count_slow(work);
+            self.cut = true;
+        }
+        if self.cut || (self.closing && self.unsent() == 0) {
+            return Next::Close;
+        }
+        let more = self.readable && self.may_read();
+        let kept = self.paused && self.input_start < self.input.len() && self.may_run();
+        if more || kept { Next::Again } else { Next::Wait }
+    }
+
+    /// Leaves the engine and the network.
+    pub(super) fn close(mut self, work: &mut Work) {
+        if let Some(session) = self.session.take() {
+            work.engine.close(session);
+        }
+        // What is unread would turn the close into a reset, which takes the last reply with it.
+        let mut buffer = std::mem::take(&mut work.buffer);
+        if !self.cut && self.socket.shutdown(Shutdown::Write).is_ok() {
+            self.socket.read(&mut buffer).map(drop).unwrap_or_default();
+        }
+        work.buffer = buffer;
+        work.recycle(std::mem::take(&mut self.input));
+    }
+}
+
+/// What became of the first request of some input.
+enum Step {
+    Ran { consumed: usize, flow: Flow },
+    Nothing { consumed: usize },
+    Partial { needed: usize },
+}
+
+/// Parses and executes the first request of `input`.
+#[inline]
+fn step(
+    framing: &mut Framing,
+    session: &mut Session,
+    output: &mut Reply,
+    input: &[u8],
+    work: &mut Work,
+) -> Step {
+    match framing {
+        Framing::Resp(args) => {
+            work.limits.resp.unauthenticated = !session.authenticated;
+            match resp::parse(input, &work.limits.resp, args) {
+                Ok(Parsed::Request { consumed }) => {
+                    let mut words: Vec<&[u8]> = std::mem::take(&mut work.words);
+                    words.extend(args.iter(input));
+                    let flow = work.engine.execute(session, &words, output);
+                    work.words = recycled(words);
+                    Step::Ran { consumed, flow }
+                }
+                Ok(Parsed::Empty { consumed }) => Step::Nothing { consumed },
+                Ok(Parsed::Incomplete { need }) => Step::Partial { needed: need },
+                Err(error) => {
+                    work.counters.protocol_errors.fetch_add(1, Relaxed);
+                    output.error(&format!("ERR {error}"));
+                    Step::Ran { consumed: input.len(), flow: Flow::Close }
+                }
+            }
+        }
+        Framing::Text(lines) => match lines.next(input, work.limits.line_size_max) {
+            Line::Whole { consumed, line } => {
+                let flow = text::run(line, &work.engine, session, output);
+                Step::Ran { consumed, flow }
+            }
+            Line::Partial => Step::Partial { needed: 0 },
+            Line::TooLong => {
+                work.counters.protocol_errors.fetch_add(1, Relaxed);
+                text::error("line too long", output);
+                Step::Ran { consumed: input.len(), flow: Flow::Close }
+            }
+        },
+    }
+}
+
+/// The same allocation, empty, for slices that live as long as the next input.
+fn recycled<'next>(mut slots: Vec<&[u8]>) -> Vec<&'next [u8]> {
+    slots.clear();
+    slots.into_iter().map(|_| &[][..]).collect()
+}

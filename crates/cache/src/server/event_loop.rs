@@ -1,0 +1,283 @@
+//! A thread that owns connections: waits for the kernel, then serves all that are ready in one turn.
+//!
+//! A turn: every ready connection reads, runs its commands and gathers its replies; then the log is
+//! settled once for all of them; then each sends its output with one write. So a batch of ready
+//! connections costs one wait, and each of them one read and one write.
+//!
+//! Invariants: a connection is in the batch of a turn at most once; nothing is written before the
+//! turn is settled; the thread sleeps only when its inbox is empty and nobody has work at hand.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use mio::{Events, Interest, Poll, Token};
+
+use super::acceptor::Acceptor;
+use super::connection::{Connection, Next, Ready};
+use super::inbox::{Accepted, Inbox, Left};
+use super::slots::Slots;
+use super::work::Work;
+use super::{Shared, WAKER};
+use crate::engine::{Mailbox, Notify};
+
+/// Ready connections told of at once.
+const EVENTS: usize = 1_024;
+/// How often silent and stalled connections are looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// A connection with what its thread notes of it.
+#[derive(Debug)]
+struct Held {
+    connection: Connection,
+    /// Whether it is in the batch already.
+    batched: bool,
+}
+
+/// The thread's state.
+#[derive(Debug)]
+pub(super) struct EventLoop {
+    number: usize,
+    poll: Poll,
+    inbox: Arc<Inbox>,
+    acceptor: Option<Acceptor>,
+    shared: Arc<Shared>,
+    work: Work,
+    connections: Slots<Held>,
+    /// Connections of this turn.
+    batch: Vec<u64>,
+    /// Those that have more at hand: of the next turn.
+    again: Vec<u64>,
+    left: Left,
+    /// Waits for keys that end by themselves.
+    deadlines: BinaryHeap<Reverse<(Instant, u64)>>,
+    sweep_at: Instant,
+    stop_at: Option<Instant>,
+}
+
+impl EventLoop {
+    pub(super) fn new(
+        number: usize,
+        poll: Poll,
+        inbox: Arc<Inbox>,
+        acceptor: Option<Acceptor>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let work = Work::new(&shared);
+        Self {
+            number,
+            poll,
+            inbox,
+            acceptor,
+            shared,
+            connections: Slots::new(),
+            batch: Vec::new(),
+            again: Vec::new(),
+            left: Left::default(),
+            deadlines: BinaryHeap::new(),
+            sweep_at: work.now + SWEEP_EVERY,
+            stop_at: None,
+            work,
+        }
+    }
+
+    /// Serves until told to stop and everything is sent, or the limit for that has passed.
+    pub(super) fn run(mut self) {
+        let mut events = Events::with_capacity(EVENTS);
+        loop {
+            self.wait(&mut events);
+            self.work.begin_turn();
+            self.look_around(&events);
+            self.serve();
+            self.sweep();
+            self.work.end_turn(self.shared.counters.thread(self.number));
+            if self.shared.stopping.load(Relaxed) && self.stop() {
+                return;
+            }
+        }
+    }
+
+    /// Waits until there is something to do.
+    fn wait(&mut self, events: &mut Events) {
+        let may_sleep = self.again.is_empty() && self.inbox.doze();
+        let timeout = if may_sleep { self.timeout() } else { Some(Duration::ZERO) };
+        if let Err(error) = self.poll.poll(events, timeout) {
+            // EINTR, or a bug of ours; either way there is nothing in `events` to serve.
+            debug_assert_eq!(error.kind(), std::io::ErrorKind::Interrupted);
+            events.clear();
+        }
+        self.inbox.rise();
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        let now = Instant::now();
+        let deadline = self.deadlines.peek().map(|Reverse((at, _))| *at);
+        let accept = self.acceptor.as_ref().and_then(|acceptor| acceptor.next(now));
+        let sweep = (self.connections.len() > 0).then_some(self.sweep_at);
+        let first = [deadline, accept, sweep, self.stop_at].into_iter().flatten().min();
+        first.map(|at| at.saturating_duration_since(now))
+    }
+
+    /// Gathers the turn's batch from the kernel, the inbox, the clock and the last turn.
+    fn look_around(&mut self, events: &Events) {
+        for id in std::mem::take(&mut self.again) {
+            self.add_to_batch(id, |_| {});
+        }
+        for event in events {
+            let token = event.token();
+            if token == WAKER || self.acceptor.as_mut().is_some_and(|it| it.note(token)) {
+                continue;
+            }
+            let ready = Ready {
+                readable: event.is_readable(),
+                writable: event.is_writable(),
+                hung_up: event.is_read_closed() || event.is_error(),
+            };
+            self.add_to_batch(token.0 as u64, |connection| connection.note(ready));
+        }
+        if let Some(acceptor) = &mut self.acceptor {
+            acceptor.accept(self.work.now);
+        }
+        let mut left = std::mem::take(&mut self.left);
+        self.inbox.take(&mut left);
+        for accepted in left.accepted.drain(..) {
+            self.take_over(accepted);
+        }
+        for id in left.notified.drain(..) {
+            self.add_to_batch(id, |connection| connection.mail = true);
+        }
+        self.left = left;
+        self.forget_old_deadlines();
+        while let Some(&Reverse((at, id))) = self.deadlines.peek()
+            && at <= self.work.now
+        {
+            self.deadlines.pop();
+            self.add_to_batch(id, |_| {});
+        }
+    }
+
+    /// Waits that were answered leave their ends behind; there are never many more of them than
+    /// connections.
+    fn forget_old_deadlines(&mut self) {
+        if self.deadlines.len() > 2 * self.connections.len() + 1_024 {
+            let waiting = self.connections.iter_mut();
+            self.deadlines = waiting
+                .filter_map(|(id, held)| Some(Reverse((held.connection.deadline()?, id))))
+                .collect();
+        }
+    }
+
+    fn add_to_batch(&mut self, id: u64, note: impl FnOnce(&mut Connection)) {
+        if let Some(held) = self.connections.get_mut(id) {
+            note(&mut held.connection);
+            if !std::mem::replace(&mut held.batched, true) {
+                self.batch.push(id);
+            }
+        }
+    }
+
+    /// Makes a socket one of this thread's connections.
+    fn take_over(&mut self, accepted: Accepted) {
+        let Accepted { socket, peer, wire } = accepted;
+        let id = self.connections.reserve();
+        let notify: Arc<dyn Notify> = Arc::<Inbox>::clone(&self.inbox);
+        let mailbox = Arc::new(Mailbox::new(notify, id));
+        let mut connection = Connection::new(socket, peer, wire, mailbox, &self.work);
+        // The number fits: it is below 2^63, and so is what a token of a 64-bit machine takes.
+        let token = Token(usize::try_from(id).unwrap_or(usize::MAX));
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let registered = self.poll.registry().register(connection.socket(), token, interest);
+        self.connections.put(id, Held { connection, batched: false });
+        if registered.is_err() {
+            self.shared.counters.accept_errors.fetch_add(1, Relaxed);
+            self.close(id);
+        }
+        // Its first bytes, if they are here already, come as the first event.
+    }
+
+    /// Both halves of the turn for everything in the batch.
+    fn serve(&mut self) {
+        let batch = std::mem::take(&mut self.batch);
+        for &id in &batch {
+            if let Some(held) = self.connections.get_mut(id) {
+                held.batched = false;
+                held.connection.take_in(&mut self.work);
+                if let Some(at) = held.connection.new_deadline() {
+                    self.deadlines.push(Reverse((at, id)));
+                }
+            }
+        }
+        if !self.work.settle() {
+            for &id in &batch {
+                if let Some(held) = self.connections.get_mut(id) {
+                    held.connection.unsettled();
+                }
+            }
+        }
+        for &id in &batch {
+            let Some(held) = self.connections.get_mut(id) else { continue };
+            match held.connection.flush(&mut self.work) {
+                Next::Wait => {}
+                Next::Again => self.again.push(id),
+                Next::Close => self.close(id),
+            }
+        }
+        self.batch = batch;
+        self.batch.clear();
+    }
+
+    fn close(&mut self, id: u64) {
+        if let Some(held) = self.connections.remove(id) {
+            held.connection.close(&mut self.work);
+            self.shared.left(self.number);
+        }
+    }
+
+    /// Once a second: closes connections that are silent or do not read for too long.
+    fn sweep(&mut self) {
+        let now = self.work.now;
+        if now < self.sweep_at {
+            return;
+        }
+        self.sweep_at = now + SWEEP_EVERY;
+        let over: Vec<u64> = self
+            .connections
+            .iter_mut()
+            .filter_map(|(id, held)| held.connection.is_overdue(&self.work).then_some(id))
+            .collect();
+        for id in over {
+            self.close(id);
+        }
+    }
+
+    /// A step of stopping; returns whether it is done.
+    fn stop(&mut self) -> bool {
+        let now = self.work.now;
+        // No connection is taken from here on; those in the backlog are reset with the listener.
+        self.acceptor = None;
+        let stop_at = *self.stop_at.get_or_insert(now + self.work.limits.own.stop_limit);
+        let late = now >= stop_at;
+        let mut over = Vec::new();
+        for (id, held) in self.connections.iter_mut() {
+            if held.connection.finish() || late {
+                over.push(id);
+            }
+        }
+        for id in over {
+            self.close(id);
+        }
+        self.connections.len() == 0 && self.again.is_empty()
+    }
+}
+
+impl Drop for EventLoop {
+    /// Also when a bug of ours ends the thread: nobody is left thinking a connection is served.
+    fn drop(&mut self) {
+        let ids: Vec<u64> = self.connections.iter_mut().map(|(id, _)| id).collect();
+        for id in ids {
+            self.close(id);
+        }
+    }
+}

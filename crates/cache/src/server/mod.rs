@@ -1,0 +1,214 @@
+//! The server: sockets in front of an engine.
+//!
+//! Two protocols on the same threads, see [`crate::resp`] and [`crate::text`]. In the default mode
+//! ([`Mode::PerConnection`]) each of a few threads owns an epoll instance and the connections that
+//! were handed to it, and runs their commands itself; in the other ([`Mode::Pooled`]) connections
+//! with something to do are worked on by a bounded pool of threads. Both drive the same
+//! [`connection`].
+//!
+//! Invariants: the replies of a turn are sent after its effects were settled; every buffer, queue
+//! and count has a bound; a client can slow down or end its own connection only.
+
+mod acceptor;
+mod connection;
+mod error;
+mod event_loop;
+mod inbox;
+mod listen;
+mod options;
+mod pool;
+mod sizing;
+mod slots;
+mod statistics;
+mod work;
+
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::thread::JoinHandle;
+
+use mio::{Poll, Token, Waker};
+use parking_lot::Mutex;
+
+use crate::engine::Engine;
+use acceptor::{Acceptor, Listening};
+use event_loop::EventLoop;
+use inbox::Inbox;
+use pool::Poller;
+use statistics::Counters;
+
+pub use error::StartError;
+pub use options::{Mode, ServerLimits, ServerOptions};
+pub use statistics::{PoolStatistics, ServerStatistics, ThreadStatistics};
+
+/// What a connection speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wire {
+    Resp,
+    Text,
+}
+
+const WAKER: Token = Token(usize::MAX);
+const LISTEN_RESP: Token = Token(usize::MAX - 1);
+const LISTEN_TEXT: Token = Token(usize::MAX - 2);
+
+/// What all threads of a server know.
+#[derive(Debug)]
+struct Shared {
+    engine: Arc<Engine>,
+    counters: Arc<Counters>,
+    limits: ServerLimits,
+    stopping: AtomicBool,
+}
+
+impl Shared {
+    /// A connection of a thread is closed.
+    fn left(&self, thread: usize) {
+        self.counters.open.fetch_sub(1, Relaxed);
+        self.counters.thread(thread).open.fetch_sub(1, Relaxed);
+        self.engine.statistics().clients.fetch_sub(1, Relaxed);
+    }
+}
+
+/// A running server.
+///
+/// Dropping it stops it as [`Server::stop`] does.
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    inboxes: Vec<Arc<Inbox>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    resp: Option<SocketAddr>,
+    text: Option<SocketAddr>,
+    pooled: bool,
+}
+
+impl Server {
+    /// Listens, starts the threads and serves `engine` on them.
+    ///
+    /// # Errors
+    /// [`StartError`]: nothing is listened on, no thread is left.
+    pub fn start(engine: Arc<Engine>, options: &ServerOptions) -> Result<Self, StartError> {
+        let pooled = matches!(options.mode, Mode::Pooled { .. });
+        let loops = match (pooled, options.threads) {
+            // One thread waits for the kernel; the workers do the rest.
+            (true, _) => 1,
+            (false, 0) => std::thread::available_parallelism().map_or(1, usize::from),
+            (false, threads) => threads.min(1_024),
+        };
+        let counters = Arc::new(Counters::new(loops));
+        let limits = options.limits;
+        let shared =
+            Arc::new(Shared { engine, counters, limits, stopping: AtomicBool::new(false) });
+        let mut listening = Vec::new();
+        let resp = listen(options.resp, Wire::Resp, &mut listening)?;
+        let text = listen(options.text, Wire::Text, &mut listening)?;
+        let mut polls = Vec::new();
+        let mut inboxes = Vec::new();
+        for _ in 0..loops {
+            let poll = Poll::new().map_err(StartError::Poll)?;
+            let waker = Waker::new(poll.registry(), WAKER).map_err(StartError::Poll)?;
+            polls.push(poll);
+            inboxes.push(Arc::new(Inbox::new(waker)));
+        }
+        let mut acceptor = Acceptor::new(listening, inboxes.clone(), Arc::clone(&shared));
+        if let Some(poll) = polls.first() {
+            acceptor.register(poll.registry()).map_err(StartError::Poll)?;
+        }
+        let server = Self { shared, inboxes, threads: Mutex::default(), resp, text, pooled };
+        // An error below drops the server, which ends the threads that run already.
+        server.spawn(polls, acceptor, options.mode)?;
+        Ok(server)
+    }
+
+    fn spawn(&self, polls: Vec<Poll>, acceptor: Acceptor, mode: Mode) -> Result<(), StartError> {
+        let mut acceptor = Some(acceptor);
+        for (number, poll) in polls.into_iter().enumerate() {
+            let Some(inbox) = self.inboxes.get(number).cloned() else { break };
+            let (shared, acceptor) = (Arc::clone(&self.shared), acceptor.take());
+            let name = format!("cache-{number}");
+            let builder = std::thread::Builder::new().name(name.clone());
+            let started = match mode {
+                Mode::PerConnection => {
+                    let event_loop = EventLoop::new(number, poll, inbox, acceptor, shared);
+                    builder.spawn(move || event_loop.run())
+                }
+                Mode::Pooled { workers } => {
+                    let poller = Poller::new(poll, inbox, acceptor, shared, workers)
+                        .map_err(|source| StartError::Thread { name: name.clone(), source })?;
+                    builder.spawn(move || poller.run())
+                }
+            };
+            let thread = started.map_err(|source| StartError::Thread { name, source })?;
+            self.threads.lock().push(thread);
+        }
+        Ok(())
+    }
+
+    /// Where RESP is spoken.
+    #[must_use]
+    pub fn resp_address(&self) -> Option<SocketAddr> {
+        self.resp
+    }
+
+    /// Where the text protocol is spoken.
+    #[must_use]
+    pub fn text_address(&self) -> Option<SocketAddr> {
+        self.text
+    }
+
+    /// What it did so far, and what it has open.
+    #[must_use]
+    pub fn statistics(&self) -> ServerStatistics {
+        self.shared.counters.read(self.pooled)
+    }
+
+    /// Whether its threads all run; one that does not was ended by a bug of ours.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        !self.threads.lock().iter().any(JoinHandle::is_finished)
+    }
+
+    /// Stops: takes no more connections and commands, sends the replies to what has run, closes.
+    ///
+    /// Blocks until that is done, at most [`ServerLimits::stop_limit`]. The engine is left open.
+    pub fn stop(&self) {
+        self.shared.stopping.store(true, SeqCst);
+        for inbox in &self.inboxes {
+            inbox.wake();
+        }
+        for thread in self.threads.lock().drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the cache's server had panicked");
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Binds a listener, where there is to be one, and returns where it listens.
+fn listen(
+    address: Option<SocketAddr>,
+    wire: Wire,
+    into: &mut Vec<Listening>,
+) -> Result<Option<SocketAddr>, StartError> {
+    let Some(address) = address else { return Ok(None) };
+    let (protocol, token) = match wire {
+        Wire::Resp => ("RESP", LISTEN_RESP),
+        Wire::Text => ("text", LISTEN_TEXT),
+    };
+    let failed = |source| StartError::Listen { address, protocol, source };
+    let socket = listen::bind(address).map_err(failed)?;
+    let bound = socket.local_addr().map_err(failed)?;
+    into.push(Listening { socket, wire, token });
+    Ok(Some(bound))
+}

@@ -1,0 +1,69 @@
+//! What a server is told when it starts.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::resp;
+
+/// How connections are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// A connection stays with one thread for life, which does everything for it.
+    PerConnection,
+    /// A connection that has something to do waits for one of a bounded number of workers.
+    Pooled {
+        /// Most workers there may be; the pool sizes itself below that.
+        workers: usize,
+    },
+}
+
+/// Bounds the server keeps beside those of [`crate::engine::Config`], which can change as it runs.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerLimits {
+    /// Bounds of a RESP request.
+    pub resp: resp::Limits,
+    /// How long waiting output may not move at all before its connection is closed.
+    pub write_stall: Duration,
+    /// How long a text connection may be silent; zero: as long as it likes.
+    pub text_idle_timeout: Duration,
+    /// How long a stopping server waits for its clients to read their last replies.
+    pub stop_limit: Duration,
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self {
+            resp: resp::Limits::default(),
+            write_stall: Duration::from_secs(60),
+            text_idle_timeout: Duration::from_secs(300),
+            stop_limit: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Everything a server is told.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Where to speak RESP; port 0 takes a free one.
+    pub resp: Option<SocketAddr>,
+    /// Where to speak the text protocol.
+    pub text: Option<SocketAddr>,
+    /// How connections are served.
+    pub mode: Mode,
+    /// Event loop threads; 0 takes one a core.
+    pub threads: usize,
+    /// Bounds.
+    pub limits: ServerLimits,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            resp: Some(SocketAddr::from(([127, 0, 0, 1], 6_380))),
+            text: Some(SocketAddr::from(([127, 0, 0, 1], 8_890))),
+            mode: Mode::PerConnection,
+            threads: 0,
+            limits: ServerLimits::default(),
+        }
+    }
+}

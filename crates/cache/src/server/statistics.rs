@@ -1,0 +1,202 @@
+//! What the server's threads count, readable at any time from any other thread.
+//!
+//! A thread counts in a [`Tally`] of its own and adds it to its shared counters once a turn, so a
+//! command costs no atomic operation.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+/// Counts of one thread since its last turn.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) commands: u64,
+    pub(super) reads: u64,
+    pub(super) writes: u64,
+    pub(super) bytes_in: u64,
+    pub(super) bytes_out: u64,
+    pub(super) settles: u64,
+}
+
+/// The counters of one event loop (or of the pool's poller and its workers together).
+#[derive(Debug, Default)]
+pub(super) struct ThreadCounters {
+    pub(super) open: AtomicUsize,
+    pub(super) taken: AtomicU64,
+    turns: AtomicU64,
+    commands: AtomicU64,
+    reads: AtomicU64,
+    writes: AtomicU64,
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
+    settles: AtomicU64,
+}
+
+impl ThreadCounters {
+    /// Adds a turn's tally and begins it anew.
+    pub(super) fn add(&self, tally: &mut Tally) {
+        let Tally { commands, reads, writes, bytes_in, bytes_out, settles } = std::mem::take(tally);
+        self.turns.fetch_add(1, Relaxed);
+        for (counter, count) in [
+            (&self.commands, commands),
+            (&self.reads, reads),
+            (&self.writes, writes),
+            (&self.bytes_in, bytes_in),
+            (&self.bytes_out, bytes_out),
+            (&self.settles, settles),
+        ] {
+            if count > 0 {
+                counter.fetch_add(count, Relaxed);
+            }
+        }
+    }
+
+    fn read(&self) -> ThreadStatistics {
+        ThreadStatistics {
+            open: self.open.load(Relaxed),
+            taken: self.taken.load(Relaxed),
+            turns: self.turns.load(Relaxed),
+            commands: self.commands.load(Relaxed),
+            reads: self.reads.load(Relaxed),
+            writes: self.writes.load(Relaxed),
+            bytes_in: self.bytes_in.load(Relaxed),
+            bytes_out: self.bytes_out.load(Relaxed),
+            settles: self.settles.load(Relaxed),
+        }
+    }
+}
+
+/// Counters of the whole server.
+#[derive(Debug)]
+pub(super) struct Counters {
+    threads: Vec<ThreadCounters>,
+    /// Connections open in all threads, and on their way to one.
+    pub(super) open: AtomicUsize,
+    pub(super) refused: AtomicU64,
+    pub(super) accept_errors: AtomicU64,
+    pub(super) idle_closed: AtomicU64,
+    pub(super) slow_closed: AtomicU64,
+    pub(super) protocol_errors: AtomicU64,
+    pub(super) pool: PoolCounters,
+}
+
+/// Counters of the pool of workers.
+#[derive(Debug, Default)]
+pub(super) struct PoolCounters {
+    pub(super) workers: AtomicUsize,
+    pub(super) busy: AtomicUsize,
+    pub(super) queued: AtomicUsize,
+    pub(super) tasks: AtomicU64,
+    pub(super) task_ns: AtomicU64,
+    pub(super) grown: AtomicU64,
+    pub(super) shrunk: AtomicU64,
+}
+
+impl Counters {
+    pub(super) fn new(threads: usize) -> Self {
+        Self {
+            threads: (0..threads).map(|_| ThreadCounters::default()).collect(),
+            open: AtomicUsize::new(0),
+            refused: AtomicU64::new(0),
+            accept_errors: AtomicU64::new(0),
+            idle_closed: AtomicU64::new(0),
+            slow_closed: AtomicU64::new(0),
+            protocol_errors: AtomicU64::new(0),
+            pool: PoolCounters::default(),
+        }
+    }
+
+    /// The counters of an event loop.
+    ///
+    /// # Panics
+    /// If there is no such loop: the numbers are ours.
+    pub(super) fn thread(&self, number: usize) -> &ThreadCounters {
+        &self.threads[number]
+    }
+
+    pub(super) fn read(&self, pooled: bool) -> ServerStatistics {
+        let pool = &self.pool;
+        ServerStatistics {
+            open: self.open.load(Relaxed),
+            refused: self.refused.load(Relaxed),
+            accept_errors: self.accept_errors.load(Relaxed),
+            idle_closed: self.idle_closed.load(Relaxed),
+            slow_closed: self.slow_closed.load(Relaxed),
+            protocol_errors: self.protocol_errors.load(Relaxed),
+            threads: self.threads.iter().map(ThreadCounters::read).collect(),
+            pool: pooled.then(|| PoolStatistics {
+                workers: pool.workers.load(Relaxed),
+                busy: pool.busy.load(Relaxed),
+                queued: pool.queued.load(Relaxed),
+                tasks: pool.tasks.load(Relaxed),
+                task_ns: pool.task_ns.load(Relaxed),
+                grown: pool.grown.load(Relaxed),
+                shrunk: pool.shrunk.load(Relaxed),
+            }),
+        }
+    }
+}
+
+/// What the server did so far; see [`super::Server::statistics`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerStatistics {
+    /// Connections open now.
+    pub open: usize,
+    /// Connections turned away because too many were open.
+    pub refused: u64,
+    /// Times a connection could not be accepted, mostly for want of file descriptors.
+    pub accept_errors: u64,
+    /// Connections closed because nothing came from them.
+    pub idle_closed: u64,
+    /// Connections closed because they did not read what they were sent.
+    pub slow_closed: u64,
+    /// Connections closed because what they sent was not the protocol.
+    pub protocol_errors: u64,
+    /// One an event loop.
+    pub threads: Vec<ThreadStatistics>,
+    /// The pool of workers, in the pooled mode.
+    pub pool: Option<PoolStatistics>,
+}
+
+/// What one event loop did so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ThreadStatistics {
+    /// Connections it has now.
+    pub open: usize,
+    /// Connections it was ever given.
+    pub taken: u64,
+    /// Turns: waits for the kernel that found something.
+    pub turns: u64,
+    /// Commands executed.
+    pub commands: u64,
+    /// Reads from sockets.
+    pub reads: u64,
+    /// Writes to sockets.
+    pub writes: u64,
+    /// Bytes read.
+    pub bytes_in: u64,
+    /// Bytes written.
+    pub bytes_out: u64,
+    /// Times the log was made to acknowledge a turn's commands.
+    pub settles: u64,
+}
+
+/// The pool of workers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PoolStatistics {
+    /// Workers there are now.
+    pub workers: usize,
+    /// Workers with a task now.
+    pub busy: usize,
+    /// Connections waiting for a worker now.
+    pub queued: usize,
+    /// Tasks done.
+    pub tasks: u64,
+    /// Nanoseconds all tasks took together.
+    pub task_ns: u64,
+    /// Times the pool grew.
+    pub grown: u64,
+    /// Times it shrank.
+    pub shrunk: u64,
+}

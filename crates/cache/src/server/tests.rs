@@ -1,0 +1,300 @@
+//! Claims about connections, over real sockets, in both modes.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use super::*;
+
+/// Beyond this something hangs.
+const HANG: Duration = Duration::from_secs(20);
+const MODES: [Mode; 2] = [Mode::PerConnection, Mode::Pooled { workers: 8 }];
+
+fn start_with(mode: Mode, change: impl FnOnce(&mut ServerOptions)) -> Server {
+    let any = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let mut options =
+        ServerOptions { resp: any, text: any, mode, threads: 2, ..ServerOptions::default() };
+    change(&mut options);
+    Server::start(Arc::new(Engine::in_memory(1)), &options).unwrap()
+}
+
+fn start(mode: Mode) -> Server {
+    start_with(mode, |_| {})
+}
+
+fn connect(address: Option<SocketAddr>) -> TcpStream {
+    let stream = TcpStream::connect(address.unwrap()).unwrap();
+    stream.set_read_timeout(Some(HANG)).unwrap();
+    stream.set_write_timeout(Some(HANG)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
+/// Reads exactly what is expected.
+fn expect(stream: &mut TcpStream, expected: &str) {
+    let mut bytes = vec![0; expected.len()];
+    let mut at = 0;
+    while at < bytes.len() {
+        match stream.read(&mut bytes[at..]) {
+            Ok(0) => break,
+            Ok(count) => at += count,
+            Err(error) => panic!("{error}: {:?}", String::from_utf8_lossy(&bytes[..at])),
+        }
+    }
+    assert_eq!(String::from_utf8_lossy(&bytes[..at]), expected);
+}
+
+fn ask(stream: &mut TcpStream, request: &str, expected: &str) {
+    stream.write_all(request.as_bytes()).unwrap();
+    expect(stream, expected);
+}
+
+/// Waits for something that other threads are about to bring about.
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + HANG;
+    while !holds() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::yield_now();
+    }
+}
+
+fn is_closed(stream: &mut TcpStream) -> bool {
+    match stream.read(&mut [0; 1]) {
+        Ok(count) => count == 0,
+        Err(error) => error.kind() == ErrorKind::ConnectionReset,
+    }
+}
+
+#[test]
+fn a_pipeline_in_pieces_of_any_size_is_answered_in_order() {
+    let request = b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$3\r\n123\r\nPING\r\n*2\r\n$3\r\nGET\r\n$1\r\na\r\n\r\nECHO \"x y\"\r\n";
+    let answer = "+OK\r\n+PONG\r\n$3\r\n123\r\n$3\r\nx y\r\n";
+    for mode in MODES {
+        let server = start(mode);
+        let mut stream = connect(server.resp_address());
+        for size in [1, 2, 3, 7, 20, request.len()] {
+            for piece in request.chunks(size) {
+                stream.write_all(piece).unwrap();
+            }
+            expect(&mut stream, answer);
+        }
+        until("all are counted", || {
+            server.statistics().threads.iter().map(|it| it.commands).sum::<u64>() == 24
+        });
+    }
+}
+
+#[test]
+fn arguments_and_replies_larger_than_every_buffer_pass_whole() {
+    for mode in MODES {
+        let server = start(mode);
+        let mut stream = connect(server.resp_address());
+        let value = "0123456789abcdef".repeat(20 << 16);
+        let head = format!("*3\r\n$3\r\nSET\r\n$3\r\nbig\r\n${}\r\n", value.len());
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(value.as_bytes()).unwrap();
+        ask(&mut stream, "\r\n", "+OK\r\n");
+        // Twice in a pipeline: the second reply is more than may wait unsent.
+        stream.write_all(b"GET big\r\nGET big\r\nPING\r\n").unwrap();
+        for _ in 0..2 {
+            expect(&mut stream, &format!("${}\r\n", value.len()));
+            let mut bytes = vec![0; value.len()];
+            stream.read_exact(&mut bytes).unwrap();
+            assert!(bytes == value.as_bytes());
+            expect(&mut stream, "\r\n");
+        }
+        expect(&mut stream, "+PONG\r\n");
+    }
+}
+
+#[test]
+fn a_client_that_breaks_the_protocol_is_told_and_closed_and_others_stay() {
+    for mode in MODES {
+        let server = start(mode);
+        let (mut good, mut bad) = (connect(server.resp_address()), connect(server.resp_address()));
+        ask(&mut bad, "PING\r\n", "+PONG\r\n");
+        ask(&mut bad, "*1\r\nPING\r\n", "-ERR Protocol error: expected '$', got 'P'\r\n");
+        assert!(is_closed(&mut bad));
+        ask(&mut good, "PING\r\n", "+PONG\r\n");
+        assert_eq!(server.statistics().protocol_errors, 1);
+        until("one is left", || server.statistics().open == 1);
+    }
+}
+
+#[test]
+fn connections_spread_evenly_over_the_threads() {
+    let server = start_with(Mode::PerConnection, |options| options.threads = 4);
+    let mut streams: Vec<TcpStream> = (0..40).map(|_| connect(server.resp_address())).collect();
+    for stream in &mut streams {
+        ask(stream, "PING\r\n", "+PONG\r\n");
+    }
+    let open: Vec<usize> = server.statistics().threads.iter().map(|it| it.open).collect();
+    assert_eq!(open, [10, 10, 10, 10]);
+    drop(streams);
+    until("all are gone", || server.statistics().open == 0);
+}
+
+#[test]
+fn one_connection_too_many_is_told_so_and_room_is_given_again() {
+    for mode in MODES {
+        let server = start(mode);
+        server.shared.engine.config().clients_max.store(2, Relaxed);
+        let mut streams = [connect(server.resp_address()), connect(server.text_address())];
+        ask(&mut streams[0], "PING\r\n", "+PONG\r\n");
+        ask(&mut streams[1], "GET a\n", "NULL\n");
+        let mut refused = connect(server.resp_address());
+        expect(&mut refused, "-ERR max number of clients reached\r\n");
+        assert!(is_closed(&mut refused));
+        let mut refused = connect(server.text_address());
+        expect(&mut refused, "ERROR max number of clients reached\n");
+        assert_eq!(server.statistics().refused, 2);
+        streams[0].shutdown(Shutdown::Both).unwrap();
+        until("one has left", || server.statistics().open == 1);
+        ask(&mut connect(server.resp_address()), "PING\r\n", "+PONG\r\n");
+    }
+}
+
+#[test]
+fn a_wait_for_a_key_ends_by_another_thread_or_by_its_time() {
+    for mode in MODES {
+        let server = start(mode);
+        let (mut waiting, mut giving) =
+            (connect(server.resp_address()), connect(server.resp_address()));
+        // What follows the waiting command in the pipeline waits as well.
+        waiting.write_all(b"BLPOP list 0\r\nPING\r\n").unwrap();
+        until("it waits", || server.statistics().threads.iter().any(|it| it.commands == 1));
+        ask(&mut giving, "RPUSH list value\r\n", ":1\r\n");
+        expect(&mut waiting, "*2\r\n$4\r\nlist\r\n$5\r\nvalue\r\n+PONG\r\n");
+        ask(&mut waiting, "BLPOP list 0.01\r\nPING\r\n", "*-1\r\n+PONG\r\n");
+    }
+}
+
+#[test]
+fn whoever_hangs_up_while_waiting_is_gone() {
+    for mode in MODES {
+        let server = start(mode);
+        let mut waiting = connect(server.resp_address());
+        waiting.write_all(b"BLPOP list 0\r\n").unwrap();
+        until("it waits", || server.statistics().threads.iter().any(|it| it.commands == 1));
+        drop(waiting);
+        until("it is gone", || server.statistics().open == 0);
+    }
+}
+
+#[test]
+fn replies_to_a_client_that_closed_its_half_are_still_sent() {
+    for mode in MODES {
+        let server = start(mode);
+        let mut stream = connect(server.text_address());
+        stream.write_all(b"SET key \"a value\"\nGET key\nDEL key\nGET key").unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert_eq!(answer, "OK\na value\nOK\nNULL\n");
+    }
+}
+
+#[test]
+fn a_consumer_that_reads_nothing_is_cut_and_holds_little() {
+    for mode in MODES {
+        let server = start(mode);
+        let mut stream = connect(server.resp_address());
+        let value = "v".repeat(1 << 20);
+        let set = format!("*3\r\n$3\r\nSET\r\n$3\r\nbig\r\n${}\r\n{value}\r\n", value.len());
+        ask(&mut stream, &set, "+OK\r\n");
+        server.shared.engine.config().output_max.store(1 << 16, Relaxed);
+        // Far more than the kernel's buffers take.
+        stream.write_all("GET big\r\n".repeat(64).as_bytes()).unwrap();
+        until("it is cut", || server.statistics().open == 0);
+        assert_eq!(server.statistics().slow_closed, 1);
+    }
+}
+
+#[test]
+fn a_line_too_long_ends_the_connection() {
+    for mode in MODES {
+        let server = start(mode);
+        server.shared.engine.config().line_max.store(1_000, Relaxed);
+        let mut stream = connect(server.text_address());
+        ask(&mut stream, &format!("SET a {}\n", "x".repeat(993)), "OK\n");
+        stream.write_all(format!("SET a {}\n", "x".repeat(994)).as_bytes()).unwrap();
+        expect(&mut stream, "ERROR line too long\n");
+        assert!(is_closed(&mut stream));
+    }
+}
+
+#[test]
+fn a_silent_text_connection_is_closed_after_its_time() {
+    for mode in MODES {
+        let server = start_with(mode, |options| {
+            options.limits.text_idle_timeout = Duration::from_millis(1);
+        });
+        let mut stream = connect(server.text_address());
+        ask(&mut stream, "GET a\n", "NULL\n");
+        assert!(is_closed(&mut stream));
+        assert_eq!(server.statistics().idle_closed, 1);
+    }
+}
+
+#[test]
+fn a_stop_under_load_answers_whole_replies_and_ends_every_thread() {
+    for mode in MODES {
+        let server = start(mode);
+        let address = server.resp_address();
+        let clients: Vec<_> = (0..8)
+            .map(|_| {
+                std::thread::spawn(move || {
+                    let mut stream = connect(address);
+                    let mut answered = 0_u64;
+                    loop {
+                        if stream.write_all(b"PING\r\nPING\r\n").is_err() {
+                            return answered;
+                        }
+                        let mut bytes = [0; 14];
+                        match stream.read_exact(&mut bytes) {
+                            Ok(()) => assert_eq!(&bytes, b"+PONG\r\n+PONG\r\n"),
+                            Err(_) => return answered,
+                        }
+                        answered += 1;
+                    }
+                })
+            })
+            .collect();
+        until("all are served", || {
+            let statistics = server.statistics();
+            statistics.open == 8 && statistics.threads.iter().any(|it| it.commands > 1_000)
+        });
+        server.stop();
+        let answered: u64 = clients.into_iter().map(|client| client.join().unwrap()).sum();
+        assert!(answered > 0);
+        assert_eq!(server.statistics().open, 0);
+        assert!(TcpStream::connect(address.unwrap()).is_err(), "nothing listens any more");
+    }
+}
+
+#[test]
+fn an_address_in_use_is_told_with_its_protocol() {
+    let server = start(Mode::PerConnection);
+    let options = ServerOptions { resp: server.resp_address(), ..ServerOptions::default() };
+    let error = Server::start(Arc::new(Engine::in_memory(1)), &options).unwrap_err();
+    let text = error.to_string();
+    assert!(text.ends_with("for RESP") && text.starts_with("cannot listen on 127.0.0.1"), "{text}");
+}
+
+#[test]
+fn the_pool_shows_its_size_and_a_wait_holds_no_worker() {
+    let server = start(Mode::Pooled { workers: 4 });
+    let mut waiting: Vec<TcpStream> = (0..16).map(|_| connect(server.resp_address())).collect();
+    for stream in &mut waiting {
+        stream.write_all(b"BLPOP list 0\r\n").unwrap();
+    }
+    until("all wait", || server.statistics().threads.iter().any(|it| it.commands == 16));
+    ask(&mut connect(server.resp_address()), "PING\r\n", "+PONG\r\n");
+    until("nobody is busy", || server.statistics().pool.unwrap().busy == 0);
+    let pool = server.statistics().pool.unwrap();
+    assert_eq!((pool.workers, pool.queued), (4, 0));
+    assert!(pool.tasks >= 16);
+    drop(waiting);
+}

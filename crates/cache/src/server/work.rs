@@ -1,0 +1,131 @@
+//! What a thread needs for its turns, whichever connection it serves: buffers that are used over
+//! and over, the limits, the time, its counts.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use super::Shared;
+use super::options::ServerLimits;
+use super::statistics::{Counters, Tally, ThreadCounters};
+use crate::engine::{Config, Engine};
+use crate::resp;
+
+/// Bytes asked of the kernel at once. A pipeline of 64 commands of 100 bytes fits a sixth of it.
+const READ_SIZE: usize = 64 << 10;
+/// Buffers kept for the next connections that need one.
+const SPARES_MAX: usize = 64;
+/// A buffer that has grown beyond this is given back to the allocator.
+const SPARE_SIZE_MAX: usize = 64 << 10;
+
+/// A thread's tools.
+#[derive(Debug)]
+pub(super) struct Work {
+    pub(super) engine: Arc<Engine>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) limits: Limits,
+    /// Where reads go; handed to one connection at a time.
+    pub(super) buffer: Vec<u8>,
+    /// A command's words; always empty between commands.
+    pub(super) words: Vec<&'static [u8]>,
+    spares: Vec<Vec<u8>>,
+    /// The time of this turn.
+    pub(super) now: Instant,
+    /// Whether commands ran since the log was last settled.
+    pub(super) ran: bool,
+    pub(super) tally: Tally,
+}
+
+/// The bounds of a turn: the server's own, and the engine's as they are set now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) resp: resp::Limits,
+    pub(super) line_size_max: usize,
+    pub(super) query_size_max: usize,
+    pub(super) output_size_max: usize,
+    pub(super) own: ServerLimits,
+}
+
+impl Limits {
+    fn new(own: ServerLimits, config: &Config) -> Self {
+        // A bound of 0 means none.
+        let bound = |set: &AtomicUsize| match set.load(Relaxed) {
+            0 => usize::MAX,
+            bound => bound,
+        };
+        let resp = resp::Limits { arg_size_max: bound(&config.word_max), ..own.resp };
+        Self {
+            resp,
+            line_size_max: bound(&config.line_max),
+            query_size_max: bound(&config.request_max),
+            output_size_max: bound(&config.output_max),
+            own,
+        }
+    }
+}
+
+impl Work {
+    pub(super) fn new(shared: &Shared) -> Self {
+        Self {
+            engine: Arc::clone(&shared.engine),
+            counters: Arc::clone(&shared.counters),
+            limits: Limits::new(shared.limits, shared.engine.config()),
+            buffer: vec![0; READ_SIZE],
+            words: Vec::new(),
+            spares: Vec::new(),
+            now: Instant::now(),
+            ran: false,
+            tally: Tally::default(),
+        }
+    }
+
+    /// Takes the time and the settings for a turn of this thread.
+    pub(super) fn begin_turn(&mut self) {
+        self.now = Instant::now();
+        self.engine.begin_turn();
+        self.limits = Limits::new(self.limits.own, self.engine.config());
+    }
+
+    /// Ends the turn and tells what it did.
+    pub(super) fn end_turn(&mut self, counters: &ThreadCounters) {
+        self.engine.end_turn();
+        let statistics = self.engine.statistics();
+        if self.tally.bytes_in > 0 {
+            statistics.bytes_in.fetch_add(self.tally.bytes_in, Relaxed);
+        }
+        if self.tally.bytes_out > 0 {
+            statistics.bytes_out.fetch_add(self.tally.bytes_out, Relaxed);
+        }
+        counters.add(&mut self.tally);
+    }
+
+    /// An empty buffer.
+    pub(super) fn spare(&mut self) -> Vec<u8> {
+        self.spares.pop().unwrap_or_default()
+    }
+
+    /// Keeps a buffer for the next who needs one.
+    pub(super) fn recycle(&mut self, mut buffer: Vec<u8>) {
+        let capacity = buffer.capacity();
+        if capacity > 0 && capacity <= SPARE_SIZE_MAX && self.spares.len() < SPARES_MAX {
+            buffer.clear();
+            self.spares.push(buffer);
+        }
+    }
+
+    /// Makes what ran since the last time acknowledged. Returns whether its replies may be sent.
+    pub(super) fn settle(&mut self) -> bool {
+        if !std::mem::take(&mut self.ran) {
+            return true;
+        }
+        self.tally.settles += 1;
+        self.engine
+            .settle()
+            .inspect_err(|error| {
+                let error = forebay_base::error_chain::chain(error);
+                tracing::error!(%error, "what was written cannot be acknowledged");
+            })
+            .is_ok()
+    }
+}
