@@ -118,37 +118,17 @@ impl Server {
 
     /// A figure of `/proc/<pid>/status` in bytes, such as `VmRSS`.
     pub(crate) fn memory(&self, field: &str) -> anyhow::Result<u64> {
-        let path = format!("/proc/{}/status", self.pid());
-        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-        let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-        let kib: u64 = line
-            .and_then(|line| line.trim().strip_suffix("kB")?.trim().parse().ok())
-            .with_context(|| format!("{path} has no {field}"))?;
-        Ok(kib * 1_024)
+        memory_of(self.pid(), field)
     }
 
     /// Processor time it has used so far, in seconds, user and system.
     pub(crate) fn cpu_seconds(&self) -> anyhow::Result<f64> {
-        let path = format!("/proc/{}/stat", self.pid());
-        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-        // The name in parentheses may hold anything; the fields are counted after it.
-        let fields = text.rsplit_once(')').map(|(_, rest)| rest.split_whitespace());
-        let ticks: Vec<u32> = fields
-            .into_iter()
-            .flatten()
-            .skip(11)
-            .take(2)
-            .filter_map(|field| field.parse().ok())
-            .collect();
-        let [user, system] = ticks.as_slice() else { anyhow::bail!("{path} is odd") };
-        // Linux reports in hundredths of a second on every machine (USER_HZ, proc(5)).
-        Ok(f64::from(user + system) / 100.0)
+        cpu_seconds_of(self.pid())
     }
 
     /// Begins the peak of resident memory anew.
     pub(crate) fn reset_peak(&self) -> anyhow::Result<()> {
-        let path = format!("/proc/{}/clear_refs", self.pid());
-        std::fs::write(&path, "5").with_context(|| format!("cannot write {path}"))
+        reset_peak_of(self.pid())
     }
 }
 
@@ -159,4 +139,39 @@ impl Drop for Server {
             self.child.kill().and_then(|()| self.child.wait()).map(drop).unwrap_or_default();
         }
     }
+}
+
+/// A figure of `/proc/<pid>/status` in bytes, such as `VmRSS`.
+pub(crate) fn memory_of(pid: u32, field: &str) -> anyhow::Result<u64> {
+    let path = format!("/proc/{pid}/status");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    let kib: u64 = line
+        .and_then(|line| line.trim().strip_suffix("kB")?.trim().parse().ok())
+        .with_context(|| format!("{path} has no {field}"))?;
+    Ok(kib * 1_024)
+}
+
+/// Processor time a process has used so far, in seconds, user and system.
+pub(crate) fn cpu_seconds_of(pid: u32) -> anyhow::Result<f64> {
+    let path = format!("/proc/{pid}/stat");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    // The name in parentheses may hold anything; the fields are counted after it.
+    let fields = text.rsplit_once(')').map(|(_, rest)| rest.split_whitespace());
+    let ticks: Vec<u32> = fields
+        .into_iter()
+        .flatten()
+        .skip(11)
+        .take(2)
+        .filter_map(|field| field.parse().ok())
+        .collect();
+    let [user, system] = ticks.as_slice() else { anyhow::bail!("{path} is odd") };
+    // Linux reports in hundredths of a second on every machine (USER_HZ, proc(5)).
+    Ok(f64::from(user + system) / 100.0)
+}
+
+/// Begins the peak of a process's resident memory anew.
+pub(crate) fn reset_peak_of(pid: u32) -> anyhow::Result<()> {
+    let path = format!("/proc/{pid}/clear_refs");
+    std::fs::write(&path, "5").with_context(|| format!("cannot write {path}"))
 }

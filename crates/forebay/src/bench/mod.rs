@@ -3,6 +3,7 @@
 //! The output is one flat JSON object of figures, units last in their names. Benchmarks are not
 //! tests: they compare nothing with a bar, they only refuse to count work that did not happen.
 
+pub(crate) mod cache;
 mod client;
 mod disk;
 pub(crate) mod floor;

@@ -1,4 +1,4 @@
-//! `forebay bench intake`.
+//! `forebay bench intake` and `forebay bench cache`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,6 +20,12 @@ pub(super) enum Command {
     /// everything back and compares it. Nothing of a running server is touched.
     #[command(after_help = "Example: forebay bench intake --json --rounds 3")]
     Intake(IntakeArgs),
+    /// Measure the cache beside Redis on the same machine.
+    ///
+    /// Starts both servers anew for every round on free loopback ports, loads them with
+    /// redis-benchmark, and reads back what it wrote. Needs redis-server and redis-tools.
+    #[command(after_help = "Example: forebay bench cache --json --rounds 3")]
+    Cache(CacheArgs),
     /// The HTTP server with a route that stores nothing, for comparison.
     #[command(hide = true)]
     Floor(ServerArgs),
@@ -50,9 +56,32 @@ pub(super) struct IntakeArgs {
     dir: PathBuf,
 }
 
+#[derive(clap::Args, Debug)]
+pub(super) struct CacheArgs {
+    /// Print one flat JSON object of figures.
+    #[arg(long)]
+    json: bool,
+    /// Rounds of each comparison; medians are told.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
+    rounds: u32,
+    /// Connections of the load.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    connections: u32,
+    /// Requests of a round; pipelined, as many times more.
+    #[arg(long, default_value_t = 300_000, value_parser = clap::value_parser!(u64).range(1_000..))]
+    requests: u64,
+    /// Keys of the memory figures.
+    #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1_000..))]
+    keys: u64,
+    /// Directory for scratch data; emptied afterwards.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+}
+
 pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
     match command {
         Command::Intake(args) => intake(args),
+        Command::Cache(args) => cache(args),
         Command::Floor(settings) => super::serve::run_with(settings, None, bench::floor::open),
     }
 }
@@ -68,12 +97,29 @@ fn intake(args: &IntakeArgs) -> anyhow::Result<Exit> {
     };
     let figures = bench::intake(&plan, &|text| out::note(format_args!("measuring: {text}")))
         .context("the benchmark could not be completed")?;
-    if args.json {
+    tell(figures, args.json)
+}
+
+fn cache(args: &CacheArgs) -> anyhow::Result<Exit> {
+    let plan = bench::cache::Plan {
+        dir: args.dir.clone(),
+        rounds: args.rounds,
+        connections: args.connections,
+        requests: args.requests,
+        keys: args.keys,
+    };
+    let figures = bench::cache::run(&plan, &|text| out::note(format_args!("measuring: {text}")))
+        .context("the benchmark could not be completed")?;
+    tell(figures, args.json)
+}
+
+fn tell(figures: serde_json::Value, json: bool) -> anyhow::Result<Exit> {
+    if json {
         out::line(figures)?;
         return Ok(Exit::Ok);
     }
     for (name, value) in figures.as_object().into_iter().flatten() {
-        out::line(format_args!("{name:<32} {value:>16}"))?;
+        out::line(format_args!("{name:<40} {value:>16}"))?;
     }
     Ok(Exit::Ok)
 }

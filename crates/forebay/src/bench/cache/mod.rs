@@ -1,0 +1,121 @@
+//! Measuring the cache beside Redis, on the same machine in the same run.
+//!
+//! Both servers get the same load from the same generator (`redis-benchmark`, two threads), round
+//! by round in turns and each round on new processes, because how fast a process runs depends on
+//! where it happened to land in memory. A rate counts only if the values are there afterwards: a
+//! sample of keys is read back and compared, and the number of keys is checked.
+
+mod load;
+mod memory;
+mod peer;
+mod resp;
+mod snapshot;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+use super::Figures;
+use load::Load;
+use peer::{Kind, Peer};
+
+/// What to measure and how long.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    /// Where scratch data goes.
+    pub(crate) dir: PathBuf,
+    /// Rounds of each comparison.
+    pub(crate) rounds: u32,
+    /// Connections of the load.
+    pub(crate) connections: u32,
+    /// Requests of a round without pipelining; with it there are as many times more.
+    pub(crate) requests: u64,
+    /// Keys of the memory figures.
+    pub(crate) keys: u64,
+}
+
+/// Measures the cache.
+///
+/// # Errors
+/// Redis is not installed, a server did not start, or something read back was not what was sent.
+pub(crate) fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Value> {
+    let scratch = tempfile::tempdir_in(&plan.dir).context("cannot make a scratch directory")?;
+    let mut figures = Figures::default();
+    for depth in [1, 16, 64] {
+        note(&format!("100-byte values, {depth} commands at a time, nothing kept on disk"));
+        rates(plan, scratch.path(), depth, false, &mut figures)?;
+    }
+    for depth in [1, 16] {
+        note(&format!("100-byte values, {depth} commands at a time, with the log on"));
+        rates(plan, scratch.path(), depth, true, &mut figures)?;
+    }
+    note("memory of small values");
+    memory::small(plan, scratch.path(), &mut figures)?;
+    note("JSON values of 85 KB");
+    memory::large(plan, scratch.path(), &mut figures)?;
+    note("a snapshot under write load");
+    snapshot::measure(plan, scratch.path(), &mut figures)?;
+    Ok(figures.into_json())
+}
+
+/// What one server did in one round.
+#[derive(Debug, Clone, Copy, Default)]
+struct Round {
+    set: Load,
+    get: Load,
+}
+
+impl Round {
+    /// Commands a second over both kinds.
+    fn rate(self) -> f64 {
+        2.0 / (1.0 / self.set.per_second + 1.0 / self.get.per_second)
+    }
+
+    fn cpu_us(self) -> f64 {
+        f64::midpoint(self.set.cpu_us, self.get.cpu_us)
+    }
+
+    fn p99_ms(self) -> f64 {
+        f64::midpoint(self.set.p99_ms, self.get.p99_ms)
+    }
+}
+
+fn rates(
+    plan: &Plan,
+    scratch: &Path,
+    depth: u32,
+    logged: bool,
+    figures: &mut Figures,
+) -> anyhow::Result<()> {
+    let mut rounds = [Vec::new(), Vec::new()];
+    for round in 0..plan.rounds {
+        // Who goes first changes with every round.
+        let first = usize::from(round % 2 == 1);
+        for kind in [first, 1 - first] {
+            let name = format!("{}-{depth}-{logged}-{round}", Kind::BOTH[kind].name());
+            let peer = Peer::start(Kind::BOTH[kind], &scratch.join(name), logged)?;
+            let set = load::run(&peer, plan, depth, "set")?;
+            let get = load::run(&peer, plan, depth, "get")?;
+            load::read_back(&peer, plan)?;
+            peer.stop()?;
+            rounds[kind].push(Round { set, get });
+        }
+    }
+    let log = if logged { "_logged" } else { "" };
+    for (kind, rounds) in Kind::BOTH.iter().zip(&rounds) {
+        let name = kind.name();
+        let mut median = |what: &str, take: fn(Round) -> f64| {
+            let samples = rounds.iter().map(|&round| take(round)).collect();
+            figures.median(&format!("{name}_p{depth}{log}_{what}"), samples);
+        };
+        median("per_s", Round::rate);
+        median("cpu_us", Round::cpu_us);
+        median("p99_ms", Round::p99_ms);
+        median("set_per_s", |round| round.set.per_second);
+        median("get_per_s", |round| round.get.per_second);
+        median("set_cpu_us", |round| round.set.cpu_us);
+        median("get_cpu_us", |round| round.get.cpu_us);
+    }
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! The two servers compared, each in a process of its own on a free port.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+
+use super::resp::Client;
+use crate::child;
+
+/// How long a server may take to answer its first command, or to stop.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Which server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Redis,
+    Forebay,
+}
+
+impl Kind {
+    pub(super) const BOTH: [Self; 2] = [Self::Redis, Self::Forebay];
+
+    /// The word figures begin with.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Redis => "redis",
+            Self::Forebay => "cache",
+        }
+    }
+}
+
+/// A running server.
+#[derive(Debug)]
+pub(super) struct Peer {
+    child: Child,
+    pub(super) address: SocketAddr,
+}
+
+impl Peer {
+    /// Starts a server and waits until it answers.
+    ///
+    /// * `logged`: whether writes go to its log (`everysec` and `interval:50ms`).
+    pub(super) fn start(kind: Kind, data: &Path, logged: bool) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(data).with_context(|| format!("cannot make {}", data.display()))?;
+        let address = free_address()?;
+        let mut command = match kind {
+            Kind::Redis => redis(address, data, logged),
+            Kind::Forebay => forebay(address, data, logged)?,
+        };
+        let log = std::fs::File::create(data.join("server.log"))
+            .with_context(|| format!("cannot write in {}", data.display()))?;
+        let errors = log.try_clone().context("cannot share the server's log")?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(errors)
+            .spawn()
+            .with_context(|| format!("cannot start {} (is it installed?)", kind.name()))?;
+        let mut peer = Self { child, address };
+        peer.wait_for_answer(data)?;
+        Ok(peer)
+    }
+
+    fn wait_for_answer(&mut self, data: &Path) -> anyhow::Result<()> {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let answer =
+                Client::connect(self.address).and_then(|mut client| client.command(&[b"PING"]));
+            if answer.is_ok() {
+                return Ok(());
+            }
+            let ended = self.child.try_wait().context("cannot wait for the server")?;
+            if ended.is_some() || Instant::now() >= deadline {
+                let told = std::fs::read_to_string(data.join("server.log")).unwrap_or_default();
+                bail!("the server did not start; it said:\n{told}");
+            }
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
+    }
+
+    /// Bytes of memory that are resident.
+    pub(super) fn resident(&self) -> anyhow::Result<u64> {
+        child::memory_of(self.child.id(), "VmRSS")
+    }
+
+    /// The peak of it since [`Peer::reset_peak`].
+    pub(super) fn peak(&self) -> anyhow::Result<u64> {
+        child::memory_of(self.child.id(), "VmHWM")
+    }
+
+    pub(super) fn reset_peak(&self) -> anyhow::Result<()> {
+        child::reset_peak_of(self.child.id())
+    }
+
+    /// Processor seconds used so far.
+    pub(super) fn cpu_seconds(&self) -> anyhow::Result<f64> {
+        child::cpu_seconds_of(self.child.id())
+    }
+
+    /// Ends it.
+    pub(super) fn stop(mut self) -> anyhow::Result<()> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
+        let pid = pid.context("the server's process id is odd")?;
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM)
+            .context("cannot signal the server")?;
+        let deadline = Instant::now() + LIMIT;
+        while self.child.try_wait().context("cannot wait for the server")?.is_none() {
+            if Instant::now() >= deadline {
+                bail!("the server did not stop");
+            }
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // After an error it may still run; one that has stopped is not there to be killed.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+fn free_address() -> anyhow::Result<SocketAddr> {
+    TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .context("cannot find a free port")
+}
+
+fn redis(address: SocketAddr, data: &Path, logged: bool) -> Command {
+    let mut command = Command::new("redis-server");
+    let log = if logged { "yes" } else { "no" };
+    command
+        .args(["--bind", "127.0.0.1", "--port", &address.port().to_string(), "--save", ""])
+        .args(["--appendonly", log, "--appendfsync", "everysec", "--protected-mode", "no"])
+        .arg("--dir")
+        .arg(data);
+    command
+}
+
+fn forebay(address: SocketAddr, data: &Path, logged: bool) -> anyhow::Result<Command> {
+    let binary = std::env::current_exe().context("cannot find this program's own file")?;
+    let mut command = Command::new(binary);
+    command.args(["cache", "serve", "--log", "warn", "--resp", &address.to_string()]);
+    command.args(["--text", "127.0.0.1:0"]);
+    if logged {
+        command.arg("--data").arg(data.join("data")).args(["--durability", "interval:50ms"]);
+    } else {
+        command.arg("--no-persist");
+    }
+    command.current_dir(data);
+    Ok(command)
+}

@@ -1,0 +1,81 @@
+//! A snapshot while somebody writes: what it needs, and how long it keeps writers waiting.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+
+use super::peer::{Kind, Peer};
+use super::resp::{Client, Reply};
+use super::{Figures, Plan, memory};
+
+/// How long a snapshot may take.
+const LIMIT: Duration = Duration::from_secs(120);
+
+pub(super) fn measure(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result<()> {
+    for kind in Kind::BOTH {
+        let peer = Peer::start(kind, &scratch.join(format!("snapshot-{}", kind.name())), true)?;
+        let mut client = Client::connect(peer.address)?;
+        client.set_all(plan.keys, memory::pair)?;
+        let name = kind.name();
+        let before = peer.resident()?;
+        peer.reset_peak()?;
+        let (stall_ms, took) = save_under_load(&peer, &mut client, plan.keys)?;
+        let grown = peer.peak()?.saturating_sub(before);
+        #[expect(clippy::cast_precision_loss, reason = "bytes far below 2^52")]
+        let share = grown as f64 * 100.0 / before as f64;
+        figures.add(&format!("{name}_snapshot_extra_memory_percent"), share);
+        figures.add(&format!("{name}_snapshot_longest_write_ms"), stall_ms);
+        figures.add(&format!("{name}_snapshot_seconds"), took.as_secs_f64());
+        peer.stop()?;
+    }
+    Ok(())
+}
+
+/// Writes one value after another while a snapshot is taken; returns the longest wait.
+fn save_under_load(peer: &Peer, client: &mut Client, keys: u64) -> anyhow::Result<(f64, Duration)> {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| -> anyhow::Result<Duration> {
+            let mut client = Client::connect(peer.address)?;
+            let mut longest = Duration::ZERO;
+            let (mut key, mut value) = (Vec::new(), Vec::new());
+            let mut number = 1u64;
+            while !over.load(Ordering::Relaxed) {
+                number = memory::mix(number.wrapping_add(1));
+                key.clear();
+                value.clear();
+                memory::pair(number % keys, &mut key, &mut value);
+                let begun = Instant::now();
+                let reply = client.command(&[b"SET", &key, &value])?;
+                longest = longest.max(begun.elapsed());
+                ensure!(reply == Reply::Text("OK".into()), "SET was answered {reply:?}");
+            }
+            Ok(longest)
+        });
+        let begun = Instant::now();
+        let saved = save(client);
+        let took = begun.elapsed();
+        over.store(true, Ordering::Relaxed);
+        let longest = writer.join().map_err(|_| anyhow::anyhow!("the writer failed"))??;
+        saved?;
+        Ok((longest.as_secs_f64() * 1_000.0, took))
+    })
+}
+
+fn save(client: &mut Client) -> anyhow::Result<()> {
+    client.command(&[b"BGSAVE"])?;
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let Reply::Bytes(info) = client.command(&[b"INFO", b"persistence"])? else {
+            anyhow::bail!("INFO is odd");
+        };
+        let info = String::from_utf8(info).context("INFO is no text")?;
+        if info.contains("rdb_bgsave_in_progress:0") {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "the snapshot takes too long");
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+}
