@@ -2,6 +2,7 @@
 #![deny(missing_docs, clippy::unwrap_used)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test"))]
 
+mod cache;
 pub mod command;
 pub mod engine;
 pub mod glob;
@@ -12,3 +13,5 @@ pub mod server;
 pub mod store;
 pub mod text;
 pub mod types;
+
+pub use cache::{Cache, CacheOptions};

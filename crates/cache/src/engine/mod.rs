@@ -144,6 +144,11 @@ impl Engine {
         self.journal.as_ref()
     }
 
+    /// Gives it the log that led to what it holds, before it is shared.
+    pub fn set_journal(&mut self, journal: Journal) {
+        self.journal = Some(journal);
+    }
+
     /// The settings.
     #[must_use]
     pub fn config(&self) -> &Config {

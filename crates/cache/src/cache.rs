@@ -1,0 +1,308 @@
+//! The cache as a whole: an engine with its data, its log and its background work.
+//!
+//! [`Cache::open`] recovers what is on disk, starts the threads that flush the log, sweep for
+//! expired keys and take snapshots, and [`Cache::close`] ends them with everything acknowledged on
+//! stable storage. A [`Server`](crate::server::Server) puts sockets in front of it; without one it
+//! is a library.
+//!
+//! Invariant: commands never run at a time before the latest that the recovered data tells of, even
+//! where the machine's clock was set back meanwhile, so no expired key comes back.
+
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use forebay_base::clock::Clock;
+use forebay_base::error_chain::chain;
+use forebay_base::fs::FileSystem;
+use forebay_log::{CommitError, Committer};
+use parking_lot::{Condvar, Mutex};
+
+use crate::engine::{Engine, Saver, Session};
+use crate::persist::{self, OpenError, PersistOptions, Recovered, Restore, SnapshotError};
+use crate::store::{Keyspace, Policy, Rules};
+
+/// How often expired keys are swept for, and for how long.
+const SWEEP_EVERY: Duration = Duration::from_millis(100);
+const SWEEP_BUDGET: Duration = Duration::from_millis(5);
+/// How often the log is asked whether a snapshot is due.
+const DUE_EVERY: Duration = Duration::from_secs(1);
+/// The turn of a thread has one time; none lasts longer than this. A snapshot leaves out only keys
+/// that had expired before any running turn began.
+const TURN_MAX_MS: u64 = 60_000;
+
+/// How a cache is opened.
+#[derive(Debug, Clone, Default)]
+pub struct CacheOptions {
+    /// Where it keeps its data; `None`: in memory alone.
+    pub dir: Option<PathBuf>,
+    /// How it keeps it.
+    pub persist: PersistOptions,
+    /// Most bytes of data, index and buffers; 0 for no bound.
+    pub max_memory: usize,
+    /// Which keys go when there is no more memory.
+    pub policy: Policy,
+    /// What clients must give before anything else.
+    pub password: Option<Vec<u8>>,
+}
+
+/// An open cache. Dropping it closes it, with nobody to tell what went wrong.
+#[derive(Debug)]
+pub struct Cache {
+    engine: Arc<Engine>,
+    saving: Arc<Saving>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    committer: Mutex<Option<Committer>>,
+    recovered: Option<Recovered>,
+}
+
+impl Cache {
+    /// Opens the data, or begins with none, and starts the background work.
+    ///
+    /// # Errors
+    /// [`OpenError`]: the data cannot be read, is damaged, or belongs to a running server. Nothing
+    /// of it was changed then, but for a torn tail that was cut off its log.
+    pub fn open(
+        fs: Arc<dyn FileSystem>,
+        clock: Arc<dyn Clock>,
+        options: &CacheOptions,
+    ) -> Result<Self, OpenError> {
+        let clock = Arc::new(NeverBack { clock, least_ms: AtomicU64::new(0) });
+        let (engine, recovered) = match &options.dir {
+            Some(dir) => {
+                let mut rebuild = Rebuild { clock: Arc::clone(&clock), session: None };
+                let opened = persist::open(fs, dir, &options.persist, &mut rebuild)?;
+                clock.least_ms.store(opened.recovered.last_ms, Ordering::Release);
+                let mut engine = opened.store.0;
+                engine.set_journal(opened.journal);
+                (engine, Some(opened.recovered))
+            }
+            None => {
+                let drawn = std::hash::RandomState::new().build_hasher().finish();
+                let rules = Rules::new(options.persist.seed.unwrap_or(drawn));
+                (Engine::new(Keyspace::new(rules), None, clock), None)
+            }
+        };
+        engine.keyspace().rules().set_max_memory(options.max_memory);
+        engine.keyspace().rules().set_policy(options.policy);
+        engine.config().set_password(options.password.as_deref());
+        let saving = Arc::new(Saving::default());
+        if engine.journal().is_some() {
+            engine.set_saver(Arc::<Saving>::clone(&saving));
+        }
+        let engine = Arc::new(engine);
+        let committer = Mutex::new(engine.start_committer());
+        let cache = Self { engine, saving, threads: Mutex::default(), committer, recovered };
+        cache.start();
+        Ok(cache)
+    }
+
+    /// # Panics
+    /// If the operating system gives no thread, as the log's committer does.
+    fn start(&self) {
+        let spawn = |name: &str, run: fn(&Engine, &Saving)| {
+            let (engine, saving) = (Arc::clone(&self.engine), Arc::clone(&self.saving));
+            let started = std::thread::Builder::new()
+                .name(name.to_owned())
+                .spawn(move || run(&engine, &saving));
+            self.threads.lock().push(started.expect("a thread for the cache's background work"));
+        };
+        spawn("cache-sweep", sweep);
+        if self.engine.journal().is_some() {
+            spawn("cache-snapshot", take_snapshots);
+        }
+    }
+
+    /// What runs commands.
+    #[must_use]
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// What was found on disk.
+    #[must_use]
+    pub fn recovered(&self) -> Option<&Recovered> {
+        self.recovered.as_ref()
+    }
+
+    /// Ends the background work and puts everything acknowledged on stable storage. Commands must
+    /// not run any more. A snapshot being taken is given up.
+    ///
+    /// # Errors
+    /// The log could not be written to its end.
+    pub fn close(&self) -> Result<(), CommitError> {
+        self.saving.stop();
+        for thread in self.threads.lock().drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a background thread of the cache had panicked");
+            }
+        }
+        self.committer.lock().take().map_or(Ok(()), Committer::stop)
+    }
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
+            tracing::error!(error = %chain(&error), "the cache's log could not be ended");
+        }
+    }
+}
+
+/// A clock that never shows less than a given time.
+#[derive(Debug)]
+struct NeverBack {
+    clock: Arc<dyn Clock>,
+    least_ms: AtomicU64,
+}
+
+impl Clock for NeverBack {
+    fn now_ms(&self) -> u64 {
+        self.clock.now_ms().max(self.least_ms.load(Ordering::Relaxed))
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.clock.monotonic()
+    }
+}
+
+/// Fills an engine from the disk.
+struct Rebuild {
+    clock: Arc<NeverBack>,
+    session: Option<Session>,
+}
+
+struct Rebuilt(Engine);
+
+impl AsRef<Keyspace> for Rebuilt {
+    fn as_ref(&self) -> &Keyspace {
+        self.0.keyspace()
+    }
+}
+
+impl Restore for Rebuild {
+    type Store = Rebuilt;
+
+    fn build(&mut self, seed: u64) -> Rebuilt {
+        let clock: Arc<dyn Clock> = Arc::<NeverBack>::clone(&self.clock);
+        Rebuilt(Engine::new(Keyspace::new(Rules::new(seed)), None, clock))
+    }
+
+    fn replay(
+        &mut self,
+        store: &Rebuilt,
+        now_ms: u64,
+        database: usize,
+        words: &[&[u8]],
+    ) -> Result<(), String> {
+        let session = self.session.get_or_insert_with(|| store.0.inner_session());
+        store.0.replay(session, now_ms, database, words).map_err(|error| error.to_string())
+    }
+}
+
+/// Orders for the background threads.
+#[derive(Debug, Default)]
+struct Saving {
+    state: Mutex<SavingState>,
+    changed: Condvar,
+    cancel: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct SavingState {
+    asked: bool,
+    running: bool,
+    stopping: bool,
+}
+
+impl Saving {
+    fn stop(&self) {
+        self.cancel.store(true, Ordering::Release);
+        self.state.lock().stopping = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until told to stop, at most `limit`; returns whether it was.
+    fn stopped_within(&self, limit: Duration) -> bool {
+        let mut state = self.state.lock();
+        let deadline = Instant::now() + limit;
+        while !state.stopping && !self.changed.wait_until(&mut state, deadline).timed_out() {}
+        state.stopping
+    }
+
+    fn take(&self, engine: &Engine) -> Result<(), SnapshotError> {
+        let Some(journal) = engine.journal() else { return Ok(()) };
+        engine.note_saving(true, None);
+        let now_ms = engine.now_ms();
+        let begun_ms = now_ms.saturating_sub(TURN_MAX_MS);
+        let taken = persist::snapshot(engine.keyspace(), journal, begun_ms, &self.cancel, &|_| {});
+        engine.note_saving(false, taken.is_ok().then_some(now_ms / 1_000));
+        let report = taken?;
+        tracing::info!(
+            keys = report.info.keys,
+            bytes = report.info.bytes,
+            log_freed = report.log_freed,
+            took = ?report.took,
+            longest_pause = ?report.longest_pause,
+            "snapshot taken"
+        );
+        if let Some(error) = &report.untidy {
+            tracing::warn!(error = %chain(error), "what the snapshot replaces is still there");
+        }
+        Ok(())
+    }
+}
+
+impl Saver for Saving {
+    fn save(&self, engine: &Engine) -> Result<(), String> {
+        self.take(engine).map_err(|error| chain(&error).to_string())
+    }
+
+    fn save_soon(&self) -> bool {
+        let mut state = self.state.lock();
+        if state.asked || state.running {
+            return false;
+        }
+        state.asked = true;
+        self.changed.notify_all();
+        true
+    }
+}
+
+/// Sweeps for expired keys, a little at a time.
+fn sweep(engine: &Engine, saving: &Saving) {
+    while !saving.stopped_within(SWEEP_EVERY) {
+        engine.background(SWEEP_BUDGET);
+    }
+}
+
+/// Takes a snapshot whenever one is due or asked for.
+fn take_snapshots(engine: &Engine, saving: &Saving) {
+    loop {
+        let due = engine.journal().is_some_and(persist::Journal::snapshot_due);
+        {
+            let mut state = saving.state.lock();
+            if !state.asked && !due {
+                saving.changed.wait_for(&mut state, DUE_EVERY);
+            }
+            if state.stopping {
+                return;
+            }
+            if !state.asked && !due {
+                continue;
+            }
+            state.asked = false;
+            state.running = true;
+        }
+        match saving.take(engine) {
+            Ok(()) | Err(SnapshotError::Cancelled | SnapshotError::Running) => {}
+            Err(error) => {
+                tracing::error!(error = %chain(&error), "no snapshot could be taken");
+            }
+        }
+        saving.state.lock().running = false;
+    }
+}
