@@ -239,6 +239,19 @@ pub(super) fn put_logged(
     cx.shard_in(database, &key).put_value(&key, value, deadline);
 }
 
+/// Has a key hold a collection in place of whatever it held, or nothing where the collection is
+/// empty, and tells the log.
+pub(super) fn replace_logged(cx: &mut Context<'_, '_>, word: &[u8], object: Object) {
+    if !object.is_empty() {
+        let database = cx.session.database;
+        return put_logged(cx, database, word, Value::Object(object), None);
+    }
+    let key = cx.key(word);
+    if cx.shard(&key).remove(&key) {
+        cx.log(&[b"DEL", word]);
+    }
+}
+
 /// Members or fields of one operation in the log, so that none is larger than needed.
 const LOGGED_AT_ONCE: usize = 512;
 

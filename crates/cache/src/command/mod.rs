@@ -14,14 +14,18 @@ mod config;
 mod connection;
 mod context;
 mod error;
+mod hash;
 mod info;
 mod keys;
 mod list;
+mod pick;
 mod pubsub;
 mod server;
+mod set;
 mod string;
 mod table;
 mod transaction;
+mod zset;
 
 pub use context::{Blocking, Context};
 pub use error::CommandError;

@@ -5,7 +5,10 @@ use std::sync::OnceLock;
 use foldhash::{HashMap, HashMapExt as _};
 
 use super::Spec;
-use super::{client, config, connection, info, keys, list, pubsub, server, string, transaction};
+use super::{
+    client, config, connection, hash, info, keys, list, pubsub, server, set, string, transaction,
+    zset,
+};
 
 /// Longest name of a command.
 const NAME_MAX: usize = 32;
@@ -15,6 +18,9 @@ const FAMILIES: &[&[Spec]] = &[
     string::COMMANDS,
     keys::COMMANDS,
     list::COMMANDS,
+    hash::COMMANDS,
+    set::COMMANDS,
+    zset::COMMANDS,
     connection::COMMANDS,
     transaction::COMMANDS,
     client::COMMANDS,

@@ -1,0 +1,423 @@
+//! Sorted sets: members in order of their scores.
+//!
+//! - here: scores of members, ranks, counts, random picks;
+//! - `range`: from one end to the other, by rank, score or member;
+//! - `combine`: what several sets have in common or apart;
+//! - `pop`: taking the first or the last, and waiting for one.
+//!
+//! What depends on chance or on the score before is logged as its outcome.
+
+mod combine;
+mod pop;
+mod range;
+
+use super::{CommandError, Context, Flags, Keys, Spec, pick};
+use crate::number;
+use crate::types::{Upsert, ZSet};
+
+const ADD: Flags = Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST);
+const DROP: Flags = Flags::WRITE.and(Flags::FAST);
+const CUT: Flags = Flags::WRITE;
+const STORE: Flags = Flags::WRITE.and(Flags::DENYOOM);
+const STORE_COUNTED: Flags = STORE.and(Flags::MOVABLE_KEYS);
+const WAIT: Flags = Flags::WRITE.and(Flags::BLOCKING).and(Flags::FAST);
+const READ: Flags = Flags::READONLY.and(Flags::FAST);
+const WALK: Flags = Flags::READONLY;
+const WALK_COUNTED: Flags = WALK.and(Flags::MOVABLE_KEYS);
+const FIRST: Keys = Keys::Range(1, 1, 1);
+const TWO: Keys = Keys::Range(1, 2, 1);
+const COUNTED: Keys = Keys::Counted(1, &[]);
+const STORED: Keys = Keys::Counted(2, &[1]);
+
+const fn row(
+    name: &'static str,
+    arity: i32,
+    flags: Flags,
+    keys: Keys,
+    run: super::Run,
+    summary: &'static str,
+) -> Spec {
+    Spec { name, arity, flags, keys, group: "sorted-set", summary, run }
+}
+
+/// The family's rows.
+pub(super) const COMMANDS: &[Spec] = &[
+    row("zadd", -4, ADD, FIRST, zadd, "Gives members scores."),
+    row("zincrby", 4, ADD, FIRST, zincrby, "Adds to a member's score."),
+    row("zrem", -3, DROP, FIRST, zrem, "Removes members."),
+    row("zscore", 3, READ, FIRST, zscore, "Returns a member's score."),
+    row("zmscore", -3, READ, FIRST, zmscore, "Returns members' scores."),
+    row("zcard", 2, READ, FIRST, zcard, "Counts the members."),
+    row("zrank", -3, READ, FIRST, zrank, "Counts the members before one."),
+    row("zrevrank", -3, READ, FIRST, zrevrank, "Counts the members after one."),
+    row("zrandmember", -2, WALK, FIRST, zrandmember, "Returns members picked at random."),
+    row("zscan", -3, WALK, FIRST, zscan, "Walks over the members."),
+    row("zcount", 4, READ, FIRST, range::zcount, "Counts the members between scores."),
+    row("zlexcount", 4, READ, FIRST, range::zlexcount, "Counts the members between members."),
+    row("zrange", -4, WALK, FIRST, range::zrange, "Returns members from one end to another."),
+    row("zrevrange", -4, WALK, FIRST, range::zrevrange, "Returns members by rank, backwards."),
+    row("zrangebyscore", -4, WALK, FIRST, range::zrangebyscore, "Returns members between scores."),
+    row(
+        "zrevrangebyscore",
+        -4,
+        WALK,
+        FIRST,
+        range::zrevrangebyscore,
+        "Returns members between scores, backwards.",
+    ),
+    row("zrangebylex", -4, WALK, FIRST, range::zrangebylex, "Returns members between members."),
+    row(
+        "zrevrangebylex",
+        -4,
+        WALK,
+        FIRST,
+        range::zrevrangebylex,
+        "Returns members between members, backwards.",
+    ),
+    row("zrangestore", -5, STORE, TWO, range::zrangestore, "Keeps members at another key."),
+    row("zremrangebyrank", 4, CUT, FIRST, range::zremrangebyrank, "Removes members by rank."),
+    row("zremrangebyscore", 4, CUT, FIRST, range::zremrangebyscore, "Removes members by score."),
+    row("zremrangebylex", 4, CUT, FIRST, range::zremrangebylex, "Removes members by member."),
+    row("zpopmin", -2, DROP, FIRST, pop::zpopmin, "Takes members of the lowest scores."),
+    row("zpopmax", -2, DROP, FIRST, pop::zpopmax, "Takes members of the highest scores."),
+    row(
+        "zmpop",
+        -4,
+        CUT.and(Flags::MOVABLE_KEYS),
+        COUNTED,
+        pop::zmpop,
+        "Takes members of the first sorted set that has any.",
+    ),
+    row("bzpopmin", -3, WAIT, Keys::Range(1, -2, 1), pop::bzpopmin, "Takes the lowest, or waits."),
+    row("bzpopmax", -3, WAIT, Keys::Range(1, -2, 1), pop::bzpopmax, "Takes the highest, or waits."),
+    row(
+        "bzmpop",
+        -5,
+        CUT.and(Flags::BLOCKING).and(Flags::MOVABLE_KEYS),
+        Keys::Counted(2, &[]),
+        pop::bzmpop,
+        "Takes members of the first sorted set that has any, or waits.",
+    ),
+    row("zunion", -3, WALK_COUNTED, COUNTED, combine::zunion, "Returns the members of any set."),
+    row("zinter", -3, WALK_COUNTED, COUNTED, combine::zinter, "Returns the members of all sets."),
+    row("zdiff", -3, WALK_COUNTED, COUNTED, combine::zdiff, "Returns members that others lack."),
+    row(
+        "zintercard",
+        -3,
+        WALK_COUNTED,
+        COUNTED,
+        combine::zintercard,
+        "Counts the members of all sets.",
+    ),
+    row(
+        "zunionstore",
+        -4,
+        STORE_COUNTED,
+        STORED,
+        combine::zunionstore,
+        "Keeps members of any set.",
+    ),
+    row(
+        "zinterstore",
+        -4,
+        STORE_COUNTED,
+        STORED,
+        combine::zinterstore,
+        "Keeps the members of all sets.",
+    ),
+    row("zdiffstore", -4, STORE_COUNTED, STORED, combine::zdiffstore, "Keeps what others lack."),
+];
+
+type Result<T = ()> = std::result::Result<T, CommandError>;
+
+/// What ZADD's words ask for.
+#[derive(Debug, Default, Clone, Copy)]
+struct Conditions {
+    absent: bool,
+    present: bool,
+    greater: bool,
+    less: bool,
+    /// Whether updates are counted too.
+    changes: bool,
+    increment: bool,
+}
+
+impl Conditions {
+    /// Reads them; the rest is pairs of score and member.
+    fn parse<'a>(words: &'a [&'a [u8]]) -> Result<(Self, &'a [[&'a [u8]; 2]])> {
+        let mut found = Self::default();
+        let mut rest = words;
+        while let [word, after @ ..] = rest {
+            let flag = match word.to_ascii_lowercase().as_slice() {
+                b"nx" => &mut found.absent,
+                b"xx" => &mut found.present,
+                b"gt" => &mut found.greater,
+                b"lt" => &mut found.less,
+                b"ch" => &mut found.changes,
+                b"incr" => &mut found.increment,
+                _ => break,
+            };
+            *flag = true;
+            rest = after;
+        }
+        let (pairs, left) = rest.as_chunks::<2>();
+        if pairs.is_empty() || !left.is_empty() {
+            return Err(CommandError::SYNTAX);
+        }
+        found.check(pairs.len())?;
+        Ok((found, pairs))
+    }
+
+    fn check(self, pairs: usize) -> Result {
+        if self.absent && self.present {
+            return Err(CommandError::new(
+                "ERR XX and NX options at the same time are not compatible",
+            ));
+        }
+        if self.greater && self.less || self.absent && (self.greater || self.less) {
+            return Err(CommandError::new(
+                "ERR GT, LT, and/or NX options at the same time are not compatible",
+            ));
+        }
+        if self.increment && pairs > 1 {
+            return Err(CommandError::new(
+                "ERR INCR option supports a single increment-element pair",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The score a member gets; `None`: it is left alone.
+    fn score(self, held: Option<f64>, given: f64) -> Result<Option<f64>> {
+        let Some(held) = held else { return Ok((!self.present).then_some(given)) };
+        if self.absent {
+            return Ok(None);
+        }
+        let score = if self.increment { held + given } else { given };
+        if score.is_nan() {
+            return Err(CommandError::new("ERR resulting score is not a number (NaN)"));
+        }
+        let left = self.less && score >= held || self.greater && score <= held;
+        Ok((!left).then_some(score))
+    }
+}
+
+fn float(word: &[u8]) -> Result<f64> {
+    number::parse_f64(word).ok_or(CommandError::NOT_FLOAT)
+}
+
+fn zadd(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let (conditions, pairs) = Conditions::parse(&args[2..])?;
+    if conditions.increment {
+        let [score, member] = pairs[0];
+        return increment(cx, args[1], conditions, float(score)?, member);
+    }
+    let scores: smallvec::SmallVec<[f64; 8]> =
+        pairs.iter().map(|[score, _]| float(score)).collect::<Result<_>>()?;
+    let key = cx.key(args[1]);
+    let shard = cx.shard(&key);
+    // Whoever watches the key is not told of what changes nothing.
+    let changes = shard.with(&key, |zset: &ZSet| {
+        pairs.iter().zip(&scores).any(|([_, member], &score)| {
+            let held = zset.score(member);
+            matches!(conditions.score(held, score), Ok(Some(score)) if held != Some(score))
+        })
+    })?;
+    if changes == Some(false) || changes.is_none() && conditions.present {
+        cx.out.int(0);
+        return Ok(());
+    }
+    let (added, updated) = shard.edit_or_new(&key, |zset: &mut ZSet| {
+        let (mut added, mut updated) = (0, 0);
+        for ([_, member], &score) in pairs.iter().zip(&scores) {
+            let unconditional =
+                !(conditions.absent || conditions.present || conditions.greater || conditions.less);
+            let score = if unconditional {
+                Some(score)
+            } else {
+                conditions.score(zset.score(member), score).unwrap_or_default()
+            };
+            match score.map(|score| zset.insert(member, score)) {
+                Some(Upsert::Added) => added += 1,
+                Some(Upsert::Updated) => updated += 1,
+                Some(Upsert::Same) | None => {}
+            }
+        }
+        (added, updated)
+    })?;
+    cx.log(args);
+    cx.out.count(if conditions.changes { added + updated } else { added });
+    Ok(())
+}
+
+fn zincrby(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let conditions = Conditions { increment: true, ..Conditions::default() };
+    increment(cx, args[1], conditions, float(args[2])?, args[3])
+}
+
+/// Adds to a member's score and answers what it is then, or nothing where it is left alone.
+fn increment(
+    cx: &mut Context<'_, '_>,
+    word: &[u8],
+    conditions: Conditions,
+    by: f64,
+    member: &[u8],
+) -> Result {
+    let key = cx.key(word);
+    let held = cx.shard(&key).with(&key, |zset: &ZSet| zset.score(member))?.flatten();
+    let Some(score) = conditions.score(held, by)? else {
+        cx.out.null();
+        return Ok(());
+    };
+    if held != Some(score) {
+        cx.shard(&key).edit_or_new(&key, |zset: &mut ZSet| zset.insert(member, score))?;
+        cx.log(&[b"ZADD", word, number::Double::new(score).as_bytes(), member]);
+    }
+    cx.out.double(score);
+    Ok(())
+}
+
+fn zrem(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let key = cx.key(args[1]);
+    let members = &args[2..];
+    let shard = cx.shard(&key);
+    let there = shard.with(&key, |zset: &ZSet| members.iter().any(|m| zset.score(m).is_some()))?;
+    if there != Some(true) {
+        cx.out.int(0);
+        return Ok(());
+    }
+    let removed = shard.edit(&key, |zset: &mut ZSet| {
+        members.iter().filter_map(|member| zset.remove(member)).count()
+    })?;
+    cx.log(args);
+    cx.out.count(removed.unwrap_or(0));
+    Ok(())
+}
+
+fn zscore(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let key = cx.key(args[1]);
+    let score = cx.shard(&key).with(&key, |zset: &ZSet| zset.score(args[2]))?.flatten();
+    match score {
+        Some(score) => cx.out.double(score),
+        None => cx.out.null(),
+    }
+    Ok(())
+}
+
+fn zmscore(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let key = cx.key(args[1]);
+    let members = &args[2..];
+    let scores = cx.shard(&key).with(&key, |zset: &ZSet| {
+        members.iter().map(|member| zset.score(member)).collect::<Vec<_>>()
+    })?;
+    cx.out.array(members.len());
+    for score in scores.unwrap_or_else(|| vec![None; members.len()]) {
+        match score {
+            Some(score) => cx.out.double(score),
+            None => cx.out.null(),
+        }
+    }
+    Ok(())
+}
+
+fn zcard(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let key = cx.key(args[1]);
+    let len = cx.shard(&key).with(&key, ZSet::len)?.unwrap_or(0);
+    cx.out.count(len);
+    Ok(())
+}
+
+fn zrank(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    rank(cx, args, "zrank", |rank, _| rank)
+}
+
+fn zrevrank(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    rank(cx, args, "zrevrank", |rank, len| len - 1 - rank)
+}
+
+fn rank(
+    cx: &mut Context<'_, '_>,
+    args: &[&[u8]],
+    name: &str,
+    from_end: fn(usize, usize) -> usize,
+) -> Result {
+    let with_score = match &args[3..] {
+        [] => false,
+        [word] if word.eq_ignore_ascii_case(b"withscore") => true,
+        [_] => return Err(CommandError::SYNTAX),
+        _ => {
+            return Err(CommandError::new(format!(
+                "ERR wrong number of arguments for '{name}' command"
+            )));
+        }
+    };
+    let key = cx.key(args[1]);
+    let found = cx.shard(&key).with(&key, |zset: &ZSet| {
+        let rank = zset.rank(args[2])?;
+        Some((from_end(rank, zset.len()), zset.score(args[2])?))
+    })?;
+    match (found.flatten(), with_score) {
+        (Some((rank, _)), false) => cx.out.count(rank),
+        (Some((rank, score)), true) => {
+            cx.out.array(2);
+            cx.out.count(rank);
+            cx.out.double(score);
+        }
+        (None, false) => cx.out.null(),
+        (None, true) => cx.out.null_array(),
+    }
+    Ok(())
+}
+
+fn zrandmember(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let with_scores = match args {
+        [_, _] | [_, _, _] => false,
+        [_, _, _, word] if word.eq_ignore_ascii_case(b"withscores") => true,
+        _ => return Err(CommandError::SYNTAX),
+    };
+    let largest = if with_scores { i64::MAX / 2 } else { i64::MAX };
+    let count = args.get(2).map(|word| pick::count(word, largest)).transpose()?;
+    let key = cx.key(args[1]);
+    let (engine, out) = (cx.engine, &mut *cx.out);
+    let shard = cx.locked.get(cx.session.database, key.shard());
+    let found = shard.with(&key, |zset: &ZSet| {
+        let Some(count) = count else {
+            let picked = zset.nth(pick::one(engine, zset.len()));
+            out.bulk_or_null(picked.map(|(member, _)| member));
+            return Ok(());
+        };
+        let nested = with_scores && out.proto() == crate::resp::Proto::Resp3;
+        let width = if with_scores && !nested { 2 } else { 1 };
+        pick::write(engine, out, (zset.len(), count), width, |out, at| {
+            let (member, score) = zset.nth(at).unwrap_or_default();
+            if nested {
+                out.array(2);
+            }
+            out.bulk(member);
+            if with_scores {
+                out.double(score);
+            }
+        })
+    })?;
+    match (found, count) {
+        (Some(written), _) => written?,
+        (None, None) => out.null(),
+        (None, Some(_)) => out.array(0),
+    }
+    Ok(())
+}
+
+fn zscan(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    pick::scan(cx, args, |zset: &ZSet, cursor, options, out| {
+        let mut count = 0;
+        let next = zset.scan(cursor, options.count, |member, score| {
+            if options.matches(member) {
+                out.bulk(member);
+                // A string in either version of the protocol.
+                out.bulk(number::Double::new(score).as_bytes());
+                count += 2;
+            }
+        });
+        (next, count)
+    })
+}

@@ -1,0 +1,179 @@
+//! Taking the members of the lowest or the highest scores, and waiting for some.
+
+use super::Result;
+use crate::command::list::{give_up_at, wait};
+use crate::command::{CommandError, Context, pick};
+use crate::number;
+use crate::resp::Reply;
+use crate::store::Key;
+use crate::types::ZSet;
+
+/// Members of one operation in the log.
+const LOGGED_AT_ONCE: usize = 512;
+
+/// Which end is taken from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Min,
+    Max,
+}
+
+/// Members with their scores.
+type Popped = Vec<(Box<[u8]>, f64)>;
+
+/// Takes members and tells the log; `None` where there is no sorted set.
+fn take(cx: &mut Context<'_, '_>, key: &Key<'_>, end: End, count: usize) -> Result<Option<Popped>> {
+    let Some(len) = cx.shard(key).with(key, ZSet::len)? else { return Ok(None) };
+    let count = count.min(len);
+    if count == 0 {
+        return Ok(Some(Vec::new()));
+    }
+    let popped = cx.shard(key).edit(key, |zset: &mut ZSet| {
+        (0..count)
+            .map_while(|_| if end == End::Min { zset.pop_min() } else { zset.pop_max() })
+            .collect::<Vec<_>>()
+    })?;
+    let popped = popped.unwrap_or_default();
+    if popped.len() == len {
+        cx.log(&[b"DEL", key.bytes]);
+    } else {
+        for members in popped.chunks(LOGGED_AT_ONCE) {
+            let mut words: Vec<&[u8]> = vec![b"ZREM", key.bytes];
+            words.extend(members.iter().map(|(member, _)| &**member));
+            cx.log(&words);
+        }
+    }
+    Ok(Some(popped))
+}
+
+pub(super) fn zpopmin(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    pop(cx, args, End::Min)
+}
+
+pub(super) fn zpopmax(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    pop(cx, args, End::Max)
+}
+
+fn pop(cx: &mut Context<'_, '_>, args: &[&[u8]], end: End) -> Result {
+    let count = match args {
+        [_, _] => None,
+        [_, _, word] => Some(pick::natural(word)?),
+        _ => return Err(CommandError::SYNTAX),
+    };
+    let key = cx.key(args[1]);
+    let popped = take(cx, &key, end, count.unwrap_or(1))?.unwrap_or_default();
+    // Only what was counted is nested.
+    if count.is_some() {
+        pick::begin_pairs(cx.out, popped.len());
+    } else {
+        cx.out.array(popped.len() * 2);
+    }
+    for (member, score) in &popped {
+        if count.is_some() {
+            pick::begin_pair(cx.out);
+        }
+        cx.out.bulk(member);
+        cx.out.double(*score);
+    }
+    Ok(())
+}
+
+/// What ZMPOP's words ask for.
+struct Words<'a> {
+    keys: &'a [&'a [u8]],
+    end: End,
+    count: usize,
+}
+
+impl<'a> Words<'a> {
+    /// Reads `numkeys key ... MIN|MAX [COUNT n]`.
+    fn parse(words: &'a [&'a [u8]]) -> Result<Self> {
+        let count = number::parse_i64(words[0]).and_then(|count| usize::try_from(count).ok());
+        let count = count
+            .filter(|&count| count > 0)
+            .ok_or_else(|| CommandError::new("ERR numkeys should be greater than 0"))?;
+        let (keys, rest) = words[1..].split_at_checked(count).ok_or(CommandError::SYNTAX)?;
+        let [end, rest @ ..] = rest else { return Err(CommandError::SYNTAX) };
+        let end = match end.to_ascii_lowercase().as_slice() {
+            b"min" => End::Min,
+            b"max" => End::Max,
+            _ => return Err(CommandError::SYNTAX),
+        };
+        let count = match rest {
+            [] => 1,
+            [word, count, more @ ..] if word.eq_ignore_ascii_case(b"count") => {
+                let count = number::parse_i64(count)
+                    .and_then(|count| usize::try_from(count).ok())
+                    .filter(|&count| count > 0)
+                    .ok_or_else(|| CommandError::new("ERR count should be greater than 0"))?;
+                if !more.is_empty() {
+                    return Err(CommandError::SYNTAX);
+                }
+                count
+            }
+            _ => return Err(CommandError::SYNTAX),
+        };
+        Ok(Self { keys, end, count })
+    }
+}
+
+/// Takes from the first sorted set there is and answers it; `false` where there is none.
+fn pop_first(cx: &mut Context<'_, '_>, words: &Words<'_>) -> Result<bool> {
+    for word in words.keys {
+        let key = cx.key(word);
+        if let Some(popped) = take(cx, &key, words.end, words.count)? {
+            cx.out.array(2);
+            cx.out.bulk(word);
+            cx.out.array(popped.len());
+            for (member, score) in &popped {
+                cx.out.array(2);
+                cx.out.bulk(member);
+                cx.out.double(*score);
+            }
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+pub(super) fn zmpop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    if !pop_first(cx, &Words::parse(&args[1..])?)? {
+        cx.out.null_array();
+    }
+    Ok(())
+}
+
+pub(super) fn bzmpop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let deadline = give_up_at(args[1])?;
+    let words = Words::parse(&args[2..])?;
+    if !pop_first(cx, &words)? {
+        wait(cx, words.keys, deadline, Reply::null_array);
+    }
+    Ok(())
+}
+
+pub(super) fn bzpopmin(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    pop_or_wait(cx, args, End::Min)
+}
+
+pub(super) fn bzpopmax(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    pop_or_wait(cx, args, End::Max)
+}
+
+fn pop_or_wait(cx: &mut Context<'_, '_>, args: &[&[u8]], end: End) -> Result {
+    let deadline = give_up_at(args[args.len() - 1])?;
+    let keys = &args[1..args.len() - 1];
+    for word in keys {
+        let key = cx.key(word);
+        if let Some(popped) = take(cx, &key, end, 1)? {
+            let (member, score) = popped.first().map_or((&b""[..], 0.0), |(m, s)| (&**m, *s));
+            cx.out.array(3);
+            cx.out.bulk(word);
+            cx.out.bulk(member);
+            cx.out.double(score);
+            return Ok(());
+        }
+    }
+    wait(cx, keys, deadline, Reply::null_array);
+    Ok(())
+}
