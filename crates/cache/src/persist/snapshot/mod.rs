@@ -89,7 +89,7 @@ pub struct SnapshotReport {
 /// * `now_ms`: not later than the time of any command that runs from now on; keys whose deadline
 ///   had passed by then are left out.
 /// * `cancel`: set it to give up soon.
-/// * `progress`: called after every range, with no lock held.
+/// * `progress`: called after every range and every piece of a large value, with no lock held.
 ///
 /// # Errors
 /// [`SnapshotError::Running`], [`SnapshotError::Cancelled`], or what the device said. Nothing of

@@ -219,6 +219,7 @@ impl Taking<'_> {
                     let piece = std::mem::take(&mut self.buffers.piece);
                     self.write(&Block::Piece(&piece))?;
                     self.buffers.piece = piece;
+                    (self.progress)(&self.so_far);
                     from = next;
                     if let Some(position) = done {
                         self.end_large(place, hash, position)?;

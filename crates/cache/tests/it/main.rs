@@ -1,0 +1,6 @@
+//! The cache's behaviour as its users meet it.
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod corrupt;
+mod crash;
+mod crash_model;
