@@ -3,4 +3,6 @@
 
 mod corrupt;
 mod crash;
+mod crash_concurrent;
 mod crash_model;
+mod kill;
