@@ -19,6 +19,8 @@ mod check;
 mod directory;
 mod error;
 mod format;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod join;
 mod journal;
 mod ops;

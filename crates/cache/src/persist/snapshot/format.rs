@@ -282,7 +282,8 @@ impl<'a> Block<'a> {
         }
     }
 
-    fn decode(kind: u8, payload: &'a [u8]) -> Result<Self, SnapshotFault> {
+    /// Reads a payload.
+    pub(crate) fn decode(kind: u8, payload: &'a [u8]) -> Result<Self, SnapshotFault> {
         let size = payload.len();
         Ok(match kind {
             1 if size == 9 => {

@@ -237,3 +237,6 @@ fn tidy(
     let trimmed = journal.log().truncate_before(previous.lowest);
     trimmed.map_err(|source| SnapshotError::Trim { source })
 }
+
+#[cfg(test)]
+mod tests;

@@ -175,6 +175,7 @@ impl Blocks<'_> {
 }
 
 /// A value whose pieces are coming in.
+#[derive(Debug)]
 struct Open {
     place: (usize, usize),
     key: Vec<u8>,
@@ -183,8 +184,8 @@ struct Open {
 }
 
 /// What the blocks so far made.
-#[derive(Default)]
-struct Assembly {
+#[derive(Debug, Default)]
+pub(crate) struct Assembly {
     ranges: Ranges,
     keys: u64,
     blocks: u64,
@@ -197,7 +198,7 @@ const fn order(what: &'static str) -> SnapshotFault {
 
 impl Assembly {
     /// Takes a block in; `false` of the last.
-    fn take(
+    pub(crate) fn take(
         &mut self,
         block: Block<'_>,
         rules: &Rules,
