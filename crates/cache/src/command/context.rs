@@ -91,13 +91,17 @@ impl<'e> Context<'e, '_> {
     }
 
     /// Tells the log an operation on one key of the session's database.
+    #[inline]
     pub fn log(&mut self, words: &[&[u8]]) {
-        self.ops.push(self.session.database, words);
+        self.log_in(self.session.database, words);
     }
 
     /// Tells the log an operation on one key of another database.
+    #[inline]
     pub fn log_in(&mut self, database: usize, words: &[&[u8]]) {
-        self.ops.push(database, words);
+        if self.engine.journal().is_some() {
+            self.ops.push(database, words);
+        }
     }
 
     /// Asks to wait until one of `keys` is given something, and writes no reply.

@@ -2,8 +2,6 @@
 //!
 //! Counters log what they lead to, so that a replay computes nothing anew.
 
-use std::sync::atomic::Ordering;
-
 use super::{CommandError, Context, Flags, Keys, Spec};
 
 use crate::number;
@@ -66,17 +64,9 @@ type Result = std::result::Result<(), CommandError>;
 fn get(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let key = cx.key(args[1]);
     let shard = cx.locked.get(cx.session.database, key.shard());
-    let counted = match shard.string(&key)? {
-        Some(value) => {
-            cx.out.bulk(&value);
-            &cx.engine.statistics().hits
-        }
-        None => {
-            cx.out.null();
-            &cx.engine.statistics().misses
-        }
-    };
-    counted.fetch_add(1, Ordering::Relaxed);
+    let found = shard.string(&key)?;
+    cx.out.bulk_or_null(found.as_deref());
+    cx.engine.count_look_up(found.is_some());
     Ok(())
 }
 

@@ -33,7 +33,9 @@ impl Engine {
     pub fn execute(&self, session: &mut Session, args: &[&[u8]], out: &mut Reply) -> Flow {
         let Some(name) = args.first() else { return Flow::Continue };
         let mark = out.len();
-        let flow = match command::find(name) {
+        // Clients mostly repeat themselves.
+        let known = session.last.filter(|last| name.eq_ignore_ascii_case(last.name.as_bytes()));
+        let flow = match known.or_else(|| command::find(name)) {
             None => {
                 self.refuse(session, &unknown(args), out);
                 Flow::Continue
@@ -147,8 +149,11 @@ impl Engine {
         args: &[&[u8]],
         out: &mut Reply,
     ) -> Flow {
-        self.statistics.commands.fetch_add(1, Ordering::Relaxed);
-        session.info.said.lock().command = spec.name;
+        self.count_command();
+        if session.last.is_none_or(|last| !std::ptr::eq(last, spec)) {
+            session.last = Some(spec);
+            session.info.said.lock().command = spec.name;
+        }
         if spec.flags.has(Flags::DENYOOM) && !self.has_memory() && !self.make_room() {
             self.refuse(session, &CommandError::OOM, out);
             return Flow::Continue;
@@ -160,17 +165,10 @@ impl Engine {
             return Flow::Continue;
         }
         let now_ms = self.now_ms();
-        let mut wanted = Wanted::default();
-        if spec.flags.has(Flags::WRITE) {
-            // What changes all keys has one place in the log, so it holds all of them at once.
-            self.want_all(spec, args, session.database, &mut wanted);
-        } else {
-            self.want(spec, args, session.database, &mut wanted);
-        }
         let mut ops = self.take_ops();
         let mut ready = Vec::new();
         let ran = {
-            let mut locked = Locked::lock(&self.keyspace, &mut wanted, now_ms);
+            let mut locked = self.lock(session.database, spec, args, now_ms);
             let scope = (&mut locked, &mut ops);
             let ran = self.run_locked(session, (spec, args), out, now_ms, true, scope);
             self.finish_locked(&mut locked, &ops, now_ms, &mut ready);
@@ -185,6 +183,23 @@ impl Engine {
             Some(blocking) => Flow::Blocked { deadline: blocking.deadline },
             None => Flow::Continue,
         }
+    }
+
+    /// Locks what a command by itself needs.
+    #[inline]
+    fn lock(&self, database: usize, spec: &Spec, args: &[&[u8]], now_ms: u64) -> Locked<'_> {
+        if let (Keys::Range(1, 1, _), Some(word)) = (spec.keys, args.get(1)) {
+            let shard = shard_of(self.keyspace.rules().hash(word));
+            return Locked::one(&self.keyspace, database, shard, now_ms);
+        }
+        let mut wanted = Wanted::default();
+        if spec.flags.has(Flags::WRITE) {
+            // What changes all keys has one place in the log, so it holds all of them at once.
+            self.want_all(spec, args, database, &mut wanted);
+        } else {
+            self.want(spec, args, database, &mut wanted);
+        }
+        Locked::lock(&self.keyspace, &mut wanted, now_ms)
     }
 
     /// Which shards a command needs.
@@ -419,7 +434,7 @@ impl Engine {
             } else {
                 out.array(commands.len());
                 for (spec, args) in commands {
-                    self.statistics.commands.fetch_add(1, Ordering::Relaxed);
+                    self.count_command();
                     let scope = (&mut locked, &mut ops);
                     let ran = self.run_locked(session, (*spec, args), out, now_ms, false, scope);
                     garbage.extend(ran.garbage);

@@ -48,6 +48,14 @@ impl<'e> Locked<'e> {
         Self { held }
     }
 
+    /// Locks one shard.
+    #[inline]
+    pub(crate) fn one(keyspace: &'e Keyspace, database: usize, shard: usize, now_ms: u64) -> Self {
+        let mut held = SmallVec::new();
+        held.push((place(database, shard), Some(keyspace.lock(database, shard, now_ms))));
+        Self { held }
+    }
+
     /// A locked shard.
     ///
     /// # Panics

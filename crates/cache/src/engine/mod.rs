@@ -54,6 +54,14 @@ pub enum Flow {
     },
 }
 
+/// Counts that every command changes: kept by the thread, so that threads do not fight for them.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tally {
+    commands: u64,
+    hits: u64,
+    misses: u64,
+}
+
 /// A command with its row.
 type Known<'a> = (&'static Spec, Vec<&'a [u8]>);
 
@@ -91,6 +99,8 @@ thread_local! {
     /// The time of the thread's turn in milliseconds; 0 outside of turns.
     static TURN: Cell<u64> = const { Cell::new(0) };
     static OPS: Cell<Option<Ops>> = const { Cell::new(None) };
+    /// What the thread counted since it last told the engine's statistics.
+    static TALLY: Cell<Tally> = const { Cell::new(Tally { commands: 0, hits: 0, misses: 0 }) };
 }
 
 impl Engine {
@@ -202,6 +212,36 @@ impl Engine {
     /// Ends a turn of the calling thread.
     pub fn end_turn(&self) {
         TURN.set(0);
+        let tally = TALLY.take();
+        let add = |count: &AtomicU64, by: u64| {
+            if by > 0 {
+                count.fetch_add(by, Ordering::Relaxed);
+            }
+        };
+        add(&self.statistics.commands, tally.commands);
+        add(&self.statistics.hits, tally.hits);
+        add(&self.statistics.misses, tally.misses);
+    }
+
+    fn tally(&self, count: impl FnOnce(&mut Tally)) {
+        let mut tally = TALLY.get();
+        count(&mut tally);
+        TALLY.set(tally);
+        if TURN.get() == 0 {
+            self.end_turn();
+        }
+    }
+
+    /// Counts a command.
+    #[inline]
+    pub(crate) fn count_command(&self) {
+        self.tally(|tally| tally.commands += 1);
+    }
+
+    /// Counts the look-up of a key.
+    #[inline]
+    pub(crate) fn count_look_up(&self, found: bool) {
+        self.tally(|tally| if found { tally.hits += 1 } else { tally.misses += 1 });
     }
 
     /// Begins a session for a new connection.

@@ -120,6 +120,8 @@ pub struct Session {
     pub patterns: HashSet<Box<[u8]>>,
     /// Shard channels subscribed to.
     pub shard_channels: HashSet<Box<[u8]>>,
+    /// The last command run.
+    pub last: Option<&'static Spec>,
     /// What it waits for.
     pub waiter: Option<Arc<Waiter>>,
     /// Replies: `CLIENT REPLY OFF` and `SKIP`.
@@ -153,6 +155,7 @@ impl Session {
             channels: HashSet::new(),
             patterns: HashSet::new(),
             shard_channels: HashSet::new(),
+            last: None,
             waiter: None,
             replies: Replies::On,
         }

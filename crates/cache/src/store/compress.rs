@@ -13,6 +13,10 @@ pub(super) const SIZE_MIN: usize = 64;
 /// Windows of four bytes looked at to guess whether a value repeats itself.
 const SAMPLES: usize = 96;
 
+/// Windows of a value judged as a short one, and how many of them are looked at.
+const SHORT: usize = 512;
+const SHORT_SAMPLES: usize = 32;
+
 /// How values are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Codec {
@@ -53,6 +57,9 @@ fn repeats(value: &[u8]) -> bool {
     let mut seen = [0u64; 4];
     let mut again = 0;
     let windows = value.len() - 3;
+    if windows <= SHORT {
+        return repeats_short(value, windows);
+    }
     let step = (windows / SAMPLES).max(1);
     // A long value is judged by two stretches: repetition is found close by, not far apart.
     let mut look = |from: usize| {
@@ -71,6 +78,23 @@ fn repeats(value: &[u8]) -> bool {
     }
     let looked = if step > 1 { 2 * SAMPLES } else { windows.min(SAMPLES) };
     // Random windows meet in 256 cells by chance: of n, about n * n / 512.
+    again > looked * looked / 512 * 3 / 2 + looked / 8
+}
+
+/// The same of a short value, by every so many a window: it is over in a few dozen steps.
+fn repeats_short(value: &[u8], windows: usize) -> bool {
+    let step = (windows / SHORT_SAMPLES).max(1);
+    let mut seen = [0u64; 4];
+    let (mut again, mut looked) = (0, 0);
+    let mut at = 0;
+    while let Some(window) = value.get(at..).and_then(<[u8]>::first_chunk::<4>) {
+        let hash = (u32::from_le_bytes(*window).wrapping_mul(0x9E37_79B1) >> 24) as usize;
+        let bit = 1u64 << (hash & 63);
+        again += usize::from(seen[hash >> 6] & bit != 0);
+        seen[hash >> 6] |= bit;
+        looked += 1;
+        at += step;
+    }
     again > looked * looked / 512 * 3 / 2 + looked / 8
 }
 

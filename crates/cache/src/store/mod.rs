@@ -95,6 +95,11 @@ impl std::ops::DerefMut for Held<'_> {
 impl Drop for Held<'_> {
     #[inline]
     fn drop(&mut self) {
+        let revision = self.guard.memory_revision();
+        if revision == self.guard.published_revision {
+            return;
+        }
+        self.guard.published_revision = revision;
         let bytes = self.guard.bytes();
         let before = std::mem::replace(&mut self.guard.published, bytes);
         if bytes != before {

@@ -73,6 +73,10 @@ pub struct Shard {
     /// Awaited keys that were given something since they were last asked for.
     ready: Vec<Box<[u8]>>,
     scratch: Vec<u8>,
+    /// Raised whenever memory outside of slab and table may have changed.
+    revision: u32,
+    /// [`Shard::memory_revision`] when memory was last added to the keyspace's sum.
+    pub(super) published_revision: u32,
     /// What [`Shard::bytes`] was when it was last added to the keyspace's sum.
     pub(super) published: usize,
 }
@@ -94,6 +98,8 @@ impl Shard {
             awaited: HashMap::new(),
             ready: Vec::new(),
             scratch: Vec::new(),
+            revision: 0,
+            published_revision: 0,
             published: 0,
         }
     }
@@ -125,6 +131,12 @@ impl Shard {
             + self.objects.capacity() * size_of::<Option<Object>>()
             + self.eviction.bytes()
             + self.scratch.capacity()
+    }
+
+    /// Differs from what it was before whenever [`Shard::bytes`] does.
+    #[inline]
+    pub(super) fn memory_revision(&self) -> u32 {
+        self.revision.wrapping_add(self.slab.revision).wrapping_add(self.table.revision())
     }
 
     /// Bytes of the index alone.
@@ -277,6 +289,8 @@ impl Shard {
         // A large value is not worth holding its room for.
         if scratch.capacity() <= 64 << 10 {
             self.scratch = scratch;
+        } else {
+            self.revision = self.revision.wrapping_add(1);
         }
         self.changed(key.bytes);
     }
@@ -362,6 +376,7 @@ impl Shard {
         let result = change(C::of_mut(object).ok_or(WrongType)?);
         let (after, empty) = (object.bytes(), object.is_empty());
         self.objects_bytes = self.objects_bytes + after - before;
+        self.revision = self.revision.wrapping_add(1);
         if empty {
             self.drop_entry(key.hash, at);
         }
@@ -456,7 +471,10 @@ impl Shard {
         let fresh = Self::new(self.rules.clone());
         let awaited = std::mem::take(&mut self.awaited);
         let (expired, now_ms, published) = (self.expired, self.now_ms, self.published);
-        std::mem::replace(self, Self { awaited, expired, now_ms, published, ..fresh })
+        let revision = self.memory_revision().wrapping_add(1);
+        let published_revision = self.published_revision;
+        let fresh = Self { awaited, expired, now_ms, published, ..fresh };
+        std::mem::replace(self, Self { revision, published_revision, ..fresh })
     }
 
     fn object(&self, number: u32) -> Option<&Object> {
@@ -476,6 +494,7 @@ impl Shard {
 
     fn put_new_object(&mut self, key: &Key<'_>, object: Object, deadline_ms: Option<u64>) -> At {
         self.objects_bytes += object.bytes();
+        self.revision = self.revision.wrapping_add(1);
         let number = match self.objects_free.pop() {
             Some(number) => {
                 self.objects[number as usize] = Some(object);
@@ -493,6 +512,7 @@ impl Shard {
     fn take_object(&mut self, number: u32) -> Option<Object> {
         let object = self.objects.get_mut(number as usize)?.take()?;
         self.objects_bytes -= object.bytes();
+        self.revision = self.revision.wrapping_add(1);
         self.objects_free.push(number);
         Some(object)
     }
@@ -556,6 +576,7 @@ impl Shard {
         }
         if self.rules.keeps_queues() {
             self.eviction.inserted(at, key.hash, before.is_some());
+            self.revision = self.revision.wrapping_add(1);
         }
         At(at)
     }

@@ -62,6 +62,8 @@ pub(crate) struct Slab {
     large_free: u32,
     large_bytes: usize,
     page_count: usize,
+    /// Raised whenever [`Slab::bytes`] may have changed.
+    pub(super) revision: u32,
 }
 
 impl Slab {
@@ -75,6 +77,7 @@ impl Slab {
             large_free: NONE,
             large_bytes: 0,
             page_count: 0,
+            revision: 0,
         }
     }
 
@@ -127,6 +130,7 @@ impl Slab {
     }
 
     fn insert_large(&mut self, size: usize) -> (Ref, &mut [u8]) {
+        self.revision = self.revision.wrapping_add(1);
         let entry = vec![0; size];
         self.large_bytes += entry.capacity() + 16;
         let number = if self.large_free == NONE {
@@ -177,6 +181,7 @@ impl Slab {
         if at.0 & LARGE == 0 {
             return None;
         }
+        self.revision = self.revision.wrapping_add(1);
         match &mut self.large[(at.0 & !LARGE) as usize] {
             Large::Entry(entry) => {
                 let before = entry.capacity();
@@ -202,6 +207,7 @@ impl Slab {
     /// Gives a place back.
     pub(crate) fn remove(&mut self, at: Ref) {
         if at.0 & LARGE != 0 {
+            self.revision = self.revision.wrapping_add(1);
             let number = at.0 & !LARGE;
             let free = Large::Free(self.large_free);
             let before = std::mem::replace(&mut self.large[number as usize], free);
@@ -224,6 +230,7 @@ impl Slab {
             }
             self.data[number] = None;
             self.page_count -= 1;
+            self.revision = self.revision.wrapping_add(1);
             self.empty.push(to_u32(number));
             return;
         }
@@ -288,6 +295,7 @@ impl Slab {
             }
         };
         self.page_count += 1;
+        self.revision = self.revision.wrapping_add(1);
         self.open_page(number, class);
         number
     }

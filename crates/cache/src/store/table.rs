@@ -52,6 +52,7 @@ pub(crate) struct Table {
     depth: u32,
     segments: Vec<Box<Segment>>,
     len: usize,
+    grown: u32,
 }
 
 pub(crate) fn home_of(hash: u64) -> usize {
@@ -172,11 +173,17 @@ impl Segment {
 
 impl Table {
     pub(crate) fn new() -> Self {
-        Self { directory: Vec::new(), depth: 0, segments: Vec::new(), len: 0 }
+        Self { directory: Vec::new(), depth: 0, segments: Vec::new(), len: 0, grown: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// How often the index grew.
+    #[inline]
+    pub(crate) fn revision(&self) -> u32 {
+        self.grown
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -213,6 +220,7 @@ impl Table {
         if self.segments.is_empty() {
             self.segments.push(Segment::new(0));
             self.directory.push(0);
+            self.grown = self.grown.wrapping_add(1);
         }
         loop {
             let number = self.directory[self.prefix(hash)] as usize;
@@ -226,6 +234,7 @@ impl Table {
 
     /// Splits a segment by the next bit of its entries' hashes.
     fn split(&mut self, number: usize, hash: u64, hash_of: &dyn Fn(Ref) -> u64) {
+        self.grown = self.grown.wrapping_add(1);
         let depth = self.segments[number].depth;
         assert!(depth < DEPTH_MAX, "hashes spread over segments");
         if depth == self.depth {
