@@ -156,7 +156,7 @@ mod tests {
         (0..size)
             .map(|_| {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                (u64::from(b'0') + (state >> 33) % symbols) as u8
+                b'0' + u8::try_from((state >> 33) % symbols).unwrap_or(0)
             })
             .collect()
     }

@@ -38,7 +38,8 @@ proptest! {
             now_ms += 1;
             model.retain(|_, (_, deadline)| deadline.is_none_or(|ms| ms > now_ms));
             let key = format!("key:{key}").into_bytes();
-            let value: Vec<u8> = (0..size).map(|at| ((at * 7 + size) % 251) as u8).collect();
+            let byte = |at: usize| u8::try_from((at * 7 + size) % 251).unwrap_or(0);
+            let value: Vec<u8> = (0..size).map(byte).collect();
             match op {
                 0 | 1 => {
                     let deadline = (extra % 3 == 0).then_some(now_ms + extra);

@@ -1,0 +1,175 @@
+//! The cache's bars, claims and figures, in one place.
+
+use super::bars::{Bar, Claim, Formula, Good};
+
+const fn at_most(name: &'static str, ours: &'static str, theirs: &'static str, bar: f64) -> Bar {
+    let formula = Formula::Ratio(ours, theirs);
+    Bar { name, formula, good: Good::AtMost, bar, aim: None, unit: "" }
+}
+
+const fn at_least(name: &'static str, ours: &'static str, theirs: &'static str, bar: f64) -> Bar {
+    let formula = Formula::Ratio(ours, theirs);
+    Bar { name, formula, good: Good::AtLeast, bar, aim: None, unit: "" }
+}
+
+const fn aiming(bar: Bar, aim: f64) -> Bar {
+    Bar { aim: Some(aim), ..bar }
+}
+
+/// What the cache promises, beside Redis in the same run: SET and GET of 100-byte values over 100
+/// connections, half of each.
+pub(super) const BARS: [Bar; 15] = [
+    aiming(
+        at_most("processor time a command, of Redis", "cache_p1_cpu_us", "redis_p1_cpu_us", 0.6),
+        0.45,
+    ),
+    aiming(at_least("rate, of Redis", "cache_p1_per_s", "redis_p1_per_s", 1.4), 2.0),
+    aiming(at_least("rate 16 at a time, of Redis", "cache_p16_per_s", "redis_p16_per_s", 1.8), 2.3),
+    aiming(at_least("rate 64 at a time, of Redis", "cache_p64_per_s", "redis_p64_per_s", 2.0), 2.5),
+    aiming(
+        at_most(
+            "processor time 16 at a time, of Redis",
+            "cache_p16_cpu_us",
+            "redis_p16_cpu_us",
+            0.6,
+        ),
+        0.45,
+    ),
+    aiming(
+        at_most(
+            "processor time 64 at a time, of Redis",
+            "cache_p64_cpu_us",
+            "redis_p64_cpu_us",
+            0.55,
+        ),
+        0.35,
+    ),
+    aiming(at_most("99th percentile, of Redis", "cache_p1_p99_ms", "redis_p1_p99_ms", 0.6), 0.3),
+    aiming(
+        at_least(
+            "rate with the log on, of Redis",
+            "cache_p1_logged_per_s",
+            "redis_p1_logged_per_s",
+            1.4,
+        ),
+        2.0,
+    ),
+    aiming(
+        at_least(
+            "rate 16 at a time with the log on, of Redis",
+            "cache_p16_logged_per_s",
+            "redis_p16_logged_per_s",
+            1.8,
+        ),
+        2.3,
+    ),
+    at_most(
+        "processor time with the log on, of Redis",
+        "cache_p1_logged_cpu_us",
+        "redis_p1_logged_cpu_us",
+        0.6,
+    ),
+    Bar {
+        name: "resident bytes of a key of 16 and a value of 100 bytes",
+        formula: Formula::Value("cache_bytes_per_key"),
+        good: Good::AtMost,
+        bar: 135.0,
+        aim: Some(110.0),
+        unit: "B",
+    },
+    at_most(
+        "memory of 85 KB JSON values, of Redis",
+        "cache_json_85k_bytes_per_value",
+        "redis_json_85k_bytes_per_value",
+        0.3,
+    ),
+    at_least(
+        "rate of reading them, of Redis",
+        "cache_json_85k_get_per_s",
+        "redis_json_85k_get_per_s",
+        0.9,
+    ),
+    Bar {
+        name: "memory a snapshot under write load adds",
+        formula: Formula::Value("cache_snapshot_extra_memory_percent"),
+        good: Good::AtMost,
+        bar: 5.0,
+        aim: None,
+        unit: "%",
+    },
+    Bar {
+        name: "longest a write waits during it",
+        formula: Formula::Value("cache_snapshot_longest_write_ms"),
+        good: Good::AtMost,
+        bar: 5.0,
+        aim: None,
+        unit: "ms",
+    },
+];
+
+const fn claim(
+    text: &'static str,
+    claimed: f64,
+    figure: &'static str,
+    good: Good,
+    unit: &'static str,
+) -> Claim {
+    Claim { text, claimed, figure: Some(figure), good, unit }
+}
+
+/// What the description of the earlier system publishes, on its author's machine.
+pub(super) const CLAIMS: [Claim; 18] = [
+    claim("3-byte values, a task a connection", 132_738.0, "text_3b_per_s", Good::AtLeast, "1/s"),
+    claim("3-byte SET on average", 803.0, "text_3b_set_us", Good::AtMost, "µs"),
+    claim("3-byte GET on average", 694.0, "text_3b_get_us", Good::AtMost, "µs"),
+    claim("1 KB values, a task a connection", 136_366.0, "text_1kb_per_s", Good::AtLeast, "1/s"),
+    claim("1 KB SET on average", 796.0, "text_1kb_set_us", Good::AtMost, "µs"),
+    claim("1 KB GET on average", 629.0, "text_1kb_get_us", Good::AtMost, "µs"),
+    claim("3-byte values, pooled", 131_299.0, "text_pooled_3b_per_s", Good::AtLeast, "1/s"),
+    claim("1 KB values, pooled", 135_334.0, "text_pooled_1kb_per_s", Good::AtLeast, "1/s"),
+    claim("95th percentile", 1_890.0, "text_1kb_p95_us", Good::AtMost, "µs"),
+    claim("99th percentile", 2_690.0, "text_1kb_p99_us", Good::AtMost, "µs"),
+    claim("pooled, 25 workers", 85_234.0, "text_pooled_25_per_s", Good::AtLeast, "1/s"),
+    claim("pooled, 100 workers", 101_245.0, "text_pooled_100_per_s", Good::AtLeast, "1/s"),
+    claim("pooled, 200 workers", 106_168.0, "text_pooled_200_per_s", Good::AtLeast, "1/s"),
+    claim("pooled, 500 workers", 104_123.0, "text_pooled_500_per_s", Good::AtLeast, "1/s"),
+    claim("3,700 bytes of text, compressed", 78.0, "compressed_3700_bytes", Good::AtMost, "B"),
+    claim("time that takes", 11.0, "compress_3700_us", Good::AtMost, "µs"),
+    claim("85,000 bytes of text, compressed", 334.0, "compressed_85000_bytes", Good::AtMost, "B"),
+    claim("time that takes", 12.0, "compress_85000_us", Good::AtMost, "µs"),
+];
+
+/// What each figure is. `redis_...` and `cache_...` (ours) come in pairs; `p16` is 16 commands sent
+/// at a time; `logged` is with the log on.
+pub(super) const FIGURES: [(&str, &str); 24] = [
+    ("cache_p1_per_s", "commands a second, SET and GET half each, every value read back"),
+    ("redis_p1_per_s", "the same of Redis"),
+    ("cache_p1_cpu_us", "processor time of the server for a command"),
+    ("redis_p1_cpu_us", "the same of Redis"),
+    ("cache_p1_p99_ms", "99th percentile of the time a command takes"),
+    ("redis_p1_p99_ms", "the same of Redis"),
+    ("cache_p16_per_s", "the same, 16 commands sent at a time"),
+    ("cache_p64_per_s", "the same, 64 commands sent at a time"),
+    ("cache_p1_logged_per_s", "the same with interval:50ms"),
+    ("redis_p1_logged_per_s", "the same with appendfsync everysec"),
+    ("cache_bytes_per_key", "resident memory gained, by keys; random characters, not compressible"),
+    ("redis_bytes_per_key", "the same of Redis"),
+    ("cache_json_85k_bytes_per_value", "resident memory gained, by values of 85 KB of JSON"),
+    ("redis_json_85k_bytes_per_value", "the same of Redis"),
+    ("cache_json_85k_get_per_s", "such values read at random, 20 connections"),
+    ("redis_json_85k_get_per_s", "the same of Redis"),
+    (
+        "cache_snapshot_extra_memory_percent",
+        "peak of resident memory during a snapshot, above before",
+    ),
+    (
+        "redis_snapshot_extra_memory_percent",
+        "the same of Redis' parent; its child shares and copies",
+    ),
+    ("cache_snapshot_longest_write_ms", "longest wait of a writer during the snapshot"),
+    ("redis_snapshot_longest_write_ms", "the same of Redis"),
+    ("cache_snapshot_seconds", "time the snapshot takes while one client writes"),
+    ("redis_snapshot_seconds", "the same of Redis"),
+    ("compressed_3700_bytes", "bytes kept of 3,700 bytes of repetitive text"),
+    ("compressed_85000_bytes", "bytes kept of 85,000 bytes of repetitive text"),
+];
