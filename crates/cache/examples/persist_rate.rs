@@ -131,12 +131,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let after = resident();
     writeln!(
         out,
-        "snapshot: {} keys, {} MB, {:?}, {} ranges, longest pause {:?}; {written} writes, slowest {} us",
+        "snapshot: {} keys, {} MB, {:?}, {} ranges, longest pause {:?} of {:?}; {written} writes, slowest {} us",
         taken.info.keys,
         taken.info.bytes / 1_000_000,
         taken.took,
         taken.ranges,
         taken.longest_pause,
+        taken.paused,
         slowest.load(Ordering::Relaxed) / 1_000,
     )?;
     writeln!(

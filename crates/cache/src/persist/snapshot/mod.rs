@@ -26,7 +26,7 @@ use super::journal::{Journal, Kept};
 use super::ranges::Ranges;
 use crate::store::Keyspace;
 use format::{End, Header};
-use take::{Buffers, Taking};
+use take::{Buffers, Pauses, Taking};
 use write::SnapshotWriter;
 
 /// A snapshot that is there.
@@ -71,6 +71,8 @@ pub struct SnapshotReport {
     pub took: Duration,
     /// The longest time a shard's lock was held for it.
     pub longest_pause: Duration,
+    /// The time shards' locks were held for it, all together.
+    pub paused: Duration,
     /// Ranges of keys it was taken in.
     pub ranges: u64,
     /// How often a large value was begun anew because it was changed meanwhile.
@@ -163,7 +165,7 @@ fn take(
         progress,
         so_far: SnapshotProgress::default(),
         ranges: Ranges::default(),
-        longest_pause: Duration::ZERO,
+        pauses: Pauses::default(),
         abandoned: 0,
         buffers: Buffers::default(),
     };
@@ -181,7 +183,8 @@ fn take(
     let report = SnapshotReport {
         info,
         took: Duration::ZERO,
-        longest_pause: taking.longest_pause,
+        longest_pause: taking.pauses.longest,
+        paused: taking.pauses.total,
         ranges: taking.ranges.len(),
         abandoned: taking.abandoned,
         log_freed: 0,

@@ -49,9 +49,24 @@ pub(crate) struct Taking<'a> {
     pub(crate) progress: &'a dyn Fn(&SnapshotProgress),
     pub(crate) so_far: SnapshotProgress,
     pub(crate) ranges: Ranges,
-    pub(crate) longest_pause: Duration,
+    pub(crate) pauses: Pauses,
     pub(crate) abandoned: u64,
     pub(crate) buffers: Buffers,
+}
+
+/// How long shards were locked.
+#[derive(Debug, Default)]
+pub(crate) struct Pauses {
+    pub(crate) longest: Duration,
+    pub(crate) total: Duration,
+}
+
+impl Pauses {
+    fn add(&mut self, started: Instant) {
+        let took = started.elapsed();
+        self.longest = self.longest.max(took);
+        self.total += took;
+    }
 }
 
 /// Room that is used again and again.
@@ -110,6 +125,8 @@ impl Taking<'_> {
         let (mut from, mut fresh) = (0, true);
         loop {
             self.check_cancel()?;
+            // Whoever else wants the processor has it now, rather than while a shard is locked.
+            std::thread::yield_now();
             let captured = self.capture(place, from, fresh);
             let (hashes, position) = ((from, captured.last), captured.position);
             let mut last = captured.last;
@@ -174,7 +191,7 @@ impl Taking<'_> {
             capture_some(&shard, sizes, (piece, elements), found, &mut captured);
         }
         drop(shard);
-        self.longest_pause = self.longest_pause.max(started.elapsed());
+        self.pauses.add(started);
         captured
     }
 
@@ -204,6 +221,7 @@ impl Taking<'_> {
         let mut from = 0;
         loop {
             self.check_cancel()?;
+            std::thread::yield_now();
             let begun = head.is_some();
             let looked = self.look(place, hash, key, from, Some(flag), &mut head);
             if let Some((kind, deadline_ms)) = head.filter(|_| !begun) {
@@ -303,7 +321,7 @@ impl Taking<'_> {
         }
         found.iter().for_each(|(_, at)| put_entry(&shard, *at, piece, elements));
         drop(shard);
-        self.longest_pause = self.longest_pause.max(started.elapsed());
+        self.pauses.add(started);
         Some((position, found.len() as u64))
     }
 
@@ -339,7 +357,7 @@ impl Taking<'_> {
             }
         };
         drop(shard);
-        self.longest_pause = self.longest_pause.max(started.elapsed());
+        self.pauses.add(started);
         looked
     }
 }
