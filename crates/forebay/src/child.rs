@@ -48,6 +48,7 @@ impl Server {
             .current_dir(&data)
             .args(command)
             .args(["--listen", "127.0.0.1:0", "--log-format", "json"])
+            .args(["--set", "cache.enabled=false"])
             .arg("--data")
             .arg(&data)
             .stdin(Stdio::null())

@@ -4,6 +4,8 @@
 //! [`Command`], an arm in [`run`].
 
 mod bench;
+mod cache;
+mod cache_serve;
 mod config;
 mod fsck;
 mod key;
@@ -60,6 +62,9 @@ enum Command {
     Key(key::Command),
     /// Re-read everything that is stored and name what is damaged.
     Fsck(fsck::Args),
+    /// The key-value cache by itself: serve it, talk to it, load it, check its data.
+    #[command(subcommand)]
+    Cache(cache::Command),
     /// Measure Forebay beside the machine's own limits.
     #[command(subcommand)]
     Bench(bench::Command),
@@ -83,6 +88,7 @@ pub(crate) fn run() -> anyhow::Result<Exit> {
         Command::Config(command) => config::run(&command),
         Command::Key(command) => key::run(&command),
         Command::Fsck(args) => fsck::run(&args),
+        Command::Cache(command) => cache::run(&command),
         Command::Bench(command) => bench::run(&command),
         Command::Completions(args) => reference::completions(&args),
         Command::Man(args) => reference::man(&args),

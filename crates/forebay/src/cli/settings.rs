@@ -63,7 +63,11 @@ impl DataArgs {
         resolve(self.flags()?)
     }
 
-    fn flags(&self) -> anyhow::Result<Flags> {
+    /// The flags alone, for a command that adds its own.
+    ///
+    /// # Errors
+    /// A `--set` is wrong (exit code 2).
+    pub(super) fn flags(&self) -> anyhow::Result<Flags> {
         let mut flags = Flags::with_file(self.config.clone());
         for given in &self.set {
             flags.set(given).map_err(wrong)?;
@@ -92,7 +96,11 @@ impl ServerArgs {
     }
 }
 
-fn resolve(flags: Flags) -> anyhow::Result<Resolved> {
+/// All settings, with `flags` on top.
+///
+/// # Errors
+/// The configuration is wrong (exit code 2).
+pub(super) fn resolve(flags: Flags) -> anyhow::Result<Resolved> {
     // A variable that is not UTF-8 cannot be one of ours: their names and values are text.
     let env: Vec<_> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))

@@ -10,9 +10,10 @@ use std::path::PathBuf;
 use forebay_base::bytes::ByteSize;
 use forebay_base::durability::Durability;
 use forebay_base::duration::HumanDuration;
+use forebay_cache::store::Policy;
 
 use super::resolve::Resolved;
-use super::value::{Auth, LogFormat, Toml, Value};
+use super::value::{Auth, CacheServer, LogFormat, Toml, Value};
 
 /// One setting as the rest of the program sees it.
 #[derive(Debug)]
@@ -150,5 +151,45 @@ settings! {
         upload_rate_grace("intake.upload_rate_grace"): HumanDuration = "30s";
         /// How long an upload may send nothing at all.
         upload_idle_timeout("intake.upload_idle_timeout"): HumanDuration = "30s";
+    }
+    /// The key-value cache.
+    cache: Cache {
+        /// Whether `forebay serve` serves the cache.
+        enabled("cache.enabled"): bool = "true";
+        /// Where it speaks RESP, the protocol of Redis; empty: nowhere.
+        resp("cache.resp"): Option<SocketAddr> = "127.0.0.1:6380";
+        /// Where it speaks the plain text protocol; empty: nowhere.
+        text("cache.text"): Option<SocketAddr> = "127.0.0.1:8890";
+        /// Whether it keeps its data on disk, below the data directory.
+        persist("cache.persist"): bool = "true";
+        /// When a write is acknowledged: sync, interval:50ms or os.
+        durability("cache.durability"): Durability = "interval:50ms";
+        /// Most memory for data, index and buffers together; empty: no bound.
+        memory_max("cache.memory_max"): Option<ByteSize> = "";
+        /// What goes when that is used up.
+        policy("cache.policy"): Policy = "allkeys-s3fifo";
+        /// per-connection (a connection stays with one thread) or pooled (a connection that has
+        /// something to do gets one of a bounded number of workers).
+        server("cache.server"): CacheServer = "per-connection";
+        /// Most workers of the pooled server; it sizes itself below that.
+        workers("cache.workers"): u32 = "200";
+        /// Threads of the server that is not pooled; 0 takes one a core.
+        threads("cache.threads"): u16 = "0";
+        /// File whose first line is the password clients must give; empty: none is needed.
+        password_file("cache.password_file"): Option<PathBuf> = "";
+        /// Connections open at once; further ones are told so and closed.
+        connections_max("cache.connections_max"): u32 = "10000";
+        /// How long a RESP connection may be silent; empty: as long as it likes.
+        idle_timeout("cache.idle_timeout"): Option<HumanDuration> = "";
+        /// How long a text connection may be silent; empty: as long as it likes.
+        text_idle_timeout("cache.text_idle_timeout"): Option<HumanDuration> = "5m";
+        /// Longest line of the text protocol.
+        line_size_max("cache.line_size_max"): ByteSize = "1MiB";
+        /// Longest single argument, and so the largest value.
+        value_size_max("cache.value_size_max"): ByteSize = "512MiB";
+        /// Most output that may wait for one connection to read it; beyond it, it is closed.
+        output_size_max("cache.output_size_max"): ByteSize = "1GiB";
+        /// How long a client may leave its output unread altogether before it is closed.
+        write_stall_timeout("cache.write_stall_timeout"): HumanDuration = "60s";
     }
 }

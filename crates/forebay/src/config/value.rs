@@ -11,6 +11,7 @@ use std::str::FromStr;
 use forebay_base::bytes::ByteSize;
 use forebay_base::durability::Durability;
 use forebay_base::duration::HumanDuration;
+use forebay_cache::store::Policy;
 
 /// How a value is written in `forebay.toml`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +98,15 @@ impl<T: Value> Value for Option<T> {
     }
 }
 
+impl Value for Policy {
+    const EXPECTED: &'static str = "noeviction, volatile-lru, volatile-lfu, volatile-random, \
+        volatile-ttl, or allkeys-s3fifo, -lru, -lfu or -random";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        Self::parse(text.trim()).ok_or_else(|| "not one of the words".to_owned())
+    }
+}
+
 /// A setting that is one of a few words.
 macro_rules! words {
     ($(#[$meta:meta])* $name:ident, $expected:literal { $($(#[$vmeta:meta])* $variant:ident = $word:literal,)+ }) => {
@@ -138,5 +148,15 @@ words! {
         Human = "human",
         /// One JSON object a line.
         Json = "json",
+    }
+}
+
+words! {
+    /// How the cache serves connections.
+    CacheServer, "per-connection or pooled" {
+        /// A connection stays with one thread.
+        PerConnection = "per-connection",
+        /// Connections share a bounded pool of workers.
+        Pooled = "pooled",
     }
 }

@@ -3,6 +3,7 @@
 //! To add one: a file here with a type that implements [`Subsystem`], a line in [`open`], and the
 //! first segment of its routes in [`ROUTE_CLASSES`].
 
+pub(crate) mod cache;
 pub(crate) mod intake;
 
 use std::sync::Arc;
@@ -21,5 +22,9 @@ pub(crate) const ROUTE_CLASSES: [&str; 3] = ["files", "documents", "ingest"];
 /// # Errors
 /// The first subsystem that cannot be opened; those opened before are dropped.
 pub(crate) fn open(config: &Config) -> anyhow::Result<Vec<Arc<dyn Subsystem>>> {
-    Ok(vec![intake::open(config)?])
+    let mut subsystems = vec![intake::open(config)?];
+    if config.cache.enabled {
+        subsystems.push(cache::open(config)?);
+    }
+    Ok(subsystems)
 }

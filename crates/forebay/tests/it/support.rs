@@ -63,6 +63,10 @@ impl Server {
         if !args.contains(&"--listen") {
             command.args(["--listen", "127.0.0.1:0"]);
         }
+        if !args.iter().any(|arg| arg.starts_with("cache.")) {
+            // Its ports are fixed; tests run side by side.
+            command.args(["--set", "cache.enabled=false"]);
+        }
         change(&mut command);
         let mut child = command.spawn().unwrap();
         let mut line = String::new();

@@ -1,0 +1,258 @@
+//! The cache as a subsystem of the server, and as a server by itself.
+//!
+//! It answers on sockets of its own, so to the HTTP server it is a subsystem without routes: opened
+//! with the others, measured on each scrape, stopped before the process ends.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use forebay_base::clock::SystemClock;
+use forebay_base::fs::RealFs;
+use forebay_cache::persist::PersistOptions;
+use forebay_cache::server::{Mode, Server, ServerLimits, ServerOptions};
+use forebay_cache::{Cache, CacheOptions};
+
+use crate::config::{CacheServer, Config};
+use crate::exit::{Coded, Exit};
+use crate::serve::Subsystem;
+
+/// Opens the cache in the data directory and listens.
+pub(super) fn open(config: &Config) -> anyhow::Result<Arc<dyn Subsystem>> {
+    Ok(Arc::new(Running::start(config)?))
+}
+
+/// Where the cache keeps its data inside the data directory.
+pub(crate) fn dir(data: &Path) -> PathBuf {
+    data.join("cache")
+}
+
+/// An open cache with its server in front.
+#[derive(Debug)]
+pub(crate) struct Running {
+    cache: Cache,
+    server: Server,
+}
+
+impl Running {
+    /// Opens the cache and starts its server.
+    ///
+    /// # Errors
+    /// Listening there is refused (exit code 2), or the data or the sockets cannot be opened.
+    pub(crate) fn start(config: &Config) -> anyhow::Result<Self> {
+        let settings = &config.cache;
+        let password = settings.password_file.as_deref().map(read_password).transpose()?;
+        for address in [settings.resp, settings.text].into_iter().flatten() {
+            guard(address, password.is_some(), config.server.insecure)?;
+        }
+        let dir = settings.persist.then(|| dir(&config.process.data));
+        let cache = open_cache(config, dir.clone(), password)?;
+        let limits = &cache.engine().config();
+        let size = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
+        limits.clients_max.store(size(settings.connections_max.into()), Relaxed);
+        limits.line_max.store(size(settings.line_size_max.0), Relaxed);
+        limits.word_max.store(size(settings.value_size_max.0), Relaxed);
+        limits.output_max.store(size(settings.output_size_max.0), Relaxed);
+        let idle = settings.idle_timeout.map_or(Duration::ZERO, |limit| limit.get());
+        limits.idle_seconds.store(whole_seconds(idle), Relaxed);
+        let server = Server::start(Arc::clone(cache.engine()), &server_options(config))
+            .context("cannot serve the cache")?;
+        let told = |address: Option<SocketAddr>| {
+            address.map_or_else(|| "off".to_owned(), |address| address.to_string())
+        };
+        tracing::info!(
+            resp = told(server.resp_address()),
+            text = told(server.text_address()),
+            data = ?dir.map_or_else(|| "none".to_owned(), |dir| dir.display().to_string()),
+            "cache open"
+        );
+        Ok(Self { cache, server })
+    }
+
+    /// Its server.
+    pub(crate) fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Sends the last replies, closes the sockets and puts the data on stable storage. Blocks.
+    ///
+    /// # Errors
+    /// The log could not be written to its end.
+    pub(crate) fn stop(&self) -> anyhow::Result<()> {
+        self.server.stop();
+        self.cache.close().context("cannot write the cache's log to its end")
+    }
+}
+
+fn open_cache(
+    config: &Config,
+    dir: Option<PathBuf>,
+    password: Option<Vec<u8>>,
+) -> anyhow::Result<Cache> {
+    let settings = &config.cache;
+    let options = CacheOptions {
+        persist: PersistOptions { durability: settings.durability, ..PersistOptions::default() },
+        max_memory: settings
+            .memory_max
+            .map_or(0, |size| usize::try_from(size.0).unwrap_or(usize::MAX)),
+        policy: settings.policy,
+        password,
+        dir,
+    };
+    let cache = Cache::open(Arc::new(RealFs), Arc::new(SystemClock::new()), &options)
+        .with_context(|| match &options.dir {
+            Some(dir) => format!("cannot open the cache in {}", dir.display()),
+            None => "cannot open the cache".to_owned(),
+        })?;
+    if let Some(found) = cache.recovered() {
+        for fault in &found.passed_over {
+            tracing::warn!(?fault, "a snapshot was passed over for an older one");
+        }
+        tracing::info!(
+            snapshot_keys = found.snapshot.as_ref().map_or(0, |snapshot| snapshot.keys),
+            operations = found.operations,
+            log_bytes = found.log_bytes,
+            torn = found.cut.is_some(),
+            snapshot_took = ?found.snapshot_took,
+            log_took = ?found.log_took,
+            "cache recovered"
+        );
+    }
+    Ok(cache)
+}
+
+fn server_options(config: &Config) -> ServerOptions {
+    let settings = &config.cache;
+    let workers = usize::try_from(settings.workers).unwrap_or(usize::MAX);
+    ServerOptions {
+        resp: settings.resp,
+        text: settings.text,
+        mode: match settings.server {
+            CacheServer::PerConnection => Mode::PerConnection,
+            CacheServer::Pooled => Mode::Pooled { workers },
+        },
+        threads: usize::from(settings.threads),
+        limits: ServerLimits {
+            write_stall: settings.write_stall_timeout.get(),
+            text_idle_timeout: settings
+                .text_idle_timeout
+                .map_or(Duration::ZERO, |limit| limit.get()),
+            ..ServerLimits::default()
+        },
+    }
+}
+
+/// The engine counts idle time in whole seconds; none but zero becomes zero.
+fn whole_seconds(limit: Duration) -> u64 {
+    limit.as_secs() + u64::from(limit.subsec_nanos() > 0)
+}
+
+/// The first line of the password file.
+fn read_password(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let bytes = std::fs::read(path)
+        .with_context(|| format!("cannot read the cache's password file {}", path.display()))?;
+    let line = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    if line.is_empty() {
+        let text = format!("the cache's password file {} holds no password", path.display());
+        return Err(Coded::error(Exit::Usage, text));
+    }
+    Ok(line.to_vec())
+}
+
+/// Refuses to listen beyond this machine with no password.
+fn guard(address: SocketAddr, password: bool, insecure: bool) -> anyhow::Result<()> {
+    if address.ip().is_loopback() || password || insecure {
+        return Ok(());
+    }
+    let text = format!(
+        "refusing to serve the cache on {address}: everybody who reaches it could read and write \
+         all of it.\nDo one of these:\n  \
+         ask for a password     --set cache.password_file=FILE\n  \
+         stay on this machine   127.0.0.1:{port}\n  \
+         accept the risk        --insecure",
+        port = address.port(),
+    );
+    Err(Coded::error(Exit::Usage, text))
+}
+
+impl Subsystem for Running {
+    fn name(&self) -> &'static str {
+        "cache"
+    }
+
+    fn router(&self) -> axum::Router {
+        axum::Router::new()
+    }
+
+    fn openapi(&self) -> utoipa::openapi::OpenApi {
+        utoipa::openapi::OpenApiBuilder::new().build()
+    }
+
+    fn readiness(&self) -> Result<(), String> {
+        if self.server.is_running() {
+            Ok(())
+        } else {
+            Err("a thread of the cache's server has ended".to_owned())
+        }
+    }
+
+    fn measure(&self) {
+        measure(&self.cache, &self.server);
+    }
+
+    fn stop(&self) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + '_>> {
+        Box::pin(async { tokio::task::block_in_place(|| Self::stop(self)) })
+    }
+}
+
+/// Brings the metrics of the cache up to date.
+fn measure(cache: &Cache, server: &Server) {
+    let engine = cache.engine();
+    let counted = engine.statistics();
+    let counter = |name: &'static str, value: u64| metrics::counter!(name).absolute(value);
+    #[expect(clippy::cast_precision_loss, reason = "a gauge is a float; these stay below 2^53")]
+    let gauge = |name: &'static str, value: usize| metrics::gauge!(name).set(value as f64);
+    counter("forebay_cache_commands_total", counted.commands.load(Relaxed));
+    counter("forebay_cache_hits_total", counted.hits.load(Relaxed));
+    counter("forebay_cache_misses_total", counted.misses.load(Relaxed));
+    counter("forebay_cache_evicted_keys_total", counted.evicted.load(Relaxed));
+    counter("forebay_cache_expired_keys_total", engine.keyspace().expired());
+    counter("forebay_cache_errors_total", counted.errors.load(Relaxed));
+    counter("forebay_cache_connections_total", counted.connections.load(Relaxed));
+    counter("forebay_cache_received_bytes_total", counted.bytes_in.load(Relaxed));
+    counter("forebay_cache_sent_bytes_total", counted.bytes_out.load(Relaxed));
+    gauge("forebay_cache_memory_bytes", engine.used_memory());
+    gauge("forebay_cache_memory_limit_bytes", engine.keyspace().rules().max_memory());
+    gauge("forebay_cache_blocked_clients", engine.blocked());
+    let databases = 0..forebay_cache::store::DATABASES;
+    let (keys, expiring) = databases
+        .map(|database| engine.keyspace().count(database))
+        .fold((0, 0), |(keys, expiring), (more, of_them)| (keys + more, expiring + of_them));
+    gauge("forebay_cache_keys", keys);
+    gauge("forebay_cache_keys_with_deadline", expiring);
+    let served = server.statistics();
+    gauge("forebay_cache_connections", served.open);
+    counter("forebay_cache_refused_connections_total", served.refused);
+    counter("forebay_cache_accept_errors_total", served.accept_errors);
+    counter("forebay_cache_idle_closed_total", served.idle_closed);
+    counter("forebay_cache_slow_closed_total", served.slow_closed);
+    counter("forebay_cache_protocol_errors_total", served.protocol_errors);
+    let sum = |of: fn(&forebay_cache::server::ThreadStatistics) -> u64| {
+        served.threads.iter().map(of).sum::<u64>()
+    };
+    counter("forebay_cache_turns_total", sum(|thread| thread.turns));
+    counter("forebay_cache_reads_total", sum(|thread| thread.reads));
+    counter("forebay_cache_writes_total", sum(|thread| thread.writes));
+    if let Some(pool) = served.pool {
+        gauge("forebay_cache_workers", pool.workers);
+        gauge("forebay_cache_workers_busy", pool.busy);
+        gauge("forebay_cache_workers_queue", pool.queued);
+        counter("forebay_cache_worker_tasks_total", pool.tasks);
+    }
+}
