@@ -3,7 +3,7 @@
 //! `cargo run --release -p forebay-cache --example persist_rate -- [keys] [directory]`
 
 use std::error::Error;
-use std::io::Write as _;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -91,44 +91,37 @@ fn load(opened: &Opened<Keyspace>, keys: u64, stop: &AtomicBool, slowest_ns: &At
     written
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1);
-    let keys: u64 = arguments.next().map_or(Ok(2_000_000), |text| text.parse())?;
-    let dir =
-        arguments.next().map_or_else(|| std::env::temp_dir().join("persist_rate"), PathBuf::from);
-    let mut out = std::io::stdout();
-    let opened = reopen(&dir)?;
-    let mut ops = Ops::default();
-    for number in 0..keys {
-        set(&opened, &mut ops, number, number)?;
-    }
-    opened.journal.log().sync()?;
-    let committer = opened.journal.log().start_committer();
+/// Writes for two seconds; returns how many writes there were, and the slowest.
+fn without_snapshot(opened: &Opened<Keyspace>, keys: u64) -> (u64, u64) {
     let (stop, slowest) = (AtomicBool::new(false), AtomicU64::new(0));
-    let quiet = {
-        let started = Instant::now();
-        let written = std::thread::scope(|scope| {
-            let writer = scope.spawn(|| load(&opened, keys, &stop, &slowest));
-            while started.elapsed() < Duration::from_secs(2) {
-                std::thread::yield_now();
-            }
-            stop.store(true, Ordering::Relaxed);
-            writer.join()
-        });
-        (written.unwrap_or(0), slowest.swap(0, Ordering::Relaxed))
-    };
-    writeln!(out, "without: {} writes in 2 s, slowest {} us", quiet.0, quiet.1 / 1_000)?;
-    stop.store(false, Ordering::Relaxed);
+    let started = Instant::now();
+    let written = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| load(opened, keys, &stop, &slowest));
+        while started.elapsed() < Duration::from_secs(2) {
+            std::thread::yield_now();
+        }
+        stop.store(true, Ordering::Relaxed);
+        writer.join()
+    });
+    (written.unwrap_or(0), slowest.into_inner())
+}
+
+/// Takes a snapshot while another thread writes.
+fn with_snapshot(
+    opened: &Opened<Keyspace>,
+    keys: u64,
+    out: &mut impl Write,
+) -> Result<(), Box<dyn Error>> {
+    let (stop, slowest) = (AtomicBool::new(false), AtomicU64::new(0));
     let before = resident();
-    let report = std::thread::scope(|scope| {
-        let writer = scope.spawn(|| load(&opened, keys, &stop, &slowest));
+    let (taken, written) = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| load(opened, keys, &stop, &slowest));
         let never = AtomicBool::new(false);
         let report = snapshot(&opened.store, &opened.journal, 1, &never, &|_| ());
         stop.store(true, Ordering::Relaxed);
         (report, writer.join())
     });
-    let (taken, written) = (report.0?, report.1.unwrap_or(0));
-    let after = resident();
+    let (taken, written, after) = (taken?, written.unwrap_or(0), resident());
     writeln!(
         out,
         "snapshot: {} keys, {} MB, {:?}, {} ranges, longest pause {:?} of {:?}; {written} writes, slowest {} us",
@@ -148,6 +141,25 @@ fn main() -> Result<(), Box<dyn Error>> {
         after.1 / 1_000_000,
         before.1 / 1_000_000
     )?;
+    Ok(())
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let keys: u64 = arguments.next().map_or(Ok(2_000_000), |text| text.parse())?;
+    let dir =
+        arguments.next().map_or_else(|| std::env::temp_dir().join("persist_rate"), PathBuf::from);
+    let mut out = std::io::stdout();
+    let opened = reopen(&dir)?;
+    let mut ops = Ops::default();
+    for number in 0..keys {
+        set(&opened, &mut ops, number, number)?;
+    }
+    opened.journal.log().sync()?;
+    let committer = opened.journal.log().start_committer();
+    let (written, slowest_ns) = without_snapshot(&opened, keys);
+    writeln!(out, "without: {written} writes in 2 s, slowest {} us", slowest_ns / 1_000)?;
+    with_snapshot(&opened, keys, &mut out)?;
     committer.stop()?;
     drop(opened);
     let started = Instant::now();

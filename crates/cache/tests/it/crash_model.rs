@@ -12,7 +12,8 @@ use forebay_base::Durability;
 use forebay_base::fs::FileSystem;
 use forebay_base::fs::sim::Rng;
 use forebay_cache::persist::{
-    FLUSH, Journal, OpenError, Opened, Ops, PersistOptions, Restore, SnapshotError, open, snapshot,
+    FLUSH, Journal, OpenError, Opened, Ops, PersistOptions, Restore, SnapshotError,
+    SnapshotProgress, open, snapshot,
 };
 use forebay_cache::store::{
     At, DATABASES, Deadline, Held, Key, Keyspace, Object, Rules, SHARDS, Shard, Value,
@@ -206,13 +207,6 @@ pub(crate) fn dump(keyspace: &Keyspace, now_ms: u64) -> State {
     state
 }
 
-/// A model's keys that have not expired.
-pub(crate) fn visible(state: &State, now_ms: u64) -> State {
-    let mut state = state.clone();
-    state.retain(|_, (_, at)| at.is_none_or(|at| at > now_ms));
-    state
-}
-
 /// Recovers with the commands above.
 pub(crate) struct Plainly;
 
@@ -291,7 +285,7 @@ pub(crate) fn execute(
 pub(crate) struct History {
     pub(crate) now_ms: u64,
     /// The model after each append, the empty one first, and where the append ended.
-    pub(crate) states: Vec<(Lsn, State)>,
+    pub(crate) states: Vec<(Lsn, Arc<State>)>,
     /// How many appends were acknowledged, and how many are on stable storage.
     pub(crate) acknowledged: usize,
     pub(crate) synced: usize,
@@ -303,7 +297,7 @@ pub(crate) struct History {
 
 impl History {
     pub(crate) fn new() -> Self {
-        Self { now_ms: 1_000, states: vec![(Lsn(0), State::new())], ..Self::default() }
+        Self { now_ms: 1_000, states: vec![(Lsn(0), Arc::default())], ..Self::default() }
     }
 
     fn last(&self) -> &State {
@@ -350,12 +344,12 @@ impl History {
     ) -> Result<(), String> {
         self.now_ms += rng.below(4) as u64;
         let ops = Self::some_ops(rng, self.now_ms);
-        let mut state = self.last().clone();
+        let mut state = State::clone(self.last());
         ops.iter().for_each(|op| apply_to_model(&mut state, self.now_ms, op));
         // Where it ends is known only if it was taken; in part it may be there all the same.
         let appended = execute(keyspace, journal, self.now_ms, &ops);
         let end = appended.as_ref().copied().unwrap_or(Lsn(u64::MAX));
-        self.states.push((end, state));
+        self.states.push((end, Arc::new(state)));
         appended.map(|_| ())
     }
 
@@ -373,10 +367,13 @@ impl History {
         journal: &Journal,
     ) -> Result<(), String> {
         let now_ms = self.now_ms;
+        let before = std::cell::Cell::new(SnapshotProgress::default());
         let shared = std::cell::RefCell::new((self, rng, Ok(())));
-        let taken = snapshot(keyspace, journal, now_ms, &AtomicBool::new(false), &|_| {
+        let taken = snapshot(keyspace, journal, now_ms, &AtomicBool::new(false), &|progress| {
             let (this, rng, result) = &mut *shared.borrow_mut();
-            if result.is_ok() && rng.one_in(7) {
+            // Nothing new is told between the pieces of a large value.
+            let in_pieces = before.replace(*progress) == *progress;
+            if result.is_ok() && rng.one_in(if in_pieces { 3 } else { 20 }) {
                 *result = this.change(rng, keyspace, journal);
             }
         });
@@ -436,7 +433,10 @@ impl History {
     /// Checks what was recovered: all that was done up to some moment, not earlier than promised.
     pub(crate) fn judge(&self, opened: &Opened<Keyspace>, least: usize) -> usize {
         let found = dump(&opened.store, self.now_ms);
-        let fits = |(_, state): &(Lsn, State)| visible(state, self.now_ms) == found;
+        let is_there = |(_, (_, at)): &(&(usize, Vec<u8>), &(Plain, Option<u64>))| {
+            at.is_none_or(|at| at > self.now_ms)
+        };
+        let fits = |(_, state): &(Lsn, Arc<State>)| state.iter().filter(is_there).eq(found.iter());
         let at = self.states.iter().rposition(fits);
         let Some(at) = at else {
             panic!("no state there ever was: {found:#?}\nlast: {:#?}", self.last())

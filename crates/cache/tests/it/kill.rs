@@ -68,11 +68,14 @@ fn child() {
         loop {
             let never = AtomicBool::new(false);
             snapshot(&opened.store, &opened.journal, NOW_MS, &never, &|_| ()).unwrap();
+            if writeln!(std::io::stdout(), "snapshot").is_err() {
+                return;
+            }
         }
     });
 }
 
-/// Starts the child, hears of so many acknowledgements, and kills it.
+/// Starts the child, hears of so many acknowledgements and of a snapshot, and kills it.
 fn run_and_kill(dir: &Path, durability: &str, acknowledgements: usize) -> [u64; WRITERS] {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "kill::child", "--nocapture"])
@@ -97,8 +100,12 @@ fn run_and_kill(dir: &Path, durability: &str, acknowledgements: usize) -> [u64; 
             count += 1;
         }
     };
-    for line in lines.by_ref().take(acknowledgements) {
-        hear(line.unwrap());
+    let (mut heard, mut snapshots) = (0, 0);
+    while heard < acknowledgements || snapshots == 0 {
+        let line = lines.next().unwrap().unwrap();
+        heard += 1;
+        snapshots += usize::from(line == "snapshot");
+        hear(line);
     }
     child.kill().unwrap();
     // What it said before it died counts as well; a last line may be torn.

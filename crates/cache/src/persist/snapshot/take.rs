@@ -59,9 +59,23 @@ pub(crate) struct Taking<'a> {
 pub(crate) struct Pauses {
     pub(crate) longest: Duration,
     pub(crate) total: Duration,
+    /// When others were last given the processor.
+    gave_way: Option<Instant>,
 }
 
+/// How long the thread runs before it gives way: less than what schedulers give it at a time.
+const RUN_TIME: Duration = Duration::from_millis(1);
+
 impl Pauses {
+    /// Lets whoever else wants the processor have it now and then, rather than have it taken away
+    /// while a shard is locked.
+    fn give_way(&mut self) {
+        if self.gave_way.is_none_or(|at| at.elapsed() >= RUN_TIME) {
+            std::thread::yield_now();
+            self.gave_way = Some(Instant::now());
+        }
+    }
+
     fn add(&mut self, started: Instant) {
         let took = started.elapsed();
         self.longest = self.longest.max(took);
@@ -125,8 +139,7 @@ impl Taking<'_> {
         let (mut from, mut fresh) = (0, true);
         loop {
             self.check_cancel()?;
-            // Whoever else wants the processor has it now, rather than while a shard is locked.
-            std::thread::yield_now();
+            self.pauses.give_way();
             let captured = self.capture(place, from, fresh);
             let (hashes, position) = ((from, captured.last), captured.position);
             let mut last = captured.last;
@@ -221,7 +234,7 @@ impl Taking<'_> {
         let mut from = 0;
         loop {
             self.check_cancel()?;
-            std::thread::yield_now();
+            self.pauses.give_way();
             let begun = head.is_some();
             let looked = self.look(place, hash, key, from, Some(flag), &mut head);
             if let Some((kind, deadline_ms)) = head.filter(|_| !begun) {
