@@ -86,7 +86,7 @@ fn describe(cx: &mut Context<'_, '_>, spec: &Spec) {
     let (first, last, step) = match spec.keys {
         Keys::Range(first, last, step) => (first, last, step),
         Keys::Counted(_, [first, ..]) => (i32::try_from(*first).unwrap_or(0), 1, 1),
-        Keys::Custom(_) => (1, 1, 1),
+        Keys::Custom(_) | Keys::Wide(..) => (1, 1, 1),
         Keys::None | Keys::All | Keys::Everything | Keys::Counted(_, []) => (0, 0, 0),
     };
     let movable = matches!(spec.keys, Keys::Counted(..));

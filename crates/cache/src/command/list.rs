@@ -205,15 +205,22 @@ fn integer(word: &[u8]) -> std::result::Result<i64, CommandError> {
 }
 
 fn lindex(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    let index = integer(args[2])?;
     let key = cx.key(args[1]);
     let out = &mut *cx.out;
     let shard = cx.locked.get(cx.session.database, key.shard());
-    let found = shard.with(&key, |list: &List| out.bulk_or_null(list.get(index)))?;
-    if found.is_none() {
-        out.null();
+    // An index that is none is refused only where it would be used.
+    let found = shard.with(&key, |list: &List| {
+        let index = integer(args[2])?;
+        out.bulk_or_null(list.get(index));
+        Ok(())
+    })?;
+    match found {
+        Some(looked) => looked,
+        None => {
+            out.null();
+            Ok(())
+        }
     }
-    Ok(())
 }
 
 fn lrange(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
@@ -297,29 +304,27 @@ fn ltrim(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
 
 fn lpos(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let (mut rank, mut count, mut maxlen) = (1, None, 0);
-    let (options, left) = args[3..].as_chunks::<2>();
-    if !left.is_empty() {
-        return Err(CommandError::SYNTAX);
-    }
-    for [name, value] in options {
-        let value = integer(value)?;
+    for option in args[3..].chunks(2) {
+        let [name, value] = option else { return Err(CommandError::SYNTAX) };
         let natural = |what: &str| {
-            usize::try_from(value)
-                .map_err(|_| CommandError::new(format!("ERR {what} can't be negative")))
+            number::parse_i64(value)
+                .and_then(|value| usize::try_from(value).ok())
+                .ok_or_else(|| CommandError::new(format!("ERR {what} can't be negative")))
         };
         match name.to_ascii_lowercase().as_slice() {
-            b"rank" if value == 0 => {
+            b"rank" => rank = integer(value)?,
+            b"count" => count = Some(natural("COUNT")?),
+            b"maxlen" => maxlen = natural("MAXLEN")?,
+            _ => return Err(CommandError::SYNTAX),
+        }
+        match rank {
+            0 => {
                 return Err(CommandError::new(
                     "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use negative to start from the end of the list",
                 ));
             }
-            b"rank" if value == i64::MIN => {
-                return Err(CommandError::new("ERR value is out of range"));
-            }
-            b"rank" => rank = value,
-            b"count" => count = Some(natural("COUNT")?),
-            b"maxlen" => maxlen = natural("MAXLEN")?,
-            _ => return Err(CommandError::SYNTAX),
+            i64::MIN => return Err(CommandError::new("ERR value is out of range")),
+            _ => {}
         }
     }
     let key = cx.key(args[1]);

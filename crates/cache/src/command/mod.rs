@@ -9,6 +9,7 @@
 //! to a key only if the snapshot it starts from was taken before it.
 
 mod about;
+mod bits;
 mod client;
 mod config;
 mod connection;
@@ -22,6 +23,7 @@ mod pick;
 mod pubsub;
 mod server;
 mod set;
+mod sort;
 mod string;
 mod table;
 mod transaction;
@@ -91,6 +93,9 @@ pub enum Keys {
     Counted(usize, &'static [usize]),
     /// Told by the words: a list of (database, place of a key); the command's own database is given.
     Custom(Places),
+    /// Told by the words, as long as these do not ask for keys nobody can tell: then it needs all
+    /// keys of its database.
+    Wide(Places, fn(&[&[u8]]) -> bool),
 }
 
 /// Finds keys among words, for a command of the given database: (database, place).
@@ -153,7 +158,7 @@ impl Spec {
                 let keys = place + 1..args.len().min((place + 1).saturating_add(count));
                 found.extend(keys.map(|at| (database, at)));
             }
-            Keys::Custom(places) => found.extend(places(args, database)),
+            Keys::Custom(places) | Keys::Wide(places, _) => found.extend(places(args, database)),
         }
         found
     }

@@ -95,7 +95,7 @@ fn set_options(
             options.present = true;
         } else if is("get") {
             options.get = true;
-        } else if is("keepttl") && !has_ttl {
+        } else if is("keepttl") && options.deadline_ms.is_none() {
             options.keep_ttl = true;
         } else if !has_ttl && (is("ex") || is("px") || is("exat") || is("pxat")) {
             let value = words.next().ok_or(CommandError::SYNTAX)?;
@@ -394,7 +394,6 @@ fn add(cx: &mut Context<'_, '_>, word: &[u8], by: i64) -> Result {
 }
 
 fn incrbyfloat(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    let by = number::parse_f64(args[2]).ok_or(CommandError::NOT_FLOAT)?;
     let key = cx.key(args[1]);
     let shard = cx.locked.get(cx.session.database, key.shard());
     let (held, deadline) = match shard.string(&key)? {
@@ -402,6 +401,7 @@ fn incrbyfloat(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
         None => (b"0".to_vec(), Deadline::None),
     };
     let number = number::parse_f64(&held).ok_or(CommandError::NOT_FLOAT)?;
+    let by = number::parse_f64(args[2]).ok_or(CommandError::NOT_FLOAT)?;
     if !(number + by).is_finite() {
         return Err(CommandError::new("ERR increment would produce NaN or Infinity"));
     }

@@ -6,8 +6,8 @@ use foldhash::{HashMap, HashMapExt as _};
 
 use super::Spec;
 use super::{
-    client, config, connection, hash, info, keys, list, pubsub, server, set, string, transaction,
-    zset,
+    bits, client, config, connection, hash, info, keys, list, pubsub, server, set, sort, string,
+    transaction, zset,
 };
 
 /// Longest name of a command.
@@ -17,10 +17,12 @@ const NAME_MAX: usize = 32;
 const FAMILIES: &[&[Spec]] = &[
     string::COMMANDS,
     keys::COMMANDS,
+    sort::COMMANDS,
     list::COMMANDS,
     hash::COMMANDS,
     set::COMMANDS,
     zset::COMMANDS,
+    bits::COMMANDS,
     connection::COMMANDS,
     transaction::COMMANDS,
     client::COMMANDS,

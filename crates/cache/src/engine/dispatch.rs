@@ -204,6 +204,11 @@ impl Engine {
 
     /// Which shards a command needs.
     fn want(&self, spec: &Spec, args: &[&[u8]], database: usize, wanted: &mut Wanted) {
+        if let Keys::Wide(_, is_wide) = spec.keys
+            && is_wide(args)
+        {
+            return (0..SHARDS).for_each(|shard| wanted.add(database, shard));
+        }
         for (database, at) in spec.keys_of(args, database) {
             if let Some(word) = args.get(at) {
                 wanted.add(database, shard_of(self.keyspace.rules().hash(word)));

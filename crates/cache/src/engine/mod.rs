@@ -295,12 +295,8 @@ impl Engine {
     ///
     /// Nothing is written where the answer came in the same moment: it lies in the mailbox.
     pub fn time_out(&self, session: &mut Session, out: &mut Reply) {
-        let Some(spec) = session.waiter.as_ref().map(|waiter| waiter.spec) else { return };
         if self.give_up(session) {
-            match spec.name {
-                "blmove" | "brpoplpush" => out.null(),
-                _ => out.null_array(),
-            }
+            out.null_array();
         }
     }
 
@@ -322,10 +318,10 @@ impl Engine {
             self.keyspace.lock(waiter.database, key.shard(), now_ms).stop_waiting(key.bytes);
         }
         let mut out = Reply::new(waiter.protocol);
-        match (error, waiter.spec.name) {
-            (true, _) => out.error("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
-            (false, "blmove" | "brpoplpush") => out.null(),
-            (false, _) => out.null_array(),
+        if error {
+            out.error("UNBLOCKED client unblocked via CLIENT UNBLOCK");
+        } else {
+            out.null_array();
         }
         client.mailbox.unblock(&out.take());
         true

@@ -1,6 +1,12 @@
 //! The cache's behaviour as its users meet it.
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod commands_differential;
+mod commands_model;
+mod commands_random;
+mod commands_replay;
+mod commands_support;
+mod commands_transcript;
 mod compat;
 mod corrupt;
 mod crash;

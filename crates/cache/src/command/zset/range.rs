@@ -31,9 +31,14 @@ impl<'a> Ends<'a> {
         match by {
             By::Rank => Ok(Self::Rank(integer(low)?, integer(high)?)),
             By::Score => {
-                let bound = |word| {
-                    ScoreBound::parse(word)
-                        .ok_or_else(|| CommandError::new("ERR min or max is not a float"))
+                let bound = |word: &[u8]| {
+                    // As C reads numbers, nothing is zero.
+                    match word {
+                        b"" => Some(ScoreBound::Inclusive(0.0)),
+                        b"(" => Some(ScoreBound::Exclusive(0.0)),
+                        _ => ScoreBound::parse(word),
+                    }
+                    .ok_or_else(|| CommandError::new("ERR min or max is not a float"))
                 };
                 Ok(Self::Score(bound(low)?, bound(high)?))
             }

@@ -1,0 +1,356 @@
+//! Strings as rows of bits, and what two strings have in common.
+//!
+//! Bit 0 is the highest of the first byte.
+
+use super::{CommandError, Context, Flags, Keys, Spec, string};
+use crate::number;
+use crate::store::Deadline;
+
+const WRITE: Flags = Flags::WRITE.and(Flags::DENYOOM);
+const READ: Flags = Flags::READONLY;
+const FIRST: Keys = Keys::Range(1, 1, 1);
+
+const fn row(
+    name: &'static str,
+    arity: i32,
+    flags: Flags,
+    keys: Keys,
+    run: super::Run,
+    summary: &'static str,
+) -> Spec {
+    Spec { name, arity, flags, keys, group: "bitmap", summary, run }
+}
+
+/// The family's rows.
+pub(super) const COMMANDS: &[Spec] = &[
+    row("getbit", 3, READ.and(Flags::FAST), FIRST, getbit, "Returns a bit of a string."),
+    row("setbit", 4, WRITE, FIRST, setbit, "Sets a bit of a string and returns what it was."),
+    row("bitcount", -2, READ, FIRST, bitcount, "Counts the set bits of a string."),
+    row("bitpos", -3, READ, FIRST, bitpos, "Finds the first bit that is set, or is not."),
+    row("bitop", -4, WRITE, Keys::Range(2, -1, 1), bitop, "Keeps what strings make bit by bit."),
+    Spec {
+        name: "lcs",
+        arity: -3,
+        flags: READ,
+        keys: Keys::Range(1, 2, 1),
+        group: "string",
+        summary: "Finds the longest sequence two strings have in common.",
+        run: lcs,
+    },
+];
+
+type Result<T = ()> = std::result::Result<T, CommandError>;
+
+fn bit_offset(word: &[u8]) -> Result<(usize, u32)> {
+    let offset = number::parse_u64(word).and_then(|offset| {
+        let (byte, bit) = (usize::try_from(offset >> 3).ok()?, offset & 7);
+        (byte < string::STRING_SIZE_MAX).then_some((byte, 7 - u32::try_from(bit).ok()?))
+    });
+    offset.ok_or_else(|| CommandError::new("ERR bit offset is not an integer or out of range"))
+}
+
+fn getbit(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let (byte, bit) = bit_offset(args[2])?;
+    let key = cx.key(args[1]);
+    let shard = cx.locked.get(cx.session.database, key.shard());
+    let value = shard.string(&key)?.unwrap_or_default();
+    let held = value.get(byte).copied().unwrap_or(0);
+    cx.out.int(i64::from(held >> bit & 1));
+    Ok(())
+}
+
+fn setbit(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let (byte, bit) = bit_offset(args[2])?;
+    let on = match args[3] {
+        b"0" => false,
+        b"1" => true,
+        _ => return Err(CommandError::new("ERR bit is not an integer or out of range")),
+    };
+    let key = cx.key(args[1]);
+    let shard = cx.locked.get(cx.session.database, key.shard());
+    let held = shard.string(&key)?;
+    let there = held.is_some();
+    let before = held.as_ref().and_then(|value| value.get(byte)).map(|held| held >> bit & 1);
+    if before != Some(u8::from(on)) {
+        let mut value = held.unwrap_or_default().into_owned();
+        if value.len() <= byte {
+            value.resize(byte + 1, 0);
+        }
+        value[byte] = value[byte] & !(1 << bit) | u8::from(on) << bit;
+        let deadline = if there { Deadline::Keep } else { Deadline::None };
+        shard.put_string(&key, &value, deadline);
+        cx.log(args);
+    }
+    cx.out.int(before.unwrap_or(0).into());
+    Ok(())
+}
+
+/// A stretch of a string: `start end [BYTE | BIT]`, either end counted from the string's end when
+/// negative.
+#[derive(Debug, Clone, Copy, Default)]
+struct Stretch {
+    start: Option<i64>,
+    end: Option<i64>,
+    bits: bool,
+}
+
+fn integer(word: &[u8]) -> Result<i64> {
+    number::parse_i64(word).ok_or(CommandError::NOT_INTEGER)
+}
+
+impl Stretch {
+    fn parse(words: &[&[u8]]) -> Result<Self> {
+        let bits = match words.get(2) {
+            None => false,
+            Some(unit) if unit.eq_ignore_ascii_case(b"bit") => true,
+            Some(unit) if unit.eq_ignore_ascii_case(b"byte") => false,
+            Some(_) => return Err(CommandError::SYNTAX),
+        };
+        if words.len() > 3 {
+            return Err(CommandError::SYNTAX);
+        }
+        let end = words.get(1).map(|word| integer(word)).transpose()?;
+        Ok(Self { start: words.first().map(|word| integer(word)).transpose()?, end, bits })
+    }
+
+    /// Whether its ends are the wrong way round, both counted from the string's end.
+    fn is_backwards(self) -> bool {
+        let ends = self.start.zip(self.end);
+        ends.is_some_and(|(start, end)| start < 0 && end < 0 && start > end)
+    }
+
+    /// First and last bit of a string of `len` bytes; `None`: there is none between them.
+    fn bits_of(self, len: usize) -> Option<(usize, usize)> {
+        let unit = if self.bits { 1 } else { 8 };
+        let len = i64::try_from(len).ok()?.checked_mul(8 / unit)?;
+        let at = |index: i64| if index < 0 { (len + index).max(0) } else { index };
+        let start = at(self.start.unwrap_or(0));
+        let end = at(self.end.unwrap_or(-1)).min(len - 1);
+        if start > end {
+            return None;
+        }
+        let first = usize::try_from(start * unit).ok()?;
+        Some((first, usize::try_from(end * unit + unit - 1).ok()?))
+    }
+}
+
+/// The bytes that hold the bits from `first` to `last`, with bits outside of these cleared.
+fn masked(value: &[u8], first: usize, last: usize) -> impl Iterator<Item = (usize, u8, u8)> {
+    let bytes = value.get(first / 8..=last / 8).unwrap_or_default();
+    bytes.iter().enumerate().map(move |(at, &byte)| {
+        let at = at + first / 8;
+        let mut mask = u8::MAX;
+        if at == first / 8 {
+            mask &= u8::MAX >> (first % 8);
+        }
+        if at == last / 8 {
+            mask &= u8::MAX << (7 - last % 8);
+        }
+        (at, byte, mask)
+    })
+}
+
+fn bitcount(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    if args.len() == 3 {
+        return Err(CommandError::SYNTAX);
+    }
+    let stretch = Stretch::parse(&args[2..])?;
+    let key = cx.key(args[1]);
+    let shard = cx.locked.get(cx.session.database, key.shard());
+    let value = shard.string(&key)?.unwrap_or_default();
+    let bits = stretch.bits_of(value.len()).filter(|_| !stretch.is_backwards());
+    let count = match bits {
+        None => 0,
+        Some((first, last)) => masked(&value, first, last)
+            .map(|(_, byte, mask)| (byte & mask).count_ones() as usize)
+            .sum(),
+    };
+    cx.out.count(count);
+    Ok(())
+}
+
+fn bitpos(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let bit = match integer(args[2])? {
+        0 => false,
+        1 => true,
+        _ => return Err(CommandError::new("ERR The bit argument must be 1 or 0.")),
+    };
+    let stretch = Stretch::parse(&args[3..])?;
+    let key = cx.key(args[1]);
+    let shard = cx.locked.get(cx.session.database, key.shard());
+    let Some(value) = shard.string(&key)? else {
+        cx.out.int(if bit { -1 } else { 0 });
+        return Ok(());
+    };
+    let found = stretch.bits_of(value.len()).and_then(|(first, last)| {
+        let found = masked(&value, first, last).find_map(|(at, byte, mask)| {
+            let wanted = if bit { byte } else { !byte } & mask;
+            (wanted != 0).then(|| at * 8 + wanted.leading_zeros() as usize)
+        });
+        // A string whose end nobody named goes on with zeros.
+        found.or((!bit && stretch.end.is_none()).then_some(value.len() * 8))
+    });
+    match found {
+        Some(at) => cx.out.count(at),
+        None => cx.out.int(-1),
+    }
+    Ok(())
+}
+
+fn bitop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let operation: fn(u8, u8) -> u8 = match args[1].to_ascii_lowercase().as_slice() {
+        b"and" => |left, right| left & right,
+        b"or" => |left, right| left | right,
+        b"xor" => |left, right| left ^ right,
+        b"not" if args.len() == 4 => |left, _| !left,
+        b"not" => {
+            return Err(CommandError::new(
+                "ERR BITOP NOT must be called with a single source key.",
+            ));
+        }
+        _ => return Err(CommandError::SYNTAX),
+    };
+    let mut values = Vec::with_capacity(args.len() - 3);
+    for word in &args[3..] {
+        let key = cx.key(word);
+        values.push(cx.shard(&key).string(&key)?.unwrap_or_default().into_owned());
+    }
+    let len = values.iter().map(Vec::len).max().unwrap_or(0);
+    let mut made = values.first().cloned().unwrap_or_default();
+    made.resize(len, 0);
+    if args[1].eq_ignore_ascii_case(b"not") {
+        made.iter_mut().for_each(|byte| *byte = operation(*byte, 0));
+    }
+    for value in values.iter().skip(1) {
+        let padded = value.iter().chain(std::iter::repeat(&0));
+        made.iter_mut().zip(padded).for_each(|(left, right)| *left = operation(*left, *right));
+    }
+    let key = cx.key(args[2]);
+    if made.is_empty() {
+        if cx.shard(&key).remove(&key) {
+            cx.log(&[b"DEL", args[2]]);
+        }
+    } else {
+        cx.shard(&key).put_string(&key, &made, Deadline::None);
+        cx.log(&[b"SET", args[2], &made]);
+    }
+    cx.out.count(len);
+    Ok(())
+}
+
+/// What LCS is asked for.
+#[derive(Debug, Default, Clone, Copy)]
+struct Wanted {
+    len: bool,
+    indexes: bool,
+    match_len: bool,
+    match_len_min: usize,
+}
+
+impl Wanted {
+    fn parse(words: &[&[u8]]) -> Result<Self> {
+        let mut wanted = Self::default();
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            match word.to_ascii_lowercase().as_slice() {
+                b"idx" => wanted.indexes = true,
+                b"len" => wanted.len = true,
+                b"withmatchlen" => wanted.match_len = true,
+                b"minmatchlen" => {
+                    let least = integer(words.next().ok_or(CommandError::SYNTAX)?)?;
+                    wanted.match_len_min = usize::try_from(least).unwrap_or(0);
+                }
+                _ => return Err(CommandError::SYNTAX),
+            }
+        }
+        if wanted.indexes && wanted.len {
+            return Err(CommandError::new(
+                "ERR If you want both the length and indexes, please just use IDX.",
+            ));
+        }
+        Ok(wanted)
+    }
+}
+
+/// Stretches of two strings that are the same: where they begin, and their length.
+type Match = (usize, usize, usize);
+
+/// The longest common sequence of two strings, with its stretches from the last to the first.
+fn common(left: &[u8], right: &[u8]) -> (Vec<u8>, Vec<Match>) {
+    let width = right.len() + 1;
+    let mut lengths = vec![0u32; (left.len() + 1) * width];
+    for (i, a) in left.iter().enumerate() {
+        for (j, b) in right.iter().enumerate() {
+            lengths[(i + 1) * width + j + 1] = if a == b {
+                lengths[i * width + j] + 1
+            } else {
+                lengths[i * width + j + 1].max(lengths[(i + 1) * width + j])
+            };
+        }
+    }
+    let (mut sequence, mut matches) = (Vec::new(), Vec::<Match>::new());
+    let (mut i, mut j) = (left.len(), right.len());
+    while i > 0 && j > 0 {
+        if left[i - 1] == right[j - 1] {
+            (i, j) = (i - 1, j - 1);
+            sequence.push(left[i]);
+            match matches.last_mut() {
+                Some((a, b, len)) if (*a, *b) == (i + 1, j + 1) => {
+                    (*a, *b, *len) = (i, j, *len + 1);
+                }
+                _ => matches.push((i, j, 1)),
+            }
+        } else if lengths[(i - 1) * width + j] > lengths[i * width + j - 1] {
+            i -= 1;
+        } else {
+            j -= 1;
+        }
+    }
+    sequence.reverse();
+    (sequence, matches)
+}
+
+fn lcs(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let mut read = |word: &[u8]| -> Result<Vec<u8>> {
+        let key = cx.key(word);
+        let value = cx.shard(&key).string(&key);
+        let value = value
+            .map_err(|_| CommandError::new("ERR The specified keys must contain string values"))?;
+        Ok(value.unwrap_or_default().into_owned())
+    };
+    let (left, right) = (read(args[1])?, read(args[2])?);
+    let wanted = Wanted::parse(&args[3..])?;
+    let cells = (left.len() + 1).saturating_mul(right.len() + 1);
+    if cells > string::STRING_SIZE_MAX / size_of::<u32>() {
+        return Err(CommandError::new(
+            "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len",
+        ));
+    }
+    let (sequence, mut matches) = common(&left, &right);
+    if wanted.len {
+        cx.out.count(sequence.len());
+        return Ok(());
+    }
+    if !wanted.indexes {
+        cx.out.bulk(&sequence);
+        return Ok(());
+    }
+    matches.retain(|(_, _, len)| *len >= wanted.match_len_min);
+    cx.out.map(2);
+    cx.out.bulk(b"matches");
+    cx.out.array(matches.len());
+    for (a, b, len) in matches {
+        cx.out.array(if wanted.match_len { 3 } else { 2 });
+        for start in [a, b] {
+            cx.out.array(2);
+            cx.out.count(start);
+            cx.out.count(start + len - 1);
+        }
+        if wanted.match_len {
+            cx.out.count(len);
+        }
+    }
+    cx.out.bulk(b"len");
+    cx.out.count(sequence.len());
+    Ok(())
+}
