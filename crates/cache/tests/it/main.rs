@@ -11,6 +11,7 @@ mod compat;
 mod corrupt;
 mod crash;
 mod crash_concurrent;
+mod crash_engine;
 mod crash_large;
 mod crash_model;
 mod kill;
