@@ -433,10 +433,11 @@ impl History {
     /// Checks what was recovered: all that was done up to some moment, not earlier than promised.
     pub(crate) fn judge(&self, opened: &Opened<Keyspace>, least: usize) -> usize {
         let found = dump(&opened.store, self.now_ms);
-        let is_there = |(_, (_, at)): &(&(usize, Vec<u8>), &(Plain, Option<u64>))| {
-            at.is_none_or(|at| at > self.now_ms)
+        let now_ms = self.now_ms;
+        let fits = |(_, state): &(Lsn, Arc<State>)| {
+            let there = state.iter().filter(|(_, (_, at))| at.is_none_or(|at| at > now_ms));
+            there.eq(found.iter())
         };
-        let fits = |(_, state): &(Lsn, Arc<State>)| state.iter().filter(is_there).eq(found.iter());
         let at = self.states.iter().rposition(fits);
         let Some(at) = at else {
             panic!("no state there ever was: {found:#?}\nlast: {:#?}", self.last())
