@@ -275,6 +275,10 @@ fn unblock(cx: &mut Context<'_, '_>, id: &[u8], how: Option<&[u8]>) -> Result {
             return Err(CommandError::new("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"));
         }
     };
+    if !cx.may_block {
+        // The keys waited for may be locked by the transaction itself.
+        return Err(CommandError::new("ERR CLIENT UNBLOCK is not allowed inside a transaction"));
+    }
     let unblocked = cx.engine.unblock(id, error);
     cx.out.int(unblocked.into());
     Ok(())

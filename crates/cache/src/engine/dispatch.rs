@@ -169,6 +169,7 @@ impl Engine {
         let mut ready = Vec::new();
         let ran = {
             let mut locked = self.lock(session.database, spec, args, now_ms);
+            let now_ms = locked.now_ms();
             let scope = (&mut locked, &mut ops);
             let ran = self.run_locked(session, (spec, args), out, now_ms, true, scope);
             self.finish_locked(&mut locked, &ops, now_ms, &mut ready);
@@ -342,6 +343,7 @@ impl Engine {
         let mut ops = self.take_ops();
         let found = {
             let mut locked = Locked::lock(&self.keyspace, &mut wanted, now_ms);
+            let now_ms = locked.now_ms();
             let scope = (&mut locked, &mut ops);
             let ran =
                 self.run_locked(&mut session, (waiter.spec, &args), &mut out, now_ms, true, scope);
@@ -434,6 +436,7 @@ impl Engine {
         let (mut ready, mut garbage) = (Vec::new(), Vec::new());
         {
             let mut locked = Locked::lock(&self.keyspace, &mut wanted, now_ms);
+            let now_ms = locked.now_ms();
             if self.is_dirty(session, &mut locked) {
                 out.null_array();
             } else {

@@ -28,6 +28,8 @@ impl Wanted {
 #[derive(Debug, Default)]
 pub(crate) struct Locked<'e> {
     held: SmallVec<[(Place, Option<Held<'e>>); 2]>,
+    /// The time the command runs at: that of the latest of its shards.
+    now_ms: u64,
 }
 
 impl<'e> Locked<'e> {
@@ -38,22 +40,42 @@ impl<'e> Locked<'e> {
             places.sort_unstable();
             places.dedup();
         }
+        let mut latest_ms = now_ms;
         let held = places
             .drain(..)
             .map(|place| {
                 let held = keyspace.lock(usize::from(place.0), usize::from(place.1), now_ms);
+                latest_ms = latest_ms.max(held.now_ms());
                 (place, Some(held))
             })
             .collect();
-        Self { held }
+        let mut locked = Self { held, now_ms: latest_ms };
+        locked.iter_mut().for_each(|(_, shard)| shard.advance(latest_ms));
+        locked
+    }
+
+    /// The time the command runs at, on all of its shards, and is run again at by a replay.
+    ///
+    /// Only with the locks held is it known: on none of them may it be earlier than what ran before.
+    #[inline]
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.now_ms
     }
 
     /// Locks one shard.
     #[inline]
     pub(crate) fn one(keyspace: &'e Keyspace, database: usize, shard: usize, now_ms: u64) -> Self {
         let mut held = SmallVec::new();
-        held.push((place(database, shard), Some(keyspace.lock(database, shard, now_ms))));
-        Self { held }
+        let shard_held = keyspace.lock(database, shard, now_ms);
+        let now_ms = shard_held.now_ms();
+        held.push((place(database, shard), Some(shard_held)));
+        Self { held, now_ms }
+    }
+
+    /// Whether a shard is locked.
+    pub(crate) fn holds(&self, database: usize, shard: usize) -> bool {
+        let place = place(database, shard);
+        self.held.binary_search_by_key(&place, |(held, _)| *held).is_ok()
     }
 
     /// A locked shard.

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use super::Engine;
 use crate::store::{DATABASES, SHARDS};
 
-/// Keys evicted from one shard before the next one is asked: no shard pays for all.
-const EVICT_STEP: usize = 16;
+/// Keys evicted from one shard before the next one is asked: more than a page holds of most sizes, so
+/// that pages become empty; no shard pays for all.
+const EVICT_STEP: usize = 64;
 /// Keys evicted for one command at most; what is still missing is taken for the next ones.
-const EVICT_MAX: usize = 4_096;
+const EVICT_MAX: usize = 65_536;
 
 impl Engine {
     /// Bytes of everything that counts against the bound: data, index, buffers of connections.
@@ -59,7 +60,7 @@ impl Engine {
         }
         if gone > 0 {
             self.statistics().evicted.fetch_add(gone as u64, Ordering::Relaxed);
-            self.append(now_ms, &ops);
+            self.append(shard.now_ms(), &ops);
         }
         drop(shard);
         self.give_ops(ops);

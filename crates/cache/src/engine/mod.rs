@@ -470,3 +470,6 @@ impl Engine {
         session
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,7 +18,7 @@ mod table;
 
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -57,9 +57,15 @@ pub fn shard_of(hash: u64) -> usize {
     (hash >> 14) as usize & (SHARDS - 1)
 }
 
+/// A shard, and what is told of it without locking: as of when its lock was last released.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Slot(Mutex<Shard>);
+struct Slot {
+    shard: Mutex<Shard>,
+    keys: AtomicUsize,
+    expiring: AtomicUsize,
+    expired: AtomicU64,
+}
 
 /// All databases.
 #[derive(Debug)]
@@ -73,6 +79,7 @@ pub struct Keyspace {
 #[derive(Debug)]
 pub struct Held<'k> {
     guard: MutexGuard<'k, Shard>,
+    slot: &'k Slot,
     used: &'k AtomicI64,
 }
 
@@ -95,6 +102,10 @@ impl std::ops::DerefMut for Held<'_> {
 impl Drop for Held<'_> {
     #[inline]
     fn drop(&mut self) {
+        // The lock is ours, so nobody else writes these.
+        self.slot.keys.store(self.guard.len(), Ordering::Relaxed);
+        self.slot.expiring.store(self.guard.expiring(), Ordering::Relaxed);
+        self.slot.expired.store(self.guard.expired, Ordering::Relaxed);
         let revision = self.guard.memory_revision();
         if revision == self.guard.published_revision {
             return;
@@ -142,7 +153,9 @@ impl Keyspace {
         self.databases.get(database).is_some_and(|made| made.get().is_some())
     }
 
-    /// Locks a shard for a command that runs at `now_ms`.
+    /// Locks a shard for a command that runs at `now_ms`, or at the latest time any command ran at
+    /// on this shard, if that is later ([`Shard::now_ms`] tells): a key that is gone by its deadline
+    /// is not met again by a command that thinks it is earlier.
     ///
     /// Who holds several locks takes them in ascending order of (database, shard).
     ///
@@ -152,28 +165,35 @@ impl Keyspace {
     #[inline]
     pub fn lock(&self, database: usize, shard: usize, now_ms: u64) -> Held<'_> {
         let shards = self.databases[database].get_or_init(|| {
-            (0..SHARDS).map(|_| Slot(Mutex::new(Shard::new(self.rules.clone())))).collect()
+            let slot = || Slot {
+                shard: Mutex::new(Shard::new(self.rules.clone())),
+                keys: AtomicUsize::new(0),
+                expiring: AtomicUsize::new(0),
+                expired: AtomicU64::new(0),
+            };
+            (0..SHARDS).map(|_| slot()).collect()
         });
-        let mut guard = shards[shard].0.lock();
-        guard.now_ms = now_ms;
-        Held { guard, used: &self.used }
+        let slot = &shards[shard];
+        let mut guard = slot.shard.lock();
+        guard.advance(now_ms);
+        Held { guard, slot, used: &self.used }
     }
 
-    /// Keys of a database, and how many of them have a deadline.
+    /// Keys of a database, and how many of them have a deadline. Takes no lock.
     #[must_use]
     pub fn count(&self, database: usize) -> (usize, usize) {
         let made = self.databases.get(database).and_then(OnceLock::get);
         made.into_iter().flatten().fold((0, 0), |(keys, expiring), slot| {
-            let shard = slot.0.lock();
-            (keys + shard.len(), expiring + shard.expiring())
+            let count = |count: &AtomicUsize| count.load(Ordering::Relaxed);
+            (keys + count(&slot.keys), expiring + count(&slot.expiring))
         })
     }
 
-    /// Keys removed because their deadline passed, in all databases.
+    /// Keys removed because their deadline passed, in all databases. Takes no lock.
     #[must_use]
     pub fn expired(&self) -> u64 {
         let made = self.databases.iter().filter_map(OnceLock::get).flatten();
-        made.map(|slot| slot.0.lock().expired).sum()
+        made.map(|slot| slot.expired.load(Ordering::Relaxed)).sum()
     }
 }
 

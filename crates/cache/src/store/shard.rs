@@ -151,6 +151,12 @@ impl Shard {
         self.now_ms
     }
 
+    /// The command under way runs at `now_ms`, if that is later than what ran before it.
+    #[inline]
+    pub fn advance(&mut self, now_ms: u64) {
+        self.now_ms = self.now_ms.max(now_ms);
+    }
+
     /// Finds a key and notes its use; one whose deadline has passed is removed instead.
     #[inline]
     pub fn find(&mut self, key: &Key<'_>) -> Option<At> {

@@ -174,3 +174,33 @@ fn whatever_several_clients_did_at_once_the_log_does_again() {
         assert_same(&expected, &state(&cache), seed);
     }
 }
+
+#[test]
+fn a_turn_that_began_before_a_key_expired_does_not_bring_it_back() {
+    let clock = Arc::new(ManualClock::new(1_000_000));
+    let disk = SimFs::new(1);
+    let cache = open(&disk, &clock);
+    let engine = cache.engine();
+    let run = |words: &[&[u8]]| {
+        let mut out = Reply::new(Proto::Resp3);
+        engine.execute(&mut engine.inner_session(), words, &mut out);
+        engine.settle().unwrap();
+    };
+    run(&[b"SET", b"key", b"old", b"PX", b"100"]);
+    engine.begin_turn();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Another thread's turn begins later, and meets the key after its deadline.
+            clock.advance(Duration::from_millis(200));
+            engine.begin_turn();
+            run(&[b"GET", b"key"]);
+            engine.end_turn();
+        });
+    });
+    run(&[b"APPEND", b"key", b"new"]);
+    engine.end_turn();
+    let expected = state(&cache);
+    let disk = disk.kill();
+    drop(cache);
+    assert_same(&expected, &state(&open(&disk, &clock)), 0);
+}
