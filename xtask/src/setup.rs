@@ -1,8 +1,9 @@
 //! `cargo xtask setup`: what tests and checks need beyond the Rust toolchain.
 //!
-//! The tests need nothing but the toolchain: every server they talk to is their own. The checks
-//! need `cargo-deny`, which is built once into a directory outside the checkout. Without a network
-//! that build fails; `ci` then runs everything else and says what it left out.
+//! Tests and benchmarks of the cache compare it with a Redis server, which they start and stop
+//! themselves; a test that finds none says so and is left out. The checks need `cargo-deny`, which is
+//! built once into a directory outside the checkout. Without a network neither can be installed; `ci`
+//! then runs everything else and says what it left out.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -30,6 +31,28 @@ fn check() {
     if cargo_deny().is_none() {
         say("cargo-deny could not be installed: dependency rules will not be checked");
     }
+    if !redis() {
+        say("redis-server is missing: what is compared with it will be left out");
+    }
+}
+
+/// Whether a Redis server is there, or could be installed by the system's package manager.
+fn redis() -> bool {
+    let there = || {
+        ["redis-server", "redis-benchmark"]
+            .iter()
+            .all(|program| works(Command::new(program).arg("--version")))
+    };
+    if there() {
+        return true;
+    }
+    let mut install = Command::new("apt-get");
+    install.args(["install", "-y", "--no-install-recommends", "redis-server", "redis-tools"]);
+    install.env("DEBIAN_FRONTEND", "noninteractive");
+    if let Err(error) = crate::command::run(&mut install) {
+        say(format_args!("{error:#}"));
+    }
+    there()
 }
 
 /// The task.
@@ -38,7 +61,7 @@ fn check() {
 /// None at present: what is missing is said, and what needs it says so again.
 pub(crate) fn run() -> anyhow::Result<()> {
     check();
-    say("setup: done; the tests need no service beyond the toolchain");
+    say("setup: done");
     Ok(())
 }
 

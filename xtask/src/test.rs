@@ -20,8 +20,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let required = std::env::var_os("FOREBAY_REQUIRE_SERVICES").is_some_and(|value| value == "1");
     say(format_args!(
-        "services: the tests need none{}",
-        if required { " (required: yes)" } else { "" }
+        "services: redis-server, started by the tests that compare with it{}",
+        if required { " (required)" } else { " (left out without it)" }
     ));
     run_command(cargo().args(["test", "--workspace", "--locked"]).args(&args.rest))
 }

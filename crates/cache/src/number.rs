@@ -234,15 +234,24 @@ fn fixed(text: &[u8]) -> Option<i128> {
         [b'+', rest @ ..] => (false, rest),
         rest => (false, rest),
     };
-    let point = text.iter().position(|&byte| byte == b'.').unwrap_or(text.len());
-    let (whole, fraction) = text.split_at_checked(point)?;
+    let at = text.iter().position(|byte| matches!(byte, b'e' | b'E')).unwrap_or(text.len());
+    let (mantissa, exponent) = text.split_at_checked(at)?;
+    let exponent: i64 = match exponent {
+        [] => 0,
+        [_, digits @ ..] => std::str::from_utf8(digits).ok()?.parse().ok()?,
+    };
+    let point = mantissa.iter().position(|&byte| byte == b'.').unwrap_or(mantissa.len());
+    let (whole, fraction) = mantissa.split_at_checked(point)?;
     let fraction = fraction.strip_prefix(b".").unwrap_or(fraction);
-    if whole.len() > 20 || fraction.len() > FRACTION_DIGITS {
+    // Places the digits move to the left so that they count 1e-17ths.
+    let padding = i64::try_from(FRACTION_DIGITS).ok()?.checked_add(exponent)?;
+    let padding =
+        usize::try_from(padding.checked_sub(i64::try_from(fraction.len()).ok()?)?).ok()?;
+    if whole.len().checked_add(fraction.len())?.checked_add(padding)? > 20 + FRACTION_DIGITS {
         return None;
     }
-    let padding = std::iter::repeat_n(&b'0', FRACTION_DIGITS - fraction.len());
     let mut value = 0i128;
-    for byte in whole.iter().chain(fraction).chain(padding) {
+    for byte in whole.iter().chain(fraction).chain(std::iter::repeat_n(&b'0', padding)) {
         let digit = byte.wrapping_sub(b'0');
         if digit > 9 {
             return None;

@@ -240,17 +240,26 @@ fn lrange(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
 }
 
 fn lset(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    let index = integer(args[2])?;
     let key = cx.key(args[1]);
-    let set = cx.shard(&key).edit(&key, |list: &mut List| list.set(index, args[3]))?;
-    match set {
-        None => return Err(CommandError::NO_KEY),
-        Some(false) => return Err(CommandError::INDEX),
-        Some(true) => {}
-    }
+    let there = cx.shard(&key).with(&key, |list: &List| {
+        let index = integer(args[2])?;
+        Ok::<_, CommandError>(list.get(index).map(|_| index))
+    })?;
+    let index = there.ok_or(CommandError::NO_KEY)??.ok_or(CommandError::INDEX)?;
+    cx.shard(&key).edit(&key, |list: &mut List| list.set(index, args[3]))?;
     cx.log(args);
     cx.out.ok();
     Ok(())
+}
+
+/// Whether an element is in the list; `None`: there is no list.
+fn holds(
+    cx: &mut Context<'_, '_>,
+    key: &Key<'_>,
+    element: &[u8],
+) -> std::result::Result<Option<bool>, CommandError> {
+    let found = cx.shard(key).with(key, |list: &List| list.position(element, 1, 1, 0))?;
+    Ok(found.map(|places| !places.is_empty()))
 }
 
 fn linsert(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
@@ -260,20 +269,21 @@ fn linsert(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
         _ => return Err(CommandError::SYNTAX),
     };
     let key = cx.key(args[1]);
-    let inserted = cx.shard(&key).edit(&key, |list: &mut List| {
-        let inserted = if before {
-            list.insert_before(args[3], args[4])
-        } else {
-            list.insert_after(args[3], args[4])
-        };
-        inserted.then(|| list.len())
-    })?;
-    match inserted {
+    // Whoever watches the key is not told of what changes nothing.
+    match holds(cx, &key, args[3])? {
         None => cx.out.int(0),
-        Some(None) => cx.out.int(-1),
-        Some(Some(len)) => {
+        Some(false) => cx.out.int(-1),
+        Some(true) => {
+            let len = cx.shard(&key).edit(&key, |list: &mut List| {
+                if before {
+                    list.insert_before(args[3], args[4]);
+                } else {
+                    list.insert_after(args[3], args[4]);
+                }
+                list.len()
+            })?;
             cx.log(args);
-            cx.out.count(len);
+            cx.out.count(len.unwrap_or(0));
         }
     }
     Ok(())
@@ -282,12 +292,13 @@ fn linsert(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
 fn lrem(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let count = integer(args[2])?;
     let key = cx.key(args[1]);
-    let removed = cx.shard(&key).edit(&key, |list: &mut List| list.remove(count, args[3]))?;
-    let removed = removed.unwrap_or(0);
-    if removed > 0 {
-        cx.log(args);
+    if holds(cx, &key, args[3])? != Some(true) {
+        cx.out.int(0);
+        return Ok(());
     }
-    cx.out.count(removed);
+    let removed = cx.shard(&key).edit(&key, |list: &mut List| list.remove(count, args[3]))?;
+    cx.log(args);
+    cx.out.count(removed.unwrap_or(0));
     Ok(())
 }
 

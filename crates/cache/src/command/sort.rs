@@ -132,7 +132,13 @@ fn elements(
     let shard = cx.shard(&key);
     let Some(at) = shard.find(&key) else { return Ok((Vec::new(), false)) };
     match shard.object_at(at) {
-        Some(Object::List(list)) => Ok((list.iter().map(Box::from).collect(), false)),
+        Some(Object::List(list)) => {
+            let mut elements: Vec<Element> = list.iter().map(Box::from).collect();
+            if backwards {
+                elements.reverse();
+            }
+            Ok((elements, false))
+        }
         Some(Object::Set(set)) => {
             Ok((set.iter().map(|member| Box::from(&*member)).collect(), true))
         }

@@ -11,7 +11,7 @@ use super::{Engine, Flow};
 use crate::command::{self, Blocking, CommandError, Context, Flags, Keys, Spec};
 use crate::persist::Ops;
 use crate::resp::{Proto, Reply};
-use crate::store::{SHARDS, Shard, shard_of};
+use crate::store::{Kind, SHARDS, Shard, shard_of};
 
 /// Words of a command that SLOWLOG and error texts show.
 const SHOWN_WORDS: usize = 32;
@@ -344,6 +344,11 @@ impl Engine {
         let found = {
             let mut locked = Locked::lock(&self.keyspace, &mut wanted, now_ms);
             let now_ms = locked.now_ms();
+            if !self.is_given(waiter, &mut locked) {
+                drop(locked);
+                self.give_ops(ops);
+                return false;
+            }
             let scope = (&mut locked, &mut ops);
             let ran =
                 self.run_locked(&mut session, (waiter.spec, &args), &mut out, now_ms, true, scope);
@@ -360,6 +365,16 @@ impl Engine {
             waiter.client.mailbox.unblock(&out.take());
         }
         found
+    }
+
+    /// Whether a key holds what a command waits for: a value of another type leaves it waiting.
+    fn is_given(&self, waiter: &Waiter, locked: &mut Locked<'_>) -> bool {
+        let awaited = if waiter.spec.group == "list" { Kind::List } else { Kind::ZSet };
+        waiter.keys.iter().any(|key| {
+            let key = self.keyspace.key(key);
+            let shard = locked.get(waiter.database, key.shard());
+            shard.find(&key).is_some_and(|at| shard.kind(at) == awaited)
+        })
     }
 
     fn stop_waiting(&self, waiter: &Waiter, locked: &mut Locked<'_>) {

@@ -471,15 +471,18 @@ impl Shard {
     /// Takes every key away; what held them is returned, to be freed without the lock.
     pub fn clear(&mut self) -> Self {
         let watched = std::mem::take(&mut self.watched);
-        for flag in watched.values().flatten() {
-            flag.store(true, Ordering::Release);
+        for (bytes, flags) in &watched {
+            // A key that is not there does not change, and is watched on.
+            if self.peek(&Key { bytes, hash: self.rules.hash(bytes) }).is_some() {
+                flags.iter().for_each(|flag| flag.store(true, Ordering::Release));
+            }
         }
         let fresh = Self::new(self.rules.clone());
         let awaited = std::mem::take(&mut self.awaited);
         let (expired, now_ms, published) = (self.expired, self.now_ms, self.published);
         let revision = self.memory_revision().wrapping_add(1);
         let published_revision = self.published_revision;
-        let fresh = Self { awaited, expired, now_ms, published, ..fresh };
+        let fresh = Self { watched, awaited, expired, now_ms, published, ..fresh };
         std::mem::replace(self, Self { revision, published_revision, ..fresh })
     }
 

@@ -44,6 +44,13 @@ fn settled(words: &[Vec<u8>], reply: Node) -> Node {
 
 /// What is meant to differ.
 fn excused(words: &[Vec<u8>], ours: &Node, theirs: &Node) -> bool {
+    if let (Node::Bulk(ours), Node::Bulk(theirs)) = (ours, theirs)
+        && words[0].ends_with(b"INCRBYFLOAT")
+    {
+        // Where 64 bits of mantissa lose digits, we do not.
+        let number = |text: &[u8]| std::str::from_utf8(text).unwrap().parse::<f64>().unwrap();
+        return number(ours) == number(theirs);
+    }
     let Node::Error(text) = ours else { return false };
     match words[0].as_slice() {
         // Like Redis 7.2, and unlike 7.0, wrong words are refused before the key is looked for.
@@ -86,7 +93,10 @@ fn compare(seed: u64, proto: Proto, steps: usize) {
         } else if left == Node::Simple("OK".to_owned()) && words[0] == b"MULTI" {
             queued.clear();
         }
-        if left != right && !excused(&words, &left, &right) {
+        if left == right {
+            continue;
+        }
+        if !excused(&words, &left, &right) {
             let name = String::from_utf8_lossy(&words[0]).into_owned();
             differences.entry(name).or_insert_with(|| {
                 format!(
@@ -95,14 +105,14 @@ fn compare(seed: u64, proto: Proto, steps: usize) {
                     right.text()
                 )
             });
-            // From here on the data may differ: begin anew.
-            for line in ["DISCARD", "UNWATCH", "SELECT 0", "FLUSHALL"] {
-                let words = super::commands_support::words(line);
-                ours.run(&words);
-                theirs.run(&words);
-            }
-            queued.clear();
         }
+        // From here on the data may differ: begin anew.
+        for line in ["DISCARD", "UNWATCH", "SELECT 0", "FLUSHALL"] {
+            let words = super::commands_support::words(line);
+            ours.run(&words);
+            theirs.run(&words);
+        }
+        queued.clear();
     }
     let all: Vec<String> = differences.into_values().collect();
     assert!(all.is_empty(), "{}", all.join("\n"));

@@ -335,8 +335,11 @@ pub(crate) fn command(rng: &mut Rng, templates: &[&str]) -> Vec<Vec<u8>> {
         }
         words.push(text.into_bytes());
     }
-    // Those that wait would wait for ever, given another timeout.
-    if rng.one_in(25) && words.len() > 1 && !name.starts_with('B') {
+    // Those that wait would wait for ever, given another timeout; those that pick would pick at
+    // random; ranks take one word more since Redis 7.2.
+    let picks = name.contains("RAND") || name == "SPOP";
+    let kept = name.starts_with('B') || name.ends_with("RANK") || picks;
+    if rng.one_in(25) && words.len() > 1 && !kept {
         let at = 1 + rng.below(words.len() - 1);
         match rng.below(3) {
             0 => drop(words.remove(at)),

@@ -195,7 +195,8 @@ fn combine(cx: &mut Context<'_, '_>, query: &Query<'_>, how: Combine) -> Result<
             }),
             Combine::Inter => scores.retain(|member, held| match view.score(member) {
                 Some(score) => {
-                    *held = query.aggregate.of(*held, weighted(score));
+                    // What is no number is neither less nor more than what is held.
+                    *held = query.aggregate.of(*held, source.weight * score);
                     true
                 }
                 None => false,

@@ -1,0 +1,87 @@
+//! Commands that wait are served when, and only when, there is something for them.
+
+use std::sync::Arc;
+
+use forebay_cache::engine::{Engine, Flow, Mailbox, Notify, Peer, Session, Via};
+use forebay_cache::resp::{Proto, Reply};
+
+use crate::commands_support::{Node, Ours, words};
+
+#[derive(Debug)]
+struct Nobody;
+
+impl Notify for Nobody {
+    fn notify(&self, _connection: u64) {}
+}
+
+/// A client that waits.
+struct Waiting<'e> {
+    engine: &'e Engine,
+    session: Session,
+    mailbox: Arc<Mailbox>,
+}
+
+impl<'e> Waiting<'e> {
+    fn new(engine: &'e Engine, line: &str) -> Self {
+        let mailbox = Arc::new(Mailbox::new(Arc::new(Nobody), 1));
+        let peer = Peer { address: "a".to_owned(), local: "b".to_owned(), via: Via::Resp };
+        let mut session = engine.session(peer, mailbox.clone());
+        let words = words(line);
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        let mut out = Reply::new(Proto::Resp2);
+        let flow = engine.execute(&mut session, &words, &mut out);
+        assert!(matches!(flow, Flow::Blocked { .. }) && out.is_empty(), "{line} waits");
+        Self { engine, session, mailbox }
+    }
+
+    /// What it was answered meanwhile.
+    fn answer(&mut self) -> Option<String> {
+        let mut out = Reply::new(Proto::Resp2);
+        let unblocked = self.mailbox.drain(&mut out).unblocked;
+        if unblocked {
+            self.engine.unblocked(&mut self.session);
+        }
+        unblocked.then(|| Node::read(&mut out.as_bytes()).text())
+    }
+}
+
+#[test]
+fn a_value_of_another_type_leaves_it_waiting() {
+    let engine = Engine::in_memory(7);
+    let mut ours = Ours::new(&engine, Proto::Resp2);
+    for (wait, give, answer) in [
+        ("BZPOPMIN k other 0", "ZADD k 2 b 1 a", r#"["k" "a" "1"]"#),
+        ("BZPOPMAX other k 0", "ZADD k 2 b 1 a", r#"["k" "b" "2"]"#),
+        ("BZMPOP 0 2 other k MIN COUNT 2", "ZADD k 2 b 1 a", r#"["k" [["a" "1"] ["b" "2"]]]"#),
+        ("BLPOP k 0", "RPUSH k x y", r#"["k" "x"]"#),
+        ("BLMOVE k to LEFT LEFT 0", "RPUSH k x y", r#""x""#),
+    ] {
+        let mut waiting = Waiting::new(&engine, wait);
+        ours.line("SET k text");
+        ours.line("SADD k2 x");
+        assert_eq!(waiting.answer(), None, "{wait}");
+        ours.line("DEL k");
+        ours.line(give);
+        assert_eq!(waiting.answer().as_deref(), Some(answer), "{wait}");
+        ours.line("FLUSHALL");
+        engine.close(waiting.session);
+    }
+    assert_eq!(engine.blocked(), 0);
+}
+
+#[test]
+fn those_who_wait_are_served_in_turn() {
+    let engine = Engine::in_memory(7);
+    let mut ours = Ours::new(&engine, Proto::Resp2);
+    let mut waiting: Vec<_> = (0..3).map(|_| Waiting::new(&engine, "BZPOPMIN k 0")).collect();
+    ours.line("ZADD k 1 a 2 b");
+    let answers: Vec<_> = waiting.iter_mut().map(Waiting::answer).collect();
+    assert_eq!(answers[0].as_deref(), Some(r#"["k" "a" "1"]"#));
+    assert_eq!(answers[1].as_deref(), Some(r#"["k" "b" "2"]"#));
+    assert_eq!(answers[2], None);
+    // A sorted set kept by another command counts as given, too.
+    ours.line("ZADD from 7 c");
+    ours.line("ZRANGESTORE k from 0 -1");
+    assert_eq!(waiting[2].answer().as_deref(), Some(r#"["k" "c" "7"]"#));
+    assert_eq!(ours.line("EXISTS k").text(), "0");
+}
