@@ -7,6 +7,7 @@ pub(crate) mod cache;
 mod client;
 mod disk;
 pub(crate) mod floor;
+pub(crate) mod latency;
 mod intake;
 mod look_ups;
 mod rows;
