@@ -141,7 +141,7 @@ fn rpop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
 fn pop(cx: &mut Context<'_, '_>, args: &[&[u8]], end: End) -> Result {
     let count = match args {
         [_, _] => None,
-        [_, _, word] => Some(count_of(word)?),
+        [_, _, word] => Some(super::pick::natural(word)?),
         _ => {
             let name = if end == End::Left { "lpop" } else { "rpop" };
             return Err(CommandError::new(format!(
@@ -158,12 +158,6 @@ fn pop(cx: &mut Context<'_, '_>, args: &[&[u8]], end: End) -> Result {
         (Some(_), Some(popped)) => tell(cx, &popped),
     }
     Ok(())
-}
-
-fn count_of(word: &[u8]) -> std::result::Result<usize, CommandError> {
-    let count = number::parse_i64(word).ok_or(CommandError::NOT_INTEGER)?;
-    usize::try_from(count)
-        .map_err(|_| CommandError::new("ERR value is out of range, must be positive"))
 }
 
 fn tell(cx: &mut Context<'_, '_>, elements: &[Box<[u8]>]) {
@@ -407,10 +401,16 @@ fn mpop_words<'a>(
     let end = End::parse(rest.first().ok_or(CommandError::SYNTAX)?)?;
     let count = match &rest[1..] {
         [] => 1,
-        [word, count] if word.eq_ignore_ascii_case(b"count") => number::parse_i64(count)
-            .and_then(|count| usize::try_from(count).ok())
-            .filter(|&count| count > 0)
-            .ok_or_else(|| CommandError::new("ERR count should be greater than 0"))?,
+        [word, count, more @ ..] if word.eq_ignore_ascii_case(b"count") => {
+            let count = number::parse_i64(count)
+                .and_then(|count| usize::try_from(count).ok())
+                .filter(|&count| count > 0)
+                .ok_or_else(|| CommandError::new("ERR count should be greater than 0"))?;
+            if !more.is_empty() {
+                return Err(CommandError::SYNTAX);
+            }
+            count
+        }
         _ => return Err(CommandError::SYNTAX),
     };
     Ok((keys, end, count))

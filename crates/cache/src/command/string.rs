@@ -222,6 +222,12 @@ fn getex(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
                 () if is("pxat") => (1, false),
                 () => return Err(CommandError::SYNTAX),
             };
+            // The time is looked at only where there is a string to go then.
+            let key = cx.key(args[1]);
+            cx.shard(&key).string_len(&key)?;
+            if cx.shard(&key).find(&key).is_none() {
+                return get(cx, args);
+            }
             Some(Some(super::deadline(cx.now_ms, value, scale, relative, "getex")?))
         }
         _ => return Err(CommandError::SYNTAX),
