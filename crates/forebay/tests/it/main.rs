@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test says what it means by panicking")]
 
 mod auth;
+mod cache_serve;
 mod cli;
 mod fsck;
 mod http;
