@@ -10,12 +10,13 @@ use super::entry::Form;
 
 /// Values below this are never compressed.
 pub(super) const SIZE_MIN: usize = 64;
-/// Windows of four bytes looked at to guess whether a value repeats itself.
-const SAMPLES: usize = 96;
-
-/// Windows of a value judged as a short one, and how many of them are looked at.
+/// Values up to this are judged by a few of their four-byte windows.
 const SHORT: usize = 512;
+/// Windows looked at in a short value, and in each stretch of a longer one.
 const SHORT_SAMPLES: usize = 32;
+const STRETCH: usize = 64;
+/// Values above this are judged by compressing so much of their middle.
+const LONG: usize = 4_096;
 
 /// How values are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -52,50 +53,61 @@ impl Codec {
     }
 }
 
-/// Whether enough of a sample's four-byte windows occur twice.
-fn repeats(value: &[u8]) -> bool {
-    let mut seen = [0u64; 4];
-    let mut again = 0;
-    let windows = value.len() - 3;
-    if windows <= SHORT {
-        return repeats_short(value, windows);
-    }
-    let step = (windows / SAMPLES).max(1);
-    // A long value is judged by two stretches: repetition is found close by, not far apart.
-    let mut look = |from: usize| {
-        for at in from..(from + SAMPLES).min(windows) {
-            let mut word = [0; 4];
-            word.copy_from_slice(&value[at..at + 4]);
-            let hash = (u32::from_le_bytes(word).wrapping_mul(0x9E37_79B1) >> 24) as usize;
-            let bit = 1u64 << (hash & 63);
-            again += usize::from(seen[hash >> 6] & bit != 0);
-            seen[hash >> 6] |= bit;
-        }
-    };
-    look(0);
-    if step > 1 {
-        look(windows / 2);
-    }
-    let looked = if step > 1 { 2 * SAMPLES } else { windows.min(SAMPLES) };
-    // Random windows meet in 256 cells by chance: of n, about n * n / 512.
-    again > looked * looked / 512 * 3 / 2 + looked / 8
+/// Four-byte windows seen so far, as bits of their hashes.
+struct Windows<const WORDS: usize> {
+    seen: [u64; WORDS],
+    looked: usize,
+    again: usize,
 }
 
-/// The same of a short value, by every so many a window: it is over in a few dozen steps.
-fn repeats_short(value: &[u8], windows: usize) -> bool {
-    let step = (windows / SHORT_SAMPLES).max(1);
-    let mut seen = [0u64; 4];
-    let (mut again, mut looked) = (0, 0);
-    let mut at = 0;
-    while let Some(window) = value.get(at..).and_then(<[u8]>::first_chunk::<4>) {
-        let hash = (u32::from_le_bytes(*window).wrapping_mul(0x9E37_79B1) >> 24) as usize;
-        let bit = 1u64 << (hash & 63);
-        again += usize::from(seen[hash >> 6] & bit != 0);
-        seen[hash >> 6] |= bit;
-        looked += 1;
-        at += step;
+impl<const WORDS: usize> Windows<WORDS> {
+    fn new() -> Self {
+        Self { seen: [0; WORDS], looked: 0, again: 0 }
     }
-    again > looked * looked / 512 * 3 / 2 + looked / 8
+
+    /// Looks at every `step`th window from `from` on, at most `most` of them.
+    fn look(&mut self, value: &[u8], from: usize, step: usize, most: usize) {
+        let mut at = from;
+        for _ in 0..most {
+            let window = value.get(at..).and_then(<[u8]>::first_chunk::<4>);
+            let Some(window) = window else { return };
+            let mixed = u32::from_le_bytes(*window).wrapping_mul(0x9E37_79B1);
+            let hash = (mixed >> 16) as usize % (WORDS * 64);
+            let bit = 1u64 << (hash % 64);
+            self.again += usize::from(self.seen[hash / 64] & bit != 0);
+            self.seen[hash / 64] |= bit;
+            self.looked += 1;
+            at += step;
+        }
+    }
+
+    /// Whether clearly more occurred twice than do by chance: of n random ones, about n * n / 2 by
+    /// the number of bits.
+    fn repeat(&self) -> bool {
+        let by_chance = self.looked * self.looked / (2 * WORDS * 64);
+        self.again > by_chance * 3 / 2 + self.looked / 8
+    }
+}
+
+/// Whether a value repeats itself, as far as a sample tells.
+fn repeats(value: &[u8]) -> bool {
+    if value.len() <= SHORT {
+        let mut windows = Windows::<4>::new();
+        windows.look(value, 0, (value.len() / SHORT_SAMPLES).max(1), SHORT_SAMPLES);
+        return windows.repeat();
+    }
+    if value.len() <= LONG {
+        let mut windows = Windows::<32>::new();
+        for stretch in 0..4 {
+            windows.look(value, stretch * (value.len() / 4), 1, STRETCH);
+        }
+        return windows.repeat();
+    }
+    let middle = value.len() / 2 - LONG / 2;
+    let Some(sample) = value.get(middle..middle + LONG) else { return false };
+    let mut out = [0; lz4_flex::block::get_maximum_output_size(LONG)];
+    let size = lz4_flex::block::compress_into(sample, &mut out).unwrap_or(LONG);
+    size + LONG / 8 <= LONG
 }
 
 /// Compresses a value; `None` where that does not pay.
@@ -183,9 +195,17 @@ mod tests {
     }
 
     #[test]
-    fn short_json_is_tried() {
-        let text = br#"{"user":"u-000017","mail":"u-000017@example.org","name":"u-000017","n":1}"#;
-        assert!(repeats(text) || compress(Codec::Lz4, text, &mut Vec::new()).is_none());
+    fn json_of_every_length_is_found_to_repeat_itself() {
+        let records: String = (0..900)
+            .map(|n| {
+                format!("{{\"id\":{n},\"name\":\"gate {}\",\"level\":{}.5}},", n * 7 % 31, n % 13)
+            })
+            .collect();
+        for size in [200, 600, 1_000, 3_700, 5_000, 35_000] {
+            let text = records.as_bytes().get(..size).unwrap();
+            let form = compress(Codec::Lz4, text, &mut Vec::new());
+            assert_eq!(form, Some(Form::Lz4), "{size} bytes");
+        }
     }
 
     proptest! {
