@@ -2,7 +2,11 @@
 
 use std::path::Path;
 
-use anyhow::ensure;
+use std::time::Instant;
+
+use anyhow::{Context as _, ensure};
+use forebay_cache::engine::Engine;
+use forebay_cache::resp::{Proto, Reply as Output};
 
 use super::peer::{Kind, Peer};
 use super::resp::{Client, Reply};
@@ -124,6 +128,34 @@ pub(super) fn large(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyho
     for ((kind, rates), grown) in Kind::BOTH.into_iter().zip(rates).zip(grown) {
         figures.median(&format!("{}_json_85k_get_per_s", kind.name()), rates);
         figures.add(&format!("{}_json_85k_bytes_per_value", kind.name()), each(grown, LARGE));
+    }
+    Ok(())
+}
+
+/// Bytes kept of repetitive text, and the time it takes to keep them.
+pub(super) fn compression(figures: &mut Figures) -> anyhow::Result<()> {
+    const TEXT: &str =
+        "the water that comes down the valley is gathered in the basin above the dam; ";
+    const TURNS: u32 = 200;
+    let engine = Engine::in_memory(1);
+    let mut session = engine.inner_session();
+    for size in [3_700, 85_000] {
+        let value: Vec<u8> = TEXT.bytes().cycle().take(size).collect();
+        let mut out = Output::new(Proto::Resp2);
+        let begun = Instant::now();
+        for _ in 0..TURNS {
+            engine.execute(&mut session, &[b"SET", b"k", &value], &mut out);
+        }
+        let took = begun.elapsed() / TURNS;
+        let key = engine.keyspace().key(b"k");
+        let mut shard = engine.keyspace().lock(0, key.shard(), 1);
+        let at = shard.find(&key).context("the value is gone")?;
+        let read = shard.string_at(at).ok().context("the value is no string")?;
+        ensure!(read == value, "the value came back altered");
+        drop(read);
+        let kept = shard.stored_len(at).1 as u64;
+        figures.count(&format!("compressed_{size}_bytes"), kept);
+        figures.add(&format!("compress_{size}_us"), took.as_secs_f64() * 1e6);
     }
     Ok(())
 }

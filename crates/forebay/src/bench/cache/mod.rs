@@ -10,6 +10,7 @@ mod memory;
 mod peer;
 mod resp;
 mod snapshot;
+mod text;
 
 use std::path::{Path, PathBuf};
 
@@ -54,6 +55,10 @@ pub(crate) fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Value> {
     memory::small(plan, scratch.path(), &mut figures)?;
     note("JSON values of 85 KB");
     memory::large(plan, scratch.path(), &mut figures)?;
+    note("the text protocol");
+    text::measure(plan, scratch.path(), &mut figures)?;
+    note("compression of repetitive text");
+    memory::compression(&mut figures)?;
     note("a snapshot under write load");
     snapshot::measure(plan, scratch.path(), &mut figures)?;
     Ok(figures.into_json())

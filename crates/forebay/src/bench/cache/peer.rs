@@ -37,6 +37,8 @@ impl Kind {
 pub(super) struct Peer {
     child: Child,
     pub(super) address: SocketAddr,
+    /// Where ours speaks the text protocol.
+    pub(super) text: SocketAddr,
 }
 
 impl Peer {
@@ -44,12 +46,24 @@ impl Peer {
     ///
     /// * `logged`: whether writes go to its log (`everysec` and `interval:50ms`).
     pub(super) fn start(kind: Kind, data: &Path, logged: bool) -> anyhow::Result<Self> {
+        Self::start_with(kind, data, logged, &[])
+    }
+
+    /// The same with further words on its command line.
+    pub(super) fn start_with(
+        kind: Kind,
+        data: &Path,
+        logged: bool,
+        words: &[&str],
+    ) -> anyhow::Result<Self> {
         std::fs::create_dir_all(data).with_context(|| format!("cannot make {}", data.display()))?;
         let address = free_address()?;
+        let text = free_address()?;
         let mut command = match kind {
             Kind::Redis => redis(address, data, logged),
-            Kind::Forebay => forebay(address, data, logged)?,
+            Kind::Forebay => forebay(address, text, data, logged)?,
         };
+        command.args(words);
         let log = std::fs::File::create(data.join("server.log"))
             .with_context(|| format!("cannot write in {}", data.display()))?;
         let errors = log.try_clone().context("cannot share the server's log")?;
@@ -59,7 +73,7 @@ impl Peer {
             .stderr(errors)
             .spawn()
             .with_context(|| format!("cannot start {} (is it installed?)", kind.name()))?;
-        let mut peer = Self { child, address };
+        let mut peer = Self { child, address, text };
         peer.wait_for_answer(data)?;
         Ok(peer)
     }
@@ -142,11 +156,16 @@ fn redis(address: SocketAddr, data: &Path, logged: bool) -> Command {
     command
 }
 
-fn forebay(address: SocketAddr, data: &Path, logged: bool) -> anyhow::Result<Command> {
+fn forebay(
+    address: SocketAddr,
+    text: SocketAddr,
+    data: &Path,
+    logged: bool,
+) -> anyhow::Result<Command> {
     let binary = std::env::current_exe().context("cannot find this program's own file")?;
     let mut command = Command::new(binary);
     command.args(["cache", "serve", "--log", "warn", "--resp", &address.to_string()]);
-    command.args(["--text", "127.0.0.1:0"]);
+    command.args(["--text", &text.to_string()]);
     if logged {
         command.arg("--data").arg(data.join("data")).args(["--durability", "interval:50ms"]);
     } else {
