@@ -1,4 +1,4 @@
-//! Accepting, by the one thread that owns the listening sockets; see [`super::listen`] for why one.
+//! Accepting, by the one thread that owns the listening sockets; see `listen` for why one.
 //!
 //! A connection goes to the thread with the fewest. Over the limit it is told so and closed; when
 //! descriptors or memory run out the listeners rest for a moment instead of spinning, and nothing

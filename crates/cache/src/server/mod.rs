@@ -4,7 +4,7 @@
 //! ([`Mode::PerConnection`]) each of a few threads owns an epoll instance and the connections that
 //! were handed to it, and runs their commands itself; in the other ([`Mode::Pooled`]) connections
 //! with something to do are worked on by a bounded pool of threads. Both drive the same
-//! [`connection`].
+//! `connection`.
 //!
 //! Invariants: the replies of a turn are sent after its effects were settled; every buffer, queue
 //! and count has a bound; a client can slow down or end its own connection only.

@@ -9,7 +9,7 @@
 //! fit: then the value ends with the entry, which has a vector of its own. A compressed value
 //! begins with its plain length (u32). Nothing of this reaches a disk or the network.
 //!
-//! Invariant: bytes come from [`layout`] and [`write`] alone, so [`Head::of`] trusts them.
+//! Invariant: bytes come from [`layout`] and [`write()`] alone, so [`Head::of`] trusts them.
 
 /// What an entry's value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Snapshots: a file that holds every key as it was at a known position of the log.
 //!
 //! Nobody is stopped and nothing is forked: the keys are copied a range of hashes at a time
-//! ([`take`]), and each range remembers its own position. The file is written under a temporary
+//! (`take`), and each range remembers its own position. The file is written under a temporary
 //! name; before it gets its own, the log is put on stable storage up to the highest position in it.
 //! Then snapshots older than the one before are removed, and the log below that one's lowest
 //! position: either of the two that are left leads to the data, with the log.
@@ -85,7 +85,7 @@ pub struct SnapshotReport {
 
 /// Takes a snapshot while others work on.
 ///
-/// Memory: a few MiB, and a value that is taken at once (see [`take`]). Blocks for as long as it
+/// Memory: a few MiB, and a value that is taken at once (see `take`). Blocks for as long as it
 /// takes; call it on a thread of its own.
 ///
 /// * `now_ms`: not later than the time of any command that runs from now on; keys whose deadline
