@@ -141,7 +141,7 @@ pub(super) const CLAIMS: [Claim; 18] = [
 
 /// What each figure is. `redis_...` and `cache_...` (ours) come in pairs; `p16` is 16 commands sent
 /// at a time; `logged` is with the log on.
-pub(super) const FIGURES: [(&str, &str); 24] = [
+pub(super) const FIGURES: [(&str, &str); 50] = [
     ("cache_p1_per_s", "commands a second, SET and GET half each, every value read back"),
     ("redis_p1_per_s", "the same of Redis"),
     ("cache_p1_cpu_us", "processor time of the server for a command"),
@@ -172,4 +172,42 @@ pub(super) const FIGURES: [(&str, &str); 24] = [
     ("redis_snapshot_seconds", "the same of Redis"),
     ("compressed_3700_bytes", "bytes kept of 3,700 bytes of repetitive text"),
     ("compressed_85000_bytes", "bytes kept of 85,000 bytes of repetitive text"),
+    ("redis_p16_per_s", "the same of Redis"),
+    ("redis_p64_per_s", "the same of Redis"),
+    ("cache_p16_cpu_us", "processor time of the server for a command"),
+    ("redis_p16_cpu_us", "the same of Redis"),
+    ("cache_p64_cpu_us", "processor time of the server for a command"),
+    ("redis_p64_cpu_us", "the same of Redis"),
+    ("cache_p16_logged_per_s", "commands a second"),
+    ("redis_p16_logged_per_s", "the same of Redis"),
+    ("cache_p1_logged_cpu_us", "processor time of the server for a command"),
+    ("redis_p1_logged_cpu_us", "the same of Redis"),
+    ("text_3b_per_s", "commands a second over the text protocol, SET and GET half each"),
+    ("text_3b_set_us", "mean time of a SET over the text protocol, 100 clients"),
+    ("text_3b_get_us", "mean time of a GET over the text protocol, 100 clients"),
+    ("text_1kb_per_s", "commands a second over the text protocol, SET and GET half each"),
+    ("text_1kb_set_us", "mean time of a SET over the text protocol, 100 clients"),
+    ("text_1kb_get_us", "mean time of a GET over the text protocol, 100 clients"),
+    ("text_pooled_3b_per_s", "commands a second over the text protocol, SET and GET half each"),
+    ("text_pooled_1kb_per_s", "commands a second over the text protocol, SET and GET half each"),
+    ("text_1kb_p95_us", "that share of commands is answered within this time"),
+    ("text_1kb_p99_us", "that share of commands is answered within this time"),
+    (
+        "text_pooled_25_per_s",
+        "SET and GET half each over the text protocol, at most so many workers",
+    ),
+    (
+        "text_pooled_100_per_s",
+        "SET and GET half each over the text protocol, at most so many workers",
+    ),
+    (
+        "text_pooled_200_per_s",
+        "SET and GET half each over the text protocol, at most so many workers",
+    ),
+    (
+        "text_pooled_500_per_s",
+        "SET and GET half each over the text protocol, at most so many workers",
+    ),
+    ("compress_3700_us", "time of a whole SET of such a value, in process"),
+    ("compress_85000_us", "time of a whole SET of such a value, in process"),
 ];
