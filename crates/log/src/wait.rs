@@ -65,8 +65,9 @@ impl Future for Committed {
             return Poll::Ready(Ok(()));
         }
         if self.key.is_none() {
-            // One step back: whatever else is ready to run appends first, and one write serves all.
-            if !self.stepped_back && self.shared.is_relaxed() {
+            // One step back: whatever else is ready to run appends first, and one write, or one call
+            // of the committer, serves all.
+            if !self.stepped_back {
                 self.stepped_back = true;
                 cx.waker().wake_by_ref();
                 return Poll::Pending;

@@ -107,7 +107,8 @@ fn small_files(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Re
 
 /// The rate into an empty store against the rate into a full one, round by round.
 fn filled(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result<()> {
-    let full = server(&scratch.join("full"), "sync")?;
+    // A server anew for every round on this side too: some processes are slower for all their life.
+    let mut full = server(&scratch.join("full"), "sync")?;
     put(&full, plan, Until::Requests(STORED), 1 << 50)?;
     let (mut empty_rates, mut full_rates) = (Vec::new(), Vec::new());
     for round in 0..plan.rounds {
@@ -120,6 +121,8 @@ fn filled(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result<
         read_back(&empty, plan, salt, load.done)?;
         empty.stop()?;
         std::fs::remove_dir_all(&data).context("cannot remove an emptied store")?;
+        full.stop()?;
+        full = server(&scratch.join("full"), "sync")?;
         let load = put(&full, plan, files, salt)?;
         full_rates.push(load.per_second());
         read_back(&full, plan, salt, load.done)?;
