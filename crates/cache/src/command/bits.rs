@@ -10,24 +10,47 @@ const WRITE: Flags = Flags::WRITE.and(Flags::DENYOOM);
 const READ: Flags = Flags::READONLY;
 const FIRST: Keys = Keys::Range(1, 1, 1);
 
-const fn row(
-    name: &'static str,
-    arity: i32,
-    flags: Flags,
-    keys: Keys,
-    run: super::Run,
-    summary: &'static str,
-) -> Spec {
-    Spec { name, arity, flags, keys, group: "bitmap", summary, run }
-}
+const GROUP: &str = "bitmap";
 
 /// The family's rows.
 pub(super) const COMMANDS: &[Spec] = &[
-    row("getbit", 3, READ.and(Flags::FAST), FIRST, getbit, "Returns a bit of a string."),
-    row("setbit", 4, WRITE, FIRST, setbit, "Sets a bit of a string and returns what it was."),
-    row("bitcount", -2, READ, FIRST, bitcount, "Counts the set bits of a string."),
-    row("bitpos", -3, READ, FIRST, bitpos, "Finds the first bit that is set, or is not."),
-    row("bitop", -4, WRITE, Keys::Range(2, -1, 1), bitop, "Keeps what strings make bit by bit."),
+    super::row(
+        GROUP,
+        "getbit",
+        3,
+        READ.and(Flags::FAST),
+        FIRST,
+        getbit,
+        "Returns a bit of a string.",
+    ),
+    super::row(
+        GROUP,
+        "setbit",
+        4,
+        WRITE,
+        FIRST,
+        setbit,
+        "Sets a bit of a string and returns what it was.",
+    ),
+    super::row(GROUP, "bitcount", -2, READ, FIRST, bitcount, "Counts the set bits of a string."),
+    super::row(
+        GROUP,
+        "bitpos",
+        -3,
+        READ,
+        FIRST,
+        bitpos,
+        "Finds the first bit that is set, or is not.",
+    ),
+    super::row(
+        GROUP,
+        "bitop",
+        -4,
+        WRITE,
+        Keys::Range(2, -1, 1),
+        bitop,
+        "Keeps what strings make bit by bit.",
+    ),
     Spec {
         name: "lcs",
         arity: -3,

@@ -123,6 +123,19 @@ pub struct Spec {
     pub run: Run,
 }
 
+/// A row of the table, with its words in the order families write them.
+const fn row(
+    group: &'static str,
+    name: &'static str,
+    arity: i32,
+    flags: Flags,
+    keys: Keys,
+    run: Run,
+    summary: &'static str,
+) -> Spec {
+    Spec { name, arity, flags, keys, group, summary, run }
+}
+
 impl Spec {
     /// Whether a command of `words` words, its name included, has the right number of them.
     #[must_use]

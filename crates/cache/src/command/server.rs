@@ -2,20 +2,12 @@
 
 use super::{CommandError, Context, Flags, Keys, Spec};
 
-const fn row(
-    name: &'static str,
-    arity: i32,
-    flags: Flags,
-    keys: Keys,
-    run: super::Run,
-    summary: &'static str,
-) -> Spec {
-    Spec { name, arity, flags, keys, group: "server", summary, run }
-}
+const GROUP: &str = "server";
 
 /// The family's rows.
 pub(super) const COMMANDS: &[Spec] = &[
-    row(
+    super::row(
+        GROUP,
         "dbsize",
         1,
         Flags::READONLY.and(Flags::FAST),
@@ -23,17 +15,89 @@ pub(super) const COMMANDS: &[Spec] = &[
         dbsize,
         "Returns the number of keys in the database.",
     ),
-    row("flushdb", -1, Flags::WRITE, Keys::All, flushdb, "Removes every key of the database."),
-    row("flushall", -1, Flags::WRITE, Keys::Everything, flushall, "Removes every key."),
-    row("time", 1, Flags::FAST, Keys::None, time, "Returns the server's time."),
-    row("lastsave", 1, Flags::FAST, Keys::None, lastsave, "Returns when a snapshot last ended."),
-    row("save", 1, SAVE, Keys::None, save, "Takes a snapshot and waits for it."),
-    row("bgsave", -1, SAVE, Keys::None, bgsave, "Takes a snapshot in the background."),
-    row("bgrewriteaof", 1, SAVE, Keys::None, bgsave, "Takes a snapshot and trims the log."),
-    row("slowlog", -2, Flags::ADMIN, Keys::None, slowlog, "Tells of commands that took long."),
-    row("memory", -2, Flags::READONLY, Keys::Range(2, 2, 1), memory, "Tells where memory is."),
-    row("function", -2, Flags(0), Keys::None, function, "Manages functions; there are none."),
-    row("command", -1, Flags(0), Keys::None, super::about::command, "Describes commands."),
+    super::row(
+        GROUP,
+        "flushdb",
+        -1,
+        Flags::WRITE,
+        Keys::All,
+        flushdb,
+        "Removes every key of the database.",
+    ),
+    super::row(
+        GROUP,
+        "flushall",
+        -1,
+        Flags::WRITE,
+        Keys::Everything,
+        flushall,
+        "Removes every key.",
+    ),
+    super::row(GROUP, "time", 1, Flags::FAST, Keys::None, time, "Returns the server's time."),
+    super::row(
+        GROUP,
+        "lastsave",
+        1,
+        Flags::FAST,
+        Keys::None,
+        lastsave,
+        "Returns when a snapshot last ended.",
+    ),
+    super::row(GROUP, "save", 1, SAVE, Keys::None, save, "Takes a snapshot and waits for it."),
+    super::row(
+        GROUP,
+        "bgsave",
+        -1,
+        SAVE,
+        Keys::None,
+        bgsave,
+        "Takes a snapshot in the background.",
+    ),
+    super::row(
+        GROUP,
+        "bgrewriteaof",
+        1,
+        SAVE,
+        Keys::None,
+        bgsave,
+        "Takes a snapshot and trims the log.",
+    ),
+    super::row(
+        GROUP,
+        "slowlog",
+        -2,
+        Flags::ADMIN,
+        Keys::None,
+        slowlog,
+        "Tells of commands that took long.",
+    ),
+    super::row(
+        GROUP,
+        "memory",
+        -2,
+        Flags::READONLY,
+        Keys::Range(2, 2, 1),
+        memory,
+        "Tells where memory is.",
+    ),
+    super::row(
+        GROUP,
+        "function",
+        -2,
+        Flags(0),
+        Keys::None,
+        function,
+        "Manages functions; there are none.",
+    ),
+    super::row(
+        GROUP,
+        "command",
+        -1,
+        Flags(0),
+        Keys::None,
+        super::about::command,
+        "Describes commands.",
+    ),
 ];
 
 const SAVE: Flags = Flags::ADMIN.and(Flags::NO_MULTI);

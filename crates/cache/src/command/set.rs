@@ -15,35 +15,107 @@ const EVERY: Keys = Keys::Range(1, -1, 1);
 /// Members of one operation in the log.
 const LOGGED_AT_ONCE: usize = 512;
 
-const fn row(
-    name: &'static str,
-    arity: i32,
-    flags: Flags,
-    keys: Keys,
-    run: super::Run,
-    summary: &'static str,
-) -> Spec {
-    Spec { name, arity, flags, keys, group: "set", summary, run }
-}
+const GROUP: &str = "set";
 
 /// The family's rows.
 pub(super) const COMMANDS: &[Spec] = &[
-    row("sadd", -3, ADD, FIRST, sadd, "Adds members to a set."),
-    row("srem", -3, DROP, FIRST, srem, "Removes members of a set."),
-    row("smembers", 2, WALK, FIRST, smembers, "Returns all members of a set."),
-    row("sismember", 3, READ, FIRST, sismember, "Tells whether a member is in a set."),
-    row("smismember", -3, READ, FIRST, smismember, "Tells which members are in a set."),
-    row("scard", 2, READ, FIRST, scard, "Counts the members of a set."),
-    row("spop", -2, DROP, FIRST, spop, "Takes members picked at random."),
-    row("srandmember", -2, WALK, FIRST, srandmember, "Returns members picked at random."),
-    row("smove", 4, DROP, Keys::Range(1, 2, 1), smove, "Moves a member to another set."),
-    row("sinter", -2, WALK, EVERY, sinter, "Returns the members that are in all sets."),
-    row("sunion", -2, WALK, EVERY, sunion, "Returns the members that are in any set."),
-    row("sdiff", -2, WALK, EVERY, sdiff, "Returns the first set's members that others lack."),
-    row("sinterstore", -3, STORE, EVERY, sinterstore, "Keeps the members that are in all sets."),
-    row("sunionstore", -3, STORE, EVERY, sunionstore, "Keeps the members that are in any set."),
-    row("sdiffstore", -3, STORE, EVERY, sdiffstore, "Keeps the members that other sets lack."),
-    row(
+    super::row(GROUP, "sadd", -3, ADD, FIRST, sadd, "Adds members to a set."),
+    super::row(GROUP, "srem", -3, DROP, FIRST, srem, "Removes members of a set."),
+    super::row(GROUP, "smembers", 2, WALK, FIRST, smembers, "Returns all members of a set."),
+    super::row(
+        GROUP,
+        "sismember",
+        3,
+        READ,
+        FIRST,
+        sismember,
+        "Tells whether a member is in a set.",
+    ),
+    super::row(
+        GROUP,
+        "smismember",
+        -3,
+        READ,
+        FIRST,
+        smismember,
+        "Tells which members are in a set.",
+    ),
+    super::row(GROUP, "scard", 2, READ, FIRST, scard, "Counts the members of a set."),
+    super::row(GROUP, "spop", -2, DROP, FIRST, spop, "Takes members picked at random."),
+    super::row(
+        GROUP,
+        "srandmember",
+        -2,
+        WALK,
+        FIRST,
+        srandmember,
+        "Returns members picked at random.",
+    ),
+    super::row(
+        GROUP,
+        "smove",
+        4,
+        DROP,
+        Keys::Range(1, 2, 1),
+        smove,
+        "Moves a member to another set.",
+    ),
+    super::row(
+        GROUP,
+        "sinter",
+        -2,
+        WALK,
+        EVERY,
+        sinter,
+        "Returns the members that are in all sets.",
+    ),
+    super::row(
+        GROUP,
+        "sunion",
+        -2,
+        WALK,
+        EVERY,
+        sunion,
+        "Returns the members that are in any set.",
+    ),
+    super::row(
+        GROUP,
+        "sdiff",
+        -2,
+        WALK,
+        EVERY,
+        sdiff,
+        "Returns the first set's members that others lack.",
+    ),
+    super::row(
+        GROUP,
+        "sinterstore",
+        -3,
+        STORE,
+        EVERY,
+        sinterstore,
+        "Keeps the members that are in all sets.",
+    ),
+    super::row(
+        GROUP,
+        "sunionstore",
+        -3,
+        STORE,
+        EVERY,
+        sunionstore,
+        "Keeps the members that are in any set.",
+    ),
+    super::row(
+        GROUP,
+        "sdiffstore",
+        -3,
+        STORE,
+        EVERY,
+        sdiffstore,
+        "Keeps the members that other sets lack.",
+    ),
+    super::row(
+        GROUP,
         "sintercard",
         -3,
         WALK.and(Flags::MOVABLE_KEYS),
@@ -51,7 +123,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         sintercard,
         "Counts the members that are in all sets.",
     ),
-    row("sscan", -3, WALK, FIRST, sscan, "Walks over the members of a set."),
+    super::row(GROUP, "sscan", -3, WALK, FIRST, sscan, "Walks over the members of a set."),
 ];
 
 type Result<T = ()> = std::result::Result<T, CommandError>;

@@ -7,23 +7,31 @@ use crate::engine::Multi;
 
 const AT_ONCE: Flags = Flags::FAST.and(Flags::UNQUEUED);
 
-const fn row(
-    name: &'static str,
-    arity: i32,
-    flags: Flags,
-    keys: Keys,
-    run: super::Run,
-    summary: &'static str,
-) -> Spec {
-    Spec { name, arity, flags, keys, group: "transactions", summary, run }
-}
+const GROUP: &str = "transactions";
 
 /// The family's rows.
 pub(super) const COMMANDS: &[Spec] = &[
-    row("multi", 1, AT_ONCE, Keys::None, multi, "Begins a transaction."),
-    row("exec", 1, AT_ONCE, Keys::None, exec, "Runs the commands queued since MULTI as one."),
-    row("discard", 1, AT_ONCE, Keys::None, discard, "Forgets the commands queued since MULTI."),
-    row(
+    super::row(GROUP, "multi", 1, AT_ONCE, Keys::None, multi, "Begins a transaction."),
+    super::row(
+        GROUP,
+        "exec",
+        1,
+        AT_ONCE,
+        Keys::None,
+        exec,
+        "Runs the commands queued since MULTI as one.",
+    ),
+    super::row(
+        GROUP,
+        "discard",
+        1,
+        AT_ONCE,
+        Keys::None,
+        discard,
+        "Forgets the commands queued since MULTI.",
+    ),
+    super::row(
+        GROUP,
         "watch",
         -2,
         AT_ONCE,
@@ -31,7 +39,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         watch,
         "Has the next EXEC do nothing if one of the keys changes before it.",
     ),
-    row("unwatch", 1, Flags::FAST, Keys::None, unwatch, "Forgets the keys watched."),
+    super::row(GROUP, "unwatch", 1, Flags::FAST, Keys::None, unwatch, "Forgets the keys watched."),
 ];
 
 type Result = std::result::Result<(), CommandError>;

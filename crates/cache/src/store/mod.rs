@@ -14,7 +14,9 @@ mod rules;
 mod scan;
 mod shard;
 mod slab;
+mod strings;
 mod table;
+mod watching;
 
 use std::sync::Arc;
 use std::sync::OnceLock;

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use foldhash::{HashMap, HashMapExt as _};
 
-use super::compress::{self, Codec};
+use super::compress::Codec;
 use super::entry::{self, Form, Head};
 use super::evict::Eviction;
 use super::object::{Collection, Kind, Object};
@@ -67,14 +67,14 @@ pub struct Shard {
     /// The time the command under way runs at.
     pub(super) now_ms: u64,
     /// Flags to raise when a key changes.
-    watched: HashMap<Box<[u8]>, Vec<Arc<AtomicBool>>>,
+    pub(super) watched: HashMap<Box<[u8]>, Vec<Arc<AtomicBool>>>,
     /// Keys somebody waits for, with how many do.
-    awaited: HashMap<Box<[u8]>, usize>,
+    pub(super) awaited: HashMap<Box<[u8]>, usize>,
     /// Awaited keys that were given something since they were last asked for.
-    ready: Vec<Box<[u8]>>,
-    scratch: Vec<u8>,
+    pub(super) ready: Vec<Box<[u8]>>,
+    pub(super) scratch: Vec<u8>,
     /// Raised whenever memory outside of slab and table may have changed.
-    revision: u32,
+    pub(super) revision: u32,
     /// [`Shard::memory_revision`] when memory was last added to the keyspace's sum.
     pub(super) published_revision: u32,
     /// What [`Shard::bytes`] was when it was last added to the keyspace's sum.
@@ -242,87 +242,6 @@ impl Shard {
             Form::Plain | Form::Object => Codec::None,
         };
         (codec, head.value(held).len())
-    }
-
-    /// The string of an entry.
-    ///
-    /// # Errors
-    /// [`WrongType`]: it is none.
-    #[inline]
-    pub fn string_at(&self, at: At) -> Result<Cow<'_, [u8]>, WrongType> {
-        let held = self.slab.get(at.0);
-        let head = Head::of(held);
-        match head.form {
-            Form::Plain => Ok(Cow::Borrowed(head.value(held))),
-            Form::Object => Err(WrongType),
-            form => Ok(compress::plain(form, head.value(held))),
-        }
-    }
-
-    /// The string at a key; `None` where there is no such key.
-    ///
-    /// # Errors
-    /// [`WrongType`]: the value is no string.
-    #[inline]
-    pub fn string(&mut self, key: &Key<'_>) -> Result<Option<Cow<'_, [u8]>>, WrongType> {
-        match self.find(key) {
-            None => Ok(None),
-            Some(at) => self.string_at(at).map(Some),
-        }
-    }
-
-    /// The length of the string at a key, without decompressing it; 0 where there is none.
-    ///
-    /// # Errors
-    /// [`WrongType`]: the value is no string.
-    pub fn string_len(&mut self, key: &Key<'_>) -> Result<usize, WrongType> {
-        let Some(at) = self.find(key) else { return Ok(0) };
-        let held = self.slab.get(at.0);
-        let head = Head::of(held);
-        if head.form == Form::Object {
-            return Err(WrongType);
-        }
-        Ok(compress::plain_len(head.form, head.value(held)))
-    }
-
-    /// Gives a key a string, whatever it held before.
-    pub fn put_string(&mut self, key: &Key<'_>, value: &[u8], deadline: Deadline) {
-        let mut scratch = std::mem::take(&mut self.scratch);
-        match compress::compress(self.rules.codec_for(key.bytes), value, &mut scratch) {
-            Some(form) => self.put(key, &scratch, form, deadline),
-            None => self.put(key, value, Form::Plain, deadline),
-        };
-        // A large value is not worth holding its room for.
-        if scratch.capacity() <= 64 << 10 {
-            self.scratch = scratch;
-        } else {
-            self.revision = self.revision.wrapping_add(1);
-        }
-        self.changed(key.bytes);
-    }
-
-    /// Lengthens the string at a key, or makes it; returns its length then.
-    ///
-    /// # Errors
-    /// [`WrongType`]: the value is no string.
-    pub fn append(&mut self, key: &Key<'_>, tail: &[u8]) -> Result<usize, WrongType> {
-        let Some(at) = self.find(key) else {
-            self.put_string(key, tail, Deadline::None);
-            return Ok(tail.len());
-        };
-        let held = self.slab.get_mut(at.0);
-        let head = Head::of(held);
-        if head.form == Form::Plain && held.len() > super::slab::SLOT_MAX {
-            // A large value grows where it is.
-            entry::set_long_value(held);
-            self.slab.resize_large(at.0, |entry| entry.extend_from_slice(tail));
-            self.changed(key.bytes);
-            return Ok(head.value(self.slab.get(at.0)).len() + tail.len());
-        }
-        let mut value = self.string_at(at)?.into_owned();
-        value.extend_from_slice(tail);
-        self.put_string(key, &value, Deadline::Keep);
-        Ok(value.len())
     }
 
     /// The collection at a key, looked at; `None` where there is no such key.
@@ -529,7 +448,13 @@ impl Shard {
     /// Writes an entry for a key in place of the one it has, if it has one.
     ///
     /// An object that the entry before stood for is given up, unless the new one is that object.
-    fn put(&mut self, key: &Key<'_>, stored: &[u8], form: Form, deadline: Deadline) -> At {
+    pub(super) fn put(
+        &mut self,
+        key: &Key<'_>,
+        stored: &[u8],
+        form: Form,
+        deadline: Deadline,
+    ) -> At {
         let mut before = self.peek(key);
         if let Some(at) = before
             && self.deadline_ms(at).is_some_and(|ms| ms <= self.now_ms)
@@ -611,65 +536,5 @@ impl Shard {
         self.expiring -= usize::from(self.deadline_ms(at).is_some());
         self.table.remove(hash, at.0);
         self.slab.remove(at.0);
-    }
-
-    /// Raises `flag` when the key is changed from now on.
-    pub fn watch(&mut self, key: &[u8], flag: &Arc<AtomicBool>) {
-        self.watched.entry(key.into()).or_default().push(flag.clone());
-    }
-
-    /// Ends [`Shard::watch`].
-    pub fn unwatch(&mut self, key: &[u8], flag: &Arc<AtomicBool>) {
-        if let Some(flags) = self.watched.get_mut(key) {
-            flags.retain(|held| !Arc::ptr_eq(held, flag));
-            if flags.is_empty() {
-                self.watched.remove(key);
-            }
-        }
-    }
-
-    /// Has the key reported by [`Shard::take_ready`] when it is given something.
-    pub fn wait_for(&mut self, key: &[u8]) {
-        *self.awaited.entry(key.into()).or_insert(0) += 1;
-    }
-
-    /// Ends one [`Shard::wait_for`].
-    pub fn stop_waiting(&mut self, key: &[u8]) {
-        if let Some(count) = self.awaited.get_mut(key) {
-            *count -= 1;
-            if *count == 0 {
-                self.awaited.remove(key);
-            }
-        }
-    }
-
-    /// Whether [`Shard::take_ready`] has something.
-    #[must_use]
-    #[inline]
-    pub fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
-    }
-
-    /// The awaited keys that were changed and are there, since this was last asked.
-    pub fn take_ready(&mut self) -> Vec<Box<[u8]>> {
-        std::mem::take(&mut self.ready)
-    }
-
-    /// Tells those who watch a key, or wait for it, that it was changed.
-    #[inline]
-    pub(super) fn changed(&mut self, key: &[u8]) {
-        if !self.watched.is_empty()
-            && let Some(flags) = self.watched.get(key)
-        {
-            for flag in flags {
-                flag.store(true, Ordering::Release);
-            }
-        }
-        if !self.awaited.is_empty()
-            && self.awaited.contains_key(key)
-            && !self.ready.iter().any(|held| **held == *key)
-        {
-            self.ready.push(key.into());
-        }
     }
 }
