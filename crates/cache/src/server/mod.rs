@@ -186,6 +186,15 @@ impl Server {
                 tracing::error!("a thread of the cache's server had panicked");
             }
         }
+        // A socket may have been handed to a thread after its last look: nobody else closes it.
+        for (thread, inbox) in self.inboxes.iter().enumerate() {
+            let mut left = inbox::Left::default();
+            inbox.take(&mut left);
+            for accepted in left.accepted {
+                drop(accepted);
+                self.shared.left(thread);
+            }
+        }
     }
 }
 
