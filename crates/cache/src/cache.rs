@@ -245,8 +245,8 @@ impl Saving {
             keys = report.info.keys,
             bytes = report.info.bytes,
             log_freed = report.log_freed,
-            took = ?report.took,
-            longest_pause = ?report.longest_pause,
+            took_ms = report.took.as_secs_f64() * 1_000.0,
+            longest_pause_ms = report.longest_pause.as_secs_f64() * 1_000.0,
             "snapshot taken"
         );
         if let Some(error) = &report.untidy {

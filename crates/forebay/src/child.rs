@@ -28,7 +28,8 @@ impl Server {
     /// Starts `forebay <command...>` on `data` and waits until it listens.
     ///
     /// Its log goes to `<log>`, appended. Settings come from `command` alone: neither the
-    /// environment nor a configuration file of the current directory has a say.
+    /// environment nor a configuration file of the current directory has a say. It serves the cache
+    /// only where `command` sets something of it: its default ports may be taken.
     pub(crate) fn start(command: &[&str], data: &Path, log: &Path) -> anyhow::Result<Self> {
         let binary = std::env::current_exe().context("cannot find this program's own file")?;
         let open = || std::fs::OpenOptions::new().create(true).append(true).open(log);
@@ -43,12 +44,15 @@ impl Server {
                 started.env_remove(name);
             }
         }
+        let wants_cache = command.iter().any(|word| word.starts_with("cache."));
+        let without_cache: &[&str] =
+            if wants_cache { &[] } else { &["--set", "cache.enabled=false"] };
         let begun = Instant::now();
         let mut child = started
             .current_dir(&data)
             .args(command)
             .args(["--listen", "127.0.0.1:0", "--log-format", "json"])
-            .args(["--set", "cache.enabled=false"])
+            .args(without_cache)
             .arg("--data")
             .arg(&data)
             .stdin(Stdio::null())

@@ -6,6 +6,7 @@
 //! or installs tracing: every other crate is a library that is told what to do.
 
 mod bench;
+mod cache_client;
 mod child;
 mod cli;
 mod config;

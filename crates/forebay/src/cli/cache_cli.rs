@@ -14,7 +14,7 @@ use rustyline::history::DefaultHistory;
 use rustyline::validate::Validator;
 use rustyline::{Context, Editor, Helper};
 
-use super::cache_client::{Client, Reply, Speaks};
+use crate::cache_client::{Client, Reply, Speaks};
 use crate::exit::Exit;
 use crate::out;
 

@@ -7,7 +7,6 @@ mod bench;
 mod cache;
 mod cache_bench;
 mod cache_cli;
-mod cache_client;
 mod cache_serve;
 mod config;
 mod fsck;

@@ -2,12 +2,13 @@
 //!
 //! A real server in a process of its own takes in a tree of files and JSON documents over real
 //! sockets, is killed under load, started again and given the rest; then everything it acknowledged
-//! is read back and compared with what was sent.
+//! is read back and compared with what was sent. The same goes into its cache, over RESP.
 //!
 //! Invariants: the verdict rests on the [`oracle`] alone, which holds what was acknowledged and
 //! nothing else; the tour asks the server over its public interface only; no server outlives a tour
 //! that was not asked to keep it.
 
+mod cache;
 mod client;
 mod inputs;
 mod interrupt;
@@ -77,20 +78,21 @@ fn tour(plan: &Plan, interrupt: &Interrupt) -> anyhow::Result<bool> {
     let server = tour.load_and_kill(&mut report)?;
     tour.tell_inputs(&mut report)?;
     tour.read_back(&mut report, &server)?;
+    let (server, cache) = tour.cache(&mut report, server)?;
     tour.stop_and_check(&mut report, server)?;
     tour.measure(&mut report);
+    cache.tell(&mut report);
     report.figures()?;
     let what = format!(
-        "{} files, {} documents",
+        "{} files, {} documents, {} keys of the cache",
         tour.tally.oracle.files.len(),
-        tour.tally.oracle.document_count()
+        tour.tally.oracle.document_count(),
+        cache.keys()
     );
     interrupt.check()?;
-    let kept = plan.keep.then(|| Server::start(&["serve"], &data, &tour.log)).transpose()?;
+    let kept = plan.keep.then(|| Server::start(&cache::SERVE, &data, &tour.log)).transpose()?;
     let sound = report.problems.is_empty();
-    let running = kept
-        .as_ref()
-        .map(|server| Running { url: format!("http://{}", server.address()), pid: server.pid() });
+    let running = kept.as_ref().map(|server| running(server, &tour.log)).transpose()?;
     // Data that is wrong is evidence.
     let stays = plan.keep || plan.data.is_some() || !sound;
     let end = End { what, data: stays.then(|| data.clone()), running };
@@ -102,6 +104,11 @@ fn tour(plan: &Plan, interrupt: &Interrupt) -> anyhow::Result<bool> {
         server.detach();
     }
     told
+}
+
+fn running(server: &Server, log: &Path) -> anyhow::Result<Running> {
+    let url = format!("http://{}", server.address());
+    Ok(Running { url, cache: cache::address(log)?, pid: server.pid() })
 }
 
 fn data_dir(plan: &Plan, scratch: &TempDir) -> anyhow::Result<PathBuf> {

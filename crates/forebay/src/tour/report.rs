@@ -123,6 +123,10 @@ impl Report {
                 json!(end.data.as_ref().map(|data| data.display().to_string())),
             );
             object.insert("url".into(), json!(end.running.as_ref().map(|running| &running.url)));
+            object.insert(
+                "cache".into(),
+                json!(end.running.as_ref().map(|running| running.cache.to_string())),
+            );
             object.insert("pid".into(), json!(end.running.as_ref().map(|running| running.pid)));
             object.extend(
                 self.figures.into_iter().map(|figure| (figure.name.to_owned(), figure.value)),
@@ -145,9 +149,10 @@ impl Report {
             out::line(format_args!("  {problem}"))?;
         }
         match (&end.data, &end.running) {
-            (Some(data), Some(Running { url, pid })) => out::line(format_args!(
+            (Some(data), Some(Running { url, cache, pid })) => out::line(format_args!(
                 "The server is running at {url} on {}; stop it with: kill {pid}\n\
-                 Look around: curl '{url}/v1/files?limit=5', {url}/docs",
+                 Look around: curl '{url}/v1/files?limit=5', {url}/docs,\n\
+                 forebay cache cli --resp {cache} ZRANGE tour:files-by-size -5 -1 WITHSCORES",
                 data.display()
             )),
             (Some(data), None) => out::line(format_args!(
@@ -176,6 +181,8 @@ pub(super) struct End {
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) url: String,
+    /// Where its cache speaks RESP.
+    pub(super) cache: std::net::SocketAddr,
     pub(super) pid: u32,
 }
 

@@ -24,7 +24,7 @@ use super::oracle::{Kept, Key};
 use super::report::{self, Report, rate};
 use super::tally::Tally;
 use super::verify::{Presence, Verifier};
-use super::{Plan, disk_bytes};
+use super::{Plan, cache, disk_bytes};
 use crate::child::Server;
 
 /// Where an upload goes that is never finished.
@@ -146,7 +146,25 @@ impl<'a> Tour<'a> {
 
     fn start(&self) -> anyhow::Result<Server> {
         self.interrupt.check()?;
-        Server::start(&["serve"], self.data, &self.log)
+        Server::start(&cache::SERVE, self.data, &self.log)
+    }
+
+    /// Sends the same to the cache; returns the server that ended it, and what was measured.
+    pub(super) fn cache(
+        &mut self,
+        report: &mut Report,
+        server: Server,
+    ) -> anyhow::Result<(Server, cache::Measured)> {
+        self.memory_peak = self.memory_peak.max(server.memory("VmHWM")?);
+        cache::Chapter {
+            plan: self.plan,
+            files: self.files,
+            documents: self.documents,
+            interrupt: self.interrupt,
+            log: &self.log,
+            start: &|| self.start(),
+        }
+        .run(report, server)
     }
 
     fn load<'x>(&self, server: &Server, dying: &'x AtomicBool) -> Load<'x>
@@ -296,7 +314,7 @@ impl<'a> Tour<'a> {
         let (problems, bytes) = verifier.files(oracle, &|size| bar.inc(size))?;
         self.read_back = (bytes, begun.elapsed());
         bar.finish_and_clear();
-        let mut checks = Checks { report, rows: Vec::new() };
+        let mut checks = Checks::new(report);
         let count = oracle.files.len() as u64;
         checks.add("files: size, SHA-256 and ETag", count, problems)?;
         let listed = verifier.listing()?;
@@ -315,7 +333,7 @@ impl<'a> Tour<'a> {
             );
             checks.add(&what, found.texts.count, problems)?;
         }
-        let rows = checks.rows;
+        let rows = checks.rows();
         report.section("verification", rows);
         Ok(())
     }
@@ -327,7 +345,6 @@ impl<'a> Tour<'a> {
         server: Server,
     ) -> anyhow::Result<()> {
         self.interrupt.check()?;
-        self.memory_peak = self.memory_peak.max(server.memory("VmHWM")?);
         server.stop()?;
         let dir = crate::wiring::intake::dir(self.data);
         let bar = report.bar("fsck", 0);
@@ -344,8 +361,14 @@ impl<'a> Tour<'a> {
             format!("fsck: {}: {} {names}", finding.kind, finding.message)
         });
         let problems = problems.collect();
-        let mut checks = Checks { report, rows: Vec::new() };
+        let mut checks = Checks::new(report);
         checks.add("blobs re-hashed on disk (forebay fsck)", found.blobs, problems)?;
+        let cache = crate::wiring::cache::dir(self.data);
+        let mut damages = Vec::new();
+        let checked =
+            forebay_cache::persist::check(&RealFs, &cache, &mut |damage| damages.push(damage))
+                .with_context(|| format!("cannot check {}", cache.display()))?;
+        checks.add("entries of the cache's log (forebay cache check)", checked.entries, damages)?;
         report.section("fsck", found);
         Ok(())
     }
@@ -381,18 +404,32 @@ impl<'a> Tour<'a> {
         let kept = sent.bytes - tally.duplicates.bytes;
         report.bytes("file_bytes_kept", "bytes of them kept, each once", kept);
         report.bytes("disk_bytes", "the data directory on disk", disk_bytes(self.data));
-        report.bytes("server_memory_peak_bytes", "peak memory of the server", self.memory_peak);
+        report.bytes("server_memory_peak_bytes", "peak memory before the cache", self.memory_peak);
     }
 }
 
 /// Tells each check and gathers what it found.
-struct Checks<'r> {
+pub(super) struct Checks<'r> {
     report: &'r mut Report,
     rows: Vec<serde_json::Value>,
 }
 
-impl Checks<'_> {
-    fn add(&mut self, what: &str, count: u64, problems: Vec<String>) -> anyhow::Result<()> {
+impl<'r> Checks<'r> {
+    pub(super) fn new(report: &'r mut Report) -> Self {
+        Self { report, rows: Vec::new() }
+    }
+
+    /// What was found, for the JSON object.
+    pub(super) fn rows(self) -> Vec<serde_json::Value> {
+        self.rows
+    }
+
+    pub(super) fn add(
+        &mut self,
+        what: &str,
+        count: u64,
+        problems: Vec<String>,
+    ) -> anyhow::Result<()> {
         let verdict = match problems.len() {
             0 => "as sent".to_owned(),
             wrong => format!("{wrong} WRONG"),

@@ -115,11 +115,12 @@ fn open_cache(
         }
         tracing::info!(
             snapshot_keys = found.snapshot.as_ref().map_or(0, |snapshot| snapshot.keys),
+            snapshot_bytes = found.snapshot.as_ref().map_or(0, |snapshot| snapshot.bytes),
             operations = found.operations,
             log_bytes = found.log_bytes,
             torn = found.cut.is_some(),
-            snapshot_took = ?found.snapshot_took,
-            log_took = ?found.log_took,
+            snapshot_took_ms = found.snapshot_took.as_secs_f64() * 1_000.0,
+            log_took_ms = found.log_took.as_secs_f64() * 1_000.0,
             "cache recovered"
         );
     }

@@ -55,6 +55,15 @@ fn a_tour_with_a_kill_in_the_middle_loses_nothing_and_says_so_in_figures() {
         "file_bytes_sent",
         "disk_bytes",
         "server_memory_peak_bytes",
+        "cache_writes_per_s",
+        "cache_reads_per_s",
+        "cache_single_reads_per_s",
+        "cache_plain_bytes",
+        "cache_memory_bytes",
+        "cache_memory_ratio",
+        "cache_recovery_log_ms",
+        "cache_recovery_snapshot_ms",
+        "cache_snapshot_ms",
     ] {
         assert!(told[figure].as_f64().is_some_and(|value| value > 0.0), "{figure} in {told}");
     }
@@ -69,6 +78,20 @@ fn a_tour_with_a_kill_in_the_middle_loses_nothing_and_says_so_in_figures() {
     assert!(told["kill"]["acknowledged_before"].as_u64().unwrap() > 0, "{told}");
     assert_eq!(told["kill"]["files_half"], 0);
     assert_eq!(told["fsck"]["findings"], serde_json::json!([]));
+    // A key a file and a document, one set of all files, and one of each of four extensions.
+    assert_eq!(told["cache_keys"], 300 + 590 + 1 + 4);
+    assert_eq!(told["cache_members"], 2 * 300);
+    let kill = &told["cache_kill"];
+    assert!(kill["acknowledged_before"].as_u64().unwrap() >= 445, "{told}");
+    assert_eq!(kill["keys_half"], 0);
+    let recoveries = &told["cache_recoveries"];
+    assert!(recoveries[0]["operations"].as_u64().unwrap() >= 445, "{told}");
+    assert_eq!(recoveries[0]["snapshot_keys"], 0);
+    assert_eq!(recoveries[1]["snapshot_keys"], told["cache_keys"]);
+    assert!(recoveries[1]["operations"].as_u64().unwrap() >= 400, "{told}");
+    for check in told["cache_verification"].as_array().unwrap() {
+        assert!(check["count"].as_u64().unwrap() > 0 && check["wrong"] == 0, "{check}");
+    }
 }
 
 #[test]

@@ -15,14 +15,14 @@ const STRING_MAX: usize = 1 << 30;
 
 /// What a connection speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Speaks {
+pub(crate) enum Speaks {
     Resp,
     Text,
 }
 
 /// A reply.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Reply {
+pub(crate) enum Reply {
     /// A status, a number with a fraction, a truth value: printed as it is.
     Plain(String),
     Error(String),
@@ -37,14 +37,14 @@ pub(super) enum Reply {
 
 /// A connection.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(crate) struct Client {
     reader: BufReader<TcpStream>,
     out: Vec<u8>,
     speaks: Speaks,
 }
 
 impl Client {
-    pub(super) fn connect(address: SocketAddr, speaks: Speaks) -> anyhow::Result<Self> {
+    pub(crate) fn connect(address: SocketAddr, speaks: Speaks) -> anyhow::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, CONNECT_LIMIT)
             .with_context(|| format!("cannot reach a cache at {address}"))?;
         stream.set_nodelay(true).context("cannot set TCP_NODELAY")?;
@@ -52,16 +52,9 @@ impl Client {
     }
 
     /// Adds a command to what is sent next.
-    pub(super) fn queue(&mut self, line: &str, words: &[Vec<u8>]) {
+    pub(crate) fn queue(&mut self, line: &str, words: &[Vec<u8>]) {
         match self.speaks {
-            Speaks::Resp => {
-                self.out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
-                for word in words {
-                    self.out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-                    self.out.extend_from_slice(word);
-                    self.out.extend_from_slice(b"\r\n");
-                }
-            }
+            Speaks::Resp => self.command(words),
             Speaks::Text => {
                 self.out.extend_from_slice(line.as_bytes());
                 self.out.push(b'\n');
@@ -69,15 +62,42 @@ impl Client {
         }
     }
 
+    /// Adds a RESP command to what is sent next.
+    pub(crate) fn command<W: AsRef<[u8]>>(&mut self, words: &[W]) {
+        self.out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+        for word in words {
+            let word = word.as_ref();
+            self.out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+            self.out.extend_from_slice(word);
+            self.out.extend_from_slice(b"\r\n");
+        }
+    }
+
+    /// Sends a RESP command and returns its reply; a refusal is one too.
+    pub(crate) fn ask<W: AsRef<[u8]>>(&mut self, words: &[W]) -> anyhow::Result<Reply> {
+        self.command(words);
+        self.send()?;
+        self.read()
+    }
+
+    /// Takes a server that neither takes nor gives anything for so long as gone.
+    pub(crate) fn set_stall_limit(&mut self, limit: Duration) -> anyhow::Result<()> {
+        let stream = self.reader.get_mut();
+        stream
+            .set_read_timeout(Some(limit))
+            .and_then(|()| stream.set_write_timeout(Some(limit)))
+            .context("cannot set the limits of a connection")
+    }
+
     /// Sends what was queued.
-    pub(super) fn send(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn send(&mut self) -> anyhow::Result<()> {
         self.reader.get_mut().write_all(&self.out).context("cannot send to the cache")?;
         self.out.clear();
         Ok(())
     }
 
     /// Reads a reply.
-    pub(super) fn read(&mut self) -> anyhow::Result<Reply> {
+    pub(crate) fn read(&mut self) -> anyhow::Result<Reply> {
         match self.speaks {
             Speaks::Resp => self.read_resp(DEPTH_MAX),
             Speaks::Text => Ok(match self.line()? {
@@ -152,7 +172,7 @@ impl Client {
 
 impl Reply {
     /// As `redis-cli` shows it on a terminal.
-    pub(super) fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         let mut out = String::new();
         self.show(&mut out, 0);
         out
@@ -180,7 +200,7 @@ impl Reply {
     }
 
     /// As it is, for other programs: a line an item.
-    pub(super) fn raw(&self, out: &mut Vec<u8>) {
+    pub(crate) fn raw(&self, out: &mut Vec<u8>) {
         let mut line = |bytes: &[u8]| {
             out.extend_from_slice(bytes);
             out.push(b'\n');

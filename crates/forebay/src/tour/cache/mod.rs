@@ -1,0 +1,358 @@
+//! The cache's chapter of a tour: real values over real RESP sockets, two kills, one snapshot.
+//!
+//! The server that took the files and documents in gets them once more as keys: pipelined writes,
+//! SIGKILL in the middle, the rest after the restart; then a snapshot while the keys are written
+//! anew, and SIGKILL again while writes go on, so that the second recovery needs the snapshot and
+//! the log after it. Everything acknowledged is read back and compared.
+
+mod items;
+mod load;
+mod oracle;
+mod snapshot;
+mod verify;
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use self::items::Item;
+use self::load::{Left, Load, Todo};
+use self::oracle::{Kind, Oracle};
+use self::snapshot::SnapshotTold;
+use self::verify::{Entry, Verifier};
+use super::Plan;
+use super::inputs::{Documents, Files};
+use super::interrupt::Interrupt;
+use super::report::{Report, rate, size};
+use super::stages::Checks;
+use crate::child::Server;
+
+/// What starts a server with a cache on a free port.
+pub(super) const SERVE: [&str; 5] =
+    ["serve", "--set", "cache.resp=127.0.0.1:0", "--set", "cache.text="];
+
+/// Requests of a connection under way at once where they are pipelined.
+const AHEAD: usize = 64;
+/// Values read one at a time, and the largest of them.
+const SINGLE_READS: usize = 10_000;
+const SINGLE_SIZE_MAX: u64 = 4 << 10;
+/// Largest value that is written again during the snapshot.
+const REWRITTEN_SIZE_MAX: u64 = 64 << 10;
+
+/// A cache chapter under way.
+pub(super) struct Chapter<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) files: &'a Files,
+    pub(super) documents: &'a Documents,
+    pub(super) interrupt: &'a Interrupt,
+    pub(super) log: &'a Path,
+    /// Starts the server again.
+    pub(super) start: &'a dyn Fn() -> anyhow::Result<Server>,
+}
+
+/// What was measured.
+#[derive(Debug, Default)]
+pub(super) struct Measured {
+    keys: u64,
+    members: u64,
+    writes: u64,
+    written: u64,
+    load_took: Duration,
+    plain_bytes: u64,
+    memory_bytes: u64,
+    memory_peak: u64,
+    reads: (u64, Duration),
+    single_reads: (u64, Duration),
+    recoveries: Vec<RecoveryTold>,
+    snapshot: SnapshotTold,
+    snapshot_wait: Duration,
+}
+
+/// What a starting server logged about the cache.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+struct RecoveryTold {
+    snapshot_keys: u64,
+    snapshot_bytes: u64,
+    operations: u64,
+    log_bytes: u64,
+    torn: bool,
+    snapshot_took_ms: f64,
+    log_took_ms: f64,
+}
+
+/// What an opened cache logged.
+#[derive(Debug, Deserialize)]
+struct OpenTold {
+    resp: std::net::SocketAddr,
+}
+
+impl Chapter<'_> {
+    /// Makes the chapter on a running server; returns the server that ended it.
+    pub(super) fn run(
+        &self,
+        report: &mut Report,
+        server: Server,
+    ) -> anyhow::Result<(Server, Measured)> {
+        report.chapter("The cache")?;
+        let mut measured = Measured::default();
+        let items = items::plan(self.files, self.documents);
+        let bytes: u64 = items.iter().map(Item::size).sum();
+        report.line(format_args!(
+            "  {} of the files and documents, {}, go to RESP on {}: strings, hashes and sets",
+            items.len(),
+            size(bytes),
+            self.address()?
+        ))?;
+        let oracle = Mutex::new(Oracle::default());
+        let server = self.load_and_kill(report, server, &items, &oracle, &mut measured)?;
+        let small: Vec<Item<'_>> =
+            items.into_iter().filter(|item| item.size() <= REWRITTEN_SIZE_MAX).collect();
+        let server = self.snapshot_and_kill(report, server, &small, &oracle, &mut measured)?;
+        self.read_back(report, &oracle.into_inner(), &mut measured)?;
+        measured.memory_peak = server.memory("VmHWM")?;
+        Ok((server, measured))
+    }
+
+    fn address(&self) -> anyhow::Result<std::net::SocketAddr> {
+        address(self.log)
+    }
+
+    fn loader<'l>(&'l self, dying: &'l AtomicBool) -> anyhow::Result<Load<'l>> {
+        Ok(Load {
+            address: self.address()?,
+            connections: self.plan.connections,
+            dying,
+            interrupt: self.interrupt,
+        })
+    }
+
+    fn verifier(&self) -> anyhow::Result<Verifier<'_>> {
+        Ok(Verifier {
+            address: self.address()?,
+            connections: self.plan.connections,
+            interrupt: self.interrupt,
+        })
+    }
+
+    fn load_and_kill(
+        &self,
+        report: &mut Report,
+        server: Server,
+        items: &[Item<'_>],
+        oracle: &Mutex<Oracle>,
+        measured: &mut Measured,
+    ) -> anyhow::Result<Server> {
+        let bar = report.bar("caching", items.iter().map(Item::size).sum());
+        let queue: VecDeque<Todo<'_>> = items.iter().copied().map(Todo::New).collect();
+        // A file is three writes, a document one: half of the least there will be.
+        let kill_at = (items.len() / 2).max(1) as u64;
+        let (dying, victim) = (AtomicBool::new(false), Mutex::new(Some(server)));
+        let begun = Instant::now();
+        let left = self.loader(&dying)?.run(queue, oracle, &|total, bytes| {
+            bar.inc(bytes);
+            if total < kill_at {
+                return Ok(());
+            }
+            let Some(server) = victim.lock().take() else { return Ok(()) };
+            dying.store(true, Ordering::SeqCst);
+            server.kill()
+        })?;
+        measured.load_took = begun.elapsed();
+        if let Some(server) = victim.into_inner() {
+            server.kill()?;
+        }
+        let Left { queue, unanswered, unread } = left;
+        let before = oracle.lock().writes;
+        report.line(format_args!(
+            "  SIGKILL after {before} acknowledged writes, with {} under way",
+            unanswered.len()
+        ))?;
+        let server = (self.start)()?;
+        self.tell_recovery(report, measured)?;
+        let cut = self.verifier()?.cut(&unanswered)?;
+        report.line(format_args!(
+            "  of the keys in the unanswered writes {} are there whole, {} not at all, {} half",
+            cut.whole,
+            cut.absent,
+            cut.half.len()
+        ))?;
+        report.section(
+            "cache_kill",
+            json!({ "acknowledged_before": before, "unanswered": unanswered.len(),
+                    "keys_whole": cut.whole, "keys_absent": cut.absent, "keys_half": cut.half.len() }),
+        );
+        report.problems.extend(cut.half);
+        let mut again: VecDeque<Todo<'_>> = unanswered.into_iter().map(Todo::Again).collect();
+        again.extend(queue);
+        let (calm, begun) = (AtomicBool::new(false), Instant::now());
+        let rest = self.loader(&calm)?.run(again, oracle, &|_, bytes| {
+            bar.inc(bytes);
+            Ok(())
+        })?;
+        measured.load_took += begun.elapsed();
+        bar.finish_and_clear();
+        (measured.writes, measured.written) = {
+            let oracle = oracle.lock();
+            (oracle.writes, oracle.written)
+        };
+        let unread = unread + rest.unread;
+        if unread > 0 {
+            report.line(format_args!("  {unread} files could not be read any more"))?;
+        }
+        Ok(server)
+    }
+
+    fn snapshot_and_kill(
+        &self,
+        report: &mut Report,
+        server: Server,
+        items: &[Item<'_>],
+        oracle: &Mutex<Oracle>,
+        measured: &mut Measured,
+    ) -> anyhow::Result<Server> {
+        let dying = AtomicBool::new(false);
+        let load = self.loader(&dying)?;
+        let before = oracle.lock().writes;
+        let taken = snapshot::under_load(&load, self.log, server, items, oracle)?;
+        let unanswered = taken.unanswered.len();
+        {
+            let mut oracle = oracle.lock();
+            taken.unanswered.into_iter().for_each(|write| oracle.unanswered(write));
+        }
+        (measured.snapshot, measured.snapshot_wait) = (taken.told, taken.longest_wait);
+        report.line(format_args!(
+            "  a snapshot of {} keys, {}, in {:.0} ms while {} of them were written again and again",
+            measured.snapshot.keys,
+            size(measured.snapshot.bytes),
+            measured.snapshot.took_ms,
+            items.len()
+        ))?;
+        report.line(format_args!(
+            "  SIGKILL again after {} more acknowledged writes, with {unanswered} under way",
+            oracle.lock().writes - before
+        ))?;
+        let server = (self.start)()?;
+        self.tell_recovery(report, measured)?;
+        Ok(server)
+    }
+
+    fn tell_recovery(&self, report: &Report, measured: &mut Measured) -> anyhow::Result<()> {
+        let told: RecoveryTold = last_told(self.log, "cache recovered", 0)?
+            .context("the server did not log what it recovered of the cache")?;
+        report.line(format_args!(
+            "  back after {:.0} ms: {} keys from a snapshot, {} operations from {} of log{}",
+            told.snapshot_took_ms + told.log_took_ms,
+            told.snapshot_keys,
+            told.operations,
+            size(told.log_bytes),
+            if told.torn { ", a torn end cut off" } else { "" }
+        ))?;
+        measured.recoveries.push(told);
+        Ok(())
+    }
+
+    fn read_back(
+        &self,
+        report: &mut Report,
+        oracle: &Oracle,
+        measured: &mut Measured,
+    ) -> anyhow::Result<()> {
+        let verifier = self.verifier()?;
+        let entries: Vec<Entry<'_>> = oracle.values.iter().collect();
+        let bar = report.bar("reading", entries.iter().map(|(_, value)| value.kept.size).sum());
+        let begun = Instant::now();
+        let problems = verifier.values(&entries, AHEAD, &|bytes| bar.inc(bytes))?;
+        measured.reads = (entries.len() as u64, begun.elapsed());
+        bar.finish_and_clear();
+        let mut checks = Checks::new(report);
+        checks.add("values of the cache, byte for byte", entries.len() as u64, problems)?;
+        let single =
+            |entry: &&Entry<'_>| entry.1.kind == Kind::Text && entry.1.kept.size <= SINGLE_SIZE_MAX;
+        let single: Vec<Entry<'_>> =
+            entries.iter().filter(single).take(SINGLE_READS).copied().collect();
+        let begun = Instant::now();
+        let problems = verifier.values(&single, 1, &|_| {})?;
+        measured.single_reads = (single.len() as u64, begun.elapsed());
+        checks.add("small ones once more, one request at a time", single.len() as u64, problems)?;
+        let problems = verifier.members(oracle)?;
+        checks.add("members of sets, with their scores", oracle.member_count(), problems)?;
+        let (found, problems) = verifier.keys(oracle)?;
+        checks.add("keys of the cache, none more", found, problems)?;
+        let rows = checks.rows();
+        report.section("cache_verification", rows);
+        measured.keys = oracle.keys();
+        measured.members = oracle.member_count();
+        measured.plain_bytes = oracle.plain_bytes();
+        measured.memory_bytes = verifier.figure("used_memory_dataset")?;
+        Ok(())
+    }
+}
+
+impl Measured {
+    /// Keys that were compared.
+    pub(super) fn keys(&self) -> u64 {
+        self.keys
+    }
+
+    /// Adds the figures.
+    pub(super) fn tell(&self, report: &mut Report) {
+        let ms = |took: Duration| took.as_secs_f64() * 1_000.0;
+        let each = |(count, took): (u64, Duration)| rate(count as f64, took);
+        report.count("cache_keys", "keys of the cache", self.keys);
+        report.count("cache_members", "members of its sets", self.members);
+        let writes = rate(self.writes as f64, self.load_took);
+        report.measure("cache_writes_per_s", "writes, pipelined", writes, "/s");
+        let mib = self.written as f64 / (1 << 20) as f64;
+        let mib = rate(mib, self.load_took);
+        report.measure("cache_write_mib_per_s", "bytes written, pipelined", mib, "MiB/s");
+        report.measure("cache_reads_per_s", "reads, pipelined", each(self.reads), "/s");
+        let single = each(self.single_reads);
+        report.measure("cache_single_reads_per_s", "small reads, one at a time", single, "/s");
+        report.bytes("cache_plain_bytes", "bytes of keys and values", self.plain_bytes);
+        report.bytes("cache_memory_bytes", "memory of all of them", self.memory_bytes);
+        let ratio = self.plain_bytes as f64 / (self.memory_bytes as f64).max(1.0);
+        report.measure("cache_memory_ratio", "plain bytes a byte of that memory", ratio, "x");
+        let peak = self.memory_peak;
+        report.bytes("cache_server_memory_peak_bytes", "peak memory with the cache", peak);
+        for (recovery, (name, label)) in self.recoveries.iter().zip([
+            ("cache_recovery_log_ms", "recovery from the log alone"),
+            ("cache_recovery_snapshot_ms", "recovery from snapshot and log"),
+        ]) {
+            let took = recovery.snapshot_took_ms + recovery.log_took_ms;
+            report.measure(name, label, took, "ms");
+        }
+        report.section("cache_recoveries", &self.recoveries);
+        report.measure("cache_snapshot_ms", "snapshot under load", self.snapshot.took_ms, "ms");
+        let wait = ms(self.snapshot_wait);
+        report.measure("cache_snapshot_wait_ms", "longest wait of 16 writes then", wait, "ms");
+        report.section("cache_snapshot", &self.snapshot);
+    }
+}
+
+/// Where the cache of the server that logs there speaks RESP.
+pub(super) fn address(log: &Path) -> anyhow::Result<std::net::SocketAddr> {
+    let told: Option<OpenTold> = last_told(log, "cache open", 0)?;
+    Ok(told.context("the server did not log where its cache listens")?.resp)
+}
+
+/// The last line with this message, of what was logged from byte `from` on.
+fn last_told<T: serde::de::DeserializeOwned>(
+    log: &Path,
+    message: &str,
+    from: usize,
+) -> anyhow::Result<Option<T>> {
+    let text =
+        std::fs::read_to_string(log).with_context(|| format!("cannot read {}", log.display()))?;
+    let quoted = format!("\"{message}\"");
+    // A last line without an end is still being written.
+    let whole = text.get(from..).and_then(|text| text.rsplit_once('\n')).map_or("", |(all, _)| all);
+    let line = whole.lines().rev().find(|line| line.contains(&quoted));
+    line.map(serde_json::from_str).transpose().context("cannot read what the server logged")
+}
