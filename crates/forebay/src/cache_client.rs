@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -49,6 +50,17 @@ impl Client {
             .with_context(|| format!("cannot reach a cache at {address}"))?;
         stream.set_nodelay(true).context("cannot set TCP_NODELAY")?;
         Ok(Self { reader: BufReader::with_capacity(64 << 10, stream), out: Vec::new(), speaks })
+    }
+
+    /// Connects over RESP and gives the password, where there is a file with one.
+    pub(crate) fn open(address: SocketAddr, password_file: Option<&Path>) -> anyhow::Result<Self> {
+        let mut client = Self::connect(address, Speaks::Resp)?;
+        if let Some(path) = password_file
+            && let Reply::Error(text) = client.ask(&["AUTH", &password(path)?])?
+        {
+            bail!("AUTH: {text}");
+        }
+        Ok(client)
     }
 
     /// Adds a command to what is sent next.
@@ -218,6 +230,13 @@ impl Reply {
     }
 }
 
+/// The password in a file: its first line.
+pub(crate) fn password(path: &Path) -> anyhow::Result<String> {
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
+}
+
 /// `1) ...`, each on a line of its own, further levels further in.
 fn numbered<'r>(
     items: impl Iterator<Item = (Option<&'r Reply>, &'r Reply)>,
@@ -242,7 +261,7 @@ fn numbered<'r>(
 }
 
 /// In double quotes, what cannot be shown escaped.
-fn quoted(bytes: &[u8]) -> String {
+pub(crate) fn quoted(bytes: &[u8]) -> String {
     let mut out = String::from("\"");
     for &byte in bytes {
         match byte {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use forebay_base::fs::RealFs;
 
-use super::{cache_bench, cache_cli, cache_serve};
+use super::{cache_bench, cache_cli, cache_keys, cache_serve};
 use crate::exit::{Coded, Exit};
 use crate::{out, wiring};
 
@@ -14,6 +14,8 @@ pub(super) enum Command {
     Serve(Box<cache_serve::Args>),
     /// Talk to a cache, line by line, over RESP or the text protocol.
     Cli(cache_cli::Args),
+    /// Show the largest keys of a running cache.
+    Keys(cache_keys::Args),
     /// Load a running cache and tell throughput, latency and its CPU time an operation.
     Bench(cache_bench::Args),
     /// Re-read the log and the snapshots of a cache that is not running, and name what is damaged.
@@ -32,6 +34,7 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
     match command {
         Command::Serve(args) => cache_serve::run(args),
         Command::Cli(args) => cache_cli::run(args),
+        Command::Keys(args) => cache_keys::run(args),
         Command::Bench(args) => cache_bench::run(args),
         Command::Check(args) => check(&args.dir),
     }

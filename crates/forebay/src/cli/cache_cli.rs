@@ -14,7 +14,7 @@ use rustyline::history::DefaultHistory;
 use rustyline::validate::Validator;
 use rustyline::{Context, Editor, Helper};
 
-use crate::cache_client::{Client, Reply, Speaks};
+use crate::cache_client::{Client, Reply, Speaks, password};
 use crate::exit::Exit;
 use crate::out;
 
@@ -65,10 +65,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let shown = std::io::stdout().is_terminal();
     let mut cli = Cli { client, speaks, shown, failed: false };
     if let Some(path) = &args.password_file {
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("cannot read {}", path.display()))?;
-        let password = text.lines().next().unwrap_or_default();
-        cli.greet(&["AUTH", password])?;
+        cli.greet(&["AUTH", &password(path)?])?;
     }
     if args.resp3 {
         cli.greet(&["HELLO", "3"])?;

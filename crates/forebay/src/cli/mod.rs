@@ -7,6 +7,7 @@ mod bench;
 mod cache;
 mod cache_bench;
 mod cache_cli;
+mod cache_keys;
 mod cache_serve;
 mod config;
 mod fsck;

@@ -1,85 +1,12 @@
 //! `forebay cache serve`, spoken to over its sockets, and the commands that speak to it.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::net::Shutdown;
+use std::process::Stdio;
 use std::time::Instant;
 
-use tempfile::TempDir;
-
+use crate::cache_support::{Cache, ask};
 use crate::support::{HANG, forebay, run, stderr};
-
-/// A running cache; killed when dropped.
-struct Cache {
-    child: Child,
-    resp: SocketAddr,
-    text: SocketAddr,
-}
-
-impl Cache {
-    fn start(dir: &TempDir, args: &[&str]) -> Self {
-        let mut command = forebay(dir);
-        command
-            .args(["cache", "serve", "--resp", "127.0.0.1:0", "--text", "127.0.0.1:0"])
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(std::fs::File::create(dir.path().join("log")).unwrap());
-        let mut child = command.spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address = |name: &str| {
-            let found = line.split_whitespace().find_map(|word| word.strip_prefix(name));
-            let log = || std::fs::read_to_string(dir.path().join("log")).unwrap();
-            found.unwrap_or_else(|| panic!("{line:?}, log: {}", log())).parse().unwrap()
-        };
-        let (resp, text) = (address("resp="), address("text="));
-        Self { child, resp, text }
-    }
-
-    fn connect(address: SocketAddr) -> TcpStream {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(HANG)).unwrap();
-        stream.set_write_timeout(Some(HANG)).unwrap();
-        stream
-    }
-
-    fn resp(&self) -> TcpStream {
-        Self::connect(self.resp)
-    }
-
-    fn text(&self) -> TcpStream {
-        Self::connect(self.text)
-    }
-
-    fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
-    }
-
-    fn wait(mut self) -> Option<i32> {
-        self.child.wait().unwrap().code()
-    }
-}
-
-impl Drop for Cache {
-    fn drop(&mut self) {
-        // Already ended is what most tests want.
-        self.child.kill().unwrap_or_default();
-        self.child.wait().map(drop).unwrap_or_default();
-    }
-}
-
-fn expect(stream: &mut TcpStream, expected: &str) {
-    let mut bytes = vec![0; expected.len()];
-    stream.read_exact(&mut bytes).unwrap();
-    assert_eq!(String::from_utf8_lossy(&bytes), expected);
-}
-
-fn ask(stream: &mut TcpStream, request: &str, expected: &str) {
-    stream.write_all(request.as_bytes()).unwrap();
-    expect(stream, expected);
-}
 
 #[test]
 fn the_text_protocol_says_what_it_is_documented_to_say() {
