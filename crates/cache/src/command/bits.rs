@@ -4,7 +4,7 @@
 
 use super::{CommandError, Context, Flags, Keys, Spec, string};
 use crate::number;
-use crate::store::Deadline;
+use crate::store::{Deadline, Text};
 
 const WRITE: Flags = Flags::WRITE.and(Flags::DENYOOM);
 const READ: Flags = Flags::READONLY;
@@ -75,11 +75,11 @@ fn bit_offset(word: &[u8]) -> Result<(usize, u32)> {
 fn getbit(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let (byte, bit) = bit_offset(args[2])?;
     let key = cx.key(args[1]);
-    let shard = cx.locked.get(cx.session.database, key.shard());
-    let value = shard.string(&key)?.unwrap_or_default();
-    let held = value.get(byte).copied().unwrap_or(0);
-    cx.out.int(i64::from(held >> bit & 1));
-    Ok(())
+    string::read_string(cx, &key, |out, text| {
+        let value = text.map(Text::plain).unwrap_or_default();
+        let held = value.get(byte).copied().unwrap_or(0);
+        out.int(i64::from(held >> bit & 1));
+    })
 }
 
 fn setbit(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
@@ -91,17 +91,18 @@ fn setbit(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     };
     let key = cx.key(args[1]);
     let shard = cx.locked.get(cx.session.database, key.shard());
-    let held = shard.string(&key)?;
-    let there = held.is_some();
-    let before = held.as_ref().and_then(|value| value.get(byte)).map(|held| held >> bit & 1);
+    // The byte alone: a string that is kept as it is is neither copied nor looked through.
+    let held = match shard.text(&key)? {
+        None => None,
+        Some(text) => match text.as_plain() {
+            Some(plain) => plain.get(byte).copied(),
+            None => text.plain().get(byte).copied(),
+        },
+    };
+    let before = held.map(|held| held >> bit & 1);
     if before != Some(u8::from(on)) {
-        let mut value = held.unwrap_or_default().into_owned();
-        if value.len() <= byte {
-            value.resize(byte + 1, 0);
-        }
-        value[byte] = value[byte] & !(1 << bit) | u8::from(on) << bit;
-        let deadline = if there { Deadline::Keep } else { Deadline::None };
-        shard.put_string(&key, &value, deadline);
+        let changed = held.unwrap_or(0) & !(1 << bit) | u8::from(on) << bit;
+        shard.overwrite(&key, byte, &[changed])?;
         cx.log(args);
     }
     cx.out.int(before.unwrap_or(0).into());
@@ -179,17 +180,17 @@ fn bitcount(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     }
     let stretch = Stretch::parse(&args[2..])?;
     let key = cx.key(args[1]);
-    let shard = cx.locked.get(cx.session.database, key.shard());
-    let value = shard.string(&key)?.unwrap_or_default();
-    let bits = stretch.bits_of(value.len()).filter(|_| !stretch.is_backwards());
-    let count = match bits {
-        None => 0,
-        Some((first, last)) => masked(&value, first, last)
-            .map(|(_, byte, mask)| (byte & mask).count_ones() as usize)
-            .sum(),
-    };
-    cx.out.count(count);
-    Ok(())
+    string::read_string(cx, &key, |out, text| {
+        let value = text.map(Text::plain).unwrap_or_default();
+        let bits = stretch.bits_of(value.len()).filter(|_| !stretch.is_backwards());
+        let count = match bits {
+            None => 0,
+            Some((first, last)) => masked(&value, first, last)
+                .map(|(_, byte, mask)| (byte & mask).count_ones() as usize)
+                .sum(),
+        };
+        out.count(count);
+    })
 }
 
 fn bitpos(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
@@ -200,24 +201,23 @@ fn bitpos(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     };
     let stretch = Stretch::parse(&args[3..])?;
     let key = cx.key(args[1]);
-    let shard = cx.locked.get(cx.session.database, key.shard());
-    let Some(value) = shard.string(&key)? else {
-        cx.out.int(if bit { -1 } else { 0 });
-        return Ok(());
-    };
-    let found = stretch.bits_of(value.len()).and_then(|(first, last)| {
-        let found = masked(&value, first, last).find_map(|(at, byte, mask)| {
-            let wanted = if bit { byte } else { !byte } & mask;
-            (wanted != 0).then(|| at * 8 + wanted.leading_zeros() as usize)
+    string::read_string(cx, &key, |out, text| {
+        let Some(value) = text.map(Text::plain) else {
+            return out.int(if bit { -1 } else { 0 });
+        };
+        let found = stretch.bits_of(value.len()).and_then(|(first, last)| {
+            let found = masked(&value, first, last).find_map(|(at, byte, mask)| {
+                let wanted = if bit { byte } else { !byte } & mask;
+                (wanted != 0).then(|| at * 8 + wanted.leading_zeros() as usize)
+            });
+            // A string whose end nobody named goes on with zeros.
+            found.or((!bit && stretch.end.is_none()).then_some(value.len() * 8))
         });
-        // A string whose end nobody named goes on with zeros.
-        found.or((!bit && stretch.end.is_none()).then_some(value.len() * 8))
-    });
-    match found {
-        Some(at) => cx.out.count(at),
-        None => cx.out.int(-1),
-    }
-    Ok(())
+        match found {
+            Some(at) => out.count(at),
+            None => out.int(-1),
+        }
+    })
 }
 
 fn bitop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {

@@ -5,7 +5,8 @@
 use super::{CommandError, Context, Flags, Keys, Spec};
 
 use crate::number;
-use crate::store::Deadline;
+use crate::resp::Reply;
+use crate::store::{Deadline, Key, SharedText, Text};
 
 const WRITE: Flags = Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST);
 const READ: Flags = Flags::READONLY.and(Flags::FAST);
@@ -125,12 +126,58 @@ pub(super) const COMMANDS: &[Spec] = &[
 
 type Result = std::result::Result<(), CommandError>;
 
+fn bulk(out: &mut Reply, text: Text<'_>) {
+    match text.as_plain() {
+        Some(plain) => out.bulk(plain),
+        None => out.bulk_with(text.len(), |buffer| text.append_to(buffer)),
+    }
+}
+
 fn get(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let key = cx.key(args[1]);
     let shard = cx.locked.get(cx.session.database, key.shard());
-    let found = shard.string(&key)?;
-    cx.out.bulk_or_null(found.as_deref());
+    let found = shard.text(&key)?;
     cx.engine.count_look_up(found.is_some());
+    match found.map(|text| (text, text.share())) {
+        None => cx.out.null(),
+        Some((text, None)) => bulk(cx.out, text),
+        Some((_, Some(shared))) => {
+            let_go(cx, &key);
+            bulk(cx.out, shared.text());
+        }
+    }
+    Ok(())
+}
+
+/// Gives the lock of a key's shard back early, so that nobody waits while a long string is read;
+/// inside a transaction it is kept.
+fn let_go(cx: &mut Context<'_, '_>, key: &Key<'_>) {
+    if cx.may_block {
+        cx.locked.release(cx.session.database, key.shard());
+    }
+}
+
+/// Calls `read` with the string at a key, a long one without its shard's lock. For commands that
+/// do nothing else with the shard.
+pub(super) fn read_string<R>(
+    cx: &mut Context<'_, '_>,
+    key: &Key<'_>,
+    read: impl FnOnce(&mut Reply, Option<Text<'_>>) -> R,
+) -> std::result::Result<R, CommandError> {
+    let text = cx.locked.get(cx.session.database, key.shard()).text(key)?;
+    let Some(shared) = text.and_then(|text| text.share()) else { return Ok(read(cx.out, text)) };
+    let_go(cx, key);
+    Ok(read(cx.out, Some(shared.text())))
+}
+
+/// The reply of GET, of a command that goes on to work with the key.
+fn reply_with(cx: &mut Context<'_, '_>, key: &Key<'_>) -> Result {
+    let found = cx.locked.get(cx.session.database, key.shard()).text(key)?;
+    cx.engine.count_look_up(found.is_some());
+    match found {
+        Some(text) => bulk(cx.out, text),
+        None => cx.out.null(),
+    }
     Ok(())
 }
 
@@ -187,7 +234,7 @@ fn set(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let found = shard.find(&key);
     if options.get {
         match found {
-            Some(at) => cx.out.bulk(&shard.string_at(at)?),
+            Some(at) => bulk(cx.out, shard.text_at(at)?),
             None => cx.out.null(),
         }
     }
@@ -257,16 +304,16 @@ fn set_with_ttl(cx: &mut Context<'_, '_>, args: &[&[u8]], scale: i64, name: &str
 }
 
 fn getset(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    get(cx, args)?;
     let key = cx.key(args[1]);
+    reply_with(cx, &key)?;
     cx.shard(&key).put_string(&key, args[2], Deadline::None);
     cx.log(&[b"SET", args[1], args[2]]);
     Ok(())
 }
 
 fn getdel(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    get(cx, args)?;
     let key = cx.key(args[1]);
+    reply_with(cx, &key)?;
     if cx.shard(&key).remove(&key) {
         cx.log(&[b"DEL", args[1]]);
     }
@@ -296,8 +343,8 @@ fn getex(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
         }
         _ => return Err(CommandError::SYNTAX),
     };
-    get(cx, args)?;
     let key = cx.key(args[1]);
+    reply_with(cx, &key)?;
     let Some(deadline_ms) = change else { return Ok(()) };
     let shard = cx.shard(&key);
     let had = shard.find(&key).map(|at| shard.deadline_ms(at).is_some());
@@ -318,14 +365,38 @@ fn getex(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
 
 fn mget(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     cx.out.array(args.len() - 1);
+    // Long strings are read once all locks are given back; what stands between them waits here.
+    let mut between = Reply::new(cx.out.proto());
+    let mut long: Vec<(usize, SharedText)> = Vec::new();
     for word in &args[1..] {
         let key = cx.key(word);
         let shard = cx.locked.get(cx.session.database, key.shard());
-        match shard.string(&key) {
-            Ok(Some(value)) => cx.out.bulk(&value),
-            Ok(None) | Err(_) => cx.out.null(),
+        let found = shard.text(&key).ok().flatten();
+        if let Some(shared) = found.and_then(|text| text.share()) {
+            long.push((between.len(), shared));
+            continue;
+        }
+        let out = if long.is_empty() { &mut *cx.out } else { &mut between };
+        match found {
+            Some(text) => bulk(out, text),
+            None => out.null(),
         }
     }
+    if long.is_empty() {
+        return Ok(());
+    }
+    for word in &args[1..] {
+        let key = cx.key(word);
+        let_go(cx, &key);
+    }
+    let between = between.take();
+    let mut at = 0;
+    for (end, shared) in long {
+        cx.out.raw(&between[at..end]);
+        bulk(cx.out, shared.text());
+        at = end;
+    }
+    cx.out.raw(&between[at..]);
     Ok(())
 }
 
@@ -387,18 +458,17 @@ fn getrange(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let start = number::parse_i64(args[2]).ok_or(CommandError::NOT_INTEGER)?;
     let stop = number::parse_i64(args[3]).ok_or(CommandError::NOT_INTEGER)?;
     let key = cx.key(args[1]);
-    let shard = cx.locked.get(cx.session.database, key.shard());
-    let value = shard.string(&key)?.unwrap_or_default();
-    let len = i64::try_from(value.len()).unwrap_or(i64::MAX);
-    if start < 0 && stop < 0 && start > stop {
-        cx.out.bulk(b"");
-        return Ok(());
-    }
-    let from_end = |at: i64| if at < 0 { (len + at).max(0) } else { at };
-    let (start, stop) = (from_end(start), from_end(stop).min(len - 1));
-    let range = usize::try_from(start).unwrap_or(0)..usize::try_from(stop + 1).unwrap_or(0);
-    cx.out.bulk(value.get(range).unwrap_or_default());
-    Ok(())
+    read_string(cx, &key, |out, text| {
+        let len = text.map_or(0, |text| i64::try_from(text.len()).unwrap_or(i64::MAX));
+        let from_end = |at: i64| if at < 0 { (len + at).max(0) } else { at };
+        let backwards = start < 0 && stop < 0 && start > stop;
+        let (start, stop) = (from_end(start), from_end(stop).min(len - 1));
+        let Some(text) = text.filter(|_| !backwards && start <= stop) else {
+            return out.bulk(b"");
+        };
+        let range = usize::try_from(start).unwrap_or(0)..usize::try_from(stop + 1).unwrap_or(0);
+        out.bulk_with(range.len(), |buffer| text.append_range_to(range, buffer));
+    })
 }
 
 fn setrange(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
@@ -406,24 +476,16 @@ fn setrange(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let offset =
         usize::try_from(offset).map_err(|_| CommandError::new("ERR offset is out of range"))?;
     let key = cx.key(args[1]);
-    let database = cx.session.database;
-    let shard = cx.locked.get(database, key.shard());
-    let before = shard.string(&key)?.map(std::borrow::Cow::into_owned);
+    let shard = cx.shard(&key);
+    let before = shard.string_len(&key)?;
     if args[3].is_empty() {
-        cx.out.count(before.map_or(0, |value| value.len()));
+        cx.out.count(before);
         return Ok(());
     }
-    let end = offset.saturating_add(args[3].len());
-    too_long(end)?;
-    let deadline = if before.is_some() { Deadline::Keep } else { Deadline::None };
-    let mut value = before.unwrap_or_default();
-    if value.len() < end {
-        value.resize(end, 0);
-    }
-    value[offset..end].copy_from_slice(args[3]);
-    shard.put_string(&key, &value, deadline);
+    too_long(offset.saturating_add(args[3].len()))?;
+    let len = shard.overwrite(&key, offset, args[3])?;
     cx.log(args);
-    cx.out.count(value.len());
+    cx.out.count(len);
     Ok(())
 }
 

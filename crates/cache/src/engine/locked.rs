@@ -93,6 +93,11 @@ impl<'e> Locked<'e> {
         held.expect("a command's row names every key it works on")
     }
 
+    /// Gives a shard's lock back before the command ends: it changed nothing there and needs it no more.
+    pub(crate) fn release(&mut self, database: usize, shard: usize) {
+        drop(self.lend(database, shard));
+    }
+
     pub(crate) fn lend(&mut self, database: usize, shard: usize) -> Option<Held<'e>> {
         let place = place(database, shard);
         let found = self.held.binary_search_by_key(&place, |(held, _)| *held).ok()?;

@@ -145,6 +145,19 @@ impl Reply {
         self.buf.extend_from_slice(b"\r\n");
     }
 
+    /// A string of `len` bytes, which `fill` appends.
+    ///
+    /// # Panics
+    /// If it appends more or less: what follows would be read as part of it.
+    pub fn bulk_with(&mut self, len: usize, fill: impl FnOnce(&mut Vec<u8>)) {
+        self.buf.reserve(len + 26);
+        self.size(b'$', len);
+        let end = self.buf.len() + len;
+        fill(&mut self.buf);
+        assert_eq!(self.buf.len(), end, "a string is as long as was said");
+        self.buf.extend_from_slice(b"\r\n");
+    }
+
     /// A string of bytes, or null.
     #[inline]
     pub fn bulk_or_null(&mut self, bytes: Option<&[u8]>) {
@@ -330,6 +343,8 @@ mod tests {
         check(|r| r.int(i64::MIN), ":-9223372036854775808\r\n", ":-9223372036854775808\r\n");
         check(|r| r.bulk(b"a\r\n"), "$3\r\na\r\n\r\n", "$3\r\na\r\n\r\n");
         check(|r| r.bulk(b""), "$0\r\n\r\n", "$0\r\n\r\n");
+        let hello = |buf: &mut Vec<u8>| buf.extend_from_slice(b"hello");
+        check(|r| r.bulk_with(5, hello), "$5\r\nhello\r\n", "$5\r\nhello\r\n");
         check(Reply::null, "$-1\r\n", "_\r\n");
         check(Reply::null_array, "*-1\r\n", "_\r\n");
         check(|r| r.array(12), "*12\r\n", "*12\r\n");

@@ -1,4 +1,5 @@
-//! The bytes of one entry: its header, its key and its value or the number of its object.
+//! The bytes of one entry: its header, its key and its value, or the number of its object or of its
+//! long string.
 //!
 //! ```text
 //! flags u8 | key length u8 (255: then u32) | value length u16 | [deadline u64, ms] | [touched u32] | key | value
@@ -22,6 +23,8 @@ pub(crate) enum Form {
     Zstd,
     /// The number of an object: a list, hash, set or sorted set.
     Object,
+    /// The number of a long string that is kept by itself; how it is kept is told there.
+    Shared,
 }
 
 const DEADLINE: u8 = 1 << 3;
@@ -37,6 +40,7 @@ impl Form {
             Self::Lz4 => 1,
             Self::Zstd => 2,
             Self::Object => 3,
+            Self::Shared => 4,
         }
     }
 
@@ -45,7 +49,8 @@ impl Form {
             0 => Self::Plain,
             1 => Self::Lz4,
             2 => Self::Zstd,
-            _ => Self::Object,
+            3 => Self::Object,
+            _ => Self::Shared,
         }
     }
 }
@@ -170,6 +175,16 @@ impl Head {
     /// The number of the entry's object.
     pub(crate) fn object(&self, entry: &[u8]) -> Option<u32> {
         (self.form == Form::Object).then(|| u32_at(entry, self.value.0))
+    }
+
+    /// The number of the entry's long string.
+    pub(crate) fn shared(&self, entry: &[u8]) -> Option<u32> {
+        (self.form == Form::Shared).then(|| u32_at(entry, self.value.0))
+    }
+
+    /// The value, to be changed in place.
+    pub(crate) fn value_mut<'e>(&self, entry: &'e mut [u8]) -> &'e mut [u8] {
+        &mut entry[self.value.0..self.value.0 + self.value.1]
     }
 }
 

@@ -9,6 +9,7 @@
 mod compress;
 mod entry;
 mod evict;
+mod kept;
 mod object;
 mod rules;
 mod scan;
@@ -16,6 +17,7 @@ mod shard;
 mod slab;
 mod strings;
 mod table;
+mod text;
 mod watching;
 
 use std::sync::Arc;
@@ -29,6 +31,7 @@ pub use object::{Collection, Kind, Object};
 pub use rules::{Policy, Rules};
 pub use scan::ScanPosition;
 pub use shard::{At, Deadline, Shard, Value, WrongType};
+pub use text::{SharedText, Text};
 
 /// Databases a client may select among.
 pub const DATABASES: usize = 16;
@@ -83,6 +86,16 @@ pub struct Held<'k> {
     guard: MutexGuard<'k, Shard>,
     slot: &'k Slot,
     used: &'k AtomicI64,
+    /// What was given up; after the guard, so that it is freed without the lock.
+    garbage: kept::Garbage,
+}
+
+impl Held<'_> {
+    /// Lets whoever waits for the shard have it now, and takes it again afterwards; nothing where
+    /// nobody waits.
+    pub fn give_way(&mut self) {
+        MutexGuard::bump(&mut self.guard);
+    }
 }
 
 impl std::ops::Deref for Held<'_> {
@@ -104,6 +117,9 @@ impl std::ops::DerefMut for Held<'_> {
 impl Drop for Held<'_> {
     #[inline]
     fn drop(&mut self) {
+        if !self.guard.garbage.is_empty() {
+            self.garbage = std::mem::take(&mut self.guard.garbage);
+        }
         // The lock is ours, so nobody else writes these.
         self.slot.keys.store(self.guard.len(), Ordering::Relaxed);
         self.slot.expiring.store(self.guard.expiring(), Ordering::Relaxed);
@@ -178,7 +194,7 @@ impl Keyspace {
         let slot = &shards[shard];
         let mut guard = slot.shard.lock();
         guard.advance(now_ms);
-        Held { guard, slot, used: &self.used }
+        Held { guard, slot, used: &self.used, garbage: kept::Garbage::default() }
     }
 
     /// Keys of a database, and how many of them have a deadline. Takes no lock.

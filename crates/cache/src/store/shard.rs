@@ -17,9 +17,11 @@ use foldhash::{HashMap, HashMapExt as _};
 use super::compress::Codec;
 use super::entry::{self, Form, Head};
 use super::evict::Eviction;
-use super::object::{Collection, Kind, Object};
+use super::kept::{Garbage, Objects};
+use super::object::{Kind, Object};
 use super::slab::{Ref, Slab};
 use super::table::Table;
+use super::text::{SharedText, Texts};
 use super::{Key, Rules};
 
 /// The value at a key is of another type than the command works on.
@@ -55,9 +57,9 @@ pub struct At(pub(super) Ref);
 pub struct Shard {
     pub(super) slab: Slab,
     pub(super) table: Table,
-    objects: Vec<Option<Object>>,
-    objects_free: Vec<u32>,
-    objects_bytes: usize,
+    pub(super) objects: Objects,
+    /// Long strings.
+    pub(super) texts: Texts,
     pub(super) rules: Arc<Rules>,
     pub(super) eviction: Eviction,
     /// Keys with a deadline.
@@ -73,6 +75,8 @@ pub struct Shard {
     /// Awaited keys that were given something since they were last asked for.
     pub(super) ready: Vec<Box<[u8]>>,
     pub(super) scratch: Vec<u8>,
+    /// What is freed once the lock is released.
+    pub(super) garbage: Garbage,
     /// Raised whenever memory outside of slab and table may have changed.
     pub(super) revision: u32,
     /// [`Shard::memory_revision`] when memory was last added to the keyspace's sum.
@@ -86,9 +90,8 @@ impl Shard {
         Self {
             slab: Slab::new(),
             table: Table::new(),
-            objects: Vec::new(),
-            objects_free: Vec::new(),
-            objects_bytes: 0,
+            objects: Objects::default(),
+            texts: Texts::default(),
             rules,
             eviction: Eviction::default(),
             expiring: 0,
@@ -98,6 +101,7 @@ impl Shard {
             awaited: HashMap::new(),
             ready: Vec::new(),
             scratch: Vec::new(),
+            garbage: Garbage::default(),
             revision: 0,
             published_revision: 0,
             published: 0,
@@ -127,8 +131,8 @@ impl Shard {
     pub fn bytes(&self) -> usize {
         self.slab.bytes()
             + self.table.bytes()
-            + self.objects_bytes
-            + self.objects.capacity() * size_of::<Option<Object>>()
+            + self.objects.bytes()
+            + self.texts.bytes()
             + self.eviction.bytes()
             + self.scratch.capacity()
     }
@@ -163,6 +167,7 @@ impl Shard {
         let at = self.peek(key)?;
         if entry::deadline_ms(self.slab.get(at.0)).is_some_and(|deadline| deadline <= self.now_ms) {
             self.expire(key.hash, at);
+            self.changed(key.bytes);
             return None;
         }
         self.note_use(at);
@@ -201,7 +206,7 @@ impl Shard {
         let held = self.slab.get(at.0);
         match Head::of(held).object(held) {
             None => Kind::String,
-            Some(number) => self.object(number).map_or(Kind::String, Object::kind),
+            Some(number) => self.objects.get(number).map_or(Kind::String, Object::kind),
         }
     }
 
@@ -227,86 +232,22 @@ impl Shard {
     #[must_use]
     pub fn usage(&self, at: At) -> usize {
         let held = self.slab.get(at.0);
-        let object = Head::of(held).object(held).and_then(|number| self.object(number));
-        self.slab.size(at.0) + object.map_or(0, Object::bytes)
+        let head = Head::of(held);
+        let object = head.object(held).and_then(|number| self.objects.get(number));
+        let text = head.shared(held).and_then(|number| self.texts.get(number));
+        self.slab.size(at.0) + object.map_or(0, Object::bytes) + text.map_or(0, SharedText::bytes)
     }
 
     /// Whether a string is kept compressed, and in how many bytes.
     #[must_use]
     pub fn stored_len(&self, at: At) -> (Codec, usize) {
-        let held = self.slab.get(at.0);
-        let head = Head::of(held);
-        let codec = match head.form {
+        let Ok(text) = self.text_at(at) else { return (Codec::None, 0) };
+        let codec = match text.form {
             Form::Lz4 => Codec::Lz4,
             Form::Zstd => Codec::Zstd,
-            Form::Plain | Form::Object => Codec::None,
+            Form::Plain | Form::Object | Form::Shared => Codec::None,
         };
-        (codec, head.value(held).len())
-    }
-
-    /// The collection at a key, looked at; `None` where there is no such key.
-    ///
-    /// # Errors
-    /// [`WrongType`]: the value is of another type.
-    pub fn with<C: Collection, R>(
-        &mut self,
-        key: &Key<'_>,
-        look: impl FnOnce(&C) -> R,
-    ) -> Result<Option<R>, WrongType> {
-        let Some(at) = self.find(key) else { return Ok(None) };
-        let object = self.object_at(at).ok_or(WrongType)?;
-        C::of(object).map(|held| Some(look(held))).ok_or(WrongType)
-    }
-
-    /// The collection at a key, changed; `None` where there is no such key. One left empty goes.
-    ///
-    /// # Errors
-    /// [`WrongType`]: the value is of another type; nothing was changed.
-    pub fn edit<C: Collection, R>(
-        &mut self,
-        key: &Key<'_>,
-        change: impl FnOnce(&mut C) -> R,
-    ) -> Result<Option<R>, WrongType> {
-        let Some(at) = self.find(key) else { return Ok(None) };
-        self.edit_at(key, at, change).map(Some)
-    }
-
-    /// The collection at a key, made where there is none, and changed. One left empty goes.
-    ///
-    /// # Errors
-    /// [`WrongType`]: the value is of another type; nothing was changed.
-    pub fn edit_or_new<C: Collection, R>(
-        &mut self,
-        key: &Key<'_>,
-        change: impl FnOnce(&mut C) -> R,
-    ) -> Result<R, WrongType> {
-        let at = match self.find(key) {
-            Some(at) => at,
-            None => self.put_new_object(key, C::default().into_object(), None),
-        };
-        self.edit_at(key, at, change)
-    }
-
-    fn edit_at<C: Collection, R>(
-        &mut self,
-        key: &Key<'_>,
-        at: At,
-        change: impl FnOnce(&mut C) -> R,
-    ) -> Result<R, WrongType> {
-        let held = self.slab.get(at.0);
-        let number = Head::of(held).object(held).ok_or(WrongType)?;
-        let object = self.objects.get_mut(number as usize).and_then(Option::as_mut);
-        let object = object.ok_or(WrongType)?;
-        let before = object.bytes();
-        let result = change(C::of_mut(object).ok_or(WrongType)?);
-        let (after, empty) = (object.bytes(), object.is_empty());
-        self.objects_bytes = self.objects_bytes + after - before;
-        self.revision = self.revision.wrapping_add(1);
-        if empty {
-            self.drop_entry(key.hash, at);
-        }
-        self.changed(key.bytes);
-        Ok(result)
+        (codec, text.stored.len())
     }
 
     /// Gives a key a value, whatever it held before; an empty collection leaves it without one.
@@ -352,7 +293,7 @@ impl Shard {
             }
             None => {
                 let text = self.string_at(at).map(Cow::into_owned).unwrap_or_default();
-                self.drop_slot(key.hash, at);
+                self.drop_entry(key.hash, at);
                 Value::String(text)
             }
         };
@@ -405,46 +346,6 @@ impl Shard {
         std::mem::replace(self, Self { revision, published_revision, ..fresh })
     }
 
-    fn object(&self, number: u32) -> Option<&Object> {
-        self.objects.get(number as usize)?.as_ref()
-    }
-
-    fn object_number(&self, at: At) -> Option<u32> {
-        let held = self.slab.get(at.0);
-        Head::of(held).object(held)
-    }
-
-    /// The collection an entry stands for; `None` of a string.
-    #[must_use]
-    pub fn object_at(&self, at: At) -> Option<&Object> {
-        self.object(self.object_number(at)?)
-    }
-
-    fn put_new_object(&mut self, key: &Key<'_>, object: Object, deadline_ms: Option<u64>) -> At {
-        self.objects_bytes += object.bytes();
-        self.revision = self.revision.wrapping_add(1);
-        let number = match self.objects_free.pop() {
-            Some(number) => {
-                self.objects[number as usize] = Some(object);
-                number
-            }
-            None => {
-                self.objects.push(Some(object));
-                u32::try_from(self.objects.len() - 1).expect("fewer than 2^32 collections a shard")
-            }
-        };
-        let deadline = deadline_ms.map_or(Deadline::None, Deadline::At);
-        self.put(key, &number.to_le_bytes(), Form::Object, deadline)
-    }
-
-    fn take_object(&mut self, number: u32) -> Option<Object> {
-        let object = self.objects.get_mut(number as usize)?.take()?;
-        self.objects_bytes -= object.bytes();
-        self.revision = self.revision.wrapping_add(1);
-        self.objects_free.push(number);
-        Some(object)
-    }
-
     /// Writes an entry for a key in place of the one it has, if it has one.
     ///
     /// An object that the entry before stood for is given up, unless the new one is that object.
@@ -476,7 +377,7 @@ impl Shard {
             touch.is_some(),
         );
         if let Some(at) = before {
-            self.leave_object(at, stored, form);
+            self.leave(at, stored, form);
             self.expiring -= usize::from(self.deadline_ms(at).is_some());
             let size = self.slab.get(at.0).len();
             let fits = layout.size <= super::slab::SLOT_MAX && layout.size.div_ceil(8) * 8 == size;
@@ -515,24 +416,13 @@ impl Shard {
         At(at)
     }
 
-    /// Gives up the object of an entry about to be overwritten by another value.
-    fn leave_object(&mut self, at: At, stored: &[u8], form: Form) {
-        if let Some(number) = self.object_number(at)
-            && (form != Form::Object || stored != number.to_le_bytes())
-        {
-            self.take_object(number);
-        }
-    }
-
     /// Removes an entry and what it stands for.
     pub(super) fn drop_entry(&mut self, hash: u64, at: At) {
-        if let Some(number) = self.object_number(at) {
-            self.take_object(number);
-        }
+        self.drop_kept(at);
         self.drop_slot(hash, at);
     }
 
-    fn drop_slot(&mut self, hash: u64, at: At) {
+    pub(super) fn drop_slot(&mut self, hash: u64, at: At) {
         self.expiring -= usize::from(self.deadline_ms(at).is_some());
         self.table.remove(hash, at.0);
         self.slab.remove(at.0);

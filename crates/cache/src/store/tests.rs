@@ -7,12 +7,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn keyspace() -> Keyspace {
+pub(super) fn keyspace() -> Keyspace {
     Keyspace::new(Rules::new(7))
 }
 
 /// Calls `act` with the shard of a key.
-fn on<R>(
+pub(super) fn on<R>(
     space: &Keyspace,
     key: &[u8],
     now_ms: u64,
@@ -22,7 +22,7 @@ fn on<R>(
     act(&mut space.lock(0, key.shard(), now_ms), &key)
 }
 
-fn get(space: &Keyspace, key: &[u8], now_ms: u64) -> Option<Vec<u8>> {
+pub(super) fn get(space: &Keyspace, key: &[u8], now_ms: u64) -> Option<Vec<u8>> {
     on(space, key, now_ms, |shard, key| shard.string(key).unwrap().map(|text| text.into_owned()))
 }
 

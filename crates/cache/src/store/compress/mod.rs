@@ -3,8 +3,15 @@
 //! A value is worth trying from a few dozen bytes on; whether it repeats itself is guessed from a
 //! sample first, so that random bytes cost next to nothing. What is kept compressed is smaller by
 //! an eighth at least. A compressed value is its plain length (u32, little-endian) and the block.
+//! It is read straight to where it is wanted: nothing is zeroed or copied on the way.
+
+mod lz4;
 
 use std::borrow::Cow;
+use std::cell::RefCell;
+use std::io::Cursor;
+
+use zstd::bulk::{Compressor, Decompressor};
 
 use super::entry::Form;
 
@@ -89,8 +96,19 @@ impl<const WORDS: usize> Windows<WORDS> {
     }
 }
 
+/// Level of Zstandard: its quickest.
+const ZSTD_LEVEL: i32 = 1;
+
+thread_local! {
+    /// Working memory of Zstandard, a few hundred KiB, made by the threads that need it.
+    static ZSTD: RefCell<(Option<Compressor<'static>>, Option<Decompressor<'static>>)> =
+        const { RefCell::new((None, None)) };
+}
+
 /// Whether a value repeats itself, as far as a sample tells.
-fn repeats(value: &[u8]) -> bool {
+///
+/// * `scratch`: room for the sample; nothing is left in it.
+fn repeats(value: &[u8], scratch: &mut Vec<u8>) -> bool {
     if value.len() <= SHORT {
         let mut windows = Windows::<4>::new();
         windows.look(value, 0, (value.len() / SHORT_SAMPLES).max(1), SHORT_SAMPLES);
@@ -105,35 +123,54 @@ fn repeats(value: &[u8]) -> bool {
     }
     let middle = value.len() / 2 - LONG / 2;
     let Some(sample) = value.get(middle..middle + LONG) else { return false };
-    let mut out = [0; lz4_flex::block::get_maximum_output_size(LONG)];
-    let size = lz4_flex::block::compress_into(sample, &mut out).unwrap_or(LONG);
-    size + LONG / 8 <= LONG
+    scratch.clear();
+    let small = lz4::append_compressed(sample, LONG - LONG / 8, scratch);
+    scratch.clear();
+    small
 }
 
-/// Compresses a value; `None` where that does not pay.
+/// Compresses a value into `out`; `None` where that does not pay, and `out` is left empty then.
 pub(crate) fn compress(codec: Codec, value: &[u8], out: &mut Vec<u8>) -> Option<Form> {
-    if codec == Codec::None || value.len() < SIZE_MIN || !repeats(value) {
+    out.clear();
+    if codec == Codec::None || value.len() < SIZE_MIN || !repeats(value, out) {
         return None;
     }
     let plain = u32::try_from(value.len()).ok()?;
-    out.clear();
+    // What does not become this small is not kept compressed, so there need not be room for more.
+    let size_max = value.len() - value.len() / 8 - 4;
     out.extend_from_slice(&plain.to_le_bytes());
-    let form = match codec {
+    let (form, done) = match codec {
         Codec::None => return None,
-        Codec::Lz4 => {
-            out.resize(4 + lz4_flex::block::get_maximum_output_size(value.len()), 0);
-            let size = lz4_flex::block::compress_into(value, out.get_mut(4..)?).ok()?;
-            out.truncate(4 + size);
-            Form::Lz4
-        }
-        Codec::Zstd => {
-            out.resize(4 + zstd::zstd_safe::compress_bound(value.len()), 0);
-            let size = zstd::bulk::compress_to_buffer(value, out.get_mut(4..)?, 1).ok()?;
-            out.truncate(4 + size);
-            Form::Zstd
-        }
+        Codec::Lz4 => (Form::Lz4, lz4::append_compressed(value, size_max, out)),
+        Codec::Zstd => (Form::Zstd, append_zstd(value, size_max, out)),
     };
-    (out.len() + value.len() / 8 <= value.len()).then_some(form)
+    if !done {
+        out.clear();
+    }
+    done.then_some(form)
+}
+
+fn append_zstd(value: &[u8], size_max: usize, out: &mut Vec<u8>) -> bool {
+    out.reserve_exact(size_max);
+    let start = out.len();
+    let mut spare = Cursor::new(&mut *out);
+    spare.set_position(start as u64);
+    let written = ZSTD.with_borrow_mut(|(compressor, _)| {
+        if compressor.is_none() {
+            *compressor = Compressor::new(ZSTD_LEVEL).ok();
+        }
+        let written = compressor.as_mut()?.compress_to_buffer(value, &mut spare).ok();
+        // One that ran out of room is not asked again.
+        if written.is_none() {
+            *compressor = None;
+        }
+        written
+    });
+    let fits = written.is_some_and(|written| written <= size_max);
+    if !fits {
+        out.truncate(start);
+    }
+    fits
 }
 
 /// The plain length of a stored value.
@@ -144,18 +181,44 @@ pub(crate) fn plain_len(form: Form, stored: &[u8]) -> usize {
     }
 }
 
-/// The plain value of a stored one.
+/// Appends the plain value of a stored one: [`plain_len`] bytes.
 ///
 /// Stored values are our own and live in memory only, so one that cannot be read is a bug.
-pub(crate) fn plain(form: Form, stored: &[u8]) -> Cow<'_, [u8]> {
-    let Some((_, block)) = stored.split_first_chunk::<4>() else { return Cow::Borrowed(stored) };
+pub(crate) fn append_plain(form: Form, stored: &[u8], out: &mut Vec<u8>) {
     let size = plain_len(form, stored);
-    let value = match form {
-        Form::Plain | Form::Object => return Cow::Borrowed(stored),
-        Form::Lz4 => lz4_flex::block::decompress(block, size).ok(),
-        Form::Zstd => zstd::bulk::decompress(block, size).ok(),
+    let block = stored.get(4..).unwrap_or_default();
+    let done = match form {
+        Form::Plain | Form::Object | Form::Shared => {
+            out.extend_from_slice(stored);
+            true
+        }
+        Form::Lz4 => lz4::append_plain(block, size, out),
+        Form::Zstd => {
+            out.reserve(size);
+            let mut spare = Cursor::new(&mut *out);
+            spare.set_position(spare.get_ref().len() as u64);
+            let written = ZSTD.with_borrow_mut(|(_, decompressor)| {
+                if decompressor.is_none() {
+                    *decompressor = Decompressor::new().ok();
+                }
+                decompressor.as_mut()?.decompress_to_buffer(block, &mut spare).ok()
+            });
+            written == Some(size)
+        }
     };
-    Cow::Owned(value.expect("a value this process compressed is decompressed by it"))
+    assert!(done, "a value this process compressed is decompressed by it");
+}
+
+/// The plain value of a stored one.
+pub(crate) fn plain(form: Form, stored: &[u8]) -> Cow<'_, [u8]> {
+    match form {
+        Form::Plain | Form::Object | Form::Shared => Cow::Borrowed(stored),
+        Form::Lz4 | Form::Zstd => {
+            let mut value = Vec::new();
+            append_plain(form, stored, &mut value);
+            Cow::Owned(value)
+        }
+    }
 }
 
 #[cfg(test)]
@@ -177,7 +240,10 @@ mod tests {
     fn noise_is_left_alone_before_it_costs_anything() {
         for size in [64, 100, 300, 1_000, 4_096, 100_000] {
             for symbols in [64, 200] {
-                assert!(!repeats(&noise(size, symbols)), "{size} bytes of {symbols} symbols");
+                assert!(
+                    !repeats(&noise(size, symbols), &mut Vec::new()),
+                    "{size} bytes of {symbols} symbols"
+                );
             }
         }
     }

@@ -1,0 +1,191 @@
+//! Strings as a shard keeps them, lent or held beyond the shard's lock.
+//!
+//! A string of [`SHARED_MIN`] stored bytes or more is kept by itself, behind a count of who holds
+//! it. So a reader takes hold of it under the lock and reads, decompresses or writes it to disk
+//! without; whoever changes it meanwhile changes another one.
+//!
+//! Invariants: the bytes of a [`SharedText`] never change; [`Texts::bytes`] counts every string that
+//! a shard keeps here, with its unused room. One that only a reader still holds is counted by
+//! nobody: there are no more of those than threads, each for as long as one reply takes.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::compress;
+use super::entry::Form;
+
+/// Stored bytes from which on a string is kept by itself.
+pub(super) const SHARED_MIN: usize = 16 << 10;
+/// What the allocator and the counts add to a string kept by itself.
+const OVERHEAD: usize = 80;
+/// A string that grows is given room for this share of its length more: few moves, little waste.
+const GROWTH: usize = 8;
+
+/// A string as it is kept, lent by its shard.
+#[derive(Debug, Clone, Copy)]
+pub struct Text<'s> {
+    pub(super) form: Form,
+    pub(super) stored: &'s [u8],
+    pub(super) shared: Option<&'s Arc<Vec<u8>>>,
+}
+
+/// A string held beyond its shard's lock: it stays what it was.
+#[derive(Debug, Clone)]
+pub struct SharedText {
+    form: Form,
+    bytes: Arc<Vec<u8>>,
+}
+
+impl<'s> Text<'s> {
+    /// Its length.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        compress::plain_len(self.form, self.stored)
+    }
+
+    /// Whether it is empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.stored.is_empty()
+    }
+
+    /// Its bytes, where they are kept as they are.
+    #[must_use]
+    #[inline]
+    pub fn as_plain(&self) -> Option<&'s [u8]> {
+        (self.form == Form::Plain).then_some(self.stored)
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn plain(self) -> Cow<'s, [u8]> {
+        compress::plain(self.form, self.stored)
+    }
+
+    /// Appends a part of its bytes, cut to those there are.
+    pub fn append_range_to(&self, range: std::ops::Range<usize>, out: &mut Vec<u8>) {
+        let end = range.end.min(self.len());
+        let start = range.start.min(end);
+        if let Some(plain) = self.as_plain() {
+            out.extend_from_slice(&plain[start..end]);
+            return;
+        }
+        let from = out.len();
+        self.append_to(out);
+        out.copy_within(from + start..from + end, from);
+        out.truncate(from + end - start);
+    }
+
+    /// Appends its bytes.
+    pub fn append_to(&self, out: &mut Vec<u8>) {
+        compress::append_plain(self.form, self.stored, out);
+    }
+
+    /// Takes hold of it; `None` of one so short that copying it costs less.
+    #[must_use]
+    #[inline]
+    pub fn share(&self) -> Option<SharedText> {
+        self.shared.map(|bytes| SharedText { form: self.form, bytes: Arc::clone(bytes) })
+    }
+}
+
+impl SharedText {
+    /// The string, lent.
+    #[must_use]
+    pub fn text(&self) -> Text<'_> {
+        Text { form: self.form, stored: &self.bytes, shared: Some(&self.bytes) }
+    }
+
+    /// Bytes of memory it takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.capacity() + OVERHEAD
+    }
+}
+
+/// The strings of a shard that are kept by themselves, by number.
+#[derive(Debug, Default)]
+pub(super) struct Texts {
+    held: Vec<Option<SharedText>>,
+    free: Vec<u32>,
+    heap: usize,
+}
+
+impl Texts {
+    /// Bytes of memory all of them take.
+    pub(super) fn bytes(&self) -> usize {
+        self.heap
+            + self.held.capacity() * size_of::<Option<SharedText>>()
+            + self.free.capacity() * size_of::<u32>()
+    }
+
+    /// Keeps a string as it is stored.
+    pub(super) fn add(&mut self, form: Form, mut stored: Vec<u8>) -> u32 {
+        stored.shrink_to_fit();
+        let text = SharedText { form, bytes: Arc::new(stored) };
+        self.heap += text.bytes();
+        if let Some(number) = self.free.pop() {
+            self.held[number as usize] = Some(text);
+            return number;
+        }
+        self.held.push(Some(text));
+        u32::try_from(self.held.len() - 1).expect("fewer than 2^32 long strings a shard")
+    }
+
+    pub(super) fn get(&self, number: u32) -> Option<&SharedText> {
+        self.held.get(number as usize)?.as_ref()
+    }
+
+    /// Takes one away.
+    pub(super) fn take(&mut self, number: u32) -> Option<SharedText> {
+        let text = self.held.get_mut(number as usize)?.take()?;
+        self.heap -= text.bytes();
+        self.free.push(number);
+        Some(text)
+    }
+
+    /// Writes `bytes` over what is from `offset` on, with zeros before it where the string ends
+    /// earlier; returns its length then. It is kept plain from then on.
+    ///
+    /// In place, unless it has to be decompressed, has no room, or somebody holds it: then it is
+    /// copied once, with room to grow.
+    pub(super) fn overwrite(&mut self, number: u32, offset: usize, bytes: &[u8]) -> Option<usize> {
+        let text = self.held.get_mut(number as usize)?.as_mut()?;
+        let before = text.bytes();
+        let len = text.text().len();
+        let end = offset + bytes.len();
+        let room = end.max(len) + if end > len { end / GROWTH } else { 0 };
+        let own = if text.form == Form::Plain { Arc::get_mut(&mut text.bytes) } else { None };
+        let written = match own {
+            Some(own) => {
+                if end > own.capacity() {
+                    own.reserve_exact(room - own.len());
+                }
+                write_over(own, offset, bytes)
+            }
+            None => {
+                let mut own = Vec::with_capacity(room);
+                text.text().append_to(&mut own);
+                let written = write_over(&mut own, offset, bytes);
+                *text = SharedText { form: Form::Plain, bytes: Arc::new(own) };
+                written
+            }
+        };
+        self.heap = self.heap + text.bytes() - before;
+        Some(written)
+    }
+}
+
+/// Writes over a vector's bytes from `offset` on, lengthening it where it ends before; returns its
+/// length then.
+pub(super) fn write_over(value: &mut Vec<u8>, offset: usize, bytes: &[u8]) -> usize {
+    if value.len() < offset {
+        value.resize(offset, 0);
+    }
+    let (over, beyond) = bytes.split_at(bytes.len().min(value.len() - offset));
+    value[offset..offset + over.len()].copy_from_slice(over);
+    value.extend_from_slice(beyond);
+    value.len()
+}
+
+#[cfg(test)]
+mod tests;
