@@ -22,6 +22,7 @@ use forebay_log::{CommitError, Committer};
 use parking_lot::{Condvar, Mutex};
 
 use crate::engine::{Engine, Saver, Session};
+use crate::health::Unhealthy;
 use crate::persist::{self, OpenError, PersistOptions, Recovered, Restore, SnapshotError};
 use crate::store::{Keyspace, Policy, Rules};
 
@@ -126,6 +127,26 @@ impl Cache {
     #[must_use]
     pub fn recovered(&self) -> Option<&Recovered> {
         self.recovered.as_ref()
+    }
+
+    /// Whether it still acknowledges writes, and all its threads run. Cheap; ask it for a health
+    /// check. A failed log stays failed until the data is opened again.
+    ///
+    /// # Errors
+    /// [`Unhealthy`]: why it should be started again.
+    pub fn health(&self) -> Result<(), Unhealthy> {
+        if let Some(journal) = self.engine.journal() {
+            journal.log().usable().map_err(|source| Unhealthy::Log { source })?;
+        }
+        if self.engine.log_failure().is_some() {
+            return Err(Unhealthy::Refusing);
+        }
+        let threads = self.threads.lock();
+        let ended = threads.iter().find(|thread| thread.is_finished());
+        ended.map_or(Ok(()), |thread| {
+            let name = thread.thread().name().unwrap_or_default().to_owned();
+            Err(Unhealthy::Thread { name })
+        })
     }
 
     /// Ends the background work and puts everything acknowledged on stable storage. Commands must
@@ -285,7 +306,7 @@ fn take_snapshots(engine: &Engine, saving: &Saving) {
         let due = engine.journal().is_some_and(persist::Journal::snapshot_due);
         {
             let mut state = saving.state.lock();
-            if !state.asked && !due {
+            if !state.asked && !due && !state.stopping {
                 saving.changed.wait_for(&mut state, DUE_EVERY);
             }
             if state.stopping {

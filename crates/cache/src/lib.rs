@@ -6,6 +6,7 @@ mod cache;
 pub mod command;
 pub mod engine;
 pub mod glob;
+mod health;
 pub mod number;
 pub mod persist;
 pub mod resp;
@@ -15,3 +16,4 @@ pub mod text;
 pub mod types;
 
 pub use cache::{Cache, CacheOptions};
+pub use health::Unhealthy;

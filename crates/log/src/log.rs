@@ -275,6 +275,14 @@ impl Log {
         self.shared.durability()
     }
 
+    /// Tells whether the log still takes entries: a failed write or sync closes it for good.
+    ///
+    /// # Errors
+    /// [`CommitError::Poisoned`]: what failed.
+    pub fn usable(&self) -> Result<(), CommitError> {
+        self.shared.check_poison()
+    }
+
     /// Returns counters since the log was opened.
     #[must_use]
     pub fn stats(&self) -> Stats {

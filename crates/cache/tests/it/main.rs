@@ -15,4 +15,5 @@ mod crash_concurrent;
 mod crash_engine;
 mod crash_large;
 mod crash_model;
+mod health;
 mod kill;

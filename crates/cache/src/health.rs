@@ -1,0 +1,25 @@
+//! Whether an open cache still does what it is for.
+
+use forebay_log::CommitError;
+
+/// Why a cache should be started again.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unhealthy {
+    /// The command log was closed by a failed write or sync. Reads are answered, writes refused.
+    #[error("the command log has failed, so writes are refused until a restart")]
+    Log {
+        /// What failed.
+        #[source]
+        source: CommitError,
+    },
+    /// The effects of a command did not get into the log, so nothing after them may.
+    #[error("a command could not be logged, so writes are refused until a restart")]
+    Refusing,
+    /// A thread of the background work has ended, by a bug of ours.
+    #[error("the thread {name} of the cache has ended")]
+    Thread {
+        /// Its name.
+        name: String,
+    },
+}

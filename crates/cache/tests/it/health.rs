@@ -1,0 +1,57 @@
+//! A cache whose log fails says so, refuses writes, and goes on answering reads.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use forebay_base::clock::ManualClock;
+use forebay_base::fs::sim::{Fault, SimFs};
+use forebay_cache::engine::Session;
+use forebay_cache::persist::PersistOptions;
+use forebay_cache::resp::{Proto, Reply};
+use forebay_cache::{Cache, CacheOptions, Unhealthy};
+
+use crate::crash_model::{DIR, options};
+
+fn open(disk: &SimFs) -> Cache {
+    let persist = PersistOptions { ..options("sync".parse().unwrap()) };
+    let options =
+        CacheOptions { dir: Some(PathBuf::from(DIR)), persist, ..CacheOptions::default() };
+    let clock = Arc::new(ManualClock::new(1_000_000));
+    Cache::open(Arc::new(disk.clone()), clock, &options).unwrap()
+}
+
+fn run(cache: &Cache, session: &mut Session, words: &[&[u8]]) -> Vec<u8> {
+    let mut out = Reply::new(Proto::Resp2);
+    cache.engine().execute(session, words, &mut out);
+    out.take()
+}
+
+#[test]
+fn a_failed_log_is_told_writes_are_refused_and_reads_answered_until_it_is_opened_again() {
+    for fault in [Fault::Io, Fault::Full] {
+        let disk = SimFs::new(1);
+        let cache = open(&disk);
+        let engine = cache.engine();
+        let mut session = engine.inner_session();
+        assert_eq!(run(&cache, &mut session, &[b"SET", b"k", b"kept"]), b"+OK\r\n");
+        engine.settle().unwrap();
+        cache.health().unwrap();
+        let now = disk.operations();
+        (now..now + 20).for_each(|at| disk.plan(at, fault));
+        run(&cache, &mut session, &[b"SET", b"lost", b"1"]);
+        assert!(engine.settle().is_err(), "nothing is acknowledged");
+        let told = cache.health().unwrap_err();
+        assert!(matches!(told, Unhealthy::Log { .. }), "{told}");
+        let refused = run(&cache, &mut session, &[b"SET", b"k", b"2"]);
+        assert!(refused.starts_with(b"-MISCONF"), "{}", refused.escape_ascii());
+        assert_eq!(run(&cache, &mut session, &[b"GET", b"k"]), b"$4\r\nkept\r\n");
+        engine.close(session);
+        cache.close().unwrap_err();
+        drop(cache);
+        let cache = open(&disk.power_off(1));
+        cache.health().unwrap();
+        let mut session = cache.engine().inner_session();
+        assert_eq!(run(&cache, &mut session, &[b"GET", b"k"]), b"$4\r\nkept\r\n");
+        cache.engine().close(session);
+    }
+}
