@@ -118,6 +118,8 @@ fn persistence(engine: &Engine, text: &mut String) {
     };
     let log = journal.log();
     line(text, format_args!("aof_enabled:1"));
+    let failed = engine.log_failure().is_some() || log.usable().is_err();
+    line(text, format_args!("aof_last_write_status:{}", if failed { "err" } else { "ok" }));
     line(text, format_args!("log_start:{}", log.start().0));
     line(text, format_args!("log_end:{}", log.end().0));
     line(text, format_args!("log_synced:{}", log.synced().0));
@@ -150,9 +152,12 @@ fn stats(engine: &Engine, text: &mut String) {
     line(text, format_args!("pubsubshard_channels:{}", engine.pubsub().names(Scope::Shard)));
 }
 
-fn replication(_engine: &Engine, text: &mut String) {
+fn replication(engine: &Engine, text: &mut String) {
     line(text, format_args!("role:master"));
     line(text, format_args!("connected_slaves:0"));
+    line(text, format_args!("master_failover_state:no-failover"));
+    line(text, format_args!("master_replid:{}", engine.run_id()));
+    line(text, format_args!("master_repl_offset:0"));
 }
 
 fn cpu(_engine: &Engine, text: &mut String) {

@@ -26,6 +26,13 @@ fn run(cache: &Cache, session: &mut Session, words: &[&[u8]]) -> Vec<u8> {
     out.take()
 }
 
+/// What INFO says of the log.
+fn told_status(info: &[u8]) -> String {
+    let text = String::from_utf8_lossy(info);
+    let status = text.lines().find_map(|line| line.strip_prefix("aof_last_write_status:"));
+    status.unwrap_or_default().to_owned()
+}
+
 #[test]
 fn a_failed_log_is_told_writes_are_refused_and_reads_answered_until_it_is_opened_again() {
     for fault in [Fault::Io, Fault::Full] {
@@ -36,12 +43,15 @@ fn a_failed_log_is_told_writes_are_refused_and_reads_answered_until_it_is_opened
         assert_eq!(run(&cache, &mut session, &[b"SET", b"k", b"kept"]), b"+OK\r\n");
         engine.settle().unwrap();
         cache.health().unwrap();
+        let info = |session: &mut Session| run(&cache, session, &[b"INFO", b"persistence"]);
+        assert!(told_status(&info(&mut session)) == "ok");
         let now = disk.operations();
         (now..now + 20).for_each(|at| disk.plan(at, fault));
         run(&cache, &mut session, &[b"SET", b"lost", b"1"]);
         assert!(engine.settle().is_err(), "nothing is acknowledged");
         let told = cache.health().unwrap_err();
         assert!(matches!(told, Unhealthy::Log { .. }), "{told}");
+        assert!(told_status(&info(&mut session)) == "err");
         let refused = run(&cache, &mut session, &[b"SET", b"k", b"2"]);
         assert!(refused.starts_with(b"-MISCONF"), "{}", refused.escape_ascii());
         assert_eq!(run(&cache, &mut session, &[b"GET", b"k"]), b"$4\r\nkept\r\n");
