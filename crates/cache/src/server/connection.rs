@@ -1,21 +1,19 @@
-//! One connection: its socket, what has come in, what has to go out.
+//! One connection without its socket: what has come in, what has to go out.
 //!
-//! A turn has two halves. [`Connection::take_in`] reads, parses and executes, and leaves replies in
-//! the output buffer; once the engine has settled what the turn's commands appended to the log,
-//! [`Connection::flush`] sends them with one write. Both modes of the server drive it so.
+//! A turn has two halves. Between [`Connection::begin`] and [`Connection::end_input`] it is given
+//! what came, parses and executes it, and leaves replies in the output buffer; once the engine has
+//! settled what the turn's commands appended to the log, whoever moves its bytes (`readiness`,
+//! `uring`) sends [`Connection::outgoing`] and asks [`Connection::next`] what is left to do.
 //!
-//! Invariants: a reply is sent only after [`Connection::settled`]; commands run in the order they
+//! Invariants: a reply goes out only after its turn was settled; commands run in the order they
 //! came, replies leave in that order; nothing is parsed while the connection waits for a key or
 //! while more than [`OUTPUT_PAUSE`] of its output is unsent; a connection with nothing in
 //! progress holds no buffer.
 
-use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
-
-use mio::net::TcpStream;
 
 use super::Wire;
 use super::work::Work;
@@ -27,8 +25,6 @@ use crate::text::{self, Line, Lines};
 const OUTPUT_PAUSE: usize = 1 << 20;
 /// Input kept of a connection that waits for a key; the rest stays in the kernel.
 const INPUT_BLOCKED_MAX: usize = 64 << 10;
-/// Bytes read from one connection in one turn, so that a fast sender starves nobody.
-const READ_BUDGET: usize = 512 << 10;
 
 /// How requests are told apart.
 #[derive(Debug)]
@@ -40,7 +36,6 @@ enum Framing {
 /// A client's end.
 #[derive(Debug)]
 pub(super) struct Connection {
-    socket: TcpStream,
     session: Option<Session>,
     mailbox: Arc<Mailbox>,
     framing: Framing,
@@ -54,13 +49,11 @@ pub(super) struct Connection {
     /// What has to go out, from `sent` on.
     output: Reply,
     sent: usize,
+    /// Bytes handed out by [`Connection::take_outgoing`] and not sent yet.
+    in_flight: usize,
     /// Output that was there when the turn began: settled in an earlier one.
     settled: usize,
-    /// The kernel may have input for us.
-    readable: bool,
-    /// The other end has closed its half; read until told so.
-    hung_up: bool,
-    writable: bool,
+    /// The other end has closed its half and everything before that was given to us.
     ended_input: bool,
     /// Something lies in the mailbox.
     pub(super) mail: bool,
@@ -89,24 +82,15 @@ pub(super) enum Next {
     Close,
 }
 
-/// What the kernel said about a socket.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Ready {
-    pub(super) readable: bool,
-    pub(super) writable: bool,
-    pub(super) hung_up: bool,
-}
-
 impl Connection {
-    /// A connection that was just accepted.
+    /// A connection between two addresses that was just accepted.
     pub(super) fn new(
-        socket: TcpStream,
-        peer: SocketAddr,
+        (peer, local): (SocketAddr, Option<SocketAddr>),
         wire: Wire,
         mailbox: Arc<Mailbox>,
         work: &Work,
     ) -> Self {
-        let local = socket.local_addr().map(|local| local.to_string()).unwrap_or_default();
+        let local = local.map(|local| local.to_string()).unwrap_or_default();
         let (via, framing) = match wire {
             Wire::Resp => (Via::Resp, Framing::Resp(Args::default())),
             Wire::Text => (Via::Text, Framing::Text(Lines::new())),
@@ -114,7 +98,6 @@ impl Connection {
         let peer = Peer { address: peer.to_string(), local, via };
         let session = Some(work.engine.session(peer, Arc::clone(&mailbox)));
         Self {
-            socket,
             session,
             mailbox,
             framing,
@@ -124,10 +107,8 @@ impl Connection {
             paused: false,
             output: Reply::default(),
             sent: 0,
+            in_flight: 0,
             settled: 0,
-            readable: true,
-            hung_up: false,
-            writable: true,
             ended_input: false,
             mail: false,
             blocked: false,
@@ -140,23 +121,11 @@ impl Connection {
         }
     }
 
-    /// The socket, for its registration.
-    pub(super) fn socket(&mut self) -> &mut TcpStream {
-        &mut self.socket
-    }
-
     fn wire(&self) -> Wire {
         match self.framing {
             Framing::Resp(_) => Wire::Resp,
             Framing::Text(_) => Wire::Text,
         }
-    }
-
-    /// Notes what the kernel said.
-    pub(super) fn note(&mut self, ready: Ready) {
-        self.readable |= ready.readable || ready.hung_up;
-        self.writable |= ready.writable;
-        self.hung_up |= ready.hung_up;
     }
 
     /// The end of a wait for a key that began this turn.
@@ -203,39 +172,55 @@ impl Connection {
     }
 
     fn unsent(&self) -> usize {
-        self.output.len() - self.sent
+        self.output.len() - self.sent + self.in_flight
     }
 
     fn may_run(&self) -> bool {
         !self.blocked && !self.closing && !self.cut && self.unsent() <= OUTPUT_PAUSE
     }
 
-    fn may_read(&self) -> bool {
+    /// Whether more input is welcome.
+    pub(super) fn may_read(&self) -> bool {
         let waiting = self.input.len() - self.input_start;
         !(self.closing || self.cut || self.ended_input)
             && self.unsent() <= OUTPUT_PAUSE
             && (!self.blocked || waiting < INPUT_BLOCKED_MAX)
     }
 
-    /// The first half of a turn: everything up to the replies' bytes.
-    pub(super) fn take_in(&mut self, work: &mut Work) {
+    /// Begins a turn: mail, the end of a wait, and what was kept of the input.
+    pub(super) fn begin(&mut self, work: &mut Work) {
         self.settled = self.output.len();
-        if self.output.is_empty() {
+        if self.unsent() == 0 {
             self.moved = work.now;
         }
         if self.mail {
             self.collect_mail(work);
         }
-        self.time_out(work);
+        if self.blocked {
+            self.time_out(work);
+        }
         if self.input_start < self.input.len() && self.may_run() {
             self.run_kept(work);
         }
-        let mut budget = READ_BUDGET;
-        while self.readable && budget > 0 && self.may_read() {
-            budget = budget.saturating_sub(self.read(work));
+    }
+
+    /// The other end has closed its half.
+    pub(super) fn ended(&mut self) {
+        self.ended_input = true;
+    }
+
+    /// The socket is broken: nothing more can come or go.
+    pub(super) fn failed(&mut self) {
+        self.cut = true;
+    }
+
+    /// Ends the half of the turn in which input was given.
+    pub(super) fn end_input(&mut self, work: &mut Work) {
+        if !self.ended_input {
+            return;
         }
         self.end_last_line(work);
-        if self.ended_input && (self.blocked || !self.paused) {
+        if self.blocked || !self.paused {
             // Whoever hung up while waiting will not see the answer; let the key be for others.
             self.closing = true;
             self.cut |= self.blocked;
@@ -245,43 +230,16 @@ impl Connection {
     /// A text client that hung up after a line without a line end meant that line too.
     fn end_last_line(&mut self, work: &mut Work) {
         let rest = self.input_start < self.input.len();
-        if self.ended_input && rest && !self.paused && self.wire() == Wire::Text {
+        if rest && !self.paused && self.wire() == Wire::Text {
             self.input.push(b'\n');
             self.run_kept(work);
         }
     }
 
-    /// Reads once and runs what came. Returns how many bytes that were, at least one.
-    fn read(&mut self, work: &mut Work) -> usize {
-        let mut buffer = std::mem::take(&mut work.buffer);
-        let read = self.socket.read(&mut buffer);
-        work.tally.reads += 1;
-        let count = *read.as_ref().unwrap_or(&0);
-        match read {
-            Ok(0) => {
-                self.ended_input = true;
-                self.readable = false;
-            }
-            Ok(count) => {
-                work.tally.bytes_in += count as u64;
-                self.active = work.now;
-                // A short read has emptied the socket, see epoll(7); what comes later is an edge
-                // of its own. Only an end that came along with the bytes is not.
-                self.readable = count == buffer.len() || self.hung_up;
-                self.run_fresh(&buffer[..count], work);
-            }
-            Err(error) => match error.kind() {
-                ErrorKind::WouldBlock => self.readable = false,
-                ErrorKind::Interrupted => {}
-                _ => self.cut = true,
-            },
-        }
-        work.buffer = buffer;
-        count.max(1)
-    }
-
-    /// Runs bytes straight from the thread's buffer; only what is left of them is copied.
-    fn run_fresh(&mut self, fresh: &[u8], work: &mut Work) {
+    /// Runs bytes that came where they lie; only what is left of them is copied.
+    pub(super) fn received(&mut self, fresh: &[u8], work: &mut Work) {
+        work.tally.bytes_in += fresh.len() as u64;
+        self.active = work.now;
         let mut consumed = 0;
         if self.input.is_empty() && self.may_run() {
             consumed = self.run(fresh, work);
@@ -333,7 +291,7 @@ impl Connection {
         self.needed = 0;
         // Unless the input ends first, what stops us is output that waits, or a key waited for.
         self.paused = true;
-        while self.output.len() - self.sent <= OUTPUT_PAUSE {
+        while self.output.len() - self.sent + self.in_flight <= OUTPUT_PAUSE {
             match step(&mut self.framing, session, &mut self.output, &input[at..], work) {
                 Step::Ran { consumed, flow } => {
                     at += consumed;
@@ -412,27 +370,45 @@ impl Connection {
         }
     }
 
-    /// The second half of a turn: sends what is ready, and says what is left to do.
-    pub(super) fn flush(&mut self, work: &mut Work) -> Next {
-        while self.writable && !self.cut && self.unsent() > 0 {
-            work.tally.writes += 1;
-            match self.socket.write(&self.output.as_bytes()[self.sent..]) {
-                Ok(count) => {
-                    work.tally.bytes_out += count as u64;
-                    self.sent += count;
-                    self.moved = work.now;
-                }
-                Err(error) => match error.kind() {
-                    ErrorKind::WouldBlock => self.writable = false,
-                    ErrorKind::Interrupted => {}
-                    _ => self.cut = true,
-                },
-            }
-        }
-        if self.unsent() == 0 && self.output.buffer_mut().capacity() > 0 {
+    /// What is to be sent, if the turn it came from is settled.
+    pub(super) fn outgoing(&self) -> &[u8] {
+        if self.cut { &[] } else { &self.output.as_bytes()[self.sent..] }
+    }
+
+    /// Some of [`Connection::outgoing`] was sent.
+    pub(super) fn sent(&mut self, count: usize, work: &mut Work) {
+        work.tally.bytes_out += count as u64;
+        self.sent += count;
+        self.moved = work.now;
+        if self.sent == self.output.len() {
             work.recycle(self.output.take());
             self.sent = 0;
         }
+    }
+
+    /// What is to be sent as a buffer of its own, for as long as it takes; to be told of by
+    /// [`Connection::landed`].
+    pub(super) fn take_outgoing(&mut self) -> Vec<u8> {
+        debug_assert!(self.sent == 0 && self.in_flight == 0, "the output is taken whole, or sent");
+        let bytes = self.output.take();
+        self.in_flight = bytes.len();
+        bytes
+    }
+
+    /// Some of what was taken is sent.
+    pub(super) fn landed(&mut self, count: usize, work: &mut Work) {
+        work.tally.bytes_out += count as u64;
+        self.in_flight = self.in_flight.saturating_sub(count);
+        self.moved = work.now;
+    }
+
+    /// Whether it has something to do as soon as its output is sent.
+    pub(super) fn is_held_up(&self) -> bool {
+        self.closing || (self.paused && self.input_start < self.input.len())
+    }
+
+    /// Ends a turn and says what is left to do; `more` tells whether input is at hand.
+    pub(super) fn next(&mut self, more: bool, work: &mut Work) -> Next {
         if self.unsent() > work.limits.output_size_max {
             self.count_slow(work);
             self.cut = true;
@@ -440,23 +416,20 @@ impl Connection {
         if self.cut || (self.closing && self.unsent() == 0) {
             return Next::Close;
         }
-        let more = self.readable && self.may_read();
+        let more = more && self.may_read();
         let kept = self.paused && self.input_start < self.input.len() && self.may_run();
         if more || kept { Next::Again } else { Next::Wait }
     }
 
-    /// Leaves the engine and the network.
-    pub(super) fn close(mut self, work: &mut Work) {
+    /// Leaves the engine. Returns whether the other end is to read what was sent before it learns
+    /// of the end.
+    pub(super) fn close(mut self, work: &mut Work) -> bool {
         if let Some(session) = self.session.take() {
             work.engine.close(session);
         }
-        // What is unread would turn the close into a reset, which takes the last reply with it.
-        let mut buffer = std::mem::take(&mut work.buffer);
-        if !self.cut && self.socket.shutdown(Shutdown::Write).is_ok() {
-            self.socket.read(&mut buffer).map(drop).unwrap_or_default();
-        }
-        work.buffer = buffer;
         work.recycle(std::mem::take(&mut self.input));
+        work.recycle(self.output.take());
+        !self.cut
     }
 }
 

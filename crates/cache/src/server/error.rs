@@ -23,6 +23,9 @@ pub enum StartError {
     /// A thread's event queue cannot be made.
     #[error("cannot make an event queue")]
     Poll(#[source] io::Error),
+    /// io_uring was asked for and cannot be had.
+    #[error("cannot use io_uring (is it permitted here? `automatic` falls back to epoll)")]
+    Uring(#[source] io::Error),
     /// A thread cannot be started.
     #[error("cannot start thread {name}")]
     Thread {

@@ -1,8 +1,8 @@
 //! A thread that owns connections: waits for the kernel, then serves all that are ready in one turn.
 //!
-//! A turn: every ready connection reads, runs its commands and gathers its replies; then the log is
-//! settled once for all of them; then each sends its output with one write. So a batch of ready
-//! connections costs one wait, and each of them one read and one write.
+//! A turn: the input of every ready connection is fetched; each runs its commands and gathers its
+//! replies; then the log is settled once for all of them; then everything is sent. How bytes come
+//! and go is the business of a [`Transport`].
 //!
 //! Invariants: a connection is in the batch of a turn at most once; nothing is written before the
 //! turn is settled; the thread sleeps only when its inbox is empty and nobody has work at hand.
@@ -13,39 +13,38 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use mio::{Events, Interest, Poll, Token};
+use mio::Token;
 
 use super::acceptor::Acceptor;
-use super::connection::{Connection, Next, Ready};
+use super::connection::{Connection, Next};
 use super::inbox::{Accepted, Inbox, Left};
 use super::slots::Slots;
+use super::transport::{Transport, local_token};
 use super::work::Work;
 use super::{Shared, WAKER};
 use crate::engine::{Mailbox, Notify};
 
-/// Ready connections told of at once.
-const EVENTS: usize = 1_024;
 /// How often silent and stalled connections are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// A connection with what its thread notes of it.
 #[derive(Debug)]
-struct Held {
-    connection: Connection,
+struct Held<L> {
+    line: L,
     /// Whether it is in the batch already.
     batched: bool,
 }
 
 /// The thread's state.
 #[derive(Debug)]
-pub(super) struct EventLoop {
+pub(super) struct EventLoop<T: Transport> {
     number: usize,
-    poll: Poll,
+    transport: T,
     inbox: Arc<Inbox>,
     acceptor: Option<Acceptor>,
     shared: Arc<Shared>,
     work: Work,
-    connections: Slots<Held>,
+    connections: Slots<Held<T::Line>>,
     /// Connections of this turn.
     batch: Vec<u64>,
     /// Those that have more at hand: of the next turn.
@@ -57,10 +56,10 @@ pub(super) struct EventLoop {
     stop_at: Option<Instant>,
 }
 
-impl EventLoop {
+impl<T: Transport> EventLoop<T> {
     pub(super) fn new(
         number: usize,
-        poll: Poll,
+        transport: T,
         inbox: Arc<Inbox>,
         acceptor: Option<Acceptor>,
         shared: Arc<Shared>,
@@ -68,7 +67,7 @@ impl EventLoop {
         let work = Work::new(&shared);
         Self {
             number,
-            poll,
+            transport,
             inbox,
             acceptor,
             shared,
@@ -85,11 +84,11 @@ impl EventLoop {
 
     /// Serves until told to stop and everything is sent, or the limit for that has passed.
     pub(super) fn run(mut self) {
-        let mut events = Events::with_capacity(EVENTS);
+        let mut events = Vec::new();
         loop {
             self.wait(&mut events);
             self.work.begin_turn();
-            self.look_around(&events);
+            self.look_around(&mut events);
             self.serve();
             self.sweep();
             self.work.end_turn(self.shared.counters.thread(self.number));
@@ -100,14 +99,10 @@ impl EventLoop {
     }
 
     /// Waits until there is something to do.
-    fn wait(&mut self, events: &mut Events) {
+    fn wait(&mut self, events: &mut Vec<(u64, T::Event)>) {
         let may_sleep = self.again.is_empty() && self.inbox.doze();
         let timeout = if may_sleep { self.timeout() } else { Some(Duration::ZERO) };
-        if let Err(error) = self.poll.poll(events, timeout) {
-            // EINTR, or a bug of ours; either way there is nothing in `events` to serve.
-            debug_assert_eq!(error.kind(), std::io::ErrorKind::Interrupted);
-            events.clear();
-        }
+        self.transport.wait(timeout, events);
         self.inbox.rise();
     }
 
@@ -121,21 +116,12 @@ impl EventLoop {
     }
 
     /// Gathers the turn's batch from the kernel, the inbox, the clock and the last turn.
-    fn look_around(&mut self, events: &Events) {
+    fn look_around(&mut self, events: &mut Vec<(u64, T::Event)>) {
         for id in std::mem::take(&mut self.again) {
             self.add_to_batch(id, |_| {});
         }
-        for event in events {
-            let token = event.token();
-            if token == WAKER || self.acceptor.as_mut().is_some_and(|it| it.note(token)) {
-                continue;
-            }
-            let ready = Ready {
-                readable: event.is_readable(),
-                writable: event.is_writable(),
-                hung_up: event.is_read_closed() || event.is_error(),
-            };
-            self.add_to_batch(token.0 as u64, |connection| connection.note(ready));
+        for (id, event) in events.drain(..) {
+            self.note(id, event);
         }
         if let Some(acceptor) = &mut self.acceptor {
             acceptor.accept(self.work.now);
@@ -164,14 +150,29 @@ impl EventLoop {
         if self.deadlines.len() > 2 * self.connections.len() + 1_024 {
             let waiting = self.connections.iter_mut();
             self.deadlines = waiting
-                .filter_map(|(id, held)| Some(Reverse((held.connection.deadline()?, id))))
+                .filter_map(|(id, held)| {
+                    Some(Reverse((T::connection(&mut held.line).deadline()?, id)))
+                })
                 .collect();
+        }
+    }
+
+    /// Notes what happened to a socket.
+    fn note(&mut self, id: u64, event: T::Event) {
+        if let Some(held) = self.connections.get_mut(id) {
+            self.transport.note(&mut held.line, event);
+            self.add_to_batch(id, |_| {});
+            return;
+        }
+        let token = Token(local_token(id));
+        if token != WAKER && !self.acceptor.as_mut().is_some_and(|it| it.note(token)) {
+            self.transport.late(id, event);
         }
     }
 
     fn add_to_batch(&mut self, id: u64, note: impl FnOnce(&mut Connection)) {
         if let Some(held) = self.connections.get_mut(id) {
-            note(&mut held.connection);
+            note(T::connection(&mut held.line));
             if !std::mem::replace(&mut held.batched, true) {
                 self.batch.push(id);
             }
@@ -180,21 +181,20 @@ impl EventLoop {
 
     /// Makes a socket one of this thread's connections.
     fn take_over(&mut self, accepted: Accepted) {
-        let Accepted { socket, peer, wire } = accepted;
         let id = self.connections.reserve();
         let notify: Arc<dyn Notify> = Arc::<Inbox>::clone(&self.inbox);
         let mailbox = Arc::new(Mailbox::new(notify, id));
-        let mut connection = Connection::new(socket, peer, wire, mailbox, &self.work);
-        // The number fits: it is below 2^63, and so is what a token of a 64-bit machine takes.
-        let token = Token(usize::try_from(id).unwrap_or(usize::MAX));
-        let interest = Interest::READABLE | Interest::WRITABLE;
-        let registered = self.poll.registry().register(connection.socket(), token, interest);
-        self.connections.put(id, Held { connection, batched: false });
-        if registered.is_err() {
-            self.shared.counters.accept_errors.fetch_add(1, Relaxed);
-            self.close(id);
+        let addresses = (accepted.peer, accepted.socket.local_addr().ok());
+        let connection = Connection::new(addresses, accepted.wire, mailbox, &self.work);
+        match self.transport.add(id, accepted, connection) {
+            Ok(line) => self.connections.put(id, Held { line, batched: false }),
+            Err((line, error)) => {
+                tracing::warn!(%error, "a connection cannot be watched");
+                self.shared.counters.accept_errors.fetch_add(1, Relaxed);
+                self.connections.put(id, Held { line, batched: false });
+                self.close(id);
+            }
         }
-        // Its first bytes, if they are here already, come as the first event.
     }
 
     /// Both halves of the turn for everything in the batch.
@@ -202,9 +202,14 @@ impl EventLoop {
         let batch = std::mem::take(&mut self.batch);
         for &id in &batch {
             if let Some(held) = self.connections.get_mut(id) {
+                self.transport.prepare(&mut held.line, &mut self.work);
+            }
+        }
+        for &id in &batch {
+            if let Some(held) = self.connections.get_mut(id) {
                 held.batched = false;
-                held.connection.take_in(&mut self.work);
-                if let Some(at) = held.connection.new_deadline() {
+                self.transport.take_in(&mut held.line, &mut self.work);
+                if let Some(at) = T::connection(&mut held.line).new_deadline() {
                     self.deadlines.push(Reverse((at, id)));
                 }
             }
@@ -212,13 +217,13 @@ impl EventLoop {
         if !self.work.settle() {
             for &id in &batch {
                 if let Some(held) = self.connections.get_mut(id) {
-                    held.connection.unsettled();
+                    T::connection(&mut held.line).unsettled();
                 }
             }
         }
         for &id in &batch {
             let Some(held) = self.connections.get_mut(id) else { continue };
-            match held.connection.flush(&mut self.work) {
+            match self.transport.flush(id, &mut held.line, &mut self.work) {
                 Next::Wait => {}
                 Next::Again => self.again.push(id),
                 Next::Close => self.close(id),
@@ -230,7 +235,7 @@ impl EventLoop {
 
     fn close(&mut self, id: u64) {
         if let Some(held) = self.connections.remove(id) {
-            held.connection.close(&mut self.work);
+            self.transport.close(id, held.line, &mut self.work);
             self.shared.left(self.number);
         }
     }
@@ -245,7 +250,9 @@ impl EventLoop {
         let over: Vec<u64> = self
             .connections
             .iter_mut()
-            .filter_map(|(id, held)| held.connection.is_overdue(&self.work).then_some(id))
+            .filter_map(|(id, held)| {
+                T::connection(&mut held.line).is_overdue(&self.work).then_some(id)
+            })
             .collect();
         for id in over {
             self.close(id);
@@ -261,18 +268,18 @@ impl EventLoop {
         let late = now >= stop_at;
         let mut over = Vec::new();
         for (id, held) in self.connections.iter_mut() {
-            if held.connection.finish() || late {
+            if T::connection(&mut held.line).finish() || late {
                 over.push(id);
             }
         }
         for id in over {
             self.close(id);
         }
-        self.connections.len() == 0 && self.again.is_empty()
+        late || (self.connections.len() == 0 && self.again.is_empty() && self.transport.is_idle())
     }
 }
 
-impl Drop for EventLoop {
+impl<T: Transport> Drop for EventLoop<T> {
     /// Also when a bug of ours ends the thread: nobody is left thinking a connection is served.
     fn drop(&mut self) {
         let ids: Vec<u64> = self.connections.iter_mut().map(|(id, _)| id).collect();

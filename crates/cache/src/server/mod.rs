@@ -11,24 +11,30 @@
 
 mod acceptor;
 mod connection;
+mod epoll;
 mod error;
 mod event_loop;
 mod inbox;
 mod listen;
 mod options;
 mod pool;
+mod readiness;
 mod sizing;
 mod slots;
 mod statistics;
+mod transport;
+mod uring;
 mod work;
 
 #[cfg(test)]
 mod tests;
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use mio::{Poll, Token, Waker};
@@ -36,13 +42,15 @@ use parking_lot::Mutex;
 
 use crate::engine::Engine;
 use acceptor::{Acceptor, Listening};
+use epoll::Epoll;
 use event_loop::EventLoop;
 use inbox::Inbox;
 use pool::Poller;
 use statistics::Counters;
+use uring::Uring;
 
 pub use error::StartError;
-pub use options::{Mode, ServerLimits, ServerOptions};
+pub use options::{Mode, Network, ServerLimits, ServerOptions};
 pub use statistics::{PoolStatistics, ServerStatistics, ThreadStatistics};
 
 /// What a connection speaks.
@@ -94,13 +102,13 @@ impl Server {
     /// [`StartError`]: nothing is listened on, no thread is left.
     pub fn start(engine: Arc<Engine>, options: &ServerOptions) -> Result<Self, StartError> {
         let pooled = matches!(options.mode, Mode::Pooled { .. });
-        let loops = match (pooled, options.threads) {
+        let count = match (pooled, options.threads) {
             // One thread waits for the kernel; the workers do the rest.
             (true, _) => 1,
             (false, 0) => std::thread::available_parallelism().map_or(1, usize::from),
             (false, threads) => threads.min(1_024),
         };
-        let counters = Arc::new(Counters::new(loops));
+        let counters = Arc::new(Counters::new(count));
         let limits = options.limits;
         let shared =
             Arc::new(Shared { engine, counters, limits, stopping: AtomicBool::new(false) });
@@ -109,7 +117,7 @@ impl Server {
         let text = listen(options.text, Wire::Text, &mut listening)?;
         let mut polls = Vec::new();
         let mut inboxes = Vec::new();
-        for _ in 0..loops {
+        for _ in 0..count {
             let poll = Poll::new().map_err(StartError::Poll)?;
             let waker = Waker::new(poll.registry(), WAKER).map_err(StartError::Poll)?;
             polls.push(poll);
@@ -121,31 +129,53 @@ impl Server {
         }
         let server = Self { shared, inboxes, threads: Mutex::default(), resp, text, pooled };
         // An error below drops the server, which ends the threads that run already.
-        server.spawn(polls, acceptor, options.mode)?;
+        server.spawn(polls, acceptor, options)?;
         Ok(server)
     }
 
-    fn spawn(&self, polls: Vec<Poll>, acceptor: Acceptor, mode: Mode) -> Result<(), StartError> {
+    /// Starts a thread a poll; the first of them accepts.
+    fn spawn(
+        &self,
+        polls: Vec<Poll>,
+        acceptor: Acceptor,
+        options: &ServerOptions,
+    ) -> Result<(), StartError> {
         let mut acceptor = Some(acceptor);
         for (number, poll) in polls.into_iter().enumerate() {
             let Some(inbox) = self.inboxes.get(number).cloned() else { break };
             let (shared, acceptor) = (Arc::clone(&self.shared), acceptor.take());
-            let name = format!("cache-{number}");
-            let builder = std::thread::Builder::new().name(name.clone());
-            let started = match mode {
+            match options.mode {
                 Mode::PerConnection => {
-                    let event_loop = EventLoop::new(number, poll, inbox, acceptor, shared);
-                    builder.spawn(move || event_loop.run())
+                    let parts = Parts { number, inbox, acceptor, shared };
+                    let network = options.network;
+                    let (begun, begins) = mpsc::sync_channel(1);
+                    self.spawn_thread(number, move || parts.run(poll, network, &begun))?;
+                    // A thread that is gone without a word has panicked; stopping tells of it.
+                    begins.recv().unwrap_or(Ok(())).map_err(StartError::Uring)?;
                 }
                 Mode::Pooled { workers } => {
-                    let poller = Poller::new(poll, inbox, acceptor, shared, workers)
-                        .map_err(|source| StartError::Thread { name: name.clone(), source })?;
-                    builder.spawn(move || poller.run())
+                    let failed =
+                        |source| StartError::Thread { name: "cache-worker".into(), source };
+                    let poller = Poller::new(poll, inbox, acceptor, shared, workers);
+                    let poller = poller.map_err(failed)?;
+                    self.spawn_thread(number, move || poller.run())?;
                 }
-            };
-            let thread = started.map_err(|source| StartError::Thread { name, source })?;
-            self.threads.lock().push(thread);
+            }
         }
+        Ok(())
+    }
+
+    fn spawn_thread(
+        &self,
+        number: usize,
+        run: impl FnOnce() + Send + 'static,
+    ) -> Result<(), StartError> {
+        let name = format!("cache-{number}");
+        let thread = std::thread::Builder::new()
+            .name(name.clone())
+            .spawn(run)
+            .map_err(|source| StartError::Thread { name, source })?;
+        self.threads.lock().push(thread);
         Ok(())
     }
 
@@ -201,6 +231,45 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+/// What an event loop is made of, before it is known how it reaches its sockets.
+struct Parts {
+    number: usize,
+    inbox: Arc<Inbox>,
+    acceptor: Option<Acceptor>,
+    shared: Arc<Shared>,
+}
+
+impl Parts {
+    /// Decides how sockets are reached, says so, and serves.
+    ///
+    /// A ring belongs to the thread that makes it, so this runs on the thread that serves.
+    fn run(self, poll: Poll, network: Network, begun: &mpsc::SyncSender<io::Result<()>>) {
+        let Self { number, inbox, acceptor, shared } = self;
+        let ring = match network {
+            Network::Epoll => Err(poll),
+            Network::Automatic | Network::Uring => Uring::new(poll).map_err(|(poll, error)| {
+                tracing::info!(%error, "io_uring cannot be had here");
+                if network == Network::Uring {
+                    begun.send(Err(error)).unwrap_or_default();
+                }
+                poll
+            }),
+        };
+        match ring {
+            Ok(ring) => {
+                shared.counters.uring.store(true, Relaxed);
+                begun.send(Ok(())).unwrap_or_default();
+                EventLoop::new(number, ring, inbox, acceptor, shared).run();
+            }
+            Err(_) if network == Network::Uring => {}
+            Err(poll) => {
+                begun.send(Ok(())).unwrap_or_default();
+                EventLoop::new(number, Epoll::new(poll), inbox, acceptor, shared).run();
+            }
+        }
     }
 }
 

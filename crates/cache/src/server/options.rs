@@ -17,6 +17,18 @@ pub enum Mode {
     },
 }
 
+/// How the event loops' threads reach their sockets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Network {
+    /// io_uring where the kernel has and permits it, epoll elsewhere.
+    #[default]
+    Automatic,
+    /// A read and a write a ready connection.
+    Epoll,
+    /// Two system calls a turn for all of a thread's connections; starting fails without it.
+    Uring,
+}
+
 /// Bounds the server keeps beside those of [`crate::engine::Config`], which can change as it runs.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerLimits {
@@ -52,6 +64,8 @@ pub struct ServerOptions {
     pub mode: Mode,
     /// Event loop threads; 0 takes one a core.
     pub threads: usize,
+    /// How they reach their sockets; the pooled mode uses epoll whatever this says.
+    pub network: Network,
     /// Bounds.
     pub limits: ServerLimits,
 }
@@ -63,6 +77,7 @@ impl Default for ServerOptions {
             text: Some(SocketAddr::from(([127, 0, 0, 1], 8_890))),
             mode: Mode::PerConnection,
             threads: 0,
+            network: Network::default(),
             limits: ServerLimits::default(),
         }
     }

@@ -20,10 +20,12 @@ use mio::{Events, Interest, Poll, Token};
 use parking_lot::{Condvar, Mutex};
 
 use super::acceptor::Acceptor;
-use super::connection::{Connection, Next, Ready};
+use super::connection::{Connection, Next};
 use super::inbox::{Accepted, Inbox, Left};
+use super::readiness::{Ready, Socketed};
 use super::sizing::{Load, Sizer};
 use super::slots::Slots;
+use super::transport::local_token;
 use super::work::Work;
 use super::{Shared, WAKER};
 use crate::engine::{Mailbox, Notify};
@@ -48,7 +50,7 @@ struct Task {
     id: u64,
     flags: AtomicU8,
     /// Gone once it is closed.
-    connection: Mutex<Option<Connection>>,
+    connection: Mutex<Option<Socketed>>,
 }
 
 /// What workers and poller share.
@@ -130,18 +132,18 @@ impl Pool {
         let happened = task.flags.swap(SCHEDULED, AcqRel);
         let mut held = task.connection.lock();
         let Some(connection) = held.as_mut() else { return };
-        connection.mail |= happened & MAIL != 0;
+        connection.connection.mail |= happened & MAIL != 0;
         connection.note(Ready {
             readable: happened & READABLE != 0,
             writable: happened & WRITABLE != 0,
             hung_up: happened & HUNG_UP != 0,
         });
-        connection.take_in(work);
+        connection.take_in(None, work);
         if !work.settle() {
-            connection.unsettled();
+            connection.connection.unsettled();
         }
         let next = connection.flush(work);
-        if let Some(at) = connection.new_deadline() {
+        if let Some(at) = connection.connection.new_deadline() {
             self.inbox.leave(|left| left.waiting.push((at, task.id)));
         }
         if next == Next::Close {
@@ -285,10 +287,11 @@ impl Poller {
             if token == WAKER || self.acceptor.as_mut().is_some_and(|it| it.note(token)) {
                 continue;
             }
+            let ready = Ready::of(event);
             let flag = |up: bool, flag: u8| if up { flag } else { 0 };
-            let happened = flag(event.is_readable(), READABLE)
-                | flag(event.is_writable(), WRITABLE)
-                | flag(event.is_read_closed() || event.is_error(), HUNG_UP);
+            let happened = flag(ready.readable, READABLE)
+                | flag(ready.writable, WRITABLE)
+                | flag(ready.hung_up, HUNG_UP);
             self.schedule(token.0 as u64, happened);
         }
         if let Some(acceptor) = &mut self.acceptor {
@@ -325,11 +328,13 @@ impl Poller {
 
     fn take_over(&mut self, accepted: Accepted) {
         let Accepted { socket, peer, wire } = accepted;
+        let addresses = (peer, socket.local_addr().ok());
         let id = self.tasks.reserve();
         let notify: Arc<dyn Notify> = Arc::<Inbox>::clone(&self.pool.inbox);
         let mailbox = Arc::new(Mailbox::new(notify, id));
-        let mut connection = Connection::new(socket, peer, wire, mailbox, &self.work);
-        let token = Token(usize::try_from(id).unwrap_or(usize::MAX));
+        let connection = Connection::new(addresses, wire, mailbox, &self.work);
+        let mut connection = Socketed::new(socket, connection);
+        let token = Token(local_token(id));
         let interest = Interest::READABLE | Interest::WRITABLE;
         let registered = self.poll.registry().register(connection.socket(), token, interest);
         if registered.is_err() {
@@ -379,7 +384,7 @@ impl Poller {
     fn close_if(&mut self, id: u64, over: impl FnOnce(&mut Connection, &Work) -> bool) {
         let Some(task) = self.tasks.get_mut(id).cloned() else { return };
         let Some(mut held) = task.connection.try_lock() else { return };
-        if held.as_mut().is_some_and(|connection| over(connection, &self.work)) {
+        if held.as_mut().is_some_and(|it| over(&mut it.connection, &self.work)) {
             if let Some(connection) = held.take() {
                 connection.close(&mut self.work);
             }

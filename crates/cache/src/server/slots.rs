@@ -16,8 +16,8 @@ struct Place<T> {
     held: Option<T>,
 }
 
-/// Numbers stay below this, so that the largest are free for other tokens.
-const GENERATION_MAX: u32 = u32::MAX >> 1;
+/// Numbers stay below 2^62: the upper two bits are free for whoever passes them around.
+const GENERATION_MAX: u32 = u32::MAX >> 2;
 
 impl<T> Slots<T> {
     pub(super) fn new() -> Self {

@@ -3,7 +3,7 @@
 //! A thread counts in a [`Tally`] of its own and adds it to its shared counters once a turn, so a
 //! command costs no atomic operation.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// Counts of one thread since its last turn.
 #[derive(Debug, Default)]
@@ -68,6 +68,8 @@ impl ThreadCounters {
 #[derive(Debug)]
 pub(super) struct Counters {
     threads: Vec<ThreadCounters>,
+    /// Whether sockets are reached by io_uring.
+    pub(super) uring: AtomicBool,
     /// Connections open in all threads, and on their way to one.
     pub(super) open: AtomicUsize,
     pub(super) refused: AtomicU64,
@@ -94,6 +96,7 @@ impl Counters {
     pub(super) fn new(threads: usize) -> Self {
         Self {
             threads: (0..threads).map(|_| ThreadCounters::default()).collect(),
+            uring: AtomicBool::new(false),
             open: AtomicUsize::new(0),
             refused: AtomicU64::new(0),
             accept_errors: AtomicU64::new(0),
@@ -115,6 +118,7 @@ impl Counters {
     pub(super) fn read(&self, pooled: bool) -> ServerStatistics {
         let pool = &self.pool;
         ServerStatistics {
+            uring: self.uring.load(Relaxed),
             open: self.open.load(Relaxed),
             refused: self.refused.load(Relaxed),
             accept_errors: self.accept_errors.load(Relaxed),
@@ -139,6 +143,8 @@ impl Counters {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerStatistics {
+    /// Whether the threads reach their sockets by io_uring.
+    pub uring: bool,
     /// Connections open now.
     pub open: usize,
     /// Connections turned away because too many were open.

@@ -10,18 +10,36 @@ use super::*;
 
 /// Beyond this something hangs.
 const HANG: Duration = Duration::from_secs(20);
-const MODES: [Mode; 2] = [Mode::PerConnection, Mode::Pooled { workers: 8 }];
+/// Every way to serve. Where io_uring is not permitted, the first is the second once more.
+const WAYS: [Way; 3] = [
+    Way { mode: Mode::PerConnection, network: Network::Automatic },
+    Way { mode: Mode::PerConnection, network: Network::Epoll },
+    Way { mode: Mode::Pooled { workers: 8 }, network: Network::Epoll },
+];
 
-fn start_with(mode: Mode, change: impl FnOnce(&mut ServerOptions)) -> Server {
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    mode: Mode,
+    network: Network,
+}
+
+fn start_with(way: Way, change: impl FnOnce(&mut ServerOptions)) -> Server {
     let any = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
-    let mut options =
-        ServerOptions { resp: any, text: any, mode, threads: 2, ..ServerOptions::default() };
+    let Way { mode, network } = way;
+    let mut options = ServerOptions {
+        resp: any,
+        text: any,
+        mode,
+        network,
+        threads: 2,
+        ..ServerOptions::default()
+    };
     change(&mut options);
     Server::start(Arc::new(Engine::in_memory(1)), &options).unwrap()
 }
 
-fn start(mode: Mode) -> Server {
-    start_with(mode, |_| {})
+fn start(way: Way) -> Server {
+    start_with(way, |_| {})
 }
 
 fn connect(address: Option<SocketAddr>) -> TcpStream {
@@ -71,8 +89,8 @@ fn is_closed(stream: &mut TcpStream) -> bool {
 fn a_pipeline_in_pieces_of_any_size_is_answered_in_order() {
     let request = b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$3\r\n123\r\nPING\r\n*2\r\n$3\r\nGET\r\n$1\r\na\r\n\r\nECHO \"x y\"\r\n";
     let answer = "+OK\r\n+PONG\r\n$3\r\n123\r\n$3\r\nx y\r\n";
-    for mode in MODES {
-        let server = start(mode);
+    for way in WAYS {
+        let server = start(way);
         let mut stream = connect(server.resp_address());
         for size in [1, 2, 3, 7, 20, request.len()] {
             for piece in request.chunks(size) {
@@ -88,8 +106,8 @@ fn a_pipeline_in_pieces_of_any_size_is_answered_in_order() {
 
 #[test]
 fn arguments_and_replies_larger_than_every_buffer_pass_whole() {
-    for mode in MODES {
-        let server = start(mode);
+    for way in WAYS {
+        let server = start(way);
         let mut stream = connect(server.resp_address());
         let value = "0123456789abcdef".repeat(20 << 16);
         let head = format!("*3\r\n$3\r\nSET\r\n$3\r\nbig\r\n${}\r\n", value.len());
@@ -110,9 +128,36 @@ fn arguments_and_replies_larger_than_every_buffer_pass_whole() {
 }
 
 #[test]
+fn more_clients_at_once_than_there_are_buffers_for_input_are_all_answered() {
+    for way in WAYS {
+        let server = start_with(way, |options| options.threads = 1);
+        let mut streams: Vec<_> = (0..600).map(|_| connect(server.resp_address())).collect();
+        let value = "v".repeat(20_000);
+        for round in 0..3 {
+            for (number, stream) in streams.iter_mut().enumerate() {
+                let request = format!("SET {number} {round}{value}\r\nSTRLEN {number}\r\n");
+                stream.write_all(request.as_bytes()).unwrap();
+            }
+            for stream in &mut streams {
+                expect(stream, "+OK\r\n:20001\r\n");
+            }
+        }
+    }
+}
+
+#[test]
+fn io_uring_serves_exactly_where_it_can_be_had() {
+    let permitted = io_uring::IoUring::new(8).is_ok();
+    let server = start(WAYS[0]);
+    ask(&mut connect(server.resp_address()), "PING\r\n", "+PONG\r\n");
+    assert_eq!(server.statistics().uring, permitted);
+    assert!(!start(WAYS[1]).statistics().uring);
+}
+
+#[test]
 fn a_client_that_breaks_the_protocol_is_told_and_closed_and_others_stay() {
-    for mode in MODES {
-        let server = start(mode);
+    for way in WAYS {
+        let server = start(way);
         let (mut good, mut bad) = (connect(server.resp_address()), connect(server.resp_address()));
         ask(&mut bad, "PING\r\n", "+PONG\r\n");
         ask(&mut bad, "*1\r\nPING\r\n", "-ERR Protocol error: expected '$', got 'P'\r\n");
@@ -125,7 +170,7 @@ fn a_client_that_breaks_the_protocol_is_told_and_closed_and_others_stay() {
 
 #[test]
 fn connections_spread_evenly_over_the_threads() {
-    let server = start_with(Mode::PerConnection, |options| options.threads = 4);
+    let server = start_with(WAYS[0], |options| options.threads = 4);
     let mut streams: Vec<TcpStream> = (0..40).map(|_| connect(server.resp_address())).collect();
     for stream in &mut streams {
         ask(stream, "PING\r\n", "+PONG\r\n");
@@ -138,8 +183,8 @@ fn connections_spread_evenly_over_the_threads() {
 
 #[test]
 fn one_connection_too_many_is_told_so_and_room_is_given_again() {
-    for mode in MODES {
-        let server = start(mode);
+    for way in WAYS {
+        let server = start(way);
         server.shared.engine.config().clients_max.store(2, Relaxed);
         let mut streams = [connect(server.resp_address()), connect(server.text_address())];
         ask(&mut streams[0], "PING\r\n", "+PONG\r\n");
@@ -158,8 +203,8 @@ fn one_connection_too_many_is_told_so_and_room_is_given_again() {
 
 #[test]
 fn a_wait_for_a_key_ends_by_another_thread_or_by_its_time() {
-    for mode in MODES {
-        let server = start(mode);
+    for way in WAYS {
+        let server = start(way);
         let (mut waiting, mut giving) =
             (connect(server.resp_address()), connect(server.resp_address()));
         // What follows the waiting command in the pipeline waits as well.
@@ -173,8 +218,8 @@ fn a_wait_for_a_key_ends_by_another_thread_or_by_its_time() {
 
 #[test]
 fn whoever_hangs_up_while_waiting_is_gone() {
-    for mode in MODES {
-        let server = start(mode);
+    for way in WAYS {
+        let server = start(way);
         let mut waiting = connect(server.resp_address());
         waiting.write_all(b"BLPOP list 0\r\n").unwrap();
         until("it waits", || server.statistics().threads.iter().any(|it| it.commands == 1));
@@ -185,8 +230,8 @@ fn whoever_hangs_up_while_waiting_is_gone() {
 
 #[test]
 fn replies_to_a_client_that_closed_its_half_are_still_sent() {
-    for mode in MODES {
-        let server = start(mode);
+    for way in WAYS {
+        let server = start(way);
         let mut stream = connect(server.text_address());
         stream.write_all(b"SET key \"a value\"\nGET key\nDEL key\nGET key").unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
@@ -198,8 +243,8 @@ fn replies_to_a_client_that_closed_its_half_are_still_sent() {
 
 #[test]
 fn a_consumer_that_reads_nothing_is_cut_and_holds_little() {
-    for mode in MODES {
-        let server = start(mode);
+    for way in WAYS {
+        let server = start(way);
         let mut stream = connect(server.resp_address());
         let value = "v".repeat(1 << 20);
         let set = format!("*3\r\n$3\r\nSET\r\n$3\r\nbig\r\n${}\r\n{value}\r\n", value.len());
@@ -214,8 +259,8 @@ fn a_consumer_that_reads_nothing_is_cut_and_holds_little() {
 
 #[test]
 fn a_line_too_long_ends_the_connection() {
-    for mode in MODES {
-        let server = start(mode);
+    for way in WAYS {
+        let server = start(way);
         server.shared.engine.config().line_max.store(1_000, Relaxed);
         let mut stream = connect(server.text_address());
         ask(&mut stream, &format!("SET a {}\n", "x".repeat(993)), "OK\n");
@@ -227,8 +272,8 @@ fn a_line_too_long_ends_the_connection() {
 
 #[test]
 fn a_silent_text_connection_is_closed_after_its_time() {
-    for mode in MODES {
-        let server = start_with(mode, |options| {
+    for way in WAYS {
+        let server = start_with(way, |options| {
             options.limits.text_idle_timeout = Duration::from_millis(1);
         });
         let mut stream = connect(server.text_address());
@@ -240,8 +285,8 @@ fn a_silent_text_connection_is_closed_after_its_time() {
 
 #[test]
 fn a_stop_under_load_answers_whole_replies_and_ends_every_thread() {
-    for mode in MODES {
-        let server = start(mode);
+    for way in WAYS {
+        let server = start(way);
         let address = server.resp_address();
         let clients: Vec<_> = (0..8)
             .map(|_| {
@@ -276,7 +321,7 @@ fn a_stop_under_load_answers_whole_replies_and_ends_every_thread() {
 
 #[test]
 fn an_address_in_use_is_told_with_its_protocol() {
-    let server = start(Mode::PerConnection);
+    let server = start(WAYS[0]);
     let options = ServerOptions { resp: server.resp_address(), ..ServerOptions::default() };
     let error = Server::start(Arc::new(Engine::in_memory(1)), &options).unwrap_err();
     let text = error.to_string();
@@ -285,7 +330,7 @@ fn an_address_in_use_is_told_with_its_protocol() {
 
 #[test]
 fn the_pool_shows_its_size_and_a_wait_holds_no_worker() {
-    let server = start(Mode::Pooled { workers: 4 });
+    let server = start(Way { mode: Mode::Pooled { workers: 4 }, network: Network::Epoll });
     let mut waiting: Vec<TcpStream> = (0..16).map(|_| connect(server.resp_address())).collect();
     for stream in &mut waiting {
         stream.write_all(b"BLPOP list 0\r\n").unwrap();

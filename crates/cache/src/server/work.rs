@@ -14,6 +14,11 @@ use crate::resp;
 
 /// Bytes asked of the kernel at once. A pipeline of 64 commands of 100 bytes fits a sixth of it.
 const READ_SIZE: usize = 64 << 10;
+/// Bytes read ahead in one turn, of all connections together.
+const ARENA_SIZE: usize = 256 << 10;
+/// Bytes read ahead of one connection, and the room below which none is.
+const WINDOW_MAX: usize = 16 << 10;
+const WINDOW_MIN: usize = 4 << 10;
 /// Buffers kept for the next connections that need one.
 const SPARES_MAX: usize = 64;
 /// A buffer that has grown beyond this is given back to the allocator.
@@ -27,6 +32,8 @@ pub(super) struct Work {
     pub(super) limits: Limits,
     /// Where reads go; handed to one connection at a time.
     pub(super) buffer: Vec<u8>,
+    /// Where reads ahead of their turn go.
+    pub(super) arena: Arena,
     /// A command's words; always empty between commands.
     pub(super) words: Vec<&'static [u8]>,
     spares: Vec<Vec<u8>>,
@@ -45,6 +52,33 @@ pub(super) struct Limits {
     pub(super) query_size_max: usize,
     pub(super) output_size_max: usize,
     pub(super) own: ServerLimits,
+}
+
+/// Input of many connections, one behind the other, for one turn.
+#[derive(Debug, Default)]
+pub(super) struct Arena {
+    bytes: Vec<u8>,
+    /// How much of it is taken.
+    pub(super) filled: usize,
+}
+
+impl Arena {
+    /// Room for the next read, if enough is left to make one worth it.
+    pub(super) fn window(&mut self) -> Option<&mut [u8]> {
+        if self.bytes.is_empty() {
+            self.bytes = vec![0; ARENA_SIZE];
+        }
+        let left = self.bytes.len() - self.filled;
+        (left >= WINDOW_MIN).then(|| {
+            let to = self.filled + left.min(WINDOW_MAX);
+            &mut self.bytes[self.filled..to]
+        })
+    }
+
+    /// What was read into a part of it.
+    pub(super) fn bytes(&self, from: usize, to: usize) -> &[u8] {
+        &self.bytes[from..to]
+    }
 }
 
 impl Limits {
@@ -72,6 +106,7 @@ impl Work {
             counters: Arc::clone(&shared.counters),
             limits: Limits::new(shared.limits, shared.engine.config()),
             buffer: vec![0; READ_SIZE],
+            arena: Arena::default(),
             words: Vec::new(),
             spares: Vec::new(),
             now: Instant::now(),
@@ -84,6 +119,7 @@ impl Work {
     pub(super) fn begin_turn(&mut self) {
         self.now = Instant::now();
         self.engine.begin_turn();
+        self.arena.filled = 0;
         self.limits = Limits::new(self.limits.own, self.engine.config());
     }
 

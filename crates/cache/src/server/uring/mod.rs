@@ -1,0 +1,256 @@
+//! Sockets by completion: one io_uring a thread, which brings input and takes output for all of its
+//! connections with two system calls a turn.
+//!
+//! The thread's own descriptors, its waker and the listeners, stay with `mio`, whose epoll instance
+//! is itself watched through the ring.
+//!
+//! Invariants: a socket is closed only when the kernel has ended every request on it, so no request
+//! ever meets a successor of its number; at most one buffer of a connection is being sent.
+
+mod buffers;
+mod ring;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::AsRawFd as _;
+use std::time::Duration;
+
+use mio::net::TcpStream;
+use mio::{Events, Poll};
+use smallvec::SmallVec;
+use socket2::SockRef;
+
+use super::connection::{Connection, Next};
+use super::inbox::Accepted;
+use super::transport::Transport;
+use super::work::Work;
+use buffers::Filled;
+use ring::{Completion, Ring};
+
+/// A thread's ring.
+#[derive(Debug)]
+pub(super) struct Uring {
+    ring: Ring,
+    poll: Poll,
+    events: Events,
+    /// Sockets of connections that are closed, until the kernel is done with them.
+    ending: HashMap<u64, Ending>,
+    /// Something waits for its output to be sent: a closing connection, or one with more to say.
+    urgent: bool,
+}
+
+/// A connection on a socket.
+#[derive(Debug)]
+pub(super) struct Line {
+    socket: TcpStream,
+    connection: Connection,
+    receiving: Receiving,
+    sending: bool,
+    /// What came since the last turn, in buffers of the ring.
+    arrived: SmallVec<[Filled; 2]>,
+    /// Why nothing more comes.
+    stopped: Option<i32>,
+    /// Bytes sent since the last turn.
+    landed: usize,
+    refused: bool,
+}
+
+/// The standing request for a socket's input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Receiving {
+    On,
+    Stopping,
+    Off,
+}
+
+#[derive(Debug)]
+struct Ending {
+    /// Closed by being dropped.
+    _socket: TcpStream,
+    receiving: bool,
+    sending: bool,
+}
+
+impl Uring {
+    /// A ring of the calling thread beside `poll`, which has the thread's own descriptors.
+    ///
+    /// # Errors
+    /// The kernel is too old, or does not permit it.
+    pub(super) fn new(poll: Poll) -> Result<Self, (Poll, io::Error)> {
+        match Ring::new() {
+            Ok(mut ring) => {
+                ring.watch(poll.as_raw_fd());
+                let (events, ending) = (Events::with_capacity(16), HashMap::new());
+                Ok(Self { ring, poll, events, ending, urgent: false })
+            }
+            Err(error) => Err((poll, error)),
+        }
+    }
+
+    /// What happened to the thread's own descriptors.
+    fn look_at_own(&mut self, into: &mut Vec<(u64, Completion)>) {
+        if self.poll.poll(&mut self.events, Some(Duration::ZERO)).is_ok() {
+            let tokens = self.events.iter().map(|event| event.token().0 as u64);
+            into.extend(tokens.map(|token| (token, Completion::Watched)));
+        }
+        self.ring.watch(self.poll.as_raw_fd());
+    }
+}
+
+impl Transport for Uring {
+    type Line = Line;
+    type Event = Completion;
+
+    fn wait(&mut self, timeout: Option<Duration>, into: &mut Vec<(u64, Completion)>) {
+        let patient = !std::mem::take(&mut self.urgent);
+        let mut own = false;
+        self.ring.turn(timeout, patient, |id, completion| match completion {
+            Completion::Watched => own = true,
+            completion => into.push((id, completion)),
+        });
+        if own {
+            self.look_at_own(into);
+        }
+    }
+
+    fn add(
+        &mut self,
+        id: u64,
+        accepted: Accepted,
+        connection: Connection,
+    ) -> Result<Line, (Line, io::Error)> {
+        let mut line = Line {
+            socket: accepted.socket,
+            connection,
+            receiving: Receiving::Off,
+            sending: false,
+            arrived: SmallVec::new(),
+            stopped: None,
+            landed: 0,
+            refused: false,
+        };
+        // A request on a non-blocking socket ends at once instead of waiting.
+        if let Err(error) = SockRef::from(&line.socket).set_nonblocking(false) {
+            return Err((line, error));
+        }
+        self.ring.receive(line.socket.as_raw_fd(), id);
+        line.receiving = Receiving::On;
+        Ok(line)
+    }
+
+    fn connection(line: &mut Line) -> &mut Connection {
+        &mut line.connection
+    }
+
+    fn note(&mut self, line: &mut Line, event: Completion) {
+        match event {
+            Completion::Received(filled, more) => {
+                line.arrived.push(filled);
+                if !more {
+                    line.receiving = Receiving::Off;
+                }
+            }
+            Completion::Stopped(why) => {
+                line.receiving = Receiving::Off;
+                line.stopped = Some(why);
+            }
+            Completion::Sent(count) => {
+                line.sending = false;
+                line.landed = count;
+            }
+            Completion::Refused => {
+                line.sending = false;
+                line.refused = true;
+            }
+            Completion::Watched => {}
+        }
+    }
+
+    fn late(&mut self, id: u64, event: Completion) {
+        if let Completion::Received(filled, _) = event {
+            self.ring.give_back(filled);
+        }
+        let Some(ending) = self.ending.get_mut(&id) else { return };
+        match event {
+            Completion::Received(_, false) | Completion::Stopped(_) => ending.receiving = false,
+            Completion::Sent(_) | Completion::Refused => ending.sending = false,
+            Completion::Received(_, true) | Completion::Watched => {}
+        }
+        if !ending.receiving && !ending.sending {
+            self.ending.remove(&id);
+        }
+    }
+
+    fn prepare(&mut self, _line: &mut Line, work: &mut Work) {
+        while let Some(buffer) = self.ring.done() {
+            work.recycle(buffer);
+        }
+    }
+
+    fn take_in(&mut self, line: &mut Line, work: &mut Work) {
+        if line.landed > 0 {
+            line.connection.landed(std::mem::take(&mut line.landed), work);
+        }
+        if line.refused {
+            line.connection.failed();
+        }
+        line.connection.begin(work);
+        for filled in line.arrived.drain(..) {
+            work.tally.reads += 1;
+            line.connection.received(self.ring.bytes(filled), work);
+            self.ring.give_back(filled);
+        }
+        match line.stopped.take() {
+            Some(0) => line.connection.ended(),
+            // Asked for by us, or for want of buffers: they are back by now.
+            None | Some(libc::ECANCELED | libc::ENOBUFS | libc::EINTR | libc::EAGAIN) => {}
+            Some(_) => line.connection.failed(),
+        }
+        line.connection.end_input(work);
+    }
+
+    fn flush(&mut self, id: u64, line: &mut Line, work: &mut Work) -> Next {
+        let fd = line.socket.as_raw_fd();
+        if !line.sending && !line.connection.outgoing().is_empty() {
+            work.tally.writes += 1;
+            self.ring.send(fd, id, line.connection.take_outgoing());
+            line.sending = true;
+        }
+        match line.receiving {
+            Receiving::Off if line.connection.may_read() => {
+                self.ring.receive(fd, id);
+                line.receiving = Receiving::On;
+            }
+            Receiving::On if !line.connection.may_read() => {
+                self.ring.stop_receiving(id);
+                line.receiving = Receiving::Stopping;
+            }
+            _ => {}
+        }
+        self.urgent |= line.sending && line.connection.is_held_up();
+        line.connection.next(false, work)
+    }
+
+    fn close(&mut self, id: u64, mut line: Line, work: &mut Work) {
+        for filled in line.arrived.drain(..) {
+            self.ring.give_back(filled);
+        }
+        let gently = line.connection.close(work);
+        let how = if gently { Shutdown::Write } else { Shutdown::Both };
+        // Fails where the other end has gone, which is as good.
+        line.socket.shutdown(how).unwrap_or_default();
+        if line.receiving == Receiving::On {
+            self.ring.stop_receiving(id);
+        }
+        let receiving = line.receiving != Receiving::Off;
+        if receiving || line.sending {
+            let ending = Ending { _socket: line.socket, receiving, sending: line.sending };
+            self.ending.insert(id, ending);
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.ending.is_empty()
+    }
+}

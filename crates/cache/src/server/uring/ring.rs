@@ -1,0 +1,324 @@
+//! A thread's io_uring: requests in, completions out, with the memory the kernel uses owned here.
+//!
+//! Input comes by one standing request a socket, into buffers the kernel takes when bytes are there.
+//! Output is given away with the request and comes back when all of it is sent. Requests are
+//! handed to the kernel once a turn.
+//!
+//! Contract of the unsafe parts: what a request points to, a buffer being sent or one of
+//! [`Buffers`], stays where it is until the kernel has told of the request's end; where that cannot
+//! be waited for, it is leaked.
+#![expect(unsafe_code, reason = "requests point to memory; the contract is above")]
+
+use std::collections::VecDeque;
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
+
+use io_uring::types::{Fd, SubmitArgs, Timespec};
+use io_uring::{IoUring, cqueue, opcode, squeue};
+
+use super::buffers::{Buffers, Filled};
+
+/// Requests made between two calls of the kernel, at most; more make another call.
+const REQUESTS: u32 = 1_024;
+/// Completions the kernel keeps for us; beyond it keeps them aside, at a cost.
+const COMPLETIONS: u32 = 8_192;
+const GROUP: u16 = 0;
+/// How long dropping waits for the kernel to let go.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// What a request was, in the upper two bits of its number.
+const KIND: u64 = 3 << 62;
+const RECEIVE: u64 = 0;
+const SEND: u64 = 1 << 62;
+const WATCH: u64 = 2 << 62;
+const CANCEL: u64 = 3 << 62;
+
+/// Something the kernel did.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::server) enum Completion {
+    /// Bytes came; whether more may come without asking again.
+    Received(Filled, bool),
+    /// No more will come unless asked for again: 0 at the end of the input, or an error's number.
+    Stopped(i32),
+    /// All of a buffer, so many bytes, was sent.
+    Sent(usize),
+    /// It cannot be sent.
+    Refused,
+    /// The watched descriptor has something to read.
+    Watched,
+}
+
+/// Bytes on their way out.
+#[derive(Debug)]
+struct Sending {
+    id: u64,
+    fd: RawFd,
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+/// The ring.
+pub(super) struct Ring {
+    /// Dropped before the memory it uses.
+    ring: ManuallyDrop<IoUring>,
+    buffers: ManuallyDrop<Buffers>,
+    sends: ManuallyDrop<Vec<Option<Sending>>>,
+    free: Vec<usize>,
+    /// Buffers whose bytes are sent.
+    done: Vec<Vec<u8>>,
+    /// Requests that had no place; the next call makes room.
+    waiting: VecDeque<squeue::Entry>,
+    /// Completions being looked at.
+    entries: Vec<cqueue::Entry>,
+    /// Requests not yet ended.
+    under_way: usize,
+    /// Nothing is asked for any more.
+    closing: bool,
+}
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Ring").field("under_way", &self.under_way).finish_non_exhaustive()
+    }
+}
+
+impl Ring {
+    /// A ring of the calling thread; no other may use it.
+    ///
+    /// # Errors
+    /// The kernel has none, is too old for what is asked of it (6.1 is not), or forbids it.
+    pub(super) fn new() -> io::Result<Self> {
+        let ring: IoUring = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_submit_all()
+            .setup_cqsize(COMPLETIONS)
+            .build(REQUESTS)?;
+        if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let buffers = Buffers::register(&ring.submitter(), GROUP)?;
+        Ok(Self {
+            ring: ManuallyDrop::new(ring),
+            buffers: ManuallyDrop::new(buffers),
+            sends: ManuallyDrop::new(Vec::new()),
+            free: Vec::new(),
+            done: Vec::new(),
+            waiting: VecDeque::new(),
+            entries: Vec::new(),
+            under_way: 0,
+            closing: false,
+        })
+    }
+
+    /// Asks for all input of a socket, as it comes.
+    pub(super) fn receive(&mut self, fd: RawFd, id: u64) {
+        self.push(opcode::RecvMulti::new(Fd(fd), GROUP).build().user_data(RECEIVE | id));
+    }
+
+    /// Asks for no more of it; the end is told as [`Completion::Stopped`].
+    pub(super) fn stop_receiving(&mut self, id: u64) {
+        self.push(opcode::AsyncCancel::new(RECEIVE | id).build().user_data(CANCEL));
+    }
+
+    /// Sends all of `bytes`.
+    pub(super) fn send(&mut self, fd: RawFd, id: u64, bytes: Vec<u8>) {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.sends.push(None);
+            self.sends.len() - 1
+        });
+        if let Some(place) = self.sends.get_mut(index) {
+            *place = Some(Sending { id, fd, bytes, at: 0 });
+            self.send_rest(index);
+        }
+    }
+
+    fn send_rest(&mut self, index: usize) {
+        let Some(Some(Sending { fd, bytes, at, .. })) = self.sends.get(index) else { return };
+        let rest = bytes.get(*at..).unwrap_or_default();
+        // What does not fit 32 bits is sent by the next request.
+        let len = u32::try_from(rest.len()).unwrap_or(u32::MAX / 2);
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+        let send = opcode::Send::new(Fd(*fd), rest.as_ptr(), len).flags(flags).build();
+        self.push(send.user_data(SEND | index as u64));
+    }
+
+    /// Tells once when a descriptor can be read.
+    pub(super) fn watch(&mut self, fd: RawFd) {
+        let poll = opcode::PollAdd::new(Fd(fd), libc::POLLIN as u32).build();
+        self.push(poll.user_data(WATCH));
+    }
+
+    fn push(&mut self, entry: squeue::Entry) {
+        self.under_way += 1;
+        // SAFETY: the memory the request points to, if any, is owned by `self.sends` or
+        // `self.buffers` until the request has ended.
+        if unsafe { self.ring.submission().push(&entry) }.is_err() {
+            self.waiting.push_back(entry);
+        }
+    }
+
+    /// Hands over the requests made; returns whether there were any.
+    fn submit(&mut self) -> bool {
+        let mut any = false;
+        loop {
+            let made = !self.ring.submission().is_empty();
+            any |= made;
+            if made && let Err(error) = self.ring.submit() {
+                // EINTR, or EBUSY when completions wait to be read: they are, next.
+                tracing::trace!(%error, "requests stay for the next call");
+                return any;
+            }
+            if self.waiting.is_empty() {
+                return any;
+            }
+            while let Some(entry) = self.waiting.pop_front() {
+                // SAFETY: as in `push`.
+                if unsafe { self.ring.submission().push(&entry) }.is_err() {
+                    self.waiting.push_front(entry);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Hands over what was asked for and tells what was done. If nothing but sending was done, and
+    /// `patient`, waits for more, at most for `timeout`.
+    pub(super) fn turn(
+        &mut self,
+        timeout: Option<Duration>,
+        patient: bool,
+        mut tell: impl FnMut(u64, Completion),
+    ) {
+        let mut news = false;
+        if self.submit() {
+            news = self.reap(&mut tell).is_some_and(|more| more || !patient);
+        }
+        if !news {
+            self.wait(timeout);
+            self.reap(&mut tell);
+        }
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) {
+        let waited = match timeout {
+            None => self.ring.submit_and_wait(1),
+            Some(timeout) => {
+                let timespec = Timespec::from(timeout);
+                let args = SubmitArgs::new().timespec(&timespec);
+                self.ring.submitter().submit_with_args(1, &args)
+            }
+        };
+        if let Err(error) = waited {
+            let expected = [libc::ETIME, libc::EINTR, libc::EBUSY, libc::EAGAIN];
+            debug_assert!(error.raw_os_error().is_some_and(|it| expected.contains(&it)), "{error}");
+        }
+    }
+
+    /// Tells of everything done. Returns whether that was anything, and more than sending.
+    fn reap(&mut self, tell: &mut impl FnMut(u64, Completion)) -> Option<bool> {
+        let mut more: Option<bool> = None;
+        let mut entries = std::mem::take(&mut self.entries);
+        entries.extend(self.ring.completion());
+        for entry in entries.drain(..) {
+            if let Some((id, completion)) = self.completed(&entry) {
+                let quiet = matches!(completion, Completion::Sent(_));
+                more = Some(more.unwrap_or(false) || !quiet);
+                tell(id, completion);
+            }
+        }
+        self.entries = entries;
+        more
+    }
+
+    fn completed(&mut self, entry: &cqueue::Entry) -> Option<(u64, Completion)> {
+        if !cqueue::more(entry.flags()) {
+            self.under_way = self.under_way.saturating_sub(1);
+        }
+        let (kind, id) = (entry.user_data() & KIND, entry.user_data() & !KIND);
+        match kind {
+            RECEIVE => {
+                let buffer = cqueue::buffer_select(entry.flags());
+                match (usize::try_from(entry.result()), buffer) {
+                    (Ok(len @ 1..), Some(buffer)) => {
+                        let more = cqueue::more(entry.flags());
+                        Some((id, Completion::Received(Filled::new(buffer, len), more)))
+                    }
+                    (_, buffer) => {
+                        if let Some(buffer) = buffer {
+                            self.buffers.give_back(Filled::new(buffer, 0));
+                        }
+                        Some((id, Completion::Stopped(-entry.result())))
+                    }
+                }
+            }
+            SEND => self.sent(usize::try_from(id).ok()?, entry.result()),
+            WATCH => Some((u64::MAX, Completion::Watched)),
+            _ => None,
+        }
+    }
+
+    fn sent(&mut self, index: usize, result: i32) -> Option<(u64, Completion)> {
+        let sending = self.sends.get_mut(index)?.as_mut()?;
+        let count = match usize::try_from(result) {
+            Ok(count) => count,
+            Err(_) if result == -libc::EINTR || result == -libc::EAGAIN => 0,
+            Err(_) => usize::MAX,
+        };
+        let id = sending.id;
+        sending.at = sending.at.saturating_add(count);
+        if count != usize::MAX && sending.at < sending.bytes.len() && !self.closing {
+            self.send_rest(index);
+            return None;
+        }
+        let len = sending.bytes.len();
+        let sending = self.sends.get_mut(index)?.take()?;
+        self.free.push(index);
+        self.done.push(sending.bytes);
+        let completion =
+            if count == usize::MAX { Completion::Refused } else { Completion::Sent(len) };
+        Some((id, completion))
+    }
+
+    /// What came in.
+    pub(super) fn bytes(&self, filled: Filled) -> &[u8] {
+        self.buffers.bytes(filled)
+    }
+
+    /// It is read, its buffer can be used again.
+    pub(super) fn give_back(&mut self, filled: Filled) {
+        self.buffers.give_back(filled);
+    }
+
+    /// Buffers whose bytes are sent.
+    pub(super) fn done(&mut self) -> Option<Vec<u8>> {
+        self.done.pop()
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        self.closing = true;
+        let deadline = Instant::now() + LINGER;
+        let cancel = opcode::AsyncCancel2::new(io_uring::types::CancelBuilder::any()).build();
+        if self.under_way > 0 {
+            self.push(cancel.user_data(CANCEL));
+        }
+        while self.under_way > 0 && Instant::now() < deadline {
+            self.submit();
+            self.wait(Some(Duration::from_millis(10)));
+            self.reap(&mut |_, _| {});
+        }
+        // SAFETY: none of them is used again. The ring goes first; memory the kernel has not let go
+        // of stays.
+        unsafe {
+            ManuallyDrop::drop(&mut self.ring);
+            if self.under_way == 0 {
+                ManuallyDrop::drop(&mut self.buffers);
+                ManuallyDrop::drop(&mut self.sends);
+            }
+        }
+    }
+}
