@@ -156,24 +156,30 @@ fn line(cx: &Context<'_, '_>, client: &ClientInfo) -> String {
     )
 }
 
+/// Whether clients of a type listen to channels; `None`: a type no client here is of.
+fn listens(kind: &[u8]) -> std::result::Result<Option<bool>, CommandError> {
+    match kind.to_ascii_lowercase().as_slice() {
+        b"normal" => Ok(Some(false)),
+        b"pubsub" => Ok(Some(true)),
+        b"master" | b"replica" | b"slave" => Ok(None),
+        kind => {
+            let kind = String::from_utf8_lossy(kind).into_owned();
+            Err(CommandError::new(format!("ERR Unknown client type '{kind}'")))
+        }
+    }
+}
+
 fn list(cx: &mut Context<'_, '_>, rest: &[&[u8]]) -> Result {
     let mut ids: Option<Vec<u64>> = None;
     let mut pubsub: Option<bool> = None;
     match rest {
         [] => {}
         [word, kind] if word.eq_ignore_ascii_case(b"type") => {
-            pubsub = Some(match kind.to_ascii_lowercase().as_slice() {
-                b"normal" => false,
-                b"pubsub" => true,
-                b"master" | b"replica" | b"slave" => {
-                    cx.out.verbatim(*b"txt", b"");
-                    return Ok(());
-                }
-                kind => {
-                    let kind = String::from_utf8_lossy(kind).into_owned();
-                    return Err(CommandError::new(format!("ERR Unknown client type '{kind}'")));
-                }
-            });
+            pubsub = listens(kind)?;
+            if pubsub.is_none() {
+                cx.out.verbatim(*b"txt", b"");
+                return Ok(());
+            }
         }
         [word, listed @ ..] if word.eq_ignore_ascii_case(b"id") && !listed.is_empty() => {
             let parsed: Option<Vec<u64>> = listed.iter().map(|id| number::parse_u64(id)).collect();
@@ -198,6 +204,9 @@ fn list(cx: &mut Context<'_, '_>, rest: &[&[u8]]) -> Result {
 type Filter = Box<dyn Fn(&ClientInfo) -> bool>;
 
 fn kill(cx: &mut Context<'_, '_>, rest: &[&[u8]]) -> Result {
+    if rest.is_empty() {
+        return Err(CommandError::new("ERR wrong number of arguments for 'client|kill' command"));
+    }
     if let [address] = rest {
         let found = cx
             .engine
@@ -216,41 +225,14 @@ fn kill(cx: &mut Context<'_, '_>, rest: &[&[u8]]) -> Result {
     let mut skip_me = true;
     let mut wanted: Vec<Filter> = Vec::new();
     for [what, value] in filters {
-        let value = value.to_vec();
-        match what.to_ascii_lowercase().as_slice() {
-            b"id" => {
-                let id = number::parse_u64(&value)
-                    .filter(|&id| id > 0)
-                    .ok_or_else(|| CommandError::new("ERR client-id should be greater than 0"))?;
-                wanted.push(Box::new(move |client| client.id == id));
-            }
-            b"addr" => {
-                wanted.push(Box::new(move |client| client.peer.address.as_bytes() == value));
-            }
-            b"laddr" => {
-                wanted.push(Box::new(move |client| client.peer.local.as_bytes() == value));
-            }
-            b"type" => {
-                let pubsub = value.eq_ignore_ascii_case(b"pubsub");
-                wanted.push(Box::new(move |client| {
-                    (client.said.lock().subscriptions != (0, 0)) == pubsub
-                }));
-            }
-            b"user" => {
-                if value != b"default" {
-                    let user = String::from_utf8_lossy(&value).into_owned();
-                    return Err(CommandError::new(format!("ERR No such user '{user}'")));
-                }
-            }
-            b"skipme" => skip_me = !value.eq_ignore_ascii_case(b"no"),
-            b"maxage" => {
-                let age = number::parse_u64(&value).ok_or(CommandError::NOT_INTEGER)?;
-                let now_ms = cx.now_ms;
-                wanted.push(Box::new(move |client| {
-                    now_ms.saturating_sub(client.created_ms) / 1_000 >= age
-                }));
-            }
-            _ => return Err(CommandError::SYNTAX),
+        if what.eq_ignore_ascii_case(b"skipme") {
+            skip_me = match value.to_ascii_lowercase().as_slice() {
+                b"yes" => true,
+                b"no" => false,
+                _ => return Err(CommandError::SYNTAX),
+            };
+        } else {
+            wanted.push(filter(cx.now_ms, what, value)?);
         }
     }
     let mut killed = 0;
@@ -263,6 +245,38 @@ fn kill(cx: &mut Context<'_, '_>, rest: &[&[u8]]) -> Result {
     }
     cx.out.count(killed);
     Ok(())
+}
+
+/// What a word of CLIENT KILL with its value means.
+fn filter(now_ms: u64, what: &[u8], value: &[u8]) -> std::result::Result<Filter, CommandError> {
+    let value = value.to_vec();
+    Ok(match what.to_ascii_lowercase().as_slice() {
+        b"id" => {
+            let id = number::parse_u64(&value)
+                .filter(|&id| id > 0)
+                .ok_or_else(|| CommandError::new("ERR client-id should be greater than 0"))?;
+            Box::new(move |client| client.id == id)
+        }
+        b"addr" => Box::new(move |client| client.peer.address.as_bytes() == value),
+        b"laddr" => Box::new(move |client| client.peer.local.as_bytes() == value),
+        b"type" => {
+            let pubsub = listens(&value)?;
+            Box::new(move |client| {
+                let listening = client.said.lock().subscriptions != (0, 0);
+                pubsub.is_some_and(|pubsub| listening == pubsub)
+            })
+        }
+        b"user" if value == b"default" => Box::new(|_| true),
+        b"user" => {
+            let user = String::from_utf8_lossy(&value).into_owned();
+            return Err(CommandError::new(format!("ERR No such user '{user}'")));
+        }
+        b"maxage" => {
+            let age = number::parse_u64(&value).ok_or(CommandError::NOT_INTEGER)?;
+            Box::new(move |client| now_ms.saturating_sub(client.created_ms) / 1_000 >= age)
+        }
+        _ => return Err(CommandError::SYNTAX),
+    })
 }
 
 fn unblock(cx: &mut Context<'_, '_>, id: &[u8], how: Option<&[u8]>) -> Result {

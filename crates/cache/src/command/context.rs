@@ -31,6 +31,8 @@ pub struct Context<'e, 'c> {
     pub now_ms: u64,
     /// Whether it may wait: not inside a transaction, nor when it is run again for one who waits.
     pub may_block: bool,
+    /// The key a command that waited is run again for: it takes from no other.
+    pub(crate) served: Option<&'c [u8]>,
     /// Set by a command that found nothing and wants to wait; it writes no reply then.
     pub blocking: Option<Blocking>,
     /// What is to be freed once the locks are released.
@@ -110,6 +112,12 @@ impl<'e> Context<'e, '_> {
     pub fn block(&mut self, keys: &[&[u8]], deadline: Option<Instant>) {
         let keys = keys.iter().map(|&key| key.into()).collect();
         self.blocking = Some(Blocking { keys, deadline });
+    }
+
+    /// Whether a command that may wait looks at this key: at any the first time, then only at the
+    /// one that was given something.
+    pub(crate) fn looks_at(&self, key: &[u8]) -> bool {
+        self.served.is_none_or(|served| served == key)
     }
 
     /// A random number.

@@ -502,6 +502,9 @@ fn mpop(
     count: usize,
 ) -> std::result::Result<bool, CommandError> {
     for word in keys {
+        if !cx.looks_at(word) {
+            continue;
+        }
         let key = cx.key(word);
         if let Some(popped) = take(cx, &key, end, count)? {
             cx.out.array(2);
@@ -564,6 +567,9 @@ fn pop_or_wait(cx: &mut Context<'_, '_>, args: &[&[u8]], end: End) -> Result {
     let deadline = give_up_at(args[args.len() - 1])?;
     let keys = &args[1..args.len() - 1];
     for word in keys {
+        if !cx.looks_at(word) {
+            continue;
+        }
         let key = cx.key(word);
         if let Some(popped) = take(cx, &key, end, 1)? {
             cx.out.array(2);

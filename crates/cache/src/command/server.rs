@@ -64,6 +64,15 @@ pub(super) const COMMANDS: &[Spec] = &[
     ),
     super::row(
         GROUP,
+        "shutdown",
+        -1,
+        SAVE,
+        Keys::None,
+        shutdown,
+        "Ends the server, after a snapshot if asked for one.",
+    ),
+    super::row(
+        GROUP,
         "slowlog",
         -2,
         Flags::ADMIN,
@@ -186,6 +195,30 @@ fn bgsave(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     cx.engine.save_in_background()?;
     cx.out.simple("Background saving started");
     Ok(())
+}
+
+/// `SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE] [ABORT]`; the log has everything, so nothing is lost
+/// without a snapshot. No reply where it succeeds: the connection ends.
+fn shutdown(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let (mut save, mut no_save, mut force, mut abort) = (false, false, false, false);
+    for word in &args[1..] {
+        match word.to_ascii_lowercase().as_slice() {
+            b"save" => save = true,
+            b"nosave" => no_save = true,
+            b"force" => force = true,
+            // There are no replicas to wait for.
+            b"now" => {}
+            b"abort" => abort = true,
+            _ => return Err(CommandError::SYNTAX),
+        }
+    }
+    if save && no_save || abort && args.len() > 2 {
+        return Err(CommandError::SYNTAX);
+    }
+    if abort {
+        return Err(CommandError::new("ERR No shutdown in progress."));
+    }
+    cx.engine.shut_down(save, force)
 }
 
 fn slowlog(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {

@@ -287,8 +287,12 @@ fn smove(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     if there && args[1] != args[2] {
         cx.shard(&source).edit(&source, |set: &mut Set| set.remove(member))?;
         cx.log(&[b"SREM", args[1], member]);
-        cx.shard(&target).edit_or_new(&target, |set: &mut Set| set.insert(member))?;
-        cx.log(&[b"SADD", args[2], member]);
+        // Whoever watches the target sees a change only where there is one.
+        let held = cx.shard(&target).with(&target, |set: &Set| set.contains(member))?;
+        if held != Some(true) {
+            cx.shard(&target).edit_or_new(&target, |set: &mut Set| set.insert(member))?;
+            cx.log(&[b"SADD", args[2], member]);
+        }
     }
     cx.out.int(there.into());
     Ok(())

@@ -38,13 +38,21 @@ pub(super) const COMMANDS: &[Spec] = &[
 
 type Result<T = ()> = std::result::Result<T, CommandError>;
 
-/// The key, and whatever may be one to store at.
+/// The key, and the one to store at: the last that is named, found as [`Query::parse`] finds it.
 fn places(words: &[&[u8]], database: usize) -> Vec<(usize, usize)> {
-    let mut places = vec![(database, 1)];
-    let stores = words.windows(2).enumerate().skip(2);
-    let stores = stores.filter(|(_, pair)| pair[0].eq_ignore_ascii_case(b"store"));
-    places.extend(stores.map(|(at, _)| (database, at + 1)));
-    places
+    let (mut at, mut store) = (2, None);
+    while let Some(word) = words.get(at) {
+        at += match word.to_ascii_lowercase().as_slice() {
+            b"limit" => 3,
+            b"by" | b"get" => 2,
+            b"store" => {
+                store = Some(at + 1).filter(|&at| at < words.len());
+                2
+            }
+            _ => 1,
+        };
+    }
+    std::iter::once(1).chain(store).map(|at| (database, at)).collect()
 }
 
 /// Whether there may be patterns that name other keys.

@@ -4,8 +4,8 @@
 //! between. When an awaited key was changed, the thread that changed it runs the waiting command
 //! again on behalf of the first in line, and hands the reply over through its mailbox.
 //!
-//! Invariants: a waiter is served at most once, by whoever moves its state from waiting; the
-//! longest waiting is served first; a key's count in its shard equals its line's length here.
+//! Invariants: a waiter is served at most once, by whoever moves its state from waiting, with all of
+//! its keys locked; the longest waiting is served first; a key's count in its shard equals its line's length here.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -45,6 +45,11 @@ impl Waiter {
     ) -> Self {
         let state = AtomicU8::new(WAITING);
         Self { state, client, protocol, database, spec, args, keys }
+    }
+
+    /// Whether nobody has taken it.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.state.load(Ordering::Acquire) == WAITING
     }
 
     /// Takes it for serving, or for giving up: only one can.

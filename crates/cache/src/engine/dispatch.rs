@@ -16,6 +16,41 @@ use crate::store::{Kind, SHARDS, Shard, shard_of};
 /// Words of a command that SLOWLOG and error texts show.
 const SHOWN_WORDS: usize = 32;
 const SHOWN_BYTES: usize = 128;
+/// Below this bound of SLOWLOG, in microseconds, even commands that never take long are timed.
+const FAST_US: u64 = 1_000;
+
+/// Whether a command may wait for its keys.
+#[derive(Debug, Clone, Copy)]
+enum Waiting<'a> {
+    /// It may.
+    May,
+    /// It answers that there is nothing: others wait for what runs with it.
+    Never,
+    /// It has waited, and this key was given something.
+    Served(&'a [u8]),
+}
+
+impl<'a> Waiting<'a> {
+    fn served(self) -> Option<&'a [u8]> {
+        match self {
+            Self::Served(key) => Some(key),
+            Self::May | Self::Never => None,
+        }
+    }
+}
+
+/// What a key that was given something has for a command that waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    /// What it waits for, and it was answered.
+    Served,
+    /// A value of another type: others may wait for that.
+    OtherType,
+    /// Its own end came first: somebody else serves it, or it gave up.
+    Gone,
+    /// Nothing any more.
+    Nothing,
+}
 
 /// What became of a command that was run.
 struct Ran {
@@ -35,7 +70,8 @@ impl Engine {
         let mark = out.len();
         // Clients mostly repeat themselves.
         let known = session.last.filter(|last| name.eq_ignore_ascii_case(last.name.as_bytes()));
-        let flow = match known.or_else(|| command::find(name)) {
+        let spec = known.or_else(|| command::find(name));
+        let flow = match spec {
             None => {
                 self.refuse(session, &unknown(args), out);
                 Flow::Continue
@@ -44,6 +80,8 @@ impl Engine {
         };
         match session.replies {
             Replies::On => {}
+            // Whoever asked for no replies still learns what it listens to, as it gets messages.
+            _ if spec.is_some_and(is_listening) && out.as_bytes().get(mark) != Some(&b'-') => {}
             Replies::Off => out.truncate(mark),
             Replies::SkipNext => {
                 // The command that asked for it is skipped too, and the one after it.
@@ -99,6 +137,11 @@ impl Engine {
             "quit" => {
                 out.ok();
                 Flow::Close
+            }
+            "shutdown" => {
+                let mark = out.len();
+                self.run(session, spec, args, out);
+                if out.len() == mark { Flow::Close } else { Flow::Continue }
             }
             _ => self.run(session, spec, args, out),
         }
@@ -171,7 +214,7 @@ impl Engine {
             let mut locked = self.lock(session.database, spec, args, now_ms);
             let now_ms = locked.now_ms();
             let scope = (&mut locked, &mut ops);
-            let ran = self.run_locked(session, (spec, args), out, now_ms, true, scope);
+            let ran = self.run_locked(session, (spec, args), out, now_ms, Waiting::May, scope);
             self.finish_locked(&mut locked, &ops, now_ms, &mut ready);
             if let Some(blocking) = &ran.blocking {
                 self.wait(session, spec, args, blocking, &mut locked);
@@ -236,19 +279,21 @@ impl Engine {
         (spec, args): (&'static Spec, &[&[u8]]),
         out: &mut Reply,
         now_ms: u64,
-        may_block: bool,
+        waiting: Waiting<'_>,
         (locked, ops): (&mut Locked<'e>, &mut Ops),
     ) -> Ran {
         let mark = out.len();
         let slow_us = self.config.slow_us.load(Ordering::Relaxed);
-        let started = (slow_us != u64::MAX && !spec.flags.has(Flags::FAST)).then(Instant::now);
+        let is_timed = !spec.flags.has(Flags::FAST) || slow_us <= FAST_US;
+        let started = (is_timed && slow_us != u64::MAX).then(Instant::now);
         let (result, blocking, garbage) = {
             let mut context = Context {
                 engine: self,
                 session: &mut *session,
                 out: &mut *out,
                 now_ms,
-                may_block,
+                may_block: !matches!(waiting, Waiting::Never),
+                served: waiting.served(),
                 blocking: None,
                 garbage: Vec::new(),
                 locked,
@@ -284,11 +329,7 @@ impl Engine {
         if !ops.is_empty() {
             self.append(now_ms, ops);
         }
-        for (database, shard) in locked.iter_mut() {
-            if shard.has_ready() {
-                ready.extend(shard.take_ready().into_iter().map(|key| (database, key)));
-            }
-        }
+        collect_ready(locked, ready);
     }
 
     /// Registers a command that waits, its shards still locked.
@@ -317,21 +358,31 @@ impl Engine {
 
     /// Serves those who wait for keys that were given something; serving may make more ready.
     pub(super) fn serve_ready(&self, mut ready: Vec<(usize, Box<[u8]>)>) {
-        while let Some((database, key)) = ready.pop() {
-            for waiter in self.lines.of(database, &key) {
-                if !waiter.claim() {
-                    continue;
-                }
-                if !self.serve(&waiter, &mut ready) {
-                    waiter.release();
-                    break;
-                }
+        while !ready.is_empty() {
+            let mut next = Vec::new();
+            for (database, key) in ready {
+                self.serve_key(database, &key, &mut next);
+            }
+            ready = next;
+        }
+    }
+
+    /// Serves those who wait for one key, the longest waiting first, as long as there is something.
+    fn serve_key(&self, database: usize, key: &[u8], ready: &mut Vec<(usize, Box<[u8]>)>) {
+        for waiter in self.lines.of(database, key) {
+            if waiter.is_waiting() && self.serve(&waiter, key, ready) == Found::Nothing {
+                break;
             }
         }
     }
 
-    /// Runs a waiting command again; tells whether it found something.
-    fn serve(&self, waiter: &Arc<Waiter>, ready: &mut Vec<(usize, Box<[u8]>)>) -> bool {
+    /// Runs a waiting command again for a key that was given something.
+    fn serve(
+        &self,
+        waiter: &Arc<Waiter>,
+        key: &[u8],
+        ready: &mut Vec<(usize, Box<[u8]>)>,
+    ) -> Found {
         let mut session = Session::new(waiter.client.clone(), true);
         session.protocol = waiter.protocol;
         session.database = waiter.database;
@@ -344,22 +395,34 @@ impl Engine {
         let found = {
             let mut locked = Locked::lock(&self.keyspace, &mut wanted, now_ms);
             let now_ms = locked.now_ms();
-            if !self.is_given(waiter, &mut locked) {
+            // Claimed with all of its keys locked: a claim given back for one key must not hide the
+            // waiter from whoever gives something to another.
+            let found = match waiter.claim() {
+                true => self.look(waiter, key, &mut locked),
+                false => Found::Gone,
+            };
+            if found != Found::Served {
+                if found != Found::Gone {
+                    waiter.release();
+                }
                 drop(locked);
                 self.give_ops(ops);
-                return false;
+                return found;
             }
             let scope = (&mut locked, &mut ops);
-            let ran =
-                self.run_locked(&mut session, (waiter.spec, &args), &mut out, now_ms, true, scope);
+            let (command, waiting) = ((waiter.spec, &*args), Waiting::Served(key));
+            let ran = self.run_locked(&mut session, command, &mut out, now_ms, waiting, scope);
             self.finish_locked(&mut locked, &ops, now_ms, ready);
-            if ran.blocking.is_none() {
+            if ran.blocking.is_some() {
+                waiter.release();
+                Found::Nothing
+            } else {
                 self.stop_waiting(waiter, &mut locked);
+                Found::Served
             }
-            ran.blocking.is_none()
         };
         self.give_ops(ops);
-        if found {
+        if found == Found::Served {
             waiter.finish();
             self.lines.leave(waiter);
             waiter.client.mailbox.unblock(&out.take());
@@ -368,13 +431,15 @@ impl Engine {
     }
 
     /// Whether a key holds what a command waits for: a value of another type leaves it waiting.
-    fn is_given(&self, waiter: &Waiter, locked: &mut Locked<'_>) -> bool {
+    fn look(&self, waiter: &Waiter, key: &[u8], locked: &mut Locked<'_>) -> Found {
         let awaited = if waiter.spec.group == "list" { Kind::List } else { Kind::ZSet };
-        waiter.keys.iter().any(|key| {
-            let key = self.keyspace.key(key);
-            let shard = locked.get(waiter.database, key.shard());
-            shard.find(&key).is_some_and(|at| shard.kind(at) == awaited)
-        })
+        let key = self.keyspace.key(key);
+        let shard = locked.get(waiter.database, key.shard());
+        match shard.find(&key).map(|at| shard.kind(at)) {
+            None => Found::Nothing,
+            Some(kind) if kind == awaited => Found::Served,
+            Some(_) => Found::OtherType,
+        }
     }
 
     fn stop_waiting(&self, waiter: &Waiter, locked: &mut Locked<'_>) {
@@ -386,17 +451,26 @@ impl Engine {
 
     /// Gives up waiting; `false` where the reply is already on its way through the mailbox.
     pub(super) fn give_up(&self, session: &mut Session) -> bool {
-        let Some(waiter) = session.waiter.take() else { return false };
+        session.waiter.take().is_some_and(|waiter| self.end_waiting(&waiter))
+    }
+
+    /// Takes a waiter out of its lines; `false` where it was served first.
+    ///
+    /// With its keys locked, as [`Engine::serve`] does: a claim that is given back again must not be
+    /// taken for an answer.
+    pub(super) fn end_waiting(&self, waiter: &Arc<Waiter>) -> bool {
+        let mut wanted = Wanted::default();
+        for key in &waiter.keys {
+            wanted.add(waiter.database, shard_of(self.keyspace.rules().hash(key)));
+        }
+        let mut locked = Locked::lock(&self.keyspace, &mut wanted, self.now_ms());
         if !waiter.claim() {
             return false;
         }
         waiter.finish();
-        self.lines.leave(&waiter);
-        let now_ms = self.now_ms();
-        for key in &waiter.keys {
-            let key = self.keyspace.key(key);
-            self.keyspace.lock(waiter.database, key.shard(), now_ms).stop_waiting(key.bytes);
-        }
+        self.stop_waiting(waiter, &mut locked);
+        drop(locked);
+        self.lines.leave(waiter);
         true
     }
 
@@ -412,10 +486,16 @@ impl Engine {
             out.error("EXECABORT Transaction discarded because of previous errors.");
             return;
         }
-        let writes = queue.iter().any(|queued| queued.spec.flags.has(Flags::WRITE));
-        if writes && let Some(error) = self.log_failure() {
+        let any = |flag| queue.iter().any(|queued| queued.spec.flags.has(flag));
+        let refused = if any(Flags::WRITE) { self.log_failure() } else { None };
+        let refused = refused.or_else(|| {
+            let has_memory = !any(Flags::DENYOOM) || self.has_memory() || self.make_room();
+            (!has_memory).then_some(CommandError::OOM)
+        });
+        if let Some(error) = refused {
             self.unwatch(session);
-            out.error(&error.0);
+            self.statistics.errors.fetch_add(1, Ordering::Relaxed);
+            out.error(&format!("EXECABORT Transaction discarded because of: {}", error.0));
             return;
         }
         let commands: Vec<(&'static Spec, Vec<&[u8]>)> = queue
@@ -459,8 +539,11 @@ impl Engine {
                 for (spec, args) in commands {
                     self.count_command();
                     let scope = (&mut locked, &mut ops);
-                    let ran = self.run_locked(session, (*spec, args), out, now_ms, false, scope);
+                    let command = (*spec, &**args);
+                    let ran = self.run_locked(session, command, out, now_ms, Waiting::Never, scope);
                     garbage.extend(ran.garbage);
+                    // In the order they were given something, not in that of their shards.
+                    collect_ready(&mut locked, &mut ready);
                 }
             }
             self.finish_locked(&mut locked, &ops, now_ms, &mut ready);
@@ -516,6 +599,7 @@ impl Engine {
             out: &mut out,
             now_ms,
             may_block: false,
+            served: None,
             blocking: None,
             garbage: Vec::new(),
             locked: &mut locked,
@@ -541,6 +625,15 @@ impl Engine {
     }
 }
 
+/// Collects the keys that were given something and that somebody waits for.
+fn collect_ready(locked: &mut Locked<'_>, ready: &mut Vec<(usize, Box<[u8]>)>) {
+    for (database, shard) in locked.iter_mut() {
+        if shard.has_ready() {
+            ready.extend(shard.take_ready().into_iter().map(|key| (database, key)));
+        }
+    }
+}
+
 fn cut_short(word: &[u8]) -> Box<[u8]> {
     match word.get(..SHOWN_BYTES) {
         Some(shown) if word.len() > SHOWN_BYTES => {
@@ -551,6 +644,11 @@ fn cut_short(word: &[u8]) -> Box<[u8]> {
         }
         _ => word.into(),
     }
+}
+
+/// Whether a command answers with what the connection listens to.
+fn is_listening(spec: &'static Spec) -> bool {
+    spec.flags.has(Flags::PUBSUB.and(Flags::SUBSCRIBED))
 }
 
 fn is_client_reply(args: &[&[u8]]) -> bool {

@@ -17,6 +17,7 @@ mod memory;
 mod pubsub;
 mod saving;
 mod session;
+mod stopping;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -39,6 +40,7 @@ pub use mailbox::{Drained, Mailbox, Notify};
 pub use pubsub::{PubSub, Scope};
 pub use saving::Saver;
 pub use session::{ClientInfo, ClientSaid, Multi, Peer, Queued, Replies, Session, Via};
+pub use stopping::Stopper;
 
 /// What follows a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +88,7 @@ pub struct Engine {
     /// Where the sweep for expired keys goes on: database, shard, hash.
     sweep: Mutex<(usize, usize, u64)>,
     saver: std::sync::OnceLock<Arc<dyn Saver>>,
+    stopper: std::sync::OnceLock<Arc<dyn Stopper>>,
     saving: AtomicBool,
     saved_s: AtomicU64,
     /// Shard from which memory is taken next.
@@ -126,6 +129,7 @@ impl Engine {
             draws: AtomicU64::new(seed),
             sweep: Mutex::new((0, 0, 0)),
             saver: std::sync::OnceLock::new(),
+            stopper: std::sync::OnceLock::new(),
             saving: AtomicBool::new(false),
             saved_s: AtomicU64::new(0),
             evict_at: AtomicU64::new(0),
@@ -307,15 +311,8 @@ impl Engine {
         let client = self.clients.lock().get(&id).cloned();
         let Some(client) = client else { return false };
         let Some(waiter) = self.lines.find(id) else { return false };
-        if !waiter.claim() {
+        if !self.end_waiting(&waiter) {
             return false;
-        }
-        waiter.finish();
-        self.lines.leave(&waiter);
-        let now_ms = self.now_ms();
-        for key in &waiter.keys {
-            let key = self.keyspace.key(key);
-            self.keyspace.lock(waiter.database, key.shard(), now_ms).stop_waiting(key.bytes);
         }
         let mut out = Reply::new(waiter.protocol);
         if error {

@@ -1,12 +1,12 @@
 //! A hash: values by field.
 //!
-//! Small (at most [`PACKED_LEN_MAX`] fields, each and its value at most [`PACKED_ITEM_SIZE_MAX`]
-//! bytes): one buffer of `length field length value ...` in order of insertion, a byte a length.
+//! Small ([`packing::HASH`]: at most 128 fields, each and its value at most 64 bytes): one buffer
+//! of `length field length value ...` in order of insertion, a byte a length.
 //! Large: a dictionary whose entries are one allocation each, `varint(field length) field value`.
 
 use super::dict::{Dict, Keyed};
 use super::pack::{self, Varint};
-use super::{PACKED_ITEM_SIZE_MAX, PACKED_LEN_MAX};
+use super::packing;
 
 /// Values by field.
 #[derive(Debug, Clone)]
@@ -147,14 +147,14 @@ impl Hash {
     pub fn set(&mut self, field: &[u8], value: &[u8]) -> bool {
         if let Repr::Packed { buf, count } = &mut self.0 {
             let found = find(buf, field);
-            let fits = field.len().max(value.len()) <= PACKED_ITEM_SIZE_MAX;
+            let fits = field.len().max(value.len()) <= packing::HASH.item_size.get();
             match found {
                 Some(found) if fits => {
                     let prefix = pack::prefix(value.len());
                     pack::splice(buf, found.value, found.end - found.value, &[&prefix, value]);
                     return false;
                 }
-                None if fits && *count < PACKED_LEN_MAX => {
+                None if fits && *count < packing::HASH.len.get() => {
                     let prefixes = (pack::prefix(field.len()), pack::prefix(value.len()));
                     let end = buf.len();
                     pack::splice(buf, end, 0, &[&prefixes.0, field, &prefixes.1, value]);

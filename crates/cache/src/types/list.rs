@@ -1,6 +1,6 @@
 //! A list of elements.
 //!
-//! Elements are packed into chunks of about 4 KiB, each `varint(length) bytes size`, where the size
+//! Elements are packed into chunks of about 4 KiB ([`packing::LIST_CHUNK_SIZE`]), each `varint(length) bytes size`, where the size
 //! of length and bytes stands at the end to be read backwards; a chunk is walked both ways. A small
 //! list is one chunk, a large one a double-ended queue of them, none of them empty. An element
 //! larger than a chunk has one to itself when it is pushed.
@@ -15,8 +15,21 @@ use std::collections::VecDeque;
 
 use chunk::Chunk;
 
-/// Bytes from which a chunk takes no more pushes.
-const CHUNK_SIZE: usize = 4096;
+use super::packing;
+
+/// Bytes to make room for in a chunk that is to be filled by pushes; few elements need no room.
+fn chunk_room() -> usize {
+    if packing::LIST_CHUNK_LEN.get() == 0 { packing::LIST_CHUNK_SIZE.get() } else { 0 }
+}
+
+/// Whether a chunk takes no push of `extra` more bytes.
+#[inline]
+fn is_full(chunk: &Chunk, extra: usize) -> bool {
+    let len_max = packing::LIST_CHUNK_LEN.get();
+    !chunk.is_empty()
+        && (chunk.size() + extra > packing::LIST_CHUNK_SIZE.get()
+            || (len_max > 0 && chunk.count() >= len_max))
+}
 
 /// Elements in order.
 #[derive(Debug, Default)]
@@ -124,8 +137,8 @@ impl List {
     /// Adds an element before the first.
     pub fn push_front(&mut self, element: &[u8]) {
         let first = self.chunks.get(0);
-        if !first.is_empty() && first.size() + element.len() > CHUNK_SIZE {
-            let chunk = Chunk::open_in_front(element, CHUNK_SIZE);
+        if is_full(first, element.len()) {
+            let chunk = Chunk::open_in_front(element, chunk_room());
             self.heap += chunk.heap();
             self.chunks.large().push_front(chunk);
         } else {
@@ -138,9 +151,9 @@ impl List {
     pub fn push_back(&mut self, element: &[u8]) {
         let last_index = self.chunks.count() - 1;
         let last = self.chunks.get(last_index);
-        if !last.is_empty() && last.size() + element.len() > CHUNK_SIZE {
+        if is_full(last, element.len()) {
             self.edit(last_index, Chunk::seal);
-            let chunk = Chunk::open_at_back(element, CHUNK_SIZE);
+            let chunk = Chunk::open_at_back(element, chunk_room());
             self.heap += chunk.heap();
             self.chunks.large().push_back(chunk);
         } else {

@@ -15,6 +15,7 @@ mod dict;
 mod hash;
 mod list;
 mod pack;
+pub mod packing;
 mod set;
 mod zset;
 
@@ -22,13 +23,6 @@ pub use hash::{Hash, HashIter};
 pub use list::{Items, List};
 pub use set::{Member, Set, SetIter};
 pub use zset::{LexBound, ScoreBound, Upsert, ZSet, ZSetIter};
-
-/// Most members of a packed hash, set or sorted set.
-pub const PACKED_LEN_MAX: usize = 128;
-/// Most bytes of a field, value or member that is packed.
-pub const PACKED_ITEM_SIZE_MAX: usize = 64;
-/// Most members of a set kept as sorted integers.
-pub const INTEGERS_LEN_MAX: usize = 512;
 
 /// Draws `count` different indices below `len`, all of them if there are no more, in no particular
 /// order. `random(n)` gives a number below `n`, which is not 0.

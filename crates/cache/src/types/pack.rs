@@ -52,10 +52,10 @@ pub(super) const fn allocated(len: usize) -> usize {
     len.next_multiple_of(16)
 }
 
-/// The length of an item of at most [`super::PACKED_ITEM_SIZE_MAX`] bytes, as its prefix.
-#[expect(clippy::cast_possible_truncation, reason = "packed items are at most 64 bytes")]
+/// The length of an item of at most [`super::packing::ITEM_SIZE_MAX`] bytes, as its prefix.
+#[expect(clippy::cast_possible_truncation, reason = "packed items are at most 255 bytes")]
 pub(super) const fn prefix(len: usize) -> [u8; 1] {
-    debug_assert!(len <= super::PACKED_ITEM_SIZE_MAX);
+    debug_assert!(len <= super::packing::ITEM_SIZE_MAX);
     [len as u8]
 }
 

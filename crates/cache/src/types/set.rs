@@ -1,12 +1,12 @@
 //! A set of members.
 //!
-//! At most [`INTEGERS_LEN_MAX`] integers: sorted, 8 bytes each. At most [`PACKED_LEN_MAX`] members of
-//! at most [`PACKED_ITEM_SIZE_MAX`] bytes: one buffer of `length member ...`. Large: a dictionary.
+//! At most 512 integers ([`packing::SET_INTEGERS`]): sorted, 8 bytes each. At most 128 members of at
+//! most 64 bytes ([`packing::SET`]): one buffer of `length member ...`. Large: a dictionary.
 
 use std::ops::Deref;
 
 use super::dict::Dict;
-use super::{INTEGERS_LEN_MAX, PACKED_ITEM_SIZE_MAX, PACKED_LEN_MAX, pack};
+use super::{pack, packing};
 use crate::number;
 
 /// Different members.
@@ -154,7 +154,7 @@ impl Set {
             let integer = number::parse_i64(member);
             match integer.map(|integer| (integer, integers.binary_search(&integer))) {
                 Some((_, Ok(_))) => return false,
-                Some((integer, Err(at))) if integers.len() < INTEGERS_LEN_MAX => {
+                Some((integer, Err(at))) if integers.len() < packing::SET_INTEGERS.get() => {
                     if integers.len() == integers.capacity() {
                         integers.reserve_exact((integers.len() / 4).next_multiple_of(2).max(2));
                     }
@@ -168,7 +168,7 @@ impl Set {
             if find(buf, member).is_some() {
                 return false;
             }
-            if member.len() <= PACKED_ITEM_SIZE_MAX && *count < PACKED_LEN_MAX {
+            if member.len() <= packing::SET.item_size.get() && *count < packing::SET.len.get() {
                 let end = buf.len();
                 pack::splice(buf, end, 0, &[&pack::prefix(member.len()), member]);
                 *count += 1;
@@ -186,7 +186,7 @@ impl Set {
     }
 
     fn leave_integers(&mut self) {
-        if self.len() >= PACKED_LEN_MAX {
+        if self.len() >= packing::SET.len.get() {
             return self.unpack();
         }
         let (mut buf, count) = (Vec::new(), self.len());

@@ -1,7 +1,7 @@
 //! A sorted set: members with a score each, in order of score, then of member.
 //!
-//! Small (at most [`PACKED_LEN_MAX`] members of at most [`PACKED_ITEM_SIZE_MAX`] bytes): one buffer in
-//! order (`packed`). Large: a dictionary of members with their scores, and their places in order in
+//! Small ([`packing::ZSET`]: at most 128 members of at most 64 bytes): one buffer in order
+//! (`packed`). Large: a dictionary of members with their scores, and their places in order in
 //! chunks of a few hundred (`order`), so that a rank is found by adding up the chunks before it.
 //!
 //! A rank is an index in ascending order. Bounds of score or member become ranges of ranks
@@ -18,7 +18,7 @@ use order::Order;
 use packed::Packed;
 
 use super::dict::{Dict, Keyed};
-use super::{PACKED_ITEM_SIZE_MAX, PACKED_LEN_MAX, pack};
+use super::{pack, packing};
 use crate::number;
 
 /// What inserting did.
@@ -224,7 +224,9 @@ impl ZSet {
                     return Upsert::Same;
                 }
                 packed.remove(found);
-            } else if member.len() > PACKED_ITEM_SIZE_MAX || packed.len() >= PACKED_LEN_MAX {
+            } else if member.len() > packing::ZSET.item_size.get()
+                || packed.len() >= packing::ZSET.len.get()
+            {
                 let mut tree = Tree::new(packed);
                 tree.add(member, score);
                 self.0 = Repr::Tree(Box::new(tree));

@@ -85,3 +85,52 @@ fn those_who_wait_are_served_in_turn() {
     assert_eq!(waiting[2].answer().as_deref(), Some(r#"["k" "c" "7"]"#));
     assert_eq!(ours.line("EXISTS k").text(), "0");
 }
+
+#[test]
+fn a_value_of_another_type_at_one_key_does_not_hide_what_another_key_was_given() {
+    let engine = Engine::in_memory(7);
+    let mut ours = Ours::new(&engine, Proto::Resp2);
+    for (wait, give, answer) in [
+        ("BLPOP odd k 0", "RPUSH k x", r#"["k" "x"]"#),
+        ("BRPOP k odd 0", "RPUSH k x", r#"["k" "x"]"#),
+        ("BLMPOP 0 2 odd k LEFT", "RPUSH k x", r#"["k" ["x"]]"#),
+        ("BZPOPMIN odd k 0", "ZADD k 1 a", r#"["k" "a" "1"]"#),
+        ("BZMPOP 0 2 odd k MAX", "ZADD k 1 a", r#"["k" [["a" "1"]]]"#),
+    ] {
+        let mut waiting = Waiting::new(&engine, wait);
+        ours.line("SET odd text");
+        ours.line(give);
+        assert_eq!(waiting.answer().as_deref(), Some(answer), "{wait}");
+        ours.line("FLUSHALL");
+        engine.close(waiting.session);
+    }
+    assert_eq!(engine.blocked(), 0);
+}
+
+#[test]
+fn who_waits_for_another_type_does_not_hide_those_behind() {
+    let engine = Engine::in_memory(7);
+    let mut ours = Ours::new(&engine, Proto::Resp2);
+    let mut scored = Waiting::new(&engine, "BZPOPMIN k 0");
+    let mut listed = Waiting::new(&engine, "BLPOP k 0");
+    ours.line("RPUSH k x");
+    assert_eq!(listed.answer().as_deref(), Some(r#"["k" "x"]"#));
+    ours.line("ZADD k 1 a");
+    assert_eq!(scored.answer().as_deref(), Some(r#"["k" "a" "1"]"#));
+}
+
+#[test]
+fn who_waits_for_several_keys_is_served_from_the_one_given_first() {
+    // Keys of different shards, so that the order is not that of the shards by chance.
+    for (first, second) in [("one", "two"), ("two", "one"), ("a", "z"), ("z", "a")] {
+        let engine = Engine::in_memory(7);
+        let mut ours = Ours::new(&engine, Proto::Resp2);
+        let mut waiting = Waiting::new(&engine, &format!("BLPOP {second} {first} 0"));
+        ours.line("MULTI");
+        ours.line(&format!("RPUSH {first} x"));
+        ours.line(&format!("RPUSH {second} y"));
+        ours.line("EXEC");
+        assert_eq!(waiting.answer(), Some(format!(r#"["{first}" "x"]"#)));
+        assert_eq!(ours.line(&format!("LLEN {second}")).text(), "1");
+    }
+}

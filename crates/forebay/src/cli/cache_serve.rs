@@ -1,7 +1,13 @@
 //! `forebay cache serve`: the cache with no HTTP server around it.
 
-use anyhow::Context as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use forebay_base::error_chain::chain;
+use forebay_cache::engine::Stopper;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
 
 use super::settings::{DataArgs, resolve, wrong};
 use crate::exit::{Coded, Exit};
@@ -17,9 +23,14 @@ Examples:
 
 The first line on standard output is `listening resp=ADDRESS text=ADDRESS`, once commands are
 answered; logs go to standard error. The data lies where `forebay serve` with the same --data keeps
-it. SIGINT or SIGTERM sends the last replies, writes the log to its end and stops.";
+it. SIGINT, SIGTERM or a client's SHUTDOWN sends the last replies, writes the log to its end and stops.
+It goes on answering reads where its log has failed, and says so (INFO persistence,
+aof_last_write_status:err); it ends with 1 where a thread of its own has.";
 
 const HEADING: &str = "Settings";
+
+/// How often is looked whether the cache is well.
+const GLANCE: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = AFTER_HELP)]
@@ -102,13 +113,22 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
             _ = interrupt.recv() => return Ok(Exit::Interrupted),
             _ = terminate.recv() => return Ok(Exit::Interrupted),
         };
+        let asked = Arc::new(Asked::default());
+        running.set_stopper(asked.clone());
         announce(&running)?;
-        tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            () = asked.0.notified() => tracing::info!("a client sent SHUTDOWN"),
+            () = broken(&running) => {}
+        }
+        let broken = !running.serves();
         tracing::info!("stopping: sending the last replies");
         let stopping = tokio::task::spawn_blocking(move || running.stop());
         tokio::select! {
             stopped = stopping => {
                 stopped.context("stopping the cache panicked")??;
+                ensure!(!broken, "a thread of the cache's server had ended: start it again");
                 tracing::info!("stopped");
                 Ok(Exit::Ok)
             }
@@ -119,6 +139,32 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     // A second signal does not wait for what the first one began.
     runtime.shutdown_background();
     ended
+}
+
+/// Ends when a thread of the server has ended: some connections hang then, and whoever supervises
+/// the process should start it again. A failed log does not end it: reads are still answered.
+async fn broken(running: &Running) {
+    let mut glances = tokio::time::interval(GLANCE);
+    let mut told = false;
+    while running.serves() {
+        glances.tick().await;
+        if let Err(error) = running.health()
+            && !told
+        {
+            told = true;
+            tracing::error!(error = %chain(error.as_ref()), "the cache is not well");
+        }
+    }
+}
+
+/// A client's SHUTDOWN, which ends the process as SIGTERM does.
+#[derive(Debug, Default)]
+struct Asked(Notify);
+
+impl Stopper for Asked {
+    fn stop_soon(&self) {
+        self.0.notify_one();
+    }
 }
 
 /// What went wrong at the start ends the process with the start code, unless it says otherwise.

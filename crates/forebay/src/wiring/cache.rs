@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use forebay_base::clock::SystemClock;
 use forebay_base::fs::RealFs;
+use forebay_cache::engine::Stopper;
 use forebay_cache::persist::PersistOptions;
 use forebay_cache::server::{Mode, Server, ServerLimits, ServerOptions};
 use forebay_cache::{Cache, CacheOptions};
@@ -77,6 +78,25 @@ impl Running {
     /// Its server.
     pub(crate) fn server(&self) -> &Server {
         &self.server
+    }
+
+    /// Sets who ends the process when a client sends SHUTDOWN; refused to it until then.
+    pub(crate) fn set_stopper(&self, stopper: Arc<dyn Stopper>) {
+        self.cache.engine().set_stopper(stopper);
+    }
+
+    /// Whether every connection is served and every write acknowledged.
+    ///
+    /// # Errors
+    /// Why it should be started again.
+    pub(crate) fn health(&self) -> anyhow::Result<()> {
+        ensure!(self.serves(), "a thread of the cache's server has ended");
+        Ok(self.cache.health()?)
+    }
+
+    /// Whether all threads of the server run. Where one has ended, its connections hang.
+    pub(crate) fn serves(&self) -> bool {
+        self.server.is_running()
     }
 
     /// Sends the last replies, closes the sockets and puts the data on stable storage. Blocks.
@@ -196,11 +216,7 @@ impl Subsystem for Running {
     }
 
     fn readiness(&self) -> Result<(), String> {
-        if self.server.is_running() {
-            Ok(())
-        } else {
-            Err("a thread of the cache's server has ended".to_owned())
-        }
+        self.health().map_err(|error| format!("{error:#}"))
     }
 
     fn measure(&self) {

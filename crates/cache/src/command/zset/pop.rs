@@ -120,6 +120,9 @@ impl<'a> Words<'a> {
 /// Takes from the first sorted set there is and answers it; `false` where there is none.
 fn pop_first(cx: &mut Context<'_, '_>, words: &Words<'_>) -> Result<bool> {
     for word in words.keys {
+        if !cx.looks_at(word) {
+            continue;
+        }
         let key = cx.key(word);
         if let Some(popped) = take(cx, &key, words.end, words.count)? {
             cx.out.array(2);
@@ -164,6 +167,9 @@ fn pop_or_wait(cx: &mut Context<'_, '_>, args: &[&[u8]], end: End) -> Result {
     let deadline = give_up_at(args[args.len() - 1])?;
     let keys = &args[1..args.len() - 1];
     for word in keys {
+        if !cx.looks_at(word) {
+            continue;
+        }
         let key = cx.key(word);
         if let Some(popped) = take(cx, &key, end, 1)? {
             let (member, score) = popped.first().map_or((&b""[..], 0.0), |(m, s)| (&**m, *s));

@@ -1,6 +1,7 @@
 //! Changing a list in its middle.
 
-use super::{CHUNK_SIZE, Chunks, List};
+use super::{Chunks, List};
+use crate::types::packing::{LIST_CHUNK_LEN, LIST_CHUNK_SIZE};
 
 impl List {
     /// Replaces the element at `index` (-1: the last) and returns whether there is one.
@@ -125,7 +126,9 @@ impl List {
     /// Splits a chunk that has grown too large.
     fn divide(&mut self, index: usize) {
         let chunk = self.chunks.get(index);
-        if chunk.size() <= CHUNK_SIZE * 2 || chunk.count() < 2 {
+        let len_max = LIST_CHUNK_LEN.get();
+        let is_long = len_max > 0 && chunk.count() > len_max * 2;
+        if !is_long && chunk.size() <= LIST_CHUNK_SIZE.get() * 2 || chunk.count() < 2 {
             return;
         }
         let tail = self.edit(index, super::Chunk::split);
@@ -146,7 +149,7 @@ impl List {
         }
         match chunks.len() {
             0 => *self = Self::default(),
-            1 if chunks[0].size() <= CHUNK_SIZE / 2 => {
+            1 if chunks[0].size() <= LIST_CHUNK_SIZE.get() / 2 => {
                 let mut chunk = chunks.pop_front().unwrap_or_default();
                 chunk.shrink();
                 self.heap = chunk.heap();
@@ -162,7 +165,7 @@ impl List {
             chunks.retain(|chunk| !chunk.is_empty());
             let mut at = 1;
             while at < chunks.len() {
-                if chunks[at - 1].size() + chunks[at].size() > CHUNK_SIZE / 2 {
+                if chunks[at - 1].size() + chunks[at].size() > LIST_CHUNK_SIZE.get() / 2 {
                     at += 1;
                 } else if let Some(chunk) = chunks.remove(at) {
                     chunks[at - 1].append(&chunk);

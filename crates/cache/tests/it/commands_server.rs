@@ -1,0 +1,198 @@
+//! Commands about the server and the connection, as unmodified clients use them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use forebay_cache::engine::{Engine, Flow, Stopper};
+use forebay_cache::resp::{Proto, Reply};
+
+use crate::commands_support::{Ours, transcript, words};
+
+#[derive(Debug, Default)]
+struct Stops(AtomicUsize);
+
+impl Stopper for Stops {
+    fn stop_soon(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Runs a line in a session of its own: the reply as it is sent, and what follows.
+fn raw(engine: &Engine, line: &str) -> (String, Flow) {
+    let words = words(line);
+    let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+    let mut out = Reply::new(Proto::Resp2);
+    let flow = engine.execute(&mut engine.inner_session(), &words, &mut out);
+    (String::from_utf8_lossy(out.as_bytes()).into_owned(), flow)
+}
+
+#[test]
+fn shutdown_ends_the_server_that_offers_it_and_is_refused_elsewhere() {
+    let engine = Engine::in_memory(7);
+    let (reply, flow) = raw(&engine, "SHUTDOWN");
+    assert!(reply.starts_with("-ERR SHUTDOWN is refused"), "{reply}");
+    assert_eq!(flow, Flow::Continue);
+
+    let stops = Arc::new(Stops::default());
+    engine.set_stopper(stops.clone());
+    for (refused, why) in [
+        ("SHUTDOWN SAVE NOSAVE", "-ERR syntax error"),
+        ("SHUTDOWN LATER", "-ERR syntax error"),
+        ("SHUTDOWN ABORT", "-ERR No shutdown in progress."),
+        ("SHUTDOWN ABORT NOW", "-ERR syntax error"),
+        // There is nowhere to save to.
+        ("SHUTDOWN SAVE", "-ERR nothing is kept on disk here"),
+    ] {
+        let (reply, flow) = raw(&engine, refused);
+        assert!(reply.starts_with(why) && flow == Flow::Continue, "{refused}: {reply}");
+    }
+    assert_eq!(stops.0.load(Ordering::Relaxed), 0);
+    for line in ["SHUTDOWN", "shutdown nosave now", "SHUTDOWN SAVE FORCE"] {
+        assert_eq!(raw(&engine, line), (String::new(), Flow::Close), "{line}");
+    }
+    assert_eq!(stops.0.load(Ordering::Relaxed), 3);
+}
+
+#[test]
+fn settings_are_changed_all_or_none_and_refusals_say_why() {
+    transcript(
+        Proto::Resp2,
+        r#"
+        CONFIG SET maxmemory 10mb timeout 7 => OK
+        CONFIG GET maxmemory timeout => ["maxmemory" "10485760" "timeout" "7"]
+        CONFIG SET maxmemory 20mb timeout soon => !ERR CONFIG SET failed (possibly related to argument 'timeout') - argument couldn't be parsed into a valid value
+        CONFIG SET maxmemory 20mb nonesuch 1 => !ERR Unknown option or number of arguments for CONFIG SET - 'nonesuch'
+        CONFIG SET maxmemory 20mb maxmemory 30mb => !ERR CONFIG SET failed (possibly related to argument 'maxmemory') - duplicate parameter
+        CONFIG GET maxmemory timeout => ["maxmemory" "10485760" "timeout" "7"]
+        CONFIG SET maxmemory-policy best => !ERR CONFIG SET failed (possibly related to argument 'maxmemory-policy') - argument(s) must be one of the following: allkeys-s3fifo, noeviction, allkeys-lru, volatile-lru, allkeys-lfu, volatile-lfu, allkeys-random, volatile-random, volatile-ttl
+        # What the start decides can be asked for, if it is that.
+        CONFIG SET save "" => OK
+        CONFIG SET appendonly no => OK
+        CONFIG SET appendonly yes => !ERR CONFIG SET failed (possibly related to argument 'appendonly') - can't set immutable config: it is 'no' from the start
+        CONFIG SET hash-max-listpack-value 256 => !ERR CONFIG SET failed (possibly related to argument 'hash-max-listpack-value') - argument must be between 0 and 255 inclusive
+        CONFIG SET list-max-listpack-size -6 => !ERR CONFIG SET failed (possibly related to argument 'list-max-listpack-size') - argument must be between -5 and 4294967295 inclusive
+        "#,
+    );
+}
+
+/// The limits are the process's: this one test changes them, and no other looks at encodings.
+#[test]
+fn packing_limits_apply_to_what_grows_after_them() {
+    transcript(
+        Proto::Resp2,
+        r#"
+        CONFIG GET hash-max-listpack-entries => ["hash-max-listpack-entries" "128"]
+        HSET before f v => 1
+        CONFIG SET hash-max-ziplist-entries 1 zset-max-listpack-value 3 set-max-intset-entries 2 => OK
+        CONFIG GET hash-max-listpack-entries => ["hash-max-listpack-entries" "1"]
+        OBJECT ENCODING before => "listpack"
+        HSET before g v => 1
+        OBJECT ENCODING before => "hashtable"
+        HGETALL before => ["f" "v" "g" "v"]
+        ZADD z 1 abc => 1
+        OBJECT ENCODING z => "listpack"
+        ZADD z 2 abcd => 1
+        OBJECT ENCODING z => "skiplist"
+        SADD s 1 2 => 2
+        OBJECT ENCODING s => "intset"
+        SADD s 3 => 1
+        OBJECT ENCODING s => "listpack"
+        CONFIG GET list-max-listpack-size => ["list-max-listpack-size" "-1"]
+        CONFIG SET list-max-ziplist-size 2 => OK
+        CONFIG GET list-max-listpack-size => ["list-max-listpack-size" "2"]
+        RPUSH l a b => 2
+        OBJECT ENCODING l => "listpack"
+        RPUSH l c d e => 5
+        OBJECT ENCODING l => "quicklist"
+        LINSERT l BEFORE b x => 6
+        LRANGE l 0 -1 => ["a" "x" "b" "c" "d" "e"]
+        CONFIG SET list-max-listpack-size -1 hash-max-listpack-entries 128 zset-max-listpack-value 64 set-max-intset-entries 512 => OK
+        CONFIG GET list-max-listpack-size => ["list-max-listpack-size" "-1"]
+        "#,
+    );
+}
+
+#[test]
+fn exec_is_refused_when_memory_ran_out_since_it_queued() {
+    let engine = Engine::in_memory(7);
+    let mut ours = Ours::new(&engine, Proto::Resp2);
+    ours.line("CONFIG SET maxmemory-policy noeviction");
+    ours.line("SET k v");
+    ours.line("MULTI");
+    ours.line("SET k w");
+    Ours::new(&engine, Proto::Resp2).line("CONFIG SET maxmemory 1");
+    let refused = "!EXECABORT Transaction discarded because of: OOM command not allowed when \
+                   used memory > 'maxmemory'.";
+    assert_eq!(ours.line("EXEC").text(), refused);
+    // The transaction is over; one that only reads runs.
+    ours.line("MULTI");
+    ours.line("GET k");
+    assert_eq!(ours.line("EXEC").text(), r#"["v"]"#);
+}
+
+#[test]
+fn a_client_that_wants_no_replies_still_learns_what_it_listens_to() {
+    let engine = Engine::in_memory(7);
+    let mut session = engine.inner_session();
+    let mut out = Reply::new(Proto::Resp3);
+    for (line, expected) in [
+        ("CLIENT REPLY OFF", ""),
+        ("SUBSCRIBE c", ">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n"),
+        ("SUBSCRIBE", ""),
+        ("GET k", ""),
+        ("UNSUBSCRIBE c", ">3\r\n$11\r\nunsubscribe\r\n$1\r\nc\r\n:0\r\n"),
+        ("CLIENT REPLY ON", "+OK\r\n"),
+    ] {
+        let words = words(line);
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        engine.execute(&mut session, &words, &mut out);
+        assert_eq!(String::from_utf8_lossy(&out.take()), expected, "{line}");
+    }
+    engine.close(session);
+}
+
+#[test]
+fn moving_a_member_that_is_there_already_changes_no_target() {
+    let engine = Engine::in_memory(7);
+    let mut ours = Ours::new(&engine, Proto::Resp2);
+    let mut other = Ours::new(&engine, Proto::Resp2);
+    ours.line("SADD from a b");
+    ours.line("SADD to a");
+    ours.line("WATCH to");
+    assert_eq!(other.line("SMOVE from to a").text(), "1");
+    ours.line("MULTI");
+    ours.line("SCARD to");
+    assert_eq!(ours.line("EXEC").text(), "[1]");
+    ours.line("WATCH to");
+    assert_eq!(other.line("SMOVE from to b").text(), "1");
+    ours.line("MULTI");
+    assert_eq!(ours.line("EXEC").text(), "nil[]");
+}
+
+#[test]
+fn the_slow_log_takes_even_quick_commands_where_asked_to() {
+    let engine = Engine::in_memory(7);
+    let mut ours = Ours::new(&engine, Proto::Resp2);
+    ours.line("CONFIG SET slowlog-log-slower-than 0");
+    ours.line("SLOWLOG RESET");
+    ours.line("PING hello");
+    // RESET noted itself, too.
+    assert_eq!(ours.line("SLOWLOG LEN").text(), "2");
+    ours.line("CONFIG SET slowlog-log-slower-than -1");
+}
+
+#[test]
+fn clients_are_told_what_they_got_wrong() {
+    transcript(
+        Proto::Resp2,
+        r#"
+        CLIENT KILL => !ERR wrong number of arguments for 'client|kill' command
+        CLIENT KILL TYPE odd => !ERR Unknown client type 'odd'
+        CLIENT KILL TYPE replica => 0
+        CLIENT KILL SKIPME perhaps => !ERR syntax error
+        CLIENT LIST TYPE odd => !ERR Unknown client type 'odd'
+        COMMAND GETKEYS SORT k STORE a GET store STORE b => ["k" "b"]
+        COMMAND GETKEYS SORT k LIMIT 0 1 BY w => ["k"]
+        "#,
+    );
+}
