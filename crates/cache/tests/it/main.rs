@@ -6,6 +6,7 @@ mod commands_differential;
 mod commands_model;
 mod commands_random;
 mod commands_replay;
+mod commands_server;
 mod commands_support;
 mod commands_transcript;
 mod compat;
