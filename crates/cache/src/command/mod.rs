@@ -31,6 +31,7 @@ mod zset;
 
 pub use context::{Blocking, Context};
 pub use error::CommandError;
+pub(crate) use string::STRING_SIZE_MAX;
 pub use table::{all, find};
 
 /// What holds of a command.

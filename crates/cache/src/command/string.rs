@@ -15,7 +15,7 @@ const FIRST: Keys = Keys::Range(1, 1, 1);
 const EVERY: Keys = Keys::Range(1, -1, 1);
 const PAIRS: Keys = Keys::Range(1, -1, 2);
 /// Longest string.
-pub(super) const STRING_SIZE_MAX: usize = 512 << 20;
+pub(crate) const STRING_SIZE_MAX: usize = 512 << 20;
 
 const GROUP: &str = "string";
 

@@ -197,7 +197,7 @@ impl Engine {
             session.last = Some(spec);
             session.info.said.lock().command = spec.name;
         }
-        if spec.flags.has(Flags::DENYOOM) && !self.has_memory() && !self.make_room() {
+        if spec.flags.has(Flags::DENYOOM) && !self.has_memory_for(spec, args) {
             self.refuse(session, &CommandError::OOM, out);
             return Flow::Continue;
         }
@@ -223,6 +223,7 @@ impl Engine {
         };
         self.give_ops(ops);
         self.serve_ready(ready);
+        self.keep_bound();
         match ran.blocking {
             Some(blocking) => Flow::Blocked { deadline: blocking.deadline },
             None => Flow::Continue,
@@ -551,6 +552,7 @@ impl Engine {
         drop(garbage);
         self.give_ops(ops);
         self.serve_ready(ready);
+        self.keep_bound();
     }
 
     /// Whether a watched key was changed, or has expired since it was watched.

@@ -198,3 +198,12 @@ impl Shard {
         }
     }
 }
+
+#[cfg(test)]
+impl Shard {
+    /// Whether what collections and long strings were counted with is what they take.
+    pub(crate) fn is_counted_right(&self) -> bool {
+        let objects: usize = self.objects.held.iter().flatten().map(|(held, _)| held.bytes()).sum();
+        objects == self.objects.heap && self.texts.is_counted_right()
+    }
+}

@@ -131,6 +131,11 @@ impl Texts {
         u32::try_from(self.held.len() - 1).expect("fewer than 2^32 long strings a shard")
     }
 
+    #[cfg(test)]
+    pub(super) fn is_counted_right(&self) -> bool {
+        self.held.iter().flatten().map(SharedText::bytes).sum::<usize>() == self.heap
+    }
+
     pub(super) fn get(&self, number: u32) -> Option<&SharedText> {
         self.held.get(number as usize)?.as_ref()
     }
