@@ -165,6 +165,7 @@ fn server_options(config: &Config) -> ServerOptions {
                 .map_or(Duration::ZERO, |limit| limit.get()),
             ..ServerLimits::default()
         },
+        ..ServerOptions::default()
     }
 }
 
