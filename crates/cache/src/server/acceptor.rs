@@ -14,6 +14,7 @@ use mio::{Interest, Registry, Token};
 
 use super::inbox::{Accepted, Inbox};
 use super::listen::{self, Accept};
+use super::options::TlsSource;
 use super::{Shared, Wire};
 
 /// Connections taken at once before others have their turn.
@@ -26,6 +27,7 @@ const REST: Duration = Duration::from_millis(100);
 pub(super) struct Listening {
     pub(super) socket: TcpListener,
     pub(super) wire: Wire,
+    pub(super) tls: Option<TlsSource>,
     pub(super) token: Token,
 }
 
@@ -100,7 +102,8 @@ impl Acceptor {
         };
         match listen::accept(&listening.socket) {
             Accept::One(socket, peer) => {
-                let accepted = Accepted { socket, peer, wire: listening.wire };
+                let tls = listening.tls.as_ref().map(TlsSource::config);
+                let accepted = Accepted { socket, peer, wire: listening.wire, tls };
                 self.hand_out(accepted);
             }
             Accept::Gone => {}
@@ -119,6 +122,7 @@ impl Acceptor {
             self.shared.counters.refused.fetch_add(1, Relaxed);
             statistics.connections_refused.fetch_add(1, Relaxed);
             let told: &[u8] = match accepted.wire {
+                _ if accepted.tls.is_some() => b"",
                 Wire::Resp => b"-ERR max number of clients reached\r\n",
                 Wire::Text => b"ERROR max number of clients reached\n",
             };

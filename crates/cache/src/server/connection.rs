@@ -16,21 +16,28 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use super::Wire;
+use super::request::{Framing, Step, step};
+use super::tls::{self, Tls};
 use super::work::Work;
 use crate::engine::{Flow, Mailbox, Peer, Session, Via};
-use crate::resp::{self, Args, Parsed, Reply};
-use crate::text::{self, Line, Lines};
+use crate::resp::{Args, Reply};
+use crate::text::{self, Lines};
 
 /// Unsent output beyond which a connection is neither read from nor its commands run.
 const OUTPUT_PAUSE: usize = 1 << 20;
 /// Input kept of a connection that waits for a key; the rest stays in the kernel.
 const INPUT_BLOCKED_MAX: usize = 64 << 10;
 
-/// How requests are told apart.
+/// A connection's TLS and what it has sealed.
 #[derive(Debug)]
-enum Framing {
-    Resp(Args),
-    Text(Lines),
+struct Sealing {
+    tls: Tls,
+    since: Instant,
+    /// What has to go out, from `sent` on.
+    sealed: Vec<u8>,
+    sent: usize,
+    /// What was opened, while it is run; kept for its capacity.
+    opened: Vec<u8>,
 }
 
 /// A client's end.
@@ -39,6 +46,7 @@ pub(super) struct Connection {
     session: Option<Session>,
     mailbox: Arc<Mailbox>,
     framing: Framing,
+    tls: Option<Box<Sealing>>,
     /// What came and is not consumed, from `input_start` on.
     input: Vec<u8>,
     input_start: usize,
@@ -51,6 +59,8 @@ pub(super) struct Connection {
     sent: usize,
     /// Bytes handed out by [`Connection::take_outgoing`] and not sent yet.
     in_flight: usize,
+    /// Bytes of all these buffers, as last told.
+    buffered: usize,
     /// Output that was there when the turn began: settled in an earlier one.
     settled: usize,
     /// The other end has closed its half and everything before that was given to us.
@@ -87,6 +97,7 @@ impl Connection {
     pub(super) fn new(
         (peer, local): (SocketAddr, Option<SocketAddr>),
         wire: Wire,
+        tls: Option<Tls>,
         mailbox: Arc<Mailbox>,
         work: &Work,
     ) -> Self {
@@ -101,6 +112,10 @@ impl Connection {
             session,
             mailbox,
             framing,
+            tls: tls.map(|tls| {
+                let (sealed, opened) = (Vec::new(), Vec::new());
+                Box::new(Sealing { tls, since: work.now, sealed, sent: 0, opened })
+            }),
             input: Vec::new(),
             input_start: 0,
             needed: 0,
@@ -108,6 +123,7 @@ impl Connection {
             output: Reply::default(),
             sent: 0,
             in_flight: 0,
+            buffered: 0,
             settled: 0,
             ended_input: false,
             mail: false,
@@ -147,13 +163,18 @@ impl Connection {
             }
             return stalled;
         }
+        let dallies = self.tls.as_ref().is_some_and(|it| {
+            let since = work.now.duration_since(it.since);
+            it.tls.is_handshaking() && since > tls::HANDSHAKE_LIMIT
+        });
         // Who waits for somebody else's word may be silent for as long as that takes.
         let waits = self.blocked || self.session.as_ref().is_some_and(|it| it.subscriptions() > 0);
         let limit = match self.framing {
             Framing::Resp(_) => work.engine.config().idle_timeout(),
             Framing::Text(_) => Some(work.limits.own.text_idle_timeout).filter(|it| !it.is_zero()),
         };
-        let idle = !waits && limit.is_some_and(|it| work.now.duration_since(self.active) > it);
+        let silent = limit.is_some_and(|it| work.now.duration_since(self.active) > it);
+        let idle = dallies || (!waits && silent);
         if idle {
             work.counters.idle_closed.fetch_add(1, Relaxed);
         }
@@ -172,7 +193,8 @@ impl Connection {
     }
 
     fn unsent(&self) -> usize {
-        self.output.len() - self.sent + self.in_flight
+        let sealed = self.tls.as_ref().map_or(0, |it| it.sealed.len() - it.sent);
+        self.output.len() - self.sent + self.in_flight + sealed
     }
 
     fn may_run(&self) -> bool {
@@ -236,10 +258,34 @@ impl Connection {
         }
     }
 
-    /// Runs bytes that came where they lie; only what is left of them is copied.
+    /// Runs what came from the socket.
     pub(super) fn received(&mut self, fresh: &[u8], work: &mut Work) {
         work.tally.bytes_in += fresh.len() as u64;
         self.active = work.now;
+        let Some(sealing) = &mut self.tls else { return self.run_fresh(fresh, work) };
+        let mut opened = std::mem::take(&mut sealing.opened);
+        let ended = sealing.tls.open(fresh, &mut opened);
+        if !opened.is_empty() {
+            self.run_fresh(&opened, work);
+        }
+        match ended {
+            Ok(ended) => self.ended_input |= ended,
+            Err(error) => {
+                let error = forebay_base::error_chain::chain(&error);
+                tracing::debug!(%error, "a connection ends");
+                work.counters.protocol_errors.fetch_add(1, Relaxed);
+                // What the session has to say about it goes out first.
+                self.closing = true;
+            }
+        }
+        if let Some(sealing) = &mut self.tls {
+            opened.clear();
+            sealing.opened = opened;
+        }
+    }
+
+    /// Runs plain bytes where they lie; only what is left of them is copied.
+    fn run_fresh(&mut self, fresh: &[u8], work: &mut Work) {
         let mut consumed = 0;
         if self.input.is_empty() && self.may_run() {
             consumed = self.run(fresh, work);
@@ -370,16 +416,41 @@ impl Connection {
         }
     }
 
-    /// What is to be sent, if the turn it came from is settled.
+    /// Makes what is to be sent ready: of use, and to be called, once a turn is settled.
+    pub(super) fn seal(&mut self, work: &mut Work) {
+        let Some(Sealing { tls, sealed, .. }) = self.tls.as_deref_mut() else { return };
+        tls.seal(&self.output.as_bytes()[self.sent..], sealed);
+        if self.output.buffer_mut().capacity() > 0 {
+            work.recycle(self.output.take());
+            self.sent = 0;
+        }
+        if self.closing {
+            tls.end(sealed);
+        }
+    }
+
+    /// What is to be sent.
     pub(super) fn outgoing(&self) -> &[u8] {
-        if self.cut { &[] } else { &self.output.as_bytes()[self.sent..] }
+        match &self.tls {
+            _ if self.cut => &[],
+            None => &self.output.as_bytes()[self.sent..],
+            Some(sealing) => &sealing.sealed[sealing.sent..],
+        }
     }
 
     /// Some of [`Connection::outgoing`] was sent.
     pub(super) fn sent(&mut self, count: usize, work: &mut Work) {
         work.tally.bytes_out += count as u64;
-        self.sent += count;
         self.moved = work.now;
+        if let Some(sealing) = &mut self.tls {
+            sealing.sent += count;
+            if sealing.sent == sealing.sealed.len() {
+                work.recycle(std::mem::take(&mut sealing.sealed));
+                sealing.sent = 0;
+            }
+            return;
+        }
+        self.sent += count;
         if self.sent == self.output.len() {
             work.recycle(self.output.take());
             self.sent = 0;
@@ -390,7 +461,10 @@ impl Connection {
     /// [`Connection::landed`].
     pub(super) fn take_outgoing(&mut self) -> Vec<u8> {
         debug_assert!(self.sent == 0 && self.in_flight == 0, "the output is taken whole, or sent");
-        let bytes = self.output.take();
+        let bytes = match &mut self.tls {
+            None => self.output.take(),
+            Some(sealing) => std::mem::take(&mut sealing.sealed),
+        };
         self.in_flight = bytes.len();
         bytes
     }
@@ -413,12 +487,21 @@ impl Connection {
             self.count_slow(work);
             self.cut = true;
         }
+        self.count_buffers(work);
         if self.cut || (self.closing && self.unsent() == 0) {
             return Next::Close;
         }
         let more = more && self.may_read();
         let kept = self.paused && self.input_start < self.input.len() && self.may_run();
         if more || kept { Next::Again } else { Next::Wait }
+    }
+
+    /// Tells how many bytes its buffers hold now.
+    fn count_buffers(&mut self, work: &mut Work) {
+        let sealed = self.tls.as_ref().map_or(0, |it| it.sealed.capacity() + it.opened.capacity());
+        let output = self.output.buffer_mut().capacity();
+        let now = self.input.capacity() + output + self.in_flight + sealed;
+        work.tally.buffers += now as isize - std::mem::replace(&mut self.buffered, now) as isize;
     }
 
     /// Leaves the engine. Returns whether the other end is to read what was sent before it learns
@@ -429,63 +512,7 @@ impl Connection {
         }
         work.recycle(std::mem::take(&mut self.input));
         work.recycle(self.output.take());
+        work.tally.buffers -= self.buffered as isize;
         !self.cut
     }
-}
-
-/// What became of the first request of some input.
-enum Step {
-    Ran { consumed: usize, flow: Flow },
-    Nothing { consumed: usize },
-    Partial { needed: usize },
-}
-
-/// Parses and executes the first request of `input`.
-#[inline]
-fn step(
-    framing: &mut Framing,
-    session: &mut Session,
-    output: &mut Reply,
-    input: &[u8],
-    work: &mut Work,
-) -> Step {
-    match framing {
-        Framing::Resp(args) => {
-            work.limits.resp.unauthenticated = !session.authenticated;
-            match resp::parse(input, &work.limits.resp, args) {
-                Ok(Parsed::Request { consumed }) => {
-                    let mut words: Vec<&[u8]> = std::mem::take(&mut work.words);
-                    words.extend(args.iter(input));
-                    let flow = work.engine.execute(session, &words, output);
-                    work.words = recycled(words);
-                    Step::Ran { consumed, flow }
-                }
-                Ok(Parsed::Empty { consumed }) => Step::Nothing { consumed },
-                Ok(Parsed::Incomplete { need }) => Step::Partial { needed: need },
-                Err(error) => {
-                    work.counters.protocol_errors.fetch_add(1, Relaxed);
-                    output.error(&format!("ERR {error}"));
-                    Step::Ran { consumed: input.len(), flow: Flow::Close }
-                }
-            }
-        }
-        Framing::Text(lines) => match lines.next(input, work.limits.line_size_max) {
-            Line::Whole { consumed, line } => {
-                let flow = text::run(line, &work.engine, session, output);
-                Step::Ran { consumed, flow }
-            }
-            Line::Partial => Step::Partial { needed: 0 },
-            Line::TooLong => {
-                work.counters.protocol_errors.fetch_add(1, Relaxed);
-                text::error("line too long", output);
-                Step::Ran { consumed: input.len(), flow: Flow::Close }
-            }
-        },
-    }
-}
-
-/// The same allocation, empty, for slices that live as long as the next input.
-fn recycled<'next>(mut slots: Vec<&[u8]>) -> Vec<&'next [u8]> {
-    slots.clear();
-    slots.into_iter().map(|_| &[][..]).collect()
 }

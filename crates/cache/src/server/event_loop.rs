@@ -19,6 +19,7 @@ use super::acceptor::Acceptor;
 use super::connection::{Connection, Next};
 use super::inbox::{Accepted, Inbox, Left};
 use super::slots::Slots;
+use super::tls::Tls;
 use super::transport::{Transport, local_token};
 use super::work::Work;
 use super::{Shared, WAKER};
@@ -180,12 +181,21 @@ impl<T: Transport> EventLoop<T> {
     }
 
     /// Makes a socket one of this thread's connections.
-    fn take_over(&mut self, accepted: Accepted) {
+    fn take_over(&mut self, mut accepted: Accepted) {
+        let tls = match accepted.tls.take().map(Tls::new).transpose() {
+            Ok(tls) => tls,
+            Err(error) => {
+                tracing::warn!(%error, "the TLS configuration cannot serve");
+                self.shared.counters.accept_errors.fetch_add(1, Relaxed);
+                self.shared.left(self.number);
+                return;
+            }
+        };
         let id = self.connections.reserve();
         let notify: Arc<dyn Notify> = Arc::<Inbox>::clone(&self.inbox);
         let mailbox = Arc::new(Mailbox::new(notify, id));
         let addresses = (accepted.peer, accepted.socket.local_addr().ok());
-        let connection = Connection::new(addresses, accepted.wire, mailbox, &self.work);
+        let connection = Connection::new(addresses, accepted.wire, tls, mailbox, &self.work);
         match self.transport.add(id, accepted, connection) {
             Ok(line) => self.connections.put(id, Held { line, batched: false }),
             Err((line, error)) => {

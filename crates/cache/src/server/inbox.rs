@@ -6,6 +6,7 @@
 //! so a burst of notices costs one wake, and a notice to a thread at work costs none.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -21,6 +22,7 @@ pub(super) struct Accepted {
     pub(super) socket: mio::net::TcpStream,
     pub(super) peer: SocketAddr,
     pub(super) wire: Wire,
+    pub(super) tls: Option<Arc<rustls::ServerConfig>>,
 }
 
 /// Everything that was left since the last look.

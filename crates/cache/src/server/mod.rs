@@ -19,9 +19,11 @@ mod listen;
 mod options;
 mod pool;
 mod readiness;
+mod request;
 mod sizing;
 mod slots;
 mod statistics;
+mod tls;
 mod transport;
 mod uring;
 mod work;
@@ -50,7 +52,7 @@ use statistics::Counters;
 use uring::Uring;
 
 pub use error::StartError;
-pub use options::{Mode, Network, ServerLimits, ServerOptions};
+pub use options::{Mode, Network, ServerLimits, ServerOptions, TlsOptions, TlsSource};
 pub use statistics::{PoolStatistics, ServerStatistics, ThreadStatistics};
 
 /// What a connection speaks.
@@ -63,6 +65,8 @@ enum Wire {
 const WAKER: Token = Token(usize::MAX);
 const LISTEN_RESP: Token = Token(usize::MAX - 1);
 const LISTEN_TEXT: Token = Token(usize::MAX - 2);
+const LISTEN_TLS_RESP: Token = Token(usize::MAX - 3);
+const LISTEN_TLS_TEXT: Token = Token(usize::MAX - 4);
 
 /// What all threads of a server know.
 #[derive(Debug)]
@@ -92,6 +96,8 @@ pub struct Server {
     threads: Mutex<Vec<JoinHandle<()>>>,
     resp: Option<SocketAddr>,
     text: Option<SocketAddr>,
+    tls_resp: Option<SocketAddr>,
+    tls_text: Option<SocketAddr>,
     pooled: bool,
 }
 
@@ -113,8 +119,13 @@ impl Server {
         let shared =
             Arc::new(Shared { engine, counters, limits, stopping: AtomicBool::new(false) });
         let mut listening = Vec::new();
-        let resp = listen(options.resp, Wire::Resp, &mut listening)?;
-        let text = listen(options.text, Wire::Text, &mut listening)?;
+        let resp = listen(options.resp, Wire::Resp, None, &mut listening)?;
+        let text = listen(options.text, Wire::Text, None, &mut listening)?;
+        let (mut tls_resp, mut tls_text) = (None, None);
+        if let Some(TlsOptions { resp, text, source }) = &options.tls {
+            tls_resp = listen(*resp, Wire::Resp, Some(source), &mut listening)?;
+            tls_text = listen(*text, Wire::Text, Some(source), &mut listening)?;
+        }
         let mut polls = Vec::new();
         let mut inboxes = Vec::new();
         for _ in 0..count {
@@ -127,7 +138,16 @@ impl Server {
         if let Some(poll) = polls.first() {
             acceptor.register(poll.registry()).map_err(StartError::Poll)?;
         }
-        let server = Self { shared, inboxes, threads: Mutex::default(), resp, text, pooled };
+        let server = Self {
+            shared,
+            inboxes,
+            threads: Mutex::default(),
+            resp,
+            text,
+            tls_resp,
+            tls_text,
+            pooled,
+        };
         // An error below drops the server, which ends the threads that run already.
         server.spawn(polls, acceptor, options)?;
         Ok(server)
@@ -189,6 +209,18 @@ impl Server {
     #[must_use]
     pub fn text_address(&self) -> Option<SocketAddr> {
         self.text
+    }
+
+    /// Where RESP is spoken over TLS.
+    #[must_use]
+    pub fn tls_resp_address(&self) -> Option<SocketAddr> {
+        self.tls_resp
+    }
+
+    /// Where the text protocol is spoken over TLS.
+    #[must_use]
+    pub fn tls_text_address(&self) -> Option<SocketAddr> {
+        self.tls_text
     }
 
     /// What it did so far, and what it has open.
@@ -277,16 +309,19 @@ impl Parts {
 fn listen(
     address: Option<SocketAddr>,
     wire: Wire,
+    tls: Option<&TlsSource>,
     into: &mut Vec<Listening>,
 ) -> Result<Option<SocketAddr>, StartError> {
     let Some(address) = address else { return Ok(None) };
-    let (protocol, token) = match wire {
-        Wire::Resp => ("RESP", LISTEN_RESP),
-        Wire::Text => ("text", LISTEN_TEXT),
+    let (protocol, token) = match (wire, tls.is_some()) {
+        (Wire::Resp, false) => ("RESP", LISTEN_RESP),
+        (Wire::Text, false) => ("text", LISTEN_TEXT),
+        (Wire::Resp, true) => ("RESP over TLS", LISTEN_TLS_RESP),
+        (Wire::Text, true) => ("text over TLS", LISTEN_TLS_TEXT),
     };
     let failed = |source| StartError::Listen { address, protocol, source };
     let socket = listen::bind(address).map_err(failed)?;
     let bound = socket.local_addr().map_err(failed)?;
-    into.push(Listening { socket, wire, token });
+    into.push(Listening { socket, wire, tls: tls.cloned(), token });
     Ok(Some(bound))
 }

@@ -1,6 +1,7 @@
 //! What a server is told when it starts.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::resp;
@@ -27,6 +28,39 @@ pub enum Network {
     Epoll,
     /// Two system calls a turn for all of a thread's connections; starting fails without it.
     Uring,
+}
+
+/// Where TLS connections get their certificate from, asked for each: so that it can be renewed
+/// while the server runs.
+#[derive(Clone)]
+pub struct TlsSource(Arc<dyn Fn() -> Arc<rustls::ServerConfig> + Send + Sync>);
+
+impl TlsSource {
+    /// Connections ask `source`; what it returns serves those accepted from then on.
+    pub fn new(source: impl Fn() -> Arc<rustls::ServerConfig> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(source))
+    }
+
+    pub(super) fn config(&self) -> Arc<rustls::ServerConfig> {
+        (self.0)()
+    }
+}
+
+impl std::fmt::Debug for TlsSource {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("TlsSource")
+    }
+}
+
+/// Listeners that speak TLS, beside the plain ones.
+#[derive(Clone, Debug)]
+pub struct TlsOptions {
+    /// Where to speak RESP; port 0 takes a free one.
+    pub resp: Option<SocketAddr>,
+    /// Where to speak the text protocol.
+    pub text: Option<SocketAddr>,
+    /// Certificate and key.
+    pub source: TlsSource,
 }
 
 /// Bounds the server keeps beside those of [`crate::engine::Config`], which can change as it runs.
@@ -60,6 +94,8 @@ pub struct ServerOptions {
     pub resp: Option<SocketAddr>,
     /// Where to speak the text protocol.
     pub text: Option<SocketAddr>,
+    /// What to speak over TLS, and where.
+    pub tls: Option<TlsOptions>,
     /// How connections are served.
     pub mode: Mode,
     /// Event loop threads; 0 takes one a core.
@@ -75,6 +111,7 @@ impl Default for ServerOptions {
         Self {
             resp: Some(SocketAddr::from(([127, 0, 0, 1], 6_380))),
             text: Some(SocketAddr::from(([127, 0, 0, 1], 8_890))),
+            tls: None,
             mode: Mode::PerConnection,
             threads: 0,
             network: Network::default(),

@@ -25,6 +25,7 @@ use super::inbox::{Accepted, Inbox, Left};
 use super::readiness::{Ready, Socketed};
 use super::sizing::{Load, Sizer};
 use super::slots::Slots;
+use super::tls::Tls;
 use super::transport::local_token;
 use super::work::Work;
 use super::{Shared, WAKER};
@@ -327,12 +328,17 @@ impl Poller {
     }
 
     fn take_over(&mut self, accepted: Accepted) {
-        let Accepted { socket, peer, wire } = accepted;
+        let Accepted { socket, peer, wire, tls } = accepted;
         let addresses = (peer, socket.local_addr().ok());
+        let Ok(tls) = tls.map(Tls::new).transpose() else {
+            self.pool.shared.counters.accept_errors.fetch_add(1, Relaxed);
+            self.pool.shared.left(0);
+            return;
+        };
         let id = self.tasks.reserve();
         let notify: Arc<dyn Notify> = Arc::<Inbox>::clone(&self.pool.inbox);
         let mailbox = Arc::new(Mailbox::new(notify, id));
-        let connection = Connection::new(addresses, wire, mailbox, &self.work);
+        let connection = Connection::new(addresses, wire, tls, mailbox, &self.work);
         let mut connection = Socketed::new(socket, connection);
         let token = Token(local_token(id));
         let interest = Interest::READABLE | Interest::WRITABLE;

@@ -142,6 +142,7 @@ impl Socketed {
 
     /// The second half of a turn: sends what is ready, and says what is left to do.
     pub(super) fn flush(&mut self, work: &mut Work) -> Next {
+        self.connection.seal(work);
         while self.writable && !self.connection.outgoing().is_empty() {
             work.tally.writes += 1;
             match self.socket.write(self.connection.outgoing()) {

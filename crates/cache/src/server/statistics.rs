@@ -14,6 +14,8 @@ pub(super) struct Tally {
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
     pub(super) settles: u64,
+    /// Bytes by which the connections' buffers grew, or shrank.
+    pub(super) buffers: isize,
 }
 
 /// The counters of one event loop (or of the pool's poller and its workers together).
@@ -33,7 +35,8 @@ pub(super) struct ThreadCounters {
 impl ThreadCounters {
     /// Adds a turn's tally and begins it anew.
     pub(super) fn add(&self, tally: &mut Tally) {
-        let Tally { commands, reads, writes, bytes_in, bytes_out, settles } = std::mem::take(tally);
+        let Tally { commands, reads, writes, bytes_in, bytes_out, settles, buffers: _ } =
+            std::mem::take(tally);
         self.turns.fetch_add(1, Relaxed);
         for (counter, count) in [
             (&self.commands, commands),
@@ -77,6 +80,7 @@ pub(super) struct Counters {
     pub(super) idle_closed: AtomicU64,
     pub(super) slow_closed: AtomicU64,
     pub(super) protocol_errors: AtomicU64,
+    pub(super) panics: AtomicU64,
     pub(super) pool: PoolCounters,
 }
 
@@ -103,6 +107,7 @@ impl Counters {
             idle_closed: AtomicU64::new(0),
             slow_closed: AtomicU64::new(0),
             protocol_errors: AtomicU64::new(0),
+            panics: AtomicU64::new(0),
             pool: PoolCounters::default(),
         }
     }
@@ -125,6 +130,7 @@ impl Counters {
             idle_closed: self.idle_closed.load(Relaxed),
             slow_closed: self.slow_closed.load(Relaxed),
             protocol_errors: self.protocol_errors.load(Relaxed),
+            panics: self.panics.load(Relaxed),
             threads: self.threads.iter().map(ThreadCounters::read).collect(),
             pool: pooled.then(|| PoolStatistics {
                 workers: pool.workers.load(Relaxed),
@@ -157,6 +163,8 @@ pub struct ServerStatistics {
     pub slow_closed: u64,
     /// Connections closed because what they sent was not the protocol.
     pub protocol_errors: u64,
+    /// Commands that failed by a bug of ours, each with its connection.
+    pub panics: u64,
     /// One an event loop.
     pub threads: Vec<ThreadStatistics>,
     /// The pool of workers, in the pooled mode.

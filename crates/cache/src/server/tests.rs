@@ -346,3 +346,130 @@ fn the_pool_shows_its_size_and_a_wait_holds_no_worker() {
     assert!(pool.tasks >= 16);
     drop(waiting);
 }
+
+mod over_tls {
+    use super::*;
+    use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
+    use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned};
+
+    struct Keys {
+        certificate: CertificateDer<'static>,
+        config: Arc<ServerConfig>,
+    }
+
+    fn keys() -> Keys {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let certificate = made.cert.der().clone();
+        let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.clone()], key.into())
+            .unwrap();
+        Keys { certificate, config: Arc::new(config) }
+    }
+
+    fn start_tls(way: Way, source: TlsSource) -> Server {
+        start_with(way, |options| {
+            let any = options.resp;
+            options.tls = Some(TlsOptions { resp: any, text: any, source });
+        })
+    }
+
+    fn client(
+        address: Option<SocketAddr>,
+        keys: &Keys,
+    ) -> StreamOwned<ClientConnection, TcpStream> {
+        let mut roots = RootCertStore::empty();
+        roots.add(keys.certificate.clone()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let name = ServerName::try_from("localhost").unwrap();
+        let session = ClientConnection::new(Arc::new(config), name).unwrap();
+        StreamOwned::new(session, connect(address))
+    }
+
+    fn ask_sealed(
+        stream: &mut StreamOwned<ClientConnection, TcpStream>,
+        request: &[u8],
+        expected: &[u8],
+    ) {
+        stream.write_all(request).unwrap();
+        let mut bytes = vec![0; expected.len()];
+        stream.read_exact(&mut bytes).unwrap();
+        assert!(bytes == expected, "{}", String::from_utf8_lossy(&bytes));
+    }
+
+    #[test]
+    fn both_protocols_serve_values_of_any_size() {
+        for way in WAYS {
+            let keys = keys();
+            let config = Arc::clone(&keys.config);
+            let server = start_tls(way, TlsSource::new(move || Arc::clone(&config)));
+            let mut resp = client(server.tls_resp_address(), &keys);
+            ask_sealed(&mut resp, b"SET small 1\r\nGET small\r\n", b"+OK\r\n$1\r\n1\r\n");
+            let value = "0123456789abcdef".repeat(20 << 12);
+            let head = format!("*3\r\n$3\r\nSET\r\n$3\r\nbig\r\n${}\r\n{value}\r\n", value.len());
+            ask_sealed(&mut resp, head.as_bytes(), b"+OK\r\n");
+            let whole = format!("${}\r\n{value}\r\n+PONG\r\n", value.len());
+            ask_sealed(&mut resp, b"GET big\r\nPING\r\n", whole.as_bytes());
+            let mut text = client(server.tls_text_address(), &keys);
+            ask_sealed(&mut text, b"GET small\n", b"1\n");
+            ask_sealed(&mut resp, b"QUIT\r\n", b"+OK\r\n");
+            // A whole end, said by the session itself: an attacker who cuts the stream cannot.
+            assert_eq!(resp.read(&mut [0; 1]).unwrap(), 0);
+        }
+    }
+
+    #[test]
+    fn a_client_without_tls_is_closed_and_others_stay() {
+        for way in WAYS {
+            let keys = keys();
+            let config = Arc::clone(&keys.config);
+            let server = start_tls(way, TlsSource::new(move || Arc::clone(&config)));
+            let mut good = client(server.tls_resp_address(), &keys);
+            ask_sealed(&mut good, b"PING\r\n", b"+PONG\r\n");
+            let mut plain = connect(server.tls_resp_address());
+            plain.write_all(b"*1\r\n$4\r\nPING\r\n").unwrap();
+            let mut told = Vec::new();
+            plain.read_to_end(&mut told).unwrap_or_default();
+            assert!(!told.windows(4).any(|it| it == b"PONG"));
+            until("it is counted", || server.statistics().protocol_errors == 1);
+            ask_sealed(&mut good, b"PING\r\n", b"+PONG\r\n");
+        }
+    }
+
+    #[test]
+    fn a_renewed_certificate_serves_the_next_connection() {
+        let (old, new) = (keys(), keys());
+        let current = Arc::new(parking_lot::Mutex::new(Arc::clone(&old.config)));
+        let asked = Arc::clone(&current);
+        let server = start_tls(WAYS[0], TlsSource::new(move || Arc::clone(&asked.lock())));
+        let mut first = client(server.tls_resp_address(), &old);
+        ask_sealed(&mut first, b"PING\r\n", b"+PONG\r\n");
+        *current.lock() = Arc::clone(&new.config);
+        ask_sealed(&mut client(server.tls_resp_address(), &new), b"PING\r\n", b"+PONG\r\n");
+        ask_sealed(&mut first, b"PING\r\n", b"+PONG\r\n");
+    }
+}
+
+#[test]
+fn buffers_are_counted_while_they_hold_something_and_not_after() {
+    for way in WAYS {
+        let server = start(way);
+        let counted = || server.shared.engine.statistics().buffer_bytes.load(Relaxed);
+        let mut stream = connect(server.resp_address());
+        stream.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$100000\r\n").unwrap();
+        stream.write_all(&[b'x'; 60_000]).unwrap();
+        until("half a request is held", || counted() >= 60_000);
+        stream.write_all(&[b'x'; 40_000]).unwrap();
+        ask(&mut stream, "\r\n", "+OK\r\n");
+        until("nothing is held", || counted() == 0);
+    }
+}

@@ -212,6 +212,7 @@ impl Transport for Uring {
 
     fn flush(&mut self, id: u64, line: &mut Line, work: &mut Work) -> Next {
         let fd = line.socket.as_raw_fd();
+        line.connection.seal(work);
         if !line.sending && !line.connection.outgoing().is_empty() {
             work.tally.writes += 1;
             self.ring.send(fd, id, line.connection.take_outgoing());
