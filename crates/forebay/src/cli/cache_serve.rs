@@ -64,6 +64,9 @@ pub(super) struct Args {
     /// Threads of the server that is not pooled; 0 takes one a core [default: 0].
     #[arg(long, value_name = "COUNT", help_heading = HEADING)]
     threads: Option<String>,
+    /// auto, epoll or io_uring [default: auto: io_uring where it is permitted].
+    #[arg(long, value_name = "WORD", help_heading = HEADING)]
+    network: Option<String>,
     /// File whose first line is the password clients must give.
     #[arg(long, value_name = "FILE", help_heading = HEADING)]
     password_file: Option<String>,
@@ -89,6 +92,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
         ("cache.server", "--server", &args.server),
         ("cache.workers", "--workers", &args.workers),
         ("cache.threads", "--threads", &args.threads),
+        ("cache.network", "--network", &args.network),
         ("cache.password_file", "--password-file", &args.password_file),
         ("log", "--log", &args.log),
         ("log_format", "--log-format", &args.log_format),

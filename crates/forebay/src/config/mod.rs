@@ -22,4 +22,4 @@ mod tests;
 pub(crate) use resolve::{Flags, Resolved};
 pub(crate) use settings::{Config, Server};
 pub(crate) use show::{show_human, show_json, template};
-pub(crate) use value::{Auth, CacheServer, LogFormat};
+pub(crate) use value::{Auth, CacheNetwork, CacheServer, LogFormat};

@@ -13,7 +13,7 @@ use forebay_base::duration::HumanDuration;
 use forebay_cache::store::Policy;
 
 use super::resolve::Resolved;
-use super::value::{Auth, CacheServer, LogFormat, Toml, Value};
+use super::value::{Auth, CacheNetwork, CacheServer, LogFormat, Toml, Value};
 
 /// One setting as the rest of the program sees it.
 #[derive(Debug)]
@@ -175,6 +175,9 @@ settings! {
         workers("cache.workers"): u32 = "200";
         /// Threads of the server that is not pooled; 0 takes one a core.
         threads("cache.threads"): u16 = "0";
+        /// How those threads reach their sockets: auto (io_uring where the kernel has and permits
+        /// it, epoll elsewhere), epoll or io_uring. The pooled server uses epoll.
+        network("cache.network"): CacheNetwork = "auto";
         /// File whose first line is the password clients must give; empty: none is needed.
         password_file("cache.password_file"): Option<PathBuf> = "";
         /// Connections open at once; further ones are told so and closed.

@@ -160,3 +160,15 @@ words! {
         Pooled = "pooled",
     }
 }
+
+words! {
+    /// How the cache's threads reach their sockets.
+    CacheNetwork, "auto, epoll or io_uring" {
+        /// io_uring where it is permitted.
+        Auto = "auto",
+        /// epoll, a read and a write a ready connection.
+        Epoll = "epoll",
+        /// io_uring; starting fails without it.
+        Uring = "io_uring",
+    }
+}

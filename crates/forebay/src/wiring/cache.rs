@@ -16,10 +16,10 @@ use forebay_base::clock::SystemClock;
 use forebay_base::fs::RealFs;
 use forebay_cache::engine::Stopper;
 use forebay_cache::persist::PersistOptions;
-use forebay_cache::server::{Mode, Server, ServerLimits, ServerOptions};
+use forebay_cache::server::{Mode, Network, Server, ServerLimits, ServerOptions};
 use forebay_cache::{Cache, CacheOptions};
 
-use crate::config::{CacheServer, Config};
+use crate::config::{CacheNetwork, CacheServer, Config};
 use crate::exit::{Coded, Exit};
 use crate::serve::Subsystem;
 
@@ -158,6 +158,11 @@ fn server_options(config: &Config) -> ServerOptions {
             CacheServer::Pooled => Mode::Pooled { workers },
         },
         threads: usize::from(settings.threads),
+        network: match settings.network {
+            CacheNetwork::Auto => Network::Automatic,
+            CacheNetwork::Epoll => Network::Epoll,
+            CacheNetwork::Uring => Network::Uring,
+        },
         limits: ServerLimits {
             write_stall: settings.write_stall_timeout.get(),
             text_idle_timeout: settings
