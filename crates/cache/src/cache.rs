@@ -9,7 +9,7 @@
 //! where the machine's clock was set back meanwhile, so no expired key comes back.
 
 use std::hash::{BuildHasher as _, Hasher as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -21,9 +21,10 @@ use forebay_base::fs::FileSystem;
 use forebay_log::{CommitError, Committer};
 use parking_lot::{Condvar, Mutex};
 
+use crate::command::{self, Flags};
 use crate::engine::{Engine, Saver, Session};
 use crate::health::Unhealthy;
-use crate::persist::{self, OpenError, PersistOptions, Recovered, Restore, SnapshotError};
+use crate::persist::{self, Checked, OpenError, PersistOptions, Recovered, Restore, SnapshotError};
 use crate::store::{Keyspace, Policy, Rules};
 
 /// How often expired keys are swept for, and for how long.
@@ -173,6 +174,34 @@ impl Drop for Cache {
     }
 }
 
+/// Reads the data of a cache that nobody has open: frames, snapshots, and that every operation of
+/// the log is one of this program's. Changes nothing.
+///
+/// * `on_damage`: told of each damaged place, with its file and offset where there is one.
+///
+/// # Errors
+/// As [`persist::check()`].
+pub fn check(
+    fs: &dyn FileSystem,
+    dir: &Path,
+    on_damage: &mut dyn FnMut(String),
+) -> Result<Checked, OpenError> {
+    persist::check(fs, dir, &judge, on_damage)
+}
+
+/// What is wrong with an operation: it must be a command that writes, with enough words.
+fn judge(words: &[&[u8]]) -> Result<(), String> {
+    let name = words.first().copied().unwrap_or_default();
+    let spec = command::find(name).ok_or("there is no such command")?;
+    if !spec.flags.has(Flags::WRITE) {
+        return Err("it is no command that writes".to_owned());
+    }
+    if !spec.takes(words.len()) {
+        return Err(format!("{} words are not what it takes", words.len()));
+    }
+    Ok(())
+}
+
 /// A clock that never shows less than a given time.
 #[derive(Debug)]
 struct NeverBack {
@@ -219,6 +248,7 @@ impl Restore for Rebuild {
         database: usize,
         words: &[&[u8]],
     ) -> Result<(), String> {
+        judge(words)?;
         let session = self.session.get_or_insert_with(|| store.0.inner_session());
         store.0.replay(session, now_ms, database, words).map_err(|error| error.to_string())
     }

@@ -15,5 +15,5 @@ pub mod store;
 pub mod text;
 pub mod types;
 
-pub use cache::{Cache, CacheOptions};
+pub use cache::{Cache, CacheOptions, check};
 pub use health::Unhealthy;

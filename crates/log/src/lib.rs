@@ -50,5 +50,5 @@ pub use options::{ENTRY_SIZE_CAP, Options, SEGMENT_SIZE_CAP, SEGMENT_SIZE_MIN};
 pub use reader::{Entry, Reader};
 pub use recovery::{Cut, Recovery};
 pub use stats::Stats;
-pub use verify::{Damage, Verified, check};
+pub use verify::{CheckedEntry, Damage, Verified, check, check_entries};
 pub use wait::{Committed, Room};

@@ -43,6 +43,23 @@ pub struct Verified {
     pub tail: Option<Cut>,
 }
 
+/// An entry that [`check_entries`] found to be what was written.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct CheckedEntry<'a> {
+    /// Its segment file.
+    pub path: &'a Path,
+    /// Where in the file it begins.
+    pub offset: u64,
+    /// Its position.
+    pub lsn: crate::Lsn,
+    /// What was appended.
+    pub payload: &'a [u8],
+}
+
+/// Who is told of whole entries.
+type OnEntry<'a> = dyn FnMut(CheckedEntry<'_>) + 'a;
+
 impl Log {
     /// Reads everything written so far and reports what is damaged. Appending goes on meanwhile.
     ///
@@ -88,7 +105,8 @@ fn verify_one(
         on_damage(Corrupt { path: path.clone(), offset: 0, lsn: crate::Lsn(segment.base), fault });
     }
     let (seed, open_end) = (shared.seed, false);
-    Walk { file: &file, path: &path, seed, segment, limit, open_end }.run(verified, on_damage)
+    let walk = Walk { file: &file, path: &path, seed, segment, limit, open_end };
+    walk.run(verified, &mut |_| {}, on_damage)
 }
 
 /// A segment file to be read through.
@@ -107,6 +125,7 @@ impl Walk<'_> {
     fn run(
         &self,
         verified: &mut Verified,
+        on_entry: &mut OnEntry<'_>,
         on_damage: &mut dyn FnMut(Damage),
     ) -> Result<(), DiskError> {
         let base = self.segment.base;
@@ -119,6 +138,9 @@ impl Walk<'_> {
                     Kind::Entry => {
                         verified.entries += 1;
                         verified.bytes += frame.payload.len() as u64;
+                        let (path, payload) = (self.path, frame.payload);
+                        let (offset, lsn) = (frame.lsn - base, crate::Lsn(frame.lsn));
+                        on_entry(CheckedEntry { path, offset, lsn, payload });
                     }
                     Kind::Erased => verified.erased += frame.header.entries_erased(),
                     Kind::Close => {}
@@ -176,6 +198,19 @@ pub fn check(
     dir: &Path,
     on_damage: &mut dyn FnMut(Damage),
 ) -> Result<Verified, OpenError> {
+    check_entries(fs, dir, &mut |_| {}, on_damage)
+}
+
+/// As [`check`], and hands out every whole entry in order, for whoever knows what entries hold.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_entries(
+    fs: &dyn FileSystem,
+    dir: &Path,
+    on_entry: &mut dyn FnMut(CheckedEntry<'_>),
+    on_damage: &mut dyn FnMut(Damage),
+) -> Result<Verified, OpenError> {
     let _lock = recovery::lock(fs, dir)?;
     let mut verified = Verified::default();
     let inventory = match recovery::take_inventory(fs, dir) {
@@ -205,7 +240,7 @@ pub fn check(
             open_end: segment.end.is_none(),
         };
         verified.segments += 1;
-        walk.run(&mut verified, on_damage).map_err(OpenError::Io)?;
+        walk.run(&mut verified, on_entry, on_damage).map_err(OpenError::Io)?;
     }
     Ok(verified)
 }

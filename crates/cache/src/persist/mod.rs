@@ -32,7 +32,7 @@ use forebay_base::Durability;
 
 use crate::store::Keyspace;
 
-pub use check::{Checked, check};
+pub use check::{Checked, Judge, check};
 pub use error::{
     Disk, JournalError, LogFault, OpenError, SnapshotDamage, SnapshotError, SnapshotReadError,
 };

@@ -23,12 +23,13 @@ use forebay_base::fs::FileSystem;
 use forebay_log::{Cut, Log, Lsn, Recovery};
 
 use super::PersistOptions;
+use super::check::shown;
 use super::directory::{self, Directory};
 use super::error::{LogFault, OpenError, SnapshotReadError};
 use super::format;
 use super::join::{Joiner, Whole};
 use super::journal::{Journal, Kept, Parts};
-use super::ops::{Decoded, FLUSH, OpsReader};
+use super::ops::{Decoded, OpsReader};
 use super::ranges::Ranges;
 use super::snapshot::SnapshotInfo;
 use super::snapshot::read::{Found, Sink, SnapshotFile};
@@ -428,8 +429,7 @@ impl<R: Restore> Replay<'_, R> {
             let replayed = self.restore.replay(self.store, whole.now_ms, *database, words);
             replayed.map_err(|reason| {
                 let (path, offset) = self.place(whole.lsn);
-                let command = words.first().copied().unwrap_or(FLUSH);
-                let command = command.get(..64).unwrap_or(command).escape_ascii().to_string();
+                let command = shown(words.first());
                 OpenError::Replay { path, offset, command, reason }
             })?;
         }

@@ -72,7 +72,8 @@ fn version_1_is_read() {
             std::fs::copy(golden.join(&name), dir.path().join(&name)).unwrap();
         }
     }
-    let checked = check(&RealFs, dir.path(), &mut |damage| panic!("{damage}")).unwrap();
+    let checked =
+        check(&RealFs, dir.path(), &|_| Ok(()), &mut |damage| panic!("{damage}")).unwrap();
     assert_eq!((checked.snapshots, checked.usable, checked.keys), (1, 1, 8));
     let options = PersistOptions::default();
     let opened = open(Arc::new(RealFs), dir.path(), &options, &mut Plainly).unwrap();

@@ -72,7 +72,7 @@ fn judge(changed: &SimFs, file: &Path, state: &State) -> Result<(), String> {
 
 fn damages(disk: &SimFs) -> Vec<String> {
     let mut found = Vec::new();
-    check(disk, Path::new(DIR), &mut |damage| found.push(damage)).unwrap();
+    check(disk, Path::new(DIR), &|_| Ok(()), &mut |damage| found.push(damage)).unwrap();
     found
 }
 
@@ -203,7 +203,7 @@ fn one_process_at_a_time_has_the_data() {
     let first = again(&disk).unwrap();
     let second = again(&disk).err().unwrap();
     assert!(matches!(second, OpenError::Locked { .. }));
-    let checked = check(&disk, Path::new(DIR), &mut |_| ()).unwrap_err();
+    let checked = check(&disk, Path::new(DIR), &|_| Ok(()), &mut |_| ()).unwrap_err();
     assert!(matches!(checked, OpenError::Locked { .. }));
     drop(first);
     assert!(again(&disk).is_ok());

@@ -1,6 +1,7 @@
 //! The cache's behaviour as its users meet it.
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod check;
 mod commands_blocking;
 mod commands_differential;
 mod commands_model;

@@ -365,9 +365,8 @@ impl<'a> Tour<'a> {
         checks.add("blobs re-hashed on disk (forebay fsck)", found.blobs, problems)?;
         let cache = crate::wiring::cache::dir(self.data);
         let mut damages = Vec::new();
-        let checked =
-            forebay_cache::persist::check(&RealFs, &cache, &mut |damage| damages.push(damage))
-                .with_context(|| format!("cannot check {}", cache.display()))?;
+        let checked = forebay_cache::check(&RealFs, &cache, &mut |damage| damages.push(damage))
+            .with_context(|| format!("cannot check {}", cache.display()))?;
         checks.add("entries of the cache's log (forebay cache check)", checked.entries, damages)?;
         report.section("fsck", found);
         Ok(())
