@@ -12,8 +12,7 @@ use super::directory::Directory;
 use super::error::JournalError;
 use super::format::{self, PART_HEADER_SIZE};
 use super::ops::Ops;
-use super::snapshot::SnapshotInfo;
-use super::snapshot::take::Sizes;
+use super::snapshot::{Sizes, SnapshotInfo};
 
 /// Operations are split into entries of this size, at most, where one entry cannot hold them.
 const PART_SIZE_MAX: usize = 2 << 20;

@@ -31,9 +31,9 @@ use super::join::{Joiner, Whole};
 use super::journal::{Journal, Kept, Parts};
 use super::ops::{Decoded, OpsReader};
 use super::ranges::Ranges;
+use super::snapshot::Sizes;
 use super::snapshot::SnapshotInfo;
 use super::snapshot::read::{Found, Sink, SnapshotFile};
-use super::snapshot::take::Sizes;
 use crate::store::{Deadline, Key, Keyspace, SHARDS};
 
 /// Bytes after which progress is told.

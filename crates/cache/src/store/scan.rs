@@ -1,5 +1,6 @@
 //! Walking a shard: scans that clients resume, sweeps for what has expired, snapshots.
 
+use super::Key;
 use super::entry;
 use super::shard::{At, Shard};
 use super::table::{DEPTH_MAX, HOMES, home_of};
@@ -45,6 +46,23 @@ impl Shard {
     /// here or is 0; a segment split meanwhile only makes the steps smaller.
     pub fn visit_range(&self, from: u64, visit: &mut dyn FnMut(&Self, At)) -> Option<u64> {
         self.table.visit_segment(from, |at| visit(self, At(at)))
+    }
+
+    /// Where a key is, no use of it noted; `None` where it is not, has expired, or is not the only one
+    /// of its hash.
+    #[must_use]
+    pub fn only(&self, key: &Key<'_>) -> Option<At> {
+        let (mut found, mut others) = (None, false);
+        self.table.find(key.hash, |at| {
+            let bytes = entry::key(self.slab.get(at));
+            if bytes == key.bytes {
+                found = Some(At(at));
+            } else {
+                others |= self.rules.hash(bytes) == key.hash;
+            }
+            false
+        });
+        found.filter(|at| !others && !self.is_expired(*at))
     }
 
     /// Removes up to a segment's worth of keys whose deadline has passed; returns where to go on.

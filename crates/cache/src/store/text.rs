@@ -2,7 +2,8 @@
 //!
 //! A string of [`SHARED_MIN`] stored bytes or more is kept by itself, behind a count of who holds
 //! it. So a reader takes hold of it under the lock and reads, decompresses or writes it to disk
-//! without; whoever changes it meanwhile changes another one.
+//! without; whoever changes it meanwhile changes another one. Of one that is long but stored in few
+//! bytes those are copied.
 //!
 //! Invariants: the bytes of a [`SharedText`] never change; [`Texts::bytes`] counts every string that
 //! a shard keeps here, with its unused room. One that only a reader still holds is counted by
@@ -81,11 +82,21 @@ impl<'s> Text<'s> {
         compress::append_plain(self.form, self.stored, out);
     }
 
-    /// Takes hold of it; `None` of one so short that copying it costs less.
+    /// Takes hold of it; `None` of one so short that reading it at once costs less.
     #[must_use]
     #[inline]
     pub fn share(&self) -> Option<SharedText> {
-        self.shared.map(|bytes| SharedText { form: self.form, bytes: Arc::clone(bytes) })
+        if let Some(bytes) = self.shared {
+            return Some(SharedText { form: self.form, bytes: Arc::clone(bytes) });
+        }
+        (self.form != Form::Plain && self.len() >= SHARED_MIN).then(|| self.hold())
+    }
+
+    /// Takes hold of it, by a copy of what is stored where that is short.
+    #[must_use]
+    pub fn hold(&self) -> SharedText {
+        let bytes = self.shared.map_or_else(|| Arc::new(self.stored.to_vec()), Arc::clone);
+        SharedText { form: self.form, bytes }
     }
 }
 

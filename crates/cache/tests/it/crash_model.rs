@@ -322,7 +322,12 @@ impl History {
             1..=6 => vec![b"SET".to_vec(), named("text"), filler],
             7..=9 => vec![b"SETAT".to_vec(), named("text"), filler, at],
             10..=15 => vec![b"APPEND".to_vec(), named("text"), filler],
-            16..=19 => vec![b"SET".to_vec(), named("text"), long],
+            16..=17 => vec![b"SET".to_vec(), named("text"), long],
+            // Long enough for a snapshot to take it in pieces.
+            18..=19 => {
+                let elements = long.chunks(200).map(<[u8]>::to_vec);
+                [b"RPUSH".to_vec(), named("list")].into_iter().chain(elements).collect()
+            }
             20 => vec![b"EXPIREAT".to_vec(), named("list"), at],
             21..=22 => vec![b"DEL".to_vec(), named(["text", "list", "hash", "set"][n % 4])],
             23..=30 => vec![b"RPUSH".to_vec(), named("list"), filler.clone(), filler],

@@ -1,14 +1,17 @@
 //! Snapshots: a file that holds every key as it was at a known position of the log.
 //!
 //! Nobody is stopped and nothing is forked: the keys are copied a range of hashes at a time
-//! (`take`), and each range remembers its own position. The file is written under a temporary
+//! (`capture`), and each range remembers its own position. The file is written under a temporary
 //! name; before it gets its own, the log is put on stable storage up to the highest position in it.
 //! Then snapshots older than the one before are removed, and the log below that one's lowest
 //! position: either of the two that are left leads to the data, with the log.
 //!
 //! `docs/formats/cache-snapshot.md` describes every byte.
 
+mod capture;
 pub(crate) mod format;
+mod large;
+mod pace;
 pub(crate) mod read;
 pub(crate) mod take;
 pub(crate) mod value;
@@ -25,9 +28,13 @@ use super::error::{Disk, SnapshotError};
 use super::journal::{Journal, Kept};
 use super::ranges::Ranges;
 use crate::store::Keyspace;
+use capture::Buffers;
 use format::{End, Header};
-use take::{Buffers, Pauses, Taking};
+use pace::Pace;
+use take::Taking;
 use write::SnapshotWriter;
+
+pub(crate) use capture::Sizes;
 
 /// A snapshot that is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,8 +92,8 @@ pub struct SnapshotReport {
 
 /// Takes a snapshot while others work on.
 ///
-/// Memory: a few MiB, and a value that is taken at once (see `take`). Blocks for as long as it
-/// takes; call it on a thread of its own.
+/// Memory: a few MiB, a compressed string's plain bytes, and what a string was while it is written (one
+/// at a time; see `large`). Blocks for as long as it takes; call it on a thread of its own.
 ///
 /// * `now_ms`: not later than the time of any command that runs from now on; keys whose deadline
 ///   had passed by then are left out.
@@ -165,7 +172,7 @@ fn take(
         progress,
         so_far: SnapshotProgress::default(),
         ranges: Ranges::default(),
-        pauses: Pauses::default(),
+        pace: Pace::new(),
         abandoned: 0,
         buffers: Buffers::default(),
     };
@@ -183,8 +190,8 @@ fn take(
     let report = SnapshotReport {
         info,
         took: Duration::ZERO,
-        longest_pause: taking.pauses.longest,
-        paused: taking.pauses.total,
+        longest_pause: taking.pace.longest,
+        paused: taking.pace.locked,
         ranges: taking.ranges.len(),
         abandoned: taking.abandoned,
         log_freed: 0,

@@ -17,7 +17,7 @@ use crate::store::{DATABASES, Deadline, Key, Rules};
 
 const DIR: &str = "/cache";
 
-fn journal(disk: &SimFs, sizes: take::Sizes) -> Journal {
+fn journal(disk: &SimFs, sizes: Sizes) -> Journal {
     let fs: Arc<dyn forebay_base::fs::FileSystem> = Arc::new(disk.clone());
     let directory = Directory::open(Arc::clone(&fs), Path::new(DIR)).unwrap();
     let (log, _) = Log::open(fs, &directory::log_dir(Path::new(DIR)), Default::default()).unwrap();
@@ -61,7 +61,7 @@ fn read(disk: &SimFs, path: &Path) -> Result<(Collect, Ranges), SnapshotReadErro
 fn thousands_of_keys_are_read_back_in_pieces_of_any_size() {
     for piece in [1, 700, 1 << 20] {
         let disk = SimFs::new(1);
-        let journal = journal(&disk, take::Sizes { piece, large: 5_000 });
+        let journal = journal(&disk, Sizes { piece, large: 5_000 });
         let keyspace = Keyspace::new(Rules::new(42));
         for n in 0..6_000_usize {
             let text = format!("key {n}");
@@ -92,7 +92,7 @@ fn thousands_of_keys_are_read_back_in_pieces_of_any_size() {
 #[test]
 fn every_cut_and_every_flipped_bit_is_found() {
     let disk = SimFs::new(1);
-    let journal = journal(&disk, take::Sizes { piece: 200, large: 300 });
+    let journal = journal(&disk, Sizes { piece: 200, large: 300 });
     let keyspace = Keyspace::new(Rules::new(42));
     for n in 0..6_usize {
         let text = format!("key {n}");
@@ -119,4 +119,91 @@ fn every_cut_and_every_flipped_bit_is_found() {
         disk.open(&path, Access::ReadWrite).unwrap().set_len(cut).unwrap();
         refused(&disk);
     }
+}
+
+/// The bytes of every string.
+#[derive(Default)]
+struct Strings(std::collections::BTreeMap<Vec<u8>, Vec<u8>>);
+
+impl Sink for Strings {
+    fn put(&mut self, _: usize, key: &Key<'_>, found: Found<'_>, _: Option<u64>) {
+        let text = match found {
+            Found::Text(text) => text.to_vec(),
+            Found::Value(crate::store::Value::String(text)) => text,
+            Found::Value(crate::store::Value::Object(_)) => panic!("only strings were put"),
+        };
+        assert!(self.0.insert(key.bytes.to_vec(), text).is_none(), "a key is there once");
+    }
+}
+
+fn noise(size: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    let mut byte = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state.to_le_bytes()[5]
+    };
+    (0..size).map(|_| byte()).collect()
+}
+
+#[test]
+fn long_strings_changed_while_they_are_written_are_there_as_they_were_and_never_begun_anew() {
+    let disk = SimFs::new(1);
+    let journal = journal(&disk, Sizes { piece: 50_000, large: 400_000 });
+    let keyspace = Keyspace::new(Rules::new(42));
+    let mut put = std::collections::BTreeMap::new();
+    for n in 0..60_usize {
+        let key = format!("key {n}").into_bytes();
+        let size = [10, 20_000, 90_000, 900_000][n % 4];
+        let mut value = if n % 3 == 0 { noise(size, n as u64) } else { vec![b'x'; size] };
+        [0, 5, 9].into_iter().for_each(|at| value[at] = b'1');
+        let held = keyspace.key(&key);
+        keyspace.lock(0, held.shard(), 0).put_string(&held, &value, Deadline::None);
+        put.insert(key, value);
+    }
+    // All of it is changed again and again, the log's end staying where it is: whatever is read back
+    // has to be one of the values there were, and not some of the one and some of the other.
+    let turn = std::cell::Cell::new(b'0');
+    let change = |_: &SnapshotProgress| {
+        turn.set(turn.get() ^ 1);
+        for key in put.keys() {
+            let held = keyspace.key(key);
+            let mut shard = keyspace.lock(0, held.shard(), 0);
+            for at in [0, 5, 9] {
+                shard.overwrite(&held, at, &[turn.get()]).unwrap();
+            }
+        }
+    };
+    let report = snapshot(&keyspace, &journal, 1, &AtomicBool::new(false), &change).unwrap();
+    assert_eq!((report.abandoned, report.info.keys), (0, 60));
+    let file = SnapshotFile::open(&disk, &report.info.path).unwrap();
+    let mut strings = Strings::default();
+    file.read(&Rules::new(file.header.seed), &mut strings).unwrap();
+    for (key, value) in &put {
+        let mut found = strings.0.remove(key).unwrap();
+        assert!(found[0] == found[5] && found[5] == found[9], "of one moment");
+        for at in [0, 5, 9] {
+            found[at] = value[at];
+        }
+        assert!(found == *value);
+    }
+}
+
+#[test]
+fn no_range_holds_more_than_a_segment_or_a_bite() {
+    let disk = SimFs::new(1);
+    let journal = journal(&disk, Sizes { piece: 30_000, large: 1 << 20 });
+    let keyspace = Keyspace::new(Rules::new(42));
+    for n in 0..60_000_usize {
+        let text = format!("key {n}");
+        let key = keyspace.key(text.as_bytes());
+        let size = if n % 100 == 0 { 20_000 } else { n % 50 };
+        keyspace.lock(0, key.shard(), 0).put_string(&key, &noise(size, 3), Deadline::None);
+    }
+    let before = std::cell::Cell::new(SnapshotProgress::default());
+    let check = |now: &SnapshotProgress| {
+        let last = before.replace(*now);
+        assert!(now.bytes - last.bytes < 30_000 + 20_000 + 1_000, "{last:?} to {now:?}");
+    };
+    let report = snapshot(&keyspace, &journal, 1, &AtomicBool::new(false), &check).unwrap();
+    assert_eq!(report.info.keys, 60_000);
 }

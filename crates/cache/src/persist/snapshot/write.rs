@@ -11,10 +11,10 @@ use super::format::{Block, End, Header};
 use crate::persist::error::Disk;
 
 /// Bytes gathered before they are written.
-const WRITE_SIZE: usize = 1 << 20;
-/// Bytes after which the disk is made to keep up, so that the last sync does not hold up everybody
-/// else's.
-const SYNC_SIZE: u64 = 32 << 20;
+const WRITE_SIZE: usize = 256 << 10;
+/// Bytes after which the disk is made to keep up: a sync of the log, which may come at any time, waits
+/// for no more than these.
+const SYNC_SIZE: u64 = 8 << 20;
 
 /// A snapshot's file being written.
 #[derive(Debug)]
