@@ -1,6 +1,7 @@
 //! One large file: how fast it comes in, how much memory that takes, whether it is whole.
 
-use std::io::{Read as _, Write as _};
+use std::fs::File;
+use std::io::{BufWriter, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use super::{Figures, Plan, disk};
 use crate::child::Server;
 
-/// Bytes sent at once.
+/// Bytes of the file made at once.
 const PIECE: usize = 256 << 10;
 /// How long the server may take to answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(120);
@@ -22,10 +23,12 @@ pub(super) fn large_file(plan: &Plan, scratch: &Path, figures: &mut Figures) -> 
     let server = Server::start(&["serve", "--log", "warn"], &data, &log)?;
     let (mut ours, mut plain, mut growth) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..plan.rounds {
+        let source = scratch.join("source");
+        make(&source, round, plan.large_size)?;
         plain.push(disk::write_mib_per_s(scratch, plan.large_size)?);
         let before = server.memory("VmRSS")?;
         server.reset_peak()?;
-        let took = upload(&server, round, plan.large_size)?;
+        let took = upload(&server, round, &source)?;
         let peak = server.memory("VmHWM")?;
         ours.push(disk::mib(plan.large_size) / took.as_secs_f64());
         growth.push(disk::mib(peak.saturating_sub(before)));
@@ -54,20 +57,33 @@ fn mark(piece: &mut [u8], round: u32, number: u64) {
     }
 }
 
-fn upload(server: &Server, round: u32, size: u64) -> anyhow::Result<Duration> {
+/// Makes the file to upload, and has it on the disk, so that nothing of it is written meanwhile.
+fn make(path: &Path, round: u32, size: u64) -> anyhow::Result<()> {
+    let mut file = BufWriter::new(File::create(path).context("cannot make the file to upload")?);
+    let mut buffer = piece(round, 0);
+    for number in 0..size / PIECE as u64 {
+        mark(&mut buffer, round, number);
+        file.write_all(&buffer).context("cannot write the file to upload")?;
+    }
+    file.into_inner()
+        .context("cannot write the file to upload")?
+        .sync_all()
+        .context("cannot flush the file to upload")
+}
+
+/// Uploads a file as a client of its own machine would: the kernel sends it from its cache.
+fn upload(server: &Server, round: u32, source: &Path) -> anyhow::Result<Duration> {
+    let mut file = File::open(source).context("cannot open the file to upload")?;
+    let size = file.metadata().context("cannot open the file to upload")?.len();
     let mut stream = TcpStream::connect(server.address()).context("cannot connect")?;
     stream.set_read_timeout(Some(ANSWER_LIMIT)).context("cannot set a timeout")?;
-    let mut buffer = piece(round, 0);
     let begun = Instant::now();
     let head = format!(
         "PUT /v1/files/bench/large-{round} HTTP/1.1\r\nhost: bench\r\ncontent-length: {size}\r\n\
          connection: close\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).context("cannot send")?;
-    for number in 0..size / PIECE as u64 {
-        mark(&mut buffer, round, number);
-        stream.write_all(&buffer).context("cannot send")?;
-    }
+    std::io::copy(&mut file, &mut stream).context("cannot send")?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).context("cannot read the answer")?;
     let took = begun.elapsed();

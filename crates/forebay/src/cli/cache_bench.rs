@@ -163,7 +163,10 @@ struct Client {
     socket: TcpStream,
     out: Vec<u8>,
     sent: usize,
+    /// The beginning of a reply that is not there whole.
     input: Vec<u8>,
+    /// Bytes to come of a value whose beginning was seen.
+    owed: usize,
     /// Replies of the batch still to come, and since when it is under way.
     waiting: u32,
     since: Instant,
@@ -173,6 +176,8 @@ struct Thread<'a> {
     args: &'a Args,
     draw: Draw,
     value: Vec<u8>,
+    /// What RESP puts between key and value.
+    value_head: Vec<u8>,
     /// Requests this thread may still send.
     left: u64,
     deadline: Option<Instant>,
@@ -181,8 +186,11 @@ struct Thread<'a> {
 
 impl<'a> Thread<'a> {
     fn new(args: &'a Args, draw: Draw, left: u64) -> Self {
-        let value = (0..args.size).map(|at| b'a' + u8::try_from(at % 26).unwrap_or(0)).collect();
-        Self { args, draw, value, left, deadline: None, seen: Seen::default() }
+        // Printable, and nothing repeats itself in it.
+        let mut bytes = Draw { state: 0, keys: 64, zipf: None };
+        let value = (0..args.size).map(|_| b'0' + u8::try_from(bytes.key()).unwrap_or(0)).collect();
+        let value_head = format!("\r\n${}\r\n", args.size).into_bytes();
+        Self { args, draw, value, value_head, left, deadline: None, seen: Seen::default() }
     }
 
     fn run(mut self, clients: u64, started: Instant) -> anyhow::Result<Seen> {
@@ -200,9 +208,9 @@ impl<'a> Thread<'a> {
             poll.registry()
                 .register(&mut socket, Token(number), interest)
                 .context("cannot watch a socket")?;
-            let (out, input) = (Vec::new(), Vec::new());
+            let (out, input, owed) = (Vec::new(), Vec::new(), 0);
             let since = Instant::now();
-            connections.push(Client { socket, out, sent: 0, input, waiting: 0, since });
+            connections.push(Client { socket, out, sent: 0, input, owed, waiting: 0, since });
         }
         let mut busy = 0_usize;
         for client in &mut connections {
@@ -246,20 +254,49 @@ impl<'a> Thread<'a> {
     }
 
     fn take_replies(&mut self, client: &mut Client, fresh: &[u8]) {
-        client.input.extend_from_slice(fresh);
-        let mut at = 0;
-        let text = self.args.text.is_some();
-        while let Some((len, kind)) = reply(&client.input[at..], text) {
-            at += len;
-            client.waiting = client.waiting.saturating_sub(1);
-            self.seen.latencies.add(client.since.elapsed());
-            match kind {
-                Kind::Error => self.seen.errors += 1,
-                Kind::Value => self.seen.hits += 1,
-                Kind::Other => {}
+        let skipped = client.owed.min(fresh.len());
+        if skipped > 0 {
+            client.owed -= skipped;
+            if client.owed == 0 {
+                self.count(client, Kind::Value);
             }
         }
-        client.input.drain(..at);
+        let fresh = &fresh[skipped..];
+        if client.input.is_empty() {
+            let at = self.count_replies(client, fresh);
+            client.input.extend_from_slice(&fresh[at..]);
+            return;
+        }
+        let mut input = std::mem::take(&mut client.input);
+        input.extend_from_slice(fresh);
+        let at = self.count_replies(client, &input);
+        input.drain(..at);
+        client.input = input;
+    }
+
+    /// Counts the replies in `input`; returns where the rest begins.
+    fn count_replies(&mut self, client: &mut Client, input: &[u8]) -> usize {
+        let mut at = 0;
+        let text = self.args.text.is_some();
+        while let Some((len, kind)) = reply(&input[at..], text) {
+            if len > input.len() - at {
+                client.owed = len - (input.len() - at);
+                return input.len();
+            }
+            at += len;
+            self.count(client, kind);
+        }
+        at
+    }
+
+    fn count(&mut self, client: &mut Client, kind: Kind) {
+        client.waiting = client.waiting.saturating_sub(1);
+        self.seen.latencies.add(client.since.elapsed());
+        match kind {
+            Kind::Error => self.seen.errors += 1,
+            Kind::Value => self.seen.hits += 1,
+            Kind::Other => {}
+        }
     }
 
     /// Sends the next pipeline of requests; returns whether there was one.
@@ -282,33 +319,42 @@ impl<'a> Thread<'a> {
     }
 
     fn request(&mut self, out: &mut Vec<u8>) {
-        let key = format!("key:{:012}", self.draw.key());
+        let key = key(self.draw.key());
         let read = self.draw.share() < self.args.read_share;
         let text = self.args.text.is_some();
+        out.extend_from_slice(match (read, text) {
+            (true, true) => b"GET ".as_slice(),
+            (true, false) => b"*2\r\n$3\r\nGET\r\n$16\r\n",
+            (false, true) => b"SET ",
+            (false, false) => b"*3\r\n$3\r\nSET\r\n$16\r\n",
+        });
+        out.extend_from_slice(&key);
         match (read, text) {
-            (true, true) => out.extend_from_slice(format!("GET {key}\n").as_bytes()),
-            (true, false) => {
-                out.extend_from_slice(format!("*2\r\n$3\r\nGET\r\n$16\r\n{key}\r\n").as_bytes());
-            }
-            (false, true) => {
-                out.extend_from_slice(format!("SET {key} ").as_bytes());
-                out.extend_from_slice(&self.value);
-                out.push(b'\n');
-            }
-            (false, false) => {
-                let size = self.value.len();
-                let head = format!("*3\r\n$3\r\nSET\r\n$16\r\n{key}\r\n${size}\r\n");
-                out.extend_from_slice(head.as_bytes());
-                out.extend_from_slice(&self.value);
-                out.extend_from_slice(b"\r\n");
-            }
+            (false, true) => out.push(b' '),
+            (false, false) => out.extend_from_slice(&self.value_head),
+            (true, _) => {}
         }
+        if !read {
+            out.extend_from_slice(&self.value);
+        }
+        out.extend_from_slice(if text { b"\n" } else { b"\r\n" });
         if read {
             self.seen.reads += 1;
         } else {
             self.seen.writes += 1;
         }
     }
+}
+
+/// `key:` and twelve digits.
+fn key(number: u64) -> [u8; 16] {
+    let mut key = *b"key:000000000000";
+    let mut rest = number;
+    for digit in key.iter_mut().skip(4).rev() {
+        *digit += u8::try_from(rest % 10).unwrap_or(0);
+        rest /= 10;
+    }
+    key
 }
 
 fn flush(client: &mut Client) -> anyhow::Result<()> {
@@ -330,7 +376,7 @@ enum Kind {
     Other,
 }
 
-/// Length and kind of the first whole reply to a GET or a SET.
+/// Length and kind of the first reply to a GET or a SET; of a value, perhaps more than is there.
 fn reply(input: &[u8], text: bool) -> Option<(usize, Kind)> {
     let end = input.iter().position(|&byte| byte == b'\n')? + 1;
     let line = &input[..end];
@@ -344,8 +390,7 @@ fn reply(input: &[u8], text: bool) -> Option<(usize, Kind)> {
     match line.first() {
         Some(b'$') if line.get(1) != Some(&b'-') => {
             let digits = std::str::from_utf8(line.get(1..)?).ok()?.trim_end();
-            let whole = end + digits.parse::<usize>().ok()? + 2;
-            (input.len() >= whole).then_some((whole, Kind::Value))
+            Some((end + digits.parse::<usize>().ok()? + 2, Kind::Value))
         }
         Some(b'-') => Some((end, Kind::Error)),
         _ => Some((end, Kind::Other)),
@@ -427,12 +472,19 @@ mod tests {
     #[test]
     fn replies_are_told_apart_and_half_ones_wait() {
         assert_eq!(reply(b"$3\r\nabc\r\n+OK\r\n", false), Some((9, Kind::Value)));
-        assert_eq!(reply(b"$3\r\nabc\r", false), None);
+        assert_eq!(reply(b"$3\r\nab", false), Some((9, Kind::Value)));
+        assert_eq!(reply(b"$3\r", false), None);
         assert_eq!(reply(b"$-1\r\n", false), Some((5, Kind::Other)));
         assert_eq!(reply(b"-ERR\r\n", false), Some((6, Kind::Error)));
         assert_eq!(reply(b"+O", false), None);
         assert_eq!(reply(b"value\n", true), Some((6, Kind::Value)));
         assert_eq!(reply(b"ERROR x\n", true), Some((8, Kind::Error)));
+    }
+
+    #[test]
+    fn keys_have_their_number_in_twelve_digits() {
+        assert_eq!(&key(0), b"key:000000000000");
+        assert_eq!(&key(90_210), b"key:000000090210");
     }
 
     #[test]

@@ -1,8 +1,13 @@
-//! Load by `redis-benchmark`, and reading back what it wrote.
+//! The same load on either server, and reading back what it wrote.
+//!
+//! It comes from `forebay cache bench` with two threads, which costs half the processor time a
+//! request that `redis-benchmark` does and tells rates to the millisecond (that one ends its run at
+//! the next quarter of a second): on two cores the generator would bound what is measured.
 
 use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
+use serde_json::Value;
 
 use super::Plan;
 use super::peer::Peer;
@@ -22,33 +27,66 @@ pub(super) struct Load {
     pub(super) cpu_us: f64,
 }
 
+/// Kinds of commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Test {
+    Set,
+    Get,
+}
+
 /// Runs one kind of command.
-pub(super) fn run(peer: &Peer, plan: &Plan, depth: u32, test: &str) -> anyhow::Result<Load> {
+pub(super) fn run(peer: &Peer, plan: &Plan, depth: u32, test: Test) -> anyhow::Result<Load> {
     let requests = plan.requests * u64::from(depth.min(16));
     let before = peer.cpu_seconds()?;
-    let output = Command::new("redis-benchmark")
-        .args(["-h", "127.0.0.1", "-p", &peer.address.port().to_string()])
-        .args(["-c", &plan.connections.to_string(), "--threads", "2", "-d", &SIZE.to_string()])
-        .args(["-n", &requests.to_string(), "-r", &KEYS.to_string(), "-P", &depth.to_string()])
-        .args(["-t", test, "--csv"])
-        .output()
-        .context("cannot run redis-benchmark (package redis-tools)")?;
+    let connections = plan.connections.to_string();
+    let load = generate(
+        peer,
+        requests,
+        KEYS,
+        test,
+        &[
+            ("--clients", &connections),
+            ("--size", &SIZE.to_string()),
+            ("--pipeline", &depth.to_string()),
+        ],
+    )?;
     let used = peer.cpu_seconds()? - before;
-    let text = String::from_utf8_lossy(&output.stdout);
-    ensure!(output.status.success(), "redis-benchmark failed: {text}");
-    let name = format!("\"{}\"", test.to_ascii_uppercase());
-    let Some(line) = text.lines().find(|line| line.starts_with(&name)) else {
-        bail!("redis-benchmark said nothing of {test}: {text}");
-    };
-    // "test","rps","avg_latency_ms","min","p50","p95","p99","max"
-    let fields: Vec<f64> =
-        line.split(',').skip(1).filter_map(|field| field.trim_matches('"').parse().ok()).collect();
-    let [per_second, _, _, _, _, p99_ms, ..] = fields.as_slice() else {
-        bail!("redis-benchmark's line is odd: {line}");
-    };
     #[expect(clippy::cast_precision_loss, reason = "a count of requests")]
     let cpu_us = used * 1e6 / requests as f64;
-    Ok(Load { per_second: *per_second, p99_ms: *p99_ms, cpu_us })
+    let per_second = number(&load, "requests_per_s")?;
+    Ok(Load { per_second, p99_ms: number(&load, "latency_p99_us")? / 1_000.0, cpu_us })
+}
+
+/// Runs the generator; a GET must find what SETs have written.
+fn generate(
+    peer: &Peer,
+    requests: u64,
+    keys: u64,
+    test: Test,
+    words: &[(&str, &str)],
+) -> anyhow::Result<Value> {
+    let reads = if test == Test::Get { "1" } else { "0" };
+    let binary = std::env::current_exe().context("cannot find this program's own file")?;
+    let output = Command::new(binary)
+        .args(["cache", "bench", "--json", "--threads", "2"])
+        .args(["--resp", &peer.address.to_string(), "--requests", &requests.to_string()])
+        .args(["--keys", &keys.to_string(), "--read-share", reads])
+        .args(words.iter().flat_map(|&(flag, value)| [flag, value]))
+        .output()
+        .context("cannot run the load generator")?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "the load generator failed: {errors}");
+    let load: Value =
+        serde_json::from_slice(&output.stdout).context("the load generator's figures are odd")?;
+    if test == Test::Get {
+        let hits = number(&load, "hits")? / number(&load, "requests")?;
+        ensure!(hits > 0.3, "only {hits:.2} of the keys read were there");
+    }
+    Ok(load)
+}
+
+fn number(figures: &Value, name: &str) -> anyhow::Result<f64> {
+    figures[name].as_f64().with_context(|| format!("the load generator told no {name}"))
 }
 
 /// Reads a sample of the keys: as many as expected are there, and they hold what was sent.
@@ -75,15 +113,5 @@ pub(super) fn read_back(peer: &Peer, plan: &Plan) -> anyhow::Result<()> {
 /// Reads large values at random; returns how many a second.
 pub(super) fn get_large(peer: &Peer, plan: &Plan, keys: u64) -> anyhow::Result<f64> {
     let requests = (plan.requests / 10).max(1_000);
-    let output = Command::new("redis-benchmark")
-        .args(["-h", "127.0.0.1", "-p", &peer.address.port().to_string()])
-        .args(["-c", "20", "--threads", "2", "-n", &requests.to_string()])
-        .args(["-r", &keys.to_string(), "--csv", "GET", "key:__rand_int__"])
-        .output()
-        .context("cannot run redis-benchmark (package redis-tools)")?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    ensure!(output.status.success(), "redis-benchmark failed: {text}");
-    let line = text.lines().last().context("redis-benchmark said nothing")?;
-    let rate = line.split(',').nth(1).and_then(|field| field.trim_matches('"').parse().ok());
-    rate.with_context(|| format!("redis-benchmark's line is odd: {line}"))
+    number(&generate(peer, requests, keys, Test::Get, &[("--clients", "20")])?, "requests_per_s")
 }

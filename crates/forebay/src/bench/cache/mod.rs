@@ -1,6 +1,6 @@
 //! Measuring the cache beside Redis, on the same machine in the same run.
 //!
-//! Both servers get the same load from the same generator (`redis-benchmark`, two threads), round
+//! Both servers get the same load from the same generator (`forebay cache bench`, two threads), round
 //! by round in turns and each round on new processes, because how fast a process runs depends on
 //! where it happened to land in memory. A rate counts only if the values are there afterwards: a
 //! sample of keys is read back and compared, and the number of keys is checked.
@@ -18,7 +18,7 @@ use anyhow::Context as _;
 use serde_json::Value;
 
 use super::Figures;
-use load::Load;
+use load::{Load, Test};
 use peer::{Kind, Peer};
 
 /// What to measure and how long.
@@ -100,8 +100,8 @@ fn rates(
         for kind in [first, 1 - first] {
             let name = format!("{}-{depth}-{logged}-{round}", Kind::BOTH[kind].name());
             let peer = Peer::start(Kind::BOTH[kind], &scratch.join(name), logged)?;
-            let set = load::run(&peer, plan, depth, "set")?;
-            let get = load::run(&peer, plan, depth, "get")?;
+            let set = load::run(&peer, plan, depth, Test::Set)?;
+            let get = load::run(&peer, plan, depth, Test::Get)?;
             load::read_back(&peer, plan)?;
             peer.stop()?;
             rounds[kind].push(Round { set, get });
