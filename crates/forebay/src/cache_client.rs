@@ -1,11 +1,16 @@
 //! A client's end of a cache: commands out, replies in, and how a person reads them.
 
+mod stream;
+
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+
+use self::stream::Stream;
+pub(crate) use self::stream::Trust;
 
 /// How long a server may take to be reached.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -39,22 +44,35 @@ pub(crate) enum Reply {
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Client {
-    reader: BufReader<TcpStream>,
+    reader: BufReader<Stream>,
     out: Vec<u8>,
     speaks: Speaks,
 }
 
 impl Client {
-    pub(crate) fn connect(address: SocketAddr, speaks: Speaks) -> anyhow::Result<Self> {
-        let stream = TcpStream::connect_timeout(&address, CONNECT_LIMIT)
+    /// Connects, over TLS where it is said whom to trust.
+    pub(crate) fn connect(
+        address: SocketAddr,
+        speaks: Speaks,
+        trust: Option<&Trust>,
+    ) -> anyhow::Result<Self> {
+        let socket = TcpStream::connect_timeout(&address, CONNECT_LIMIT)
             .with_context(|| format!("cannot reach a cache at {address}"))?;
-        stream.set_nodelay(true).context("cannot set TCP_NODELAY")?;
+        socket.set_nodelay(true).context("cannot set TCP_NODELAY")?;
+        let stream = match trust {
+            Some(trust) => Stream::over_tls(socket, address, trust)?,
+            None => Stream::Plain(socket),
+        };
         Ok(Self { reader: BufReader::with_capacity(64 << 10, stream), out: Vec::new(), speaks })
     }
 
     /// Connects over RESP and gives the password, where there is a file with one.
-    pub(crate) fn open(address: SocketAddr, password_file: Option<&Path>) -> anyhow::Result<Self> {
-        let mut client = Self::connect(address, Speaks::Resp)?;
+    pub(crate) fn open(
+        address: SocketAddr,
+        trust: Option<&Trust>,
+        password_file: Option<&Path>,
+    ) -> anyhow::Result<Self> {
+        let mut client = Self::connect(address, Speaks::Resp, trust)?;
         if let Some(path) = password_file
             && let Reply::Error(text) = client.ask(&["AUTH", &password(path)?])?
         {
@@ -94,7 +112,7 @@ impl Client {
 
     /// Takes a server that neither takes nor gives anything for so long as gone.
     pub(crate) fn set_stall_limit(&mut self, limit: Duration) -> anyhow::Result<()> {
-        let stream = self.reader.get_mut();
+        let stream = self.reader.get_ref().socket();
         stream
             .set_read_timeout(Some(limit))
             .and_then(|()| stream.set_write_timeout(Some(limit)))
@@ -103,7 +121,11 @@ impl Client {
 
     /// Sends what was queued.
     pub(crate) fn send(&mut self) -> anyhow::Result<()> {
-        self.reader.get_mut().write_all(&self.out).context("cannot send to the cache")?;
+        let stream = self.reader.get_mut();
+        stream
+            .write_all(&self.out)
+            .and_then(|()| stream.flush())
+            .context("cannot send to the cache")?;
         self.out.clear();
         Ok(())
     }

@@ -1,7 +1,11 @@
-//! TLS from files: rustls with the ring provider, TLS 1.2 and 1.3, HTTP/1.1 by ALPN.
+//! TLS from files: rustls with the ring provider, TLS 1.2 and 1.3; over HTTP, HTTP/1.1 by ALPN.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use forebay_base::error_chain::chain;
+use parking_lot::Mutex;
 
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
@@ -48,6 +52,13 @@ pub(crate) enum TlsError {
 /// # Errors
 /// [`TlsError`]: which file, and why.
 pub(crate) fn acceptor(cert: &Path, key: &Path) -> Result<TlsAcceptor, TlsError> {
+    let mut config = load(cert, key)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Reads a certificate chain and its key.
+fn load(cert: &Path, key: &Path) -> Result<ServerConfig, TlsError> {
     let unreadable = |what, path: &Path| {
         let path = path.to_owned();
         move |source| TlsError::Pem { what, path, source }
@@ -61,12 +72,74 @@ pub(crate) fn acceptor(cert: &Path, key: &Path) -> Result<TlsAcceptor, TlsError>
     }
     let private = PrivateKeyDer::from_pem_file(key).map_err(unreadable("a private key", key))?;
     let pair = |source| TlsError::Pair { cert: cert.to_owned(), key: key.to_owned(), source };
-    let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+    ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(pair)?
         .with_no_client_auth()
         .with_single_cert(chain, private)
-        .map_err(pair)?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
+        .map_err(pair)
+}
+
+/// How often is looked whether the files have changed.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A certificate and key that are read again when their files change. Files that cannot be used
+/// are told of once, and what served before goes on.
+#[derive(Debug)]
+pub(crate) struct Renewed {
+    cert: PathBuf,
+    key: PathBuf,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    config: Arc<ServerConfig>,
+    looked: Instant,
+    stamps: [Stamp; 2],
+}
+
+/// What tells a file from one that was there before.
+type Stamp = Option<(SystemTime, u64)>;
+
+impl Renewed {
+    /// Reads the files for the first time.
+    ///
+    /// # Errors
+    /// [`TlsError`]: which file, and why.
+    pub(crate) fn open(cert: PathBuf, key: PathBuf) -> Result<Self, TlsError> {
+        let stamps = [stamp(&cert), stamp(&key)];
+        let config = Arc::new(load(&cert, &key)?);
+        let held = Mutex::new(Held { config, looked: Instant::now(), stamps });
+        Ok(Self { cert, key, held })
+    }
+
+    /// What serves connections that come now.
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        let mut held = self.held.lock();
+        if held.looked.elapsed() >= LOOK_EVERY {
+            held.looked = Instant::now();
+            // Noted before they are read: what changes meanwhile is read again.
+            let stamps = [stamp(&self.cert), stamp(&self.key)];
+            if stamps != held.stamps {
+                held.stamps = stamps;
+                match load(&self.cert, &self.key) {
+                    Ok(config) => {
+                        held.config = Arc::new(config);
+                        tracing::info!(cert = ?self.cert, "the certificate was read anew");
+                    }
+                    Err(error) => tracing::warn!(
+                        error = %chain(&error),
+                        "the changed certificate cannot be used; the one before goes on"
+                    ),
+                }
+            }
+        }
+        Arc::clone(&held.config)
+    }
+}
+
+fn stamp(path: &Path) -> Stamp {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.modified().ok()?, metadata.len()))
 }

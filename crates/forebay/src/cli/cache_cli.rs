@@ -14,6 +14,7 @@ use rustyline::history::DefaultHistory;
 use rustyline::validate::Validator;
 use rustyline::{Context, Editor, Helper};
 
+use super::cache_tls::TlsArgs;
 use crate::cache_client::{Client, Reply, Speaks, password};
 use crate::exit::Exit;
 use crate::out;
@@ -23,6 +24,7 @@ Examples:
   forebay cache cli                              an editor with history and completion
   forebay cache cli GET key                      one command
   forebay cache cli --text 127.0.0.1:8890        the text protocol
+  forebay cache cli --tls --tls-ca ca.pem --resp 10.0.0.7:6390 PING
   generate | forebay cache cli > replies         a command a line, a reply a line
 
 On a terminal replies look as in redis-cli; otherwise they come as they are. The exit code is 1
@@ -51,6 +53,8 @@ pub(super) struct Args {
     /// File whose first line is the password.
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// A command to run; none reads commands.
     #[arg(value_name = "WORD", trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<String>,
@@ -61,7 +65,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
         Some(address) => (address, Speaks::Text),
         None => (args.resp, Speaks::Resp),
     };
-    let client = Client::connect(address, speaks)?;
+    let client = Client::connect(address, speaks, args.tls.trust().as_ref())?;
     let shown = std::io::stdout().is_terminal();
     let mut cli = Cli { client, speaks, shown, failed: false };
     if let Some(path) = &args.password_file {

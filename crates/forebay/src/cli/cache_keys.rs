@@ -12,6 +12,7 @@ use forebay_base::bytes::ByteSize;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
+use super::cache_tls::TlsArgs;
 use crate::cache_client::{Client, Reply, quoted};
 use crate::exit::Exit;
 use crate::out;
@@ -40,6 +41,8 @@ pub(super) struct Args {
     /// File whose first line is the password.
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// How many keys to show.
     #[arg(long, default_value_t = 10, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     top: u32,
@@ -116,7 +119,8 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn begin(args: &'a Args) -> anyhow::Result<Self> {
-        let client = Client::open(args.resp, args.password_file.as_deref())?;
+        let client =
+            Client::open(args.resp, args.tls.trust().as_ref(), args.password_file.as_deref())?;
         let top = Top::new(usize::try_from(args.top).unwrap_or(usize::MAX));
         let mut walk = Self { args, client, top, sums: BTreeMap::new() };
         walk.ask(&["SELECT", &args.database.to_string()])?;

@@ -20,9 +20,11 @@ Examples:
   forebay cache serve --data /srv/forebay --max-memory 4GiB --durability sync
   forebay cache serve --no-persist --resp 127.0.0.1:0 --text ''
   forebay cache serve --server pooled --workers 200
+  forebay cache serve --resp '' --text '' --tls-resp 0.0.0.0:6390 --tls-cert cert.pem \\
+    --tls-key key.pem --password-file password
 
-The first line on standard output is `listening resp=ADDRESS text=ADDRESS`, once commands are
-answered; logs go to standard error. The data lies where `forebay serve` with the same --data keeps
+The first line on standard output is `listening resp=ADDRESS text=ADDRESS` (and `tls-resp=`,
+`tls-text=`), once commands are answered; logs go to standard error. The data lies where `forebay serve` with the same --data keeps
 it. SIGINT, SIGTERM or a client's SHUTDOWN sends the last replies, writes the log to its end and stops.
 It goes on answering reads where its log has failed, and says so (INFO persistence,
 aof_last_write_status:err); it ends with 1 where a thread of its own has.";
@@ -43,6 +45,18 @@ pub(super) struct Args {
     /// Where to speak the text protocol [default: 127.0.0.1:8890].
     #[arg(long, value_name = "ADDRESS", help_heading = HEADING)]
     text: Option<String>,
+    /// Where to speak RESP over TLS [default: nowhere].
+    #[arg(long, value_name = "ADDRESS", help_heading = HEADING)]
+    tls_resp: Option<String>,
+    /// Where to speak the text protocol over TLS [default: nowhere].
+    #[arg(long, value_name = "ADDRESS", help_heading = HEADING)]
+    tls_text: Option<String>,
+    /// Certificate chain in PEM, read again when it changes.
+    #[arg(long, value_name = "FILE", help_heading = HEADING)]
+    tls_cert: Option<String>,
+    /// Private key in PEM.
+    #[arg(long, value_name = "FILE", help_heading = HEADING)]
+    tls_key: Option<String>,
     /// Keep nothing on disk.
     #[arg(long, help_heading = HEADING, conflicts_with = "durability")]
     no_persist: bool,
@@ -86,6 +100,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     for (key, flag, text) in [
         ("cache.resp", "--resp", &args.resp),
         ("cache.text", "--text", &args.text),
+        ("cache.tls_resp", "--tls-resp", &args.tls_resp),
+        ("cache.tls_text", "--tls-text", &args.tls_text),
+        ("cache.tls_cert", "--tls-cert", &args.tls_cert),
+        ("cache.tls_key", "--tls-key", &args.tls_key),
         ("cache.durability", "--durability", &args.durability),
         ("cache.memory_max", "--max-memory", &args.max_memory),
         ("cache.policy", "--policy", &args.policy),
@@ -182,7 +200,12 @@ fn start(error: anyhow::Error) -> anyhow::Error {
 fn announce(running: &Running) -> anyhow::Result<()> {
     let server = running.server();
     let mut line = "listening".to_owned();
-    for (name, address) in [("resp", server.resp_address()), ("text", server.text_address())] {
+    for (name, address) in [
+        ("resp", server.resp_address()),
+        ("text", server.text_address()),
+        ("tls-resp", server.tls_resp_address()),
+        ("tls-text", server.tls_text_address()),
+    ] {
         if let Some(address) = address {
             line.push_str(&format!(" {name}={address}"));
         }

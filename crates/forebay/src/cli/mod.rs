@@ -9,6 +9,7 @@ mod cache_bench;
 mod cache_cli;
 mod cache_keys;
 mod cache_serve;
+mod cache_tls;
 mod config;
 mod fsck;
 mod key;

@@ -135,6 +135,10 @@ impl Resolved {
             let text = "server.tls_cert and server.tls_key belong together: set both or neither";
             return Err(ConfigError::Conflict(text.to_owned()).into());
         }
+        if config.cache.tls_cert.is_some() != config.cache.tls_key.is_some() {
+            let text = "cache.tls_cert and cache.tls_key belong together: set both or neither";
+            return Err(ConfigError::Conflict(text.to_owned()).into());
+        }
         Ok(config)
     }
 

@@ -160,6 +160,15 @@ settings! {
         resp("cache.resp"): Option<SocketAddr> = "127.0.0.1:6380";
         /// Where it speaks the plain text protocol; empty: nowhere.
         text("cache.text"): Option<SocketAddr> = "127.0.0.1:8890";
+        /// Where it speaks RESP over TLS; empty: nowhere.
+        tls_resp("cache.tls_resp"): Option<SocketAddr> = "";
+        /// Where it speaks the text protocol over TLS; empty: nowhere.
+        tls_text("cache.tls_text"): Option<SocketAddr> = "";
+        /// Certificate chain in PEM for these; empty: that of server.tls_cert. A renewed file is
+        /// read within a second, for new connections.
+        tls_cert("cache.tls_cert"): Option<PathBuf> = "";
+        /// Private key in PEM for these; empty: that of server.tls_key.
+        tls_key("cache.tls_key"): Option<PathBuf> = "";
         /// Whether it keeps its data on disk, below the data directory.
         persist("cache.persist"): bool = "true";
         /// When a write is acknowledged: sync, interval:50ms or os.

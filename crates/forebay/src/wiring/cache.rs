@@ -16,12 +16,15 @@ use forebay_base::clock::SystemClock;
 use forebay_base::fs::RealFs;
 use forebay_cache::engine::Stopper;
 use forebay_cache::persist::PersistOptions;
-use forebay_cache::server::{Mode, Network, Server, ServerLimits, ServerOptions};
+use forebay_cache::server::{
+    Mode, Network, Server, ServerLimits, ServerOptions, TlsOptions, TlsSource,
+};
 use forebay_cache::{Cache, CacheOptions};
 
 use crate::config::{CacheNetwork, CacheServer, Config};
 use crate::exit::{Coded, Exit};
 use crate::serve::Subsystem;
+use crate::tls::Renewed;
 
 /// Opens the cache in the data directory and listens.
 pub(super) fn open(config: &Config) -> anyhow::Result<Arc<dyn Subsystem>> {
@@ -48,9 +51,11 @@ impl Running {
     pub(crate) fn start(config: &Config) -> anyhow::Result<Self> {
         let settings = &config.cache;
         let password = settings.password_file.as_deref().map(read_password).transpose()?;
-        for address in [settings.resp, settings.text].into_iter().flatten() {
+        let addresses = [settings.resp, settings.text, settings.tls_resp, settings.tls_text];
+        for address in addresses.into_iter().flatten() {
             guard(address, password.is_some(), config.server.insecure)?;
         }
+        let options = server_options(config)?;
         let dir = settings.persist.then(|| dir(&config.process.data));
         let cache = open_cache(config, dir.clone(), password)?;
         let limits = &cache.engine().config();
@@ -61,7 +66,7 @@ impl Running {
         limits.output_max.store(size(settings.output_size_max.0), Relaxed);
         let idle = settings.idle_timeout.map_or(Duration::ZERO, |limit| limit.get());
         limits.idle_seconds.store(whole_seconds(idle), Relaxed);
-        let server = Server::start(Arc::clone(cache.engine()), &server_options(config))
+        let server = Server::start(Arc::clone(cache.engine()), &options)
             .context("cannot serve the cache")?;
         let told = |address: Option<SocketAddr>| {
             address.map_or_else(|| "off".to_owned(), |address| address.to_string())
@@ -69,6 +74,8 @@ impl Running {
         tracing::info!(
             resp = told(server.resp_address()),
             text = told(server.text_address()),
+            tls_resp = told(server.tls_resp_address()),
+            tls_text = told(server.tls_text_address()),
             data = ?dir.map_or_else(|| "none".to_owned(), |dir| dir.display().to_string()),
             "cache open"
         );
@@ -147,12 +154,13 @@ fn open_cache(
     Ok(cache)
 }
 
-fn server_options(config: &Config) -> ServerOptions {
+fn server_options(config: &Config) -> anyhow::Result<ServerOptions> {
     let settings = &config.cache;
     let workers = usize::try_from(settings.workers).unwrap_or(usize::MAX);
-    ServerOptions {
+    Ok(ServerOptions {
         resp: settings.resp,
         text: settings.text,
+        tls: tls(config)?,
         mode: match settings.server {
             CacheServer::PerConnection => Mode::PerConnection,
             CacheServer::Pooled => Mode::Pooled { workers },
@@ -170,8 +178,29 @@ fn server_options(config: &Config) -> ServerOptions {
                 .map_or(Duration::ZERO, |limit| limit.get()),
             ..ServerLimits::default()
         },
-        ..ServerOptions::default()
+    })
+}
+
+/// The listeners that speak TLS, if there are to be any.
+fn tls(config: &Config) -> anyhow::Result<Option<TlsOptions>> {
+    let settings = &config.cache;
+    let (resp, text) = (settings.tls_resp, settings.tls_text);
+    if resp.or(text).is_none() {
+        return Ok(None);
     }
+    let (cert, key) = match (&settings.tls_cert, &settings.tls_key) {
+        (None, None) => (&config.server.tls_cert, &config.server.tls_key),
+        own => own,
+    };
+    let (Some(cert), Some(key)) = (cert, key) else {
+        let text = "the cache cannot speak TLS without a certificate and its key: set both \
+                    cache.tls_cert and cache.tls_key";
+        return Err(Coded::error(Exit::Usage, text));
+    };
+    let renewed = Renewed::open(cert.clone(), key.clone())
+        .map_err(|error| Coded::wrap(Exit::Start, "cannot set up TLS", error.into()))?;
+    let source = TlsSource::new(move || renewed.config());
+    Ok(Some(TlsOptions { resp, text, source }))
 }
 
 /// The engine counts idle time in whole seconds; none but zero becomes zero.

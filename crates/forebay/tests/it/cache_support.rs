@@ -13,6 +13,8 @@ pub(crate) struct Cache {
     pub(crate) child: Child,
     pub(crate) resp: SocketAddr,
     pub(crate) text: SocketAddr,
+    /// Where it speaks RESP over TLS, if it does.
+    pub(crate) tls: Option<SocketAddr>,
 }
 
 impl Cache {
@@ -33,7 +35,9 @@ impl Cache {
             found.unwrap_or_else(|| panic!("{line:?}, log: {}", log())).parse().unwrap()
         };
         let (resp, text) = (address("resp="), address("text="));
-        Self { child, resp, text }
+        let tls = line.split_whitespace().find_map(|word| word.strip_prefix("tls-resp="));
+        let tls = tls.map(|address| address.parse().unwrap());
+        Self { child, resp, text, tls }
     }
 
     pub(crate) fn connect(address: SocketAddr) -> TcpStream {

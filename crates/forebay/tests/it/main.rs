@@ -6,6 +6,7 @@ mod auth;
 mod cache_keys;
 mod cache_serve;
 mod cache_support;
+mod cache_tls;
 mod cli;
 mod fsck;
 mod http;

@@ -52,7 +52,7 @@ pub(super) struct Left<'a> {
 
 /// Opens a RESP connection that does not wait for ever.
 pub(super) fn connect(address: SocketAddr) -> anyhow::Result<Client> {
-    let mut client = Client::connect(address, Speaks::Resp)?;
+    let mut client = Client::connect(address, Speaks::Resp, None)?;
     client.set_stall_limit(STALL_LIMIT)?;
     Ok(client)
 }

@@ -1,0 +1,115 @@
+//! The bytes of a client's connection: plain, or over TLS with the server's certificate checked.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+/// Where Linux systems keep the certificates they trust.
+const SYSTEM_ROOTS: [&str; 3] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+
+/// Whom a client takes for its server.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Trust {
+    /// PEM file with the certificates that may vouch for it; those of the system otherwise.
+    pub(crate) roots: Option<PathBuf>,
+    /// The name its certificate is for; the address otherwise.
+    pub(crate) name: Option<String>,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) enum Stream {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Stream {
+    /// Goes on over TLS.
+    pub(super) fn over_tls(
+        mut socket: TcpStream,
+        address: SocketAddr,
+        trust: &Trust,
+    ) -> anyhow::Result<Self> {
+        let name = match &trust.name {
+            Some(name) => ServerName::try_from(name.clone())
+                .with_context(|| format!("{name} is no name a certificate could be for"))?,
+            None => ServerName::from(address.ip()),
+        };
+        let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .context("cannot set up TLS")?
+            .with_root_certificates(roots(trust.roots.as_deref())?)
+            .with_no_client_auth();
+        let mut session =
+            ClientConnection::new(Arc::new(config), name).context("cannot set up TLS")?;
+        // Agreed on keys here, so that what is wrong is told as what it is.
+        while session.is_handshaking() {
+            session
+                .complete_io(&mut socket)
+                .with_context(|| format!("cannot agree on TLS with {address}"))?;
+        }
+        Ok(Self::Tls(Box::new(StreamOwned::new(session, socket))))
+    }
+
+    /// The socket below.
+    pub(super) fn socket(&self) -> &TcpStream {
+        match self {
+            Self::Plain(socket) => socket,
+            Self::Tls(stream) => &stream.sock,
+        }
+    }
+}
+
+fn roots(given: Option<&Path>) -> anyhow::Result<RootCertStore> {
+    let from_environment = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
+    let path = match given.map(Path::to_path_buf).or(from_environment) {
+        Some(path) => path,
+        None => SYSTEM_ROOTS
+            .iter()
+            .map(PathBuf::from)
+            .find(|path| path.is_file())
+            .context("this system has no list of certificates; name one with --tls-ca")?,
+    };
+    let about = || format!("cannot read certificates from {}", path.display());
+    let mut roots = RootCertStore::empty();
+    let certificates = CertificateDer::pem_file_iter(&path).with_context(about)?;
+    let certificates = certificates.collect::<Result<Vec<_>, _>>().with_context(about)?;
+    let (added, _) = roots.add_parsable_certificates(certificates);
+    if added == 0 {
+        bail!("{} holds no certificate", path.display());
+    }
+    Ok(roots)
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.read(buffer),
+            Self::Tls(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(socket) => socket.flush(),
+            Self::Tls(stream) => stream.flush(),
+        }
+    }
+}
