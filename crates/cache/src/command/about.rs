@@ -54,14 +54,41 @@ pub(super) fn command(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
                 cx.out.bulk(spec.group.as_bytes());
             }
         }
-        b"list" => {
-            cx.out.array(super::all().count());
-            super::all().for_each(|spec| cx.out.bulk(spec.name.as_bytes()));
-        }
+        b"list" => list(cx, rest)?,
         b"getkeys" if !rest.is_empty() => getkeys(cx, rest)?,
         _ => return Err(super::unknown_subcommand("command", word)),
     }
     Ok(())
+}
+
+/// `COMMAND LIST [FILTERBY MODULE name | ACLCAT category | PATTERN pattern]`.
+fn list(cx: &mut Context<'_, '_>, words: &[&[u8]]) -> Result {
+    let is = |word: &[u8], name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+    let names: Vec<&str> = match words {
+        [] => super::all().map(|spec| spec.name).collect(),
+        [by, what, value] if is(by, "filterby") => {
+            let fits = |spec: &&Spec| match what.to_ascii_lowercase().as_slice() {
+                b"pattern" => crate::glob::matches_ignoring_case(value, spec.name.as_bytes()),
+                b"aclcat" => categories(spec).iter().any(|category| is(value, &category[1..])),
+                // There are no modules.
+                _ => false,
+            };
+            if !["module", "aclcat", "pattern"].iter().any(|word| is(what, word)) {
+                return Err(CommandError::SYNTAX);
+            }
+            super::all().filter(fits).map(|spec| spec.name).collect()
+        }
+        _ => return Err(CommandError::SYNTAX),
+    };
+    cx.out.array(names.len());
+    names.iter().for_each(|name| cx.out.bulk(name.as_bytes()));
+    Ok(())
+}
+
+/// What COMMAND tells of a command's categories, each with its `@`.
+fn categories(spec: &Spec) -> [String; 2] {
+    let kind = if spec.flags.has(Flags::WRITE) { "@write" } else { "@read" };
+    [format!("@{}", spec.group), kind.to_owned()]
 }
 
 fn getkeys(cx: &mut Context<'_, '_>, words: &[&[u8]]) -> Result {
@@ -103,11 +130,9 @@ fn describe(cx: &mut Context<'_, '_>, spec: &Spec) {
     cx.out.int(first.into());
     cx.out.int(last.into());
     cx.out.int(step.into());
-    let category = format!("@{}", spec.group);
-    let kind = if spec.flags.has(Flags::WRITE) { "@write" } else { "@read" };
-    cx.out.set(2);
-    cx.out.simple(&category);
-    cx.out.simple(kind);
+    let categories = categories(spec);
+    cx.out.set(categories.len());
+    categories.iter().for_each(|category| cx.out.simple(category));
     for _ in 0..3 {
         // Tips, key specifications and subcommands: none are told.
         cx.out.array(0);

@@ -23,7 +23,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         -2,
         READ,
         EVERY,
-        exists,
+        touch,
         "Notes a use of keys, and counts those that are there.",
     ),
     super::row(GROUP, "type", 2, READ, FIRST, type_of, "Returns the type of the value at a key."),
@@ -163,6 +163,16 @@ fn exists(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let mut found = 0;
     for word in &args[1..] {
         let key = cx.key(word);
+        found += usize::from(cx.shard(&key).look_at(&key).is_some());
+    }
+    cx.out.count(found);
+    Ok(())
+}
+
+fn touch(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let mut found = 0;
+    for word in &args[1..] {
+        let key = cx.key(word);
         found += usize::from(cx.shard(&key).find(&key).is_some());
     }
     cx.out.count(found);
@@ -172,7 +182,7 @@ fn exists(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
 fn type_of(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let key = cx.key(args[1]);
     let shard = cx.shard(&key);
-    let kind = shard.find(&key).map(|at| shard.kind(at));
+    let kind = shard.look_at(&key).map(|at| shard.kind(at));
     cx.out.simple(kind.map_or("none", Kind::as_str));
     Ok(())
 }
@@ -299,7 +309,7 @@ fn tell_deadline(cx: &mut Context<'_, '_>, args: &[&[u8]], tell: fn(u64, u64) ->
     let key = cx.key(args[1]);
     let now_ms = cx.now_ms;
     let shard = cx.shard(&key);
-    let answer = match shard.find(&key).map(|at| shard.deadline_ms(at)) {
+    let answer = match shard.look_at(&key).map(|at| shard.deadline_ms(at)) {
         None => -2,
         Some(None) => -1,
         Some(Some(ms)) => i64::try_from(tell(ms, now_ms)).unwrap_or(i64::MAX),
@@ -597,7 +607,7 @@ fn object(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let key = cx.key(word_key);
     let policy = cx.engine.keyspace().rules().policy();
     let shard = cx.locked.get(cx.session.database, key.shard());
-    let Some(at) = shard.find(&key) else {
+    let Some(at) = shard.look_at(&key) else {
         cx.out.null();
         return Ok(());
     };

@@ -260,7 +260,7 @@ fn memory(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
         (b"usage", [word, ..]) => {
             let key = cx.key(word);
             let shard = cx.shard(&key);
-            match shard.find(&key).map(|at| shard.usage(at)) {
+            match shard.look_at(&key).map(|at| shard.usage(at)) {
                 Some(bytes) => cx.out.count(bytes),
                 None => cx.out.null(),
             }

@@ -83,7 +83,7 @@ fn watch(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
         let flag = cx.session.dirty.clone();
         let shard = cx.shard(&key);
         // A key whose deadline has passed goes now, not as a change between WATCH and EXEC.
-        shard.find(&key);
+        shard.look_at(&key);
         shard.watch(word, &flag);
         cx.session.watched.push((database, (*word).into()));
     }

@@ -436,7 +436,7 @@ impl Engine {
         let awaited = if waiter.spec.group == "list" { Kind::List } else { Kind::ZSet };
         let key = self.keyspace.key(key);
         let shard = locked.get(waiter.database, key.shard());
-        match shard.find(&key).map(|at| shard.kind(at)) {
+        match shard.look_at(&key).map(|at| shard.kind(at)) {
             None => Found::Nothing,
             Some(kind) if kind == awaited => Found::Served,
             Some(_) => Found::OtherType,
@@ -560,7 +560,7 @@ impl Engine {
         // A look at each finds those whose deadline has passed, and removing them raises the flag.
         for (database, key) in &session.watched {
             let key = self.keyspace.key(key);
-            locked.get(*database, key.shard()).find(&key);
+            locked.get(*database, key.shard()).look_at(&key);
         }
         session.dirty.load(Ordering::Acquire)
     }

@@ -164,13 +164,20 @@ impl Shard {
     /// Finds a key and notes its use; one whose deadline has passed is removed instead.
     #[inline]
     pub fn find(&mut self, key: &Key<'_>) -> Option<At> {
+        let at = self.look_at(key)?;
+        self.note_use(at);
+        Some(at)
+    }
+
+    /// Finds a key without noting its use: for who asks about it, not for what it holds.
+    #[inline]
+    pub fn look_at(&mut self, key: &Key<'_>) -> Option<At> {
         let at = self.peek(key)?;
         if entry::deadline_ms(self.slab.get(at.0)).is_some_and(|deadline| deadline <= self.now_ms) {
             self.expire(key.hash, at);
             self.changed(key.bytes);
             return None;
         }
-        self.note_use(at);
         Some(at)
     }
 

@@ -196,3 +196,38 @@ fn clients_are_told_what_they_got_wrong() {
         "#,
     );
 }
+
+#[test]
+fn asking_about_a_key_is_no_use_of_it() {
+    transcript(
+        Proto::Resp2,
+        r#"
+        # Uses are noted where they may matter.
+        CONFIG SET maxmemory 1gb maxmemory-policy allkeys-s3fifo => OK
+        SET k v => OK
+        OBJECT FREQ k => 0
+        EXISTS k => 1
+        TYPE k => string
+        TTL k => -1
+        OBJECT ENCODING k => "embstr"
+        OBJECT FREQ k => 0
+        GET k => "v"
+        TOUCH k => 1
+        OBJECT FREQ k => 2
+        "#,
+    );
+}
+
+#[test]
+fn commands_are_listed_by_pattern_and_category() {
+    transcript(
+        Proto::Resp2,
+        r#"
+        COMMAND LIST FILTERBY PATTERN h[ml]* => ["hmset" "hmget" "hlen"]
+        COMMAND LIST FILTERBY ACLCAT nonesuch => []
+        COMMAND LIST FILTERBY MODULE any => []
+        COMMAND LIST FILTERBY COLOUR red => !ERR syntax error
+        COMMAND LIST odd => !ERR syntax error
+        "#,
+    );
+}
