@@ -497,11 +497,19 @@ impl Connection {
     }
 
     /// Tells how many bytes its buffers hold now.
-    fn count_buffers(&mut self, work: &mut Work) {
+    fn count_buffers(&mut self, work: &Work) {
         let sealed = self.tls.as_ref().map_or(0, |it| it.sealed.capacity() + it.opened.capacity());
         let output = self.output.buffer_mut().capacity();
         let now = self.input.capacity() + output + self.in_flight + sealed;
-        work.tally.buffers += now as isize - std::mem::replace(&mut self.buffered, now) as isize;
+        let before = std::mem::replace(&mut self.buffered, now);
+        // At once, not with the turn's counts: whoever serves the connection next may be another
+        // thread, and must not take away what is not there yet.
+        let counted = &work.engine.statistics().buffer_bytes;
+        match now.checked_sub(before) {
+            Some(0) => {}
+            Some(more) => _ = counted.fetch_add(more, Relaxed),
+            None => _ = counted.fetch_sub(before - now, Relaxed),
+        }
     }
 
     /// Leaves the engine. Returns whether the other end is to read what was sent before it learns
@@ -512,7 +520,7 @@ impl Connection {
         }
         work.recycle(std::mem::take(&mut self.input));
         work.recycle(self.output.take());
-        work.tally.buffers -= self.buffered as isize;
+        work.engine.statistics().buffer_bytes.fetch_sub(self.buffered, Relaxed);
         !self.cut
     }
 }

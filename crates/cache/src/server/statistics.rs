@@ -14,8 +14,6 @@ pub(super) struct Tally {
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
     pub(super) settles: u64,
-    /// Bytes by which the connections' buffers grew, or shrank.
-    pub(super) buffers: isize,
 }
 
 /// The counters of one event loop (or of the pool's poller and its workers together).
@@ -35,8 +33,7 @@ pub(super) struct ThreadCounters {
 impl ThreadCounters {
     /// Adds a turn's tally and begins it anew.
     pub(super) fn add(&self, tally: &mut Tally) {
-        let Tally { commands, reads, writes, bytes_in, bytes_out, settles, buffers: _ } =
-            std::mem::take(tally);
+        let Tally { commands, reads, writes, bytes_in, bytes_out, settles } = std::mem::take(tally);
         self.turns.fetch_add(1, Relaxed);
         for (counter, count) in [
             (&self.commands, commands),

@@ -133,16 +133,6 @@ impl Work {
         if self.tally.bytes_out > 0 {
             statistics.bytes_out.fetch_add(self.tally.bytes_out, Relaxed);
         }
-        // Wrapping on purpose: what one thread added, another may take away.
-        match self.tally.buffers {
-            0 => {}
-            more @ 1.. => {
-                statistics.buffer_bytes.fetch_add(more.unsigned_abs(), Relaxed);
-            }
-            less => {
-                statistics.buffer_bytes.fetch_sub(less.unsigned_abs(), Relaxed);
-            }
-        }
         counters.add(&mut self.tally);
     }
 
