@@ -52,6 +52,11 @@ impl Waiter {
         self.state.load(Ordering::Acquire) == WAITING
     }
 
+    /// Whether somebody is serving it.
+    pub(super) fn is_taken(&self) -> bool {
+        self.state.load(Ordering::Acquire) == SERVING
+    }
+
     /// Takes it for serving, or for giving up: only one can.
     pub(super) fn claim(&self) -> bool {
         let exchanged =

@@ -7,6 +7,7 @@ use std::time::Instant;
 use super::blocking::Waiter;
 use super::locked::{Locked, Wanted};
 use super::session::{Multi, Queued, Replies, Session};
+use super::unwinding::OnBehalf;
 use super::{Engine, Flow};
 use crate::command::{self, Blocking, CommandError, Context, Flags, Keys, Spec};
 use crate::persist::Ops;
@@ -284,6 +285,11 @@ impl Engine {
         (locked, ops): (&mut Locked<'e>, &mut Ops),
     ) -> Ran {
         let mark = out.len();
+        // Asked again with the locks held: a command that panicked may have had them before.
+        if spec.flags.has(Flags::WRITE) && self.keyspace.is_torn() {
+            out.error(&self.log_failure().unwrap_or(CommandError::OOM).0);
+            return Ran { blocking: None, garbage: Vec::new() };
+        }
         let slow_us = self.config.slow_us.load(Ordering::Relaxed);
         let is_timed = !spec.flags.has(Flags::FAST) || slow_us <= FAST_US;
         let started = (is_timed && slow_us != u64::MAX).then(Instant::now);
@@ -393,6 +399,8 @@ impl Engine {
         let mut wanted = Wanted::default();
         self.want(waiter.spec, &args, waiter.database, &mut wanted);
         let mut ops = self.take_ops();
+        // Before the locks, so that they are given back first.
+        let _on_behalf = OnBehalf { engine: self, waiter };
         let found = {
             let mut locked = Locked::lock(&self.keyspace, &mut wanted, now_ms);
             let now_ms = locked.now_ms();

@@ -6,7 +6,9 @@
 //!
 //! Invariants: a change of a key and its place in the log are decided under the key's shard lock,
 //! so the log's order is the keys' order; when the log fails, no reply of the turn is sent and
-//! every later write is refused.
+//! every later write is refused. So it is when a handler panics amid a change: its effects are in no
+//! log, and asked for with a shard locked ([`Keyspace::is_torn`]) that is known before anything is
+//! built on them. One that panics before it changed anything leaves nothing behind.
 
 mod blocking;
 mod config;
@@ -18,6 +20,7 @@ mod pubsub;
 mod saving;
 mod session;
 mod stopping;
+mod unwinding;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -398,6 +401,12 @@ impl Engine {
 
     /// Why writes are refused, if they are.
     pub(crate) fn log_failure(&self) -> Option<CommandError> {
+        if self.keyspace.is_torn() {
+            return Some(CommandError::new(
+                "MISCONF a command failed half done, so nothing is written any more; see the \
+                 server's log, and start it again",
+            ));
+        }
         self.log_failed.load(Ordering::Acquire).then(|| {
             CommandError::new(
                 "MISCONF the command log has failed, so nothing can be acknowledged any more; \

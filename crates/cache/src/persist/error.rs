@@ -231,6 +231,9 @@ pub enum SnapshotError {
     /// It was told to stop.
     #[error("the snapshot was cancelled")]
     Cancelled,
+    /// A command panicked amid a change, so what is in memory is not what the log leads to.
+    #[error("a command failed half done: no snapshot is taken of what it left")]
+    Torn,
     /// The device failed.
     #[error(transparent)]
     Io(Disk),

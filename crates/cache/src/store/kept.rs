@@ -145,6 +145,7 @@ impl Shard {
         change: impl FnOnce(&mut C) -> R,
     ) -> Result<R, WrongType> {
         let number = self.object_number(at).ok_or(WrongType)?;
+        self.altered = true;
         self.revision = self.revision.wrapping_add(1);
         let (result, empty) = self.objects.edit(number, change)?;
         if empty {

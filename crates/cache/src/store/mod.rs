@@ -5,6 +5,11 @@
 //!
 //! Invariants: shards are locked in ascending order only; a key's hash alone tells its shard; the
 //! sum in [`Keyspace::used`] follows every shard when its lock is released through [`Held`].
+//!
+//! A panic under a shard's lock gives the lock back like any other end. Whether it came amid a change
+//! is known by [`Shard`]'s mark of one: then the data is *torn* ([`Keyspace::is_torn`]) from before
+//! the lock is free until the process ends. Torn data is neither logged nor put into a snapshot: what
+//! is on disk stays what it was before that command.
 
 mod compress;
 mod entry;
@@ -22,7 +27,7 @@ mod watching;
 
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -78,6 +83,7 @@ pub struct Keyspace {
     rules: Arc<Rules>,
     databases: [OnceLock<Box<[Slot]>>; DATABASES],
     used: AtomicI64,
+    torn: AtomicBool,
 }
 
 /// A locked shard; see [`Keyspace::lock`].
@@ -86,6 +92,7 @@ pub struct Held<'k> {
     guard: MutexGuard<'k, Shard>,
     slot: &'k Slot,
     used: &'k AtomicI64,
+    torn: &'k AtomicBool,
     /// What was given up; after the guard, so that it is freed without the lock.
     garbage: kept::Garbage,
 }
@@ -117,6 +124,9 @@ impl std::ops::DerefMut for Held<'_> {
 impl Drop for Held<'_> {
     #[inline]
     fn drop(&mut self) {
+        if self.guard.altered && std::thread::panicking() {
+            self.torn.store(true, Ordering::Release);
+        }
         if !self.guard.garbage.is_empty() {
             self.garbage = std::mem::take(&mut self.guard.garbage);
         }
@@ -143,7 +153,12 @@ impl Keyspace {
     #[must_use]
     pub fn new(rules: Rules) -> Self {
         let rules = Arc::new(rules);
-        Self { rules, databases: [const { OnceLock::new() }; DATABASES], used: AtomicI64::new(0) }
+        Self {
+            rules,
+            databases: [const { OnceLock::new() }; DATABASES],
+            used: AtomicI64::new(0),
+            torn: AtomicBool::new(false),
+        }
     }
 
     /// Its rules.
@@ -163,6 +178,15 @@ impl Keyspace {
     #[must_use]
     pub fn used(&self) -> usize {
         usize::try_from(self.used.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    /// Whether a command panicked amid a change: a bug of ours, after which nothing is kept any more.
+    ///
+    /// Asked with a shard locked, it tells of everything that happened to that shard before.
+    #[must_use]
+    #[inline]
+    pub fn is_torn(&self) -> bool {
+        self.torn.load(Ordering::Acquire)
     }
 
     /// Whether a database was ever written to.
@@ -194,7 +218,8 @@ impl Keyspace {
         let slot = &shards[shard];
         let mut guard = slot.shard.lock();
         guard.advance(now_ms);
-        Held { guard, slot, used: &self.used, garbage: kept::Garbage::default() }
+        guard.altered = false;
+        Held { guard, slot, used: &self.used, torn: &self.torn, garbage: kept::Garbage::default() }
     }
 
     /// Keys of a database, and how many of them have a deadline. Takes no lock.

@@ -77,6 +77,8 @@ pub struct Shard {
     pub(super) scratch: Vec<u8>,
     /// What is freed once the lock is released.
     pub(super) garbage: Garbage,
+    /// Whether a change was begun since the lock was taken.
+    pub(super) altered: bool,
     /// Raised whenever memory outside of slab and table may have changed.
     pub(super) revision: u32,
     /// [`Shard::memory_revision`] when memory was last added to the keyspace's sum.
@@ -102,6 +104,7 @@ impl Shard {
             ready: Vec::new(),
             scratch: Vec::new(),
             garbage: Garbage::default(),
+            altered: false,
             revision: 0,
             published_revision: 0,
             published: 0,
@@ -294,6 +297,7 @@ impl Shard {
         let deadline_ms = self.deadline_ms(at);
         let value = match self.object_number(at) {
             Some(number) => {
+                self.altered = true;
                 let object = self.take_object(number)?;
                 self.drop_slot(key.hash, at);
                 Value::Object(object)
@@ -320,6 +324,7 @@ impl Shard {
     pub fn set_deadline(&mut self, key: &Key<'_>, deadline_ms: Option<u64>) -> bool {
         let Some(at) = self.find(key) else { return false };
         let before = self.deadline_ms(at);
+        self.altered = true;
         match (before, deadline_ms) {
             (None, None) => {}
             (Some(_), Some(ms)) => entry::move_deadline(self.slab.get_mut(at.0), ms),
@@ -337,6 +342,7 @@ impl Shard {
 
     /// Takes every key away; what held them is returned, to be freed without the lock.
     pub fn clear(&mut self) -> Self {
+        self.altered = true;
         let watched = std::mem::take(&mut self.watched);
         for (bytes, flags) in &watched {
             // A key that is not there does not change, and is watched on.
@@ -349,7 +355,7 @@ impl Shard {
         let (expired, now_ms, published) = (self.expired, self.now_ms, self.published);
         let revision = self.memory_revision().wrapping_add(1);
         let published_revision = self.published_revision;
-        let fresh = Self { watched, awaited, expired, now_ms, published, ..fresh };
+        let fresh = Self { watched, awaited, expired, now_ms, published, altered: true, ..fresh };
         std::mem::replace(self, Self { revision, published_revision, ..fresh })
     }
 
@@ -363,6 +369,7 @@ impl Shard {
         form: Form,
         deadline: Deadline,
     ) -> At {
+        self.altered = true;
         let mut before = self.peek(key);
         if let Some(at) = before
             && self.deadline_ms(at).is_some_and(|ms| ms <= self.now_ms)
@@ -425,6 +432,7 @@ impl Shard {
 
     /// Removes an entry and what it stands for.
     pub(super) fn drop_entry(&mut self, hash: u64, at: At) {
+        self.altered = true;
         self.drop_kept(at);
         self.drop_slot(hash, at);
     }

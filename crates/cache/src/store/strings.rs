@@ -126,6 +126,7 @@ impl Shard {
         let held = self.slab.get(at.0);
         let head = Head::of(held);
         let value_size = head.value(held).len();
+        self.altered = true;
         let len = match head.form {
             Form::Object => return Err(WrongType),
             Form::Shared => {

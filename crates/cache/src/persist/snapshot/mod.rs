@@ -101,7 +101,7 @@ pub struct SnapshotReport {
 /// * `progress`: called after every range and every piece of a large value, with no lock held.
 ///
 /// # Errors
-/// [`SnapshotError::Running`], [`SnapshotError::Cancelled`], or what the device said. Nothing of
+/// [`SnapshotError::Running`], [`SnapshotError::Cancelled`], [`SnapshotError::Torn`], or what the device said. Nothing of
 /// the snapshot is left then.
 pub fn snapshot(
     keyspace: &Keyspace,
@@ -123,7 +123,14 @@ pub fn snapshot(
         created_ms: now_ms,
     };
     let taken = take(keyspace, journal, &header, cancel, progress);
-    let report = taken.and_then(|taken| publish(journal, taken, &header, (path, &unfinished)));
+    let report = taken.and_then(|taken| {
+        // A key may have been taken between a change cut short and this question; every later one is
+        // taken after it.
+        if keyspace.is_torn() {
+            return Err(SnapshotError::Torn);
+        }
+        publish(journal, taken, &header, (path, &unfinished))
+    });
     match report {
         Ok(mut report) => {
             journal.note_snapshot(appended, report.info.bytes);
