@@ -331,7 +331,7 @@ impl Connection {
     fn run(&mut self, input: &[u8], work: &mut Work) -> usize {
         let Some(session) = &mut self.session else { return input.len() };
         if self.output.is_empty() {
-            *self.output.buffer_mut() = work.spare();
+            *self.output.buffer_mut() = work.spare_for_output();
         }
         let mut at = 0;
         self.needed = 0;

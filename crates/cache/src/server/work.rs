@@ -21,8 +21,12 @@ const WINDOW_MAX: usize = 16 << 10;
 const WINDOW_MIN: usize = 4 << 10;
 /// Buffers kept for the next connections that need one.
 const SPARES_MAX: usize = 64;
-/// A buffer that has grown beyond this is given back to the allocator.
+/// A buffer that has grown beyond this is kept for outputs alone, which are soon sent.
 const SPARE_SIZE_MAX: usize = 64 << 10;
+/// Larger ones kept, and how large: beyond that they are given back to the allocator. Memory that is
+/// given back and taken again is faulted in page by page, which costs more than a long reply itself.
+const LARGE_SPARES_MAX: usize = 16;
+const LARGE_SPARE_SIZE_MAX: usize = 256 << 10;
 
 /// A thread's tools.
 #[derive(Debug)]
@@ -37,6 +41,7 @@ pub(super) struct Work {
     /// A command's words; always empty between commands.
     pub(super) words: Vec<&'static [u8]>,
     spares: Vec<Vec<u8>>,
+    large_spares: Vec<Vec<u8>>,
     /// The time of this turn.
     pub(super) now: Instant,
     /// Whether commands ran since the log was last settled.
@@ -109,6 +114,7 @@ impl Work {
             arena: Arena::default(),
             words: Vec::new(),
             spares: Vec::new(),
+            large_spares: Vec::new(),
             now: Instant::now(),
             ran: false,
             tally: Tally::default(),
@@ -141,12 +147,21 @@ impl Work {
         self.spares.pop().unwrap_or_default()
     }
 
+    /// An empty buffer for replies, a large one if there is one.
+    pub(super) fn spare_for_output(&mut self) -> Vec<u8> {
+        self.large_spares.pop().unwrap_or_else(|| self.spare())
+    }
+
     /// Keeps a buffer for the next who needs one.
     pub(super) fn recycle(&mut self, mut buffer: Vec<u8>) {
-        let capacity = buffer.capacity();
-        if capacity > 0 && capacity <= SPARE_SIZE_MAX && self.spares.len() < SPARES_MAX {
+        let (spares, count_max) = match buffer.capacity() {
+            1..=SPARE_SIZE_MAX => (&mut self.spares, SPARES_MAX),
+            1..=LARGE_SPARE_SIZE_MAX => (&mut self.large_spares, LARGE_SPARES_MAX),
+            _ => return,
+        };
+        if spares.len() < count_max {
             buffer.clear();
-            self.spares.push(buffer);
+            spares.push(buffer);
         }
     }
 
