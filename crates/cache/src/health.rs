@@ -6,8 +6,9 @@ use forebay_log::CommitError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unhealthy {
-    /// The command log was closed by a failed write or sync. Reads are answered, writes refused.
-    #[error("the command log has failed, so writes are refused until a restart")]
+    /// The command log was closed by a failed write or sync. What was changed last is in memory and
+    /// may not be on disk, so nothing can be acknowledged, and a server shows nothing any more.
+    #[error("the command log has failed, so nothing is acknowledged until a restart")]
     Log {
         /// What failed.
         #[source]

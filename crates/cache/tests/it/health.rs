@@ -1,4 +1,5 @@
-//! A cache whose log fails says so, refuses writes, and goes on answering reads.
+//! A cache whose log fails says so and acknowledges nothing more; what it had acknowledged is there
+//! when it is opened again.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ fn told_status(info: &[u8]) -> String {
 }
 
 #[test]
-fn a_failed_log_is_told_writes_are_refused_and_reads_answered_until_it_is_opened_again() {
+fn a_failed_log_is_told_and_nothing_is_acknowledged_until_it_is_opened_again() {
     for fault in [Fault::Io, Fault::Full] {
         let disk = SimFs::new(1);
         let cache = open(&disk);
@@ -54,7 +55,6 @@ fn a_failed_log_is_told_writes_are_refused_and_reads_answered_until_it_is_opened
         assert!(told_status(&info(&mut session)) == "err");
         let refused = run(&cache, &mut session, &[b"SET", b"k", b"2"]);
         assert!(refused.starts_with(b"-MISCONF"), "{}", refused.escape_ascii());
-        assert_eq!(run(&cache, &mut session, &[b"GET", b"k"]), b"$4\r\nkept\r\n");
         engine.close(session);
         cache.close().unwrap_err();
         drop(cache);

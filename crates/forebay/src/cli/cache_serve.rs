@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use forebay_base::error_chain::chain;
 use forebay_cache::engine::Stopper;
 use tokio::signal::unix::{SignalKind, signal};
@@ -26,8 +26,8 @@ Examples:
 The first line on standard output is `listening resp=ADDRESS text=ADDRESS` (and `tls-resp=`,
 `tls-text=`), once commands are answered; logs go to standard error. The data lies where `forebay serve` with the same --data keeps
 it. SIGINT, SIGTERM or a client's SHUTDOWN sends the last replies, writes the log to its end and stops.
-It goes on answering reads where its log has failed, and says so (INFO persistence,
-aof_last_write_status:err); it ends with 1 where a thread of its own has.";
+It ends with 1 where its log has failed, as on a full disk, or a thread of its own has ended: nothing
+can be acknowledged then, and whoever supervises it should start it again.";
 
 const HEADING: &str = "Settings";
 
@@ -144,13 +144,15 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
             () = asked.0.notified() => tracing::info!("a client sent SHUTDOWN"),
             () = broken(&running) => {}
         }
-        let broken = !running.serves();
+        let health = running.health();
         tracing::info!("stopping: sending the last replies");
         let stopping = tokio::task::spawn_blocking(move || running.stop());
         tokio::select! {
             stopped = stopping => {
-                stopped.context("stopping the cache panicked")??;
-                ensure!(!broken, "a thread of the cache's server had ended: start it again");
+                let stopped = stopped.context("stopping the cache panicked")?;
+                // Why it is not well is why its log cannot be ended, where that is so.
+                health.context("the cache was not well; start it again")?;
+                stopped?;
                 tracing::info!("stopped");
                 Ok(Exit::Ok)
             }
@@ -163,18 +165,14 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     ended
 }
 
-/// Ends when a thread of the server has ended: some connections hang then, and whoever supervises
-/// the process should start it again. A failed log does not end it: reads are still answered.
+/// Ends when the cache is not well: some connections hang then, or none is answered any more.
 async fn broken(running: &Running) {
     let mut glances = tokio::time::interval(GLANCE);
-    let mut told = false;
-    while running.serves() {
+    loop {
         glances.tick().await;
-        if let Err(error) = running.health()
-            && !told
-        {
-            told = true;
+        if let Err(error) = running.health() {
             tracing::error!(error = %chain(error.as_ref()), "the cache is not well");
+            return;
         }
     }
 }

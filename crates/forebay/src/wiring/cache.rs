@@ -97,13 +97,9 @@ impl Running {
     /// # Errors
     /// Why it should be started again.
     pub(crate) fn health(&self) -> anyhow::Result<()> {
-        ensure!(self.serves(), "a thread of the cache's server has ended");
+        // The connections of a thread that has ended hang.
+        ensure!(self.server.is_running(), "a thread of the cache's server has ended");
         Ok(self.cache.health()?)
-    }
-
-    /// Whether all threads of the server run. Where one has ended, its connections hang.
-    pub(crate) fn serves(&self) -> bool {
-        self.server.is_running()
     }
 
     /// Sends the last replies, closes the sockets and puts the data on stable storage. Blocks.

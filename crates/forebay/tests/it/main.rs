@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test says what it means by panicking")]
 
 mod auth;
+mod cache_full;
 mod cache_keys;
+mod cache_kill;
 mod cache_serve;
 mod cache_support;
 mod cache_tls;
