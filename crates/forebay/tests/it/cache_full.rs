@@ -20,6 +20,7 @@ const SCRIPT: &str = r#"
 const VALUE_SIZE: usize = 1 << 20;
 
 /// Whether such a file system can be made here.
+#[expect(clippy::print_stderr, reason = "a test that is left out says so")]
 fn can_mount() -> bool {
     let can = Command::new("unshare").args(["-rm", "true"]).output();
     if can.is_ok_and(|output| output.status.success()) {
