@@ -240,15 +240,17 @@ impl Ring {
         let (kind, id) = (entry.user_data() & KIND, entry.user_data() & !KIND);
         match kind {
             RECEIVE => {
-                let buffer = cqueue::buffer_select(entry.flags());
-                match (usize::try_from(entry.result()), buffer) {
-                    (Ok(len @ 1..), Some(buffer)) => {
-                        let more = cqueue::more(entry.flags());
-                        Some((id, Completion::Received(Filled::new(buffer, len), more)))
+                let goes_on = cqueue::buffer_more(entry.flags());
+                let len = usize::try_from(entry.result()).unwrap_or(0);
+                let filled = cqueue::buffer_select(entry.flags())
+                    .map(|buffer| self.buffers.note(buffer, len, goes_on));
+                match filled {
+                    Some(filled) if len > 0 => {
+                        Some((id, Completion::Received(filled, cqueue::more(entry.flags()))))
                     }
-                    (_, buffer) => {
-                        if let Some(buffer) = buffer {
-                            self.buffers.give_back(Filled::new(buffer, 0));
+                    filled => {
+                        if let Some(filled) = filled {
+                            self.buffers.give_back(filled);
                         }
                         Some((id, Completion::Stopped(-entry.result())))
                     }
