@@ -155,8 +155,9 @@ impl Work {
     /// Keeps a buffer for the next who needs one.
     pub(super) fn recycle(&mut self, mut buffer: Vec<u8>) {
         let (spares, count_max) = match buffer.capacity() {
-            1..=SPARE_SIZE_MAX => (&mut self.spares, SPARES_MAX),
-            1..=LARGE_SPARE_SIZE_MAX => (&mut self.large_spares, LARGE_SPARES_MAX),
+            0 => return,
+            size if size <= SPARE_SIZE_MAX => (&mut self.spares, SPARES_MAX),
+            size if size <= LARGE_SPARE_SIZE_MAX => (&mut self.large_spares, LARGE_SPARES_MAX),
             _ => return,
         };
         if spares.len() < count_max {
