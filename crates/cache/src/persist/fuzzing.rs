@@ -4,7 +4,8 @@
 use super::format::{self, Entry};
 use super::join::Joiner;
 use super::ops::{Ops, OpsReader};
-use super::snapshot::format::{BLOCK_HEADER_SIZE, Block, EntryReader, put_bytes, put_head};
+use super::snapshot::entry::{EntryReader, put_bytes, put_head};
+use super::snapshot::format::{BLOCK_HEADER_SIZE, Block};
 use super::snapshot::read::{Assembly, Found, Sink};
 use super::snapshot::value::{Building, put_elements};
 use crate::store::{Key, Kind, Rules, Value};

@@ -29,13 +29,6 @@ pub(super) struct Garbage {
     texts: Vec<SharedText>,
 }
 
-impl Garbage {
-    #[inline]
-    pub(super) fn is_empty(&self) -> bool {
-        self.objects.is_empty() && self.texts.is_empty()
-    }
-}
-
 impl Objects {
     /// Bytes of memory all of them take.
     pub(super) fn bytes(&self) -> usize {
@@ -190,12 +183,16 @@ impl Shard {
         if let Some(number) = head.object(held) {
             let object = self.take_object(number);
             let large = object.filter(|object| object.bytes() >= GARBAGE_MIN);
-            self.garbage.objects.extend(large);
+            if let Some(large) = large {
+                self.garbage.get_or_insert_default().objects.push(large);
+            }
         } else if let Some(number) = head.shared(held) {
             self.revision = self.revision.wrapping_add(1);
             let text = self.texts.take(number);
-            let large = text.filter(|text| text.text().stored.len() >= GARBAGE_MIN);
-            self.garbage.texts.extend(large);
+            let large = text.filter(|text| text.bytes() >= GARBAGE_MIN);
+            if let Some(large) = large {
+                self.garbage.get_or_insert_default().texts.push(large);
+            }
         }
     }
 }

@@ -94,7 +94,7 @@ pub struct Held<'k> {
     used: &'k AtomicI64,
     torn: &'k AtomicBool,
     /// What was given up; after the guard, so that it is freed without the lock.
-    garbage: kept::Garbage,
+    garbage: Option<Box<kept::Garbage>>,
 }
 
 impl Held<'_> {
@@ -127,8 +127,8 @@ impl Drop for Held<'_> {
         if self.guard.altered && std::thread::panicking() {
             self.torn.store(true, Ordering::Release);
         }
-        if !self.guard.garbage.is_empty() {
-            self.garbage = std::mem::take(&mut self.guard.garbage);
+        if self.guard.garbage.is_some() {
+            self.garbage = self.guard.garbage.take();
         }
         // The lock is ours, so nobody else writes these.
         self.slot.keys.store(self.guard.len(), Ordering::Relaxed);
@@ -219,7 +219,7 @@ impl Keyspace {
         let mut guard = slot.shard.lock();
         guard.advance(now_ms);
         guard.altered = false;
-        Held { guard, slot, used: &self.used, torn: &self.torn, garbage: kept::Garbage::default() }
+        Held { guard, slot, used: &self.used, torn: &self.torn, garbage: None }
     }
 
     /// Keys of a database, and how many of them have a deadline. Takes no lock.

@@ -74,9 +74,8 @@ pub struct Shard {
     pub(super) awaited: HashMap<Box<[u8]>, usize>,
     /// Awaited keys that were given something since they were last asked for.
     pub(super) ready: Vec<Box<[u8]>>,
-    pub(super) scratch: Vec<u8>,
     /// What is freed once the lock is released.
-    pub(super) garbage: Garbage,
+    pub(super) garbage: Option<Box<Garbage>>,
     /// Whether a change was begun since the lock was taken.
     pub(super) altered: bool,
     /// Raised whenever memory outside of slab and table may have changed.
@@ -102,8 +101,7 @@ impl Shard {
             watched: HashMap::new(),
             awaited: HashMap::new(),
             ready: Vec::new(),
-            scratch: Vec::new(),
-            garbage: Garbage::default(),
+            garbage: None,
             altered: false,
             revision: 0,
             published_revision: 0,
@@ -137,7 +135,6 @@ impl Shard {
             + self.objects.bytes()
             + self.texts.bytes()
             + self.eviction.bytes()
-            + self.scratch.capacity()
     }
 
     /// Differs from what it was before whenever [`Shard::bytes`] does.

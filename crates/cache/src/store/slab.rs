@@ -14,6 +14,8 @@ const PAGE: usize = 4_096;
 const UNIT: usize = 8;
 /// Bits of a reference that tell the unit inside its page.
 const UNIT_BITS: u32 = 9;
+/// Pages that references reach: 16 GiB of them. What finds no room then gets a vector.
+const PAGES_MAX: usize = 1 << (u32::BITS - 1 - UNIT_BITS);
 /// Largest entry kept in a page; larger ones get a vector.
 pub(crate) const SLOT_MAX: usize = 1_024;
 /// Slot sizes: every multiple of a unit up to [`SLOT_MAX`].
@@ -103,6 +105,9 @@ impl Slab {
             self.open = vec![NONE; CLASSES];
         }
         let number = match self.open.get(class).copied() {
+            Some(NONE) | None if self.empty.is_empty() && self.pages.len() >= PAGES_MAX => {
+                return self.insert_large(size);
+            }
             Some(NONE) | None => self.add_page(class),
             Some(number) => number,
         };
@@ -327,8 +332,8 @@ fn to_u16(number: usize) -> u16 {
 }
 
 fn to_u32(number: usize) -> u32 {
-    // 31 bits of large entries, 22 bits of pages: 16 GiB of small entries a shard.
-    u32::try_from(number).expect("a shard never holds four billion pages")
+    // 31 bits of large entries, and pages up to PAGES_MAX.
+    u32::try_from(number).expect("a shard never holds four billion entries")
 }
 
 #[cfg(test)]

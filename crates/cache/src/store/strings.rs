@@ -4,6 +4,7 @@
 //! decompressed once, not with every change.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
 use super::Key;
 use super::compress;
@@ -11,6 +12,11 @@ use super::entry::{self, Form, Head};
 use super::shard::{At, Deadline, Shard, WrongType};
 use super::slab::SLOT_MAX;
 use super::text::{SHARED_MIN, Text, write_over};
+
+thread_local! {
+    /// Where the thread compresses strings that are not kept by themselves: less than [`SHARED_MIN`].
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 impl Shard {
     /// The string of an entry, as it is kept.
@@ -80,12 +86,12 @@ impl Shard {
                 None => self.put_text(key, Form::Plain, value.to_vec(), deadline),
             };
         } else {
-            let mut scratch = std::mem::take(&mut self.scratch);
+            let mut scratch = SCRATCH.take();
             match compress::compress(codec, value, &mut scratch) {
                 Some(form) => self.put(key, &scratch, form, deadline),
                 None => self.put(key, value, Form::Plain, deadline),
             };
-            self.scratch = scratch;
+            SCRATCH.set(scratch);
         }
         self.changed(key.bytes);
     }

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use forebay_log::{Log, Lsn};
 
-use super::format::{put_bytes, put_head};
+use super::entry::{put_bytes, put_head};
 use super::pace::Pace;
 use super::value::put_elements;
 use crate::persist::ops::put_number;

@@ -9,6 +9,7 @@
 //! `docs/formats/cache-snapshot.md` describes every byte.
 
 mod capture;
+pub(crate) mod entry;
 pub(crate) mod format;
 mod large;
 mod pace;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use forebay_base::fs::{Access, File, FileSystem};
 
+use super::entry::EntryReader;
 use super::format::{
-    BLOCK_HEADER_SIZE, Block, BlockHeader, END_SIZE, End, EntryReader, HEADER_SIZE, Header,
-    SnapshotFault,
+    BLOCK_HEADER_SIZE, Block, BlockHeader, END_SIZE, End, HEADER_SIZE, Header, SnapshotFault,
 };
 use super::value::Building;
 use crate::persist::error::{Disk, SnapshotDamage, SnapshotReadError};

@@ -8,7 +8,8 @@
 //! Every element is its length (varint) and its bytes. An element is never cut in two, a string is
 //! cut anywhere.
 
-use super::format::{EntryReader, SnapshotFault, put_bytes};
+use super::entry::{EntryReader, put_bytes};
+use super::format::SnapshotFault;
 use crate::store::{Kind, Object, Value};
 use crate::types::{Hash, List, Set, Upsert, ZSet};
 
