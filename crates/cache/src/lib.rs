@@ -5,6 +5,8 @@
 mod cache;
 pub mod command;
 pub mod engine;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod glob;
 mod health;
 pub mod number;

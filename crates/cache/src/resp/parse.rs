@@ -306,18 +306,18 @@ fn array(input: &[u8], limits: &Limits, args: &mut Args) -> Result<Parsed, Proto
         }
     };
     while left > 0 {
+        if let Some(error) = wrong_type(input, at) {
+            return Err(error);
+        }
         let (len, start) = match header(input, at, seen) {
             Header::Number(len, start) => (len, start),
             Header::Incomplete(seen) => {
                 return incomplete_length(input, at, left, seen, limits, args);
             }
             Header::Negative(_) | Header::Invalid => {
-                return Err(wrong_type(input, at).unwrap_or(ProtocolError::ArgumentLength));
+                return Err(ProtocolError::ArgumentLength);
             }
         };
-        if let Some(error) = wrong_type(input, at) {
-            return Err(error);
-        }
         if len > limits.arg_size_max {
             return Err(ProtocolError::ArgumentLength);
         }
@@ -400,6 +400,10 @@ fn inline(
         return Ok(Parsed::Incomplete { need: 0 });
     };
     let consumed = seen + found + 1;
+    // Refused however it is cut into reads.
+    if consumed - 1 > limits.inline_size_max {
+        return Err(ProtocolError::InlineSize);
+    }
     let line = input.get(..consumed - 1).unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     args.reset();

@@ -107,6 +107,21 @@ fn inline_commands_split_as_in_redis() {
 }
 
 #[test]
+fn what_is_refused_is_refused_however_it_is_cut() {
+    let small = Limits { inline_size_max: 48, ..Limits::default() };
+    let line = |size: usize| [&vec![b'x'; size], &b"\n"[..]].concat();
+    // A length that begins with something other than `$`, found by fuzzing.
+    let other: &[u8] = b"*3\r\n$3\r\nSET\n$\r53\r";
+    let inputs = [(line(48), false), (line(49), true), (line(90), true), (other.to_vec(), true)];
+    for (input, refused) in inputs {
+        let whole = all(&input, &small);
+        assert_eq!(whole.1.is_err(), refused, "{}", input.escape_ascii());
+        let cuts: Vec<usize> = (1..input.len()).collect();
+        assert_eq!(all_in_pieces(&input, &cuts, &small), whole, "{}", input.escape_ascii());
+    }
+}
+
+#[test]
 fn faults_are_told_in_the_words_of_redis() {
     let count = "Protocol error: invalid multibulk length";
     for input in ["*x\r\n", "*\r\n", "*+1\r\n", "*01\r\n", "* 1\r\n", "*99999999999999999999\r\n"] {
