@@ -19,3 +19,4 @@ mod crash_large;
 mod crash_model;
 mod health;
 mod kill;
+mod power;
