@@ -136,15 +136,20 @@ fn bulk(out: &mut Reply, text: Text<'_>) {
 fn get(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let key = cx.key(args[1]);
     let shard = cx.locked.get(cx.session.database, key.shard());
-    let found = shard.text(&key)?;
+    let found = shard.find(&key);
     cx.engine.count_look_up(found.is_some());
-    match found.map(|text| (text, text.share())) {
-        None => cx.out.null(),
-        Some((text, None)) => bulk(cx.out, text),
-        Some((_, Some(shared))) => {
-            let_go(cx, &key);
-            bulk(cx.out, shared.text());
-        }
+    let Some(at) = found else {
+        cx.out.null();
+        return Ok(());
+    };
+    let text = shard.text_at(at)?;
+    if let Some(plain) = text.as_plain().filter(|_| !text.is_shared()) {
+        cx.out.bulk(plain);
+    } else if let Some(shared) = text.share() {
+        let_go(cx, &key);
+        bulk(cx.out, shared.text());
+    } else {
+        bulk(cx.out, text);
     }
     Ok(())
 }

@@ -158,6 +158,7 @@ pub(crate) fn key(entry: &[u8]) -> &[u8] {
 }
 
 impl Head {
+    #[inline]
     pub(crate) fn of(entry: &[u8]) -> Self {
         let key = key_place(entry);
         let value_at = key.0 + key.1;
@@ -168,6 +169,7 @@ impl Head {
         Self { form: Form::of(entry[0]), value: (value_at, value_size) }
     }
 
+    #[inline]
     pub(crate) fn value<'e>(&self, entry: &'e [u8]) -> &'e [u8] {
         &entry[self.value.0..self.value.0 + self.value.1]
     }

@@ -153,12 +153,17 @@ impl Slab {
     }
 
     /// The bytes of a place: of a slot all of them, of a large entry those written.
+    #[inline]
     pub(crate) fn get(&self, at: Ref) -> &[u8] {
-        if at.0 & LARGE == 0 {
-            let (number, unit, units) = self.place(at);
-            let data = self.data[number].as_ref().expect("a reference names a page in use");
-            return &data[unit * UNIT..(unit + units) * UNIT];
+        if at.0 & LARGE != 0 {
+            return self.get_large(at);
         }
+        let (number, unit, units) = self.place(at);
+        let data = self.data[number].as_ref().expect("a reference names a page in use");
+        &data[unit * UNIT..(unit + units) * UNIT]
+    }
+
+    fn get_large(&self, at: Ref) -> &[u8] {
         match &self.large[(at.0 & !LARGE) as usize] {
             Large::Entry(entry) => entry,
             Large::Free(_) => &[],
@@ -272,6 +277,7 @@ impl Slab {
     }
 
     /// Page, unit in it and units of a slot.
+    #[inline]
     fn place(&self, at: Ref) -> (usize, usize, usize) {
         let number = (at.0 >> UNIT_BITS) as usize;
         let unit = (at.0 & ((1 << UNIT_BITS) - 1)) as usize;

@@ -29,12 +29,16 @@ impl Shard {
         let head = Head::of(held);
         match head.form {
             Form::Object => Err(WrongType),
-            Form::Shared => {
-                let text = head.shared(held).and_then(|number| self.texts.get(number));
-                Ok(text.expect("an entry's long string is there").text())
-            }
+            Form::Shared => Ok(self.shared_text(head, held)),
             form => Ok(Text { form, stored: head.value(held), shared: None }),
         }
+    }
+
+    /// The long string of an entry that has one; apart from those of short ones, which are many.
+    #[cold]
+    fn shared_text(&self, head: Head, held: &[u8]) -> Text<'_> {
+        let text = head.shared(held).and_then(|number| self.texts.get(number));
+        text.expect("an entry's long string is there").text()
     }
 
     /// The string at a key, as it is kept; `None` where there is no such key.

@@ -82,6 +82,13 @@ impl<'s> Text<'s> {
         compress::append_plain(self.form, self.stored, out);
     }
 
+    /// Whether it is kept by itself.
+    #[must_use]
+    #[inline]
+    pub fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
     /// Takes hold of it; `None` of one so short that reading it at once costs less.
     #[must_use]
     #[inline]
