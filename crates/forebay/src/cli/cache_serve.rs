@@ -24,10 +24,11 @@ Examples:
     --tls-key key.pem --password-file password
 
 The first line on standard output is `listening resp=ADDRESS text=ADDRESS` (and `tls-resp=`,
-`tls-text=`), once commands are answered; logs go to standard error. The data lies where `forebay serve` with the same --data keeps
-it. SIGINT, SIGTERM or a client's SHUTDOWN sends the last replies, writes the log to its end and stops.
-It ends with 1 where its log has failed, as on a full disk, or a thread of its own has ended: nothing
-can be acknowledged then, and whoever supervises it should start it again.";
+`tls-text=`), once commands are answered; logs go to standard error. The data lies where
+`forebay serve` with the same --data keeps it. SIGINT, SIGTERM or a client's SHUTDOWN sends the
+last replies, writes the log to its end and stops. Where the log has failed, as on a full disk, or
+a thread has ended, the exit code is 1: nothing can be acknowledged then, and whoever supervises
+the process should start it again.";
 
 const HEADING: &str = "Settings";
 

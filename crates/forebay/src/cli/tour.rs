@@ -14,9 +14,9 @@ Examples:
   forebay tour --json | jq '.files_per_s, .cache_writes_per_s, .cache_memory_ratio'
   forebay tour --keep                             leave the server running and say where
 
-What goes in over HTTP goes into the server's cache too, over RESP: strings, hashes and sets, pipelined.
-The server is killed three times: under the uploads, under the cache's load, and under writes right
-after a snapshot.
+What goes in over HTTP goes into the server's cache too, over RESP: strings, hashes and sets,
+pipelined. The server is killed three times: under the uploads, under the cache's load, and under
+writes right after a snapshot.
 
 Exit codes: 0 everything acknowledged was read back as it was sent, 1 something was lost or altered
 (the first ten are named) or the tour failed, 2 there is nothing to send, 130 interrupted.";
