@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
-use forebay_base::bytes::ByteSize;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
@@ -233,17 +232,17 @@ impl<'a> Walk<'a> {
                 _ => (key.as_slice(), ""),
             };
             let shown = quoted(shown);
-            let memory = ByteSize(*memory).to_string();
+            let memory = out::size(*memory);
             out::line(format_args!("{memory:>12} {length:>12}  {kind:<6}  {shown}{more}"))?;
         }
         let told = self.sums.iter().map(|(kind, sum)| {
-            format!("{} of type {kind} with {}", sum.keys, ByteSize(sum.memory))
+            format!("{} of type {kind} with {}", sum.keys, out::size(sum.memory))
         });
         let told: Vec<String> = told.collect();
         out::line(format_args!(
             "{keys} keys in database {} take {}{}{}",
             self.args.database,
-            ByteSize(memory),
+            out::size(memory),
             if told.is_empty() { "" } else { ": " },
             told.join(", ")
         ))

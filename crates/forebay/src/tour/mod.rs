@@ -27,10 +27,11 @@ use tempfile::TempDir;
 
 use self::inputs::{Documents, Files};
 use self::interrupt::Interrupt;
-use self::report::{End, Report, Running, size};
+use self::report::{End, Report, Running};
 use self::stages::Tour;
 use crate::child::Server;
 use crate::exit::{Coded, Exit};
+use crate::out::size;
 
 pub(crate) use self::report::Tell;
 

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use forebay_base::bytes::ByteSize;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value, json};
 
 use super::tally::{Decision, Tally};
-use crate::out;
+use crate::out::{self, size};
 
 /// Problems named one by one at the end.
 const PROBLEMS_TOLD: usize = 10;
@@ -249,17 +248,6 @@ pub(super) fn decisions(report: &mut Report, tally: &Tally) -> anyhow::Result<()
     }
     report.section("decisions", tally.decisions.values().collect::<Vec<_>>());
     Ok(())
-}
-
-/// A size for a person.
-pub(super) fn size(bytes: u64) -> String {
-    let mib = bytes as f64 / (1 << 20) as f64;
-    match bytes {
-        0..=9_999 => ByteSize(bytes).to_string(),
-        10_000..=999_999 => format!("{:.1}KiB", bytes as f64 / 1_024.0),
-        1_000_000..=1_073_741_823 => format!("{mib:.1}MiB"),
-        _ => format!("{:.2}GiB", mib / 1_024.0),
-    }
 }
 
 /// A rate; nothing in no time is no rate.

@@ -29,9 +29,10 @@ use self::verify::{Entry, Verifier};
 use super::Plan;
 use super::inputs::{Documents, Files};
 use super::interrupt::Interrupt;
-use super::report::{Report, rate, size};
+use super::report::{Report, rate};
 use super::stages::Checks;
 use crate::child::Server;
+use crate::out::size;
 
 /// What starts a server with a cache on a free port.
 pub(super) const SERVE: [&str; 5] =
