@@ -146,7 +146,8 @@ fn pubsub(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
             active.iter().for_each(|name| cx.out.bulk(name));
         }
         (b"numsub" | b"shardnumsub", names) => {
-            cx.out.map(names.len());
+            // An array in either version of the protocol.
+            cx.out.array(names.len() * 2);
             for name in names {
                 cx.out.bulk(name);
                 let listeners = cx.engine.pubsub().listeners(scope, name);

@@ -62,6 +62,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         bgsave,
         "Takes a snapshot and trims the log.",
     ),
+    super::row(GROUP, "role", 1, Flags::FAST, Keys::None, role, "Tells that nothing is replicated."),
     super::row(
         GROUP,
         "shutdown",
@@ -176,7 +177,12 @@ fn time(cx: &mut Context<'_, '_>, _args: &[&[u8]]) -> Result {
 }
 
 fn lastsave(cx: &mut Context<'_, '_>, _args: &[&[u8]]) -> Result {
-    cx.out.int(i64::try_from(cx.engine.last_save_s()).unwrap_or(i64::MAX));
+    let saved_s = match cx.engine.last_save_s() {
+        // None yet: the start, as Redis tells it.
+        0 => (cx.now_ms / 1_000).saturating_sub(cx.engine.uptime().as_secs()),
+        saved_s => saved_s,
+    };
+    cx.out.int(i64::try_from(saved_s).unwrap_or(i64::MAX));
     Ok(())
 }
 
@@ -194,6 +200,15 @@ fn bgsave(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     }
     cx.engine.save_in_background()?;
     cx.out.simple("Background saving started");
+    Ok(())
+}
+
+/// What clients that look for a master ask: this is one, with no replicas.
+fn role(cx: &mut Context<'_, '_>, _args: &[&[u8]]) -> Result {
+    cx.out.array(3);
+    cx.out.bulk(b"master");
+    cx.out.int(0);
+    cx.out.array(0);
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
@@ -31,6 +32,8 @@ pub struct Mailbox {
     notify: Arc<dyn Notify>,
     connection: u64,
     letters: Mutex<Letters>,
+    /// Raised by [`Mailbox::close`], and never lowered.
+    closing: AtomicBool,
 }
 
 /// What [`Mailbox::drain`] found.
@@ -46,7 +49,7 @@ impl Mailbox {
     /// A mailbox whose owner is woken by `notify`.
     #[must_use]
     pub fn new(notify: Arc<dyn Notify>, connection: u64) -> Self {
-        Self { notify, connection, letters: Mutex::default() }
+        Self { notify, connection, letters: Mutex::default(), closing: AtomicBool::new(false) }
     }
 
     /// Takes everything out; bytes are appended to `out`.
@@ -85,7 +88,14 @@ impl Mailbox {
 
     /// Has the connection closed.
     pub fn close(&self) {
+        self.closing.store(true, Ordering::Release);
         self.put(|letters| letters.close = true);
+    }
+
+    /// Whether it was told to: to others the client is gone, though its thread may not have seen it.
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
     }
 
     fn put(&self, put: impl FnOnce(&mut Letters)) {

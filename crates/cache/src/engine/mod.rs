@@ -269,10 +269,11 @@ impl Engine {
         Session::new(info, !self.config.needs_password())
     }
 
-    /// Sessions open, in the order they came.
+    /// Sessions open, in the order they came; those being closed are gone already.
     #[must_use]
     pub fn clients(&self) -> Vec<Arc<ClientInfo>> {
-        self.clients.lock().values().cloned().collect()
+        let clients = self.clients.lock();
+        clients.values().filter(|client| !client.mailbox.is_closing()).cloned().collect()
     }
 
     /// Runs commands as one, as MULTI and EXEC would; the replies come as an array.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use forebay_cache::engine::{Engine, Flow, Stopper};
+use forebay_cache::engine::{Engine, Flow, Mailbox, Notify, Peer, Stopper, Via};
 use forebay_cache::resp::{Proto, Reply};
 
 use crate::commands_support::{Ours, transcript, words};
@@ -230,4 +230,40 @@ fn commands_are_listed_by_pattern_and_category() {
         COMMAND LIST odd => !ERR syntax error
         "#,
     );
+}
+
+#[test]
+fn clients_of_the_third_version_are_told_what_they_expect() {
+    transcript(
+        Proto::Resp3,
+        r#"
+        PUBSUB NUMSUB a b => ["a" 0 "b" 0]
+        PUBSUB SHARDNUMSUB => []
+        ROLE => ["master" 0 []]
+        "#,
+    );
+    let engine = Engine::in_memory(7);
+    let told = Ours::new(&engine, Proto::Resp3).line("LASTSAVE").text();
+    assert!(told.parse::<u64>().unwrap() > 1_600_000_000, "no snapshot yet: the start, {told}");
+}
+
+#[test]
+fn a_killed_client_is_gone_at_once_for_the_others() {
+    #[derive(Debug)]
+    struct Nobody;
+    impl Notify for Nobody {
+        fn notify(&self, _connection: u64) {}
+    }
+    let engine = Engine::in_memory(7);
+    let mailbox = Arc::new(Mailbox::new(Arc::new(Nobody), 1));
+    let peer = Peer { address: "there:1".to_owned(), local: "here:2".to_owned(), via: Via::Resp };
+    let victim = engine.session(peer, mailbox.clone());
+    let mut ours = Ours::new(&engine, Proto::Resp2);
+    assert!(ours.line("CLIENT LIST").text().contains("addr=there:1"));
+    assert_eq!(ours.line("CLIENT KILL ADDR there:1").text(), "1");
+    // Its thread has not looked yet.
+    assert_eq!(ours.line("CLIENT LIST").text(), "\"\"");
+    assert_eq!(ours.line("CLIENT KILL ADDR there:1").text(), "0");
+    assert!(mailbox.drain(&mut Reply::new(Proto::Resp2)).close);
+    engine.close(victim);
 }
