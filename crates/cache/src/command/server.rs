@@ -62,7 +62,15 @@ pub(super) const COMMANDS: &[Spec] = &[
         bgsave,
         "Takes a snapshot and trims the log.",
     ),
-    super::row(GROUP, "role", 1, Flags::FAST, Keys::None, role, "Tells that nothing is replicated."),
+    super::row(
+        GROUP,
+        "role",
+        1,
+        Flags::FAST,
+        Keys::None,
+        role,
+        "Tells that nothing is replicated.",
+    ),
     super::row(
         GROUP,
         "shutdown",
