@@ -208,6 +208,7 @@ impl Engine {
             self.refuse(session, &error, out);
             return Flow::Continue;
         }
+        let _prepared = self.prepare(spec, args);
         let now_ms = self.now_ms();
         let mut ops = self.take_ops();
         let mut ready = Vec::new();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::Engine;
 use crate::command::{STRING_SIZE_MAX, Spec};
 use crate::number;
-use crate::store::{DATABASES, SHARDS};
+use crate::store::{DATABASES, Prepared, SHARDS};
 
 /// Keys evicted from one shard before the next one is asked: more than a page holds of most sizes, so
 /// that pages become empty; no shard pays for all.
@@ -20,6 +20,9 @@ const EVICT_STEP: usize = 64;
 const EVICT_MAX: usize = 65_536;
 /// What a command may need beyond its words: a page and a segment of the index.
 const NEED_MIN: usize = 9 << 10;
+
+/// Bytes from which on a value is worth a look whether it is to be compressed ahead.
+const PREPARE_MIN: usize = 16 << 10;
 
 /// Bytes a command may add: its words, and where one of them tells how far a string reaches, that.
 fn need_of(spec: &Spec, args: &[&[u8]]) -> usize {
@@ -63,6 +66,13 @@ impl Engine {
     #[inline]
     pub(super) fn has_memory_for(&self, spec: &Spec, args: &[&[u8]]) -> bool {
         self.keyspace().rules().max_memory() == 0 || self.evict_for(need_of(spec, args))
+    }
+
+    /// Compresses a long value a command is about to put, before its shard is locked.
+    #[inline]
+    pub(super) fn prepare<'v>(&self, spec: &Spec, args: &[&'v [u8]]) -> Option<Prepared<'v>> {
+        let value = args.get(2).filter(|value| value.len() >= PREPARE_MIN)?;
+        matches!(spec.name, "set" | "setnx" | "getset").then(|| self.keyspace().prepare(value))?
     }
 
     /// Whether there is memory for a command of few words.

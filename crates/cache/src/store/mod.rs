@@ -16,6 +16,7 @@ mod entry;
 mod evict;
 mod kept;
 mod object;
+mod prepare;
 mod rules;
 mod scan;
 mod shard;
@@ -33,6 +34,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 pub use compress::Codec;
 pub use object::{Collection, Kind, Object};
+pub use prepare::Prepared;
 pub use rules::{Policy, Rules};
 pub use scan::ScanPosition;
 pub use shard::{At, Deadline, Shard, Value, WrongType};

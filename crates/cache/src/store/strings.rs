@@ -4,23 +4,14 @@
 //! decompressed once, not with every change.
 
 use std::borrow::Cow;
-use std::cell::Cell;
 
 use super::Key;
 use super::compress;
 use super::entry::{self, Form, Head};
+use super::prepare::{self, Ready};
 use super::shard::{At, Deadline, Shard, WrongType};
 use super::slab::SLOT_MAX;
 use super::text::{SHARED_MIN, Text, write_over};
-
-/// Longest string that is compressed into memory the thread keeps, and copied from there: what is
-/// allocated is then as long as what is kept, and leaves no gaps behind.
-const SCRATCH_MAX: usize = 112 << 10;
-
-thread_local! {
-    /// Where the thread compresses.
-    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
 
 impl Shard {
     /// The string of an entry, as it is kept.
@@ -86,24 +77,18 @@ impl Shard {
     /// Gives a key a string, whatever it held before.
     pub fn put_string(&mut self, key: &Key<'_>, value: &[u8], deadline: Deadline) {
         let codec = self.rules.codec_for(key.bytes);
-        if value.len() <= SCRATCH_MAX {
-            let mut scratch = SCRATCH.take();
-            let form = compress::compress(codec, value, &mut scratch);
-            let stored = if form.is_some() { &scratch[..] } else { value };
-            let form = form.unwrap_or(Form::Plain);
+        if value.len() >= SHARED_MIN {
+            let ready = prepare::take(value, codec);
+            let Ready { form, stored, .. } = ready.unwrap_or_else(|| Ready::new(value, codec));
             if stored.len() < SHARED_MIN {
-                self.put(key, stored, form, deadline);
+                self.put(key, &stored, form, deadline);
             } else {
-                self.put_text(key, form, stored.to_vec(), deadline);
+                self.put_text(key, form, stored, deadline);
             }
-            SCRATCH.set(scratch);
         } else {
-            let mut stored = Vec::new();
-            match compress::compress(codec, value, &mut stored) {
-                Some(form) if stored.len() < SHARED_MIN => self.put(key, &stored, form, deadline),
-                Some(form) => self.put_text(key, form, stored, deadline),
-                None => self.put_text(key, Form::Plain, value.to_vec(), deadline),
-            };
+            compress::in_scratch(codec, value, |form, stored| {
+                self.put(key, stored, form, deadline);
+            });
         }
         self.changed(key.bytes);
     }

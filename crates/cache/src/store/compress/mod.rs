@@ -8,7 +8,7 @@
 mod lz4;
 
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::Cursor;
 
 use zstd::bulk::{Compressor, Decompressor};
@@ -99,7 +99,13 @@ impl<const WORDS: usize> Windows<WORDS> {
 /// Level of Zstandard: its quickest.
 const ZSTD_LEVEL: i32 = 1;
 
+/// Longest value that is compressed into memory the thread keeps, and copied from there: what is
+/// allocated is then as long as what is kept, and leaves no gaps behind.
+pub(super) const SCRATCH_MAX: usize = 112 << 10;
+
 thread_local! {
+    /// Where the thread compresses.
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
     /// Working memory of Zstandard, a few hundred KiB, made by the threads that need it.
     static ZSTD: RefCell<(Option<Compressor<'static>>, Option<Decompressor<'static>>)> =
         const { RefCell::new((None, None)) };
@@ -148,6 +154,18 @@ pub(crate) fn compress(codec: Codec, value: &[u8], out: &mut Vec<u8>) -> Option<
         out.clear();
     }
     done.then_some(form)
+}
+
+/// Compresses a value of at most [`SCRATCH_MAX`] bytes, and hands over what is to be kept of it: that,
+/// or the value itself.
+pub(crate) fn in_scratch<R>(codec: Codec, value: &[u8], put: impl FnOnce(Form, &[u8]) -> R) -> R {
+    let mut scratch = SCRATCH.take();
+    let result = match compress(codec, value, &mut scratch) {
+        Some(form) => put(form, &scratch),
+        None => put(Form::Plain, value),
+    };
+    SCRATCH.set(scratch);
+    result
 }
 
 fn append_zstd(value: &[u8], size_max: usize, out: &mut Vec<u8>) -> bool {

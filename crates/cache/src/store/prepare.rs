@@ -1,0 +1,148 @@
+//! Long strings made ready before the shard that is to keep them is locked.
+//!
+//! Compressing 85 KB takes some 80 us, a megabyte one millisecond: too long to keep everybody else from
+//! a shard. So whoever is about to lock it has the value compressed, or copied, first; under the lock
+//! [`Shard::put_string`](super::Shard::put_string) finds it ready. Nothing else depends on it: a value
+//! that nobody prepared is made ready there.
+//!
+//! Invariant: what was prepared is the value's own for as long as the value is lent to [`Prepared`],
+//! and is forgotten with it, so an address that is used again never leads to another value's bytes.
+
+use std::cell::RefCell;
+use std::marker::PhantomData;
+
+use super::Keyspace;
+use super::compress::{self, Codec};
+use super::entry::Form;
+use super::text::SHARED_MIN;
+
+/// A value as it is going to be kept.
+#[derive(Debug)]
+pub(super) struct Ready {
+    /// Where the plain value lies, and its length.
+    whose: (usize, usize),
+    codec: Codec,
+    pub(super) form: Form,
+    pub(super) stored: Vec<u8>,
+}
+
+impl Ready {
+    /// A value compressed, or copied where that does not pay.
+    pub(super) fn new(value: &[u8], codec: Codec) -> Self {
+        let (form, stored) = if value.len() <= compress::SCRATCH_MAX {
+            compress::in_scratch(codec, value, |form, stored| (form, stored.to_vec()))
+        } else {
+            let mut stored = Vec::new();
+            let form = compress::compress(codec, value, &mut stored).unwrap_or_else(|| {
+                stored = value.to_vec();
+                Form::Plain
+            });
+            stored.shrink_to_fit();
+            (form, stored)
+        };
+        Self { whose: whose(value), codec, form, stored }
+    }
+}
+
+thread_local! {
+    static READY: RefCell<Option<Ready>> = const { RefCell::new(None) };
+}
+
+/// A value that is ready for as long as this is there.
+#[derive(Debug)]
+#[must_use = "what was prepared is forgotten with it"]
+pub struct Prepared<'v>(PhantomData<(&'v [u8], *const ())>);
+
+impl Drop for Prepared<'_> {
+    fn drop(&mut self) {
+        READY.take();
+    }
+}
+
+impl Keyspace {
+    /// Makes a value ready to be put by this thread, if it is long. To be called with no lock held.
+    pub fn prepare<'v>(&self, value: &'v [u8]) -> Option<Prepared<'v>> {
+        if value.len() < SHARED_MIN {
+            return None;
+        }
+        let codec = self.rules().codec();
+        READY.set(Some(Ready::new(value, codec)));
+        Some(Prepared(PhantomData))
+    }
+}
+
+fn whose(value: &[u8]) -> (usize, usize) {
+    (value.as_ptr().addr(), value.len())
+}
+
+/// What was prepared of a value, if it was for this codec.
+pub(super) fn take(value: &[u8], codec: Codec) -> Option<Ready> {
+    READY.with_borrow_mut(|ready| {
+        ready.take_if(|ready| ready.whose == whose(value) && ready.codec == codec)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{get, keyspace, on};
+    use super::super::{Deadline, Key, Shard};
+    use super::*;
+
+    fn values() -> [Vec<u8>; 2] {
+        let text = br#"{"id":1,"name":"basin","tags":["water","power"]},"#.repeat(9_000);
+        let mut state = 7u64;
+        let mut byte = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state.to_le_bytes()[5]
+        };
+        [text, (0..90_000).map(|_| byte()).collect()]
+    }
+
+    #[test]
+    fn what_was_prepared_is_what_is_kept_and_it_is_kept_once() {
+        for value in values() {
+            let space = keyspace();
+            let prepared = space.prepare(&value);
+            let place = READY.with_borrow(|ready| ready.as_ref().unwrap().stored.as_ptr());
+            let put = |shard: &mut Shard, key: &Key<'_>| {
+                shard.put_string(key, &value, Deadline::None);
+                let at = shard.find(key).unwrap();
+                shard.text_at(at).unwrap().stored.as_ptr() == place
+            };
+            let long = on(&space, b"first", 1, put);
+            assert!(long || value[0] == b'{', "{} bytes were copied", value.len());
+            assert!(READY.with_borrow(Option::is_none) && !on(&space, b"second", 1, put));
+            drop(prepared);
+            assert_eq!(get(&space, b"first", 1).unwrap(), value);
+            assert_eq!(get(&space, b"second", 1).unwrap(), value);
+        }
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_value_that_was_not_put_or_is_another() {
+        let space = keyspace();
+        let [text, mut noise] = values();
+        assert!(space.prepare(b"short").is_none());
+        let prepared = space.prepare(&noise);
+        on(&space, b"k", 1, |shard, key| shard.put_string(key, &text, Deadline::None));
+        assert_eq!(get(&space, b"k", 1).unwrap(), text);
+        drop(prepared);
+        noise[5] ^= 1;
+        on(&space, b"k", 1, |shard, key| shard.put_string(key, &noise, Deadline::None));
+        assert_eq!(get(&space, b"k", 1).unwrap(), noise);
+    }
+
+    #[test]
+    fn a_key_whose_values_are_left_alone_gets_a_plain_one() {
+        let space = keyspace();
+        space.rules().set_plain_keys(vec![b"plain:*"[..].into()]);
+        let [text, _] = values();
+        let _prepared = space.prepare(&text);
+        let codec = on(&space, b"plain:1", 1, |shard, key| {
+            shard.put_string(key, &text, Deadline::None);
+            let at = shard.find(key).unwrap();
+            shard.stored_len(at).0
+        });
+        assert_eq!(codec, Codec::None);
+    }
+}
