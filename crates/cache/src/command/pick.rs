@@ -1,5 +1,7 @@
 //! What commands of several collections share: random picks, scans, pairs of member and score.
 
+use std::sync::atomic::Ordering;
+
 use super::{CommandError, Context, ScanOptions};
 use crate::engine::Engine;
 use crate::number;
@@ -7,7 +9,8 @@ use crate::resp::{Proto, Reply};
 use crate::store::Collection;
 use crate::types;
 
-/// Bytes a reply of random picks may take: a negative count asks for any number of them.
+/// Bytes a reply of random picks may take, and no more than a connection may leave unread: a
+/// negative count asks for any number of them.
 const PICKED_SIZE_MAX: usize = 1 << 30;
 
 /// The count of a command that picks at random: negative, the same may be picked again.
@@ -70,11 +73,15 @@ pub(super) fn write(
     let (start, elements) = (out.len(), asked.checked_mul(width));
     let too_large = || CommandError::new("ERR the reply would be larger than its limit");
     // The least an element takes.
-    let elements = elements.filter(|&n| n <= PICKED_SIZE_MAX / 6).ok_or_else(too_large)?;
+    let size_max = match engine.config().output_max.load(Ordering::Relaxed) {
+        0 => PICKED_SIZE_MAX,
+        output_max => output_max.min(PICKED_SIZE_MAX),
+    };
+    let elements = elements.filter(|&n| n <= size_max / 6).ok_or_else(too_large)?;
     out.array(elements);
     for _ in 0..asked {
         write(out, below(engine, len));
-        if out.len() - start > PICKED_SIZE_MAX {
+        if out.len() - start > size_max {
             return Err(too_large());
         }
     }

@@ -545,13 +545,21 @@ impl Engine {
             if self.is_dirty(session, &mut locked) {
                 out.null_array();
             } else {
+                let output_max = self.config.output_max.load(Ordering::Relaxed);
+                let mark = out.len();
                 out.array(commands.len());
                 for (spec, args) in commands {
                     self.count_command();
+                    let before = out.len();
                     let scope = (&mut locked, &mut ops);
                     let command = (*spec, &**args);
                     let ran = self.run_locked(session, command, out, now_ms, Waiting::Never, scope);
                     garbage.extend(ran.garbage);
+                    // A connection with more unread than it may leave is cut off after the turn:
+                    // the effects count, further replies do not.
+                    if output_max > 0 && before - mark > output_max {
+                        out.truncate(before);
+                    }
                     // In the order they were given something, not in that of their shards.
                     collect_ready(&mut locked, &mut ready);
                 }

@@ -52,7 +52,7 @@ pub trait Restore {
     /// Runs an operation again, at the time it first ran.
     ///
     /// * `words`: a name, the one key it is about, and the rest. Never
-    ///   [`FLUSH`], which recovery does itself.
+    ///   [`FLUSH`](super::FLUSH), which recovery does itself.
     ///
     /// # Errors
     /// Why it cannot be done; recovery ends with that.
