@@ -6,12 +6,14 @@
 //! | `test` | sets up, then runs every test of the workspace |
 //! | `ci` | format, lints, documentation, dependency rules, tidy |
 //! | `tidy` | the rules of STYLE.md and the floors of ARCHITECTURE.md that a program can check |
+//! | `clients` | runs unmodified clients' own tests against a real cache server |
 //! | `bench` | measures a subsystem, compares it with its bars, writes BENCHMARKS.md |
 //!
 //! Exit codes: 0 done, 1 a check failed, 2 wrong command line.
 
 mod bench;
 mod ci;
+mod clients;
 mod command;
 mod setup;
 mod test;
@@ -39,6 +41,8 @@ enum Task {
     Ci,
     /// Check the written rules a program can check.
     Tidy,
+    /// Run unmodified clients against a real cache server.
+    Clients(clients::Args),
     /// Measure a subsystem and compare it with its bars.
     Bench(bench::Args),
 }
@@ -49,6 +53,7 @@ fn main() -> ExitCode {
         Task::Test(args) => test::run(&args),
         Task::Ci => ci::run(),
         Task::Tidy => tidy::run(),
+        Task::Clients(args) => clients::run(&args),
         Task::Bench(args) => bench::run(&args),
     };
     match done {

@@ -1,7 +1,8 @@
 //! `cargo xtask setup`: what tests and checks need beyond the Rust toolchain.
 //!
 //! Tests and benchmarks of the cache compare it with a Redis server, which they start and stop
-//! themselves; a test that finds none says so and is left out. The checks need `cargo-deny`, which is
+//! themselves, and unmodified clients in several languages run against it; a test that finds none
+//! says so and is left out. The checks need `cargo-deny`, which is
 //! built once into a directory outside the checkout. Without a network neither can be installed; `ci`
 //! then runs everything else and says what it left out.
 
@@ -11,7 +12,7 @@ use std::process::Command;
 use crate::command::{cargo, say, works};
 
 /// Where tools are kept: `$FOREBAY_TOOLS`, else the user's cache directory.
-fn tools() -> PathBuf {
+pub(crate) fn tools() -> PathBuf {
     if let Some(dir) = std::env::var_os("FOREBAY_TOOLS") {
         return dir.into();
     }
@@ -31,28 +32,48 @@ fn check() {
     if cargo_deny().is_none() {
         say("cargo-deny could not be installed: dependency rules will not be checked");
     }
-    if !redis() {
-        say("redis-server is missing: what is compared with it will be left out");
+    install_missing();
+    for (programs, what) in [
+        (&["redis-server", "redis-benchmark"][..], "what is compared with Redis"),
+        (&["tclsh", "curl", "redis-cli", "python3", "node", "npm"], "a client of the cache"),
+    ] {
+        for program in programs.iter().filter(|program| !is_there(program)) {
+            say(format_args!("{program} is missing: {what} will be left out"));
+        }
     }
 }
 
-/// Whether a Redis server is there, or could be installed by the system's package manager.
-fn redis() -> bool {
-    let there = || {
-        ["redis-server", "redis-benchmark"]
-            .iter()
-            .all(|program| works(Command::new(program).arg("--version")))
-    };
-    if there() {
-        return true;
+/// Programs, and the packages of Debian that have them.
+const PACKAGES: [(&str, &[&str]); 8] = [
+    ("redis-server", &["redis-server"]),
+    ("redis-cli", &["redis-tools"]),
+    ("tclsh", &["tcl"]),
+    ("curl", &["curl"]),
+    ("nc", &["netcat-openbsd"]),
+    ("python3", &["python3", "python3-venv"]),
+    ("node", &["nodejs"]),
+    ("npm", &["npm"]),
+];
+
+/// Installs what is missing with the system's package manager, if there is one.
+fn install_missing() {
+    let missing = PACKAGES.iter().filter(|(program, _)| !is_there(program));
+    let packages: Vec<&str> = missing.flat_map(|(_, packages)| packages.iter().copied()).collect();
+    if packages.is_empty() {
+        return;
     }
     let mut install = Command::new("apt-get");
-    install.args(["install", "-y", "--no-install-recommends", "redis-server", "redis-tools"]);
+    install.args(["install", "-y", "--no-install-recommends"]).args(packages);
     install.env("DEBIAN_FRONTEND", "noninteractive");
     if let Err(error) = crate::command::run(&mut install) {
         say(format_args!("{error:#}"));
     }
-    there()
+}
+
+/// Whether a program is on the path.
+pub(crate) fn is_there(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
 /// The task.

@@ -1,8 +1,9 @@
-//! `cargo xtask test`: every test of the workspace.
+//! `cargo xtask test`: every test of the workspace, then unmodified clients against the cache.
 //!
 //! `FOREBAY_REQUIRE_SERVICES=1` is passed on: a test that needs something it does not find fails
-//! instead of skipping.
+//! instead of skipping. The clients ([`crate::clients`]) come last, and only where no tests are picked.
 
+use crate::clients;
 use crate::command::{cargo, run as run_command, say};
 
 /// Arguments of the task.
@@ -23,5 +24,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         "services: redis-server, started by the tests that compare with it{}",
         if required { " (required)" } else { " (left out without it)" }
     ));
-    run_command(cargo().args(["test", "--workspace", "--locked"]).args(&args.rest))
+    run_command(cargo().args(["test", "--workspace", "--locked"]).args(&args.rest))?;
+    if args.rest.is_empty() { clients::run(&clients::Args::default()) } else { Ok(()) }
 }

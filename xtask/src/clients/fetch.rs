@@ -1,0 +1,92 @@
+//! What clients need from elsewhere: programs that must be there, files fetched once.
+//!
+//! Everything lies outside the checkout, under a name with its version, so that another version
+//! stands beside it. A file is checked against its SHA-256 before it is used.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, bail};
+
+/// Something a client cannot do without: it is left out.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Missing(pub(super) String);
+
+/// Where fetched things lie: beside the tools of `cargo xtask setup`.
+pub(super) fn dir() -> PathBuf {
+    crate::setup::tools().join("clients")
+}
+
+/// Makes sure a program is there.
+///
+/// # Errors
+/// [`Missing`].
+pub(super) fn need(program: &str) -> anyhow::Result<()> {
+    if crate::setup::is_there(program) {
+        return Ok(());
+    }
+    Err(Missing(format!("{program} is not installed (cargo xtask setup)")).into())
+}
+
+/// Runs a step of fetching something.
+///
+/// # Errors
+/// [`Missing`]: it failed, for want of a network for all anybody can tell.
+pub(super) fn step(command: &mut Command, what: &str) -> anyhow::Result<()> {
+    let ended = command.output().with_context(|| format!("cannot start {what}"))?;
+    if ended.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&ended.stderr);
+    let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+    Err(Missing(format!("{what}: {}", last.trim())).into())
+}
+
+/// Makes a directory once: `make` fills a temporary one, which then takes the name.
+///
+/// # Errors
+/// `make` failed.
+pub(super) fn once(
+    dir: &Path,
+    make: impl FnOnce(&Path) -> anyhow::Result<()>,
+) -> anyhow::Result<PathBuf> {
+    if dir.exists() {
+        return Ok(dir.to_owned());
+    }
+    let parent = dir.parent().unwrap_or(dir);
+    std::fs::create_dir_all(parent)
+        .with_context(|| format!("cannot create {}", parent.display()))?;
+    let made = tempfile::tempdir_in(parent)
+        .with_context(|| format!("cannot make a directory in {}", parent.display()))?;
+    make(made.path())?;
+    std::fs::rename(made.keep(), dir).with_context(|| format!("cannot name {}", dir.display()))?;
+    Ok(dir.to_owned())
+}
+
+/// Fetches a file by its address.
+///
+/// # Errors
+/// [`Missing`]: not to be had. Another error: it is not the file that was pinned.
+pub(super) fn file(address: &str, sha256: &str, to: &Path) -> anyhow::Result<()> {
+    need("curl")?;
+    let mut fetch = Command::new("curl");
+    fetch.args(["-sSfL", "--max-time", "120", "-o"]).arg(to).arg(address);
+    step(&mut fetch, &format!("cannot fetch {address}"))?;
+    let sum = Command::new("sha256sum").arg(to).output().context("cannot start sha256sum")?;
+    let sum = String::from_utf8_lossy(&sum.stdout).into_owned();
+    if !sum.starts_with(sha256) {
+        bail!("{address} is not the file that was pinned: its SHA-256 is {sum}");
+    }
+    Ok(())
+}
+
+/// Unpacks a tar file into a directory.
+///
+/// # Errors
+/// It does not unpack.
+pub(super) fn unpack(file: &Path, into: &Path) -> anyhow::Result<()> {
+    let mut tar = Command::new("tar");
+    tar.arg("-xzf").arg(file).arg("-C").arg(into);
+    step(&mut tar, &format!("cannot unpack {}", file.display()))
+}

@@ -1,0 +1,238 @@
+//! `cargo xtask clients`: unmodified clients against a real `forebay cache serve`.
+//!
+//! Each client gets a server of its own (free ports, a data directory of its own, ended afterwards)
+//! and brings its own tests: Redis' suites, redis-py's, Django's for its Redis cache; ioredis,
+//! redis-cli, redis-benchmark and the text protocol are tried by a script here. What they need is
+//! fetched once, in pinned versions, into the user's cache directory. A client whose tools or
+//! network are missing is left out, which is said, or fails with `FOREBAY_REQUIRE_SERVICES=1`.
+//!
+//! What a client's own tests want that this server does not have stands in `xtask/clients/*.skip`,
+//! each line with its reason.
+
+mod fetch;
+mod node;
+mod python;
+mod server;
+mod skip;
+mod tcl;
+mod tools;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use serde_json::json;
+
+use crate::command::say;
+use fetch::Missing;
+use server::Server;
+
+/// Arguments of the task.
+#[derive(clap::Args, Debug, Default)]
+pub(crate) struct Args {
+    /// Only these.
+    #[arg(long, value_name = "NAME",
+        value_parser = clap::builder::PossibleValuesParser::new(CLIENTS.iter().map(|c| c.name)))]
+    only: Vec<String>,
+    /// Leave the servers' data and the clients' output where they are, and say where.
+    #[arg(long)]
+    keep: bool,
+    /// Print one JSON object instead of the table.
+    #[arg(long)]
+    json: bool,
+    /// A `forebay` to test instead of building one.
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+}
+
+/// A client, and what runs its tests.
+struct Client {
+    name: &'static str,
+    run: Run,
+}
+
+/// How a client's tests run.
+#[derive(Clone, Copy)]
+enum Run {
+    /// Against one server.
+    Served(fn(&Stage, &Server) -> anyhow::Result<Outcome>),
+    /// Against servers it starts itself ([`Stage::serve`]).
+    Alone(fn(&Stage) -> anyhow::Result<Outcome>),
+}
+
+/// To add one: a function that runs it, and a line here.
+const CLIENTS: [Client; 8] = [
+    Client { name: "redis-tcl", run: Run::Alone(tcl::run) },
+    Client { name: "redis-py-resp2", run: Run::Served(python::redis_py_2) },
+    Client { name: "redis-py-resp3", run: Run::Served(python::redis_py_3) },
+    Client { name: "django", run: Run::Served(python::django) },
+    Client { name: "ioredis", run: Run::Served(node::run) },
+    Client { name: "redis-cli", run: Run::Served(tools::redis_cli) },
+    Client { name: "redis-benchmark", run: Run::Served(tools::redis_benchmark) },
+    Client { name: "text", run: Run::Served(tools::text) },
+];
+
+/// What all clients share.
+struct Stage {
+    /// What was fetched: outside the checkout.
+    dir: PathBuf,
+    /// Where output goes.
+    output: PathBuf,
+    binary: PathBuf,
+}
+
+impl Stage {
+    /// Runs tests against a server of their own, and ends it; ending badly is a failure, too.
+    fn serve(
+        &self,
+        name: &str,
+        options: &[&str],
+        tests: impl FnOnce(&Server) -> anyhow::Result<Outcome>,
+    ) -> anyhow::Result<Outcome> {
+        let server = Server::start(&self.binary, &self.output.join(name), options)?;
+        let mut outcome = tests(&server)?;
+        if let Err(error) = server.stop() {
+            outcome.failed.push(format!("the server's end: {error:#}"));
+        }
+        Ok(outcome)
+    }
+}
+
+/// What became of a client's tests.
+#[derive(Debug, Default)]
+struct Outcome {
+    passed: usize,
+    skipped: usize,
+    /// Names of those that failed.
+    failed: Vec<String>,
+}
+
+impl Outcome {
+    /// Notes a check by its name.
+    fn note(&mut self, name: &str, ok: bool) {
+        if ok {
+            self.passed += 1;
+        } else {
+            self.failed.push(name.to_owned());
+        }
+    }
+}
+
+/// A client's line of the table.
+struct Line {
+    name: &'static str,
+    /// What became of it, or why it was left out.
+    ended: Result<Outcome, String>,
+    took: Duration,
+}
+
+/// The task.
+///
+/// # Errors
+/// A test failed, or a client was left out where all are required.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let binary = match &args.binary {
+        Some(binary) => binary.clone(),
+        None => server::build()?,
+    };
+    let work = tempfile::tempdir().context("cannot make a directory for the clients")?;
+    let stage = Stage { dir: fetch::dir(), output: work.path().to_owned(), binary };
+    let mut lines = Vec::new();
+    for client in &CLIENTS {
+        if args.only.is_empty() || args.only.iter().any(|name| name == client.name) {
+            say(format_args!("{}: ...", client.name));
+            let started = Instant::now();
+            let ended = run_one(&stage, client)?;
+            lines.push(Line { name: client.name, ended, took: started.elapsed() });
+        }
+    }
+    if args.keep {
+        say(format_args!("kept: {}", work.keep().display()));
+    }
+    if args.json {
+        println_json(&lines)?;
+    } else {
+        say(table(&lines));
+    }
+    judge(&lines)
+}
+
+/// Runs one client; what is missing for it is no error here.
+fn run_one(stage: &Stage, client: &Client) -> anyhow::Result<Result<Outcome, String>> {
+    let ended = match client.run {
+        Run::Served(run) => stage.serve(client.name, &[], |server| run(stage, server)),
+        Run::Alone(run) => run(stage),
+    };
+    match ended {
+        Ok(outcome) => Ok(Ok(outcome)),
+        Err(error) => match error.downcast::<Missing>() {
+            Ok(missing) => Ok(Err(missing.0)),
+            Err(error) => Err(error.context(format!("cannot run {}", client.name))),
+        },
+    }
+}
+
+/// The lines for people.
+fn table(lines: &[Line]) -> String {
+    let mut text = format!(
+        "{:<18} {:>7} {:>7} {:>8} {:>6}\n",
+        "client", "passed", "failed", "skipped", "took"
+    );
+    for line in lines {
+        match &line.ended {
+            Ok(ended) => {
+                text.push_str(&format!(
+                    "{:<18} {:>7} {:>7} {:>8} {:>4} s\n",
+                    line.name,
+                    ended.passed,
+                    ended.failed.len(),
+                    ended.skipped,
+                    line.took.as_secs()
+                ));
+                for name in &ended.failed {
+                    text.push_str(&format!("    FAILED {name}\n"));
+                }
+            }
+            Err(why) => text.push_str(&format!("{:<18} LEFT OUT: {why}\n", line.name)),
+        }
+    }
+    text
+}
+
+/// The lines for programs, on standard output.
+fn println_json(lines: &[Line]) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    let clients: Vec<_> = lines
+        .iter()
+        .map(|line| match &line.ended {
+            Ok(ended) => json!({
+                "client": line.name,
+                "passed": ended.passed,
+                "failed": ended.failed,
+                "skipped": ended.skipped,
+                "took_ms": u64::try_from(line.took.as_millis()).unwrap_or(u64::MAX),
+            }),
+            Err(why) => json!({ "client": line.name, "left_out": why }),
+        })
+        .collect();
+    writeln!(std::io::stdout().lock(), "{}", json!({ "clients": clients }))
+        .context("cannot write to standard output")
+}
+
+fn judge(lines: &[Line]) -> anyhow::Result<()> {
+    let required = std::env::var_os("FOREBAY_REQUIRE_SERVICES").is_some_and(|word| word == "1");
+    let mut wrong = Vec::new();
+    for line in lines {
+        match &line.ended {
+            Ok(ended) if ended.failed.is_empty() && ended.passed > 0 => {}
+            Ok(ended) if ended.failed.is_empty() => wrong.push(format!("{}: none ran", line.name)),
+            Ok(ended) => wrong.push(format!("{}: {} failed", line.name, ended.failed.len())),
+            Err(why) if required => wrong.push(format!("{}: left out: {why}", line.name)),
+            Err(_) => {}
+        }
+    }
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    bail!("clients: {}", wrong.join("; "))
+}

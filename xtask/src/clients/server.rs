@@ -1,0 +1,123 @@
+//! A `forebay cache serve` of a client's own.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context as _, bail};
+
+use crate::command::cargo;
+
+/// Builds `forebay` and tells where it is.
+///
+/// # Errors
+/// It does not compile.
+pub(super) fn build() -> anyhow::Result<PathBuf> {
+    crate::command::run(cargo().args(["build", "-p", "forebay", "--locked"]))?;
+    let metadata = cargo_metadata::MetadataCommand::new()
+        .current_dir(crate::command::root())
+        .no_deps()
+        .exec()
+        .context("cannot ask cargo where it builds")?;
+    Ok(metadata.target_directory.join("debug").join("forebay").into_std_path_buf())
+}
+
+/// A running server; ended when dropped.
+#[derive(Debug)]
+pub(super) struct Server {
+    process: Child,
+    /// Where it speaks RESP.
+    pub(super) resp: SocketAddr,
+    /// Where it speaks the text protocol.
+    pub(super) text: SocketAddr,
+}
+
+impl Server {
+    /// Starts one whose data and log lie in `dir`.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub(super) fn start(binary: &Path, dir: &Path, options: &[&str]) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        let log = dir.join("server.log");
+        let errors =
+            File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
+        let mut process = Command::new(binary)
+            .args(["cache", "serve", "--resp", "127.0.0.1:0", "--text", "127.0.0.1:0"])
+            // What Redis does unless told otherwise, and what its tests count on.
+            .args(["--policy", "noeviction"])
+            .arg("--data")
+            .arg(dir.join("data"))
+            .args(options)
+            .stdout(Stdio::piped())
+            .stderr(errors)
+            .spawn()
+            .with_context(|| format!("cannot start {}", binary.display()))?;
+        let mut line = String::new();
+        let read = process.stdout.take().map(|out| BufReader::new(out).read_line(&mut line));
+        read.transpose().context("cannot read what the server says")?;
+        let address = |name: &str| {
+            let word = line.split_whitespace().find_map(|word| word.strip_prefix(name));
+            word.and_then(|address| address.parse().ok())
+        };
+        match (address("resp="), address("text=")) {
+            (Some(resp), Some(text)) => Ok(Self { process, resp, text }),
+            _ => {
+                // It has ended, or nobody knows where it listens.
+                process.kill().ok();
+                process.wait().ok();
+                bail!("the server did not start; it said {line:?}, and see {}", log.display())
+            }
+        }
+    }
+
+    /// Ends it as a signal does.
+    ///
+    /// # Errors
+    /// It does not end well: it crashed before, or cannot stop.
+    pub(super) fn stop(mut self) -> anyhow::Result<()> {
+        if let Some(status) = self.process.try_wait().context("cannot ask for the server")? {
+            bail!("it had ended before ({status})");
+        }
+        let mut kill = Command::new("kill");
+        kill.arg(self.process.id().to_string());
+        if !crate::command::works(&mut kill) {
+            bail!("it cannot be told to end");
+        }
+        let status = self.process.wait().context("cannot wait for the server")?;
+        if status.success() { Ok(()) } else { bail!("{status}") }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Nothing can be done about a server that is gone already.
+        self.process.kill().ok();
+        self.process.wait().ok();
+    }
+}
+
+/// Runs a client's program for at most `limit_s` seconds, and returns what it said.
+///
+/// # Errors
+/// It cannot be started.
+pub(super) fn limited(command: &Command, limit_s: u32) -> anyhow::Result<(bool, String)> {
+    let mut limited = Command::new("timeout");
+    limited.args(["-k", "5", &limit_s.to_string()]);
+    limited.arg(command.get_program()).args(command.get_args()).stdin(Stdio::null());
+    if let Some(dir) = command.get_current_dir() {
+        limited.current_dir(dir);
+    }
+    for (name, value) in command.get_envs() {
+        if let Some(value) = value {
+            limited.env(name, value);
+        }
+    }
+    let program = command.get_program().to_string_lossy().into_owned();
+    let ended = limited.output().with_context(|| format!("cannot start {program}"))?;
+    let mut said = String::from_utf8_lossy(&ended.stdout).into_owned();
+    said.push_str(&String::from_utf8_lossy(&ended.stderr));
+    Ok((ended.status.success(), said))
+}
