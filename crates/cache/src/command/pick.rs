@@ -9,9 +9,22 @@ use crate::resp::{Proto, Reply};
 use crate::store::Collection;
 use crate::types;
 
-/// Bytes a reply of random picks may take, and no more than a connection may leave unread: a
-/// negative count asks for any number of them.
-const PICKED_SIZE_MAX: usize = 1 << 30;
+/// Bytes of a reply that may say the same any number of times.
+const REPLY_SIZE_MAX: usize = 1 << 30;
+
+/// Bytes a reply may take whose size what is asked for decides, not what is there: no more than a
+/// connection may leave unread.
+pub(super) fn reply_size_max(engine: &Engine) -> usize {
+    match engine.config().output_max.load(Ordering::Relaxed) {
+        0 => REPLY_SIZE_MAX,
+        output_max => output_max.min(REPLY_SIZE_MAX),
+    }
+}
+
+/// What is said instead of a reply beyond that.
+pub(super) fn too_large() -> CommandError {
+    CommandError::new("ERR the reply would be larger than its limit")
+}
 
 /// The count of a command that picks at random: negative, the same may be picked again.
 ///
@@ -71,12 +84,8 @@ pub(super) fn write(
         return Ok(());
     }
     let (start, elements) = (out.len(), asked.checked_mul(width));
-    let too_large = || CommandError::new("ERR the reply would be larger than its limit");
+    let size_max = reply_size_max(engine);
     // The least an element takes.
-    let size_max = match engine.config().output_max.load(Ordering::Relaxed) {
-        0 => PICKED_SIZE_MAX,
-        output_max => output_max.min(PICKED_SIZE_MAX),
-    };
     let elements = elements.filter(|&n| n <= size_max / 6).ok_or_else(too_large)?;
     out.array(elements);
     for _ in 0..asked {

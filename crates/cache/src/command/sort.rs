@@ -244,9 +244,14 @@ fn run(cx: &mut Context<'_, '_>, args: &[&[u8]], may_store: bool) -> Result {
     let range = query.range(sorted.len());
     let chosen = sorted.get(range).unwrap_or_default();
     let mut found: Vec<Option<Element>> = Vec::new();
+    // Elements times patterns, each as long as a value may be: bounded before it is all there.
+    let mut room = super::pick::reply_size_max(cx.engine);
     for element in chosen {
         for pattern in &query.get {
-            found.push(look_up(cx, pattern, element));
+            let value = look_up(cx, pattern, element);
+            let size = size_of::<Option<Element>>() + value.as_ref().map_or(0, |it| it.len());
+            room = room.checked_sub(size).ok_or_else(super::pick::too_large)?;
+            found.push(value);
         }
         if query.get.is_empty() {
             found.push(Some(element.clone()));
