@@ -209,7 +209,7 @@ fn a_wait_for_a_key_ends_by_another_thread_or_by_its_time() {
             (connect(server.resp_address()), connect(server.resp_address()));
         // What follows the waiting command in the pipeline waits as well.
         waiting.write_all(b"BLPOP list 0\r\nPING\r\n").unwrap();
-        until("it waits", || server.statistics().threads.iter().any(|it| it.commands == 1));
+        until("it waits", || server.shared.engine.blocked() == 1);
         ask(&mut giving, "RPUSH list value\r\n", ":1\r\n");
         expect(&mut waiting, "*2\r\n$4\r\nlist\r\n$5\r\nvalue\r\n+PONG\r\n");
         ask(&mut waiting, "BLPOP list 0.01\r\nPING\r\n", "*-1\r\n+PONG\r\n");
