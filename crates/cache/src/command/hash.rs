@@ -2,7 +2,7 @@
 
 use super::{CommandError, Context, Flags, Keys, Spec, pick};
 use crate::number;
-use crate::resp::{Proto, Reply};
+use crate::resp::Reply;
 use crate::types::Hash;
 
 const SET: Flags = Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST);
@@ -99,19 +99,9 @@ fn hget(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
 }
 
 fn hmget(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    let key = cx.key(args[1]);
-    let out = &mut *cx.out;
-    let shard = cx.locked.get(cx.session.database, key.shard());
-    let fields = &args[2..];
-    let found = shard.with(&key, |hash: &Hash| {
-        out.array(fields.len());
-        fields.iter().for_each(|field| out.bulk_or_null(hash.get(field)));
-    })?;
-    if found.is_none() {
-        out.array(fields.len());
-        fields.iter().for_each(|_| out.null());
-    }
-    Ok(())
+    pick::each(cx, args, |hash: Option<&Hash>, field, out| {
+        out.bulk_or_null(hash.and_then(|hash| hash.get(field)));
+    })
 }
 
 fn hgetall(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
@@ -154,17 +144,11 @@ fn each(cx: &mut Context<'_, '_>, args: &[&[u8]], write: fn(&mut Reply, &[u8], &
 }
 
 fn hlen(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    let key = cx.key(args[1]);
-    let len = cx.shard(&key).with(&key, Hash::len)?.unwrap_or(0);
-    cx.out.count(len);
-    Ok(())
+    pick::len(cx, args, Hash::len)
 }
 
 fn hexists(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    let key = cx.key(args[1]);
-    let there = cx.shard(&key).with(&key, |hash: &Hash| hash.contains(args[2]))?;
-    cx.out.int((there == Some(true)).into());
-    Ok(())
+    pick::holds(cx, args, Hash::contains)
 }
 
 fn hstrlen(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
@@ -267,41 +251,13 @@ fn hincrbyfloat(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
 }
 
 fn hrandfield(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    let with_values = match args {
-        [_, _] | [_, _, _] => false,
-        [_, _, _, word] if word.eq_ignore_ascii_case(b"withvalues") => true,
-        _ => return Err(CommandError::SYNTAX),
-    };
-    let largest = if with_values { i64::MAX / 2 } else { i64::MAX };
-    let count = args.get(2).map(|word| pick::count(word, largest)).transpose()?;
-    let key = cx.key(args[1]);
-    let (engine, out) = (cx.engine, &mut *cx.out);
-    let shard = cx.locked.get(cx.session.database, key.shard());
-    let found = shard.with(&key, |hash: &Hash| {
-        let Some(count) = count else {
-            let picked = hash.nth(pick::one(engine, hash.len()));
-            out.bulk_or_null(picked.map(|(field, _)| field));
-            return Ok(());
-        };
-        let nested = with_values && out.proto() == Proto::Resp3;
-        let width = if with_values && !nested { 2 } else { 1 };
-        pick::write(engine, out, (hash.len(), count), width, |out, at| {
-            let (field, value) = hash.nth(at).unwrap_or_default();
-            if nested {
-                out.array(2);
-            }
-            out.bulk(field);
-            if with_values {
-                out.bulk(value);
-            }
-        })
-    })?;
-    match (found, count) {
-        (Some(written), _) => written?,
-        (None, None) => out.null(),
-        (None, Some(_)) => out.array(0),
-    }
-    Ok(())
+    pick::random(cx, args, Some("withvalues"), Hash::len, |hash: &Hash, at, with_value, out| {
+        let (field, value) = hash.nth(at).unwrap_or_default();
+        out.bulk(field);
+        if with_value {
+            out.bulk(value);
+        }
+    })
 }
 
 fn hscan(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {

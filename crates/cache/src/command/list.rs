@@ -267,10 +267,7 @@ fn take(
 }
 
 fn llen(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    let key = cx.key(args[1]);
-    let len = cx.shard(&key).with(&key, List::len)?.unwrap_or(0);
-    cx.out.count(len);
-    Ok(())
+    super::pick::len(cx, args, List::len)
 }
 
 fn integer(word: &[u8]) -> std::result::Result<i64, CommandError> {

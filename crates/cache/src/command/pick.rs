@@ -65,6 +65,92 @@ pub(super) fn several(engine: &Engine, len: usize, count: usize) -> Vec<usize> {
     types::sample(len, count, |bound| below(engine, bound))
 }
 
+/// Runs HRANDFIELD, SRANDMEMBER or ZRANDMEMBER: `key [count [word]]`.
+///
+/// * `word`: asks for what belongs to each pick as well, which RESP3 nests.
+/// * `write`: writes the element of an index, and what belongs to it where asked for.
+pub(super) fn random<C: Collection>(
+    cx: &mut Context<'_, '_>,
+    args: &[&[u8]],
+    word: Option<&str>,
+    len: fn(&C) -> usize,
+    write: impl Fn(&C, usize, bool, &mut Reply),
+) -> Result<(), CommandError> {
+    let with_more = match args {
+        [_, _] | [_, _, _] => false,
+        [_, _, _, asked] if word.is_some_and(|w| asked.eq_ignore_ascii_case(w.as_bytes())) => true,
+        _ => return Err(CommandError::SYNTAX),
+    };
+    let largest = if with_more { i64::MAX / 2 } else { i64::MAX };
+    let asked = args.get(2).map(|word| count(word, largest)).transpose()?;
+    let key = cx.key(args[1]);
+    let (engine, out) = (cx.engine, &mut *cx.out);
+    let shard = cx.locked.get(cx.session.database, key.shard());
+    let found = shard.with(&key, |held: &C| {
+        let Some(asked) = asked else {
+            write(held, one(engine, len(held)), false, out);
+            return Ok(());
+        };
+        let nested = with_more && out.proto() == Proto::Resp3;
+        let width = if with_more && !nested { 2 } else { 1 };
+        self::write(engine, out, (len(held), asked), width, |out, at| {
+            if nested {
+                out.array(2);
+            }
+            write(held, at, with_more, out);
+        })
+    })?;
+    match (found, asked) {
+        (Some(written), _) => written?,
+        (None, None) => out.null(),
+        (None, Some(_)) => out.array(0),
+    }
+    Ok(())
+}
+
+/// Answers how much a collection holds.
+pub(super) fn len<C: Collection>(
+    cx: &mut Context<'_, '_>,
+    args: &[&[u8]],
+    len: fn(&C) -> usize,
+) -> Result<(), CommandError> {
+    let key = cx.key(args[1]);
+    let len = cx.shard(&key).with(&key, len)?.unwrap_or(0);
+    cx.out.count(len);
+    Ok(())
+}
+
+/// Answers whether a collection holds a field or member.
+pub(super) fn holds<C: Collection>(
+    cx: &mut Context<'_, '_>,
+    args: &[&[u8]],
+    contains: fn(&C, &[u8]) -> bool,
+) -> Result<(), CommandError> {
+    let key = cx.key(args[1]);
+    let there = cx.shard(&key).with(&key, |held: &C| contains(held, args[2]))?;
+    cx.out.int((there == Some(true)).into());
+    Ok(())
+}
+
+/// Answers an array with a reply for each word after the key; `None`: there is no such collection.
+pub(super) fn each<C: Collection>(
+    cx: &mut Context<'_, '_>,
+    args: &[&[u8]],
+    tell: impl Fn(Option<&C>, &[u8], &mut Reply),
+) -> Result<(), CommandError> {
+    let key = cx.key(args[1]);
+    let (words, out) = (&args[2..], &mut *cx.out);
+    let shard = cx.locked.get(cx.session.database, key.shard());
+    let mut answer = |held: Option<&C>| {
+        out.array(words.len());
+        words.iter().for_each(|word| tell(held, word, out));
+    };
+    if shard.with(&key, |held: &C| answer(Some(held)))?.is_none() {
+        answer(None);
+    }
+    Ok(())
+}
+
 /// Writes an array of random picks out of `len`, which is not 0.
 ///
 /// * `write`: writes the element of an index.

@@ -178,33 +178,17 @@ fn smembers(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
 }
 
 fn sismember(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    let key = cx.key(args[1]);
-    let there = cx.shard(&key).with(&key, |set: &Set| set.contains(args[2]))?;
-    cx.out.int((there == Some(true)).into());
-    Ok(())
+    pick::holds(cx, args, Set::contains)
 }
 
 fn smismember(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    let key = cx.key(args[1]);
-    let out = &mut *cx.out;
-    let shard = cx.locked.get(cx.session.database, key.shard());
-    let members = &args[2..];
-    let found = shard.with(&key, |set: &Set| {
-        out.array(members.len());
-        members.iter().for_each(|member| out.int(set.contains(member).into()));
-    })?;
-    if found.is_none() {
-        out.array(members.len());
-        members.iter().for_each(|_| out.int(0));
-    }
-    Ok(())
+    pick::each(cx, args, |set: Option<&Set>, member, out| {
+        out.int(set.is_some_and(|set| set.contains(member)).into());
+    })
 }
 
 fn scard(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    let key = cx.key(args[1]);
-    let len = cx.shard(&key).with(&key, Set::len)?.unwrap_or(0);
-    cx.out.count(len);
-    Ok(())
+    pick::len(cx, args, Set::len)
 }
 
 fn spop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
@@ -251,29 +235,9 @@ fn spop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
 }
 
 fn srandmember(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    let count = match args {
-        [_, _] => None,
-        [_, _, word] => Some(pick::count(word, i64::MAX)?),
-        _ => return Err(CommandError::SYNTAX),
-    };
-    let key = cx.key(args[1]);
-    let (engine, out) = (cx.engine, &mut *cx.out);
-    let shard = cx.locked.get(cx.session.database, key.shard());
-    let found = shard.with(&key, |set: &Set| {
-        let Some(count) = count else {
-            out.bulk_or_null(set.nth(pick::one(engine, set.len())).as_deref());
-            return Ok(());
-        };
-        pick::write(engine, out, (set.len(), count), 1, |out, at| {
-            out.bulk_or_null(set.nth(at).as_deref());
-        })
-    })?;
-    match (found, count) {
-        (Some(written), _) => written?,
-        (None, None) => out.null(),
-        (None, Some(_)) => out.array(0),
-    }
-    Ok(())
+    pick::random(cx, args, None, Set::len, |set: &Set, at, _, out| {
+        out.bulk_or_null(set.nth(at).as_deref());
+    })
 }
 
 fn smove(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {

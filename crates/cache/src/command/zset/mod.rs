@@ -455,26 +455,16 @@ fn zscore(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
 }
 
 fn zmscore(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    let key = cx.key(args[1]);
-    let members = &args[2..];
-    let scores = cx.shard(&key).with(&key, |zset: &ZSet| {
-        members.iter().map(|member| zset.score(member)).collect::<Vec<_>>()
-    })?;
-    cx.out.array(members.len());
-    for score in scores.unwrap_or_else(|| vec![None; members.len()]) {
-        match score {
-            Some(score) => cx.out.double(score),
-            None => cx.out.null(),
+    pick::each(cx, args, |zset: Option<&ZSet>, member, out| {
+        match zset.and_then(|zset| zset.score(member)) {
+            Some(score) => out.double(score),
+            None => out.null(),
         }
-    }
-    Ok(())
+    })
 }
 
 fn zcard(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    let key = cx.key(args[1]);
-    let len = cx.shard(&key).with(&key, ZSet::len)?.unwrap_or(0);
-    cx.out.count(len);
-    Ok(())
+    pick::len(cx, args, ZSet::len)
 }
 
 fn zrank(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
@@ -520,41 +510,13 @@ fn rank(
 }
 
 fn zrandmember(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    let with_scores = match args {
-        [_, _] | [_, _, _] => false,
-        [_, _, _, word] if word.eq_ignore_ascii_case(b"withscores") => true,
-        _ => return Err(CommandError::SYNTAX),
-    };
-    let largest = if with_scores { i64::MAX / 2 } else { i64::MAX };
-    let count = args.get(2).map(|word| pick::count(word, largest)).transpose()?;
-    let key = cx.key(args[1]);
-    let (engine, out) = (cx.engine, &mut *cx.out);
-    let shard = cx.locked.get(cx.session.database, key.shard());
-    let found = shard.with(&key, |zset: &ZSet| {
-        let Some(count) = count else {
-            let picked = zset.nth(pick::one(engine, zset.len()));
-            out.bulk_or_null(picked.map(|(member, _)| member));
-            return Ok(());
-        };
-        let nested = with_scores && out.proto() == crate::resp::Proto::Resp3;
-        let width = if with_scores && !nested { 2 } else { 1 };
-        pick::write(engine, out, (zset.len(), count), width, |out, at| {
-            let (member, score) = zset.nth(at).unwrap_or_default();
-            if nested {
-                out.array(2);
-            }
-            out.bulk(member);
-            if with_scores {
-                out.double(score);
-            }
-        })
-    })?;
-    match (found, count) {
-        (Some(written), _) => written?,
-        (None, None) => out.null(),
-        (None, Some(_)) => out.array(0),
-    }
-    Ok(())
+    pick::random(cx, args, Some("withscores"), ZSet::len, |zset: &ZSet, at, with_score, out| {
+        let (member, score) = zset.nth(at).unwrap_or_default();
+        out.bulk(member);
+        if with_score {
+            out.double(score);
+        }
+    })
 }
 
 fn zscan(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
