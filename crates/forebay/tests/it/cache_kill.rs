@@ -18,7 +18,7 @@ use crate::support::{HANG, run, stderr};
 const RESP_CLIENTS: usize = 40;
 const TEXT_CLIENTS: usize = 10;
 /// Groups of writes acknowledged before a kill.
-const ACKNOWLEDGED_MIN: u64 = 1_500;
+const ACKNOWLEDGED_MIN: u64 = 600;
 
 /// What a client says of itself: groups sent, and groups acknowledged.
 #[derive(Clone, Copy, Debug, Default)]
