@@ -246,6 +246,23 @@ fn the_load_generator_loads_both_protocols_and_counts_what_was_answered() {
 }
 
 #[test]
+fn a_client_ends_the_server_with_shutdown_and_keeps_what_was_written() {
+    for (way, words) in [("per-connection", "SHUTDOWN"), ("pooled", "SHUTDOWN SAVE NOW")] {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::start(&dir, &["--server", way]);
+        let (mut stream, mut other) = (cache.resp(), cache.resp());
+        ask(&mut other, "PING\r\n", "+PONG\r\n");
+        ask(&mut stream, &format!("SET a 1\r\n{words}\r\n"), "+OK\r\n");
+        for stream in [&mut stream, &mut other] {
+            assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0, "{words}: no reply, and closed");
+        }
+        assert_eq!(cache.wait(), Some(0), "{words}");
+        let cache = Cache::start(&dir, &[]);
+        ask(&mut cache.resp(), "GET a\r\n", "$1\r\n1\r\n");
+    }
+}
+
+#[test]
 fn forebay_serve_serves_the_cache_and_shows_its_metrics() {
     let dir = tempfile::tempdir().unwrap();
     let any = ["--set", "cache.resp=127.0.0.1:0", "--set", "cache.text="];
@@ -256,6 +273,10 @@ fn forebay_serve_serves_the_cache_and_shows_its_metrics() {
     let address = open["resp"].as_str().unwrap().parse().unwrap();
     let mut stream = Cache::connect(address);
     ask(&mut stream, "SET a 1\r\nGET a\r\n", "+OK\r\n$1\r\n1\r\n");
+    // It serves more than the cache, which is not a client's to end.
+    let refused =
+        "-ERR SHUTDOWN is refused: this cache is part of a program that does more; stop that\r\n";
+    ask(&mut stream, "SHUTDOWN NOSAVE\r\n", refused);
     let metrics = server.get("/metrics").body;
     let of = |name: &str| {
         let line = metrics.lines().find(|line| line.starts_with(&format!("{name} ")));
