@@ -14,9 +14,14 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use foldhash::{HashMap, HashMapExt as _};
 use parking_lot::Mutex;
 
-use super::session::ClientInfo;
-use crate::command::Spec;
-use crate::resp::Proto;
+use super::Engine;
+use super::dispatch::Waiting;
+use super::locked::{Locked, Wanted};
+use super::session::{ClientInfo, Session};
+use super::unwinding::OnBehalf;
+use crate::command::{Blocking, Spec};
+use crate::resp::{Proto, Reply};
+use crate::store::{Kind, shard_of};
 
 const WAITING: u8 = 0;
 const SERVING: u8 = 1;
@@ -127,5 +132,164 @@ impl Lines {
         let ids: std::collections::HashSet<u64> =
             lines.values().flatten().map(|waiter| waiter.client.id).collect();
         ids.len()
+    }
+}
+
+/// What a key that was given something has for a command that waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    /// What it waits for, and it was answered.
+    Served,
+    /// A value of another type: others may wait for that.
+    OtherType,
+    /// Its own end came first: somebody else serves it, or it gave up.
+    Gone,
+    /// Nothing any more.
+    Nothing,
+}
+
+impl Engine {
+    /// Registers a command that waits, its shards still locked.
+    pub(super) fn wait(
+        &self,
+        session: &mut Session,
+        spec: &'static Spec,
+        args: &[&[u8]],
+        blocking: &Blocking,
+        locked: &mut Locked<'_>,
+    ) {
+        for key in &blocking.keys {
+            let shard = shard_of(self.keyspace.rules().hash(key));
+            locked.get(session.database, shard).wait_for(key);
+        }
+        let waiter = Arc::new(Waiter::new(
+            session.info.clone(),
+            session.protocol,
+            session.database,
+            (spec, args.iter().map(|&word| word.into()).collect()),
+            blocking.keys.clone(),
+        ));
+        self.lines.join(&waiter);
+        session.waiter = Some(waiter);
+    }
+
+    /// Serves those who wait for keys that were given something; serving may make more ready.
+    pub(super) fn serve_ready(&self, mut ready: Vec<(usize, Box<[u8]>)>) {
+        while !ready.is_empty() {
+            let mut next = Vec::new();
+            for (database, key) in ready {
+                self.serve_key(database, &key, &mut next);
+            }
+            ready = next;
+        }
+    }
+
+    /// Serves those who wait for one key, the longest waiting first, as long as there is something.
+    fn serve_key(&self, database: usize, key: &[u8], ready: &mut Vec<(usize, Box<[u8]>)>) {
+        for waiter in self.lines.of(database, key) {
+            if waiter.is_waiting() && self.serve(&waiter, key, ready) == Found::Nothing {
+                break;
+            }
+        }
+    }
+
+    /// Runs a waiting command again for a key that was given something.
+    fn serve(
+        &self,
+        waiter: &Arc<Waiter>,
+        key: &[u8],
+        ready: &mut Vec<(usize, Box<[u8]>)>,
+    ) -> Found {
+        let mut session = Session::new(waiter.client.clone(), true);
+        session.protocol = waiter.protocol;
+        session.database = waiter.database;
+        let args: Vec<&[u8]> = waiter.args.iter().map(|word| &**word).collect();
+        let mut out = Reply::new(waiter.protocol);
+        let now_ms = self.now_ms();
+        let mut wanted = Wanted::default();
+        self.want(waiter.spec, &args, waiter.database, &mut wanted);
+        let mut ops = self.take_ops();
+        // Before the locks, so that they are given back first.
+        let _on_behalf = OnBehalf { engine: self, waiter };
+        let found = {
+            let mut locked = Locked::lock(&self.keyspace, &mut wanted, now_ms);
+            let now_ms = locked.now_ms();
+            // Claimed with all of its keys locked: a claim given back for one key must not hide the
+            // waiter from whoever gives something to another.
+            let found = match waiter.claim() {
+                true => self.look(waiter, key, &mut locked),
+                false => Found::Gone,
+            };
+            if found != Found::Served {
+                if found != Found::Gone {
+                    waiter.release();
+                }
+                drop(locked);
+                self.give_ops(ops);
+                return found;
+            }
+            let scope = (&mut locked, &mut ops);
+            let (command, waiting) = ((waiter.spec, &*args), Waiting::Served(key));
+            let ran = self.run_locked(&mut session, command, &mut out, now_ms, waiting, scope);
+            self.finish_locked(&mut locked, &ops, now_ms, ready);
+            if ran.blocking.is_some() {
+                waiter.release();
+                Found::Nothing
+            } else {
+                self.stop_waiting(waiter, &mut locked);
+                Found::Served
+            }
+        };
+        self.give_ops(ops);
+        if found == Found::Served {
+            waiter.finish();
+            self.lines.leave(waiter);
+            waiter.client.mailbox.unblock(&out.take());
+        }
+        found
+    }
+
+    /// Whether a key holds what a command waits for: a value of another type leaves it waiting.
+    fn look(&self, waiter: &Waiter, key: &[u8], locked: &mut Locked<'_>) -> Found {
+        let awaited = if waiter.spec.group == "list" { Kind::List } else { Kind::ZSet };
+        let key = self.keyspace.key(key);
+        let shard = locked.get(waiter.database, key.shard());
+        match shard.look_at(&key).map(|at| shard.kind(at)) {
+            None => Found::Nothing,
+            Some(kind) if kind == awaited => Found::Served,
+            Some(_) => Found::OtherType,
+        }
+    }
+
+    fn stop_waiting(&self, waiter: &Waiter, locked: &mut Locked<'_>) {
+        for key in &waiter.keys {
+            let shard = shard_of(self.keyspace.rules().hash(key));
+            locked.get(waiter.database, shard).stop_waiting(key);
+        }
+    }
+
+    /// Gives up waiting; `false` where the reply is already on its way through the mailbox.
+    pub(super) fn give_up(&self, session: &mut Session) -> bool {
+        session.waiter.take().is_some_and(|waiter| self.end_waiting(&waiter))
+    }
+
+    /// Takes a waiter out of its lines; `false` where it was served first.
+    ///
+    /// With its keys locked, as [`Engine::serve`] does: a claim that is given back again must not be
+    /// taken for an answer.
+    pub(super) fn end_waiting(&self, waiter: &Arc<Waiter>) -> bool {
+        let mut wanted = Wanted::default();
+        for key in &waiter.keys {
+            wanted.add(waiter.database, shard_of(self.keyspace.rules().hash(key)));
+        }
+        let mut locked = Locked::lock(&self.keyspace, &mut wanted, self.now_ms());
+        if !waiter.claim() {
+            return false;
+        }
+        waiter.finish();
+        self.stop_waiting(waiter, &mut locked);
+        drop(locked);
+        self.lines.leave(waiter);
+        true
     }
 }

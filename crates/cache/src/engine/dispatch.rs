@@ -1,18 +1,15 @@
 //! From words to effects: finding the command, locking what it needs, running it, telling the log.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::blocking::Waiter;
 use super::locked::{Locked, Wanted};
 use super::session::{Multi, Queued, Replies, Session};
-use super::unwinding::OnBehalf;
 use super::{Engine, Flow};
 use crate::command::{self, Blocking, CommandError, Context, Flags, Keys, Spec};
 use crate::persist::Ops;
 use crate::resp::{Proto, Reply};
-use crate::store::{Kind, SHARDS, Shard, shard_of};
+use crate::store::{SHARDS, Shard, shard_of};
 
 /// Words of a command that SLOWLOG and error texts show.
 const SHOWN_WORDS: usize = 32;
@@ -22,7 +19,7 @@ const FAST_US: u64 = 1_000;
 
 /// Whether a command may wait for its keys.
 #[derive(Debug, Clone, Copy)]
-enum Waiting<'a> {
+pub(super) enum Waiting<'a> {
     /// It may.
     May,
     /// It answers that there is nothing: others wait for what runs with it.
@@ -40,22 +37,9 @@ impl<'a> Waiting<'a> {
     }
 }
 
-/// What a key that was given something has for a command that waits for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
-    /// What it waits for, and it was answered.
-    Served,
-    /// A value of another type: others may wait for that.
-    OtherType,
-    /// Its own end came first: somebody else serves it, or it gave up.
-    Gone,
-    /// Nothing any more.
-    Nothing,
-}
-
 /// What became of a command that was run.
-struct Ran {
-    blocking: Option<Blocking>,
+pub(super) struct Ran {
+    pub(super) blocking: Option<Blocking>,
     /// To be freed once the locks are released.
     garbage: Vec<Shard>,
 }
@@ -250,7 +234,7 @@ impl Engine {
     }
 
     /// Which shards a command needs.
-    fn want(&self, spec: &Spec, args: &[&[u8]], database: usize, wanted: &mut Wanted) {
+    pub(super) fn want(&self, spec: &Spec, args: &[&[u8]], database: usize, wanted: &mut Wanted) {
         if let Keys::Wide(_, is_wide) = spec.keys
             && is_wide(args)
         {
@@ -276,7 +260,7 @@ impl Engine {
     }
 
     /// Runs a handler with its shards locked, and turns its refusal into a reply.
-    fn run_locked<'e>(
+    pub(super) fn run_locked<'e>(
         &'e self,
         session: &mut Session,
         (spec, args): (&'static Spec, &[&[u8]]),
@@ -327,7 +311,7 @@ impl Engine {
 
     /// Tells the log what was changed, while the shards are still locked, and collects the keys
     /// that somebody waits for.
-    fn finish_locked(
+    pub(super) fn finish_locked(
         &self,
         locked: &mut Locked<'_>,
         ops: &Ops,
@@ -338,150 +322,6 @@ impl Engine {
             self.append(now_ms, ops);
         }
         collect_ready(locked, ready);
-    }
-
-    /// Registers a command that waits, its shards still locked.
-    fn wait(
-        &self,
-        session: &mut Session,
-        spec: &'static Spec,
-        args: &[&[u8]],
-        blocking: &Blocking,
-        locked: &mut Locked<'_>,
-    ) {
-        for key in &blocking.keys {
-            let shard = shard_of(self.keyspace.rules().hash(key));
-            locked.get(session.database, shard).wait_for(key);
-        }
-        let waiter = Arc::new(Waiter::new(
-            session.info.clone(),
-            session.protocol,
-            session.database,
-            (spec, args.iter().map(|&word| word.into()).collect()),
-            blocking.keys.clone(),
-        ));
-        self.lines.join(&waiter);
-        session.waiter = Some(waiter);
-    }
-
-    /// Serves those who wait for keys that were given something; serving may make more ready.
-    pub(super) fn serve_ready(&self, mut ready: Vec<(usize, Box<[u8]>)>) {
-        while !ready.is_empty() {
-            let mut next = Vec::new();
-            for (database, key) in ready {
-                self.serve_key(database, &key, &mut next);
-            }
-            ready = next;
-        }
-    }
-
-    /// Serves those who wait for one key, the longest waiting first, as long as there is something.
-    fn serve_key(&self, database: usize, key: &[u8], ready: &mut Vec<(usize, Box<[u8]>)>) {
-        for waiter in self.lines.of(database, key) {
-            if waiter.is_waiting() && self.serve(&waiter, key, ready) == Found::Nothing {
-                break;
-            }
-        }
-    }
-
-    /// Runs a waiting command again for a key that was given something.
-    fn serve(
-        &self,
-        waiter: &Arc<Waiter>,
-        key: &[u8],
-        ready: &mut Vec<(usize, Box<[u8]>)>,
-    ) -> Found {
-        let mut session = Session::new(waiter.client.clone(), true);
-        session.protocol = waiter.protocol;
-        session.database = waiter.database;
-        let args: Vec<&[u8]> = waiter.args.iter().map(|word| &**word).collect();
-        let mut out = Reply::new(waiter.protocol);
-        let now_ms = self.now_ms();
-        let mut wanted = Wanted::default();
-        self.want(waiter.spec, &args, waiter.database, &mut wanted);
-        let mut ops = self.take_ops();
-        // Before the locks, so that they are given back first.
-        let _on_behalf = OnBehalf { engine: self, waiter };
-        let found = {
-            let mut locked = Locked::lock(&self.keyspace, &mut wanted, now_ms);
-            let now_ms = locked.now_ms();
-            // Claimed with all of its keys locked: a claim given back for one key must not hide the
-            // waiter from whoever gives something to another.
-            let found = match waiter.claim() {
-                true => self.look(waiter, key, &mut locked),
-                false => Found::Gone,
-            };
-            if found != Found::Served {
-                if found != Found::Gone {
-                    waiter.release();
-                }
-                drop(locked);
-                self.give_ops(ops);
-                return found;
-            }
-            let scope = (&mut locked, &mut ops);
-            let (command, waiting) = ((waiter.spec, &*args), Waiting::Served(key));
-            let ran = self.run_locked(&mut session, command, &mut out, now_ms, waiting, scope);
-            self.finish_locked(&mut locked, &ops, now_ms, ready);
-            if ran.blocking.is_some() {
-                waiter.release();
-                Found::Nothing
-            } else {
-                self.stop_waiting(waiter, &mut locked);
-                Found::Served
-            }
-        };
-        self.give_ops(ops);
-        if found == Found::Served {
-            waiter.finish();
-            self.lines.leave(waiter);
-            waiter.client.mailbox.unblock(&out.take());
-        }
-        found
-    }
-
-    /// Whether a key holds what a command waits for: a value of another type leaves it waiting.
-    fn look(&self, waiter: &Waiter, key: &[u8], locked: &mut Locked<'_>) -> Found {
-        let awaited = if waiter.spec.group == "list" { Kind::List } else { Kind::ZSet };
-        let key = self.keyspace.key(key);
-        let shard = locked.get(waiter.database, key.shard());
-        match shard.look_at(&key).map(|at| shard.kind(at)) {
-            None => Found::Nothing,
-            Some(kind) if kind == awaited => Found::Served,
-            Some(_) => Found::OtherType,
-        }
-    }
-
-    fn stop_waiting(&self, waiter: &Waiter, locked: &mut Locked<'_>) {
-        for key in &waiter.keys {
-            let shard = shard_of(self.keyspace.rules().hash(key));
-            locked.get(waiter.database, shard).stop_waiting(key);
-        }
-    }
-
-    /// Gives up waiting; `false` where the reply is already on its way through the mailbox.
-    pub(super) fn give_up(&self, session: &mut Session) -> bool {
-        session.waiter.take().is_some_and(|waiter| self.end_waiting(&waiter))
-    }
-
-    /// Takes a waiter out of its lines; `false` where it was served first.
-    ///
-    /// With its keys locked, as [`Engine::serve`] does: a claim that is given back again must not be
-    /// taken for an answer.
-    pub(super) fn end_waiting(&self, waiter: &Arc<Waiter>) -> bool {
-        let mut wanted = Wanted::default();
-        for key in &waiter.keys {
-            wanted.add(waiter.database, shard_of(self.keyspace.rules().hash(key)));
-        }
-        let mut locked = Locked::lock(&self.keyspace, &mut wanted, self.now_ms());
-        if !waiter.claim() {
-            return false;
-        }
-        waiter.finish();
-        self.stop_waiting(waiter, &mut locked);
-        drop(locked);
-        self.lines.leave(waiter);
-        true
     }
 
     /// Runs what MULTI queued: all shards locked, one entry in the log.
