@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use forebay_base::fs::sim::Rng;
@@ -51,6 +52,7 @@ impl Servers {
             .args(command)
             .args(["--data", "data", "--log-format", "json"])
             .current_dir(dir.path())
+            .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(std::fs::File::create(dir.path().join("log")).unwrap())
@@ -80,8 +82,10 @@ impl Servers {
 
 impl Drop for Servers {
     fn drop(&mut self) {
-        // Already ended is as good.
-        self.child.kill().unwrap_or_default();
+        // The shell and the server it waits for. Already ended is as good.
+        let group = format!("-{}", self.child.id());
+        let killed = Command::new("kill").args(["-s", "KILL", "--", &group]).output();
+        killed.map(drop).unwrap_or_default();
         self.child.wait().map(drop).unwrap_or_default();
     }
 }
