@@ -260,9 +260,7 @@ mod tests {
         session(exec.as_bytes());
         // Elements times patterns, each a long value.
         let (keys, gets) = (" b".repeat(900), " GET *".repeat(300));
-        let sort = format!(
-            "\x02SETRANGE b 30000 x\r\nRPUSH l{keys}\r\nSORT l BY nosort{gets}\r\n"
-        );
+        let sort = format!("\x02SETRANGE b 30000 x\r\nRPUSH l{keys}\r\nSORT l BY nosort{gets}\r\n");
         session(sort.as_bytes());
     }
 }

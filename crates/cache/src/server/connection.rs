@@ -25,6 +25,8 @@ use crate::text::{self, Lines};
 
 /// Unsent output beyond which a connection is neither read from nor its commands run.
 const OUTPUT_PAUSE: usize = 1 << 20;
+/// Output on its way that is not counted against the bound on memory.
+const IN_FLIGHT_SHORT: usize = 4 << 10;
 /// Input kept of a connection that waits for a key; the rest stays in the kernel.
 const INPUT_BLOCKED_MAX: usize = 64 << 10;
 
@@ -474,6 +476,9 @@ impl Connection {
         work.tally.bytes_out += count as u64;
         self.in_flight = self.in_flight.saturating_sub(count);
         self.moved = work.now;
+        if self.buffered > 0 {
+            self.count_buffers(work);
+        }
     }
 
     /// Whether it has something to do as soon as its output is sent.
@@ -500,7 +505,9 @@ impl Connection {
     fn count_buffers(&mut self, work: &Work) {
         let sealed = self.tls.as_ref().map_or(0, |it| it.sealed.capacity() + it.opened.capacity());
         let output = self.output.buffer_mut().capacity();
-        let now = self.input.capacity() + output + self.in_flight + sealed;
+        // A short reply on its way is nearly always with the kernel before this is asked for.
+        let in_flight = if self.in_flight > IN_FLIGHT_SHORT { self.in_flight } else { 0 };
+        let now = self.input.capacity() + output + in_flight + sealed;
         let before = std::mem::replace(&mut self.buffered, now);
         // At once, not with the turn's counts: whoever serves the connection next may be another
         // thread, and must not take away what is not there yet.

@@ -68,8 +68,9 @@ impl Transport for Epoll {
         &mut line.socketed.connection
     }
 
-    fn note(&mut self, line: &mut Line, event: Ready) {
+    fn note(&mut self, line: &mut Line, event: Ready, _work: &mut Work) -> bool {
         line.socketed.note(event);
+        true
     }
 
     fn late(&mut self, _id: u64, _event: Ready) {}

@@ -161,8 +161,9 @@ impl<T: Transport> EventLoop<T> {
     /// Notes what happened to a socket.
     fn note(&mut self, id: u64, event: T::Event) {
         if let Some(held) = self.connections.get_mut(id) {
-            self.transport.note(&mut held.line, event);
-            self.add_to_batch(id, |_| {});
+            if self.transport.note(&mut held.line, event, &mut self.work) {
+                self.add_to_batch(id, |_| {});
+            }
             return;
         }
         let token = Token(local_token(id));

@@ -26,7 +26,7 @@ pub enum Network {
     Automatic,
     /// A read and a write a ready connection.
     Epoll,
-    /// Two system calls a turn for all of a thread's connections; starting fails without it.
+    /// One system call a turn for all of a thread's connections; starting fails without it.
     Uring,
 }
 

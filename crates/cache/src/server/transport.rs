@@ -37,8 +37,8 @@ pub(super) trait Transport: Debug + Send + Sized + 'static {
     /// The connection of a line.
     fn connection(line: &mut Self::Line) -> &mut Connection;
 
-    /// Notes what happened.
-    fn note(&mut self, line: &mut Self::Line, event: Self::Event);
+    /// Notes what happened; returns whether the connection has something to do now.
+    fn note(&mut self, line: &mut Self::Line, event: Self::Event, work: &mut Work) -> bool;
 
     /// Something happened to a socket whose connection is closed already.
     fn late(&mut self, id: u64, event: Self::Event);

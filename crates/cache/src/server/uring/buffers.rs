@@ -19,23 +19,47 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use io_uring::Submitter;
 use io_uring::types::BufRingEntry;
 
-/// Buffers of a thread; a power of two, as the kernel asks.
-const COUNT: u16 = 64;
 /// Has the kernel go on in a buffer where it stopped (`IOU_PBUF_RING_INC`).
 const INCREMENTAL: u16 = 2;
-/// Bytes of one. A pipeline of 64 commands of 100 bytes fits.
-const SIZE: usize = LEN as usize;
-const LEN: u32 = 16 << 10;
+/// Buffers that are gone on with: few and large, so that few pipelines are cut at their ends, and
+/// together small enough to stay in a core's cache.
+const SHARED: Shape = Shape { count: 8, size: 64 << 10 };
+/// Buffers of one piece of input each.
+const SINGLE: Shape = Shape { count: 64, size: 16 << 10 };
 const PAGE: usize = 4_096;
+
+/// How many buffers there are (a power of two, as the kernel asks), and of how many bytes.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    count: u16,
+    size: u32,
+}
+
+impl Shape {
+    fn ring(self) -> Layout {
+        layout(usize::from(self.count) * size_of::<BufRingEntry>())
+    }
+
+    fn memory(self) -> Layout {
+        layout(usize::from(self.count) * self.size as usize)
+    }
+}
+
+/// Whole pages.
+fn layout(size: usize) -> Layout {
+    Layout::from_size_align(size, PAGE)
+        .expect("a page is a power of two, and this is a few of them")
+}
 
 /// The buffers and the ring they are lent through.
 #[derive(Debug)]
 pub(super) struct Buffers {
+    shape: Shape,
     ring: NonNull<BufRingEntry>,
     memory: NonNull<u8>,
     tail: u16,
     /// How far each buffer is filled.
-    filled: [usize; COUNT as usize],
+    filled: Vec<usize>,
 }
 
 // SAFETY: both memories are owned by this value alone; the kernel uses them on behalf of whichever
@@ -52,17 +76,6 @@ pub(in crate::server) struct Filled {
     last: bool,
 }
 
-fn ring_layout() -> Layout {
-    // A page at least, and a power of two: neither can be refused.
-    Layout::from_size_align(usize::from(COUNT) * size_of::<BufRingEntry>(), PAGE)
-        .unwrap_or(Layout::new::<[BufRingEntry; COUNT as usize]>())
-}
-
-fn memory_layout() -> Layout {
-    Layout::from_size_align(usize::from(COUNT) * SIZE, PAGE)
-        .unwrap_or(Layout::new::<[u8; COUNT as usize * SIZE]>())
-}
-
 fn allocate(layout: Layout) -> NonNull<u8> {
     // SAFETY: neither layout is empty.
     NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout))
@@ -74,19 +87,28 @@ impl Buffers {
     /// # Errors
     /// The kernel does not know of such rings, or refuses one.
     pub(super) fn register(submitter: &Submitter<'_>, group: u16) -> io::Result<Self> {
+        Self::register_shaped(submitter, group, SHARED, INCREMENTAL)
+            .or_else(|_| Self::register_shaped(submitter, group, SINGLE, 0))
+    }
+
+    fn register_shaped(
+        submitter: &Submitter<'_>,
+        group: u16,
+        shape: Shape,
+        flags: u16,
+    ) -> io::Result<Self> {
         let mut buffers = Self {
-            ring: allocate(ring_layout()).cast(),
-            memory: allocate(memory_layout()),
+            shape,
+            ring: allocate(shape.ring()).cast(),
+            memory: allocate(shape.memory()),
             tail: 0,
-            filled: [0; COUNT as usize],
+            filled: vec![0; usize::from(shape.count)],
         };
         let address = buffers.ring.as_ptr() as u64;
-        // SAFETY: the memory has room for `COUNT` entries, is aligned to a page, and is freed only
+        // SAFETY: the memory has room for `count` entries, is aligned to a page, and is freed only
         // by `drop`, which whoever owns these buffers beside the ring lets happen after the ring's.
-        let register =
-            |flags| unsafe { submitter.register_buf_ring_with_flags(address, COUNT, group, flags) };
-        register(INCREMENTAL).or_else(|_| register(0))?;
-        for buffer in 0..COUNT {
+        unsafe { submitter.register_buf_ring_with_flags(address, shape.count, group, flags)? };
+        for buffer in 0..shape.count {
             buffers.put(buffer);
         }
         buffers.publish();
@@ -94,15 +116,17 @@ impl Buffers {
     }
 
     fn put(&mut self, buffer: u16) {
-        let place = usize::from(self.tail % COUNT);
-        self.filled[usize::from(buffer)] = 0;
-        // SAFETY: `place` is below `COUNT`, `buffer` as well; the kernel does not read entries from
-        // the published tail on.
+        let Shape { count, size } = self.shape;
+        let place = usize::from(self.tail % count);
+        let start = usize::from(buffer % count) * size as usize;
+        self.filled[usize::from(buffer % count)] = 0;
+        // SAFETY: `place` is below `count`, `start` inside the memory; the kernel does not read
+        // entries from the published tail on.
         unsafe {
             let entry = &mut *self.ring.as_ptr().add(place);
-            entry.set_addr(self.memory.as_ptr().add(usize::from(buffer) * SIZE) as u64);
-            entry.set_len(LEN);
-            entry.set_bid(buffer);
+            entry.set_addr(self.memory.as_ptr().add(start) as u64);
+            entry.set_len(size);
+            entry.set_bid(buffer % count);
         }
         self.tail = self.tail.wrapping_add(1);
     }
@@ -116,9 +140,9 @@ impl Buffers {
 
     /// Notes that the kernel has put `len` bytes into a buffer, and whether it goes on there.
     pub(super) fn note(&mut self, buffer: u16, len: usize, more: bool) -> Filled {
-        let buffer = buffer % COUNT;
+        let buffer = buffer % self.shape.count;
         let from = self.filled[usize::from(buffer)];
-        let len = len.min(SIZE - from);
+        let len = len.min(self.shape.size as usize - from);
         self.filled[usize::from(buffer)] = from + len;
         Filled { buffer, from, len, last: !more }
     }
@@ -128,8 +152,8 @@ impl Buffers {
         // SAFETY: inside the memory (`note` sees to that) and initialised, with zeros or by the
         // kernel, which writes only inside calls that take the ring exclusively.
         unsafe {
-            let buffer = self.memory.as_ptr().add(usize::from(filled.buffer) * SIZE);
-            std::slice::from_raw_parts(buffer.add(filled.from), filled.len)
+            let start = usize::from(filled.buffer) * self.shape.size as usize + filled.from;
+            std::slice::from_raw_parts(self.memory.as_ptr().add(start), filled.len)
         }
     }
 
@@ -147,8 +171,8 @@ impl Drop for Buffers {
     fn drop(&mut self) {
         // SAFETY: allocated with these layouts; the ring is closed, see `register`.
         unsafe {
-            dealloc(self.ring.as_ptr().cast(), ring_layout());
-            dealloc(self.memory.as_ptr(), memory_layout());
+            dealloc(self.ring.as_ptr().cast(), self.shape.ring());
+            dealloc(self.memory.as_ptr(), self.shape.memory());
         }
     }
 }

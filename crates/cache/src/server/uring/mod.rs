@@ -1,5 +1,5 @@
 //! Sockets by completion: one io_uring a thread, which brings input and takes output for all of its
-//! connections with two system calls a turn.
+//! connections with one system call a turn.
 //!
 //! The thread's own descriptors, its waker and the listeners, stay with `mio`, whose epoll instance
 //! is itself watched through the ring.
@@ -51,8 +51,6 @@ pub(super) struct Line {
     arrived: SmallVec<[Filled; 2]>,
     /// Why nothing more comes.
     stopped: Option<i32>,
-    /// Bytes sent since the last turn.
-    landed: usize,
     refused: bool,
 }
 
@@ -103,9 +101,10 @@ impl Transport for Uring {
     type Event = Completion;
 
     fn wait(&mut self, timeout: Option<Duration>, into: &mut Vec<(u64, Completion)>) {
-        let patient = !std::mem::take(&mut self.urgent);
+        let urgent = std::mem::take(&mut self.urgent);
+        let timeout = if urgent { Some(Duration::ZERO) } else { timeout };
         let mut own = false;
-        self.ring.turn(timeout, patient, |id, completion| match completion {
+        self.ring.turn(timeout, |id, completion| match completion {
             Completion::Watched => own = true,
             completion => into.push((id, completion)),
         });
@@ -127,7 +126,6 @@ impl Transport for Uring {
             sending: false,
             arrived: SmallVec::new(),
             stopped: None,
-            landed: 0,
             refused: false,
         };
         // A request on a non-blocking socket ends at once instead of waiting.
@@ -143,7 +141,7 @@ impl Transport for Uring {
         &mut line.connection
     }
 
-    fn note(&mut self, line: &mut Line, event: Completion) {
+    fn note(&mut self, line: &mut Line, event: Completion, work: &mut Work) -> bool {
         match event {
             Completion::Received(filled, more) => {
                 line.arrived.push(filled);
@@ -155,9 +153,14 @@ impl Transport for Uring {
                 line.receiving = Receiving::Off;
                 line.stopped = Some(why);
             }
+            Completion::Landed(count) => {
+                line.sending = false;
+                line.connection.landed(count, work);
+                return line.connection.is_held_up();
+            }
             Completion::Sent(count) => {
                 line.sending = false;
-                line.landed = count;
+                line.connection.landed(count, work);
             }
             Completion::Refused => {
                 line.sending = false;
@@ -165,6 +168,7 @@ impl Transport for Uring {
             }
             Completion::Watched => {}
         }
+        true
     }
 
     fn late(&mut self, id: u64, event: Completion) {
@@ -174,7 +178,9 @@ impl Transport for Uring {
         let Some(ending) = self.ending.get_mut(&id) else { return };
         match event {
             Completion::Received(_, false) | Completion::Stopped(_) => ending.receiving = false,
-            Completion::Sent(_) | Completion::Refused => ending.sending = false,
+            Completion::Landed(_) | Completion::Sent(_) | Completion::Refused => {
+                ending.sending = false;
+            }
             Completion::Received(_, true) | Completion::Watched => {}
         }
         if !ending.receiving && !ending.sending {
@@ -189,9 +195,6 @@ impl Transport for Uring {
     }
 
     fn take_in(&mut self, line: &mut Line, work: &mut Work) {
-        if line.landed > 0 {
-            line.connection.landed(std::mem::take(&mut line.landed), work);
-        }
         if line.refused {
             line.connection.failed();
         }

@@ -1,8 +1,9 @@
 //! A thread's io_uring: requests in, completions out, with the memory the kernel uses owned here.
 //!
 //! Input comes by one standing request a socket, into buffers the kernel takes when bytes are there.
-//! Output is given away with the request and comes back when all of it is sent. Requests are
-//! handed to the kernel once a turn.
+//! Output is given away with the request and comes back when all of it is sent: nearly always the
+//! socket takes it at once, and then the kernel says nothing, so that a turn is one system call and
+//! a reply is no completion. What a slow socket leaves over is sent by a request that waits.
 //!
 //! Contract of the unsafe parts: what a request points to, a buffer being sent or one of
 //! [`Buffers`], stays where it is until the kernel has told of the request's end; where that cannot
@@ -25,6 +26,8 @@ const REQUESTS: u32 = 1_024;
 /// Completions the kernel keeps for us; beyond it keeps them aside, at a cost.
 const COMPLETIONS: u32 = 8_192;
 const GROUP: u16 = 0;
+/// No completion unless the request fails; part of a buffer sent is a failure.
+const SILENT: squeue::Flags = squeue::Flags::SKIP_SUCCESS;
 /// How long dropping waits for the kernel to let go.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -42,7 +45,9 @@ pub(in crate::server) enum Completion {
     Received(Filled, bool),
     /// No more will come unless asked for again: 0 at the end of the input, or an error's number.
     Stopped(i32),
-    /// All of a buffer, so many bytes, was sent.
+    /// All of a buffer, so many bytes, was sent at once.
+    Landed(usize),
+    /// All of a buffer, so many bytes, was sent after it had to wait.
     Sent(usize),
     /// It cannot be sent.
     Refused,
@@ -57,6 +62,8 @@ struct Sending {
     fd: RawFd,
     bytes: Vec<u8>,
     at: usize,
+    /// The request does not wait, and is silent unless it fails.
+    prompt: bool,
 }
 
 /// The ring.
@@ -66,6 +73,8 @@ pub(super) struct Ring {
     buffers: ManuallyDrop<Buffers>,
     sends: ManuallyDrop<Vec<Option<Sending>>>,
     free: Vec<usize>,
+    /// Prompt requests made since the kernel last took all there were.
+    prompt: Vec<usize>,
     /// Buffers whose bytes are sent.
     done: Vec<Vec<u8>>,
     /// Requests that had no place; the next call makes room.
@@ -105,6 +114,7 @@ impl Ring {
             buffers: ManuallyDrop::new(buffers),
             sends: ManuallyDrop::new(Vec::new()),
             free: Vec::new(),
+            prompt: Vec::new(),
             done: Vec::new(),
             waiting: VecDeque::new(),
             entries: Vec::new(),
@@ -130,18 +140,25 @@ impl Ring {
             self.sends.len() - 1
         });
         if let Some(place) = self.sends.get_mut(index) {
-            *place = Some(Sending { id, fd, bytes, at: 0 });
+            *place = Some(Sending { id, fd, bytes, at: 0, prompt: true });
+            self.prompt.push(index);
             self.send_rest(index);
         }
     }
 
     fn send_rest(&mut self, index: usize) {
-        let Some(Some(Sending { fd, bytes, at, .. })) = self.sends.get(index) else { return };
+        let Some(Some(Sending { fd, bytes, at, prompt, .. })) = self.sends.get(index) else {
+            return;
+        };
         let rest = bytes.get(*at..).unwrap_or_default();
         // What does not fit 32 bits is sent by the next request.
         let len = u32::try_from(rest.len()).unwrap_or(u32::MAX / 2);
         let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
-        let send = opcode::Send::new(Fd(*fd), rest.as_ptr(), len).flags(flags).build();
+        let send = opcode::Send::new(Fd(*fd), rest.as_ptr(), len);
+        let send = match prompt {
+            true => send.flags(flags | libc::MSG_DONTWAIT).build().flags(SILENT),
+            false => send.flags(flags).build(),
+        };
         self.push(send.user_data(SEND | index as u64));
     }
 
@@ -160,45 +177,24 @@ impl Ring {
         }
     }
 
-    /// Hands over the requests made; returns whether there were any.
-    fn submit(&mut self) -> bool {
-        let mut any = false;
-        loop {
-            let made = !self.ring.submission().is_empty();
-            any |= made;
-            if made && let Err(error) = self.ring.submit() {
-                // EINTR, or EBUSY when completions wait to be read: they are, next.
-                tracing::trace!(%error, "requests stay for the next call");
-                return any;
-            }
-            if self.waiting.is_empty() {
-                return any;
-            }
-            while let Some(entry) = self.waiting.pop_front() {
-                // SAFETY: as in `push`.
-                if unsafe { self.ring.submission().push(&entry) }.is_err() {
-                    self.waiting.push_front(entry);
-                    break;
-                }
-            }
-        }
-    }
-
-    /// Hands over what was asked for and tells what was done. If nothing but sending was done, and
-    /// `patient`, waits for more, at most for `timeout`.
+    /// Hands over what was asked for, waits at most for `timeout` until something is done, and
+    /// tells what was.
     pub(super) fn turn(
         &mut self,
         timeout: Option<Duration>,
-        patient: bool,
         mut tell: impl FnMut(u64, Completion),
     ) {
-        let mut news = false;
-        if self.submit() {
-            news = self.reap(&mut tell).is_some_and(|more| more || !patient);
+        while let Some(entry) = self.waiting.pop_front() {
+            // SAFETY: as in `push`.
+            if unsafe { self.ring.submission().push(&entry) }.is_err() {
+                self.waiting.push_front(entry);
+                let Ok(1..) = self.ring.submit() else { break };
+            }
         }
-        if !news {
-            self.wait(timeout);
-            self.reap(&mut tell);
+        self.wait(timeout);
+        self.reap(&mut tell);
+        if self.waiting.is_empty() && self.ring.submission().is_empty() {
+            self.land(&mut tell);
         }
     }
 
@@ -212,25 +208,38 @@ impl Ring {
             }
         };
         if let Err(error) = waited {
+            // EBUSY: completions wait to be read, which comes next; the requests stay for the next
+            // call.
             let expected = [libc::ETIME, libc::EINTR, libc::EBUSY, libc::EAGAIN];
             debug_assert!(error.raw_os_error().is_some_and(|it| expected.contains(&it)), "{error}");
         }
     }
 
-    /// Tells of everything done. Returns whether that was anything, and more than sending.
-    fn reap(&mut self, tell: &mut impl FnMut(u64, Completion)) -> Option<bool> {
-        let mut more: Option<bool> = None;
+    /// Tells of everything the kernel says is done.
+    fn reap(&mut self, tell: &mut impl FnMut(u64, Completion)) {
         let mut entries = std::mem::take(&mut self.entries);
         entries.extend(self.ring.completion());
         for entry in entries.drain(..) {
             if let Some((id, completion)) = self.completed(&entry) {
-                let quiet = matches!(completion, Completion::Sent(_));
-                more = Some(more.unwrap_or(false) || !quiet);
                 tell(id, completion);
             }
         }
         self.entries = entries;
-        more
+    }
+
+    /// Tells of the prompt requests that have not failed: the kernel has taken them all.
+    fn land(&mut self, tell: &mut impl FnMut(u64, Completion)) {
+        let mut prompt = std::mem::take(&mut self.prompt);
+        for index in prompt.drain(..) {
+            let Some(place) = self.sends.get_mut(index) else { continue };
+            if let Some(Sending { id, bytes, .. }) = place.take_if(|it| it.prompt) {
+                self.under_way = self.under_way.saturating_sub(1);
+                tell(id, Completion::Landed(bytes.len()));
+                self.free.push(index);
+                self.done.push(bytes);
+            }
+        }
+        self.prompt = prompt;
     }
 
     fn completed(&mut self, entry: &cqueue::Entry) -> Option<(u64, Completion)> {
@@ -270,6 +279,7 @@ impl Ring {
             Err(_) => usize::MAX,
         };
         let id = sending.id;
+        sending.prompt = false;
         sending.at = sending.at.saturating_add(count);
         if count != usize::MAX && sending.at < sending.bytes.len() && !self.closing {
             self.send_rest(index);
@@ -309,9 +319,7 @@ impl Drop for Ring {
             self.push(cancel.user_data(CANCEL));
         }
         while self.under_way > 0 && Instant::now() < deadline {
-            self.submit();
-            self.wait(Some(Duration::from_millis(10)));
-            self.reap(&mut |_, _| {});
+            self.turn(Some(Duration::from_millis(10)), |_, _| {});
         }
         // SAFETY: none of them is used again. The ring goes first; memory the kernel has not let go
         // of stays.

@@ -1,6 +1,6 @@
 //! Measuring the cache beside Redis, on the same machine in the same run.
 //!
-//! Both servers get the same load from the same generator (`forebay cache bench`, two threads), round
+//! Both servers get the same load from the same generator, see `load`, round
 //! by round in turns and each round on new processes, because how fast a process runs depends on
 //! where it happened to land in memory. A rate counts only if the values are there afterwards: a
 //! sample of keys is read back and compared, and the number of keys is checked.
@@ -45,12 +45,21 @@ pub(crate) fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Value> {
     let mut figures = Figures::default();
     for depth in [1, 16, 64] {
         note(&format!("100-byte values, {depth} commands at a time, nothing kept on disk"));
-        rates(plan, scratch.path(), depth, false, &mut figures)?;
+        rates(plan, scratch.path(), (&format!("p{depth}"), false), &mut figures, &|peer, test| {
+            load::run(peer, plan, depth, test)
+        })?;
     }
     for depth in [1, 16] {
         note(&format!("100-byte values, {depth} commands at a time, with the log on"));
-        rates(plan, scratch.path(), depth, true, &mut figures)?;
+        let name = format!("p{depth}_logged");
+        rates(plan, scratch.path(), (&name, true), &mut figures, &|peer, test| {
+            load::run(peer, plan, depth, test)
+        })?;
     }
+    note("100-byte values, 1 command at a time, from a lighter generator");
+    rates(plan, scratch.path(), ("p1_light", false), &mut figures, &|peer, test| {
+        load::run_light(peer, plan, test)
+    })?;
     note("memory of small values");
     memory::small(plan, scratch.path(), &mut figures)?;
     note("JSON values of 85 KB");
@@ -89,30 +98,29 @@ impl Round {
 fn rates(
     plan: &Plan,
     scratch: &Path,
-    depth: u32,
-    logged: bool,
+    (what, logged): (&str, bool),
     figures: &mut Figures,
+    run: &dyn Fn(&Peer, Test) -> anyhow::Result<Load>,
 ) -> anyhow::Result<()> {
     let mut rounds = [Vec::new(), Vec::new()];
     for round in 0..plan.rounds {
         // Who goes first changes with every round.
         let first = usize::from(round % 2 == 1);
         for kind in [first, 1 - first] {
-            let name = format!("{}-{depth}-{logged}-{round}", Kind::BOTH[kind].name());
+            let name = format!("{}-{what}-{round}", Kind::BOTH[kind].name());
             let peer = Peer::start(Kind::BOTH[kind], &scratch.join(name), logged)?;
-            let set = load::run(&peer, plan, depth, Test::Set)?;
-            let get = load::run(&peer, plan, depth, Test::Get)?;
+            let set = run(&peer, Test::Set)?;
+            let get = run(&peer, Test::Get)?;
             load::read_back(&peer, plan)?;
             peer.stop()?;
             rounds[kind].push(Round { set, get });
         }
     }
-    let log = if logged { "_logged" } else { "" };
     for (kind, rounds) in Kind::BOTH.iter().zip(&rounds) {
         let name = kind.name();
-        let mut median = |what: &str, take: fn(Round) -> f64| {
+        let mut median = |figure: &str, take: fn(Round) -> f64| {
             let samples = rounds.iter().map(|&round| take(round)).collect();
-            figures.median(&format!("{name}_p{depth}{log}_{what}"), samples);
+            figures.median(&format!("{name}_{what}_{figure}"), samples);
         };
         median("per_s", Round::rate);
         median("cpu_us", Round::cpu_us);

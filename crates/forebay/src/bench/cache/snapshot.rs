@@ -14,21 +14,30 @@ use super::{Figures, Plan, memory};
 const LIMIT: Duration = Duration::from_secs(120);
 
 pub(super) fn measure(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result<()> {
-    for kind in Kind::BOTH {
-        let peer = Peer::start(kind, &scratch.join(format!("snapshot-{}", kind.name())), true)?;
-        let mut client = Client::connect(peer.address)?;
-        client.set_all(plan.keys, memory::pair)?;
-        let name = kind.name();
-        let before = peer.resident()?;
-        peer.reset_peak()?;
-        let (stall_ms, took) = save_under_load(&peer, &mut client, plan.keys)?;
-        let grown = peer.peak()?.saturating_sub(before);
-        #[expect(clippy::cast_precision_loss, reason = "bytes far below 2^52")]
-        let share = grown as f64 * 100.0 / before as f64;
-        figures.add(&format!("{name}_snapshot_extra_memory_percent"), share);
-        figures.add(&format!("{name}_snapshot_longest_write_ms"), stall_ms);
-        figures.add(&format!("{name}_snapshot_seconds"), took.as_secs_f64());
-        peer.stop()?;
+    let mut taken = [Vec::new(), Vec::new()];
+    for round in 0..plan.rounds {
+        for (at, kind) in Kind::BOTH.into_iter().enumerate() {
+            let data = scratch.join(format!("snapshot-{}-{round}", kind.name()));
+            let peer = Peer::start(kind, &data, true)?;
+            let mut client = Client::connect(peer.address)?;
+            client.set_all(plan.keys, memory::pair)?;
+            let before = peer.resident()?;
+            peer.reset_peak()?;
+            let (stall_ms, took) = save_under_load(&peer, &mut client, plan.keys)?;
+            let grown = peer.peak()?.saturating_sub(before);
+            #[expect(clippy::cast_precision_loss, reason = "bytes far below 2^52")]
+            let share = grown as f64 * 100.0 / before as f64;
+            taken[at].push([share, stall_ms, took.as_secs_f64()]);
+            peer.stop()?;
+        }
+    }
+    for (kind, rounds) in Kind::BOTH.into_iter().zip(taken) {
+        for (at, what) in
+            ["extra_memory_percent", "longest_write_ms", "seconds"].into_iter().enumerate()
+        {
+            let samples = rounds.iter().map(|round: &[f64; 3]| round[at]).collect();
+            figures.median(&format!("{}_snapshot_{what}", kind.name()), samples);
+        }
     }
     Ok(())
 }
