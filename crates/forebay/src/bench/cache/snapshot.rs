@@ -21,6 +21,7 @@ pub(super) fn measure(plan: &Plan, scratch: &Path, figures: &mut Figures) -> any
             let peer = Peer::start(kind, &data, true)?;
             let mut client = Client::connect(peer.address)?;
             client.set_all(plan.keys, memory::pair)?;
+            wait_for_save(&mut client)?;
             let before = peer.resident()?;
             peer.reset_peak()?;
             let (stall_ms, took) = save_under_load(&peer, &mut client, plan.keys)?;
@@ -75,6 +76,11 @@ fn save_under_load(peer: &Peer, client: &mut Client, keys: u64) -> anyhow::Resul
 
 fn save(client: &mut Client) -> anyhow::Result<()> {
     client.command(&[b"BGSAVE"])?;
+    wait_for_save(client)
+}
+
+/// Waits until no snapshot is under way; one may begin by itself as the log grows.
+fn wait_for_save(client: &mut Client) -> anyhow::Result<()> {
     let deadline = Instant::now() + LIMIT;
     loop {
         let Reply::Bytes(info) = client.command(&[b"INFO", b"persistence"])? else {
