@@ -15,9 +15,6 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 /// Connections the kernel keeps for us until we accept them; it cuts this to `net.core.somaxconn`.
 const BACKLOG: i32 = 4_096;
-/// Congestion control between processes of one machine, where nothing is ever congested: the
-/// cheapest. A pacing one (BBR) costs a timer and a model of the path for every reply.
-const LOOPBACK_CONGESTION: &[u8] = b"reno";
 /// How long a connection may be silent before the kernel asks whether the other end is there.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(300);
 /// And how often it asks then.
@@ -31,10 +28,6 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     // So that a restart need not wait for the connections of the last run to be forgotten.
     socket.set_reuse_address(true)?;
-    if address.ip().is_loopback() {
-        // Inherited by what is accepted. A missing algorithm leaves the system's own.
-        socket.set_tcp_congestion(LOOPBACK_CONGESTION).unwrap_or_default();
-    }
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
