@@ -4,6 +4,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::pop_words::PopWords;
 use super::{CommandError, Context, Flags, Keys, Spec};
 use crate::number;
 use crate::store::Key;
@@ -463,35 +464,6 @@ fn move_one(
     Ok(true)
 }
 
-/// Reads `numkeys key ... LEFT|RIGHT [COUNT n]` from `at` on.
-fn mpop_words<'a>(
-    args: &'a [&'a [u8]],
-    at: usize,
-) -> std::result::Result<(&'a [&'a [u8]], End, usize), CommandError> {
-    let keys = number::parse_i64(args[at]).and_then(|keys| usize::try_from(keys).ok());
-    let keys = keys
-        .filter(|&keys| keys > 0)
-        .ok_or_else(|| CommandError::new("ERR numkeys should be greater than 0"))?;
-    let rest = &args[at + 1..];
-    let (keys, rest) = rest.split_at_checked(keys).ok_or(CommandError::SYNTAX)?;
-    let end = End::parse(rest.first().ok_or(CommandError::SYNTAX)?)?;
-    let count = match &rest[1..] {
-        [] => 1,
-        [word, count, more @ ..] if word.eq_ignore_ascii_case(b"count") => {
-            let count = number::parse_i64(count)
-                .and_then(|count| usize::try_from(count).ok())
-                .filter(|&count| count > 0)
-                .ok_or_else(|| CommandError::new("ERR count should be greater than 0"))?;
-            if !more.is_empty() {
-                return Err(CommandError::SYNTAX);
-            }
-            count
-        }
-        _ => return Err(CommandError::SYNTAX),
-    };
-    Ok((keys, end, count))
-}
-
 fn mpop(
     cx: &mut Context<'_, '_>,
     keys: &[&[u8]],
@@ -514,7 +486,7 @@ fn mpop(
 }
 
 fn lmpop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    let (keys, end, count) = mpop_words(args, 1)?;
+    let PopWords { keys, end, count } = PopWords::parse(&args[1..], End::parse)?;
     if !mpop(cx, keys, end, count)? {
         cx.out.null_array();
     }
@@ -598,7 +570,7 @@ fn brpoplpush(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
 
 fn blmpop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let deadline = give_up_at(args[1])?;
-    let (keys, end, count) = mpop_words(args, 2)?;
+    let PopWords { keys, end, count } = PopWords::parse(&args[2..], End::parse)?;
     if !mpop(cx, keys, end, count)? {
         wait(cx, keys, deadline, crate::resp::Reply::null_array);
     }

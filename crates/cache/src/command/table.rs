@@ -6,8 +6,8 @@ use foldhash::{HashMap, HashMapExt as _};
 
 use super::Spec;
 use super::{
-    bits, client, config, connection, hash, info, keys, list, pubsub, server, set, sort, string,
-    transaction, zset,
+    bits, client, config, connection, deadlines, hash, info, keys, list, pubsub, server, set, sort,
+    string, transaction, zset,
 };
 
 /// Longest name of a command.
@@ -17,6 +17,7 @@ const NAME_MAX: usize = 32;
 const FAMILIES: &[&[Spec]] = &[
     string::COMMANDS,
     keys::COMMANDS,
+    deadlines::COMMANDS,
     sort::COMMANDS,
     list::COMMANDS,
     hash::COMMANDS,

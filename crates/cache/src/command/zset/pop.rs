@@ -1,9 +1,9 @@
 //! Taking the members of the lowest or the highest scores, and waiting for some.
 
+use super::super::pop_words::PopWords;
 use super::Result;
 use crate::command::list::{give_up_at, wait};
 use crate::command::{CommandError, Context, pick};
-use crate::number;
 use crate::resp::Reply;
 use crate::store::Key;
 use crate::types::ZSet;
@@ -78,47 +78,16 @@ fn pop(cx: &mut Context<'_, '_>, args: &[&[u8]], end: End) -> Result {
     Ok(())
 }
 
-/// What ZMPOP's words ask for.
-struct Words<'a> {
-    keys: &'a [&'a [u8]],
-    end: End,
-    count: usize,
-}
-
-impl<'a> Words<'a> {
-    /// Reads `numkeys key ... MIN|MAX [COUNT n]`.
-    fn parse(words: &'a [&'a [u8]]) -> Result<Self> {
-        let count = number::parse_i64(words[0]).and_then(|count| usize::try_from(count).ok());
-        let count = count
-            .filter(|&count| count > 0)
-            .ok_or_else(|| CommandError::new("ERR numkeys should be greater than 0"))?;
-        let (keys, rest) = words[1..].split_at_checked(count).ok_or(CommandError::SYNTAX)?;
-        let [end, rest @ ..] = rest else { return Err(CommandError::SYNTAX) };
-        let end = match end.to_ascii_lowercase().as_slice() {
-            b"min" => End::Min,
-            b"max" => End::Max,
-            _ => return Err(CommandError::SYNTAX),
-        };
-        let count = match rest {
-            [] => 1,
-            [word, count, more @ ..] if word.eq_ignore_ascii_case(b"count") => {
-                let count = number::parse_i64(count)
-                    .and_then(|count| usize::try_from(count).ok())
-                    .filter(|&count| count > 0)
-                    .ok_or_else(|| CommandError::new("ERR count should be greater than 0"))?;
-                if !more.is_empty() {
-                    return Err(CommandError::SYNTAX);
-                }
-                count
-            }
-            _ => return Err(CommandError::SYNTAX),
-        };
-        Ok(Self { keys, end, count })
+fn end_of(word: &[u8]) -> Result<End> {
+    match word.to_ascii_lowercase().as_slice() {
+        b"min" => Ok(End::Min),
+        b"max" => Ok(End::Max),
+        _ => Err(CommandError::SYNTAX),
     }
 }
 
 /// Takes from the first sorted set there is and answers it; `false` where there is none.
-fn pop_first(cx: &mut Context<'_, '_>, words: &Words<'_>) -> Result<bool> {
+fn pop_first(cx: &mut Context<'_, '_>, words: &PopWords<'_, End>) -> Result<bool> {
     for word in words.keys {
         if !cx.looks_at(word) {
             continue;
@@ -140,7 +109,7 @@ fn pop_first(cx: &mut Context<'_, '_>, words: &Words<'_>) -> Result<bool> {
 }
 
 pub(super) fn zmpop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    if !pop_first(cx, &Words::parse(&args[1..])?)? {
+    if !pop_first(cx, &PopWords::parse(&args[1..], end_of)?)? {
         cx.out.null_array();
     }
     Ok(())
@@ -148,7 +117,7 @@ pub(super) fn zmpop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
 
 pub(super) fn bzmpop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let deadline = give_up_at(args[1])?;
-    let words = Words::parse(&args[2..])?;
+    let words = PopWords::parse(&args[2..], end_of)?;
     if !pop_first(cx, &words)? {
         wait(cx, words.keys, deadline, Reply::null_array);
     }

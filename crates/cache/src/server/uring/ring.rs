@@ -6,8 +6,10 @@
 //! a reply is no completion. What a slow socket leaves over is sent by a request that waits.
 //!
 //! Contract of the unsafe parts: what a request points to, a buffer being sent or one of
-//! [`Buffers`], stays where it is until the kernel has told of the request's end; where that cannot
-//! be waited for, it is leaked.
+//! [`Buffers`], stays where it is until the kernel is done with it. It tells so by a completion, but
+//! for a prompt send (`MSG_DONTWAIT`, silent on success): the kernel never keeps one of those, so it
+//! is done when the call that took it has returned ([`Ring::land`] runs only once all were taken).
+//! What cannot be waited for when the ring is dropped is leaked.
 #![expect(unsafe_code, reason = "requests point to memory; the contract is above")]
 
 use std::collections::VecDeque;
