@@ -1,0 +1,116 @@
+//! A batch: events in their canonical bytes, ready to be appended as one.
+//!
+//! Everything that can be done to an event without knowing its position is done here, by the thread
+//! that brings it: encoding, and hashing where the store keeps proofs.
+
+use crate::event::{Draft, EventId, IdSequence};
+use crate::format::leaf::{self, LeafError};
+
+/// Largest batch, in bytes of leaves.
+pub const BATCH_SIZE_MAX: usize = 8 * 1024 * 1024;
+/// Most events of a batch.
+pub const BATCH_EVENTS_MAX: usize = 65_536;
+
+/// Events that become true together, or not at all.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    pub(crate) bytes: Vec<u8>,
+    /// Where each leaf ends in `bytes`.
+    pub(crate) ends: Vec<u32>,
+    pub(crate) ids: Vec<EventId>,
+    pub(crate) timestamps_ns: Vec<i64>,
+    stream: String,
+    sequence: Option<IdSequence>,
+}
+
+/// Why a draft was not taken into a batch.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BatchError {
+    /// The draft itself does not fit.
+    #[error("the event cannot be stored")]
+    Event(#[source] LeafError),
+    /// The batch is full: append it, and put the draft into the next one.
+    #[error("the batch is full")]
+    Full,
+}
+
+impl Batch {
+    /// An empty batch; drafts that name no stream go to `stream`.
+    #[must_use]
+    pub fn new(stream: &str) -> Self {
+        Self {
+            bytes: Vec::new(),
+            ends: Vec::new(),
+            ids: Vec::new(),
+            timestamps_ns: Vec::new(),
+            stream: stream.to_owned(),
+            sequence: None,
+        }
+    }
+
+    /// Adds an event and returns its id; on an error the batch is as it was.
+    ///
+    /// * `now_ns`: the time given to a draft without one, and the one generated ids start from.
+    ///
+    /// # Errors
+    /// [`BatchError::Full`]: too much for one batch. [`BatchError::Event`]: never to be stored.
+    pub fn push(&mut self, draft: &Draft<'_>, now_ns: i64) -> Result<EventId, BatchError> {
+        if self.ends.len() >= BATCH_EVENTS_MAX {
+            return Err(BatchError::Full);
+        }
+        let sequence = &mut self.sequence;
+        let id = draft.id.unwrap_or_else(|| {
+            let now_ms = u64::try_from(now_ns / 1_000_000).unwrap_or(0);
+            sequence.get_or_insert_with(|| IdSequence::new(now_ms)).next_id()
+        });
+        let timestamp_ns = draft.timestamp_ns.unwrap_or(now_ns);
+        let start = self.bytes.len();
+        leaf::encode(draft, id, timestamp_ns, &self.stream, &mut self.bytes)
+            .map_err(BatchError::Event)?;
+        let end = self.bytes.len();
+        if end > BATCH_SIZE_MAX && start > 0 {
+            self.bytes.truncate(start);
+            return Err(BatchError::Full);
+        }
+        self.ends.push(u32::try_from(end).map_err(|_| BatchError::Full)?);
+        self.ids.push(id);
+        self.timestamps_ns.push(timestamp_ns);
+        Ok(id)
+    }
+
+    /// Events in it.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Bytes of its leaves.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The ids, in order.
+    #[must_use]
+    pub fn ids(&self) -> &[EventId] {
+        &self.ids
+    }
+
+    /// Each leaf, in order.
+    pub fn leaves(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        (0..self.ends.len()).map(|index| self.leaf(index))
+    }
+
+    /// One leaf. Panics past the end, as a slice does.
+    pub(crate) fn leaf(&self, index: usize) -> &[u8] {
+        let start = if index == 0 { 0 } else { self.ends[index - 1] as usize };
+        &self.bytes[start..self.ends[index] as usize]
+    }
+}
