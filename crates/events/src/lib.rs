@@ -12,6 +12,7 @@
 pub mod batch;
 pub mod event;
 pub mod format;
+pub mod merkle;
 
 pub use batch::{Batch, BatchError};
 pub use event::{Draft, Event, EventId, Severity, Tags, Value};

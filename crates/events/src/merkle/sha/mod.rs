@@ -1,0 +1,67 @@
+//! The hashes of RFC 9162, section 2.1.1, one at a time and in bulk.
+//!
+//! A leaf's hash is `SHA-256(0x00 || leaf)`, a node's `SHA-256(0x01 || left || right)`. In bulk, where
+//! the processor has the SHA extensions, two messages are hashed at once: the instructions of one
+//! fill the time in which those of the other wait for each other.
+
+use sha2::{Digest as _, Sha256};
+
+use super::Hash;
+
+mod message;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+const LEAF_PREFIX: u8 = 0;
+const NODE_PREFIX: u8 = 1;
+
+/// The root of the tree without leaves: the hash of nothing.
+#[must_use]
+pub fn empty_root() -> Hash {
+    Hash(Sha256::digest([]).into())
+}
+
+/// The hash of one leaf.
+#[must_use]
+pub fn leaf_hash(leaf: &[u8]) -> Hash {
+    let hasher = Sha256::new_with_prefix([LEAF_PREFIX]);
+    Hash(hasher.chain_update(leaf).finalize().into())
+}
+
+/// The hash of the node above two.
+#[must_use]
+pub fn node_hash(left: &Hash, right: &Hash) -> Hash {
+    let hasher = Sha256::new_with_prefix([NODE_PREFIX]);
+    Hash(hasher.chain_update(left.0).chain_update(right.0).finalize().into())
+}
+
+/// Appends the hash of each leaf to `out`.
+pub fn leaf_hashes<'a>(leaves: impl IntoIterator<Item = &'a [u8]>, out: &mut Vec<Hash>) {
+    let leaves = leaves.into_iter();
+    out.reserve(leaves.size_hint().0);
+    #[cfg(target_arch = "x86_64")]
+    let leaves = match x86::hash_all(message::Leaves(leaves), out) {
+        Ok(()) => return,
+        Err(message::Leaves(leaves)) => leaves,
+    };
+    out.extend(leaves.map(leaf_hash));
+}
+
+/// Appends the hash of the node above each pair of neighbours to `out`; one without a neighbour, at
+/// the end, is left out.
+pub fn node_hashes(children: &[Hash], out: &mut Vec<Hash>) {
+    let pairs = children.chunks_exact(2);
+    out.reserve(pairs.len());
+    #[cfg(target_arch = "x86_64")]
+    let pairs = match x86::hash_all(message::Pairs(pairs), out) {
+        Ok(()) => return,
+        Err(message::Pairs(pairs)) => pairs,
+    };
+    out.extend(pairs.filter_map(|pair| match pair {
+        [left, right] => Some(node_hash(left, right)),
+        _ => None,
+    }));
+}
+
+#[cfg(test)]
+mod tests;
