@@ -12,6 +12,7 @@
 pub mod batch;
 pub mod event;
 pub mod format;
+pub mod input;
 pub mod merkle;
 
 pub use batch::{Batch, BatchError};

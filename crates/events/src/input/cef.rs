@@ -1,0 +1,160 @@
+//! `ArcSight`'s Common Event Format: `CEF:0|vendor|product|version|class|name|severity|key=value ...`.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use super::syslog::Header;
+use super::text::{address, fitting};
+use super::{Format, Reject, severity, time};
+use crate::event::Draft;
+
+/// Parts of the header before the extension.
+const HEADER_PARTS: usize = 7;
+
+/// The draft of a record whose `CEF:` is followed by `body`; `syslog` stood before it.
+pub(super) fn parse<'a>(
+    line: &'a [u8],
+    body: &'a [u8],
+    syslog: &Header<'a>,
+) -> Result<Draft<'a>, Reject> {
+    let (parts, extension) = header(body)?;
+    let [_, vendor, product, _, class, name, severity] = parts.map(|part| text(part, b"|\\"));
+    let mut fields = Fields::default();
+    fields.read(extension);
+    let first = |texts: [Cow<'a, str>; 2]| {
+        let [first, second] = texts.map(fitting);
+        if first.is_empty() { second } else { first }
+    };
+    let host = first([fields.device_host, fields.source_host]);
+    Ok(Draft {
+        timestamp_ns: fields.times.into_iter().flatten().next().or(syslog.timestamp_ns),
+        kind: first([class, name]),
+        host: if host.is_empty() { Cow::Borrowed(syslog.host) } else { host },
+        ip: fields.addresses.into_iter().flatten().next(),
+        collector: first([product, vendor]),
+        severity: severity::zero_to_ten(&severity),
+        format: Cow::Borrowed(Format::Cef.name()),
+        raw: Cow::Borrowed(line),
+        ..Draft::default()
+    })
+}
+
+/// The seven parts of the header and the extension.
+fn header(body: &[u8]) -> Result<([&[u8]; HEADER_PARTS], &[u8]), Reject> {
+    let mut parts = [&b""[..]; HEADER_PARTS];
+    let mut rest = body;
+    for (index, part) in parts.iter_mut().enumerate() {
+        let end = unescaped(rest, b'|');
+        // The bar behind the severity may be missing where no extension follows.
+        if end.is_none() && index + 1 < HEADER_PARTS {
+            let found = index + 1;
+            return Err(Reject::new(format!("a CEF header has {HEADER_PARTS} parts, not {found}")));
+        }
+        let (value, after) = rest.split_at(end.unwrap_or(rest.len()));
+        *part = value;
+        rest = after.get(1..).unwrap_or_default();
+    }
+    if parts[0].is_empty() || !parts[0].iter().all(|byte| byte.is_ascii_digit() || *byte == b'.') {
+        return Err(Reject::new("no version number follows CEF:"));
+    }
+    Ok((parts, rest))
+}
+
+/// Where a byte stands first that no backslash goes before.
+fn unescaped(text: &[u8], wanted: u8) -> Option<usize> {
+    let mut from = 0;
+    loop {
+        let at = from + memchr::memchr2(b'\\', wanted, text.get(from..)?)?;
+        if text.get(at) == Some(&wanted) {
+            return Some(at);
+        }
+        from = at + 2;
+    }
+}
+
+/// A text without the backslashes before `escapes`; nothing where it is no UTF-8.
+fn text<'a>(bytes: &'a [u8], escapes: &[u8]) -> Cow<'a, str> {
+    let text = std::str::from_utf8(bytes.trim_ascii()).unwrap_or_default();
+    if !text.contains('\\') {
+        return Cow::Borrowed(text);
+    }
+    let mut plain = String::with_capacity(text.len());
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        let next = letters.peek().and_then(|next| u8::try_from(*next).ok());
+        if letter == '\\' && next.is_some_and(|next| escapes.contains(&next)) {
+            plain.extend(letters.next());
+        } else {
+            plain.push(letter);
+        }
+    }
+    Cow::Owned(plain)
+}
+
+/// What of the extension is looked at, in order of preference.
+#[derive(Default)]
+struct Fields<'a> {
+    times: [Option<i64>; 3],
+    addresses: [Option<IpAddr>; 5],
+    device_host: Cow<'a, str>,
+    source_host: Cow<'a, str>,
+}
+
+impl<'a> Fields<'a> {
+    /// Reads `key=value key=value`: a value ends where the next key begins, and may have spaces.
+    fn read(&mut self, extension: &'a [u8]) {
+        let mut rest = extension.trim_ascii_start();
+        let Some(mut equals) = key_end(rest, 0) else { return };
+        loop {
+            let (key, value) = rest.split_at(equals);
+            let Some(value) = value.get(1..) else { return };
+            let key = key.trim_ascii();
+            // The next equals sign with a key before it.
+            let mut from = 0;
+            let next = loop {
+                let Some(at) = key_end(value, from) else { break None };
+                let start = value[..at].iter().rposition(|byte| *byte == b' ');
+                match start {
+                    Some(start) if is_key(&value[start + 1..at]) => break Some((start, at)),
+                    _ => from = at + 1,
+                }
+            };
+            let Some((start, at)) = next else {
+                self.take(key, value);
+                return;
+            };
+            self.take(key, &value[..start]);
+            rest = &value[start + 1..];
+            equals = at - start - 1;
+        }
+    }
+
+    fn take(&mut self, key: &[u8], value: &'a [u8]) {
+        let value = || text(value, b"=\\|");
+        let when = || time::text(&value());
+        match key {
+            b"rt" => self.times[0] = when(),
+            b"end" => self.times[1] = when(),
+            b"start" => self.times[2] = when(),
+            b"src" => self.addresses[0] = address(&value()),
+            // Custom address 2 is the source's of IPv6.
+            b"c6a2" => self.addresses[1] = address(&value()),
+            b"dvc" => self.addresses[2] = address(&value()),
+            b"dst" => self.addresses[3] = address(&value()),
+            b"c6a3" => self.addresses[4] = address(&value()),
+            b"dvchost" => self.device_host = value(),
+            b"shost" => self.source_host = value(),
+            _ => {}
+        }
+    }
+}
+
+/// The first equals sign from `from` on that no backslash goes before.
+fn key_end(text: &[u8], from: usize) -> Option<usize> {
+    unescaped(text.get(from..)?, b'=').map(|at| from + at)
+}
+
+fn is_key(text: &[u8]) -> bool {
+    let fits = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-[]".contains(byte);
+    !text.is_empty() && text.iter().all(fits)
+}

@@ -1,0 +1,93 @@
+//! How the sources' words and numbers for how bad an event is stand on the scale of OCSF.
+
+use crate::event::Severity;
+
+/// Words for a severity, in lower case.
+const WORDS: &[(&str, Severity)] = &[
+    ("info", Severity::Informational),
+    ("informational", Severity::Informational),
+    ("information", Severity::Informational),
+    ("debug", Severity::Informational),
+    ("trace", Severity::Informational),
+    ("verbose", Severity::Informational),
+    ("ok", Severity::Informational),
+    ("notice", Severity::Low),
+    ("low", Severity::Low),
+    ("warn", Severity::Medium),
+    ("warning", Severity::Medium),
+    ("medium", Severity::Medium),
+    ("moderate", Severity::Medium),
+    ("error", Severity::High),
+    ("err", Severity::High),
+    ("high", Severity::High),
+    ("severe", Severity::High),
+    ("important", Severity::High),
+    ("critical", Severity::Critical),
+    ("crit", Severity::Critical),
+    ("very-high", Severity::Critical),
+    ("very high", Severity::Critical),
+    ("alert", Severity::Critical),
+    ("fatal", Severity::Fatal),
+    ("emerg", Severity::Fatal),
+    ("emergency", Severity::Fatal),
+    ("panic", Severity::Fatal),
+    ("other", Severity::Other),
+];
+
+/// The severity a word stands for.
+pub(super) fn word(word: &str) -> Option<Severity> {
+    let word = word.trim_ascii();
+    WORDS.iter().find(|(known, _)| known.eq_ignore_ascii_case(word)).map(|(_, severity)| *severity)
+}
+
+/// Syslog's severities, 0 (emergency) to 7 (debug).
+pub(super) fn syslog(code: u8) -> Severity {
+    match code {
+        0 => Severity::Fatal,
+        1 | 2 => Severity::Critical,
+        3 => Severity::High,
+        4 => Severity::Medium,
+        5 => Severity::Low,
+        _ => Severity::Informational,
+    }
+}
+
+/// The scale of CEF and LEEF, 0 to 10, or CEF's words for it.
+pub(super) fn zero_to_ten(text: &str) -> Severity {
+    match text.trim_ascii().parse::<u8>() {
+        Ok(0..=3) => Severity::Low,
+        Ok(4..=6) => Severity::Medium,
+        Ok(7..=8) => Severity::High,
+        Ok(9..=10) => Severity::Critical,
+        Ok(_) => Severity::Unknown,
+        Err(_) => word(text).unwrap_or_default(),
+    }
+}
+
+/// Suricata's `alert.severity`: 1 is the worst.
+pub(super) fn suricata(code: &str) -> Severity {
+    match code {
+        "1" => Severity::High,
+        "2" => Severity::Medium,
+        "3" => Severity::Low,
+        "4" => Severity::Informational,
+        _ => Severity::Unknown,
+    }
+}
+
+/// OCSF's own numbers.
+pub(super) fn ocsf(code: &str) -> Option<Severity> {
+    code.parse().ok().and_then(Severity::from_code)
+}
+
+/// A word, a number of OCSF, or a level of the loggers that count in tens (30 informational, 40
+/// warning, 50 error, 60 fatal).
+pub(super) fn any(text: &str) -> Option<Severity> {
+    match text {
+        "10" | "20" | "30" => Some(Severity::Informational),
+        "40" => Some(Severity::Medium),
+        "50" => Some(Severity::High),
+        "60" => Some(Severity::Fatal),
+        _ => ocsf(text).or_else(|| word(text)),
+    }
+}

@@ -1,0 +1,174 @@
+//! Zeek's tab-separated logs, which say in `#` lines at their top what their columns are.
+
+use std::borrow::Cow;
+
+use super::text::{address, fitting, fitting_bytes};
+use super::time::{self, Unit};
+use super::{Format, Reject};
+use crate::event::Draft;
+
+/// What the `#` lines said so far.
+#[derive(Debug, Default)]
+pub(super) struct Tsv {
+    header: Option<Header>,
+}
+
+#[derive(Debug)]
+struct Header {
+    separator: u8,
+    unset: Vec<u8>,
+    path: String,
+    columns: Option<Columns>,
+}
+
+/// Where the columns stand that are looked at; their number is that of all.
+#[derive(Debug, Default)]
+struct Columns {
+    count: usize,
+    time: Option<usize>,
+    hosts: Vec<usize>,
+    addresses: Vec<usize>,
+    collectors: Vec<usize>,
+}
+
+impl Default for Header {
+    fn default() -> Self {
+        Self { separator: b'\t', unset: b"-".to_vec(), path: String::new(), columns: None }
+    }
+}
+
+impl Columns {
+    fn new(names: &[&[u8]]) -> Self {
+        let place = |name: &str| names.iter().position(|known| *known == name.as_bytes());
+        let places = |names: &[&str]| names.iter().filter_map(|name| place(name)).collect();
+        Self {
+            count: names.len(),
+            time: place("ts"),
+            hosts: places(&["_system_name", "_node_name"]),
+            addresses: places(&["id.orig_h", "src", "id.resp_h"]),
+            collectors: places(&["sensor_name", "proc"]),
+        }
+    }
+
+    /// The last column that is looked at.
+    fn last(&self) -> usize {
+        let lists = [&self.hosts, &self.addresses, &self.collectors];
+        lists.into_iter().flatten().copied().chain(self.time).max().unwrap_or(0)
+    }
+}
+
+impl Tsv {
+    /// Whether rows can be read: the line with the columns' names was there.
+    pub(super) fn ready(&self) -> bool {
+        self.header.as_ref().is_some_and(|header| header.columns.is_some())
+    }
+
+    /// Reads a line; `None` for those that begin with `#`.
+    pub(super) fn parse<'a>(&mut self, line: &'a [u8]) -> Result<Option<Draft<'a>>, Reject> {
+        if let Some(directive) = line.strip_prefix(b"#") {
+            self.directive(directive)?;
+            return Ok(None);
+        }
+        let header = self.header.as_ref();
+        let columns = header.and_then(|header| header.columns.as_ref());
+        match header.zip(columns) {
+            Some((header, columns)) => header.row(columns, line).map(Some),
+            None => Err(Reject::new("no #fields line came before this row")),
+        }
+    }
+
+    fn directive(&mut self, line: &[u8]) -> Result<(), Reject> {
+        if let Some(separator) = line.strip_prefix(b"separator ") {
+            let separator = separator_byte(separator)
+                .ok_or_else(|| Reject::new("#separator names no single byte, such as \\x09"))?;
+            self.header = Some(Header { separator, ..Header::default() });
+            return Ok(());
+        }
+        let header = self.header.get_or_insert_default();
+        let mut parts = line.split(|byte| *byte == header.separator);
+        match (parts.next(), parts.next()) {
+            (Some(b"unset_field"), Some(unset)) => header.unset = unset.to_vec(),
+            (Some(b"path"), Some(path)) => header.path = fitting_bytes(path).to_owned(),
+            (Some(b"fields"), Some(first)) => {
+                let names: Vec<&[u8]> = std::iter::once(first).chain(parts).collect();
+                header.columns = Some(Columns::new(&names));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Header {
+    fn row<'a>(&self, columns: &Columns, line: &'a [u8]) -> Result<Draft<'a>, Reject> {
+        let count = 1 + memchr::memchr_iter(self.separator, line).count();
+        if count != columns.count {
+            let expected = columns.count;
+            return Err(Reject::new(format!("{count} columns; #fields names {expected}")));
+        }
+        let mut draft = Draft {
+            kind: Cow::Owned(self.path.clone()),
+            format: Cow::Borrowed(Format::Zeek.name()),
+            raw: Cow::Borrowed(line),
+            ..Draft::default()
+        };
+        // How early in its list a value stood that is in the draft by now.
+        let (mut host, mut ip, mut collector) = (usize::MAX, usize::MAX, usize::MAX);
+        let values = line.split(|byte| *byte == self.separator);
+        for (place, value) in values.enumerate().take(columns.last() + 1) {
+            if value == self.unset || value == b"(empty)" {
+                continue;
+            }
+            let rank = |list: &[usize]| list.iter().position(|known| *known == place);
+            if columns.time == Some(place) {
+                let text = fitting_bytes(value);
+                draft.timestamp_ns = time::epoch(text, Unit::Guess).or_else(|| time::text(text));
+            }
+            if let Some(rank) = rank(&columns.addresses).filter(|rank| *rank < ip)
+                && let Some(found) = address(fitting_bytes(value))
+            {
+                (ip, draft.ip) = (rank, Some(found));
+            }
+            if let Some(rank) = rank(&columns.hosts).filter(|rank| *rank < host) {
+                (host, draft.host) = (rank, unescaped(value));
+            }
+            if let Some(rank) = rank(&columns.collectors).filter(|rank| *rank < collector) {
+                (collector, draft.collector) = (rank, unescaped(value));
+            }
+        }
+        Ok(draft)
+    }
+}
+
+/// `\x09`, or the byte itself.
+fn separator_byte(text: &[u8]) -> Option<u8> {
+    match text {
+        [byte] => Some(*byte),
+        [b'\\', b'x', digits @ ..] => hex(digits),
+        _ => None,
+    }
+}
+
+fn hex(digits: &[u8]) -> Option<u8> {
+    let [high, low] = digits else { return None };
+    let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|it| u8::try_from(it).ok());
+    Some(digit(high)? << 4 | digit(low)?)
+}
+
+/// A value whose `\x..` are the bytes they stand for; nothing if no field can hold it.
+fn unescaped(value: &[u8]) -> Cow<'_, str> {
+    if memchr::memchr(b'\\', value).is_none() {
+        return Cow::Borrowed(fitting_bytes(value));
+    }
+    let mut plain = Vec::with_capacity(value.len());
+    let mut rest = value;
+    while let Some((&byte, after)) = rest.split_first() {
+        let escaped = match rest {
+            [b'\\', b'x', high, low, ..] => hex(&[*high, *low]),
+            _ => None,
+        };
+        plain.push(escaped.unwrap_or(byte));
+        rest = if escaped.is_some() { rest.get(4..).unwrap_or_default() } else { after };
+    }
+    String::from_utf8(plain).map_or(Cow::Borrowed(""), |text| fitting(Cow::Owned(text)))
+}
