@@ -6,7 +6,13 @@
 //! a [`LeafHashes`] when a proof needs them.
 
 mod hash;
+mod path;
 mod sha;
+mod tree;
+mod verify;
 
 pub use hash::{HASH_SIZE, Hash, HashTextError};
+pub use path::{LeafHashes, PathError};
 pub use sha::{empty_root, leaf_hash, leaf_hashes, node_hash, node_hashes};
+pub use tree::{PartsError, TILE_HEIGHT, TILE_WIDTH, Tree};
+pub use verify::{VerifyError, verify_consistency, verify_inclusion};

@@ -1,0 +1,168 @@
+//! The tree as it grows: leaf hashes in, roots out.
+//!
+//! Kept in memory: the root of every complete tile (256 leaves), of every complete tile of those (so
+//! at heights 8, 16, 24 and on: 32 bytes for each 256 leaves, and a 255th of that again), and the leaf
+//! hashes after the last complete tile. Everything else is computed from these when asked for.
+//!
+//! Invariants:
+//! - `levels[n]` has the root of every complete subtree of `256^(n+1)` leaves, in order.
+//! - `edge` has fewer than 256 leaf hashes: those of the leaves no complete tile covers.
+
+use super::{Hash, empty_root, node_hash, node_hashes};
+
+/// Leaves of a tile.
+pub const TILE_WIDTH: usize = 256;
+/// Levels of nodes a tile spans.
+pub const TILE_HEIGHT: u32 = 8;
+
+/// An append-only Merkle tree.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tree {
+    pub(super) levels: Vec<Vec<Hash>>,
+    pub(super) edge: Vec<Hash>,
+}
+
+/// Parts that make no tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{edge} leaf hashes after the last complete tile; a tile has {TILE_WIDTH}")]
+pub struct PartsError {
+    /// How many leaf hashes were given.
+    pub edge: usize,
+}
+
+impl Tree {
+    /// A tree without leaves.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A tree as it was.
+    ///
+    /// * `tile_roots`: as [`Tree::tile_roots`] gave them.
+    /// * `edge`: as [`Tree::edge`] gave them.
+    ///
+    /// # Errors
+    /// When `edge` has enough for a tile.
+    pub fn from_parts(tile_roots: Vec<Hash>, edge: Vec<Hash>) -> Result<Self, PartsError> {
+        if edge.len() >= TILE_WIDTH {
+            return Err(PartsError { edge: edge.len() });
+        }
+        let mut levels = Vec::new();
+        let mut roots = tile_roots;
+        while !roots.is_empty() {
+            let above = roots.chunks_exact(TILE_WIDTH).map(subtree_root).collect();
+            levels.push(std::mem::replace(&mut roots, above));
+        }
+        Ok(Self { levels, edge })
+    }
+
+    /// Adds leaves, by their hashes, in order.
+    pub fn push(&mut self, leaves: &[Hash]) {
+        let mut rest = leaves;
+        if !self.edge.is_empty() {
+            let missing = TILE_WIDTH - self.edge.len();
+            let (first, after) = rest.split_at(missing.min(rest.len()));
+            self.edge.extend_from_slice(first);
+            rest = after;
+            if self.edge.len() < TILE_WIDTH {
+                return;
+            }
+            let root = subtree_root(&self.edge);
+            self.edge.clear();
+            self.push_root(root);
+        }
+        let (tiles, rest) = rest.as_chunks::<TILE_WIDTH>();
+        for tile in tiles {
+            self.push_root(subtree_root(tile));
+        }
+        self.edge.extend_from_slice(rest);
+    }
+
+    /// Adds the root of a complete tile, and of the larger subtrees it completes.
+    fn push_root(&mut self, root: Hash) {
+        let mut root = root;
+        for level in 0.. {
+            if level == self.levels.len() {
+                self.levels.push(Vec::new());
+            }
+            let Some(roots) = self.levels.get_mut(level) else { return };
+            roots.push(root);
+            if roots.len() % TILE_WIDTH != 0 {
+                return;
+            }
+            root = subtree_root(&roots[roots.len() - TILE_WIDTH..]);
+        }
+    }
+
+    /// Leaves in it.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.tiles() * TILE_WIDTH as u64 + self.edge.len() as u64
+    }
+
+    /// Its root.
+    #[must_use]
+    pub fn root(&self) -> Hash {
+        // From the right: what the leaves at the edge make, and then, level by level, the roots no
+        // larger subtree covers.
+        let mut right = range_root(&self.edge);
+        for roots in &self.levels {
+            let whole = roots.len() - roots.len() % TILE_WIDTH;
+            right = join_left(&roots[whole..], right);
+        }
+        right.unwrap_or_else(empty_root)
+    }
+
+    /// Complete tiles.
+    pub(super) fn tiles(&self) -> u64 {
+        self.tile_roots().len() as u64
+    }
+
+    /// The root of each complete tile, in order.
+    #[must_use]
+    pub fn tile_roots(&self) -> &[Hash] {
+        self.levels.first().map_or(&[], Vec::as_slice)
+    }
+
+    /// The hashes of the leaves after the last complete tile, in order.
+    #[must_use]
+    pub fn edge(&self) -> &[Hash] {
+        &self.edge
+    }
+}
+
+/// The root over `hashes` taken as leaves, a power of two of them, at most a tile.
+pub(super) fn subtree_root(hashes: &[Hash]) -> Hash {
+    debug_assert!(hashes.len().is_power_of_two(), "a complete subtree");
+    let mut row = Vec::with_capacity(hashes.len() / 2);
+    let mut above = Vec::with_capacity(hashes.len() / 4);
+    let mut at = hashes;
+    while at.len() > 1 {
+        above.clear();
+        node_hashes(at, &mut above);
+        std::mem::swap(&mut row, &mut above);
+        at = &row;
+    }
+    at.first().copied().unwrap_or_default()
+}
+
+/// The root over `hashes` taken as leaves, any number of them; nothing over none.
+pub(super) fn range_root(hashes: &[Hash]) -> Option<Hash> {
+    join_left(hashes, None)
+}
+
+/// The root over `hashes` taken as leaves, with `right` as what follows them.
+fn join_left(hashes: &[Hash], right: Option<Hash>) -> Option<Hash> {
+    let mut right = right;
+    let mut rest = hashes;
+    // The complete subtrees of a range grow to the left, as the bits of its length say.
+    while !rest.is_empty() {
+        let width = 1 << rest.len().trailing_zeros();
+        let (before, last) = rest.split_at(rest.len() - width);
+        let root = subtree_root(last);
+        right = Some(right.map_or(root, |right| node_hash(&root, &right)));
+        rest = before;
+    }
+    right
+}

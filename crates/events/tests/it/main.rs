@@ -1,0 +1,5 @@
+//! The event store from outside.
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod merkle;
+mod merkle_vectors;
