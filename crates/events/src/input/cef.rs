@@ -16,10 +16,11 @@ pub(super) fn parse<'a>(
     line: &'a [u8],
     body: &'a [u8],
     syslog: &Header<'a>,
+    now_ms: i64,
 ) -> Result<Draft<'a>, Reject> {
     let (parts, extension) = header(body)?;
     let [_, vendor, product, _, class, name, severity] = parts.map(|part| text(part, b"|\\"));
-    let mut fields = Fields::default();
+    let mut fields = Fields { now_ms, ..Fields::default() };
     fields.read(extension);
     let first = |texts: [Cow<'a, str>; 2]| {
         let [first, second] = texts.map(fitting);
@@ -94,6 +95,7 @@ fn text<'a>(bytes: &'a [u8], escapes: &[u8]) -> Cow<'a, str> {
 /// What of the extension is looked at, in order of preference.
 #[derive(Default)]
 struct Fields<'a> {
+    now_ms: i64,
     times: [Option<i64>; 3],
     addresses: [Option<IpAddr>; 5],
     device_host: Cow<'a, str>,
@@ -131,7 +133,8 @@ impl<'a> Fields<'a> {
 
     fn take(&mut self, key: &[u8], value: &'a [u8]) {
         let value = || text(value, b"=\\|");
-        let when = || time::text(&value());
+        let now_ms = self.now_ms;
+        let when = || time::text(&value(), Some(now_ms));
         match key {
             b"rt" => self.times[0] = when(),
             b"end" => self.times[1] = when(),

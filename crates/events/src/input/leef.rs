@@ -115,6 +115,6 @@ impl<'a> Fields<'a> {
         }
         let exact = (!self.time_format.is_empty())
             .then(|| time::pattern(self.time, self.time_format, now_ms));
-        exact.flatten().or_else(|| time::text(self.time))
+        exact.flatten().or_else(|| time::text(self.time, Some(now_ms)))
     }
 }

@@ -85,7 +85,7 @@ impl Parser {
         }
         if line.starts_with(b"#separator ")
             || line.starts_with(b"#fields\t")
-            || (self.tsv.ready() && line.starts_with(b"#"))
+            || (self.tsv.begun() && line.starts_with(b"#"))
         {
             return Format::Zeek;
         }
@@ -113,7 +113,7 @@ impl Parser {
             false => syslog::header(before, self.now_ms).unwrap_or_default(),
         };
         match format {
-            Format::Cef => cef::parse(line, body, &header),
+            Format::Cef => cef::parse(line, body, &header, self.now_ms),
             _ => leef::parse(line, body, &header, self.now_ms),
         }
     }

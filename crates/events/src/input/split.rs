@@ -89,7 +89,7 @@ impl Splitter {
 
     /// The next record that ends in `chunk`, which is shortened by what was read of it. `None`: all
     /// of the chunk was read, bring the next one, or call [`finish`](Self::finish).
-    pub fn next<'a>(&'a mut self, chunk: &mut &'a [u8]) -> Option<Record<'a>> {
+    pub fn next<'a, 'c: 'a>(&'a mut self, chunk: &mut &'c [u8]) -> Option<Record<'a>> {
         let bytes = *chunk;
         let (used, found) = self.advance(bytes);
         *chunk = bytes.get(used..).unwrap_or_default();

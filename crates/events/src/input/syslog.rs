@@ -140,7 +140,11 @@ fn rfc3164(rest: &[u8], now_ms: i64) -> Header<'_> {
             time
         }
     };
-    if let (Some(_), Some(mut after)) = (time, cursor.rest.strip_prefix(b" ")) {
+    if time.is_some() && cursor.eat(b':') {
+        // Cisco's: the message follows at once.
+        header.timestamp_ns = time;
+        header.content = cursor.rest;
+    } else if let (Some(_), Some(mut after)) = (time, cursor.rest.strip_prefix(b" ")) {
         header.timestamp_ns = time;
         while let Some(less) = after.strip_prefix(b" ") {
             after = less;
@@ -162,7 +166,7 @@ fn rfc3164(rest: &[u8], now_ms: i64) -> Header<'_> {
 /// The program at the front of a message: `sshd[123]: ` or `%ASA-6-302013: `.
 fn tag(content: &[u8]) -> &str {
     const TAG_SIZE_MAX: usize = 64;
-    let content = content.strip_prefix(b" ").unwrap_or(content);
+    let content = content.strip_prefix(b":").unwrap_or(content).trim_ascii_start();
     let start = content.get(..TAG_SIZE_MAX).unwrap_or(content);
     let end = start.iter().position(|byte| matches!(byte, b'[' | b':' | b' '));
     match end.and_then(|end| start.split_at_checked(end)) {

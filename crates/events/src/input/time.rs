@@ -65,13 +65,14 @@ pub(super) fn epoch(text: &str, unit: Unit) -> Option<i64> {
 }
 
 /// A time as a text: RFC 3339 and its looser kin (`2017-07-14T15:00:00.123456+0000`, a space for the
-/// `T`, a comma for the point, no offset), `Jul 14 2017 15:00:00.123`, or a number.
-pub(super) fn text(text: &str) -> Option<i64> {
+/// `T`, a comma for the point, no offset), `Jul 14 2017 15:00:00.123`, where `now_ms` is given without
+/// the year too, or a number.
+pub(super) fn text(text: &str, now_ms: Option<i64>) -> Option<i64> {
     let text = text.trim_ascii();
     let bytes = text.as_bytes();
     match bytes {
         [_, _, _, _, b'-', ..] => rfc3339(bytes),
-        [first, ..] if first.is_ascii_alphabetic() => named_month(bytes, None),
+        [first, ..] if first.is_ascii_alphabetic() => named_month(bytes, now_ms),
         _ => epoch(text, Unit::Guess),
     }
 }

@@ -58,6 +58,11 @@ impl Columns {
 }
 
 impl Tsv {
+    /// Whether a log of this kind has begun.
+    pub(super) fn begun(&self) -> bool {
+        self.header.is_some()
+    }
+
     /// Whether rows can be read: the line with the columns' names was there.
     pub(super) fn ready(&self) -> bool {
         self.header.as_ref().is_some_and(|header| header.columns.is_some())
@@ -122,7 +127,8 @@ impl Header {
             let rank = |list: &[usize]| list.iter().position(|known| *known == place);
             if columns.time == Some(place) {
                 let text = fitting_bytes(value);
-                draft.timestamp_ns = time::epoch(text, Unit::Guess).or_else(|| time::text(text));
+                draft.timestamp_ns =
+                    time::epoch(text, Unit::Guess).or_else(|| time::text(text, None));
             }
             if let Some(rank) = rank(&columns.addresses).filter(|rank| *rank < ip)
                 && let Some(found) = address(fitting_bytes(value))

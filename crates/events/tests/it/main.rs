@@ -1,5 +1,8 @@
 //! The event store from outside.
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod input;
+mod input_hostile;
+mod input_split;
 mod merkle;
 mod merkle_vectors;

@@ -29,7 +29,7 @@ impl<'a> Fields<'a> {
     /// The first of these that is a time.
     fn time(&self, slots: &[Slot], unit: Unit) -> Option<i64> {
         slots.iter().filter_map(|slot| self.value(*slot)).find_map(|value| match value {
-            Value::Text(text) => time::text(&text),
+            Value::Text(text) => time::text(&text, None),
             Value::Number(digits) => time::epoch(digits, unit),
         })
     }
