@@ -7,9 +7,7 @@
 /// Nanoseconds of a second.
 const SECOND: i128 = 1_000_000_000;
 /// Digits after the point that count.
-const FRACTION_DIGITS: u32 = 9;
-/// Most digits before the point that can matter.
-const WHOLE_DIGITS_MAX: usize = 20;
+const FRACTION_DIGITS: usize = 9;
 
 /// In what a number counts since 1970-01-01 UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,35 +31,54 @@ pub(super) fn epoch(text: &str, unit: Unit) -> Option<i64> {
         None => (digits, 0),
     };
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-    if whole.is_empty() || whole.len() > WHOLE_DIGITS_MAX || !(-40..=40).contains(&exponent) {
-        return None;
-    }
-    let point = i32::try_from(whole.len()).ok()? + exponent;
-    let all = || whole.bytes().chain(fraction.bytes());
-    if !all().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let digit = |place: i32| {
-        let place = usize::try_from(place).ok()?;
-        let byte = match place.checked_sub(whole.len()) {
-            None => whole.as_bytes().get(place),
-            Some(place) => fraction.as_bytes().get(place),
-        };
-        byte.map(|byte| i128::from(byte - b'0'))
+    let nanos = match exponent {
+        0 => fixed(whole, fraction, unit)?,
+        exponent => shifted(whole, fraction, exponent, unit)?,
     };
-    // The number's value in billionths of its unit.
-    let scaled = (0..point + FRACTION_DIGITS.cast_signed()).try_fold(0i128, |sum, place| {
-        sum.checked_mul(10)?.checked_add(digit(place).unwrap_or_default())
+    let nanos = i128::from(nanos);
+    i64::try_from(if negative { -nanos } else { nanos }).ok()
+}
+
+/// `whole.fraction` of the unit, in nanoseconds.
+fn fixed(whole: &str, fraction: &str, unit: Unit) -> Option<u64> {
+    if whole.is_empty() || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let whole = whole.bytes().try_fold(0u64, |sum, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        sum.checked_mul(10)?.checked_add(digit)
     })?;
-    let per_unit = match (unit, scaled / SECOND) {
-        (Unit::Millis, _) => 1_000,
-        (Unit::Guess, whole) if whole < 100_000_000_000 => 1,
-        (Unit::Guess, whole) if whole < 100_000_000_000_000 => 1_000,
-        (Unit::Guess, whole) if whole < 100_000_000_000_000_000 => 1_000_000,
-        (Unit::Guess, _) => SECOND,
+    let places: u32 = match (unit, whole) {
+        (Unit::Millis, _) => 6,
+        (Unit::Guess, 0..100_000_000_000) => 9,
+        (Unit::Guess, 100_000_000_000..100_000_000_000_000) => 6,
+        (Unit::Guess, 100_000_000_000_000..100_000_000_000_000_000) => 3,
+        (Unit::Guess, _) => 0,
     };
-    let value = if negative { -scaled } else { scaled };
-    i64::try_from(value.div_euclid(per_unit)).ok()
+    let digits = fraction.bytes().map(|byte| u64::from(byte - b'0'));
+    let digits = digits.chain(std::iter::repeat(0)).take(places as usize);
+    let fraction = digits.fold(0, |sum, digit| sum * 10 + digit);
+    whole.checked_mul(10u64.pow(places))?.checked_add(fraction)
+}
+
+/// The same with the point moved by an exponent, which clocks do not write.
+fn shifted(whole: &str, fraction: &str, exponent: i32, unit: Unit) -> Option<u64> {
+    const DIGITS_MAX: usize = 64;
+    if whole.len() + fraction.len() > DIGITS_MAX || !(-40..=40).contains(&exponent) {
+        return None;
+    }
+    let mut digits = format!("{whole}{fraction}");
+    let mut point = i32::try_from(whole.len()).ok()? + exponent;
+    while point < 1 {
+        digits.insert(0, '0');
+        point += 1;
+    }
+    let point = usize::try_from(point).ok()?;
+    while digits.len() < point {
+        digits.push('0');
+    }
+    let (whole, fraction) = digits.split_at_checked(point)?;
+    fixed(whole, fraction, unit)
 }
 
 /// A time as a text: RFC 3339 and its looser kin (`2017-07-14T15:00:00.123456+0000`, a space for the
@@ -116,10 +133,9 @@ impl Cursor<'_> {
     pub(super) fn fraction(&mut self) -> Option<i64> {
         let digits = self.rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
         let (fraction, rest) = self.rest.split_at_checked(digits)?;
-        let (_, nanos) = (0..FRACTION_DIGITS as usize).fold((0, 0), |(_, sum), place| {
-            let digit = fraction.get(place).map_or(0, |digit| i64::from(digit - b'0'));
-            (place, sum * 10 + digit)
-        });
+        let nanos = fraction.iter().map(|digit| i64::from(digit - b'0'));
+        let nanos = nanos.chain(std::iter::repeat(0)).take(FRACTION_DIGITS);
+        let nanos = nanos.fold(0, |sum, digit| sum * 10 + digit);
         self.rest = rest;
         (digits > 0).then_some(nanos)
     }

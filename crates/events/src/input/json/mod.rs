@@ -20,7 +20,9 @@ use crate::event::Draft;
 
 /// The draft of a record of one of the formats in JSON; for [`Format::Auto`] of the one it looks like.
 pub(super) fn parse(line: &[u8], format: Format) -> Result<Draft<'_>, Reject> {
-    let fields = Fields::read(line)?;
+    // In place: it is large, and each record would have it moved.
+    let mut fields = Fields { values: [None; SLOTS] };
+    fields.read(line)?;
     let format = match format {
         Format::Auto => fields.looks_like(),
         format => format,
@@ -42,17 +44,15 @@ struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    fn read(line: &'a [u8]) -> Result<Self, Reject> {
+    fn read(&mut self, line: &'a [u8]) -> Result<(), Reject> {
         let text = std::str::from_utf8(line).map_err(|error| {
             Reject::new(format!("not UTF-8 at byte {}", error.valid_up_to() + 1))
         })?;
-        let mut fields = Self { values: [None; SLOTS] };
         let mut json = serde_json::Deserializer::from_str(text);
-        Object { group: Group::Record, fields: &mut fields }
+        Object { group: Group::Record, fields: self }
             .deserialize(&mut json)
             .and_then(|()| json.end())
-            .map_err(|error| not_json(&error))?;
-        Ok(fields)
+            .map_err(|error| not_json(&error))
     }
 
     fn has(&self, slot: Slot) -> bool {
