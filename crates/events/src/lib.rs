@@ -10,6 +10,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test"))]
 
 pub mod batch;
+pub mod checkpoint;
 pub mod event;
 pub mod format;
 pub mod input;

@@ -5,12 +5,16 @@
 //! in C2SP tlog-tiles; their roots are all the tree keeps, and leaf hashes inside a tile are asked of
 //! a [`LeafHashes`] when a proof needs them.
 
+mod file;
 mod hash;
+pub(crate) mod header;
 mod path;
+pub mod proof;
 mod sha;
 mod tree;
 mod verify;
 
+pub use file::{TreeFile, TreeFileError};
 pub use hash::{HASH_SIZE, Hash, HashTextError};
 pub use path::{LeafHashes, PathError};
 pub use sha::{empty_root, leaf_hash, leaf_hashes, node_hash, node_hashes};

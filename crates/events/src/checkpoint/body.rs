@@ -1,0 +1,119 @@
+//! The text of a checkpoint (C2SP tlog-checkpoint): origin, size, root, and lines of others.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::note::{NoteError, SignedNote};
+use super::{SigningKey, VerifierKey};
+use crate::merkle::Hash;
+
+/// What a log was at a size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// The log's name.
+    pub origin: String,
+    /// Leaves in it.
+    pub size: u64,
+    /// The root over them.
+    pub root: Hash,
+    /// Lines after these three, which mean something to whoever put them there.
+    pub extensions: Vec<String>,
+}
+
+/// Why something is no checkpoint of the log.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// The note cannot be read, or the key did not sign it.
+    #[error("the checkpoint's note is not valid")]
+    Note(#[source] NoteError),
+    /// The signed text is not that of a checkpoint.
+    #[error("no checkpoint: {reason}")]
+    Malformed {
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// It is of another log.
+    #[error("the checkpoint is of the log {found}, not of {expected}")]
+    Origin {
+        /// The log of the key.
+        expected: String,
+        /// The log it names.
+        found: String,
+    },
+}
+
+impl Checkpoint {
+    /// Signs it, in the name of the key's log; the origin is the key's name.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Origin`] when it is of another log, [`CheckpointError::Malformed`] or
+    /// [`CheckpointError::Note`] when its lines cannot be written.
+    pub fn sign(&self, key: &SigningKey) -> Result<SignedNote, CheckpointError> {
+        self.expect_origin(key.verifier().name())?;
+        let bad = |line: &String| line.is_empty() || line.contains('\n');
+        if bad(&self.origin) || self.extensions.iter().any(bad) {
+            return Err(CheckpointError::Malformed { reason: "a line is empty, or two" });
+        }
+        SignedNote::sign(self.to_string(), key).map_err(CheckpointError::Note)
+    }
+
+    /// Reads a signed note, verifies that the key signed it, and returns the checkpoint in it.
+    ///
+    /// # Errors
+    /// [`CheckpointError`].
+    pub fn open(note: &[u8], key: &VerifierKey) -> Result<Self, CheckpointError> {
+        let note = SignedNote::parse(note).map_err(CheckpointError::Note)?;
+        let text = note.verify(key).map_err(CheckpointError::Note)?;
+        let checkpoint = Self::parse(text)?;
+        checkpoint.expect_origin(key.name())?;
+        Ok(checkpoint)
+    }
+
+    /// Reads the text of a note as a checkpoint; says nothing of who wrote it.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Malformed`].
+    pub fn parse(text: &str) -> Result<Self, CheckpointError> {
+        let malformed = |reason| CheckpointError::Malformed { reason };
+        let text = text.strip_suffix('\n').ok_or(malformed("no newline at its end"))?;
+        let mut lines = text.split('\n');
+        if lines.clone().any(str::is_empty) {
+            return Err(malformed("an empty line"));
+        }
+        let (Some(origin), Some(size), Some(root)) = (lines.next(), lines.next(), lines.next())
+        else {
+            return Err(malformed("fewer than three lines"));
+        };
+        let size = parse_size(size).ok_or(malformed("the size is no number"))?;
+        let root = STANDARD.decode(root).ok().and_then(|bytes| bytes.try_into().ok()).map(Hash);
+        let root = root.ok_or(malformed("the root is not the base64 of 32 bytes"))?;
+        let extensions = lines.map(str::to_owned).collect();
+        Ok(Self { origin: origin.to_owned(), size, root, extensions })
+    }
+
+    fn expect_origin(&self, expected: &str) -> Result<(), CheckpointError> {
+        if self.origin == expected {
+            return Ok(());
+        }
+        let (expected, found) = (expected.to_owned(), self.origin.clone());
+        Err(CheckpointError::Origin { expected, found })
+    }
+}
+
+impl fmt::Display for Checkpoint {
+    /// The text that is signed.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { origin, size, root, extensions } = self;
+        write!(f, "{origin}\n{size}\n{}\n", STANDARD.encode(root.0))?;
+        extensions.iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+/// A decimal number as it is written, without sign or leading zeros.
+fn parse_size(text: &str) -> Option<u64> {
+    let plain = text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    plain.then(|| text.parse().ok()).flatten()
+}

@@ -1,0 +1,197 @@
+//! Signed notes: a text, and signatures of it, each in a line of its own (C2SP signed-note).
+//!
+//! ```text
+//! text, one line or more
+//!
+//! — name base64(key id || signature)
+//! ```
+//!
+//! Invariant: the text of a [`SignedNote`] ends in a newline and has no other control character, and
+//! what is written reads back the same.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::key::{SigningKey, VerifierKey, check_name};
+
+/// Largest note read, in bytes.
+pub const NOTE_SIZE_MAX: usize = 256 * 1024;
+/// Most signatures of a note.
+pub const SIGNATURES_MAX: usize = 100;
+
+/// How a signature line begins: an em dash and a space.
+const SIGNATURE_START: &str = "\u{2014} ";
+
+/// A text with signatures that were read, not verified.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignedNote {
+    text: String,
+    signatures: Vec<NoteSignature>,
+}
+
+/// One signature line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoteSignature {
+    /// The name of the key.
+    pub name: String,
+    /// The id of the key.
+    pub key_id: u32,
+    /// What the key made of the text.
+    pub signature: Vec<u8>,
+}
+
+/// Why bytes are no signed note, or one that proves nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoteError {
+    /// Too large to be read.
+    #[error("the note has {size} bytes; {NOTE_SIZE_MAX} are allowed")]
+    TooLarge {
+        /// Its bytes.
+        size: usize,
+    },
+    /// Not in the form of a signed note.
+    #[error("no signed note: {reason}")]
+    Malformed {
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// A line after the text is no signature line.
+    #[error("no signed note: signature line {line} {reason}")]
+    Line {
+        /// Which, counted from 1.
+        line: usize,
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// The key signed nothing here.
+    #[error("the note has no signature by {key}")]
+    NotSigned {
+        /// The key's name and id.
+        key: String,
+    },
+    /// A signature that is said to be the key's is not.
+    #[error("the signature by {key} is wrong")]
+    Signature {
+        /// The key's name and id.
+        key: String,
+    },
+}
+
+impl SignedNote {
+    /// Signs a text.
+    ///
+    /// # Errors
+    /// When the text cannot be that of a note: it must end in a newline and have no other control
+    /// character.
+    pub fn sign(text: String, key: &SigningKey) -> Result<Self, NoteError> {
+        check_text(&text)?;
+        let signature = key.sign(text.as_bytes()).to_vec();
+        let key_id = key.verifier().key_id();
+        let name = key.verifier().name().to_owned();
+        let note = Self { text, signatures: vec![NoteSignature { name, key_id, signature }] };
+        match note.text.len() {
+            size if size > NOTE_SIZE_MAX / 2 => Err(NoteError::TooLarge { size }),
+            _ => Ok(note),
+        }
+    }
+
+    /// Reads a note without verifying anything.
+    ///
+    /// # Errors
+    /// [`NoteError::TooLarge`], [`NoteError::Malformed`], [`NoteError::Line`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, NoteError> {
+        if bytes.len() > NOTE_SIZE_MAX {
+            return Err(NoteError::TooLarge { size: bytes.len() });
+        }
+        let note = str::from_utf8(bytes)
+            .map_err(|_| NoteError::Malformed { reason: "its text is not UTF-8" })?;
+        // The last empty line parts the text from its signatures.
+        let (before, lines) = note
+            .rsplit_once("\n\n")
+            .ok_or(NoteError::Malformed { reason: "no empty line before signatures" })?;
+        let text = format!("{before}\n");
+        check_text(&text)?;
+        let lines = lines
+            .strip_suffix('\n')
+            .ok_or(NoteError::Malformed { reason: "no newline at its end" })?;
+        let mut signatures = Vec::new();
+        for (index, line) in lines.split('\n').enumerate() {
+            let number = index + 1;
+            if number > SIGNATURES_MAX {
+                return Err(NoteError::Line { line: number, reason: "is one too many" });
+            }
+            let read = NoteSignature::parse(line);
+            signatures.push(read.map_err(|reason| NoteError::Line { line: number, reason })?);
+        }
+        Ok(Self { text, signatures })
+    }
+
+    /// What was signed, not verified.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The signatures, not verified.
+    #[must_use]
+    pub fn signatures(&self) -> &[NoteSignature] {
+        &self.signatures
+    }
+
+    /// Verifies that the key signed the text, and returns it. Signatures by others are passed over.
+    ///
+    /// # Errors
+    /// [`NoteError::NotSigned`] without a signature by the key; [`NoteError::Signature`] when one that
+    /// bears its name and id is wrong.
+    pub fn verify(&self, key: &VerifierKey) -> Result<&str, NoteError> {
+        let named = |s: &&NoteSignature| s.name == key.name() && s.key_id == key.key_id();
+        let mut signed = false;
+        for signature in self.signatures.iter().filter(named) {
+            if !key.verifies(self.text.as_bytes(), &signature.signature) {
+                return Err(NoteError::Signature { key: key.label() });
+            }
+            signed = true;
+        }
+        if signed { Ok(&self.text) } else { Err(NoteError::NotSigned { key: key.label() }) }
+    }
+}
+
+impl fmt::Display for SignedNote {
+    /// The note as it is stored and sent.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.text)?;
+        for NoteSignature { name, key_id, signature } in &self.signatures {
+            let bytes = [&key_id.to_be_bytes(), signature.as_slice()].concat();
+            writeln!(f, "{SIGNATURE_START}{name} {}", STANDARD.encode(bytes))?;
+        }
+        Ok(())
+    }
+}
+
+impl NoteSignature {
+    fn parse(line: &str) -> Result<Self, &'static str> {
+        let rest = line.strip_prefix(SIGNATURE_START).ok_or("does not begin with an em dash")?;
+        let (name, encoded) = rest.split_once(' ').ok_or("has no signature after the name")?;
+        check_name(name)?;
+        let bytes = STANDARD.decode(encoded).map_err(|_| "is not base64")?;
+        let (id, signature) = bytes.split_first_chunk().ok_or("has no key id")?;
+        if signature.is_empty() {
+            return Err("has no signature after the key id");
+        }
+        let key_id = u32::from_be_bytes(*id);
+        Ok(Self { name: name.to_owned(), key_id, signature: signature.to_vec() })
+    }
+}
+
+fn check_text(text: &str) -> Result<(), NoteError> {
+    if !text.ends_with('\n') {
+        return Err(NoteError::Malformed { reason: "its text does not end in a newline" });
+    }
+    match text.bytes().any(|byte| byte < b' ' && byte != b'\n') {
+        true => Err(NoteError::Malformed { reason: "its text has a control character" }),
+        false => Ok(()),
+    }
+}
