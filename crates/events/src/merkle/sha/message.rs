@@ -42,6 +42,12 @@ impl<'a> Message<'a> {
         }
     }
 
+    /// Blocks not taken yet.
+    #[inline]
+    pub(super) fn blocks(&self) -> usize {
+        self.end.saturating_sub(self.at)
+    }
+
     /// Goes on to the next block.
     #[inline]
     pub(super) fn advance(&mut self) {

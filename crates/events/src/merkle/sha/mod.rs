@@ -1,8 +1,9 @@
 //! The hashes of RFC 9162, section 2.1.1, one at a time and in bulk.
 //!
 //! A leaf's hash is `SHA-256(0x00 || leaf)`, a node's `SHA-256(0x01 || left || right)`. In bulk, where
-//! the processor has the SHA extensions, two messages are hashed at once: the instructions of one
-//! fill the time in which those of the other wait for each other.
+//! the processor has what it takes, several messages are hashed at once: sixteen in the lanes of wide
+//! vectors, or two with the SHA extensions, where the instructions of one fill the time in which those
+//! of the other wait for each other.
 
 use sha2::{Digest as _, Sha256};
 

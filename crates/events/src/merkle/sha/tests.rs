@@ -38,6 +38,17 @@ fn uneven_neighbours_are_hashed_as_alone() {
 }
 
 #[test]
+fn groups_of_every_size_and_evenness_are_hashed_as_alone() {
+    for count in 0..50 {
+        check(&(0..count).map(|i| bytes(100 + i % 20, i)).collect::<Vec<_>>());
+        check(&(0..count).map(|i| bytes(i * i, i)).collect::<Vec<_>>());
+        check(
+            &(0..count).map(|i| bytes(if i % 16 == 3 { 5000 } else { 10 }, i)).collect::<Vec<_>>(),
+        );
+    }
+}
+
+#[test]
 fn nodes_of_pairs_are_hashed_as_alone() {
     for count in 0..70 {
         let children: Vec<Hash> = (0..count).map(|i| leaf_hash(&bytes(8, i))).collect();

@@ -1,8 +1,7 @@
 //! SHA-256 with the SHA extensions of x86-64, two messages at once.
 //!
-//! Contract of the unsafe parts: [`run`] is called only after the processor was asked for every
-//! extension it is compiled for, and 16-byte vectors are read from, or written to, nothing but arrays
-//! of at least 16 bytes.
+//! Contract of the unsafe parts: 16-byte vectors are read from, or written to, nothing but arrays of at
+//! least 16 bytes.
 #![expect(unsafe_code, reason = "instructions not every processor has; the contract is above")]
 
 use std::arch::x86_64::{
@@ -11,108 +10,9 @@ use std::arch::x86_64::{
     _mm_shuffle_epi8, _mm_shuffle_epi32, _mm_storeu_si128,
 };
 
-use super::super::Hash;
-use super::message::{Block, Message, Messages};
-
-/// The round constants, FIPS 180-4, section 4.2.2.
-const K: [[i32; 4]; 16] = words([
-    0x428a_2f98,
-    0x7137_4491,
-    0xb5c0_fbcf,
-    0xe9b5_dba5,
-    0x3956_c25b,
-    0x59f1_11f1,
-    0x923f_82a4,
-    0xab1c_5ed5,
-    0xd807_aa98,
-    0x1283_5b01,
-    0x2431_85be,
-    0x550c_7dc3,
-    0x72be_5d74,
-    0x80de_b1fe,
-    0x9bdc_06a7,
-    0xc19b_f174,
-    0xe49b_69c1,
-    0xefbe_4786,
-    0x0fc1_9dc6,
-    0x240c_a1cc,
-    0x2de9_2c6f,
-    0x4a74_84aa,
-    0x5cb0_a9dc,
-    0x76f9_88da,
-    0x983e_5152,
-    0xa831_c66d,
-    0xb003_27c8,
-    0xbf59_7fc7,
-    0xc6e0_0bf3,
-    0xd5a7_9147,
-    0x06ca_6351,
-    0x1429_2967,
-    0x27b7_0a85,
-    0x2e1b_2138,
-    0x4d2c_6dfc,
-    0x5338_0d13,
-    0x650a_7354,
-    0x766a_0abb,
-    0x81c2_c92e,
-    0x9272_2c85,
-    0xa2bf_e8a1,
-    0xa81a_664b,
-    0xc24b_8b70,
-    0xc76c_51a3,
-    0xd192_e819,
-    0xd699_0624,
-    0xf40e_3585,
-    0x106a_a070,
-    0x19a4_c116,
-    0x1e37_6c08,
-    0x2748_774c,
-    0x34b0_bcb5,
-    0x391c_0cb3,
-    0x4ed8_aa4a,
-    0x5b9c_ca4f,
-    0x682e_6ff3,
-    0x748f_82ee,
-    0x78a5_636f,
-    0x84c8_7814,
-    0x8cc7_0208,
-    0x90be_fffa,
-    0xa450_6ceb,
-    0xbef9_a3f7,
-    0xc671_78f2,
-]);
-
-/// The initial hash value, FIPS 180-4, section 5.3.3, in the order the instructions want it: A, B, E
-/// and F in one vector, C, D, G and H in the other, the first of them highest.
-const INITIAL: [[i32; 4]; 2] = [
-    [0x9b05_688c_u32 as i32, 0x510e_527f, 0xbb67_ae85_u32 as i32, 0x6a09_e667],
-    [0x5be0_cd19, 0x1f83_d9ab, 0xa54f_f53a_u32 as i32, 0x3c6e_f372],
-];
-
-const fn words(k: [u32; 64]) -> [[i32; 4]; 16] {
-    let mut out = [[0; 4]; 16];
-    let mut i = 0;
-    while i < 64 {
-        out[i / 4][i % 4] = k[i] as i32;
-        i += 1;
-    }
-    out
-}
-
-/// Hashes every message and appends the hashes in order; gives the messages back, untouched, when the
-/// processor lacks the extensions.
-#[inline]
-pub(super) fn hash_all<'a, M: Messages<'a>>(messages: M, out: &mut Vec<Hash>) -> Result<(), M> {
-    let can = is_x86_feature_detected!("sha")
-        && is_x86_feature_detected!("ssse3")
-        && is_x86_feature_detected!("sse4.1");
-    if !can {
-        return Err(messages);
-    }
-    // SAFETY: the processor has every extension `run` is compiled for.
-    unsafe { run(messages, out) };
-    Ok(())
-}
+use super::super::message::{Block, Message, Messages};
+use super::constants::{INITIAL, K};
+use crate::merkle::Hash;
 
 /// A message under way, and where its hash goes.
 struct Lane<'a> {
@@ -121,8 +21,19 @@ struct Lane<'a> {
     index: usize,
 }
 
+/// Whether the processor has the extensions.
+#[inline]
+pub(super) fn is_available() -> bool {
+    is_x86_feature_detected!("sha")
+        && is_x86_feature_detected!("ssse3")
+        && is_x86_feature_detected!("sse4.1")
+}
+
+/// Hashes every message and appends the hashes in order.
+///
+/// To be called only where [`is_available`] says so.
 #[target_feature(enable = "sha,sse2,ssse3,sse4.1")]
-fn run<'a>(mut messages: impl Messages<'a>, out: &mut Vec<Hash>) {
+pub(super) fn run<'a>(mut messages: impl Messages<'a>, out: &mut Vec<Hash>) {
     let mut a = lane();
     let mut b = lane();
     if !start(&mut a, &mut messages, out) {
@@ -184,7 +95,10 @@ fn finish(mut lane: Lane<'_>, out: &mut [Hash]) {
 #[inline]
 #[target_feature(enable = "sha,sse2,ssse3,sse4.1")]
 fn initial() -> [__m128i; 2] {
-    INITIAL.map(|[a, b, c, d]| _mm_setr_epi32(a, b, c, d))
+    // The order the instructions want: A, B, E and F in one vector, the first of them highest, and the
+    // others in the other.
+    let [a, b, c, d, e, f, g, h] = INITIAL.map(u32::cast_signed);
+    [_mm_setr_epi32(f, e, b, a), _mm_setr_epi32(h, g, d, c)]
 }
 
 /// The hash a state stands for.
@@ -237,8 +151,9 @@ fn schedule(w: [__m128i; 4]) -> __m128i {
 /// Four rounds with four words of the schedule.
 #[inline]
 #[target_feature(enable = "sha,sse2,ssse3,sse4.1")]
-fn rounds([abef, cdgh]: [__m128i; 2], words: __m128i, k: [i32; 4]) -> [__m128i; 2] {
-    let sum = _mm_add_epi32(words, _mm_setr_epi32(k[0], k[1], k[2], k[3]));
+fn rounds([abef, cdgh]: [__m128i; 2], words: __m128i, k: &[u32; 4]) -> [__m128i; 2] {
+    let [k0, k1, k2, k3] = k.map(u32::cast_signed);
+    let sum = _mm_add_epi32(words, _mm_setr_epi32(k0, k1, k2, k3));
     let cdgh = _mm_sha256rnds2_epu32(cdgh, abef, sum);
     let abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(sum, 0x0E));
     [abef, cdgh]
@@ -256,7 +171,7 @@ fn add(x: [__m128i; 2], y: [__m128i; 2]) -> [__m128i; 2] {
 fn compress(before: [__m128i; 2], block: &Block) -> [__m128i; 2] {
     let mut state = before;
     let mut w = load(block);
-    for (group, k) in K.into_iter().enumerate() {
+    for (group, k) in K.as_chunks::<4>().0.iter().enumerate() {
         state = rounds(state, w[0], k);
         let next = if group < 12 { schedule(w) } else { w[0] };
         w = [w[1], w[2], w[3], next];
@@ -275,7 +190,7 @@ fn compress_two(
 ) -> ([__m128i; 2], [__m128i; 2]) {
     let (mut x, mut y) = (a, b);
     let (mut v, mut w) = (load(a_block), load(b_block));
-    for (group, k) in K.into_iter().enumerate() {
+    for (group, k) in K.as_chunks::<4>().0.iter().enumerate() {
         x = rounds(x, v[0], k);
         y = rounds(y, w[0], k);
         let (v_next, w_next) = if group < 12 { (schedule(v), schedule(w)) } else { (v[0], w[0]) };
