@@ -115,8 +115,9 @@ impl<'a> Fields<'a> {
             let mut from = 0;
             let next = loop {
                 let Some(at) = key_end(value, from) else { break None };
-                let start = value[..at].iter().rposition(|byte| *byte == b' ');
-                match start {
+                // No key has an equals sign: nothing before the last one is searched again.
+                let start = value[from..at].iter().rposition(|byte| *byte == b' ');
+                match start.map(|start| from + start) {
                     Some(start) if is_key(&value[start + 1..at]) => break Some((start, at)),
                     _ => from = at + 1,
                 }

@@ -72,6 +72,49 @@ fn what_is_too_large_for_a_field_stays_in_the_raw_bytes() {
 }
 
 #[test]
+fn no_record_costs_more_than_its_length() {
+    // Were any of these read in the square of its length, this would take minutes.
+    let heads = [
+        "",
+        "{\"a\":",
+        "CEF:0|v|p|1|id|n|5|a=",
+        "LEEF:2.0|v|p|1|id|^|",
+        "<13>1 - h a - - [a ",
+        "<13>",
+        "#fields\t",
+    ];
+    let parts = [
+        "=",
+        "\\=",
+        " =",
+        "a=",
+        " a=",
+        " src=",
+        "a",
+        " ",
+        "EF:",
+        " CEF:",
+        "|",
+        "\t",
+        "[",
+        "{\"host\":",
+        "\"",
+        "\\",
+        "]",
+        "1",
+        ":",
+    ];
+    for head in heads {
+        for part in parts {
+            let line = format!("{head}{}", part.repeat(1_000_000 / part.len()));
+            for format in Format::ALL {
+                take(&mut Parser::at(format, NOW_MS), line.as_bytes());
+            }
+        }
+    }
+}
+
+#[test]
 fn bytes_that_are_no_text_are_kept_where_the_format_allows() {
     let line = b"<13>Mar  1 11:00:00 h\xff app: \x00\xfe";
     assert_eq!(described(Format::Syslog, line), "syslog app|-|-|- low 2024-03-01T11:00:00Z");
