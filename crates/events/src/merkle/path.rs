@@ -21,6 +21,14 @@ pub trait LeafHashes {
     fn leaf_hashes(&self, first: u64, count: usize) -> Result<Vec<Hash>, Self::Error>;
 }
 
+impl<E, F: Fn(u64, usize) -> Result<Vec<Hash>, E>> LeafHashes for F {
+    type Error = E;
+
+    fn leaf_hashes(&self, first: u64, count: usize) -> Result<Vec<Hash>, E> {
+        self(first, count)
+    }
+}
+
 /// Why a root, a proof or a tile cannot be given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

@@ -70,3 +70,56 @@ impl<'a> Messages<'a> for Begun<'_, 'a> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::{Leaves, Pairs};
+    use super::*;
+    use crate::merkle::{leaf_hash, node_hash};
+
+    fn leaves() -> Vec<Vec<u8>> {
+        (0..300)
+            .map(|len| (0..len).map(|i| u8::try_from((i * 7 + len) % 256).unwrap()).collect())
+            .collect()
+    }
+
+    #[test]
+    fn two_at_a_time_every_length_is_hashed_as_alone() {
+        if !two::is_available() {
+            return;
+        }
+        let leaves = leaves();
+        let expected: Vec<Hash> = leaves.iter().map(|leaf| leaf_hash(leaf)).collect();
+        let mut out = Vec::new();
+        // SAFETY: the processor has the extensions.
+        unsafe { two::run(Leaves(leaves.iter().map(Vec::as_slice)), &mut out) };
+        assert_eq!(out, expected);
+        let nodes: Vec<Hash> =
+            expected.chunks(2).map(|pair| node_hash(&pair[0], &pair[1])).collect();
+        out.clear();
+        // SAFETY: as above.
+        unsafe { two::run(Pairs(expected.chunks_exact(2)), &mut out) };
+        assert_eq!(out, nodes);
+    }
+
+    #[test]
+    fn sixteen_at_a_time_any_mix_of_lengths_is_hashed_as_alone() {
+        if !sixteen::is_available() {
+            return;
+        }
+        let leaves = leaves();
+        for step in [1, 3, 7, 16] {
+            for start in 0..40 {
+                let mut messages =
+                    Leaves(leaves.iter().skip(start).step_by(step).map(Vec::as_slice));
+                let mut group = std::array::from_fn(|_| Message::default());
+                assert!(group.iter_mut().all(|message| messages.next(message)));
+                // SAFETY: the processor has the extensions.
+                let hashes = unsafe { sixteen::hash(&mut group) };
+                for (hash, leaf) in hashes.iter().zip(leaves.iter().skip(start).step_by(step)) {
+                    assert_eq!(*hash, leaf_hash(leaf), "{}", leaf.len());
+                }
+            }
+        }
+    }
+}
