@@ -9,7 +9,7 @@ use crate::format::leaf::{self, LeafError};
 /// Largest batch, in bytes of leaves.
 pub const BATCH_SIZE_MAX: usize = 8 * 1024 * 1024;
 /// Most events of a batch.
-pub const BATCH_EVENTS_MAX: usize = 65_536;
+pub const BATCH_EVENTS_MAX: usize = 65_000;
 
 /// Events that become true together, or not at all.
 #[derive(Debug, Clone)]
@@ -47,6 +47,18 @@ impl Batch {
             stream: stream.to_owned(),
             sequence: None,
         }
+    }
+
+    /// An empty batch with room for `count` events of `size` bytes in all.
+    #[must_use]
+    pub fn with_capacity(stream: &str, count: usize, size: usize) -> Self {
+        let count = count.min(BATCH_EVENTS_MAX);
+        let mut batch = Self::new(stream);
+        batch.bytes.reserve(size.min(BATCH_SIZE_MAX));
+        batch.ends.reserve(count);
+        batch.ids.reserve(count);
+        batch.timestamps_ns.reserve(count);
+        batch
     }
 
     /// Adds an event and returns its id; on an error the batch is as it was.

@@ -13,8 +13,16 @@ pub mod batch;
 pub mod checkpoint;
 pub mod event;
 pub mod format;
+pub mod ingest;
 pub mod input;
+pub mod load;
+mod memory;
 pub mod merkle;
+pub mod query;
+pub mod render;
+pub mod segment;
+pub mod store;
 
 pub use batch::{Batch, BatchError};
 pub use event::{Draft, Event, EventId, Severity, Tags, Value};
+pub use store::{AppendError, OpenError, Options, ReadError, Record, Store};

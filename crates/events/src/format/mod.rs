@@ -1,5 +1,6 @@
-//! The bytes of an event: its canonical leaf.
+//! The bytes of an event: its canonical leaf, and the log entry a batch of them makes.
 
+pub(crate) mod entry;
 pub mod leaf;
 mod varint;
 

@@ -17,6 +17,7 @@ mod verify;
 pub use file::{TreeFile, TreeFileError};
 pub use hash::{HASH_SIZE, Hash, HashTextError};
 pub use path::{LeafHashes, PathError};
+pub use proof::{ConsistencyProof, InclusionProof};
 pub use sha::{empty_root, leaf_hash, leaf_hashes, node_hash, node_hashes};
 pub use tree::{PartsError, TILE_HEIGHT, TILE_WIDTH, Tree};
 pub use verify::{VerifyError, verify_consistency, verify_inclusion};

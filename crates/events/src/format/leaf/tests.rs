@@ -24,8 +24,8 @@ fn draft() -> impl Strategy<Value = Draft<'static>> {
         proptest::collection::vec(any::<u8>(), 0..300),
         attributes,
     )
-        .prop_map(|((stream, kind, host, collector, format), ip, severity, raw, attributes)| {
-            Draft {
+        .prop_map(
+            |((stream, kind, host, collector, format), ip, severity, raw, attributes)| Draft {
                 id: None,
                 timestamp_ns: None,
                 stream,
@@ -37,8 +37,8 @@ fn draft() -> impl Strategy<Value = Draft<'static>> {
                 severity: Severity::from_code(severity).unwrap(),
                 raw: Cow::Owned(raw),
                 attributes,
-            }
-        })
+            },
+        )
 }
 
 fn bytes_of(draft: &Draft<'_>) -> Vec<u8> {

@@ -1,0 +1,11 @@
+//! What is in the log and not yet in a segment, kept in memory for readers.
+//!
+//! Bounds: the store freezes a table at its configured size, and lets few frozen ones wait.
+
+mod merge;
+mod run;
+mod table;
+
+pub(crate) use merge::Merge;
+pub(crate) use run::Run;
+pub(crate) use table::Table;

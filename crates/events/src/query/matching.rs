@@ -1,0 +1,73 @@
+//! Whether an event is one that was asked for, and whether a block may have one.
+
+use memchr::memmem::Finder;
+
+use super::Query;
+use crate::event::Tags;
+use crate::segment::{Field, Term};
+
+/// A query made ready to be asked many times.
+#[derive(Debug)]
+pub(crate) struct Matcher {
+    query: Query,
+    needles: Vec<Finder<'static>>,
+    terms: Vec<Term>,
+}
+
+impl Matcher {
+    pub(crate) fn new(query: Query) -> Self {
+        let mut terms = Vec::new();
+        let texts = [
+            (Field::Stream, &query.stream),
+            (Field::Kind, &query.kind),
+            (Field::Host, &query.host),
+        ];
+        for (field, text) in texts {
+            terms.extend(text.iter().map(|text| Term::of(field, text.as_bytes())));
+        }
+        terms.extend(query.ip.iter().map(|ip| Term::of_ip(*ip)));
+        for needle in &query.contains {
+            terms.extend(Term::of_needle(needle));
+        }
+        let needles = query
+            .contains
+            .iter()
+            .map(|needle| Finder::new(needle.as_slice()).into_owned())
+            .collect();
+        Self { query, needles, terms }
+    }
+
+    /// What was asked.
+    pub(crate) fn query(&self) -> &Query {
+        &self.query
+    }
+
+    /// What a block's filter must have for the block to be worth reading.
+    pub(crate) fn terms(&self) -> &[Term] {
+        &self.terms
+    }
+
+    /// Whether times from `min` to `max` overlap those asked for.
+    pub(crate) fn overlaps(&self, min_ns: i64, max_ns: i64) -> bool {
+        self.query.from_ns.is_none_or(|from| max_ns >= from)
+            && self.query.to_ns.is_none_or(|to| min_ns < to)
+    }
+
+    /// Whether an event's tags are those asked for.
+    pub(crate) fn tags(&self, tags: &Tags<'_>) -> bool {
+        let same = |wanted: &Option<String>, found: &str| {
+            wanted.as_ref().is_none_or(|wanted| wanted == found)
+        };
+        same(&self.query.stream, tags.stream)
+            && same(&self.query.kind, tags.kind)
+            && same(&self.query.host, tags.host)
+            && self.query.ip.is_none_or(|ip| tags.ip == Some(ip))
+            && self.query.severity_min.is_none_or(|least| tags.severity >= least)
+    }
+
+    /// Whether an event's raw bytes are those asked for.
+    pub(crate) fn raw(&self, raw: &[u8]) -> bool {
+        self.needles.iter().all(|needle| needle.find(raw).is_some())
+            && self.query.regex.as_ref().is_none_or(|regex| regex.is_match(raw))
+    }
+}

@@ -1,0 +1,150 @@
+//! How a block becomes smaller, and how it is had back.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Zstandard levels that are taken.
+const LEVELS: std::ops::RangeInclusive<i32> = 1..=19;
+
+/// How blocks are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compression {
+    /// Not at all.
+    None,
+    /// LZ4: a little smaller, at once.
+    Lz4,
+    /// Zstandard: much smaller.
+    Zstd {
+        /// 1 to 19.
+        level: i32,
+    },
+}
+
+/// A text that names no compression.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("compression is none, lz4, zstd or zstd:1 to zstd:19, not {found:?}")]
+pub struct CompressionError {
+    /// The text, at most 64 characters.
+    pub found: String,
+}
+
+impl FromStr for Compression {
+    type Err = CompressionError;
+
+    fn from_str(text: &str) -> Result<Self, CompressionError> {
+        let zstd = |level: &str| level.parse().ok().filter(|level| LEVELS.contains(level));
+        match text {
+            "none" => Some(Self::None),
+            "lz4" => Some(Self::Lz4),
+            "zstd" => Some(Self::Zstd { level: 3 }),
+            other => other.strip_prefix("zstd:").and_then(zstd).map(|level| Self::Zstd { level }),
+        }
+        .ok_or_else(|| CompressionError { found: text.chars().take(64).collect() })
+    }
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => formatter.pad("none"),
+            Self::Lz4 => formatter.pad("lz4"),
+            Self::Zstd { level } => write!(formatter, "zstd:{level}"),
+        }
+    }
+}
+
+/// The first byte of a stored block.
+pub(crate) const STORED_PLAIN: u8 = 0;
+const STORED_LZ4: u8 = 1;
+const STORED_ZSTD: u8 = 2;
+
+/// Compresses block after block, with memory it keeps.
+pub(crate) struct Compressor {
+    kind: Compression,
+    zstd: Option<zstd::bulk::Compressor<'static>>,
+}
+
+impl fmt::Debug for Compressor {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Compressor").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+impl Compressor {
+    pub(crate) fn new(kind: Compression) -> Result<Self, String> {
+        let zstd = match kind {
+            Compression::Zstd { level } => {
+                Some(zstd::bulk::Compressor::new(level).map_err(|error| error.to_string())?)
+            }
+            _ => None,
+        };
+        Ok(Self { kind, zstd })
+    }
+
+    /// Appends `raw` to `out` as small as it gets, and returns how it is stored.
+    pub(crate) fn compress(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<u8, String> {
+        let start = out.len();
+        // Less than a sixteenth saved is not worth taking apart at every read.
+        let worth = raw.len() - raw.len() / 16;
+        let stored = match (self.kind, &mut self.zstd) {
+            (Compression::Zstd { .. }, Some(zstd)) => {
+                let bound = zstd::zstd_safe::compress_bound(raw.len());
+                out.resize(start + bound, 0);
+                let size = zstd
+                    .compress_to_buffer(raw, &mut out[start..])
+                    .map_err(|error| error.to_string())?;
+                out.truncate(start + size);
+                STORED_ZSTD
+            }
+            (Compression::Lz4, _) => {
+                let bound = lz4_flex::block::get_maximum_output_size(raw.len());
+                out.resize(start + bound, 0);
+                let size = lz4_flex::block::compress_into(raw, &mut out[start..])
+                    .map_err(|error| error.to_string())?;
+                out.truncate(start + size);
+                STORED_LZ4
+            }
+            _ => STORED_PLAIN,
+        };
+        if stored != STORED_PLAIN && out.len() - start <= worth {
+            return Ok(stored);
+        }
+        out.truncate(start);
+        out.extend_from_slice(raw);
+        Ok(STORED_PLAIN)
+    }
+}
+
+/// Undoes [`Compressor::compress`]: `raw_size` bytes, or what is wrong.
+pub(crate) fn expand(stored: u8, bytes: Vec<u8>, raw_size: usize) -> Result<Vec<u8>, &'static str> {
+    let raw = match stored {
+        STORED_PLAIN => bytes,
+        STORED_LZ4 => {
+            let mut raw = vec![0; raw_size];
+            let size = lz4_flex::block::decompress_into(&bytes, &mut raw)
+                .map_err(|_| "its LZ4 bytes cannot be expanded")?;
+            raw.truncate(size);
+            raw
+        }
+        STORED_ZSTD => {
+            thread_local! {
+                static EXPANDER: std::cell::RefCell<Option<zstd::bulk::Decompressor<'static>>> =
+                    const { std::cell::RefCell::new(None) };
+            }
+            EXPANDER.with_borrow_mut(|kept| {
+                let expander = match kept {
+                    Some(expander) => expander,
+                    None => kept.insert(
+                        zstd::bulk::Decompressor::new()
+                            .map_err(|_| "there is no memory to expand it")?,
+                    ),
+                };
+                expander
+                    .decompress(&bytes, raw_size)
+                    .map_err(|_| "its Zstandard bytes cannot be expanded")
+            })?
+        }
+        _ => return Err("it is compressed in a way that is not known"),
+    };
+    if raw.len() == raw_size { Ok(raw) } else { Err("it has another size than it should") }
+}

@@ -1,0 +1,170 @@
+//! What a block may have: a split-block Bloom filter over its tags and the words of its raw bytes.
+//!
+//! Eight bits, one in each word of one 32-byte bucket, stand for a term (Putze, Sanders and Singler,
+//! "Cache-, Hash- and Space-Efficient Bloom Filters"; the multipliers are those of Apache Parquet).
+
+use std::net::IpAddr;
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// Bytes of a bucket.
+const BUCKET_SIZE: usize = 32;
+/// One odd number a word.
+const SALTS: [u32; 8] = [
+    0x47b6_137b,
+    0x4497_4d91,
+    0x8824_ad5b,
+    0xa2b7_289d,
+    0x7054_95c7,
+    0x2df1_424b,
+    0x9efc_4947,
+    0x5c6b_fb31,
+];
+/// Words of raw bytes that are taken, in bytes.
+const WORD_SIZES: std::ops::RangeInclusive<usize> = 2..=64;
+
+/// What a term is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Field {
+    /// The stream.
+    Stream,
+    /// The type.
+    Kind,
+    /// The host.
+    Host,
+    /// The address.
+    Ip,
+    /// A word of the raw bytes.
+    Word,
+}
+
+/// A value of a field, as a filter knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Term {
+    hash: u64,
+    word: bool,
+}
+
+impl Term {
+    /// A value of a field.
+    #[must_use]
+    pub fn of(field: Field, value: &[u8]) -> Self {
+        let (seed, word) = match field {
+            Field::Stream => (1, false),
+            Field::Kind => (2, false),
+            Field::Host => (3, false),
+            Field::Ip => (4, false),
+            Field::Word => (5, true),
+        };
+        Self { hash: xxh3_64_with_seed(value, seed), word }
+    }
+
+    /// An address.
+    #[must_use]
+    pub fn of_ip(ip: IpAddr) -> Self {
+        match ip {
+            IpAddr::V4(address) => Self::of(Field::Ip, &address.octets()),
+            IpAddr::V6(address) => Self::of(Field::Ip, &address.octets()),
+        }
+    }
+
+    /// The words raw bytes must have to contain `needle`: those that end inside it on both sides.
+    #[must_use]
+    pub fn of_needle(needle: &[u8]) -> Vec<Self> {
+        let mut terms = Vec::new();
+        words(needle, |start, word| {
+            if start > 0 && start + word.len() < needle.len() {
+                terms.push(Self::of_word(word));
+            }
+        });
+        terms
+    }
+
+    fn of_word(word: &[u8]) -> Self {
+        let mut lower = [0; 64];
+        let lower = &mut lower[..word.len().min(64)];
+        lower.copy_from_slice(&word[..lower.len()]);
+        lower.make_ascii_lowercase();
+        Self::of(Field::Word, lower)
+    }
+
+    /// Whether only filters with words know it.
+    pub(crate) fn is_word(self) -> bool {
+        self.word
+    }
+
+    /// Every word of raw bytes.
+    pub(crate) fn of_words(raw: &[u8], mut each: impl FnMut(Self)) {
+        words(raw, |_, word| each(Self::of_word(word)));
+    }
+}
+
+/// Calls `each` with place and bytes of every word: letters, digits, and bytes beyond ASCII.
+fn words<'a>(bytes: &'a [u8], mut each: impl FnMut(usize, &'a [u8])) {
+    let inside = |byte: u8| byte.is_ascii_alphanumeric() || byte >= 0x80;
+    let mut start = 0;
+    for (place, &byte) in bytes.iter().enumerate() {
+        if !inside(byte) {
+            if WORD_SIZES.contains(&(place - start)) {
+                each(start, &bytes[start..place]);
+            }
+            start = place + 1;
+        }
+    }
+    if WORD_SIZES.contains(&(bytes.len() - start)) {
+        each(start, &bytes[start..]);
+    }
+}
+
+/// The filter of a block's terms, each given once.
+pub(crate) fn build(terms: impl ExactSizeIterator<Item = Term>, bits_per_key: u32) -> Vec<u8> {
+    let bits = terms.len().saturating_mul(bits_per_key as usize);
+    let buckets = bits.div_ceil(BUCKET_SIZE * 8).max(1);
+    let mut filter = vec![0; buckets * BUCKET_SIZE];
+    for term in terms {
+        let (bucket, masks) = place(term, buckets);
+        let words = &mut filter[bucket * BUCKET_SIZE..(bucket + 1) * BUCKET_SIZE];
+        for (word, mask) in words.as_chunks_mut::<4>().0.iter_mut().zip(masks) {
+            *word = (u32::from_le_bytes(*word) | mask).to_le_bytes();
+        }
+    }
+    filter
+}
+
+/// Whether a filter may have been built from a term.
+pub(crate) fn may_have(filter: &[u8], term: Term) -> bool {
+    let (bucket, masks) = place(term, filter.len() / BUCKET_SIZE);
+    let words = filter.get(bucket * BUCKET_SIZE..(bucket + 1) * BUCKET_SIZE).unwrap_or_default();
+    let words = words.as_chunks::<4>().0;
+    words.len() == masks.len()
+        && words.iter().zip(masks).all(|(word, mask)| u32::from_le_bytes(*word) & mask != 0)
+}
+
+fn place(term: Term, buckets: usize) -> (usize, [u32; 8]) {
+    let bucket = ((term.hash >> 32) * buckets as u64) >> 32;
+    let low = term.hash as u32;
+    (bucket as usize, SALTS.map(|salt| 1 << (low.wrapping_mul(salt) >> 27)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_needle_is_looked_for_only_by_words_that_are_whole_in_it() {
+        let words = |needle: &str| Term::of_needle(needle.as_bytes());
+        assert_eq!(words("rejected"), []);
+        assert_eq!(words("was Rejected by"), [Term::of(Field::Word, b"rejected")]);
+        assert_eq!(words(" x "), [], "one letter is no word");
+        assert_eq!(words("=10.1.2.3 "), [Term::of(Field::Word, b"10")]);
+    }
+
+    #[test]
+    fn what_was_put_in_is_found_and_little_else() {
+        let term = |number: u32| Term::of(Field::Host, &number.to_le_bytes());
+        let filter = build((0..1000).map(term), 10);
+        assert!((0..1000).all(|number| may_have(&filter, term(number))));
+        let wrong = (1000..11_000).filter(|&number| may_have(&filter, term(number))).count();
+        assert!(wrong < 300, "{wrong} of 10000");
+    }
+}

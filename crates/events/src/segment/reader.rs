@@ -1,0 +1,321 @@
+//! Reading a segment: its index in memory, its blocks from the file as they are asked for.
+
+#![deny(clippy::indexing_slicing)]
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use forebay_base::checksum::crc32c;
+use forebay_base::fs::{Access, File, FileSystem};
+
+use super::block::Block;
+use super::compress;
+use super::error::SegmentError;
+use super::filter::{self, Term};
+use super::format::{
+    BLOCK_HEADER_SIZE, BLOCK_SIZE_MAX, BlockInfo, CHECKSUM_SIZE, FOOTER_SIZE, Footer, HEADER_SIZE,
+    INDEX_ENTRY_SIZE, STUB_SIZE, header,
+};
+use super::ids::{self, Directory, Ranges};
+use super::writer::SegmentInfo;
+use crate::event::EventId;
+use crate::merkle::{HASH_SIZE, Hash};
+
+/// Bytes read at a time to take a digest.
+const READ_SIZE: usize = 1 << 20;
+
+/// A segment, open for reading; its file stays readable after its name is gone.
+#[derive(Debug)]
+pub struct Segment {
+    file: Arc<dyn File>,
+    path: PathBuf,
+    file_size: u64,
+    salt: u32,
+    footer: Footer,
+    blocks: Vec<BlockInfo>,
+    ranges: Ranges,
+    directory: Option<Directory>,
+}
+
+impl Segment {
+    /// Opens a segment: checks header, footer and index, and reads no block.
+    ///
+    /// # Errors
+    /// [`SegmentError::Damaged`], [`SegmentError::Io`].
+    pub fn open(fs: &dyn FileSystem, path: &Path) -> Result<Self, SegmentError> {
+        let io = |act| move |source| SegmentError::io(act, path, source);
+        let file = fs.open(path, Access::Read).map_err(io("open"))?;
+        let file_size = file.len().map_err(io("measure"))?;
+        let damaged =
+            |offset, found| SegmentError::Damaged { path: path.to_path_buf(), offset, found };
+        let footer_offset = file_size
+            .checked_sub(FOOTER_SIZE as u64)
+            .filter(|&offset| offset >= HEADER_SIZE as u64)
+            .ok_or_else(|| damaged(0, "it is shorter than its header and footer"))?;
+        let mut bytes = [0; FOOTER_SIZE];
+        file.read_exact_at(&mut bytes, footer_offset).map_err(io("read"))?;
+        let footer = Footer::decode(&bytes).map_err(|found| damaged(footer_offset, found))?;
+        let expected = header(footer.first_seq, footer.end_seq);
+        let mut found = [0; HEADER_SIZE];
+        file.read_exact_at(&mut found, 0).map_err(io("read"))?;
+        if found != expected {
+            return Err(damaged(0, "its header is not the one its footer speaks of"));
+        }
+        let mut segment = Self {
+            file,
+            path: path.to_path_buf(),
+            file_size,
+            salt: crc32c(&expected),
+            footer,
+            blocks: Vec::new(),
+            ranges: Ranges::default(),
+            directory: None,
+        };
+        segment.read_index(footer_offset)?;
+        if segment.footer.id_pages > 0 {
+            segment.read_directory()?;
+        } else {
+            segment.ranges = Ranges::new(&segment.blocks);
+        }
+        Ok(segment)
+    }
+
+    fn damaged(&self, offset: u64, found: &'static str) -> SegmentError {
+        SegmentError::Damaged { path: self.path.clone(), offset, found }
+    }
+
+    /// Reads `size` bytes that must lie inside the file.
+    fn read(&self, offset: u64, size: usize) -> Result<Vec<u8>, SegmentError> {
+        let end = offset.checked_add(size as u64);
+        if end.is_none_or(|end| end > self.file_size) {
+            return Err(self.damaged(offset, "something in it points beyond its end"));
+        }
+        let mut bytes = vec![0; size];
+        self.file
+            .read_exact_at(&mut bytes, offset)
+            .map_err(|source| SegmentError::io("read", &self.path, source))?;
+        Ok(bytes)
+    }
+
+    fn read_index(&mut self, footer_offset: u64) -> Result<(), SegmentError> {
+        let (at, footer) = (self.footer.index_offset, &self.footer);
+        let bad = |found| self.damaged(at, found);
+        let size = footer
+            .blocks
+            .checked_mul(INDEX_ENTRY_SIZE as u64)
+            .and_then(|size| size.checked_add(CHECKSUM_SIZE as u64))
+            .filter(|&size| at.checked_add(size) == Some(footer_offset))
+            .and_then(|size| usize::try_from(size).ok())
+            .ok_or_else(|| bad("its index is not where it should be"))?;
+        let bytes = self.read(at, size)?;
+        let (bytes, stored) = bytes.split_last_chunk::<4>().ok_or_else(|| bad("no index"))?;
+        if crc32c(bytes) ^ self.salt != u32::from_le_bytes(*stored) {
+            return Err(bad("its index's checksum does not fit"));
+        }
+        let entries = bytes.as_chunks::<INDEX_ENTRY_SIZE>().0.iter();
+        let blocks: Option<Vec<BlockInfo>> = entries.map(|e| BlockInfo::decode(e)).collect();
+        let blocks = blocks.ok_or_else(|| bad("its index is cut"))?;
+        let rows: u64 = blocks.iter().map(|block| u64::from(block.rows)).sum();
+        if rows != footer.rows || rows > footer.end_seq.saturating_sub(footer.first_seq) {
+            return Err(bad("its index does not have as many events as it should"));
+        }
+        self.blocks = blocks;
+        Ok(())
+    }
+
+    fn read_directory(&mut self) -> Result<(), SegmentError> {
+        let at = self.footer.id_directory_offset;
+        let size = self
+            .footer
+            .id_pages
+            .checked_mul(4)
+            .and_then(|size| usize::try_from(size).ok()?.checked_add(CHECKSUM_SIZE))
+            .ok_or_else(|| self.damaged(at, "its id directory is too large"))?;
+        let bytes = self.read(at, size)?;
+        let directory = Directory::decode(&bytes, self.footer.rows, self.salt)
+            .map_err(|found| self.damaged(at, found))?;
+        self.directory = Some(directory);
+        Ok(())
+    }
+
+    /// What it holds; the digest is not known without reading it all, and is zero.
+    #[must_use]
+    pub fn info(&self) -> SegmentInfo {
+        SegmentInfo {
+            first_seq: self.footer.first_seq,
+            end_seq: self.footer.end_seq,
+            rows: self.footer.rows,
+            stubs: self.footer.stubs,
+            leaf_bytes: self.footer.leaf_bytes,
+            time_min_ns: self.footer.time_min_ns,
+            time_max_ns: self.footer.time_max_ns,
+            file_size: self.file_size,
+            digest: [0; 32],
+        }
+    }
+
+    /// Its blocks, by time.
+    #[must_use]
+    pub fn blocks(&self) -> &[BlockInfo] {
+        &self.blocks
+    }
+
+    /// BLAKE3 of the whole file as it is now.
+    ///
+    /// # Errors
+    /// [`SegmentError::Io`].
+    pub fn digest(&self) -> Result<[u8; 32], SegmentError> {
+        let mut digest = blake3::Hasher::new();
+        let mut buffer = vec![0; READ_SIZE];
+        let mut offset = 0;
+        loop {
+            let read = self.file.read_at(&mut buffer, offset);
+            match read.map_err(|source| SegmentError::io("read", &self.path, source))? {
+                0 => return Ok(*digest.finalize().as_bytes()),
+                size => {
+                    digest.update(buffer.get(..size).unwrap_or_default());
+                    offset += size as u64;
+                }
+            }
+        }
+    }
+
+    /// Reads, checks and expands a block.
+    ///
+    /// # Errors
+    /// [`SegmentError::Block`]: it is not what was written. [`SegmentError::Io`].
+    pub fn read_block(&self, number: usize) -> Result<Block, SegmentError> {
+        let Some(info) = self.blocks.get(number) else {
+            return Err(self.damaged(self.footer.index_offset, "there is no such block"));
+        };
+        let bad = |found| SegmentError::Block {
+            path: self.path.clone(),
+            block: number,
+            offset: info.offset,
+            found,
+        };
+        let size = info.stored_size as usize;
+        if !(BLOCK_HEADER_SIZE + CHECKSUM_SIZE..=2 * BLOCK_SIZE_MAX).contains(&size) {
+            return Err(bad("it has no possible size"));
+        }
+        let mut bytes = self.read(info.offset, size)?;
+        let (checked, stored) = bytes.split_last_chunk::<4>().ok_or_else(|| bad("it is cut"))?;
+        if crc32c(checked) ^ self.salt ^ number as u32 != u32::from_le_bytes(*stored) {
+            return Err(bad("its checksum does not fit"));
+        }
+        let (kind, raw_size) = match checked {
+            [kind, a, b, c, d, ..] => (*kind, u32::from_le_bytes([*a, *b, *c, *d]) as usize),
+            _ => return Err(bad("it is cut")),
+        };
+        if raw_size > BLOCK_SIZE_MAX {
+            return Err(bad("it says it is larger than a block may be"));
+        }
+        bytes.truncate(size - CHECKSUM_SIZE);
+        bytes.drain(..BLOCK_HEADER_SIZE);
+        let raw = compress::expand(kind, bytes, raw_size).map_err(bad)?;
+        let block = Block::decode(raw).map_err(bad)?;
+        if block.len() != info.rows as usize {
+            return Err(bad("it has another number of events than the index says"));
+        }
+        Ok(block)
+    }
+
+    /// Whether a block may have all of these terms; without the words in its filter, those are passed
+    /// over.
+    ///
+    /// # Errors
+    /// [`SegmentError::Block`]: the filter is damaged.
+    pub fn may_match(&self, number: u32, terms: &[Term]) -> Result<bool, SegmentError> {
+        let mut asked = terms.iter().filter(|term| self.footer.words || !term.is_word()).peekable();
+        let Some(info) = self.blocks.get(number as usize) else { return Ok(false) };
+        if asked.peek().is_none() {
+            return Ok(true);
+        }
+        let bad = |found| SegmentError::Block {
+            path: self.path.clone(),
+            block: number as usize,
+            offset: info.filter_offset,
+            found,
+        };
+        let size = info.filter_size as usize;
+        if size == 0 || size > 64 * BLOCK_SIZE_MAX {
+            return Err(bad("its filter has no possible size"));
+        }
+        let bytes = self.read(info.filter_offset, size + CHECKSUM_SIZE)?;
+        let (filter, stored) = bytes.split_last_chunk::<4>().ok_or_else(|| bad("no filter"))?;
+        if crc32c(filter) ^ self.salt ^ number != u32::from_le_bytes(*stored) {
+            return Err(bad("its filter's checksum does not fit"));
+        }
+        Ok(asked.all(|term| filter::may_have(filter, *term)))
+    }
+
+    /// The blocks that may have an id; few, and mostly none for an id that is not there.
+    ///
+    /// # Errors
+    /// [`SegmentError::Damaged`]: the page of the id is damaged. [`SegmentError::Io`].
+    pub fn find_id(&self, id: EventId) -> Result<Vec<u32>, SegmentError> {
+        let Some(directory) = &self.directory else {
+            return Ok(self.ranges.candidates(id).collect());
+        };
+        let Some((offset, size, fingerprint)) = directory.page(id) else { return Ok(Vec::new()) };
+        let at = self.footer.id_pages_offset.saturating_add(offset);
+        let page = self.read(at, size)?;
+        ids::blocks_of(&page, fingerprint, self.salt).map_err(|found| self.damaged(at, found))
+    }
+
+    /// The blocks that may have a position in `range`.
+    #[must_use]
+    pub fn blocks_of_seq(&self, range: Range<u64>) -> Vec<u32> {
+        (0u32..)
+            .zip(&self.blocks)
+            .filter(|(_, block)| block.seq_min < range.end && block.seq_max >= range.start)
+            .map(|(number, _)| number)
+            .collect()
+    }
+
+    /// The hashes of events in `range` that are gone, by position.
+    ///
+    /// # Errors
+    /// [`SegmentError::Damaged`], [`SegmentError::Io`].
+    pub fn stubs(&self, range: Range<u64>) -> Result<Vec<(u64, Hash)>, SegmentError> {
+        // The first stub at or behind the range's start.
+        let (mut low, mut high) = (0, self.footer.stubs);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.stub(middle)?.0 < range.start { low = middle + 1 } else { high = middle }
+        }
+        let mut found = Vec::new();
+        while low < self.footer.stubs {
+            let stub = self.stub(low)?;
+            if stub.0 >= range.end {
+                break;
+            }
+            found.push(stub);
+            low += 1;
+        }
+        Ok(found)
+    }
+
+    fn stub(&self, number: u64) -> Result<(u64, Hash), SegmentError> {
+        let at = number
+            .checked_mul(STUB_SIZE as u64)
+            .and_then(|offset| offset.checked_add(self.footer.stubs_offset))
+            .ok_or_else(|| self.damaged(0, "it says it has more hashes than fit"))?;
+        let bytes = self.read(at, STUB_SIZE)?;
+        let bad = || self.damaged(at, "the checksum of a hash does not fit");
+        let (bytes, stored) = bytes.split_last_chunk::<4>().ok_or_else(bad)?;
+        if crc32c(bytes) ^ self.salt != u32::from_le_bytes(*stored) {
+            return Err(bad());
+        }
+        let (seq, hash) = bytes.split_first_chunk::<8>().ok_or_else(bad)?;
+        let hash = hash.first_chunk::<HASH_SIZE>().ok_or_else(bad)?;
+        Ok((u64::from_le_bytes(*seq), Hash(*hash)))
+    }
+
+    /// The error for an event that should be there and is not.
+    #[must_use]
+    pub fn no_event(&self, seq: u64) -> SegmentError {
+        SegmentError::Event { path: self.path.clone(), seq }
+    }
+}

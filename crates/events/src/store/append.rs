@@ -1,0 +1,169 @@
+//! Appending: batches get their positions, go to the log, and become visible when it says so.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Wake, Waker};
+
+use forebay_base::Durability;
+use forebay_log::{AppendError as LogAppendError, Lsn};
+use parking_lot::MutexGuard;
+
+use super::error::AppendError;
+use super::tree::{Leaves, hashes_of};
+use super::{Inner, Sequencer};
+use crate::batch::Batch;
+use crate::event::EventId;
+use crate::format::entry;
+use crate::memory::{Run, Table};
+
+/// A batch that was stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Accepted {
+    /// Position of its first event; the others follow.
+    pub first_seq: u64,
+    /// Events in it.
+    pub count: u64,
+    /// Id of its first event.
+    pub first_id: EventId,
+    /// Id of its last event.
+    pub last_id: EventId,
+}
+
+/// A batch that has its positions and is not yet acknowledged.
+#[derive(Debug)]
+#[must_use = "the batch is not acknowledged before it was waited for"]
+pub struct Submitted<'a> {
+    inner: &'a Inner,
+    accepted: Accepted,
+    end: Lsn,
+}
+
+impl Submitted<'_> {
+    /// Blocks until the batch is as durable as the store promises, and readers see it.
+    ///
+    /// # Errors
+    /// [`AppendError::Commit`]: whether it was stored is unknown until the store is opened again.
+    pub fn wait(self) -> Result<Accepted, AppendError> {
+        let inner = self.inner;
+        let delay = inner.options.group_commit_delay;
+        if !delay.is_zero() && inner.options.durability == Durability::Sync {
+            std::thread::park_timeout(delay);
+        }
+        inner.log.commit(self.end).map_err(AppendError::Commit)?;
+        inner.show(self.accepted.first_seq + self.accepted.count);
+        Ok(self.accepted)
+    }
+}
+
+impl Inner {
+    /// Gives a batch its positions and hands it to the log.
+    pub(crate) fn submit(&self, batch: Batch) -> Result<Submitted<'_>, AppendError> {
+        let (Some(&first_id), Some(&last_id)) = (batch.ids().first(), batch.ids().last()) else {
+            return Err(AppendError::Empty);
+        };
+        let mut run = Run::new(batch);
+        let hashes = self.tree.as_ref().map(|tree| {
+            tree.help();
+            hashes_of(&run)
+        });
+        let ends = entry::ends(run.ends());
+        let count = run.len() as u64;
+        let (mut sequencer, first_seq, end) = loop {
+            let sequencer = self.sequencer_with_room()?;
+            let first_seq = sequencer.next_seq;
+            let header = entry::header(first_seq, count as u32);
+            let parts: [&[u8]; 3] = [&header, &ends, run.leaf_bytes()];
+            match self.log.try_append(&parts) {
+                Ok(appended) => break (sequencer, first_seq, appended.end),
+                Err(LogAppendError::Full { .. }) => {
+                    drop(sequencer);
+                    block_on(self.log.room(parts.iter().map(|part| part.len()).sum()));
+                }
+                Err(error) => return Err(AppendError::Log(error)),
+            }
+        };
+        run.first_seq = first_seq;
+        sequencer.next_seq += count;
+        sequencer.log_end = end;
+        let size = run.leaf_bytes().len() as u64;
+        sequencer.active.push(run);
+        // After the memory table: who finds a leaf in the tree finds its event.
+        if let (Some(tree), Some(hashes)) = (&self.tree, hashes) {
+            tree.push(Leaves::Hashed(hashes), end);
+        }
+        if sequencer.active.len() >= self.options.memory_table_events
+            || sequencer.active.size() >= self.options.memory_table_size
+        {
+            self.freeze(&mut sequencer);
+        }
+        drop(sequencer);
+        self.counters.events.fetch_add(count, Ordering::Relaxed);
+        self.counters.batches.fetch_add(1, Ordering::Relaxed);
+        self.counters.leaf_bytes.fetch_add(size, Ordering::Relaxed);
+        let accepted = Accepted { first_seq, count, first_id, last_id };
+        Ok(Submitted { inner: self, accepted, end })
+    }
+
+    /// Waits until a memory table may be filled, and takes the sequencer.
+    fn sequencer_with_room(&self) -> Result<MutexGuard<'_, Sequencer>, AppendError> {
+        let mut sequencer = self.sequencer.lock();
+        loop {
+            if let Some(reason) = &sequencer.closed {
+                return Err(AppendError::Closed { reason: reason.clone() });
+            }
+            if sequencer.frozen.len() < self.options.frozen_tables_max {
+                return Ok(sequencer);
+            }
+            if let Some(reason) = &sequencer.flush_failure {
+                return Err(AppendError::Closed { reason: reason.clone() });
+            }
+            self.counters.waits.fetch_add(1, Ordering::Relaxed);
+            self.room.wait(&mut sequencer);
+        }
+    }
+
+    /// Puts an empty table in the place of the one that is appended to, which then becomes a segment.
+    pub(crate) fn freeze(&self, sequencer: &mut Sequencer) {
+        if sequencer.active.len() == 0 {
+            return;
+        }
+        let table = Arc::new(Table::new(sequencer.next_seq));
+        let frozen = std::mem::replace(&mut sequencer.active, Arc::clone(&table));
+        let log_end = sequencer.log_end;
+        sequencer.frozen.push_back((frozen, log_end));
+        sequencer.active_since = None;
+        self.change_view(|view| view.tables.push(table));
+        self.maintenance.wake();
+    }
+
+    /// Lets readers see everything below `end_seq`.
+    pub(crate) fn show(&self, end_seq: u64) {
+        if self.visible.fetch_max(end_seq, Ordering::AcqRel) < end_seq {
+            self.shown.wake();
+        }
+    }
+}
+
+/// Wakes a thread that waits in [`block_on`].
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Waits for a future on this thread.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Segments are rewritten: neighbours joined to one, expired events left out.
+//!
+//! A rewritten segment covers the positions of those it replaces. An event that is left out leaves its
+//! leaf hash behind as long as an event of the same tile stays, so that what stays can be proven; of a
+//! tile of which nothing stays the root in the tree's file is enough.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use forebay_base::error_chain::chain;
+
+use super::flush::FlushError;
+use super::manifest::{remove, segment_path};
+use super::view::Stored;
+use super::{AppendError, Inner, Store};
+use crate::event::Tags;
+use crate::format::leaf;
+use crate::merkle::{Hash, TILE_WIDTH, leaf_hash};
+use crate::segment::{Block, Field, SegmentError, SegmentWriter, Term};
+
+/// Neighbours of about one size that are joined.
+const JOINED: usize = 4;
+/// Segments are not joined across this many nanoseconds of event time: a day.
+const PARTITION_NS: i64 = 86_400_000_000_000;
+
+/// How long events are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retention {
+    /// Of which stream; `None`: of every stream no other rule names.
+    pub stream: Option<String>,
+    /// How long, in nanoseconds of event time.
+    pub keep_ns: i64,
+}
+
+/// What pruning did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pruned {
+    /// Events that were removed.
+    pub events: u64,
+    /// Segments that were rewritten.
+    pub segments: u64,
+    /// Bytes the store's segments lost.
+    pub bytes: u64,
+}
+
+/// The rules, and now.
+#[derive(Debug)]
+struct Expiry<'a> {
+    rules: &'a [Retention],
+    now_ns: i64,
+}
+
+impl Expiry<'_> {
+    /// Events of a stream before this are expired.
+    fn horizon_ns(&self, stream: &str) -> i64 {
+        let named = |rule: &&Retention| rule.stream.as_deref() == Some(stream);
+        let rule = self.rules.iter().find(named);
+        let rule = rule.or_else(|| self.rules.iter().find(|rule| rule.stream.is_none()));
+        rule.map_or(i64::MIN, |rule| self.now_ns.saturating_sub(rule.keep_ns))
+    }
+
+    fn keeps(&self, tags: &Tags<'_>, timestamp_ns: i64) -> bool {
+        timestamp_ns >= self.horizon_ns(tags.stream)
+    }
+
+    /// At least about how many events of a segment are expired, by what its index says.
+    fn expired_in(&self, stored: &Stored) -> u64 {
+        let mut sum = 0;
+        for (number, block) in (0u32..).zip(stored.segment.blocks()) {
+            let gone = self.rules.iter().any(|rule| {
+                let horizon = self.now_ns.saturating_sub(rule.keep_ns);
+                let terms: Vec<Term> = rule
+                    .stream
+                    .iter()
+                    .map(|stream| Term::of(Field::Stream, stream.as_bytes()))
+                    .collect();
+                block.time_min_ns < horizon
+                    && stored.segment.may_match(number, &terms).unwrap_or(true)
+            });
+            sum += if gone { u64::from(block.rows) } else { 0 };
+        }
+        sum
+    }
+}
+
+impl Inner {
+    /// Joins neighbours while there are some of one size, and prunes what the rules let go.
+    pub(crate) fn compact(&self) -> Result<(), FlushError> {
+        if !self.options.retention.is_empty() {
+            self.prune(8)?;
+        }
+        let _maintaining = self.maintaining.lock();
+        while let Some(chosen) = self.choose() {
+            if self.maintenance.is_stopped() {
+                return Ok(());
+            }
+            self.rewrite(&chosen, None)?;
+        }
+        Ok(())
+    }
+
+    /// Neighbours to be joined.
+    fn choose(&self) -> Option<Vec<Arc<Stored>>> {
+        let view = self.view();
+        let level =
+            |stored: &Stored| (stored.entry.end_seq - stored.entry.first_seq).max(1).ilog2() / 2;
+        let day = |stored: &Stored| stored.entry.time_max_ns.div_euclid(PARTITION_NS);
+        let joinable = |group: &&[Arc<Stored>]| {
+            let same = group
+                .iter()
+                .all(|stored| level(stored) == level(&group[0]) && day(stored) == day(&group[0]));
+            let sum: u64 = group.iter().map(|stored| stored.entry.rows).sum();
+            same && sum <= self.options.segment_events_max
+        };
+        view.segments.windows(JOINED).find(joinable).map(<[_]>::to_vec)
+    }
+
+    /// Removes expired events from segments of which at least one in `share` is expired.
+    fn prune(&self, share: u64) -> Result<Pruned, FlushError> {
+        let _maintaining = self.maintaining.lock();
+        let now_ns =
+            i64::try_from(self.clock.now_ms()).unwrap_or(i64::MAX).saturating_mul(1_000_000);
+        let expiry = Expiry { rules: &self.options.retention, now_ns };
+        let mut pruned = Pruned::default();
+        for stored in &self.view().segments {
+            let expired = expiry.expired_in(stored);
+            if expired == 0 || expired.saturating_mul(share) < stored.entry.rows {
+                continue;
+            }
+            let replaced = self.rewrite(std::slice::from_ref(stored), Some(&expiry))?;
+            let Some((rows, bytes)) = replaced else { continue };
+            pruned.segments += 1;
+            pruned.events += stored.entry.rows - rows;
+            pruned.bytes += stored.entry.file_size.saturating_sub(bytes);
+        }
+        Ok(pruned)
+    }
+
+    /// Writes one segment in the place of `old`, which are neighbours; returns its rows and bytes, or
+    /// nothing if there was nothing to leave out.
+    fn rewrite(
+        &self,
+        old: &[Arc<Stored>],
+        expiry: Option<&Expiry<'_>>,
+    ) -> Result<Option<(u64, u64)>, FlushError> {
+        let (Some(first), Some(last)) = (old.first(), old.last()) else { return Ok(None) };
+        let (first_seq, end_seq) = (first.entry.first_seq, last.entry.end_seq);
+        let living = match expiry {
+            Some(expiry) => Some(Living::count(old, expiry).map_err(FlushError::Segment)?),
+            None => None,
+        };
+        if living.as_ref().is_some_and(|living| !living.some_expired) {
+            return Ok(None);
+        }
+        let number = self.manifest.lock().segment_next;
+        let (_, stored) = self.write_segment(number, first_seq, end_seq, |writer| {
+            fill(writer, old, expiry, living.as_ref(), self.options.merkle)
+        })?;
+        let result = (stored.entry.rows, stored.entry.file_size);
+        let mut next = self.manifest.lock().clone();
+        next.segment_next = number + 1;
+        let replaced = |number: u64| old.iter().any(|stored| stored.entry.number == number);
+        let place = next.segments.iter().position(|entry| replaced(entry.number)).unwrap_or(0);
+        next.segments.retain(|entry| !replaced(entry.number));
+        next.segments.insert(place, stored.entry.clone());
+        next.write(&*self.fs, &self.dir).map_err(FlushError::Disk)?;
+        *self.manifest.lock() = next;
+        self.change_view(|view| {
+            let place = view.segments.iter().position(|stored| replaced(stored.entry.number));
+            view.segments.retain(|stored| !replaced(stored.entry.number));
+            view.segments.insert(place.unwrap_or(0), Arc::new(stored));
+        });
+        self.counters.compactions.fetch_add(1, Ordering::Relaxed);
+        for stored in old {
+            // Whoever reads it has it open; opening the store again would remove it too.
+            if let Err(error) = remove(&*self.fs, &segment_path(&self.dir, stored.entry.number)) {
+                tracing::warn!("a replaced segment stays behind: {}", chain(&error));
+            }
+        }
+        Ok(Some(result))
+    }
+}
+
+impl Store {
+    /// Removes every event that the retention rules no longer keep and that is in a segment.
+    ///
+    /// # Errors
+    /// [`AppendError::Closed`]: a segment could not be rewritten; those before it were.
+    pub fn prune(&self) -> Result<Pruned, AppendError> {
+        self.inner
+            .prune(u64::MAX)
+            .map_err(|error| AppendError::Closed { reason: chain(&error).to_string() })
+    }
+
+    /// Joins neighbouring segments of one size until there are none, now.
+    ///
+    /// # Errors
+    /// [`AppendError::Closed`]: a segment could not be written; nothing was lost.
+    pub fn compact(&self) -> Result<(), AppendError> {
+        self.inner
+            .compact()
+            .map_err(|error| AppendError::Closed { reason: chain(&error).to_string() })
+    }
+}
+
+/// Of which tiles an event stays.
+#[derive(Debug, Default)]
+struct Living {
+    tiles: HashMap<u64, u32>,
+    some_expired: bool,
+}
+
+impl Living {
+    fn count(old: &[Arc<Stored>], expiry: &Expiry<'_>) -> Result<Self, SegmentError> {
+        let mut living = Self::default();
+        for stored in old {
+            for number in 0..stored.segment.blocks().len() {
+                let block = stored.segment.read_block(number)?;
+                for row in 0..block.len() {
+                    if keeps(expiry, stored, &block, row)? {
+                        *living.tiles.entry(block.seq(row) / TILE_WIDTH as u64).or_default() += 1;
+                    } else {
+                        living.some_expired = true;
+                    }
+                }
+            }
+        }
+        Ok(living)
+    }
+
+    /// Whether the hash of an event that goes must stay: its tile has others, or reaches beyond
+    /// `first_seq..end_seq`.
+    fn needs(&self, seq: u64, first_seq: u64, end_seq: u64) -> bool {
+        let width = TILE_WIDTH as u64;
+        let tile = seq / width;
+        self.tiles.contains_key(&tile) || tile * width < first_seq || (tile + 1) * width > end_seq
+    }
+}
+
+fn keeps(
+    expiry: &Expiry<'_>,
+    stored: &Stored,
+    block: &Block,
+    row: usize,
+) -> Result<bool, SegmentError> {
+    let tags = leaf::tags(block.tags(row)).map_err(|_| stored.segment.no_event(block.seq(row)))?;
+    Ok(expiry.keeps(&tags, block.timestamp_ns(row)))
+}
+
+/// Writes the events of `old` in order of time, without those that are expired, and the hashes.
+fn fill(
+    writer: &mut SegmentWriter,
+    old: &[Arc<Stored>],
+    expiry: Option<&Expiry<'_>>,
+    living: Option<&Living>,
+    merkle: bool,
+) -> Result<(), SegmentError> {
+    let (Some(first), Some(last)) = (old.first(), old.last()) else { return Ok(()) };
+    let (first_seq, end_seq) = (first.entry.first_seq, last.entry.end_seq);
+    let mut stubs: Vec<(u64, Hash)> = Vec::new();
+    let mut cursors: Vec<Cursor<'_>> = old.iter().map(|stored| Cursor::new(stored)).collect();
+    let mut bytes = Vec::new();
+    loop {
+        let mut least: Option<((i64, u64), usize)> = None;
+        for (slot, cursor) in cursors.iter_mut().enumerate() {
+            if let Some(key) = cursor.peek()?
+                && least.is_none_or(|(known, _)| key < known)
+            {
+                least = Some((key, slot));
+            }
+        }
+        let Some(((_, seq), slot)) = least else { break };
+        let Some((stored, block, row)) = cursors.get_mut(slot).and_then(Cursor::take) else {
+            break;
+        };
+        bytes.clear();
+        block.leaf(row, &mut bytes);
+        match expiry {
+            Some(expiry) if !keeps(expiry, stored, &block, row)? => {
+                if merkle && living.is_some_and(|living| living.needs(seq, first_seq, end_seq)) {
+                    stubs.push((seq, leaf_hash(&bytes)));
+                }
+            }
+            _ => writer.push(seq, &bytes)?,
+        }
+    }
+    for stored in old {
+        let (from, to) = (stored.entry.first_seq, stored.entry.end_seq);
+        let before = stored.segment.stubs(from..to)?;
+        let needed = |seq: u64| living.is_none_or(|living| living.needs(seq, first_seq, end_seq));
+        stubs.extend(before.into_iter().filter(|(seq, _)| needed(*seq)));
+    }
+    stubs.sort_unstable_by_key(|(seq, _)| *seq);
+    stubs.into_iter().try_for_each(|(seq, hash)| writer.push_stub(seq, hash))
+}
+
+/// A place in a segment.
+struct Cursor<'a> {
+    stored: &'a Stored,
+    next_block: usize,
+    block: Option<Arc<Block>>,
+    row: usize,
+}
+
+impl<'a> Cursor<'a> {
+    fn new(stored: &'a Stored) -> Self {
+        Self { stored, next_block: 0, block: None, row: 0 }
+    }
+
+    /// Time and position of the next event.
+    fn peek(&mut self) -> Result<Option<(i64, u64)>, SegmentError> {
+        loop {
+            if let Some(block) = &self.block
+                && self.row < block.len()
+            {
+                return Ok(Some((block.timestamp_ns(self.row), block.seq(self.row))));
+            }
+            if self.next_block >= self.stored.segment.blocks().len() {
+                return Ok(None);
+            }
+            self.block = Some(Arc::new(self.stored.segment.read_block(self.next_block)?));
+            self.next_block += 1;
+            self.row = 0;
+        }
+    }
+
+    /// The event [`peek`](Self::peek) showed, left behind.
+    fn take(&mut self) -> Option<(&'a Stored, Arc<Block>, usize)> {
+        let block = self.block.clone()?;
+        self.row += 1;
+        Some((self.stored, block, self.row - 1))
+    }
+}

@@ -1,0 +1,95 @@
+//! What the store counts of itself.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Inner;
+
+/// Counters since the store was opened.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) events: AtomicU64,
+    pub(crate) batches: AtomicU64,
+    pub(crate) leaf_bytes: AtomicU64,
+    pub(crate) waits: AtomicU64,
+    pub(crate) flushes: AtomicU64,
+    pub(crate) flushed_bytes: AtomicU64,
+    pub(crate) flush_failures: AtomicU64,
+    pub(crate) compactions: AtomicU64,
+    pub(crate) checkpoints: AtomicU64,
+}
+
+/// A store's sizes now, and what it did since it was opened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Events ever accepted: the size of the tree.
+    pub events: u64,
+    /// Events that are there, pruned ones not counted.
+    pub events_kept: u64,
+    /// Events in memory tables.
+    pub events_in_memory: u64,
+    /// Bytes of memory tables.
+    pub memory_bytes: u64,
+    /// Segments.
+    pub segments: u64,
+    /// Bytes of segments.
+    pub segment_bytes: u64,
+    /// Bytes of the log on the device.
+    pub log_bytes: u64,
+    /// Events appended since opening.
+    pub appended_events: u64,
+    /// Batches appended since opening.
+    pub appended_batches: u64,
+    /// Bytes of leaves appended since opening.
+    pub appended_bytes: u64,
+    /// How often an append waited for a memory table to become a segment.
+    pub append_waits: u64,
+    /// Memory tables that became segments.
+    pub flushes: u64,
+    /// Bytes of those segments.
+    pub flushed_bytes: u64,
+    /// Attempts of that which failed.
+    pub flush_failures: u64,
+    /// Segments that were joined from others, or rewritten without expired events.
+    pub compactions: u64,
+    /// Checkpoints signed.
+    pub checkpoints: u64,
+    /// Write groups of the log.
+    pub log_groups: u64,
+    /// Syncs of the log.
+    pub log_syncs: u64,
+}
+
+impl Inner {
+    pub(crate) fn stats(&self) -> Stats {
+        let view = self.view();
+        let log = self.log.stats();
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let in_memory: u64 = view.tables.iter().map(|table| table.len() as u64).sum();
+        let rows: u64 = view.segments.iter().map(|stored| stored.entry.rows).sum();
+        let log_bytes = self
+            .log
+            .segments()
+            .map_or(0, |segments| segments.iter().map(|segment| segment.disk_bytes).sum());
+        Stats {
+            events: self.visible(),
+            events_kept: rows + in_memory,
+            events_in_memory: in_memory,
+            memory_bytes: view.tables.iter().map(|table| table.size() as u64).sum(),
+            segments: view.segments.len() as u64,
+            segment_bytes: view.segments.iter().map(|stored| stored.entry.file_size).sum(),
+            log_bytes,
+            appended_events: load(&self.counters.events),
+            appended_batches: load(&self.counters.batches),
+            appended_bytes: load(&self.counters.leaf_bytes),
+            append_waits: load(&self.counters.waits),
+            flushes: load(&self.counters.flushes),
+            flushed_bytes: load(&self.counters.flushed_bytes),
+            flush_failures: load(&self.counters.flush_failures),
+            compactions: load(&self.counters.compactions),
+            checkpoints: load(&self.counters.checkpoints),
+            log_groups: log.groups,
+            log_syncs: log.syncs,
+        }
+    }
+}

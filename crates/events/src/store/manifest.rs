@@ -1,0 +1,247 @@
+//! The manifest: which segments make the store, and from where the log goes on
+//! (`docs/formats/event-manifest.md`).
+//!
+//! It is written whole to a file of another name, synced, and renamed over the old one, so there is
+//! always one, and it is either the old or the new.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use forebay_base::checksum::crc32c;
+use forebay_base::fs::{Access, FileSystem};
+
+use super::error::{Disk, OpenError};
+
+const MAGIC: &[u8; 8] = b"FBEVMAN1";
+const NAME: &str = "manifest";
+const NEW_NAME: &str = "manifest.new";
+const FIXED_SIZE: usize = 8 + 1 + 8 + 8 + 8 + 16 + 4;
+const SEGMENT_SIZE: usize = 8 * 7 + 32;
+/// Most segments a manifest may name.
+const SEGMENTS_MAX: usize = 1 << 20;
+
+/// A segment of the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SegmentEntry {
+    /// Names its file.
+    pub(crate) number: u64,
+    pub(crate) first_seq: u64,
+    pub(crate) end_seq: u64,
+    /// Events that are there, the pruned ones not counted.
+    pub(crate) rows: u64,
+    pub(crate) time_min_ns: i64,
+    pub(crate) time_max_ns: i64,
+    pub(crate) file_size: u64,
+    /// BLAKE3 of the whole file.
+    pub(crate) digest: [u8; 32],
+}
+
+/// What the store is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Manifest {
+    /// Whether the store keeps proofs: decided when it was made.
+    pub(crate) merkle: bool,
+    /// The number the next segment gets.
+    pub(crate) segment_next: u64,
+    /// Every position below is in a segment.
+    pub(crate) flushed_seq: u64,
+    /// Position in the log of the first batch that is not.
+    pub(crate) log_position: u64,
+    /// Whose positions they are.
+    pub(crate) log_id: [u8; 16],
+    /// In order of sequence, without gaps.
+    pub(crate) segments: Vec<SegmentEntry>,
+}
+
+impl Manifest {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(FIXED_SIZE + self.segments.len() * SEGMENT_SIZE + 4);
+        out.extend_from_slice(MAGIC);
+        out.push(u8::from(self.merkle));
+        for number in [self.segment_next, self.flushed_seq, self.log_position] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        out.extend_from_slice(&self.log_id);
+        out.extend_from_slice(&(self.segments.len() as u32).to_le_bytes());
+        for segment in &self.segments {
+            for number in [segment.number, segment.first_seq, segment.end_seq, segment.rows] {
+                out.extend_from_slice(&number.to_le_bytes());
+            }
+            out.extend_from_slice(&segment.time_min_ns.to_le_bytes());
+            out.extend_from_slice(&segment.time_max_ns.to_le_bytes());
+            out.extend_from_slice(&segment.file_size.to_le_bytes());
+            out.extend_from_slice(&segment.digest);
+        }
+        let checksum = crc32c(&out);
+        out.extend_from_slice(&checksum.to_le_bytes());
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
+        let (bytes, stored) = bytes.split_last_chunk::<4>().ok_or("it is too short")?;
+        if crc32c(bytes) != u32::from_le_bytes(*stored) {
+            return Err("its checksum does not fit it");
+        }
+        let mut rest = Fields { bytes };
+        if rest.take::<8>()? != *MAGIC {
+            return Err("it is of another format or version");
+        }
+        let merkle = match rest.take::<1>()? {
+            [0] => false,
+            [1] => true,
+            _ => return Err("it does not say whether proofs are kept"),
+        };
+        let (segment_next, flushed_seq, log_position) =
+            (rest.number()?, rest.number()?, rest.number()?);
+        let log_id = rest.take::<16>()?;
+        let count = u32::from_le_bytes(rest.take::<4>()?) as usize;
+        if count > SEGMENTS_MAX || rest.bytes.len() != count * SEGMENT_SIZE {
+            return Err("its number of segments does not fit its size");
+        }
+        let mut segments = Vec::with_capacity(count);
+        let mut expected = 0;
+        for _ in 0..count {
+            let segment = rest.segment()?;
+            if segment.first_seq != expected || segment.end_seq < segment.first_seq {
+                return Err("its segments do not follow one another");
+            }
+            expected = segment.end_seq;
+            segments.push(segment);
+        }
+        if expected != flushed_seq {
+            return Err("its segments do not reach where it says");
+        }
+        Ok(Self { merkle, segment_next, flushed_seq, log_position, log_id, segments })
+    }
+
+    /// Reads the manifest in `dir`; `None` where there is none.
+    pub(crate) fn read(fs: &dyn FileSystem, dir: &Path) -> Result<Option<Self>, OpenError> {
+        let path = dir.join(NAME);
+        let disk = |act| {
+            let path = path.clone();
+            move |source| OpenError::Io(Disk::new(act, &path, source))
+        };
+        let file = match fs.open(&path, Access::Read) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(disk("open")(source)),
+        };
+        let size = file.len().map_err(disk("measure"))?;
+        let damaged = |reason| OpenError::Manifest { path: path.clone(), reason };
+        let size = usize::try_from(size)
+            .ok()
+            .filter(|&size| size <= FIXED_SIZE + SEGMENTS_MAX * SEGMENT_SIZE + 4)
+            .ok_or(damaged("it is too large"))?;
+        let mut bytes = vec![0; size];
+        file.read_exact_at(&mut bytes, 0).map_err(disk("read"))?;
+        Self::decode(&bytes).map(Some).map_err(damaged)
+    }
+
+    /// Puts the manifest in the place of the one before.
+    pub(crate) fn write(&self, fs: &dyn FileSystem, dir: &Path) -> Result<(), Disk> {
+        let (path, new) = (dir.join(NAME), dir.join(NEW_NAME));
+        remove(fs, &new)?;
+        let file = fs.create_new(&new).map_err(|source| Disk::new("create", &new, source))?;
+        file.write_all_at(&self.encode(), 0).map_err(|source| Disk::new("write", &new, source))?;
+        file.sync_all().map_err(|source| Disk::new("sync", &new, source))?;
+        fs.rename(&new, &path).map_err(|source| Disk::new("rename", &new, source))?;
+        fs.sync_dir(dir).map_err(|source| Disk::new("sync", dir, source))
+    }
+}
+
+/// Removes a file, if it is there.
+pub(crate) fn remove(fs: &dyn FileSystem, path: &Path) -> Result<(), Disk> {
+    match fs.remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result.map_err(|source| Disk::new("remove", path, source)),
+    }
+}
+
+/// Where a segment's file is.
+pub(crate) fn segment_path(dir: &Path, number: u64) -> PathBuf {
+    segments_dir(dir).join(format!("{number:016x}.segment"))
+}
+
+/// Where the segments are.
+pub(crate) fn segments_dir(dir: &Path) -> PathBuf {
+    dir.join("segments")
+}
+
+struct Fields<'a> {
+    bytes: &'a [u8],
+}
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], &'static str> {
+        let (found, rest) = self.bytes.split_first_chunk::<N>().ok_or("it is cut short")?;
+        self.bytes = rest;
+        Ok(*found)
+    }
+
+    fn number(&mut self) -> Result<u64, &'static str> {
+        self.take::<8>().map(u64::from_le_bytes)
+    }
+
+    fn segment(&mut self) -> Result<SegmentEntry, &'static str> {
+        Ok(SegmentEntry {
+            number: self.number()?,
+            first_seq: self.number()?,
+            end_seq: self.number()?,
+            rows: self.number()?,
+            time_min_ns: i64::from_le_bytes(self.take()?),
+            time_max_ns: i64::from_le_bytes(self.take()?),
+            file_size: self.number()?,
+            digest: self.take()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest() -> Manifest {
+        let segment = |number, first_seq, end_seq| SegmentEntry {
+            number,
+            first_seq,
+            end_seq,
+            rows: end_seq - first_seq,
+            time_min_ns: -5,
+            time_max_ns: 9,
+            file_size: 77,
+            digest: [number as u8; 32],
+        };
+        Manifest {
+            merkle: true,
+            segment_next: 9,
+            flushed_seq: 30,
+            log_position: 4096,
+            log_id: [3; 16],
+            segments: vec![segment(7, 0, 10), segment(8, 10, 30)],
+        }
+    }
+
+    #[test]
+    fn a_manifest_survives_and_no_flipped_bit_or_cut_of_it_passes() {
+        let bytes = manifest().encode();
+        assert_eq!(Manifest::decode(&bytes), Ok(manifest()));
+        for place in 0..bytes.len() {
+            assert!(Manifest::decode(&bytes[..place]).is_err());
+            for bit in 0..8 {
+                let mut bytes = bytes.clone();
+                bytes[place] ^= 1 << bit;
+                assert!(Manifest::decode(&bytes).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn segments_with_a_gap_between_them_are_refused() {
+        let mut gap = manifest();
+        gap.segments[1].first_seq = 11;
+        assert!(Manifest::decode(&gap.encode()).is_err());
+        let mut short = manifest();
+        short.flushed_seq = 31;
+        assert!(Manifest::decode(&short.encode()).is_err());
+    }
+}

@@ -1,0 +1,343 @@
+//! Opening: what was made true is read, what a crash left half is removed, the log fills the memory.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use forebay_base::clock::Clock;
+use forebay_base::fs::FileSystem;
+use forebay_log::{Log, Lsn, Recovery};
+use parking_lot::{Condvar, Mutex, RwLock};
+
+use super::counters::Counters;
+use super::error::{Disk, OpenError};
+use super::manifest::{Manifest, remove, segment_path, segments_dir};
+use super::options::Options;
+use super::read::Blocks;
+use super::signal::Signal;
+use super::tree::{Leaves, TreeKeeper};
+use super::view::{Stored, View};
+use super::{Checkpoints, Inner, Sequencer, Store};
+use crate::batch::BATCH_SIZE_MAX;
+use crate::checkpoint::{Checkpoint, History, SigningKey, create_key, load_key};
+use crate::format::{entry, leaf};
+use crate::memory::{Run, Table};
+use crate::merkle::{Hash, TILE_WIDTH, Tree, TreeFile};
+use crate::segment::Segment;
+
+/// What opening found and did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Recovered {
+    /// Whether the store was made just now.
+    pub created: bool,
+    /// Events in segments.
+    pub events_in_segments: u64,
+    /// Events read back from the log.
+    pub events_from_log: u64,
+    /// Bytes of leaves read back from the log.
+    pub bytes_from_log: u64,
+    /// Bytes of a torn end that were cut from the log.
+    pub cut_bytes: u64,
+    /// Files of unfinished work that were removed.
+    pub leftovers: u64,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Store {
+    /// Opens the store in `dir`, making one where there is none, and starts its threads.
+    ///
+    /// * Returns the store, and what was found.
+    ///
+    /// # Errors
+    /// [`OpenError`] says what is damaged, in use, or not as asked; nothing was changed that was true.
+    pub fn open(
+        fs: Arc<dyn FileSystem>,
+        clock: Arc<dyn Clock>,
+        dir: &Path,
+        options: Options,
+    ) -> Result<(Self, Recovered), OpenError> {
+        let started = clock.monotonic();
+        let mut recovered = Recovered::default();
+        let inner = Inner::open(fs, Arc::clone(&clock), dir, options, &mut recovered)?;
+        let inner = Arc::new(inner);
+        let committer = inner.log.start_committer();
+        let threads = inner.start_threads();
+        recovered.took = clock.monotonic().saturating_sub(started);
+        Ok((Self { inner, committer: Some(committer), threads }, recovered))
+    }
+
+    /// Whether there is a store in `dir`.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn exists(fs: &dyn FileSystem, dir: &Path) -> Result<bool, OpenError> {
+        Ok(Manifest::read(fs, dir)?.is_some())
+    }
+}
+
+impl Inner {
+    fn open(
+        fs: Arc<dyn FileSystem>,
+        clock: Arc<dyn Clock>,
+        dir: &Path,
+        options: Options,
+        recovered: &mut Recovered,
+    ) -> Result<Self, OpenError> {
+        let segments = segments_dir(dir);
+        fs.create_dir_all(&segments).map_err(disk("create", &segments))?;
+        let lock = fs.lock_exclusive(&dir.join("lock")).map_err(|source| {
+            if source.kind() == io::ErrorKind::WouldBlock {
+                OpenError::Locked { path: dir.to_path_buf(), source }
+            } else {
+                OpenError::Io(Disk::new("lock", dir, source))
+            }
+        })?;
+        let manifest = Manifest::read(&*fs, dir)?;
+        recovered.created = manifest.is_none();
+        let (log, log_recovery) = open_log(&fs, dir, &options, manifest.as_ref())?;
+        recovered.cut_bytes = log_recovery.cut.as_ref().map_or(0, |cut| cut.bytes);
+        let manifest = match manifest {
+            Some(manifest) => checked(manifest, &log, dir, &options)?,
+            None => create(&*fs, dir, &options, &log)?,
+        };
+        let stored = open_segments(&*fs, dir, &manifest, recovered)?;
+        let active = Arc::new(Table::new(manifest.flushed_seq));
+        let (tree, tree_file, checkpoints) = if manifest.merkle {
+            let parts = open_proofs(&fs, dir, &options, &manifest, &stored)?;
+            (Some(parts.0), Some(Mutex::new(parts.1)), Some(Mutex::new(parts.2)))
+        } else {
+            (None, None, None)
+        };
+        let view = View { segments: stored, tables: vec![Arc::clone(&active)] };
+        let sequencer = Sequencer {
+            next_seq: manifest.flushed_seq,
+            log_end: Lsn(manifest.log_position),
+            active,
+            active_since: None,
+            frozen: std::collections::VecDeque::new(),
+            flush_failure: None,
+            closed: None,
+        };
+        let blocks = Blocks::new(options.block_cache_size, options.segment.block_size);
+        let inner = Self {
+            visible: AtomicU64::new(manifest.flushed_seq),
+            fs,
+            dir: dir.to_path_buf(),
+            options,
+            clock,
+            log,
+            sequencer: Mutex::new(sequencer),
+            room: Condvar::new(),
+            view: RwLock::new(Arc::new(view)),
+            shown: Signal::default(),
+            tree,
+            tree_file,
+            checkpoints,
+            manifest: Mutex::new(manifest),
+            maintaining: Mutex::new(()),
+            blocks,
+            signing: Signal::default(),
+            maintenance: Signal::default(),
+            counters: Counters::default(),
+            _lock: lock,
+        };
+        inner.replay(recovered)?;
+        inner.refuse_rollback()?;
+        Ok(inner)
+    }
+
+    /// Fills memory tables from the log. Tables that get full wait for the flush thread.
+    fn replay(&self, recovered: &mut Recovered) -> Result<(), OpenError> {
+        let mut sequencer = self.sequencer.lock();
+        let mut reader = self.log.reader(Lsn(self.manifest.lock().log_position));
+        while let Some(found) = reader.next().map_err(OpenError::LogRead)? {
+            let refused = |reason| OpenError::Entry { lsn: found.lsn.0, reason };
+            let run = run_of(found.payload).map_err(refused)?;
+            if run.end_seq() <= sequencer.next_seq {
+                continue;
+            }
+            if run.first_seq != sequencer.next_seq {
+                return Err(refused("its first event does not follow the last one"));
+            }
+            recovered.events_from_log += run.len() as u64;
+            recovered.bytes_from_log += run.leaf_bytes().len() as u64;
+            sequencer.next_seq = run.end_seq();
+            sequencer.log_end = found.next;
+            if let Some(tree) = &self.tree {
+                // The tree hashes what it is given later: proofs wait for that, reading does not.
+                let shared = sequencer.active.push(run);
+                tree.push(Leaves::Run(shared), found.next);
+            } else {
+                sequencer.active.push(run);
+            }
+            if sequencer.active.len() >= self.options.memory_table_events
+                || sequencer.active.size() >= self.options.memory_table_size
+            {
+                self.freeze(&mut sequencer);
+            }
+        }
+        self.show(sequencer.next_seq);
+        Ok(())
+    }
+
+    /// A store with fewer events than it signed for has lost its newest.
+    fn refuse_rollback(&self) -> Result<(), OpenError> {
+        let Some(checkpoints) = &self.checkpoints else { return Ok(()) };
+        let signed = checkpoints.lock().latest.as_ref().map_or(0, |(latest, _)| latest.size);
+        let found = self.visible();
+        if found < signed { Err(OpenError::Truncated { found, signed }) } else { Ok(()) }
+    }
+}
+
+fn disk(act: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError + use<> {
+    let path = path.to_path_buf();
+    move |source| OpenError::Io(Disk::new(act, path, source))
+}
+
+fn open_log(
+    fs: &Arc<dyn FileSystem>,
+    dir: &Path,
+    options: &Options,
+    manifest: Option<&Manifest>,
+) -> Result<(Log, Recovery), OpenError> {
+    let log_options = forebay_log::Options {
+        segment_size: options.log_segment_size,
+        // A batch, the ends of its leaves, and its header.
+        entry_size_max: 2 * BATCH_SIZE_MAX as u32,
+        durability: options.durability,
+        known_synced: Lsn(manifest.map_or(0, |manifest| manifest.log_position)),
+        ..forebay_log::Options::default()
+    };
+    Log::open(Arc::clone(fs), &dir.join("log"), log_options).map_err(OpenError::Log)
+}
+
+/// The manifest that is there, if it fits the log and the options.
+fn checked(
+    manifest: Manifest,
+    log: &Log,
+    dir: &Path,
+    options: &Options,
+) -> Result<Manifest, OpenError> {
+    if manifest.log_id != log.id() {
+        return Err(OpenError::Foreign { path: dir.to_path_buf() });
+    }
+    if manifest.merkle != options.merkle {
+        return Err(OpenError::Merkle { path: dir.to_path_buf(), merkle: manifest.merkle });
+    }
+    Ok(manifest)
+}
+
+/// A new store's manifest, written before anything else can be true.
+fn create(
+    fs: &dyn FileSystem,
+    dir: &Path,
+    options: &Options,
+    log: &Log,
+) -> Result<Manifest, OpenError> {
+    let manifest = Manifest {
+        merkle: options.merkle,
+        segment_next: 1,
+        flushed_seq: 0,
+        log_position: log.start().0,
+        log_id: log.id(),
+        segments: Vec::new(),
+    };
+    manifest.write(fs, dir).map_err(OpenError::Io)?;
+    Ok(manifest)
+}
+
+/// Opens every segment the manifest names, and removes files it does not.
+fn open_segments(
+    fs: &dyn FileSystem,
+    dir: &Path,
+    manifest: &Manifest,
+    recovered: &mut Recovered,
+) -> Result<Vec<Arc<Stored>>, OpenError> {
+    let mut stored = Vec::with_capacity(manifest.segments.len());
+    for entry in &manifest.segments {
+        let path = segment_path(dir, entry.number);
+        let segment = Segment::open(fs, &path).map_err(OpenError::Segment)?;
+        recovered.events_in_segments += entry.rows;
+        stored.push(Arc::new(Stored { entry: entry.clone(), segment }));
+    }
+    let segments = segments_dir(dir);
+    for found in fs.list(&segments).map_err(disk("list", &segments))? {
+        let path = segments.join(&found.name);
+        let named = |entry: &super::manifest::SegmentEntry| segment_path(dir, entry.number) == path;
+        if !manifest.segments.iter().any(named) {
+            remove(fs, &path).map_err(OpenError::Io)?;
+            recovered.leftovers += 1;
+        }
+    }
+    Ok(stored)
+}
+
+/// Opens the tree as far as it was flushed, the key, and what was signed with it.
+fn open_proofs(
+    fs: &Arc<dyn FileSystem>,
+    dir: &Path,
+    options: &Options,
+    manifest: &Manifest,
+    stored: &[Arc<Stored>],
+) -> Result<(TreeKeeper, TreeFile, Checkpoints), OpenError> {
+    let tile = TILE_WIDTH as u64;
+    let tiles = manifest.flushed_seq / tile;
+    let path = dir.join("tree");
+    let (file, roots) =
+        TreeFile::open(&**fs, &path, manifest.log_id, tiles).map_err(OpenError::Tree)?;
+    let edge = edge_hashes(stored, tiles * tile, manifest.flushed_seq)?;
+    let tree = Tree::from_parts(roots, edge).map_err(OpenError::Parts)?;
+    let path = dir.join("key");
+    let key = match load_key(&**fs, &path).map_err(OpenError::Key)? {
+        Some(key) => key,
+        None => {
+            let key = SigningKey::generate(&options.origin).map_err(OpenError::Origin)?;
+            create_key(&**fs, &path, &key).map_err(OpenError::Key)?;
+            key
+        }
+    };
+    let history = History::open(&**fs, &dir.join("checkpoints"), manifest.log_id)
+        .map_err(OpenError::History)?;
+    let latest = match history.latest() {
+        Some(note) => Some((
+            Checkpoint::open(note.as_bytes(), key.verifier()).map_err(OpenError::Checkpoint)?,
+            note.to_owned(),
+        )),
+        None => None,
+    };
+    let keeper = TreeKeeper::new(tree, Lsn(manifest.log_position));
+    Ok((keeper, file, Checkpoints { key, history, latest }))
+}
+
+/// The leaf hashes of positions `from..to`, all in segments.
+fn edge_hashes(stored: &[Arc<Stored>], from: u64, to: u64) -> Result<Vec<Hash>, OpenError> {
+    let mut hashes = Vec::new();
+    for stored in stored.iter().filter(|stored| stored.entry.end_seq > from) {
+        let from = from.max(stored.entry.first_seq);
+        let to = to.min(stored.entry.end_seq);
+        hashes.extend(
+            super::proofs::leaf_hashes_of(&stored.segment, from, to).map_err(OpenError::Segment)?,
+        );
+    }
+    Ok(hashes)
+}
+
+/// A log entry as a run, its leaves split and their parts in place.
+fn run_of(payload: &[u8]) -> Result<Run, &'static str> {
+    let batch = entry::decode(payload)?;
+    let mut ids = Vec::with_capacity(batch.ends.len());
+    let mut timestamps_ns = Vec::with_capacity(batch.ends.len());
+    let mut start = 0;
+    for &end in &batch.ends {
+        let bytes = batch.leaves.get(start..end as usize).ok_or("a leaf is cut")?;
+        let parts = leaf::split(bytes).map_err(|error| error.reason)?;
+        ids.push(parts.id);
+        timestamps_ns.push(parts.timestamp_ns);
+        start = end as usize;
+    }
+    Ok(Run::from_columns(batch.first_seq, batch.leaves.to_vec(), batch.ends, ids, timestamps_ns))
+}

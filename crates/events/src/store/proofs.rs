@@ -1,0 +1,232 @@
+//! Checkpoints and proofs.
+//!
+//! Of the tree, roots of complete tiles of 256 leaves and above are kept. What a proof needs below
+//! comes from the events themselves, hashed anew, or from the hashes pruned events left behind.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use forebay_base::error_chain::chain;
+
+use super::error::ReadError;
+use super::tree::Grown;
+use super::view::View;
+use super::{Inner, Record, Store};
+use crate::checkpoint::{Checkpoint, VerifierKey};
+use crate::event::EventId;
+use crate::merkle::{ConsistencyProof, Hash, InclusionProof, LeafHashes, PathError, leaf_hash};
+use crate::segment::{Segment, SegmentError};
+
+/// The leaf hashes of positions `from..to` of one segment: of its events, and of pruned ones.
+///
+/// # Errors
+/// A block is damaged, or a position has neither event nor hash.
+pub(crate) fn leaf_hashes_of(
+    segment: &Segment,
+    from: u64,
+    to: u64,
+) -> Result<Vec<Hash>, SegmentError> {
+    let mut hashes: Vec<Option<Hash>> = vec![None; (to - from) as usize];
+    let mut put = |seq: u64, hash: Hash| {
+        if let Some(place) = seq.checked_sub(from).and_then(|at| hashes.get_mut(at as usize)) {
+            *place = Some(hash);
+        }
+    };
+    let mut leaf = Vec::new();
+    for number in segment.blocks_of_seq(from..to) {
+        let block = segment.read_block(number as usize)?;
+        for row in 0..block.len() {
+            let seq = block.seq(row);
+            if (from..to).contains(&seq) {
+                leaf.clear();
+                block.leaf(row, &mut leaf);
+                put(seq, leaf_hash(&leaf));
+            }
+        }
+    }
+    for (seq, hash) in segment.stubs(from..to)? {
+        put(seq, hash);
+    }
+    hashes
+        .into_iter()
+        .zip(from..)
+        .map(|(hash, seq)| hash.ok_or_else(|| segment.no_event(seq)))
+        .collect()
+}
+
+/// Where a proof finds leaf hashes.
+struct Source<'a> {
+    view: &'a View,
+}
+
+impl LeafHashes for Source<'_> {
+    type Error = String;
+
+    fn leaf_hashes(&self, first: u64, count: usize) -> Result<Vec<Hash>, String> {
+        let end = first + count as u64;
+        let mut hashes = Vec::with_capacity(count);
+        let mut next = first;
+        while next < end {
+            if let Some(stored) = self.view.segment_at(next) {
+                let to = end.min(stored.entry.end_seq);
+                let found = leaf_hashes_of(&stored.segment, next, to)
+                    .map_err(|error| chain(&error).to_string())?;
+                hashes.extend(found);
+                next = to;
+            } else {
+                let found = self.view.table_at(next).and_then(|table| table.at(next));
+                let (run, index) = found.ok_or_else(|| format!("event {next} is not there"))?;
+                hashes.push(leaf_hash(run.leaf(index)));
+                next += 1;
+            }
+        }
+        Ok(hashes)
+    }
+}
+
+fn path_error(error: PathError<String>) -> ReadError {
+    let reason = match &error {
+        PathError::Leaves { source, .. } => format!("{error}: {source}"),
+        other => other.to_string(),
+    };
+    ReadError::Proof { reason }
+}
+
+impl Inner {
+    /// Signs for everything that was appended, unless that was done before; returns the newest
+    /// checkpoint and its note.
+    pub(crate) fn checkpoint(&self) -> Result<(Checkpoint, String), ReadError> {
+        let (Some(tree), Some(checkpoints)) = (&self.tree, &self.checkpoints) else {
+            return Err(ReadError::NoProofs);
+        };
+        let mut checkpoints = checkpoints.lock();
+        let (size, root, log_end) = {
+            let grown = tree.current();
+            (grown.tree.size(), grown.tree.root(), grown.log_end)
+        };
+        if let Some(latest) = &checkpoints.latest
+            && latest.0.size == size
+            && latest.0.root == root
+        {
+            return Ok(latest.clone());
+        }
+        // What is signed for must outlive a power cut, or the store would contradict itself.
+        self.log.sync_to(log_end).map_err(ReadError::Commit)?;
+        self.show(size);
+        let origin = checkpoints.key.verifier().name().to_owned();
+        let checkpoint = Checkpoint { origin, size, root, extensions: Vec::new() };
+        let note = checkpoint.sign(&checkpoints.key).map_err(ReadError::Checkpoint)?.to_string();
+        checkpoints.history.append(&note).map_err(ReadError::History)?;
+        checkpoints.latest = Some((checkpoint.clone(), note.clone()));
+        self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
+        Ok((checkpoint, note))
+    }
+
+    /// The thread that signs while events come.
+    pub(crate) fn sign_now_and_then(&self) {
+        let mut signed = 0;
+        while !self.shown.is_stopped() {
+            let seen = self.signing.count();
+            self.signing.wait(seen, self.options.checkpoint_interval);
+            let size = self.visible();
+            if size == signed || self.shown.is_stopped() {
+                continue;
+            }
+            match self.checkpoint() {
+                Ok(_) => signed = size,
+                Err(error) => tracing::error!("no checkpoint was signed: {}", chain(&error)),
+            }
+        }
+    }
+
+    fn with_tree<T>(
+        &self,
+        ask: impl FnOnce(&Grown, &Source<'_>) -> Result<T, ReadError>,
+    ) -> Result<T, ReadError> {
+        let tree = self.tree.as_ref().ok_or(ReadError::NoProofs)?;
+        let grown = tree.current();
+        // The view is taken after the tree, so it has every leaf the tree has.
+        let view: Arc<View> = self.view();
+        ask(&grown, &Source { view: &view })
+    }
+}
+
+impl Store {
+    /// Signs for everything appended so far and returns the signed note.
+    ///
+    /// # Errors
+    /// [`ReadError::NoProofs`]; the others where it could not be made durable.
+    pub fn checkpoint(&self) -> Result<String, ReadError> {
+        self.inner.checkpoint().map(|(_, note)| note)
+    }
+
+    /// What checkpoints of this store are verified with.
+    ///
+    /// # Errors
+    /// [`ReadError::NoProofs`].
+    pub fn verifier_key(&self) -> Result<VerifierKey, ReadError> {
+        let checkpoints = self.inner.checkpoints.as_ref().ok_or(ReadError::NoProofs)?;
+        Ok(checkpoints.lock().key.verifier().clone())
+    }
+
+    /// Proves that the event with an id is stored, under a checkpoint of now.
+    ///
+    /// # Errors
+    /// [`ReadError::NotFound`], [`ReadError::NoProofs`]; the others where the store is damaged.
+    pub fn prove(&self, id: EventId) -> Result<InclusionProof, ReadError> {
+        let record = self.get(id)?.ok_or(ReadError::NotFound { id })?;
+        self.prove_record(&record)
+    }
+
+    /// As [`Store::prove`], of an event that was read from this store.
+    ///
+    /// # Errors
+    /// As [`Store::prove`].
+    pub fn prove_record(&self, record: &Record) -> Result<InclusionProof, ReadError> {
+        let (checkpoint, note) = self.inner.checkpoint()?;
+        let (seq, size) = (record.seq(), checkpoint.size);
+        let path = self.inner.with_tree(|grown, source| {
+            grown.tree.inclusion_path(seq, size, source).map_err(path_error)
+        })?;
+        Ok(InclusionProof::new(seq, size, record.leaf(), path, note))
+    }
+
+    /// Proves that the tree of `first` events is the beginning of the tree of `second`; without
+    /// `second`, of the tree under a checkpoint of now, which the proof then carries.
+    ///
+    /// # Errors
+    /// [`ReadError::Proof`]: there are not that many events, or the store is damaged.
+    pub fn prove_consistency(
+        &self,
+        first: u64,
+        second: Option<u64>,
+    ) -> Result<ConsistencyProof, ReadError> {
+        let (latest, note) = self.inner.checkpoint()?;
+        let second = second.unwrap_or(latest.size);
+        let checkpoint = (second == latest.size).then_some(note);
+        self.inner.with_tree(|grown, source| {
+            let path = grown.tree.consistency_path(first, second, source).map_err(path_error)?;
+            let root = |size| grown.tree.root_at(size, source).map_err(path_error);
+            let (first_root, second_root) = (root(first)?, root(second)?);
+            Ok(ConsistencyProof { first, second, path, first_root, second_root, checkpoint })
+        })
+    }
+
+    /// The root of the tree of the first `size` events.
+    ///
+    /// # Errors
+    /// [`ReadError::Proof`]: there are not that many, or the store is damaged.
+    pub fn root_at(&self, size: u64) -> Result<Hash, ReadError> {
+        self.inner.with_tree(|grown, source| grown.tree.root_at(size, source).map_err(path_error))
+    }
+
+    /// Hashes of a tile of the tree, as C2SP tlog-tiles numbers them.
+    ///
+    /// # Errors
+    /// [`ReadError::Proof`]: there is no such tile, or its leaves are gone.
+    pub fn tile(&self, level: u32, index: u64, width: usize) -> Result<Vec<Hash>, ReadError> {
+        self.inner.with_tree(|grown, source| {
+            grown.tree.tile(level, index, width, source).map_err(path_error)
+        })
+    }
+}

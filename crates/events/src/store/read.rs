@@ -1,0 +1,200 @@
+//! Reading: by id, by position, and in order of time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quick_cache::sync::Cache;
+
+use super::error::ReadError;
+use super::view::{Stored, View};
+use super::{Inner, Store};
+use crate::event::{Event, EventId};
+use crate::format::leaf;
+use crate::query::{Query, Scan};
+use crate::segment::{Block, SegmentError};
+
+/// A stored event: its position and its canonical bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    seq: u64,
+    leaf: Vec<u8>,
+}
+
+impl Record {
+    /// A record of checked bytes; `None` if they are no event.
+    pub(crate) fn new(seq: u64, leaf: Vec<u8>) -> Option<Self> {
+        leaf::decode(&leaf).is_ok().then_some(Self { seq, leaf })
+    }
+
+    /// Its position in the sequence of all events: its index in the tree.
+    #[must_use]
+    pub fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// The bytes its leaf hash is taken over.
+    #[must_use]
+    pub fn leaf(&self) -> &[u8] {
+        &self.leaf
+    }
+
+    /// What they say.
+    ///
+    /// # Panics
+    /// Never: the bytes were read once when the record was made.
+    #[must_use]
+    pub fn event(&self) -> Event<'_> {
+        match leaf::decode(&self.leaf) {
+            Ok(event) => event,
+            Err(error) => unreachable!("a record's bytes are checked: {error}"),
+        }
+    }
+}
+
+/// What a block is known by in the cache.
+type BlockKey = (u64, u32);
+
+/// Weighs a block by the bytes it takes.
+#[derive(Debug, Clone)]
+struct ByBytes;
+
+impl quick_cache::Weighter<BlockKey, Arc<Block>> for ByBytes {
+    fn weight(&self, _key: &BlockKey, block: &Arc<Block>) -> u64 {
+        block.size() as u64
+    }
+}
+
+/// Blocks that were read lately.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    cache: Cache<BlockKey, Arc<Block>, ByBytes>,
+}
+
+impl Blocks {
+    /// A cache of at most `size` bytes, for blocks of about `block_size`.
+    pub(crate) fn new(size: usize, block_size: usize) -> Self {
+        let count = size / block_size.max(1);
+        Self { cache: Cache::with_weighter(count.max(1), size as u64, ByBytes) }
+    }
+
+    /// A block of a segment, from the cache or the disk.
+    pub(crate) fn get(&self, stored: &Stored, number: u32) -> Result<Arc<Block>, SegmentError> {
+        let key = (stored.entry.number, number);
+        if let Some(block) = self.cache.get(&key) {
+            return Ok(block);
+        }
+        let block = Arc::new(stored.segment.read_block(number as usize)?);
+        self.cache.insert(key, Arc::clone(&block));
+        Ok(block)
+    }
+}
+
+impl Inner {
+    /// The first event that was accepted under an id.
+    pub(crate) fn find(&self, id: EventId) -> Result<Option<Record>, ReadError> {
+        let visible = self.visible();
+        let view = self.view();
+        for stored in &view.segments {
+            let mut found: Option<Record> = None;
+            for number in stored.segment.find_id(id).map_err(ReadError::Segment)? {
+                let block = self.block(stored, number)?;
+                for row in block.rows_of(id) {
+                    if found.as_ref().is_none_or(|found| block.seq(row) < found.seq) {
+                        found = Some(self.record_of(stored, &block, row)?);
+                    }
+                }
+            }
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        for table in &view.tables {
+            if let Some((run, index)) = table.find(id, visible) {
+                return Ok(Record::new(run.first_seq + index as u64, run.leaf(index).to_vec()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A block of a segment, from the cache or the disk.
+    pub(crate) fn block(&self, stored: &Stored, number: u32) -> Result<Arc<Block>, ReadError> {
+        self.blocks.get(stored, number).map_err(ReadError::Segment)
+    }
+
+    /// A row of a block as a record.
+    pub(crate) fn record_of(
+        &self,
+        stored: &Stored,
+        block: &Block,
+        row: usize,
+    ) -> Result<Record, ReadError> {
+        let mut leaf = Vec::new();
+        block.leaf(row, &mut leaf);
+        Record::new(block.seq(row), leaf)
+            .ok_or_else(|| ReadError::Segment(stored.segment.no_event(block.seq(row))))
+    }
+
+    /// The event at a position; `None` where it was pruned, or is not there yet.
+    pub(crate) fn at(&self, view: &View, seq: u64) -> Result<Option<Record>, ReadError> {
+        if let Some(stored) = view.segment_at(seq) {
+            for number in stored.segment.blocks_of_seq(seq..seq + 1) {
+                let block = self.block(stored, number)?;
+                if let Some(row) = (0..block.len()).find(|&row| block.seq(row) == seq) {
+                    return self.record_of(stored, &block, row).map(Some);
+                }
+            }
+            return Ok(None);
+        }
+        let found = view.table_at(seq).and_then(|table| table.at(seq));
+        Ok(found.and_then(|(run, index)| Record::new(seq, run.leaf(index).to_vec())))
+    }
+}
+
+impl Store {
+    /// The event with an id: the first that was accepted under it.
+    ///
+    /// # Errors
+    /// [`ReadError::Segment`]: it may be in a segment that is damaged.
+    pub fn get(&self, id: EventId) -> Result<Option<Record>, ReadError> {
+        self.inner.find(id)
+    }
+
+    /// The event at a position; `None` where it was pruned, or is not there yet.
+    ///
+    /// # Errors
+    /// [`ReadError::Segment`]: it is in a segment that is damaged.
+    pub fn at(&self, seq: u64) -> Result<Option<Record>, ReadError> {
+        if seq >= self.inner.visible() {
+            return Ok(None);
+        }
+        self.inner.at(&self.inner.view(), seq)
+    }
+
+    /// Events that answer a query, in the order it asks for, as the store is now.
+    #[must_use]
+    pub fn scan(&self, query: Query) -> Scan {
+        Scan::new(Arc::clone(&self.inner), query)
+    }
+
+    /// Events that were accepted: the position the next one may get.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.inner.visible()
+    }
+
+    /// Whether none was ever accepted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Waits until the event at `seq` is there, the store is closed, or `timeout` has passed, and
+    /// returns how many there are.
+    pub fn wait_for(&self, seq: u64, timeout: Duration) -> u64 {
+        let seen = self.inner.shown.count();
+        if self.len() <= seq {
+            self.inner.shown.wait(seen, timeout);
+        }
+        self.len()
+    }
+}

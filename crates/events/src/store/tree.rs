@@ -1,0 +1,134 @@
+//! The tree beside the write path: leaves are hashed by those who bring them, nodes by a thread.
+//!
+//! Hashes wait in a queue in order of sequence. Whoever needs the tree up to date takes them from
+//! there themselves, so nobody depends on the thread's pace; and who finds the queue long does some of
+//! its work before adding to it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use forebay_log::Lsn;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::memory::Run;
+use crate::merkle::{self, Hash, Tree};
+
+/// Leaf hashes that may wait before an appender helps.
+const QUEUED_MAX: u64 = 1 << 19;
+
+/// Leaves on their way to the tree.
+#[derive(Debug)]
+pub(crate) enum Leaves {
+    /// Hashed already.
+    Hashed(Vec<Hash>),
+    /// Read back from the log, and not yet hashed.
+    Run(Arc<Run>),
+}
+
+impl Leaves {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Hashed(hashes) => hashes.len() as u64,
+            Self::Run(run) => run.len() as u64,
+        }
+    }
+}
+
+/// A tree, and the log's position behind its last leaf.
+#[derive(Debug)]
+pub(crate) struct Grown {
+    pub(crate) tree: Tree,
+    pub(crate) log_end: Lsn,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    items: VecDeque<(Leaves, Lsn)>,
+    waiting: u64,
+    stopping: bool,
+}
+
+/// The tree and what is to be added to it.
+#[derive(Debug)]
+pub(crate) struct TreeKeeper {
+    grown: Mutex<Grown>,
+    queue: Mutex<Queue>,
+    work: Condvar,
+}
+
+impl TreeKeeper {
+    /// A keeper of a tree whose leaves are all below `log_end`.
+    pub(crate) fn new(tree: Tree, log_end: Lsn) -> Self {
+        Self {
+            grown: Mutex::new(Grown { tree, log_end }),
+            queue: Mutex::default(),
+            work: Condvar::new(),
+        }
+    }
+
+    /// Adds the leaves that follow all those added before; called in order of sequence.
+    pub(crate) fn push(&self, leaves: Leaves, log_end: Lsn) {
+        let mut queue = self.queue.lock();
+        queue.waiting += leaves.len();
+        queue.items.push_back((leaves, log_end));
+        self.work.notify_one();
+    }
+
+    /// Does some of the queue's work where it has grown long.
+    pub(crate) fn help(&self) {
+        if self.queue.lock().waiting > QUEUED_MAX {
+            drop(self.current());
+        }
+    }
+
+    /// The tree with everything that was added.
+    pub(crate) fn current(&self) -> MutexGuard<'_, Grown> {
+        let mut grown = self.grown.lock();
+        // What comes while this runs waits for the next call, so that this one ends.
+        let count = self.queue.lock().items.len();
+        for _ in 0..count {
+            let taken = {
+                let mut queue = self.queue.lock();
+                let taken = queue.items.pop_front();
+                queue.waiting -= taken.as_ref().map_or(0, |(leaves, _)| leaves.len());
+                taken
+            };
+            let Some((leaves, log_end)) = taken else { break };
+            match leaves {
+                Leaves::Hashed(hashes) => grown.tree.push(&hashes),
+                Leaves::Run(run) => grown.tree.push(&hashes_of(&run)),
+            }
+            grown.log_end = log_end;
+        }
+        grown
+    }
+
+    /// Adds what is queued until [`stop`](Self::stop): the body of the thread.
+    pub(crate) fn run(&self) {
+        loop {
+            {
+                let mut queue = self.queue.lock();
+                while queue.items.is_empty() && !queue.stopping {
+                    self.work.wait(&mut queue);
+                }
+                if queue.stopping {
+                    return;
+                }
+            }
+            drop(self.current());
+        }
+    }
+
+    /// Ends the thread.
+    pub(crate) fn stop(&self) {
+        self.queue.lock().stopping = true;
+        self.work.notify_all();
+    }
+}
+
+/// The leaf hashes of a run.
+pub(crate) fn hashes_of(run: &Run) -> Vec<Hash> {
+    let mut hashes = Vec::with_capacity(run.len());
+    merkle::leaf_hashes((0..run.len()).map(|index| run.leaf(index)), &mut hashes);
+    hashes
+}

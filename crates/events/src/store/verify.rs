@@ -1,0 +1,538 @@
+//! Verification: every stored byte is read and hashed anew, and what comes out is compared with what
+//! was signed.
+//!
+//! It needs nothing of an open store and trusts nothing it finds: segments are read whole and their
+//! digests taken, every event becomes a leaf hash, the tree is built from those alone. The first
+//! damage of every kind is named; verification goes on past it where it can.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use forebay_base::error_chain::chain;
+use forebay_base::fs::FileSystem;
+use forebay_log::Lsn;
+use parking_lot::Mutex;
+
+use super::error::{Disk, OpenError};
+use super::manifest::{Manifest, SegmentEntry, segment_path};
+use crate::checkpoint::{Checkpoint, History, VerifierKey, load_key};
+use crate::format::{entry, leaf};
+use crate::merkle::{self, Hash, LeafHashes, TILE_WIDTH, Tree, TreeFile};
+use crate::segment::Segment;
+
+/// Events of a tile.
+const TILE: u64 = TILE_WIDTH as u64;
+
+/// Something that is not as it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// A segment's bytes are not those that were sealed.
+    Segment {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong, with block and event where they are known.
+        found: String,
+    },
+    /// The log is damaged.
+    Log {
+        /// What is wrong, and where.
+        found: String,
+    },
+    /// The tree's file is damaged, or is not what the events give.
+    Tree {
+        /// What is wrong.
+        found: String,
+    },
+    /// A checkpoint is damaged, or not signed by the store's key.
+    Checkpoint {
+        /// Which, and what is wrong.
+        found: String,
+    },
+    /// The events are not those a checkpoint was signed for.
+    History {
+        /// The checkpoint's size.
+        size: u64,
+        /// What is wrong.
+        found: String,
+    },
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Segment { path, found } => write!(formatter, "{}: {found}", path.display()),
+            Self::Log { found } => write!(formatter, "log: {found}"),
+            Self::Tree { found } => write!(formatter, "tree: {found}"),
+            Self::Checkpoint { found } => write!(formatter, "checkpoint: {found}"),
+            Self::History { size, found } => {
+                write!(formatter, "history, against the checkpoint of {size} events: {found}")
+            }
+        }
+    }
+}
+
+/// What verification read, and what it makes of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Verified {
+    /// Events that were hashed.
+    pub events: u64,
+    /// Events that were pruned, and of which only hashes or roots are left.
+    pub pruned: u64,
+    /// Bytes of leaves that were hashed.
+    pub leaf_bytes: u64,
+    /// Bytes of files that were read.
+    pub file_bytes: u64,
+    /// Segments that were read.
+    pub segments: u64,
+    /// Checkpoints whose signature and root were checked.
+    pub checkpoints: u64,
+    /// The root of all events, where proofs are kept and it could be computed.
+    pub root: Option<Hash>,
+    /// Everything that is wrong.
+    pub faults: Vec<Fault>,
+}
+
+/// Leaf hashes by tile, as they are found.
+#[derive(Debug, Default)]
+struct Leaves {
+    /// Roots of tiles that are complete.
+    roots: HashMap<u64, Hash>,
+    /// Tiles of which some leaves are known.
+    open: HashMap<u64, Vec<Option<Hash>>>,
+}
+
+impl Leaves {
+    fn put(&mut self, seq: u64, hash: Hash) {
+        let (tile, place) = (seq / TILE, (seq % TILE) as usize);
+        let leaves = self.open.entry(tile).or_insert_with(|| vec![None; TILE_WIDTH]);
+        if let Some(slot) = leaves.get_mut(place) {
+            *slot = Some(hash);
+        }
+    }
+
+    /// Replaces tiles all of whose leaves are known by their roots.
+    fn close(&mut self) {
+        let roots = &mut self.roots;
+        self.open.retain(|&tile, leaves| {
+            let whole: Option<Vec<Hash>> = leaves.iter().copied().collect();
+            let Some(whole) = whole else { return true };
+            let mut tree = Tree::new();
+            tree.push(&whole);
+            roots.insert(tile, tree.root());
+            false
+        });
+    }
+
+    fn absorb(&mut self, other: Self) {
+        self.roots.extend(other.roots);
+        for (tile, leaves) in other.open {
+            for (place, hash) in leaves.into_iter().enumerate() {
+                if let Some(hash) = hash {
+                    self.put(tile * TILE + place as u64, hash);
+                }
+            }
+        }
+    }
+}
+
+/// Reads and hashes everything in `dir`; nothing is changed but that the directory is locked meanwhile.
+///
+/// * `since`: checkpoints of earlier that were kept elsewhere; each must be signed by `key`, or by the
+///   store's own key where none is given.
+/// * `on_event`: told of events as they are hashed, for progress.
+///
+/// # Errors
+/// [`OpenError::Absent`], [`OpenError::Locked`], [`OpenError::Manifest`] or [`OpenError::Io`]: there was
+/// nothing to verify. Damage is no error but a [`Fault`].
+pub fn verify(
+    fs: &Arc<dyn FileSystem>,
+    dir: &Path,
+    since: &[String],
+    key: Option<&VerifierKey>,
+    on_event: &(dyn Fn(u64) + Sync),
+) -> Result<Verified, OpenError> {
+    let manifest =
+        Manifest::read(&**fs, dir)?.ok_or_else(|| OpenError::Absent { path: dir.to_path_buf() })?;
+    let path = dir.join("lock");
+    let _lock = fs.lock_exclusive(&path).map_err(|source| {
+        if source.kind() == std::io::ErrorKind::WouldBlock {
+            OpenError::Locked { path: dir.to_path_buf(), source }
+        } else {
+            OpenError::Io(Disk::new("lock", &path, source))
+        }
+    })?;
+    let mut verifying = Verifying { fs, dir, manifest, on_event, verified: Verified::default() };
+    let mut leaves = verifying.segments();
+    let end_seq = verifying.log(&mut leaves);
+    leaves.close();
+    if verifying.manifest.merkle {
+        verifying.proofs(leaves, end_seq, since, key);
+    } else if !since.is_empty() {
+        let found = "this event store keeps no proofs".to_owned();
+        verifying.verified.faults.push(Fault::Checkpoint { found });
+    }
+    Ok(verifying.verified)
+}
+
+struct Verifying<'a> {
+    fs: &'a Arc<dyn FileSystem>,
+    dir: &'a Path,
+    manifest: Manifest,
+    on_event: &'a (dyn Fn(u64) + Sync),
+    verified: Verified,
+}
+
+/// What reading one segment gave.
+#[derive(Debug, Default)]
+struct OfSegment {
+    leaves: Leaves,
+    events: u64,
+    leaf_bytes: u64,
+    fault: Option<Fault>,
+}
+
+impl Verifying<'_> {
+    /// Reads all segments, on as many threads as there are processors.
+    fn segments(&mut self) -> Leaves {
+        let entries = &self.manifest.segments;
+        let next = AtomicUsize::new(0);
+        let found = Mutex::new(Vec::new());
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        std::thread::scope(|scope| {
+            for _ in 0..threads.min(entries.len()) {
+                scope.spawn(|| {
+                    while let Some(entry) = entries.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let of_segment = self.segment(entry);
+                        found.lock().push(of_segment);
+                    }
+                });
+            }
+        });
+        let mut leaves = Leaves::default();
+        for of_segment in found.into_inner() {
+            leaves.absorb(of_segment.leaves);
+            self.verified.events += of_segment.events;
+            self.verified.leaf_bytes += of_segment.leaf_bytes;
+            self.verified.faults.extend(of_segment.fault);
+        }
+        for entry in &self.manifest.segments {
+            self.verified.segments += 1;
+            self.verified.file_bytes += entry.file_size;
+            self.verified.pruned += entry.end_seq - entry.first_seq - entry.rows;
+        }
+        leaves
+    }
+
+    fn segment(&self, entry: &SegmentEntry) -> OfSegment {
+        let mut of_segment = OfSegment::default();
+        let path = segment_path(self.dir, entry.number);
+        if let Err(found) = self.read_segment(entry, &path, &mut of_segment) {
+            of_segment.fault = Some(Fault::Segment { path, found });
+        }
+        of_segment
+    }
+
+    fn read_segment(
+        &self,
+        entry: &SegmentEntry,
+        path: &Path,
+        of_segment: &mut OfSegment,
+    ) -> Result<(), String> {
+        let text = |error: &dyn std::error::Error| chain(error).to_string();
+        let segment = Segment::open(&**self.fs, path).map_err(|error| text(&error))?;
+        let info = segment.info();
+        if (info.first_seq, info.end_seq, info.rows) != (entry.first_seq, entry.end_seq, entry.rows)
+        {
+            return Err("it is not the segment the manifest speaks of".to_owned());
+        }
+        let mut hashes = Vec::new();
+        let mut bytes = Vec::new();
+        let mut ends = Vec::new();
+        for number in 0..segment.blocks().len() {
+            let block = segment.read_block(number).map_err(|error| text(&error))?;
+            bytes.clear();
+            ends.clear();
+            for row in 0..block.len() {
+                block.leaf(row, &mut bytes);
+                ends.push(bytes.len());
+            }
+            if self.manifest.merkle {
+                hash_all(&bytes, &ends, &mut hashes);
+                for (row, &hash) in hashes.iter().enumerate() {
+                    of_segment.leaves.put(block.seq(row), hash);
+                }
+                of_segment.leaves.close();
+            }
+            of_segment.events += block.len() as u64;
+            of_segment.leaf_bytes += bytes.len() as u64;
+            (self.on_event)(block.len() as u64);
+        }
+        let range = entry.first_seq..entry.end_seq;
+        for (seq, hash) in segment.stubs(range).map_err(|error| text(&error))? {
+            of_segment.leaves.put(seq, hash);
+        }
+        let digest = segment.digest().map_err(|error| text(&error))?;
+        if digest != entry.digest {
+            return Err("its bytes are not those that were sealed (BLAKE3)".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Reads the log from where the segments end; returns the position after its last event.
+    fn log(&mut self, leaves: &mut Leaves) -> u64 {
+        let mut end_seq = self.manifest.flushed_seq;
+        let from = Lsn(self.manifest.log_position);
+        let log_dir = self.dir.join("log");
+        let mut faults = Vec::new();
+        let mut hashes = Vec::new();
+        let (mut events, mut leaf_bytes) = (0, 0);
+        let merkle = self.manifest.merkle;
+        let checked = forebay_log::check_entries(
+            &**self.fs,
+            &log_dir,
+            &mut |found| {
+                if found.lsn < from || !faults.is_empty() {
+                    return;
+                }
+                match entry_hashes(found.payload, merkle, &mut hashes) {
+                    Ok((first_seq, count, size)) if first_seq == end_seq => {
+                        for (place, &hash) in hashes.iter().enumerate() {
+                            leaves.put(first_seq + place as u64, hash);
+                        }
+                        leaves.close();
+                        end_seq += count;
+                        events += count;
+                        leaf_bytes += size;
+                        (self.on_event)(count);
+                    }
+                    Ok((first_seq, count, _)) if first_seq + count <= end_seq => {}
+                    Ok((first_seq, ..)) => faults.push(format!(
+                        "the entry at {} begins with event {first_seq}, not {end_seq}",
+                        found.lsn
+                    )),
+                    Err(reason) => faults.push(format!("the entry at {}: {reason}", found.lsn)),
+                }
+            },
+            &mut |damage| self.verified.faults.push(Fault::Log { found: damage.to_string() }),
+        );
+        self.verified.faults.extend(faults.into_iter().map(|found| Fault::Log { found }));
+        match checked {
+            Ok(log) => self.verified.file_bytes += log.bytes,
+            Err(error) => {
+                self.verified.faults.push(Fault::Log { found: chain(&error).to_string() });
+            }
+        }
+        self.verified.events += events;
+        self.verified.leaf_bytes += leaf_bytes;
+        end_seq
+    }
+
+    /// Compares the tree the events give with the tree's file and with everything that was signed.
+    fn proofs(
+        &mut self,
+        mut leaves: Leaves,
+        end_seq: u64,
+        since: &[String],
+        key: Option<&VerifierKey>,
+    ) {
+        let tiles = self.manifest.flushed_seq / TILE;
+        let id = self.manifest.log_id;
+        let stored = match TreeFile::read(&**self.fs, &self.dir.join("tree"), id, tiles) {
+            Ok(roots) => roots,
+            Err(error) => {
+                self.verified.faults.push(Fault::Tree { found: chain(&error).to_string() });
+                Vec::new()
+            }
+        };
+        let mut roots = Vec::new();
+        for tile in 0..end_seq / TILE {
+            let known = usize::try_from(tile).ok().and_then(|at| stored.get(at)).copied();
+            match (leaves.roots.get(&tile).copied(), known) {
+                (Some(found), Some(known)) if found != known => {
+                    let first = tile * TILE;
+                    let found = format!("events {first} to {} give another root", first + TILE - 1);
+                    self.verified.faults.push(Fault::Tree { found });
+                    roots.push(known);
+                }
+                (Some(found), _) => roots.push(found),
+                // All events of the tile were pruned: what was signed says whether its root is true.
+                (None, Some(known)) => roots.push(known),
+                (None, None) => break,
+            }
+        }
+        let edge_tile = end_seq / TILE;
+        let edge: Option<Vec<Hash>> = (0..(end_seq % TILE) as usize)
+            .map(|place| leaves.open.get(&edge_tile).and_then(|tile| *tile.get(place)?))
+            .collect();
+        let complete = roots.len() as u64 == edge_tile;
+        let tree = match edge {
+            Some(edge) if complete => Tree::from_parts(roots, edge).ok(),
+            _ => None,
+        };
+        let Some(tree) = tree else {
+            let found = "some of the events' hashes are missing, so there is no root".to_owned();
+            self.verified.faults.push(Fault::Tree { found });
+            return;
+        };
+        self.verified.root = Some(tree.root());
+        leaves.roots.clear();
+        self.signed(&tree, since, key);
+    }
+
+    /// Checks signature and root of the store's own checkpoints, and of those handed in.
+    fn signed(&mut self, tree: &Tree, since: &[String], key: Option<&VerifierKey>) {
+        let own = match load_key(&**self.fs, &self.dir.join("key")) {
+            Ok(Some(own)) => Some(own.verifier().clone()),
+            Ok(None) => {
+                self.checkpoint_fault("the store's key is gone".to_owned());
+                None
+            }
+            Err(error) => {
+                self.checkpoint_fault(chain(&error).to_string());
+                None
+            }
+        };
+        let id = self.manifest.log_id;
+        match History::read(&**self.fs, &self.dir.join("checkpoints"), id) {
+            Ok(notes) => {
+                for note in notes {
+                    match (note, &own) {
+                        (Ok(note), Some(own)) => self.note(tree, &note, own),
+                        (Ok(_), None) => {}
+                        (Err(error), _) => self.checkpoint_fault(chain(&error).to_string()),
+                    }
+                }
+            }
+            Err(error) => self.checkpoint_fault(chain(&error).to_string()),
+        }
+        if let Some(key) = key.or(own.as_ref()) {
+            since.iter().for_each(|note| self.note(tree, note, key));
+        }
+    }
+
+    /// Checks one signed note.
+    fn note(&mut self, tree: &Tree, note: &str, key: &VerifierKey) {
+        let checkpoint = match Checkpoint::open(note.as_bytes(), key) {
+            Ok(checkpoint) => checkpoint,
+            Err(error) => return self.checkpoint_fault(chain(&error).to_string()),
+        };
+        self.verified.checkpoints += 1;
+        let source = Segments { fs: self.fs, dir: self.dir, manifest: &self.manifest };
+        if let Some(found) = contradiction(tree, &checkpoint, &source) {
+            self.verified.faults.push(Fault::History { size: checkpoint.size, found });
+        }
+    }
+
+    fn checkpoint_fault(&mut self, found: String) {
+        self.verified.faults.push(Fault::Checkpoint { found });
+    }
+}
+
+/// How a tree contradicts a checkpoint, if it does.
+fn contradiction(tree: &Tree, checkpoint: &Checkpoint, source: &Segments<'_>) -> Option<String> {
+    if checkpoint.size > tree.size() {
+        let missing = checkpoint.size - tree.size();
+        return Some(format!("the newest {missing} of its events are gone"));
+    }
+    match tree.root_at(checkpoint.size, source) {
+        Ok(root) if root == checkpoint.root => None,
+        Ok(root) => Some(format!(
+            "the events give the root {root}, it was signed for {}: events were changed, \
+             swapped or replaced",
+            checkpoint.root
+        )),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+/// Leaf hashes out of the files, for roots of sizes inside a tile.
+struct Segments<'a> {
+    fs: &'a Arc<dyn FileSystem>,
+    dir: &'a Path,
+    manifest: &'a Manifest,
+}
+
+impl LeafHashes for Segments<'_> {
+    type Error = String;
+
+    fn leaf_hashes(&self, first: u64, count: usize) -> Result<Vec<Hash>, String> {
+        let end = first + count as u64;
+        let mut hashes = Vec::with_capacity(count);
+        for entry in &self.manifest.segments {
+            let (from, to) = (first.max(entry.first_seq), end.min(entry.end_seq));
+            if from < to {
+                let path = segment_path(self.dir, entry.number);
+                let found = Segment::open(&**self.fs, &path)
+                    .and_then(|segment| super::proofs::leaf_hashes_of(&segment, from, to))
+                    .map_err(|error| chain(&error).to_string())?;
+                hashes.extend(found);
+            }
+        }
+        if hashes.len() < count {
+            self.from_log(first + hashes.len() as u64, count - hashes.len(), &mut hashes)?;
+        }
+        Ok(hashes)
+    }
+}
+
+impl Segments<'_> {
+    /// Adds the hashes of `count` events from `first` that are in the log.
+    fn from_log(&self, first: u64, count: usize, out: &mut Vec<Hash>) -> Result<(), String> {
+        let end = first + count as u64;
+        let mut hashes = Vec::new();
+        let mut next = first;
+        let mut each = |found: forebay_log::CheckedEntry<'_>| {
+            if found.lsn < Lsn(self.manifest.log_position) {
+                return;
+            }
+            if let Ok((first_seq, count, _)) = entry_hashes(found.payload, true, &mut hashes)
+                && (first_seq..first_seq + count).contains(&next)
+            {
+                let from = (next - first_seq) as usize;
+                let to = (end.min(first_seq + count) - first_seq) as usize;
+                out.extend_from_slice(hashes.get(from..to).unwrap_or_default());
+                next = first_seq + to as u64;
+            }
+        };
+        forebay_log::check_entries(&**self.fs, &self.dir.join("log"), &mut each, &mut |_| {})
+            .map_err(|error| chain(&error).to_string())?;
+        if next == end { Ok(()) } else { Err(format!("event {next} is not in the log")) }
+    }
+}
+
+/// First position, count and bytes of an entry's events; their hashes replace `hashes`.
+fn entry_hashes(
+    payload: &[u8],
+    merkle: bool,
+    hashes: &mut Vec<Hash>,
+) -> Result<(u64, u64, u64), &'static str> {
+    let batch = entry::decode(payload)?;
+    let ends: Vec<usize> = batch.ends.iter().map(|&end| end as usize).collect();
+    let mut start = 0;
+    for &end in &ends {
+        let bytes = batch.leaves.get(start..end).ok_or("a leaf is cut")?;
+        leaf::decode(bytes).map_err(|error| error.reason)?;
+        start = end;
+    }
+    hashes.clear();
+    if merkle {
+        hash_all(batch.leaves, &ends, hashes);
+    }
+    Ok((batch.first_seq, ends.len() as u64, batch.leaves.len() as u64))
+}
+
+/// Hashes the leaves that end at `ends` in `bytes`.
+fn hash_all(bytes: &[u8], ends: &[usize], hashes: &mut Vec<Hash>) {
+    hashes.clear();
+    let leaves = ends.iter().scan(0, |start, &end| {
+        let leaf = bytes.get(*start..end).unwrap_or_default();
+        *start = end;
+        Some(leaf)
+    });
+    merkle::leaf_hashes(leaves, hashes);
+}
