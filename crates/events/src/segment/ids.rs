@@ -23,6 +23,10 @@ const PAGE_ENTRIES: u64 = 256;
 pub(crate) const BLOCKS_MAX: usize = 1 << 24;
 /// Blocks by range that a look-up may have to read, on average, before pages pay.
 const CANDIDATES_MAX: f64 = 3.0;
+/// Ids that are looked up to find that average: as many, however many there are.
+const ASKED: usize = 1024;
+/// Blocks of which the highest id is known together.
+const GROUP: usize = 64;
 
 /// The page of an id among `pages`, and its fingerprint.
 fn place(id: EventId, pages: u64) -> (u64, u16) {
@@ -57,7 +61,7 @@ impl IdsWriter {
     /// The pages, or none where the blocks' ranges are enough.
     pub(crate) fn finish(self, blocks: &[BlockInfo], salt: u32) -> Pages {
         let ranges = Ranges::new(blocks);
-        let asked = self.ids.iter().step_by(61);
+        let asked = self.ids.iter().step_by((self.ids.len() / ASKED).max(1));
         let count = asked.len().max(1);
         let sum: usize = asked.map(|&id| ranges.candidates(id).count()).sum();
         if sum as f64 / count as f64 <= CANDIDATES_MAX || blocks.len() > BLOCKS_MAX {
@@ -158,36 +162,41 @@ pub(crate) fn blocks_of(
 }
 
 /// Blocks by the range of their ids.
+///
+/// One far-reaching block must not make every look-up walk past all blocks: they are passed over by
+/// the group.
 #[derive(Debug, Default)]
 pub(crate) struct Ranges {
-    /// Lowest id and number of a block, ascending.
-    starts: Vec<(EventId, u32)>,
-    /// Highest id of a block and of all before it in `starts`, and its own.
-    ends: Vec<(EventId, EventId)>,
+    /// Lowest and highest id and number of a block, ascending by the lowest.
+    ranges: Vec<(EventId, EventId, u32)>,
+    /// Highest id of each [`GROUP`] of them.
+    highest: Vec<EventId>,
 }
 
 impl Ranges {
     pub(crate) fn new(blocks: &[BlockInfo]) -> Self {
-        let mut order: Vec<u32> = (0..blocks.len() as u32).collect();
-        order.sort_by_key(|&number| blocks[number as usize].id_min);
-        let mut ranges = Self::default();
-        let mut highest = EventId(0);
-        for number in order {
-            let block = &blocks[number as usize];
-            highest = highest.max(block.id_max);
-            ranges.starts.push((block.id_min, number));
-            ranges.ends.push((highest, block.id_max));
-        }
-        ranges
+        let mut ranges: Vec<_> = (0u32..)
+            .zip(blocks)
+            .map(|(number, block)| (block.id_min, block.id_max, number))
+            .collect();
+        ranges.sort_unstable();
+        let highest = ranges
+            .chunks(GROUP)
+            .map(|group| group.iter().map(|(_, highest, _)| *highest).max().unwrap_or_default())
+            .collect();
+        Self { ranges, highest }
     }
 
     /// The blocks whose range has an id.
     pub(crate) fn candidates(&self, id: EventId) -> impl Iterator<Item = u32> {
-        let end = self.starts.partition_point(|(least, _)| *least <= id);
-        let before = self.starts.iter().zip(&self.ends).take(end).rev();
-        before
-            .take_while(move |(_, (highest, _))| *highest >= id)
-            .filter(move |(_, (_, own))| *own >= id)
-            .map(|((_, number), _)| *number)
+        let end = self.ranges.partition_point(|(least, ..)| *least <= id);
+        let begun = self.ranges.get(..end).unwrap_or_default();
+        begun
+            .chunks(GROUP)
+            .zip(&self.highest)
+            .filter(move |(_, highest)| **highest >= id)
+            .flat_map(|(group, _)| group)
+            .filter(move |(_, highest, _)| *highest >= id)
+            .map(|(.., number)| *number)
     }
 }

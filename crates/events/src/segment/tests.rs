@@ -231,3 +231,45 @@ fn hashes_of_pruned_events_are_read_back_by_position() {
     assert_eq!(found, (14..50).step_by(7).map(|seq| (seq, hash(seq))).collect::<Vec<_>>());
     assert_eq!(segment.stubs(0..100).unwrap().len(), 15);
 }
+
+#[test]
+fn a_block_is_never_larger_than_can_be_read_whatever_size_is_asked_for() {
+    let fs = SimFs::new(1);
+    let rows: Vec<Row> = (0..60_000u64)
+        .map(|index| Row {
+            time_ns: 0,
+            id: u128::from(index).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835),
+            host: "h".to_owned(),
+            raw: Vec::new(),
+        })
+        .collect();
+    let info = write(&fs, &rows, options(Compression::None, usize::MAX), 0);
+    assert_eq!(read_all(&fs).unwrap().len() as u64, info.rows);
+}
+
+#[test]
+fn one_block_whose_ids_reach_far_is_found_and_leaves_the_others_alone() {
+    let fs = SimFs::new(1);
+    let mut rows: Vec<Row> = (0..4000u64)
+        .map(|index| Row {
+            time_ns: index as i64,
+            id: u128::from(index + 1) << 64,
+            host: "h".to_owned(),
+            raw: b"of some length, so that there are many blocks".to_vec(),
+        })
+        .collect();
+    rows[3].id = u128::MAX;
+    write(&fs, &rows, options(Compression::None, 512), 0);
+    let segment = Segment::open(&fs, Path::new(PATH)).unwrap();
+    assert!(segment.blocks().len() > 200, "several groups");
+    for row in &rows {
+        let id = EventId(row.id);
+        let found = segment.find_id(id).unwrap();
+        assert!(found.len() <= 2, "{found:?}");
+        let has = |&number: &u32| {
+            segment.read_block(number as usize).unwrap().rows_of(id).next().is_some()
+        };
+        assert_eq!(found.iter().filter(|number| has(number)).count(), 1);
+    }
+    assert_eq!(segment.find_id(EventId(5)).unwrap(), Vec::<u32>::new());
+}

@@ -19,6 +19,10 @@ use crate::merkle::Hash;
 
 /// Bytes gathered before they are written.
 const WRITE_SIZE: usize = 1 << 20;
+/// Where a block ends whatever the options say: with this many bytes or rows, the largest leaf and
+/// the columns it stays below what is read.
+const BLOCK_ENDS: usize = 1 << 20;
+const ROWS_END: usize = 1 << 14;
 
 /// What was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,7 +146,9 @@ impl SegmentWriter {
         self.columns.push(seq, &parts);
         self.footer.rows += 1;
         self.footer.leaf_bytes += leaf.len() as u64;
-        if self.columns.size() >= self.options.block_size {
+        if self.columns.size() >= self.options.block_size.min(BLOCK_ENDS)
+            || self.columns.len() >= ROWS_END
+        {
             self.end_block()?;
         }
         Ok(())

@@ -58,6 +58,8 @@ pub struct Stats {
     pub log_groups: u64,
     /// Syncs of the log.
     pub log_syncs: u64,
+    /// Time they took, in nanoseconds.
+    pub log_sync_ns: u64,
 }
 
 impl Inner {
@@ -90,6 +92,7 @@ impl Inner {
             checkpoints: load(&self.counters.checkpoints),
             log_groups: log.groups,
             log_syncs: log.syncs,
+            log_sync_ns: log.sync_ns_total,
         }
     }
 }
