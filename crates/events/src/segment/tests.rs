@@ -240,7 +240,7 @@ fn a_block_is_never_larger_than_can_be_read_whatever_size_is_asked_for() {
             time_ns: 0,
             id: u128::from(index).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835),
             host: "h".to_owned(),
-            raw: Vec::new(),
+            raw: vec![b'x'; 64],
         })
         .collect();
     let info = write(&fs, &rows, options(Compression::None, usize::MAX), 0);
