@@ -49,20 +49,12 @@ impl Matcher {
 
     /// Whether times from `min` to `max` overlap those asked for.
     pub(crate) fn overlaps(&self, min_ns: i64, max_ns: i64) -> bool {
-        self.query.from_ns.is_none_or(|from| max_ns >= from)
-            && self.query.to_ns.is_none_or(|to| min_ns < to)
+        self.query.overlaps(min_ns, max_ns)
     }
 
     /// Whether an event's tags are those asked for.
     pub(crate) fn tags(&self, tags: &Tags<'_>) -> bool {
-        let same = |wanted: &Option<String>, found: &str| {
-            wanted.as_ref().is_none_or(|wanted| wanted == found)
-        };
-        same(&self.query.stream, tags.stream)
-            && same(&self.query.kind, tags.kind)
-            && same(&self.query.host, tags.host)
-            && self.query.ip.is_none_or(|ip| tags.ip == Some(ip))
-            && self.query.severity_min.is_none_or(|least| tags.severity >= least)
+        self.query.has_tags(tags)
     }
 
     /// Whether an event's raw bytes are those asked for.

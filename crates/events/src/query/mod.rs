@@ -2,12 +2,15 @@
 
 mod matching;
 mod scan;
+mod when;
 
 use std::net::IpAddr;
 
 pub use scan::Scan;
+pub use when::parse_time;
 
-use crate::event::Severity;
+use crate::event::{Severity, Tags};
+use crate::store::Record;
 
 /// In which order events are returned.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -53,4 +56,37 @@ pub struct Query {
     pub order: Order,
     /// Behind this place in that order: where an earlier answer ended.
     pub after: Option<Cursor>,
+}
+
+impl Query {
+    /// Whether an event is one that is asked for; order and [`after`](Self::after) say nothing here.
+    #[must_use]
+    pub fn matches(&self, record: &Record) -> bool {
+        let event = record.event();
+        let time = event.timestamp_ns;
+        self.overlaps(time, time)
+            && self.has_tags(&event.tags)
+            && self
+                .contains
+                .iter()
+                .all(|needle| memchr::memmem::find(event.raw, needle).is_some())
+            && self.regex.as_ref().is_none_or(|regex| regex.is_match(event.raw))
+    }
+
+    /// Whether times from `min` to `max` overlap those asked for.
+    pub(crate) fn overlaps(&self, min_ns: i64, max_ns: i64) -> bool {
+        self.from_ns.is_none_or(|from| max_ns >= from) && self.to_ns.is_none_or(|to| min_ns < to)
+    }
+
+    /// Whether an event's tags are those asked for.
+    pub(crate) fn has_tags(&self, tags: &Tags<'_>) -> bool {
+        let same = |wanted: &Option<String>, found: &str| {
+            wanted.as_ref().is_none_or(|wanted| wanted == found)
+        };
+        same(&self.stream, tags.stream)
+            && same(&self.kind, tags.kind)
+            && same(&self.host, tags.host)
+            && self.ip.is_none_or(|ip| tags.ip == Some(ip))
+            && self.severity_min.is_none_or(|least| tags.severity >= least)
+    }
 }

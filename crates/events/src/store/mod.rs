@@ -211,6 +211,16 @@ impl Store {
         self.inner.stats()
     }
 
+    /// Whether events are taken, and become segments.
+    ///
+    /// # Errors
+    /// Why not, in a sentence.
+    pub fn health(&self) -> Result<(), String> {
+        let sequencer = self.inner.sequencer.lock();
+        let why = sequencer.closed.as_ref().or(sequencer.flush_failure.as_ref());
+        why.map_or(Ok(()), |why| Err(why.clone()))
+    }
+
     /// Makes everything appended a segment, now.
     ///
     /// # Errors

@@ -184,11 +184,39 @@ impl Store {
     /// As [`Store::prove`].
     pub fn prove_record(&self, record: &Record) -> Result<InclusionProof, ReadError> {
         let (checkpoint, note) = self.inner.checkpoint()?;
+        self.prove_under(record, &checkpoint, &note)
+    }
+
+    /// As [`Store::prove_record`], of many events under one checkpoint; in their order.
+    ///
+    /// # Errors
+    /// As [`Store::prove`].
+    pub fn prove_records(&self, records: &[Record]) -> Result<Vec<InclusionProof>, ReadError> {
+        let (checkpoint, note) = self.inner.checkpoint()?;
+        records.iter().map(|record| self.prove_under(record, &checkpoint, &note)).collect()
+    }
+
+    fn prove_under(
+        &self,
+        record: &Record,
+        checkpoint: &Checkpoint,
+        note: &str,
+    ) -> Result<InclusionProof, ReadError> {
         let (seq, size) = (record.seq(), checkpoint.size);
         let path = self.inner.with_tree(|grown, source| {
             grown.tree.inclusion_path(seq, size, source).map_err(path_error)
         })?;
-        Ok(InclusionProof::new(seq, size, record.leaf(), path, note))
+        Ok(InclusionProof::new(seq, size, record.leaf(), path, note.to_owned()))
+    }
+
+    /// The newest checkpoint that was signed, and its note; signs one only if there is none yet.
+    ///
+    /// # Errors
+    /// As [`Store::checkpoint`].
+    pub fn latest_checkpoint(&self) -> Result<(Checkpoint, String), ReadError> {
+        let checkpoints = self.inner.checkpoints.as_ref().ok_or(ReadError::NoProofs)?;
+        let latest = checkpoints.lock().latest.clone();
+        latest.map_or_else(|| self.inner.checkpoint(), Ok)
     }
 
     /// Proves that the tree of `first` events is the beginning of the tree of `second`; without

@@ -5,23 +5,24 @@
 //! digests taken, every event becomes a leaf hash, the tree is built from those alone. The first
 //! damage of every kind is named; verification goes on past it where it can.
 
-use std::collections::HashMap;
+mod leaves;
+mod segments;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use forebay_base::error_chain::chain;
 use forebay_base::fs::FileSystem;
 use forebay_log::Lsn;
-use parking_lot::Mutex;
 
 use super::error::{Disk, OpenError};
-use super::manifest::{Manifest, SegmentEntry, segment_path};
+use super::manifest::{Manifest, segment_path};
 use crate::checkpoint::{Checkpoint, History, VerifierKey, load_key};
 use crate::format::{entry, leaf};
 use crate::merkle::{self, Hash, LeafHashes, TILE_WIDTH, Tree, TreeFile};
 use crate::segment::Segment;
+use leaves::Leaves;
 
 /// Events of a tile.
 const TILE: u64 = TILE_WIDTH as u64;
@@ -97,49 +98,6 @@ pub struct Verified {
     pub faults: Vec<Fault>,
 }
 
-/// Leaf hashes by tile, as they are found.
-#[derive(Debug, Default)]
-struct Leaves {
-    /// Roots of tiles that are complete.
-    roots: HashMap<u64, Hash>,
-    /// Tiles of which some leaves are known.
-    open: HashMap<u64, Vec<Option<Hash>>>,
-}
-
-impl Leaves {
-    fn put(&mut self, seq: u64, hash: Hash) {
-        let (tile, place) = (seq / TILE, (seq % TILE) as usize);
-        let leaves = self.open.entry(tile).or_insert_with(|| vec![None; TILE_WIDTH]);
-        if let Some(slot) = leaves.get_mut(place) {
-            *slot = Some(hash);
-        }
-    }
-
-    /// Replaces tiles all of whose leaves are known by their roots.
-    fn close(&mut self) {
-        let roots = &mut self.roots;
-        self.open.retain(|&tile, leaves| {
-            let whole: Option<Vec<Hash>> = leaves.iter().copied().collect();
-            let Some(whole) = whole else { return true };
-            let mut tree = Tree::new();
-            tree.push(&whole);
-            roots.insert(tile, tree.root());
-            false
-        });
-    }
-
-    fn absorb(&mut self, other: Self) {
-        self.roots.extend(other.roots);
-        for (tile, leaves) in other.open {
-            for (place, hash) in leaves.into_iter().enumerate() {
-                if let Some(hash) = hash {
-                    self.put(tile * TILE + place as u64, hash);
-                }
-            }
-        }
-    }
-}
-
 /// Reads and hashes everything in `dir`; nothing is changed but that the directory is locked meanwhile.
 ///
 /// * `since`: checkpoints of earlier that were kept elsewhere; each must be signed by `key`, or by the
@@ -169,7 +127,6 @@ pub fn verify(
     let mut verifying = Verifying { fs, dir, manifest, on_event, verified: Verified::default() };
     let mut leaves = verifying.segments();
     let end_seq = verifying.log(&mut leaves);
-    leaves.close();
     if verifying.manifest.merkle {
         verifying.proofs(leaves, end_seq, since, key);
     } else if !since.is_empty() {
@@ -187,100 +144,19 @@ struct Verifying<'a> {
     verified: Verified,
 }
 
-/// What reading one segment gave.
-#[derive(Debug, Default)]
-struct OfSegment {
-    leaves: Leaves,
-    events: u64,
-    leaf_bytes: u64,
-    fault: Option<Fault>,
-}
-
 impl Verifying<'_> {
-    /// Reads all segments, on as many threads as there are processors.
+    /// Reads all segments.
     fn segments(&mut self) -> Leaves {
-        let entries = &self.manifest.segments;
-        let next = AtomicUsize::new(0);
-        let found = Mutex::new(Vec::new());
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        std::thread::scope(|scope| {
-            for _ in 0..threads.min(entries.len()) {
-                scope.spawn(|| {
-                    while let Some(entry) = entries.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let of_segment = self.segment(entry);
-                        found.lock().push(of_segment);
-                    }
-                });
-            }
-        });
-        let mut leaves = Leaves::default();
-        for of_segment in found.into_inner() {
-            leaves.absorb(of_segment.leaves);
-            self.verified.events += of_segment.events;
-            self.verified.leaf_bytes += of_segment.leaf_bytes;
-            self.verified.faults.extend(of_segment.fault);
-        }
+        let read = segments::read(self.fs, self.dir, &self.manifest, self.on_event);
+        self.verified.events += read.events;
+        self.verified.leaf_bytes += read.leaf_bytes;
+        self.verified.faults.extend(read.faults);
         for entry in &self.manifest.segments {
             self.verified.segments += 1;
             self.verified.file_bytes += entry.file_size;
             self.verified.pruned += entry.end_seq - entry.first_seq - entry.rows;
         }
-        leaves
-    }
-
-    fn segment(&self, entry: &SegmentEntry) -> OfSegment {
-        let mut of_segment = OfSegment::default();
-        let path = segment_path(self.dir, entry.number);
-        if let Err(found) = self.read_segment(entry, &path, &mut of_segment) {
-            of_segment.fault = Some(Fault::Segment { path, found });
-        }
-        of_segment
-    }
-
-    fn read_segment(
-        &self,
-        entry: &SegmentEntry,
-        path: &Path,
-        of_segment: &mut OfSegment,
-    ) -> Result<(), String> {
-        let text = |error: &dyn std::error::Error| chain(error).to_string();
-        let segment = Segment::open(&**self.fs, path).map_err(|error| text(&error))?;
-        let info = segment.info();
-        if (info.first_seq, info.end_seq, info.rows) != (entry.first_seq, entry.end_seq, entry.rows)
-        {
-            return Err("it is not the segment the manifest speaks of".to_owned());
-        }
-        let mut hashes = Vec::new();
-        let mut bytes = Vec::new();
-        let mut ends = Vec::new();
-        for number in 0..segment.blocks().len() {
-            let block = segment.read_block(number).map_err(|error| text(&error))?;
-            bytes.clear();
-            ends.clear();
-            for row in 0..block.len() {
-                block.leaf(row, &mut bytes);
-                ends.push(bytes.len());
-            }
-            if self.manifest.merkle {
-                hash_all(&bytes, &ends, &mut hashes);
-                for (row, &hash) in hashes.iter().enumerate() {
-                    of_segment.leaves.put(block.seq(row), hash);
-                }
-                of_segment.leaves.close();
-            }
-            of_segment.events += block.len() as u64;
-            of_segment.leaf_bytes += bytes.len() as u64;
-            (self.on_event)(block.len() as u64);
-        }
-        let range = entry.first_seq..entry.end_seq;
-        for (seq, hash) in segment.stubs(range).map_err(|error| text(&error))? {
-            of_segment.leaves.put(seq, hash);
-        }
-        let digest = segment.digest().map_err(|error| text(&error))?;
-        if digest != entry.digest {
-            return Err("its bytes are not those that were sealed (BLAKE3)".to_owned());
-        }
-        Ok(())
+        read.leaves
     }
 
     /// Reads the log from where the segments end; returns the position after its last event.
@@ -304,7 +180,6 @@ impl Verifying<'_> {
                         for (place, &hash) in hashes.iter().enumerate() {
                             leaves.put(first_seq + place as u64, hash);
                         }
-                        leaves.close();
                         end_seq += count;
                         events += count;
                         leaf_bytes += size;
@@ -335,7 +210,7 @@ impl Verifying<'_> {
     /// Compares the tree the events give with the tree's file and with everything that was signed.
     fn proofs(
         &mut self,
-        mut leaves: Leaves,
+        leaves: Leaves,
         end_seq: u64,
         since: &[String],
         key: Option<&VerifierKey>,
@@ -352,7 +227,7 @@ impl Verifying<'_> {
         let mut roots = Vec::new();
         for tile in 0..end_seq / TILE {
             let known = usize::try_from(tile).ok().and_then(|at| stored.get(at)).copied();
-            match (leaves.roots.get(&tile).copied(), known) {
+            match (leaves.root(tile), known) {
                 (Some(found), Some(known)) if found != known => {
                     let first = tile * TILE;
                     let found = format!("events {first} to {} give another root", first + TILE - 1);
@@ -367,7 +242,7 @@ impl Verifying<'_> {
         }
         let edge_tile = end_seq / TILE;
         let edge: Option<Vec<Hash>> = (0..(end_seq % TILE) as usize)
-            .map(|place| leaves.open.get(&edge_tile).and_then(|tile| *tile.get(place)?))
+            .map(|place| leaves.leaf(edge_tile, place))
             .collect();
         let complete = roots.len() as u64 == edge_tile;
         let tree = match edge {
@@ -380,7 +255,7 @@ impl Verifying<'_> {
             return;
         };
         self.verified.root = Some(tree.root());
-        leaves.roots.clear();
+        drop(leaves);
         self.signed(&tree, since, key);
     }
 

@@ -1,0 +1,82 @@
+//! Leaf hashes as they are found, in any order, and the roots of the tiles they complete.
+
+use std::collections::HashMap;
+
+use crate::merkle::{Hash, TILE_WIDTH, Tree};
+
+const TILE: u64 = TILE_WIDTH as u64;
+
+/// Leaves of one tile, of which some are known.
+#[derive(Debug)]
+struct Tile {
+    number: u64,
+    leaves: Box<[Option<Hash>]>,
+    known: usize,
+}
+
+/// Leaves and roots by tile.
+#[derive(Debug, Default)]
+pub(super) struct Leaves {
+    roots: HashMap<u64, Hash>,
+    /// The tile that was added to last: mostly the next leaf is of it too.
+    current: Option<Tile>,
+    open: HashMap<u64, Tile>,
+}
+
+impl Leaves {
+    /// Adds a leaf; the last leaf of a tile makes it a root.
+    pub(super) fn put(&mut self, seq: u64, hash: Hash) {
+        let (number, place) = (seq / TILE, (seq % TILE) as usize);
+        if self.current.as_ref().is_none_or(|tile| tile.number != number) {
+            if let Some(left) = self.current.take() {
+                self.open.insert(left.number, left);
+            }
+            if self.roots.contains_key(&number) {
+                return;
+            }
+        }
+        let open = &mut self.open;
+        let tile = self.current.get_or_insert_with(|| {
+            open.remove(&number).unwrap_or_else(|| Tile {
+                number,
+                leaves: vec![None; TILE_WIDTH].into_boxed_slice(),
+                known: 0,
+            })
+        });
+        if let Some(slot) = tile.leaves.get_mut(place)
+            && slot.replace(hash).is_none()
+        {
+            tile.known += 1;
+        }
+        if tile.known == TILE_WIDTH {
+            let whole: Vec<Hash> = tile.leaves.iter().flatten().copied().collect();
+            let mut tree = Tree::new();
+            tree.push(&whole);
+            self.roots.insert(number, tree.root());
+            self.current = None;
+        }
+    }
+
+    /// Adds what another has.
+    pub(super) fn absorb(&mut self, other: Self) {
+        self.roots.extend(other.roots);
+        for tile in other.open.into_values().chain(other.current) {
+            for (place, hash) in (0..).zip(tile.leaves) {
+                if let Some(hash) = hash {
+                    self.put(tile.number * TILE + place, hash);
+                }
+            }
+        }
+    }
+
+    /// The root of a tile all of whose leaves were added.
+    pub(super) fn root(&self, number: u64) -> Option<Hash> {
+        self.roots.get(&number).copied()
+    }
+
+    /// A leaf of a tile that is not complete.
+    pub(super) fn leaf(&self, number: u64, place: usize) -> Option<Hash> {
+        let current = self.current.as_ref().filter(|tile| tile.number == number);
+        *current.or_else(|| self.open.get(&number))?.leaves.get(place)?
+    }
+}

@@ -1,0 +1,205 @@
+//! Every byte of every segment read and hashed, on as many threads as there are processors.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use forebay_base::error_chain::chain;
+use forebay_base::fs::FileSystem;
+use parking_lot::Mutex;
+
+use super::leaves::Leaves;
+use super::{Fault, hash_all};
+use crate::segment::Segment;
+use crate::store::manifest::{Manifest, SegmentEntry, segment_path};
+
+/// Blocks that one thread takes at a time.
+const BLOCKS: usize = 64;
+
+/// What was read.
+#[derive(Debug, Default)]
+pub(super) struct Read {
+    pub(super) leaves: Leaves,
+    pub(super) events: u64,
+    pub(super) leaf_bytes: u64,
+    /// The first of each segment.
+    pub(super) faults: Vec<Fault>,
+}
+
+/// A segment that could be opened.
+struct Opened<'a> {
+    entry: &'a SegmentEntry,
+    path: PathBuf,
+    segment: Segment,
+}
+
+/// A piece of work.
+enum Work {
+    Digest(usize),
+    Blocks(usize, Range<usize>),
+    Stubs(usize),
+}
+
+/// Reads all segments of a manifest.
+pub(super) fn read(
+    fs: &Arc<dyn FileSystem>,
+    dir: &Path,
+    manifest: &Manifest,
+    on_event: &(dyn Fn(u64) + Sync),
+) -> Read {
+    let mut faults: Vec<(u64, usize, Fault)> = Vec::new();
+    let mut opened = Vec::new();
+    for entry in &manifest.segments {
+        let path = segment_path(dir, entry.number);
+        match open(fs, entry, &path) {
+            Ok(segment) => opened.push(Opened { entry, path, segment }),
+            Err(found) => {
+                faults.push((entry.number, 0, Fault::Segment { path, found }));
+            }
+        }
+    }
+    let works = works(&opened);
+    let next = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let sum = Mutex::new((Read::default(), faults));
+    std::thread::scope(|scope| {
+        for _ in 0..threads.min(works.len()) {
+            scope.spawn(|| {
+                let mut read = Read::default();
+                let mut hasher = Hasher::default();
+                while let Some(work) = works.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let before = read.events;
+                    if let Err((at, place, found)) =
+                        hasher.work(work, &opened, manifest.merkle, &mut read)
+                    {
+                        let path = at.path.clone();
+                        let fault = Fault::Segment { path, found };
+                        sum.lock().1.push((at.entry.number, place, fault));
+                    }
+                    on_event(read.events - before);
+                }
+                let mut sum = sum.lock();
+                sum.0.leaves.absorb(read.leaves);
+                sum.0.events += read.events;
+                sum.0.leaf_bytes += read.leaf_bytes;
+            });
+        }
+    });
+    let (mut read, mut faults) = sum.into_inner();
+    // Of each segment the first fault is told: a damaged block before the digest that follows from it.
+    faults.sort_by_key(|(number, place, _)| (*number, *place));
+    faults.dedup_by_key(|(number, ..)| *number);
+    read.faults = faults.into_iter().map(|(.., fault)| fault).collect();
+    read
+}
+
+fn open(
+    fs: &Arc<dyn FileSystem>,
+    entry: &SegmentEntry,
+    path: &Path,
+) -> Result<Segment, String> {
+    let segment = Segment::open(&**fs, path).map_err(|error| chain(&error).to_string())?;
+    let info = segment.info();
+    let same = (info.first_seq, info.end_seq, info.rows, info.file_size)
+        == (entry.first_seq, entry.end_seq, entry.rows, entry.file_size);
+    if same {
+        Ok(segment)
+    } else {
+        Err("it is not the segment the manifest speaks of".to_owned())
+    }
+}
+
+fn works(opened: &[Opened<'_>]) -> Vec<Work> {
+    let mut works = Vec::new();
+    for (at, opened) in opened.iter().enumerate() {
+        works.push(Work::Digest(at));
+        let count = opened.segment.blocks().len();
+        works.extend(
+            (0..count)
+                .step_by(BLOCKS)
+                .map(|first| Work::Blocks(at, first..count.min(first + BLOCKS))),
+        );
+        works.push(Work::Stubs(at));
+    }
+    works
+}
+
+/// Memory one thread works in.
+#[derive(Default)]
+struct Hasher {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    hashes: Vec<crate::merkle::Hash>,
+}
+
+/// Where something is wrong, how far behind in the segment, and what.
+type Found<'a> = (&'a Opened<'a>, usize, String);
+
+impl Hasher {
+    fn work<'a>(
+        &mut self,
+        work: &Work,
+        opened: &'a [Opened<'a>],
+        merkle: bool,
+        read: &mut Read,
+    ) -> Result<(), Found<'a>> {
+        let (Work::Digest(at) | Work::Blocks(at, _) | Work::Stubs(at)) = work;
+        let Some(opened) = opened.get(*at) else { return Ok(()) };
+        let text = |error: &dyn std::error::Error| chain(error).to_string();
+        match work {
+            Work::Digest(_) => {
+                let found = opened.segment.digest();
+                let found = found.map_err(|error| (opened, usize::MAX, text(&error)))?;
+                if found != opened.entry.digest {
+                    let found = "its bytes are not those that were sealed (BLAKE3)".to_owned();
+                    return Err((opened, usize::MAX, found));
+                }
+            }
+            Work::Blocks(_, blocks) => {
+                for number in blocks.clone() {
+                    self.block(&opened.segment, number, merkle, read)
+                        .map_err(|error| (opened, number, text(&error)))?;
+                }
+            }
+            Work::Stubs(_) => {
+                let range = opened.entry.first_seq..opened.entry.end_seq;
+                let stubs = opened.segment.stubs(range);
+                for (seq, hash) in stubs.map_err(|error| (opened, usize::MAX - 1, text(&error)))? {
+                    read.leaves.put(seq, hash);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn block(
+        &mut self,
+        segment: &Segment,
+        number: usize,
+        merkle: bool,
+        read: &mut Read,
+    ) -> Result<(), crate::segment::SegmentError> {
+        let block = segment.read_block(number)?;
+        self.bytes.clear();
+        self.ends.clear();
+        for row in 0..block.len() {
+            let start = self.bytes.len();
+            block.leaf(row, &mut self.bytes);
+            self.ends.push(self.bytes.len());
+            let leaf = self.bytes.get(start..).unwrap_or_default();
+            if crate::format::leaf::decode(leaf).is_err() {
+                return Err(segment.no_event(block.seq(row)));
+            }
+        }
+        if merkle {
+            hash_all(&self.bytes, &self.ends, &mut self.hashes);
+            for (row, &hash) in self.hashes.iter().enumerate() {
+                read.leaves.put(block.seq(row), hash);
+            }
+        }
+        read.events += block.len() as u64;
+        read.leaf_bytes += self.bytes.len() as u64;
+        Ok(())
+    }
+}
