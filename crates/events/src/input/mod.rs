@@ -7,6 +7,7 @@
 //! - No bytes make a parser panic, recurse without bound or hold more than a record.
 
 mod cef;
+mod elements;
 mod format;
 mod json;
 mod leef;
@@ -20,6 +21,7 @@ mod text;
 mod time;
 mod zeek;
 
+pub use elements::Elements;
 pub use format::{Format, FormatError};
 pub use parser::Parser;
 pub use reject::{REJECT_RAW_MAX, Reject, RejectWriter};
