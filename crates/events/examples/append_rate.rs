@@ -13,6 +13,7 @@ use forebay_events::store::verify;
 use forebay_events::{Options, Store, load};
 
 #[expect(clippy::unwrap_used, reason = "an example ends where something fails")]
+#[expect(clippy::cast_possible_truncation, reason = "numbers that were typed")]
 #[expect(clippy::print_stdout, reason = "an example prints what it measured")]
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();

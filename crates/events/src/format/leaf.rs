@@ -13,6 +13,11 @@
 //! Invariant: one event has one encoding. [`decode`] takes nothing [`encode`] would not have written,
 //! so bytes that decode are bytes whose hash may be compared.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "every length is checked against the limits of a leaf before it is written"
+)]
+
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

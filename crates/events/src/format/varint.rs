@@ -1,5 +1,7 @@
 //! Unsigned LEB128, of which only the shortest form is read: one number, one encoding.
 
+#![expect(clippy::cast_possible_truncation, reason = "seven bits at a time are what is wanted")]
+
 /// Appends `number`, 1 to 10 bytes.
 pub(crate) fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {

@@ -2,6 +2,11 @@
 //!
 //! Invariant: a run never changes once it is made; readers share it.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "a batch is bounded in bytes and events, and hashes are folded on purpose"
+)]
+
 use std::sync::OnceLock;
 
 use crate::batch::Batch;

@@ -13,6 +13,8 @@ use crate::event::EventId;
 
 /// Runs of one size that are joined.
 const JOINED: usize = 8;
+/// Bytes of leaves that are joined at most: few large events are few runs already.
+const JOINED_SIZE_MAX: usize = 8 << 20;
 /// Sizes that are joined: 8, 64, 512 and 4,096 events.
 const LEVELS: u32 = 4;
 
@@ -104,7 +106,11 @@ impl Table {
 fn joinable(runs: &[Arc<Run>]) -> Option<usize> {
     let first = runs.len().checked_sub(JOINED)?;
     let wanted = level(runs.last()?.len());
-    (wanted < LEVELS && runs[first..].iter().all(|run| level(run.len()) == wanted)).then_some(first)
+    let last = &runs[first..];
+    let size: usize = last.iter().map(|run| run.leaf_bytes().len()).sum();
+    (wanted < LEVELS && size <= JOINED_SIZE_MAX)
+        .then(|| last.iter().all(|run| level(run.len()) == wanted).then_some(first))
+        .flatten()
 }
 
 #[cfg(test)]

@@ -66,10 +66,7 @@ impl Query {
         let time = event.timestamp_ns;
         self.overlaps(time, time)
             && self.has_tags(&event.tags)
-            && self
-                .contains
-                .iter()
-                .all(|needle| memchr::memmem::find(event.raw, needle).is_some())
+            && self.contains.iter().all(|needle| memchr::memmem::find(event.raw, needle).is_some())
             && self.regex.as_ref().is_none_or(|regex| regex.is_match(event.raw))
     }
 

@@ -1,5 +1,6 @@
 //! A block as it is read: columns, each row of which can be had as the leaf it was.
 
+#![expect(clippy::cast_possible_truncation, reason = "a block is bounded in bytes and rows")]
 #![deny(clippy::indexing_slicing)]
 
 use super::columns::{MODE_IDS_DIFFER, MODE_SEQS_FOLLOW, unzigzag};

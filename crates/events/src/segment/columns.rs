@@ -13,6 +13,8 @@
 //! `modes` is the byte before `rows`: bit 0 says positions follow one another, bit 1 that ids are
 //! differences.
 
+#![expect(clippy::cast_possible_truncation, reason = "a block is bounded in bytes and rows")]
+
 use std::collections::HashMap;
 
 use crate::event::EventId;

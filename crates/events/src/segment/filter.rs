@@ -3,6 +3,8 @@
 //! Eight bits, one in each word of one 32-byte bucket, stand for a term (Putze, Sanders and Singler,
 //! "Cache-, Hash- and Space-Efficient Bloom Filters"; the multipliers are those of Apache Parquet).
 
+#![expect(clippy::cast_possible_truncation, reason = "hashes are cut on purpose")]
+
 use std::net::IpAddr;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;

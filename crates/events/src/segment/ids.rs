@@ -9,6 +9,11 @@
 //! directory  u32 a page: rows in this and all pages before; then crc32c u32
 //! ```
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "hashes are cut on purpose, and segments are bounded in rows"
+)]
+
 use forebay_base::checksum::crc32c;
 use xxhash_rust::xxh3::xxh3_64;
 

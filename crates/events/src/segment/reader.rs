@@ -1,5 +1,6 @@
 //! Reading a segment: its index in memory, its blocks from the file as they are asked for.
 
+#![expect(clippy::cast_possible_truncation, reason = "blocks are numbered with 32 bits")]
 #![deny(clippy::indexing_slicing)]
 
 use std::ops::Range;

@@ -1,5 +1,7 @@
 //! What was written is read back byte for byte, or not at all.
 
+#![expect(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
+
 use std::path::Path;
 use std::sync::Arc;
 

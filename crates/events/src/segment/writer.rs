@@ -1,5 +1,10 @@
 //! Writing a segment: rows in order of time, one block in memory.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "blocks are bounded in size, and segments in blocks"
+)]
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -1,5 +1,7 @@
 //! Appending: batches get their positions, go to the log, and become visible when it says so.
 
+#![expect(clippy::cast_possible_truncation, reason = "a batch is bounded in events")]
+
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -7,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Wake, Waker};
 
 use forebay_base::Durability;
+use forebay_base::error_chain::chain;
 use forebay_log::{AppendError as LogAppendError, Lsn};
 use parking_lot::MutexGuard;
 
@@ -120,7 +123,14 @@ impl Inner {
                 return Err(AppendError::Closed { reason: reason.clone() });
             }
             self.counters.waits.fetch_add(1, Ordering::Relaxed);
-            self.room.wait(&mut sequencer);
+            if self.quiet {
+                drop(sequencer);
+                self.flush_frozen()
+                    .map_err(|error| AppendError::Closed { reason: chain(&error).to_string() })?;
+                sequencer = self.sequencer.lock();
+            } else {
+                self.room.wait(&mut sequencer);
+            }
         }
     }
 

@@ -153,13 +153,12 @@ impl Inner {
         if living.as_ref().is_some_and(|living| !living.some_expired) {
             return Ok(None);
         }
-        let number = self.manifest.lock().segment_next;
+        let number = self.take_number();
         let (_, stored) = self.write_segment(number, first_seq, end_seq, |writer| {
             fill(writer, old, expiry, living.as_ref(), self.options.merkle)
         })?;
         let result = (stored.entry.rows, stored.entry.file_size);
         let mut next = self.manifest.lock().clone();
-        next.segment_next = number + 1;
         let replaced = |number: u64| old.iter().any(|stored| stored.entry.number == number);
         let place = next.segments.iter().position(|entry| replaced(entry.number)).unwrap_or(0);
         next.segments.retain(|entry| !replaced(entry.number));

@@ -5,6 +5,8 @@
 //! manifest, replaced in one step, say that both are true; and only then is the log cut. A crash
 //! between leaves a file nobody names, which opening removes.
 
+#![expect(clippy::cast_possible_truncation, reason = "tiles are counted in memory")]
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -36,8 +38,8 @@ pub(crate) enum FlushError {
     Tree(#[source] TreeFileError),
     #[error("a segment cannot be put in its place")]
     Disk(#[source] Disk),
-    #[error("the log cannot be cut")]
-    Truncate(#[source] forebay_log::TruncateError),
+    #[error("the tree has {found} complete tiles, the segments {expected}")]
+    Roots { found: usize, expected: usize },
 }
 
 impl Inner {
@@ -91,7 +93,7 @@ impl Inner {
     }
 
     /// Flushes all frozen tables, and tells those who wait for room.
-    fn flush_frozen(&self) -> Result<(), FlushError> {
+    pub(crate) fn flush_frozen(&self) -> Result<(), FlushError> {
         let _maintaining = self.maintaining.lock();
         loop {
             let Some((table, log_end)) = self.sequencer.lock().frozen.front().cloned() else {
@@ -123,13 +125,12 @@ impl Inner {
         self.log.commit(log_end).map_err(FlushError::Log)?;
         let (first_seq, end_seq) = (table.first_seq, table.end_seq());
         self.show(end_seq);
-        let number = self.manifest.lock().segment_next;
+        let number = self.take_number();
         let (info, stored) = self.write_segment(number, first_seq, end_seq, |writer| {
             Merge::new(table.runs()).for_each(|seq, leaf| writer.push(seq, leaf))
         })?;
         self.extend_tree_file(end_seq)?;
         let mut next = self.manifest.lock().clone();
-        next.segment_next = number + 1;
         next.flushed_seq = end_seq;
         next.log_position = log_end.0;
         next.segments.push(stored.entry.clone());
@@ -140,7 +141,19 @@ impl Inner {
             view.tables.retain(|waiting| !Arc::ptr_eq(waiting, table));
         });
         self.counters.flushed_bytes.fetch_add(info.file_size, Ordering::Relaxed);
-        self.log.truncate_before(log_end).map(drop).map_err(FlushError::Truncate)
+        // The flush is done, whatever becomes of this: what is not given back now is with the next one.
+        if let Err(error) = self.log.truncate_before(log_end) {
+            tracing::warn!("the log of the event store was not cut: {}", chain(&error));
+        }
+        Ok(())
+    }
+
+    /// The number of the next segment, never given again: a manifest that could not be written whole
+    /// may still be the one found on opening, and what it names must stay what it is.
+    pub(crate) fn take_number(&self) -> u64 {
+        let mut manifest = self.manifest.lock();
+        manifest.segment_next += 1;
+        manifest.segment_next - 1
     }
 
     /// Writes a segment under its final name, durable, and opens it.
@@ -199,7 +212,9 @@ impl Inner {
             let grown = tree.current();
             let from = file.count() as usize;
             let to = (end_seq / crate::merkle::TILE_WIDTH as u64) as usize;
-            grown.tree.tile_roots().get(from..to).map(<[_]>::to_vec).unwrap_or_default()
+            let roots = grown.tree.tile_roots();
+            let missing = || FlushError::Roots { found: roots.len(), expected: to };
+            roots.get(from.min(to)..to).map(<[_]>::to_vec).ok_or_else(missing)?
         };
         file.append(&roots).map_err(FlushError::Tree)?;
         file.sync().map_err(FlushError::Tree)

@@ -4,6 +4,8 @@
 //! It is written whole to a file of another name, synced, and renamed over the old one, so there is
 //! always one, and it is either the old or the new.
 
+#![expect(clippy::cast_possible_truncation, reason = "the number of segments is bounded")]
+
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -209,7 +211,7 @@ mod tests {
             time_min_ns: -5,
             time_max_ns: 9,
             file_size: 77,
-            digest: [number as u8; 32],
+            digest: [7; 32],
         };
         Manifest {
             merkle: true,

@@ -115,6 +115,8 @@ pub(crate) struct Inner {
     /// There is something to flush.
     maintenance: Signal,
     counters: Counters,
+    /// There are no threads: appenders flush.
+    quiet: bool,
     _lock: Box<dyn Lock>,
 }
 
@@ -125,6 +127,7 @@ pub struct Store {
     inner: Arc<Inner>,
     committer: Option<Committer>,
     threads: Vec<JoinHandle<()>>,
+    stopped: bool,
 }
 
 impl Inner {
@@ -238,7 +241,9 @@ impl Store {
     }
 
     fn stop(&mut self) -> Result<(), ReadError> {
-        let Some(committer) = self.committer.take() else { return Ok(()) };
+        if std::mem::replace(&mut self.stopped, true) {
+            return Ok(());
+        }
         self.inner.maintenance.stop();
         self.inner.shown.stop();
         self.inner.signing.stop();
@@ -254,8 +259,11 @@ impl Store {
             Some(_) => self.inner.checkpoint().map(drop),
             None => Ok(()),
         };
-        let synced = committer.stop().map_err(ReadError::Commit);
-        signed.and(synced)
+        let synced = match self.committer.take() {
+            Some(committer) => committer.stop(),
+            None => self.inner.log.sync().map(drop),
+        };
+        signed.and(synced.map_err(ReadError::Commit))
     }
 }
 

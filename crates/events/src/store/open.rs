@@ -1,5 +1,7 @@
 //! Opening: what was made true is read, what a crash left half is removed, the log fills the memory.
 
+#![expect(clippy::cast_possible_truncation, reason = "a constant")]
+
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -67,7 +69,26 @@ impl Store {
         let committer = inner.log.start_committer();
         let threads = inner.start_threads();
         recovered.took = clock.monotonic().saturating_sub(started);
-        Ok((Self { inner, committer: Some(committer), threads }, recovered))
+        Ok((Self { inner, committer: Some(committer), threads, stopped: false }, recovered))
+    }
+
+    /// As [`Store::open`], without threads: whoever appends also writes, syncs and flushes, and nothing
+    /// is joined or signed before it is asked for. So the same calls do the same to the disk.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    #[doc(hidden)]
+    pub fn open_quiet(
+        fs: Arc<dyn FileSystem>,
+        clock: Arc<dyn Clock>,
+        dir: &Path,
+        options: Options,
+    ) -> Result<(Self, Recovered), OpenError> {
+        let mut recovered = Recovered::default();
+        let mut inner = Inner::open(fs, clock, dir, options, &mut recovered)?;
+        inner.quiet = true;
+        let (inner, threads) = (Arc::new(inner), Vec::new());
+        Ok((Self { inner, committer: None, threads, stopped: false }, recovered))
     }
 
     /// Whether there is a store in `dir`.
@@ -97,8 +118,13 @@ impl Inner {
             }
         })?;
         let manifest = Manifest::read(&*fs, dir)?;
+        // Nothing may be removed by a manifest whose name a power cut could still take back.
+        fs.sync_dir(dir).map_err(disk("sync", dir))?;
+        if manifest.is_none() {
+            refuse_remains(&*fs, dir)?;
+        }
         recovered.created = manifest.is_none();
-        let (log, log_recovery) = open_log(&fs, dir, &options, manifest.as_ref())?;
+        let (log, log_recovery) = open_log(&fs, dir, &options)?;
         recovered.cut_bytes = log_recovery.cut.as_ref().map_or(0, |cut| cut.bytes);
         let manifest = match manifest {
             Some(manifest) => checked(manifest, &log, dir, &options)?,
@@ -143,6 +169,7 @@ impl Inner {
             signing: Signal::default(),
             maintenance: Signal::default(),
             counters: Counters::default(),
+            quiet: false,
             _lock: lock,
         };
         inner.replay(recovered)?;
@@ -198,18 +225,29 @@ fn disk(act: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError +
     move |source| OpenError::Io(Disk::new(act, path, source))
 }
 
+/// Without a manifest there must be nothing it could have named: a lost one is no new store.
+fn refuse_remains(fs: &dyn FileSystem, dir: &Path) -> Result<(), OpenError> {
+    let segments = segments_dir(dir);
+    let mut remains = !fs.list(&segments).map_err(disk("list", &segments))?.is_empty();
+    for name in ["tree", "checkpoints", "key"] {
+        let path = dir.join(name);
+        remains |= fs.exists(&path).map_err(disk("look for", &path))?;
+    }
+    let path = dir.join("manifest");
+    let reason = "it is missing, and what it speaks of is there";
+    if remains { Err(OpenError::Manifest { path, reason }) } else { Ok(()) }
+}
+
 fn open_log(
     fs: &Arc<dyn FileSystem>,
     dir: &Path,
     options: &Options,
-    manifest: Option<&Manifest>,
 ) -> Result<(Log, Recovery), OpenError> {
     let log_options = forebay_log::Options {
         segment_size: options.log_segment_size,
         // A batch, the ends of its leaves, and its header.
         entry_size_max: 2 * BATCH_SIZE_MAX as u32,
         durability: options.durability,
-        known_synced: Lsn(manifest.map_or(0, |manifest| manifest.log_position)),
         ..forebay_log::Options::default()
     };
     Log::open(Arc::clone(fs), &dir.join("log"), log_options).map_err(OpenError::Log)

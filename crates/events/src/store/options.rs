@@ -60,7 +60,7 @@ impl Options {
             frozen_tables_max: 2,
             segment: SegmentOptions {
                 compression: Compression::Zstd { level: 3 },
-                block_size: 64 << 10,
+                block_size: 32 << 10,
                 filter_bits_per_key: 10,
                 text_filter: true,
             },
@@ -105,6 +105,20 @@ impl Options {
             checkpoint_interval: Duration::from_secs(1),
             ..Self::balanced()
         }
+    }
+
+    /// Bytes the store takes at most while it is written to, by these options: memory tables, those that
+    /// wait and the one that is filled; the log's buffers; leaf hashes that wait; blocks for readers.
+    #[must_use]
+    pub fn memory_bound(&self) -> usize {
+        // An event takes at least its ids, times and ends beside its leaf; a table ends at whichever
+        // bound is met first, so its size is one.
+        let tables = self.memory_table_size.saturating_mul(self.frozen_tables_max + 1);
+        let log = 2 * forebay_log::Options::default().buffer_size_max;
+        tables
+            .saturating_add(log)
+            .saturating_add(super::tree::QUEUED_SIZE_MAX)
+            .saturating_add(self.block_cache_size)
     }
 
     /// The preset of a name: `balanced`, `max-throughput` or `max-durability`.

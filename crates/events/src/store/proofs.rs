@@ -3,6 +3,11 @@
 //! Of the tree, roots of complete tiles of 256 leaves and above are kept. What a proof needs below
 //! comes from the events themselves, hashed anew, or from the hashes pruned events left behind.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "positions are differences within one segment"
+)]
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

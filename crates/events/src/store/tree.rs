@@ -4,6 +4,8 @@
 //! there themselves, so nobody depends on the thread's pace; and who finds the queue long does some of
 //! its work before adding to it.
 
+#![expect(clippy::cast_possible_truncation, reason = "a constant")]
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -15,6 +17,8 @@ use crate::merkle::{self, Hash, Tree};
 
 /// Leaf hashes that may wait before an appender helps.
 const QUEUED_MAX: u64 = 1 << 19;
+/// Bytes they take.
+pub(crate) const QUEUED_SIZE_MAX: usize = QUEUED_MAX as usize * size_of::<Hash>();
 
 /// Leaves on their way to the tree.
 #[derive(Debug)]

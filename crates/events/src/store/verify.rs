@@ -5,6 +5,11 @@
 //! digests taken, every event becomes a leaf hash, the tree is built from those alone. The first
 //! damage of every kind is named; verification goes on past it where it can.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "positions are differences within one tile or batch"
+)]
+
 mod leaves;
 mod segments;
 
@@ -241,9 +246,8 @@ impl Verifying<'_> {
             }
         }
         let edge_tile = end_seq / TILE;
-        let edge: Option<Vec<Hash>> = (0..(end_seq % TILE) as usize)
-            .map(|place| leaves.leaf(edge_tile, place))
-            .collect();
+        let edge: Option<Vec<Hash>> =
+            (0..(end_seq % TILE) as usize).map(|place| leaves.leaf(edge_tile, place)).collect();
         let complete = roots.len() as u64 == edge_tile;
         let tree = match edge {
             Some(edge) if complete => Tree::from_parts(roots, edge).ok(),
@@ -349,7 +353,7 @@ impl LeafHashes for Segments<'_> {
             }
         }
         if hashes.len() < count {
-            self.from_log(first + hashes.len() as u64, count - hashes.len(), &mut hashes)?;
+            self.hashes_in_log(first + hashes.len() as u64, count - hashes.len(), &mut hashes)?;
         }
         Ok(hashes)
     }
@@ -357,7 +361,7 @@ impl LeafHashes for Segments<'_> {
 
 impl Segments<'_> {
     /// Adds the hashes of `count` events from `first` that are in the log.
-    fn from_log(&self, first: u64, count: usize, out: &mut Vec<Hash>) -> Result<(), String> {
+    fn hashes_in_log(&self, first: u64, count: usize, out: &mut Vec<Hash>) -> Result<(), String> {
         let end = first + count as u64;
         let mut hashes = Vec::new();
         let mut next = first;

@@ -94,20 +94,12 @@ pub(super) fn read(
     read
 }
 
-fn open(
-    fs: &Arc<dyn FileSystem>,
-    entry: &SegmentEntry,
-    path: &Path,
-) -> Result<Segment, String> {
+fn open(fs: &Arc<dyn FileSystem>, entry: &SegmentEntry, path: &Path) -> Result<Segment, String> {
     let segment = Segment::open(&**fs, path).map_err(|error| chain(&error).to_string())?;
     let info = segment.info();
     let same = (info.first_seq, info.end_seq, info.rows, info.file_size)
         == (entry.first_seq, entry.end_seq, entry.rows, entry.file_size);
-    if same {
-        Ok(segment)
-    } else {
-        Err("it is not the segment the manifest speaks of".to_owned())
-    }
+    if same { Ok(segment) } else { Err("it is not the segment the manifest speaks of".to_owned()) }
 }
 
 fn works(opened: &[Opened<'_>]) -> Vec<Work> {
