@@ -6,6 +6,7 @@
 pub(crate) mod cache;
 mod client;
 mod disk;
+pub(crate) mod events;
 pub(crate) mod floor;
 mod intake;
 pub(crate) mod latency;

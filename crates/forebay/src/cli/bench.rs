@@ -1,4 +1,4 @@
-//! `forebay bench intake` and `forebay bench cache`.
+//! `forebay bench intake`, `cache` and `events`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,6 +26,15 @@ pub(super) enum Command {
     /// redis-benchmark, and reads back what it wrote. Needs redis-server and redis-tools.
     #[command(after_help = "Example: forebay bench cache --json --rounds 3")]
     Cache(CacheArgs),
+    /// Measure the event store, beside RocksDB and fjall if they are there.
+    ///
+    /// Writes, reads back and verifies events in stores of its own; nothing of a running server is
+    /// touched. `cargo xtask bench events` builds the peers.
+    #[command(after_help = "Example: forebay bench events --json --rounds 3")]
+    Events(EventsArgs),
+    /// One process that writes events, for `forebay bench events`.
+    #[command(hide = true)]
+    EventsWriter(EventsWriterArgs),
     /// The HTTP server with a route that stores nothing, for comparison.
     #[command(hide = true)]
     Floor(ServerArgs),
@@ -78,10 +87,51 @@ pub(super) struct CacheArgs {
     dir: PathBuf,
 }
 
+#[derive(clap::Args, Debug)]
+pub(super) struct EventsArgs {
+    /// Print one flat JSON object of figures.
+    #[arg(long)]
+    json: bool,
+    /// Rounds of each comparison; medians are told.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
+    rounds: u32,
+    /// Events of a rate.
+    #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1_000..))]
+    events: u64,
+    /// Events that are stored when single ones are read.
+    #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1_000..))]
+    stored: u64,
+    /// Threads that write.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    writers: u64,
+    /// Events of a batch.
+    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(1..=65_000))]
+    batch: u64,
+    /// The program that puts the same load on RocksDB and fjall.
+    #[arg(long, value_name = "FILE")]
+    peers: Option<PathBuf>,
+    /// Directory for scratch data, on the disk to measure; emptied afterwards.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+}
+
+#[derive(clap::Args, Debug)]
+pub(super) struct EventsWriterArgs {
+    #[command(flatten)]
+    load: bench::events::writer::Load,
+    /// Where the store is made.
+    dir: PathBuf,
+}
+
 pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
     match command {
         Command::Intake(args) => intake(args),
         Command::Cache(args) => cache(args),
+        Command::Events(args) => events(args),
+        Command::EventsWriter(args) => {
+            bench::events::writer::run(&args.load, &args.dir)?;
+            Ok(Exit::Ok)
+        }
         Command::Floor(settings) => super::serve::run_with(settings, None, bench::floor::open),
     }
 }
@@ -109,6 +159,21 @@ fn cache(args: &CacheArgs) -> anyhow::Result<Exit> {
         keys: args.keys,
     };
     let figures = bench::cache::run(&plan, &|text| out::note(format_args!("measuring: {text}")))
+        .context("the benchmark could not be completed")?;
+    tell(figures, args.json)
+}
+
+pub(super) fn events(args: &EventsArgs) -> anyhow::Result<Exit> {
+    let plan = bench::events::Plan {
+        dir: args.dir.clone(),
+        rounds: args.rounds,
+        events: args.events,
+        stored: args.stored,
+        writers: args.writers,
+        batch: args.batch,
+        peers: args.peers.clone(),
+    };
+    let figures = bench::events::run(&plan, &|text| out::note(format_args!("measuring: {text}")))
         .context("the benchmark could not be completed")?;
     tell(figures, args.json)
 }

@@ -11,6 +11,11 @@ mod cache_keys;
 mod cache_serve;
 mod cache_tls;
 mod config;
+mod events;
+mod events_append;
+mod events_proof;
+mod events_read;
+mod events_verify;
 mod fsck;
 mod key;
 mod reference;
@@ -69,6 +74,9 @@ enum Command {
     /// The key-value cache by itself: serve it, talk to it, load it, check its data.
     #[command(subcommand)]
     Cache(cache::Command),
+    /// The event store: append, search, prove, verify.
+    #[command(subcommand)]
+    Events(events::Command),
     /// Measure Forebay beside the machine's own limits.
     #[command(subcommand)]
     Bench(bench::Command),
@@ -93,6 +101,7 @@ pub(crate) fn run() -> anyhow::Result<Exit> {
         Command::Key(command) => key::run(&command),
         Command::Fsck(args) => fsck::run(&args),
         Command::Cache(command) => cache::run(&command),
+        Command::Events(command) => events::run(&command),
         Command::Bench(command) => bench::run(&command),
         Command::Completions(args) => reference::completions(&args),
         Command::Man(args) => reference::man(&args),

@@ -9,6 +9,7 @@
 //! arguments for settings.
 
 mod error;
+mod events;
 mod file;
 mod nearest;
 mod resolve;
@@ -19,6 +20,7 @@ mod value;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use events::Preset;
 pub(crate) use resolve::{Flags, Resolved};
 pub(crate) use settings::{Config, Server};
 pub(crate) use show::{show_human, show_json, template};

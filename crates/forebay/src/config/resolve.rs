@@ -139,6 +139,7 @@ impl Resolved {
             let text = "cache.tls_cert and cache.tls_key belong together: set both or neither";
             return Err(ConfigError::Conflict(text.to_owned()).into());
         }
+        super::events::check(&config.events)?;
         Ok(config)
     }
 

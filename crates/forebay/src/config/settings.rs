@@ -11,7 +11,9 @@ use forebay_base::bytes::ByteSize;
 use forebay_base::durability::Durability;
 use forebay_base::duration::HumanDuration;
 use forebay_cache::store::Policy;
+use forebay_events::segment::Compression;
 
+use super::events::{Preset, Retentions};
 use super::resolve::Resolved;
 use super::value::{Auth, CacheNetwork, CacheServer, LogFormat, Toml, Value};
 
@@ -203,5 +205,68 @@ settings! {
         output_size_max("cache.output_size_max"): ByteSize = "1GiB";
         /// How long a client may leave its output unread altogether before it is closed.
         write_stall_timeout("cache.write_stall_timeout"): HumanDuration = "60s";
+    }
+    /// The event store. Where a setting says so, empty means what the preset says.
+    events: Events {
+        /// Whether `forebay serve` serves the event store.
+        enabled("events.enabled"): bool = "true";
+        /// Where the settings below begin: balanced (every batch synced, blocks compressed),
+        /// max-throughput (acknowledged by the kernel, large tables, nothing compressed) or
+        /// max-durability (one event a batch, each synced, small tables).
+        preset("events.preset"): Preset = "balanced";
+        /// When a batch is acknowledged: sync, interval:50ms or os. Empty: sync; os in
+        /// max-throughput.
+        durability("events.durability"): Option<Durability> = "";
+        /// Whether a Merkle tree over all events is kept and signed. Decided when the store is
+        /// made.
+        merkle("events.merkle"): bool = "true";
+        /// Name the store signs its checkpoints under; used when it makes its key. Empty:
+        /// forebay.local/events.
+        origin("events.origin"): Option<String> = "";
+        /// How long a commit waits for others to share its sync. Empty: 0s; 500us in
+        /// max-throughput.
+        group_commit_delay("events.group_commit_delay"): Option<HumanDuration> = "";
+        /// Events of an input that make one batch, 1 to 65000. Empty: 2000; 1 in max-durability.
+        batch_events("events.batch_events"): Option<u32> = "";
+        /// Bytes of one file of the log, 1MiB to 64GiB. Empty: 64MiB; 256MiB in max-throughput.
+        log_segment_size("events.log_segment_size"): Option<ByteSize> = "";
+        /// Events in memory that make a segment. Empty: 500000; 2000000 in max-throughput, 100000
+        /// in max-durability.
+        memory_table_events("events.memory_table_events"): Option<u32> = "";
+        /// Bytes in memory that make a segment, at least 1MiB; three times as much may be in
+        /// memory. Empty: 64MiB; 512MiB in max-throughput, 16MiB in max-durability.
+        memory_table_size("events.memory_table_size"): Option<ByteSize> = "";
+        /// How segments are compressed: none, lz4, zstd or zstd:LEVEL. Empty: zstd:3; none in
+        /// max-throughput.
+        compression("events.compression"): Option<Compression> = "";
+        /// Bytes of a segment's block before it is compressed, 4KiB to 1MiB. Empty: 64KiB; 32KiB
+        /// in max-throughput.
+        block_size("events.block_size"): Option<ByteSize> = "";
+        /// Bits a filter has for each thing in a block, 1 to 64. Empty: 10.
+        filter_bits_per_key("events.filter_bits_per_key"): Option<u32> = "";
+        /// Whether the filters have the words of the raw bytes, for searches by text. Empty: true;
+        /// false in max-throughput.
+        text_filter("events.text_filter"): Option<bool> = "";
+        /// How long events may be in memory before they become a segment, however few they are.
+        /// Empty: 1m; 2m in max-throughput, 10s in max-durability.
+        flush_interval("events.flush_interval"): Option<HumanDuration> = "";
+        /// How often small segments are joined and expired events removed. Empty: 30s; 10m in
+        /// max-throughput.
+        compaction_interval("events.compaction_interval"): Option<HumanDuration> = "";
+        /// How often a checkpoint is signed while events come. Empty: 10s; 1s in max-durability.
+        checkpoint_interval("events.checkpoint_interval"): Option<HumanDuration> = "";
+        /// How long events are kept, by the time they say; empty: for ever. 30d is for every
+        /// stream, audit=365d for one; several are parted by commas: 30d,audit=365d,debug=12h.
+        retention("events.retention"): Retentions = "";
+        /// Memory for blocks of segments that were read. Empty: 32MiB.
+        block_cache_size("events.block_cache_size"): Option<ByteSize> = "";
+        /// Largest body of one POST /v1/events.
+        body_size_max("events.body_size_max"): ByteSize = "256MiB";
+        /// Appending requests at once; further ones are answered 429 with Retry-After.
+        appends_max("events.appends_max"): u32 = "64";
+        /// Searches and streams at once; further ones are answered 429 with Retry-After.
+        reads_max("events.reads_max"): u32 = "64";
+        /// How long an appending request may send nothing at all.
+        body_idle_timeout("events.body_idle_timeout"): HumanDuration = "30s";
     }
 }

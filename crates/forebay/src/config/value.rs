@@ -127,6 +127,8 @@ macro_rules! words {
     };
 }
 
+pub(super) use words;
+
 words! {
     /// When requests need an API key.
     Auth, "auto, required or off" {

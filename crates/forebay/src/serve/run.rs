@@ -188,6 +188,9 @@ fn announce(url: &str, config: &Config, ready_file: Option<&Path>) -> anyhow::Re
 /// Stops in order. Returns [`Exit::Cut`] when requests had to be cut.
 async fn stop(app: &Arc<App>, limit: Duration) -> anyhow::Result<Exit> {
     app.stop.advance(Stage::Draining);
+    for subsystem in app.opened.get().map_or(&[][..], |opened| &opened.subsystems) {
+        subsystem.drain();
+    }
     let finished = app.stop.drained(limit).await;
     if !finished {
         let connections = app.stop.open();

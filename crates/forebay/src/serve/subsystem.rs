@@ -30,6 +30,9 @@ pub(crate) trait Subsystem: Send + Sync + 'static {
     /// it must not block on a disk.
     fn measure(&self) {}
 
+    /// Told when the server is to stop: answers without an end are to end. Must not block.
+    fn drain(&self) {}
+
     /// Finishes what was accepted and closes its files. Called once, after the last request.
     ///
     /// # Errors

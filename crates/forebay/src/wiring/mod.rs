@@ -4,6 +4,7 @@
 //! first segment of its routes in [`ROUTE_CLASSES`].
 
 pub(crate) mod cache;
+pub(crate) mod events;
 pub(crate) mod intake;
 
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use crate::config::Config;
 use crate::serve::Subsystem;
 
 /// First path segments below `/v1`, each counted and timed by itself in the request metrics.
-pub(crate) const ROUTE_CLASSES: [&str; 3] = ["files", "documents", "ingest"];
+pub(crate) const ROUTE_CLASSES: [&str; 4] = ["files", "documents", "ingest", "events"];
 
 /// Opens every subsystem in the data directory of `config`.
 ///
@@ -23,6 +24,9 @@ pub(crate) const ROUTE_CLASSES: [&str; 3] = ["files", "documents", "ingest"];
 /// The first subsystem that cannot be opened; those opened before are dropped.
 pub(crate) fn open(config: &Config) -> anyhow::Result<Vec<Arc<dyn Subsystem>>> {
     let mut subsystems = vec![intake::open(config)?];
+    if config.events.enabled {
+        subsystems.push(events::open(config)?);
+    }
     if config.cache.enabled {
         subsystems.push(cache::open(config)?);
     }

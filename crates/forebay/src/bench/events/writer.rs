@@ -1,0 +1,162 @@
+//! One process that writes the load into a store and says how long that took.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context as _, ensure};
+use forebay_base::Durability;
+use forebay_base::clock::SystemClock;
+use forebay_base::fs::RealFs;
+use forebay_events::{Options, Store, load};
+use serde::{Deserialize, Serialize};
+
+/// What is written and how.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Load {
+    /// Events.
+    #[arg(long, default_value_t = 2_000_000)]
+    pub(crate) events: u64,
+    /// Threads that write.
+    #[arg(long, default_value_t = 20)]
+    pub(crate) writers: u64,
+    /// Events of a batch.
+    #[arg(long, default_value_t = 2_000)]
+    pub(crate) batch: u64,
+    /// The preset, as it is but for the two choices below.
+    #[arg(long, default_value = "max-throughput")]
+    pub(crate) preset: String,
+    /// Acknowledge what is on stable storage, or what the kernel has.
+    #[arg(long)]
+    pub(crate) synced: bool,
+    /// Keep proofs.
+    #[arg(long)]
+    pub(crate) proofs: bool,
+    /// Leave everything in the log, and end as a crash does.
+    #[arg(long)]
+    pub(crate) crash: bool,
+}
+
+impl Default for Load {
+    fn default() -> Self {
+        Self {
+            events: 2_000_000,
+            writers: 20,
+            batch: 2_000,
+            preset: "max-throughput".to_owned(),
+            synced: false,
+            proofs: true,
+            crash: false,
+        }
+    }
+}
+
+/// What a writer process found.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub(crate) struct Written {
+    /// Seconds until the last batch was acknowledged.
+    pub(crate) acknowledged_s: f64,
+    /// Seconds until everything was in segments, in the tree, signed for, and closed.
+    pub(crate) sealed_s: f64,
+    /// Resident memory at its peak.
+    pub(crate) peak_rss_bytes: u64,
+    /// What the options allow for.
+    pub(crate) memory_bound_bytes: u64,
+}
+
+impl Load {
+    /// The options the load asks for.
+    pub(crate) fn options(&self) -> Options {
+        let mut options = Options::preset(&self.preset).unwrap_or_default();
+        options.merkle = self.proofs;
+        options.group_commit_delay = Duration::ZERO;
+        options.durability = if self.synced { Durability::Sync } else { Durability::Os };
+        if self.crash {
+            options.memory_table_events = usize::MAX;
+            options.memory_table_size = usize::MAX;
+        }
+        options
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        let mut words = vec![
+            format!("--events={}", self.events),
+            format!("--writers={}", self.writers),
+            format!("--batch={}", self.batch),
+            format!("--preset={}", self.preset),
+        ];
+        let flags = [(self.synced, "--synced"), (self.proofs, "--proofs"), (self.crash, "--crash")];
+        words.extend(flags.iter().filter(|(on, _)| *on).map(|(_, word)| (*word).to_owned()));
+        words
+    }
+}
+
+/// Writes the load in a process of its own.
+pub(super) fn spawn(load: &Load, dir: &Path) -> anyhow::Result<Written> {
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let output = Command::new(program)
+        .args(["bench", "events-writer"])
+        .args(load.arguments())
+        .arg(dir)
+        .output()
+        .context("cannot start a writer")?;
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success() || load.crash, "a writer failed: {complaint}");
+    let line = output.stdout.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    serde_json::from_slice(line).with_context(|| format!("a writer said nothing: {complaint}"))
+}
+
+/// The writer process.
+pub(crate) fn run(load: &Load, dir: &Path) -> anyhow::Result<()> {
+    let options = load.options();
+    let memory_bound_bytes = options.memory_bound() as u64;
+    let clock = Arc::new(SystemClock::new());
+    let (store, _) = Store::open(Arc::new(RealFs), clock, dir, options)?;
+    let next = AtomicU64::new(0);
+    let started = Instant::now();
+    std::thread::scope(|scope| -> anyhow::Result<()> {
+        let threads: Vec<_> =
+            (0..load.writers).map(|_| scope.spawn(|| write(&store, load, &next))).collect();
+        for thread in threads {
+            thread.join().map_err(|_| anyhow::anyhow!("a writer panicked"))??;
+        }
+        Ok(())
+    })?;
+    let acknowledged_s = started.elapsed().as_secs_f64();
+    if load.crash {
+        crate::out::line(serde_json::to_string(&Written {
+            acknowledged_s,
+            ..Written::default()
+        })?)?;
+        std::process::abort();
+    }
+    store.flush()?;
+    store.close()?;
+    let sealed_s = started.elapsed().as_secs_f64();
+    let peak_rss_bytes = peak_rss_bytes()?;
+    let written = Written { acknowledged_s, sealed_s, peak_rss_bytes, memory_bound_bytes };
+    crate::out::line(serde_json::to_string(&written)?)
+}
+
+/// Takes batches until all events are written.
+fn write(store: &Store, load: &Load, next: &AtomicU64) -> anyhow::Result<()> {
+    loop {
+        let first = next.fetch_add(load.batch, Ordering::Relaxed);
+        if first >= load.events {
+            return Ok(());
+        }
+        let count = usize::try_from(load.batch.min(load.events - first))?;
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+        store.append(load::batch(first, count, i64::try_from(now.as_nanos())?)?)?;
+    }
+}
+
+/// Resident memory of this process at its peak.
+fn peak_rss_bytes() -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").context("cannot read /proc")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).context("no VmHWM")?;
+    Ok(kib.trim().parse::<u64>().context("VmHWM is no number")? * 1024)
+}

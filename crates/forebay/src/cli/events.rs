@@ -1,0 +1,163 @@
+//! `forebay events ...`: the event store from the command line, without a server.
+
+use std::sync::Arc;
+
+use forebay_base::clock::SystemClock;
+use forebay_base::fs::RealFs;
+use forebay_events::{OpenError, Options, Store};
+
+use super::settings::{DataArgs, wrong};
+use super::{events_append, events_proof, events_read, events_verify};
+use crate::exit::{Coded, Exit};
+use crate::{out, wiring};
+
+#[derive(clap::Subcommand, Debug)]
+pub(super) enum Command {
+    /// Read log files, or standard input, into the store.
+    Append(events_append::Args),
+    /// Print the event with an id.
+    Get(events_read::GetArgs),
+    /// Print the events that match, one JSON object a line, in order of time.
+    Scan(Box<events_read::ScanArgs>),
+    /// Print the newest events, and go on with those that come.
+    Tail(events_read::TailArgs),
+    /// Sign for everything stored and print the signed note.
+    Checkpoint(StoreArgs),
+    /// Prove that an event is stored, or that a later tree continues an earlier one.
+    Prove(events_proof::ProveArgs),
+    /// Check a proof without the store: only the verifier key is needed.
+    VerifyProof(events_proof::VerifyProofArgs),
+    /// Read and hash every stored byte anew and compare it with what was signed.
+    Verify(events_verify::Args),
+    /// Print counts and sizes.
+    Stats(StoreArgs),
+    /// Join small segments, and remove what the retention rules no longer keep.
+    Compact(StoreArgs),
+}
+
+/// Which store, for commands that need nothing else.
+#[derive(clap::Args, Debug)]
+pub(super) struct StoreArgs {
+    #[command(flatten)]
+    data: DataArgs,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
+    match command {
+        Command::Append(args) => events_append::run(args),
+        Command::Get(args) => events_read::get(args),
+        Command::Scan(args) => events_read::scan(args),
+        Command::Tail(args) => events_read::tail(args),
+        Command::Checkpoint(args) => events_proof::checkpoint(&args.data, args.json),
+        Command::Prove(args) => events_proof::prove(args),
+        Command::VerifyProof(args) => events_proof::verify_proof(args),
+        Command::Verify(args) => events_verify::run(args),
+        Command::Stats(args) => stats(args),
+        Command::Compact(args) => compact(args),
+    }
+}
+
+/// Opens the store of a data directory, which must be there unless `create`.
+///
+/// # Errors
+/// The configuration is wrong (exit code 2), or the store cannot be opened (3).
+pub(super) fn open(data: &DataArgs, create: bool) -> anyhow::Result<Store> {
+    let config = data.resolve()?.config().map_err(wrong)?;
+    let options = wiring::events::options(&config);
+    open_with(data, options, create)
+}
+
+/// As [`open`], with other options than the configuration's.
+///
+/// # Errors
+/// As [`open`].
+pub(super) fn open_with(data: &DataArgs, options: Options, create: bool) -> anyhow::Result<Store> {
+    let config = data.resolve()?.config().map_err(wrong)?;
+    let dir = wiring::events::dir(&config.process.data);
+    let failed = |error: OpenError| {
+        let way_out = match &error {
+            OpenError::Locked { .. } => {
+                "; a running server has it: use its /v1/events, or stop it first"
+            }
+            _ => "",
+        };
+        let text = format!("cannot open the event store in {}{way_out}", dir.display());
+        Coded::wrap(Exit::Start, text, error.into())
+    };
+    if !create && !Store::exists(&RealFs, &dir).map_err(failed)? {
+        return Err(failed(OpenError::Absent { path: dir.clone() }));
+    }
+    let clock = Arc::new(SystemClock::new());
+    let (store, recovered) = Store::open(Arc::new(RealFs), clock, &dir, options).map_err(failed)?;
+    if recovered.cut_bytes > 0 {
+        out::note(format_args!(
+            "{} bytes of a batch that was never acknowledged were cut from the log",
+            recovered.cut_bytes
+        ));
+    }
+    Ok(store)
+}
+
+fn stats(args: &StoreArgs) -> anyhow::Result<Exit> {
+    let store = open(&args.data, false)?;
+    let stats = store.stats();
+    let key = store.verifier_key().map(|key| key.to_string()).unwrap_or_default();
+    if args.json {
+        out::json(&serde_json::json!({
+            "events": stats.events,
+            "events_kept": stats.events_kept,
+            "events_in_memory": stats.events_in_memory,
+            "memory_bytes": stats.memory_bytes,
+            "segments": stats.segments,
+            "segment_bytes": stats.segment_bytes,
+            "log_bytes": stats.log_bytes,
+            "verifier_key": key,
+        }))?;
+    } else {
+        out::line(format_args!(
+            "events    {} accepted, {} kept, {} of them not yet in a segment\n\
+             segments  {}, {}\nlog       {}\nkey       {}",
+            stats.events,
+            stats.events_kept,
+            stats.events_in_memory,
+            stats.segments,
+            out::size(stats.segment_bytes),
+            out::size(stats.log_bytes),
+            if key.is_empty() { "none: this store keeps no proofs" } else { &key },
+        ))?;
+    }
+    store.close()?;
+    Ok(Exit::Ok)
+}
+
+fn compact(args: &StoreArgs) -> anyhow::Result<Exit> {
+    let store = open(&args.data, false)?;
+    let before = store.stats();
+    store.flush()?;
+    let pruned = store.prune()?;
+    store.compact()?;
+    let after = store.stats();
+    if args.json {
+        out::json(&serde_json::json!({
+            "segments_before": before.segments,
+            "segments": after.segments,
+            "segment_bytes": after.segment_bytes,
+            "pruned_events": pruned.events,
+            "pruned_bytes": pruned.bytes,
+        }))?;
+    } else {
+        out::line(format_args!(
+            "segments  {} before, {} now, {}\npruned    {} events, {}",
+            before.segments,
+            after.segments,
+            out::size(after.segment_bytes),
+            pruned.events,
+            out::size(pruned.bytes),
+        ))?;
+    }
+    store.close()?;
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,158 @@
+//! `forebay events append`.
+
+use std::fs::File;
+use std::io::{IsTerminal as _, Read};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::Context as _;
+use forebay_events::ingest::{Ingest, Summary};
+use forebay_events::input::{Format, RECORD_SIZE_MAX, Records, RejectWriter, Splitter};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::settings::{DataArgs, wrong};
+use crate::exit::{Coded, Exit};
+use crate::out;
+
+const AFTER_HELP: &str = "\
+Examples:
+  forebay events append --stream auth /var/log/auth.log
+  zcat conn.log.gz | forebay events append --stream zeek --format zeek
+  forebay events append --stream edr --format ocsf --rejects bad.ndjson events.ndjson
+
+Prints {\"accepted\",\"rejected\",\"first_id\",\"last_id\"} once everything is stored. A record that is no
+event is passed over; --rejects keeps it with its line and the reason. Formats: auto, ndjson, ocsf,
+zeek (JSON or TSV), suricata, cef, leef, syslog (RFC 5424 and 3164), raw (any line).
+
+Exit codes: 0 everything was stored, 1 records were rejected or the store failed, 2 wrong command
+line, 3 the store or a file cannot be opened.";
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Args {
+    #[command(flatten)]
+    data: DataArgs,
+    /// Stream of the events.
+    #[arg(long, value_name = "NAME")]
+    stream: String,
+    /// What the input is.
+    #[arg(long, value_name = "FORMAT", default_value = "auto")]
+    format: Format,
+    /// Write records that are no events here, one JSON object a line; the file must not exist.
+    #[arg(long, value_name = "FILE")]
+    rejects: Option<PathBuf>,
+    /// max-throughput, balanced or max-durability, in place of the configuration's preset.
+    #[arg(long, value_name = "PRESET")]
+    preset: Option<String>,
+    /// Files to read; none: standard input.
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
+    let mut flags = args.data.flags()?;
+    flags.note("events.preset", "--preset", args.preset.clone());
+    let config = super::settings::resolve(flags)?.config().map_err(wrong)?;
+    let options = crate::wiring::events::options(&config);
+    // Files are opened first: a name that is wrong leaves the store untouched.
+    let mut inputs: Vec<(PathBuf, File)> = Vec::new();
+    for path in &args.files {
+        let file = File::open(path).map_err(|error| {
+            Coded::wrap(Exit::Start, format!("cannot read {}", path.display()), error.into())
+        })?;
+        inputs.push((path.clone(), file));
+    }
+    let mut rejects = args.rejects.as_deref().map(create).transpose()?;
+    let store = super::events::open_with(&args.data, options, true)?;
+    let mut sum = Summary::default();
+    let mut read = |name: &Path, input: Box<dyn Read>, size: Option<u64>| -> anyhow::Result<()> {
+        let bar = progress(size);
+        let ingest = Ingest::new(&store, args.format, &args.stream);
+        let one = append(ingest, bar.wrap_read(input), args.format, rejects.as_mut())
+            .with_context(|| format!("cannot append {}", name.display()))?;
+        bar.finish_and_clear();
+        sum.accepted += one.accepted;
+        sum.rejected += one.rejected;
+        sum.first_id = sum.first_id.or(one.first_id);
+        sum.last_id = one.last_id.or(sum.last_id);
+        Ok(())
+    };
+    if inputs.is_empty() {
+        read(Path::new("standard input"), Box::new(std::io::stdin().lock()), None)?;
+    }
+    for (path, file) in inputs {
+        let size = file.metadata().map(|metadata| metadata.len()).ok();
+        read(&path, Box::new(file), size)?;
+    }
+    if let Some(rejects) = rejects {
+        rejects.finish().context("cannot write the rejected records")?;
+    }
+    store.close()?;
+    out::line(serde_json::json!({
+        "accepted": sum.accepted,
+        "rejected": sum.rejected,
+        "first_id": sum.first_id.map(|id| id.to_string()),
+        "last_id": sum.last_id.map(|id| id.to_string()),
+    }))?;
+    Ok(if sum.rejected == 0 { Exit::Ok } else { Exit::Failed })
+}
+
+fn create(path: &Path) -> anyhow::Result<RejectWriter<std::io::BufWriter<File>>> {
+    let file = File::create_new(path).map_err(|error| {
+        Coded::wrap(Exit::Start, format!("cannot make {}", path.display()), error.into())
+    })?;
+    Ok(RejectWriter::new(std::io::BufWriter::new(file)))
+}
+
+fn progress(size: Option<u64>) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let template = "{bytes} {bytes_per_sec} {elapsed}";
+    let whole = "{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+    let style = |template| {
+        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+    };
+    match size {
+        Some(size) => ProgressBar::new(size).with_style(style(whole)),
+        None => ProgressBar::no_length().with_style(style(template)),
+    }
+}
+
+/// Reads one input to its end.
+fn append(
+    mut ingest: Ingest<'_>,
+    input: impl Read,
+    format: Format,
+    mut rejects: Option<&mut RejectWriter<std::io::BufWriter<File>>>,
+) -> anyhow::Result<Summary> {
+    let counted = matches!(format, Format::Auto | Format::Syslog);
+    let mut records = Records::new(input, Splitter::new(RECORD_SIZE_MAX, counted));
+    let mut first = None;
+    let mut failed = None;
+    while let Some(record) = records.next().context("cannot read it")? {
+        ingest.record(&record, now_ns(), &mut |line, reject, raw| {
+            first.get_or_insert_with(|| format!("line {line}: {reject}"));
+            if let Some(rejects) = rejects.as_deref_mut()
+                && let Err(error) = rejects.write(line, reject, raw)
+            {
+                failed.get_or_insert(error);
+            }
+        })?;
+        if let Some(error) = failed {
+            return Err(error).context("cannot write the rejected records");
+        }
+    }
+    let summary = ingest.finish()?;
+    if let Some(first) = first {
+        out::note(format_args!("{} records were rejected; the first: {first}", summary.rejected));
+    }
+    Ok(summary)
+}
+
+/// The wall clock, in nanoseconds since 1970-01-01 UTC.
+pub(super) fn now_ns() -> i64 {
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,211 @@
+//! `forebay events get`, `scan` and `tail`.
+
+use std::io::Write as _;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use forebay_events::query::{Order, Query};
+use forebay_events::{EventId, ReadError, Record, Severity, render};
+
+use super::settings::DataArgs;
+use crate::exit::{Coded, Exit};
+use crate::out;
+
+const GET_HELP: &str = "\
+Example: forebay events get 01ARZ3NDEKTSV4RRFFQ69G5FAV
+
+Exit codes: 0 printed, 1 there is no such event, 3 the store cannot be opened.";
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = GET_HELP)]
+pub(super) struct GetArgs {
+    #[command(flatten)]
+    data: DataArgs,
+    /// Print the raw bytes as their source wrote them, and nothing else.
+    #[arg(long)]
+    raw: bool,
+    /// The event's id: a ULID or a UUID.
+    #[arg(value_name = "ID")]
+    id: EventId,
+}
+
+const SCAN_HELP: &str = "\
+Examples:
+  forebay events scan --stream auth --contains 'Failed password' --newest --limit 20
+  forebay events scan --from 2026-11-01T00:00:00Z --to 2026-11-02T00:00:00Z --host gate-1
+  forebay events scan --ip 10.1.2.3 --severity high --proof
+
+Times are RFC 3339, or seconds since 1970 with a fraction. --to is exclusive.";
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = SCAN_HELP)]
+pub(super) struct ScanArgs {
+    #[command(flatten)]
+    data: DataArgs,
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Not before this time.
+    #[arg(long, value_name = "TIME", value_parser = time_ns)]
+    from: Option<i64>,
+    /// Before this time.
+    #[arg(long, value_name = "TIME", value_parser = time_ns)]
+    to: Option<i64>,
+    /// Stop after this many.
+    #[arg(long, value_name = "COUNT")]
+    limit: Option<u64>,
+    /// The latest first.
+    #[arg(long)]
+    newest: bool,
+    /// Add to each event the proof that it is stored.
+    #[arg(long)]
+    proof: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(super) struct TailArgs {
+    #[command(flatten)]
+    data: DataArgs,
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// How many of the newest to begin with.
+    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 10)]
+    lines: u64,
+    /// Go on with events that another part of this process appends; needs the store for itself.
+    #[arg(short = 'f', long)]
+    follow: bool,
+}
+
+/// Conditions, all of which must hold.
+#[derive(clap::Args, Debug)]
+pub(super) struct FilterArgs {
+    /// Of this stream.
+    #[arg(long, value_name = "NAME")]
+    stream: Option<String>,
+    /// Of this type.
+    #[arg(long = "type", value_name = "TYPE")]
+    kind: Option<String>,
+    /// Of this machine.
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+    /// Of this address.
+    #[arg(long, value_name = "ADDRESS")]
+    ip: Option<IpAddr>,
+    /// At least this bad: informational, low, medium, high, critical or fatal.
+    #[arg(long, value_name = "WORD", value_parser = severity)]
+    severity: Option<Severity>,
+    /// Whose raw bytes contain this text; as often as needed, all must be there.
+    #[arg(long, value_name = "TEXT")]
+    contains: Vec<String>,
+    /// Whose raw bytes match this regular expression.
+    #[arg(long, value_name = "REGEX")]
+    regex: Option<regex::bytes::Regex>,
+}
+
+impl FilterArgs {
+    fn query(&self) -> Query {
+        Query {
+            stream: self.stream.clone(),
+            kind: self.kind.clone(),
+            host: self.host.clone(),
+            ip: self.ip,
+            severity_min: self.severity,
+            contains: self.contains.iter().map(|text| text.as_bytes().to_vec()).collect(),
+            regex: self.regex.clone(),
+            ..Query::default()
+        }
+    }
+}
+
+fn severity(text: &str) -> Result<Severity, String> {
+    Severity::from_name(text)
+        .ok_or_else(|| "one of informational, low, medium, high, critical, fatal".to_owned())
+}
+
+/// Reads a time a person wrote.
+pub(crate) fn time_ns(text: &str) -> Result<i64, String> {
+    forebay_events::query::parse_time(text)
+        .ok_or_else(|| "a time such as 2026-11-21T10:00:00Z, or seconds since 1970".to_owned())
+}
+
+pub(super) fn get(args: &GetArgs) -> anyhow::Result<Exit> {
+    let store = super::events::open(&args.data, false)?;
+    let found = store.get(args.id)?;
+    let Some(record) = found else {
+        return Err(Coded::error(Exit::Failed, format!("there is no event {}", args.id)));
+    };
+    if args.raw {
+        std::io::stdout().lock().write_all(record.event().raw).context("cannot print the event")?;
+    } else {
+        out::json(&render::event(&record))?;
+    }
+    store.close()?;
+    Ok(Exit::Ok)
+}
+
+pub(super) fn scan(args: &ScanArgs) -> anyhow::Result<Exit> {
+    let store = super::events::open(&args.data, false)?;
+    let order = if args.newest { Order::NewestFirst } else { Order::OldestFirst };
+    let query = Query { from_ns: args.from, to_ns: args.to, order, ..args.filter.query() };
+    let mut scan = store.scan(query);
+    let mut left = args.limit.unwrap_or(u64::MAX);
+    let mut stdout = std::io::BufWriter::new(std::io::stdout().lock());
+    while left > 0
+        && let Some(record) = scan.next()?
+    {
+        left -= 1;
+        let mut json = render::event(&record);
+        if args.proof {
+            json["proof"] = serde_json::to_value(store.prove_record(&record)?)?;
+        }
+        if !print(&mut stdout, &json)? {
+            break;
+        }
+    }
+    drop(stdout);
+    drop(scan);
+    store.close()?;
+    Ok(Exit::Ok)
+}
+
+pub(super) fn tail(args: &TailArgs) -> anyhow::Result<Exit> {
+    let store = super::events::open(&args.data, false)?;
+    let query = Query { order: Order::NewestFirst, ..args.filter.query() };
+    let mut scan = store.scan(query);
+    let mut newest: Vec<Record> = Vec::new();
+    while (newest.len() as u64) < args.lines
+        && let Some(record) = scan.next()?
+    {
+        newest.push(record);
+    }
+    drop(scan);
+    let mut stdout = std::io::stdout().lock();
+    let mut next = store.len();
+    for record in newest.iter().rev() {
+        if !print(&mut stdout, &render::event(record))? {
+            return Ok(Exit::Ok);
+        }
+    }
+    while args.follow {
+        let end = store.wait_for(next, Duration::from_secs(1));
+        for seq in next..end {
+            let record: Option<Record> = store.at(seq).map_err(|error: ReadError| error)?;
+            if let Some(record) = record.filter(|record| args.filter.query().matches(record))
+                && !print(&mut stdout, &render::event(&record))?
+            {
+                return Ok(Exit::Ok);
+            }
+        }
+        next = end;
+    }
+    Ok(Exit::Ok)
+}
+
+/// Prints a line; `false` once the reader has left.
+fn print(out: &mut impl std::io::Write, json: &serde_json::Value) -> anyhow::Result<bool> {
+    match writeln!(out, "{json}") {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error).context("cannot write to standard output"),
+    }
+}

@@ -1,0 +1,150 @@
+//! The event store's settings that are not numbers, sizes or switches, and what all of them allow.
+
+use forebay_events::segment::Compression;
+use forebay_events::store::Retention;
+
+use super::error::ConfigError;
+use super::settings::Events;
+use super::value::{Value, words};
+
+words! {
+    /// Where the event store's settings begin.
+    Preset, "balanced, max-throughput or max-durability" {
+        /// Synced, compressed and searchable.
+        Balanced = "balanced",
+        /// The most events a second.
+        MaxThroughput = "max-throughput",
+        /// One event a commit.
+        MaxDurability = "max-durability",
+    }
+}
+
+impl Value for Compression {
+    const EXPECTED: &'static str = "none, lz4, zstd or zstd:1 to zstd:19";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        text.trim().parse().map_err(|_| "not a compression".to_owned())
+    }
+}
+
+/// How long events are kept, by stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Retentions(pub(crate) Vec<Retention>);
+
+impl Value for Retentions {
+    const EXPECTED: &'static str = "times such as 30d or 30d,audit=365d,debug=12h";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut rules: Vec<Retention> = Vec::new();
+        for rule in text.split(',').map(str::trim).filter(|rule| !rule.is_empty()) {
+            let (stream, time) = match rule.split_once('=') {
+                Some((stream, time)) => (Some(stream.trim().to_owned()), time.trim()),
+                None => (None, rule),
+            };
+            if stream.as_deref() == Some("") {
+                return Err(format!("{rule:?} names no stream"));
+            }
+            if rules.iter().any(|known| known.stream == stream) {
+                return Err(format!("{rule:?} is the second rule for the same"));
+            }
+            let keep_ns = age_ns(time).ok_or_else(|| format!("{time:?} is no time to keep"))?;
+            rules.push(Retention { stream, keep_ns });
+        }
+        Ok(Self(rules))
+    }
+}
+
+/// A whole number of seconds, minutes, hours, days or weeks, in nanoseconds; not zero.
+fn age_ns(text: &str) -> Option<i64> {
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let seconds: i64 = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        "w" => 604_800,
+        _ => return None,
+    };
+    if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let age = number.parse::<i64>().ok()?.checked_mul(seconds)?.checked_mul(1_000_000_000)?;
+    (age > 0).then_some(age)
+}
+
+/// Whether every number is one the store can work with.
+///
+/// # Errors
+/// The first that is not, with what is allowed.
+pub(super) fn check(events: &Events) -> Result<(), ConfigError> {
+    const KIB: u64 = 1 << 10;
+    const MIB: u64 = 1 << 20;
+    const GIB: u64 = 1 << 30;
+    let outside = |value: Option<u64>, least: u64, most: u64| {
+        value.is_some_and(|value| !(least..=most).contains(&value))
+    };
+    let size = |size: Option<forebay_base::bytes::ByteSize>| size.map(|size| size.0);
+    let number = |number: Option<u32>| number.map(u64::from);
+    let wrong = [
+        ("batch_events", outside(number(events.batch_events), 1, 65_000), "1 to 65000"),
+        (
+            "log_segment_size",
+            outside(size(events.log_segment_size), MIB, 64 * GIB),
+            "1MiB to 64GiB",
+        ),
+        (
+            "memory_table_events",
+            outside(number(events.memory_table_events), 1, u64::MAX),
+            "at least 1",
+        ),
+        (
+            "memory_table_size",
+            outside(size(events.memory_table_size), MIB, 64 * GIB),
+            "1MiB to 64GiB",
+        ),
+        ("block_size", outside(size(events.block_size), 4 * KIB, MIB), "4KiB to 1MiB"),
+        ("filter_bits_per_key", outside(number(events.filter_bits_per_key), 1, 64), "1 to 64"),
+        (
+            "block_cache_size",
+            outside(size(events.block_cache_size), 0, 1024 * GIB),
+            "at most 1024GiB",
+        ),
+        ("body_size_max", events.body_size_max.0 == 0, "at least 1"),
+        ("appends_max", !(1..=256).contains(&events.appends_max), "1 to 256"),
+        ("reads_max", !(1..=256).contains(&events.reads_max), "1 to 256"),
+    ];
+    let origin = events.origin.as_deref().unwrap_or("x");
+    if origin.contains('+') || origin.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        let text = "events.origin may have neither spaces nor plus signs";
+        return Err(ConfigError::Conflict(text.to_owned()));
+    }
+    match wrong.into_iter().find(|(_, wrong, _)| *wrong) {
+        Some((key, _, allowed)) => {
+            Err(ConfigError::Conflict(format!("events.{key} must be {allowed}")))
+        }
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retention_is_read_by_stream() {
+        let rule = |stream: Option<&str>, days: i64| Retention {
+            stream: stream.map(str::to_owned),
+            keep_ns: days * 86_400_000_000_000,
+        };
+        let read = |text| Retentions::parse(text).map(|rules| rules.0);
+        assert_eq!(read(""), Ok(vec![]));
+        assert_eq!(read("30d"), Ok(vec![rule(None, 30)]));
+        assert_eq!(
+            read(" 2w , audit=365d,debug = 24h"),
+            Ok(vec![rule(None, 14), rule(Some("audit"), 365), rule(Some("debug"), 1)])
+        );
+        for wrong in ["d", "30", "-1d", "0d", "1y", "=3d", "a=", "1d,2d", "a=1d,a=2d", "1.5d"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+}

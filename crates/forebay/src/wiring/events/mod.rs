@@ -1,0 +1,290 @@
+//! The event store as a subsystem of the server: configuration in, routes, metrics and shutdown out.
+
+mod append;
+mod body;
+mod openapi;
+mod problem;
+mod proofs;
+mod question;
+mod read;
+mod stream;
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use axum::routing::{get, post};
+use forebay_base::clock::SystemClock;
+use forebay_base::fs::RealFs;
+use forebay_events::{Options, Store};
+use parking_lot::RwLock;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::config::{Config, Preset};
+use crate::serve::Subsystem;
+use problem::Problem;
+
+/// Short readings at once; further ones wait their turn.
+const SHORT_READS: usize = 64;
+/// How long closing waits for readings whose client has left.
+const CLOSE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Where the events are kept inside the data directory.
+pub(crate) fn dir(data: &Path) -> PathBuf {
+    data.join("events")
+}
+
+/// The store's options as the configuration says: its preset's, where it says nothing else.
+pub(crate) fn options(config: &Config) -> Options {
+    let from = &config.events;
+    let mut options = match from.preset {
+        Preset::Balanced => Options::balanced(),
+        Preset::MaxThroughput => Options::max_throughput(),
+        Preset::MaxDurability => Options::max_durability(),
+    };
+    let size = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
+    options.merkle = from.merkle;
+    options.retention.clone_from(&from.retention.0);
+    if let Some(origin) = &from.origin {
+        options.origin.clone_from(origin);
+    }
+    fn set<T>(field: &mut T, given: Option<T>) {
+        if let Some(given) = given {
+            *field = given;
+        }
+    }
+    set(&mut options.durability, from.durability);
+    set(&mut options.group_commit_delay, from.group_commit_delay.map(|time| time.get()));
+    set(&mut options.batch_events, from.batch_events.map(|count| size(count.into())));
+    set(&mut options.log_segment_size, from.log_segment_size.map(|bytes| bytes.0));
+    set(&mut options.memory_table_events, from.memory_table_events.map(|n| size(n.into())));
+    set(&mut options.memory_table_size, from.memory_table_size.map(|bytes| size(bytes.0)));
+    set(&mut options.segment.compression, from.compression);
+    set(&mut options.segment.block_size, from.block_size.map(|bytes| size(bytes.0)));
+    set(&mut options.segment.filter_bits_per_key, from.filter_bits_per_key);
+    set(&mut options.segment.text_filter, from.text_filter);
+    set(&mut options.flush_interval, from.flush_interval.map(|time| time.get()));
+    set(&mut options.compaction_interval, from.compaction_interval.map(|time| time.get()));
+    set(&mut options.checkpoint_interval, from.checkpoint_interval.map(|time| time.get()));
+    set(&mut options.block_cache_size, from.block_cache_size.map(|bytes| size(bytes.0)));
+    options
+}
+
+/// What a store tells of itself, as JSON.
+pub(crate) fn stats(store: &Store) -> serde_json::Value {
+    let stats = store.stats();
+    let key = store.verifier_key().ok().map(|key| key.to_string());
+    serde_json::json!({
+        "events": stats.events,
+        "events_kept": stats.events_kept,
+        "events_in_memory": stats.events_in_memory,
+        "memory_bytes": stats.memory_bytes,
+        "segments": stats.segments,
+        "segment_bytes": stats.segment_bytes,
+        "log_bytes": stats.log_bytes,
+        "verifier_key": key,
+    })
+}
+
+/// Opens the event store in the data directory.
+pub(super) fn open(config: &Config) -> anyhow::Result<Arc<dyn Subsystem>> {
+    let dir = dir(&config.process.data);
+    let clock = Arc::new(SystemClock::new());
+    let (store, recovered) = Store::open(Arc::new(RealFs), clock, &dir, options(config))
+        .with_context(|| format!("could not open the event store in {}", dir.display()))?;
+    tracing::info!(
+        created = recovered.created,
+        events_in_segments = recovered.events_in_segments,
+        events_from_log = recovered.events_from_log,
+        torn_bytes = recovered.cut_bytes,
+        leftovers_removed = recovered.leftovers,
+        verifier_key = store.verifier_key().map(|key| key.to_string()).unwrap_or_default(),
+        took_ms = recovered.took.as_secs_f64() * 1_000.0,
+        "event store open"
+    );
+    Ok(Arc::new(Events(Arc::new(Shared::new(store, config)))))
+}
+
+/// The subsystem.
+struct Events(Arc<Shared>);
+
+/// What requests share. Whoever has the store on a thread of its own holds a permit of one of the
+/// semaphores meanwhile, so that closing can wait for them.
+struct Shared {
+    store: RwLock<Option<Arc<Store>>>,
+    appends: Arc<Semaphore>,
+    reads: Arc<Semaphore>,
+    short: Arc<Semaphore>,
+    appends_max: u32,
+    reads_max: u32,
+    /// Streams that go on for ever are to end.
+    draining: AtomicBool,
+    body_size_max: u64,
+    body_idle: Duration,
+    rejected: metrics::Counter,
+    refused: metrics::Counter,
+    commit_time: metrics::Histogram,
+}
+
+impl Shared {
+    fn new(store: Store, config: &Config) -> Self {
+        let from = &config.events;
+        let permits = |count: u32| Arc::new(Semaphore::new(count as usize));
+        Self {
+            store: RwLock::new(Some(Arc::new(store))),
+            appends: permits(from.appends_max),
+            reads: permits(from.reads_max),
+            short: Arc::new(Semaphore::new(SHORT_READS)),
+            appends_max: from.appends_max,
+            reads_max: from.reads_max,
+            draining: AtomicBool::new(false),
+            body_size_max: from.body_size_max.0,
+            body_idle: from.body_idle_timeout.get(),
+            rejected: metrics::counter!("forebay_events_rejected_records_total"),
+            refused: metrics::counter!("forebay_events_refused_requests_total"),
+            commit_time: metrics::histogram!("forebay_events_commit_seconds"),
+        }
+    }
+
+    fn store(&self) -> Result<Arc<Store>, Problem> {
+        self.store.read().clone().ok_or_else(|| Problem::closed("the server is shutting down"))
+    }
+
+    /// A place among the appending or reading requests.
+    fn place(
+        &self,
+        among: &Arc<Semaphore>,
+        setting: &'static str,
+    ) -> Result<OwnedSemaphorePermit, Problem> {
+        Arc::clone(among).try_acquire_owned().map_err(|_| {
+            self.refused.increment(1);
+            Problem::busy(setting)
+        })
+    }
+
+    /// Does something short with the store on a thread that may block.
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Store) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let permit = Arc::clone(&self.short).acquire_owned().await;
+        let permit = permit.map_err(|_| Problem::closed("the server is shutting down"))?;
+        let store = self.store()?;
+        on_thread(move || {
+            let answer = question(&store);
+            drop(store);
+            drop(permit);
+            answer
+        })
+        .await
+    }
+
+    /// Waits until nobody uses the store, and closes it.
+    async fn close(&self) -> anyhow::Result<()> {
+        let everybody = async {
+            let short = u32::try_from(SHORT_READS).unwrap_or(u32::MAX);
+            let _appends = self.appends.acquire_many(self.appends_max).await;
+            let _reads = self.reads.acquire_many(self.reads_max).await;
+            let _short = self.short.acquire_many(short).await;
+        };
+        let left = tokio::time::timeout(CLOSE_LIMIT, everybody).await.is_ok();
+        let Some(store) = self.store.write().take() else { return Ok(()) };
+        match Arc::try_unwrap(store) {
+            Ok(store) => tokio::task::spawn_blocking(move || store.close())
+                .await
+                .context("closing the event store was interrupted")?
+                .context("could not close the event store"),
+            Err(_) => {
+                tracing::warn!(left, "the event store is still read from; it was not closed");
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Runs `work` on a thread that may block.
+async fn on_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|error| Err(Problem::internal(&anyhow::Error::new(error))))
+}
+
+impl Subsystem for Events {
+    fn name(&self) -> &'static str {
+        "events"
+    }
+
+    fn router(&self) -> axum::Router {
+        axum::Router::new()
+            .route("/v1/events", post(append::by_type).get(read::list))
+            .route("/v1/events/{name}", post(append::by_name).get(read::one))
+            .route("/v1/events/{name}/proof", get(proofs::of_event))
+            .route("/v1/events/proof/consistency", get(proofs::consistency))
+            .route("/v1/events/checkpoint", get(proofs::checkpoint))
+            .route("/v1/events/key", get(proofs::key))
+            .route("/v1/events/stats", get(read::stats))
+            .route("/v1/events/tlog/checkpoint", get(proofs::latest))
+            .route("/v1/events/tlog/tile/{*path}", get(proofs::tile))
+            .with_state(Arc::clone(&self.0))
+    }
+
+    fn openapi(&self) -> utoipa::openapi::OpenApi {
+        openapi::document()
+    }
+
+    fn readiness(&self) -> Result<(), String> {
+        let store = self.0.store.read().clone();
+        store.ok_or_else(|| "the event store is closed".to_owned())?.health()
+    }
+
+    fn measure(&self) {
+        let Some(store) = self.0.store.read().clone() else { return };
+        measure(&store, &self.0);
+    }
+
+    fn drain(&self) {
+        self.0.draining.store(true, Ordering::Release);
+    }
+
+    fn stop(&self) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + '_>> {
+        self.drain();
+        Box::pin(self.0.close())
+    }
+}
+
+/// Brings the metrics of the event store up to date.
+fn measure(store: &Store, shared: &Shared) {
+    let stats = store.stats();
+    let counter = |name: &'static str, value: u64| metrics::counter!(name).absolute(value);
+    let gauge = |name: &'static str, value: u64| metrics::gauge!(name).set(value as f64);
+    counter("forebay_events_appended_total", stats.appended_events);
+    counter("forebay_events_batches_total", stats.appended_batches);
+    counter("forebay_events_appended_bytes_total", stats.appended_bytes);
+    counter("forebay_events_append_waits_total", stats.append_waits);
+    counter("forebay_events_flushes_total", stats.flushes);
+    counter("forebay_events_flushed_bytes_total", stats.flushed_bytes);
+    counter("forebay_events_flush_failures_total", stats.flush_failures);
+    counter("forebay_events_compactions_total", stats.compactions);
+    counter("forebay_events_checkpoints_total", stats.checkpoints);
+    counter("forebay_events_log_groups_total", stats.log_groups);
+    counter("forebay_events_log_syncs_total", stats.log_syncs);
+    gauge("forebay_events_tree_size", stats.events);
+    gauge("forebay_events_kept", stats.events_kept);
+    gauge("forebay_events_in_memory", stats.events_in_memory);
+    gauge("forebay_events_memory_bytes", stats.memory_bytes);
+    gauge("forebay_events_segments", stats.segments);
+    gauge("forebay_events_segment_bytes", stats.segment_bytes);
+    gauge("forebay_events_log_bytes", stats.log_bytes);
+    metrics::gauge!("forebay_events_log_sync_seconds_total").set(stats.log_sync_ns as f64 / 1e9);
+    let busy = |max: u32, semaphore: &Semaphore| {
+        u64::from(max).saturating_sub(semaphore.available_permits() as u64)
+    };
+    gauge("forebay_events_appends_running", busy(shared.appends_max, &shared.appends));
+    gauge("forebay_events_reads_running", busy(shared.reads_max, &shared.reads));
+}

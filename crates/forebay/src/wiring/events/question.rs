@@ -1,0 +1,224 @@
+//! What `GET /v1/events` is asked, read from its query string.
+
+use std::str::FromStr;
+
+use forebay_events::Severity;
+use forebay_events::query::{Cursor, Order, Query, parse_time};
+use http::Uri;
+
+use super::problem::Problem;
+
+/// Events of a page, where nothing is said.
+const PAGE: u64 = 100;
+/// Most events of a page.
+const PAGE_MAX: u64 = 1_000;
+/// Largest regular expression, in bytes, and once compiled.
+const REGEX_SIZE_MAX: usize = 4_096;
+const REGEX_MEMORY_MAX: usize = 1 << 20;
+/// Most texts one search may ask for.
+const NEEDLES_MAX: usize = 16;
+
+const KNOWN: &str = "from, to, stream, type, host, ip, severity, contains, regex, order, limit, \
+                     cursor, proof and follow";
+
+/// A question.
+#[derive(Debug, Default)]
+pub(super) struct Question {
+    pub(super) query: Query,
+    limit: Option<u64>,
+    /// Each event is to carry its proof.
+    pub(super) proof: bool,
+    /// The answer goes on with what comes.
+    pub(super) follow: bool,
+}
+
+impl Question {
+    /// Events of one page.
+    pub(super) fn page(&self) -> Result<u64, Problem> {
+        match self.limit {
+            Some(0) => Err(wrong("limit", "1 to 1000")),
+            Some(limit) if limit > PAGE_MAX => Err(wrong("limit", "1 to 1000")),
+            limit => Ok(limit.unwrap_or(PAGE)),
+        }
+    }
+
+    /// Events of a stream that ends.
+    pub(super) fn stream(&self) -> u64 {
+        self.limit.unwrap_or(u64::MAX)
+    }
+
+    /// The newest events a stream begins with that does not end.
+    pub(super) fn newest(&self) -> Result<u64, Problem> {
+        match self.limit {
+            Some(limit) if limit > PAGE_MAX => Err(wrong("limit", "0 to 1000 with follow")),
+            limit => Ok(limit.unwrap_or(0)),
+        }
+    }
+
+    /// Reads a query string.
+    pub(super) fn read(uri: &Uri) -> Result<Self, Problem> {
+        let mut asked = Self::default();
+        let mut ordered = false;
+        for (name, value) in pairs(uri) {
+            let text = String::from_utf8_lossy(&value).into_owned();
+            let query = &mut asked.query;
+            match &*name {
+                "from" => query.from_ns = Some(time("from", &text)?),
+                "to" => query.to_ns = Some(time("to", &text)?),
+                "stream" => query.stream = Some(text),
+                "type" => query.kind = Some(text),
+                "host" => query.host = Some(text),
+                "ip" => query.ip = Some(parsed("ip", &text, "an address")?),
+                "severity" => {
+                    let least = Severity::from_name(&text).ok_or_else(|| {
+                        wrong("severity", "informational, low, medium, high, critical or fatal")
+                    })?;
+                    query.severity_min = Some(least);
+                }
+                "contains" if query.contains.len() == NEEDLES_MAX => {
+                    return Err(wrong("contains", "given at most 16 times"));
+                }
+                "contains" => query.contains.push(value),
+                "regex" => query.regex = Some(regex(&text)?),
+                "order" => {
+                    ordered = true;
+                    query.order = match &*text {
+                        "oldest" => Order::OldestFirst,
+                        "newest" => Order::NewestFirst,
+                        _ => return Err(wrong("order", "newest or oldest")),
+                    };
+                }
+                "limit" => asked.limit = Some(parsed("limit", &text, "a whole number")?),
+                "cursor" => query.after = Some(cursor(&text)?),
+                "proof" => asked.proof = flag("proof", &text)?,
+                "follow" => asked.follow = flag("follow", &text)?,
+                _ => {
+                    let name: String = name.chars().take(60).collect();
+                    let text = format!("unknown query parameter {name:?}; known are {KNOWN}");
+                    return Err(Problem::bad("query", text));
+                }
+            }
+        }
+        if asked.follow && (ordered || asked.query.after.is_some()) {
+            let text = "follow goes with neither order nor cursor: it begins with the newest";
+            return Err(Problem::bad("query", text));
+        }
+        Ok(asked)
+    }
+}
+
+/// The cursor behind an event.
+pub(super) fn cursor_text(timestamp_ns: i64, seq: u64) -> String {
+    format!("{timestamp_ns}.{seq}")
+}
+
+fn cursor(text: &str) -> Result<Cursor, Problem> {
+    let read = || {
+        let (time, seq) = text.split_once('.')?;
+        Some(Cursor { timestamp_ns: time.parse().ok()?, seq: seq.parse().ok()? })
+    };
+    read().ok_or_else(|| wrong("cursor", "what `next` of the page before says"))
+}
+
+fn wrong(name: &str, expected: &str) -> Problem {
+    Problem::bad("query", format!("query parameter {name:?} must be {expected}"))
+}
+
+fn parsed<T: FromStr>(name: &str, text: &str, expected: &str) -> Result<T, Problem> {
+    text.trim().parse().map_err(|_| wrong(name, expected))
+}
+
+fn time(name: &str, text: &str) -> Result<i64, Problem> {
+    let expected = "a time such as 2026-11-21T10:00:00Z (a plus sign is written %2B), a date, or \
+                    seconds since 1970";
+    parse_time(text).ok_or_else(|| wrong(name, expected))
+}
+
+/// Reads a switch; naming it is switching it on.
+pub(super) fn flag(name: &str, text: &str) -> Result<bool, Problem> {
+    match text {
+        "" | "true" | "1" => Ok(true),
+        "false" | "0" => Ok(false),
+        _ => Err(wrong(name, "true or false")),
+    }
+}
+
+fn regex(text: &str) -> Result<regex::bytes::Regex, Problem> {
+    if text.len() > REGEX_SIZE_MAX {
+        return Err(wrong("regex", "at most 4096 bytes long"));
+    }
+    regex::bytes::RegexBuilder::new(text)
+        .size_limit(REGEX_MEMORY_MAX)
+        .dfa_size_limit(REGEX_MEMORY_MAX)
+        .build()
+        .map_err(|error| Problem::bad("query", format!("query parameter \"regex\": {error}")))
+}
+
+/// Names and values of a query string, decoded.
+pub(super) fn pairs(uri: &Uri) -> Vec<(String, Vec<u8>)> {
+    let decode = |text: &str| {
+        let spaced = text.replace('+', " ");
+        percent_encoding::percent_decode_str(&spaced).collect::<Vec<u8>>()
+    };
+    uri.query()
+        .unwrap_or_default()
+        .split('&')
+        .filter(|pair| !pair.is_empty())
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (String::from_utf8_lossy(&decode(name)).into_owned(), decode(value))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(query: &str) -> Result<Question, Problem> {
+        Question::read(&format!("/v1/events?{query}").parse().unwrap())
+    }
+
+    #[test]
+    fn everything_that_can_be_asked_is_read() {
+        let asked = read(
+            "from=1732184400.5&to=2024-11-22&stream=a+b&type=t&host=h&ip=10.0.0.1&severity=high\
+             &contains=%ff%00&contains=x&regex=a.%2Bb&order=newest&limit=7&cursor=-5.3&proof",
+        )
+        .unwrap();
+        let query = &asked.query;
+        assert_eq!(query.from_ns, Some(1_732_184_400_500_000_000));
+        assert_eq!(query.to_ns, Some(1_732_233_600_000_000_000));
+        assert_eq!(query.stream.as_deref(), Some("a b"));
+        assert_eq!(query.severity_min, Some(Severity::High));
+        assert_eq!(query.contains, [b"\xff\0".to_vec(), b"x".to_vec()]);
+        assert_eq!(query.regex.as_ref().unwrap().as_str(), "a.+b");
+        assert_eq!(query.order, Order::NewestFirst);
+        assert_eq!(query.after, Some(Cursor { timestamp_ns: -5, seq: 3 }));
+        assert_eq!((asked.page().unwrap(), asked.proof, asked.follow), (7, true, false));
+    }
+
+    #[test]
+    fn what_is_wrong_is_refused() {
+        for query in [
+            "form=1",
+            "from=now",
+            "ip=x",
+            "severity=bad",
+            "regex=(",
+            "order=up",
+            "limit=x",
+            "cursor=1",
+            "cursor=a.b",
+            "proof=maybe",
+            "follow&order=newest",
+            "follow&cursor=1.1",
+            "regex=(%5Cw%7B200%7D)%7B200%7D",
+        ] {
+            assert!(read(query).is_err(), "{query}");
+        }
+        for limit in ["0", "1001"] {
+            assert!(read(&format!("limit={limit}")).unwrap().page().is_err());
+        }
+    }
+}

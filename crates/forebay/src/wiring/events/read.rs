@@ -1,0 +1,137 @@
+//! `GET /v1/events`, `GET /v1/events/{id}` and `GET /v1/events/stats`.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use forebay_events::{EventId, Record, Store, render};
+use http::header::{
+    ACCEPT, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use serde_json::{Value, json};
+
+use super::problem::{self, Problem};
+use super::question::{Question, cursor_text, flag, pairs};
+use super::{Shared, on_thread, stream};
+
+/// Bytes of events after which a page ends early.
+const PAGE_SIZE_MAX: usize = 8 << 20;
+
+pub(super) async fn list(
+    State(shared): State<Arc<Shared>>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    let lines = headers.get_all(ACCEPT).iter().any(|accept| {
+        let accept = accept.to_str().unwrap_or_default();
+        accept.contains("application/x-ndjson") || accept.contains("application/ndjson")
+    });
+    problem::answer(answer_list(shared, lines, &uri).await, &headers)
+}
+
+async fn answer_list(shared: Arc<Shared>, lines: bool, uri: &Uri) -> Result<Response, Problem> {
+    let asked = Question::read(uri)?;
+    if lines || asked.follow {
+        return stream::answer(&shared, asked);
+    }
+    let limit = asked.page()?;
+    let permit = shared.place(&shared.reads, "events.reads_max")?;
+    let store = shared.store()?;
+    let page = on_thread(move || {
+        let page = page(&store, asked, limit);
+        drop(store);
+        drop(permit);
+        page
+    });
+    Ok(problem::json(StatusCode::OK, &page.await?))
+}
+
+fn page(store: &Store, asked: Question, limit: u64) -> Result<Value, Problem> {
+    let mut scan = store.scan(asked.query);
+    let mut records: Vec<Record> = Vec::new();
+    let mut size = 0;
+    let mut next = None;
+    while let Some(record) = scan.next()? {
+        size += record.leaf().len();
+        records.push(record);
+        if records.len() as u64 == limit || size >= PAGE_SIZE_MAX {
+            let last = records.last();
+            next = last.map(|last| cursor_text(last.event().timestamp_ns, last.seq()));
+            break;
+        }
+    }
+    let events = rendered(store, &records, asked.proof)?;
+    Ok(json!({ "events": events, "next": next }))
+}
+
+/// Events as JSON, each with its proof if that is wanted.
+pub(super) fn rendered(
+    store: &Store,
+    records: &[Record],
+    proof: bool,
+) -> Result<Vec<Value>, Problem> {
+    let mut events: Vec<Value> = records.iter().map(render::event).collect();
+    if proof {
+        for (event, proof) in events.iter_mut().zip(store.prove_records(records)?) {
+            event["proof"] =
+                serde_json::to_value(proof).map_err(|error| Problem::internal(&error.into()))?;
+        }
+    }
+    Ok(events)
+}
+
+/// Reads an event's id.
+pub(super) fn id(text: &str) -> Result<EventId, Problem> {
+    text.parse()
+        .map_err(|error: forebay_events::event::IdError| Problem::bad("id", error.to_string()))
+}
+
+pub(super) async fn one(
+    State(shared): State<Arc<Shared>>,
+    Path(name): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    problem::answer(answer_one(&shared, &name, &uri).await, &headers)
+}
+
+async fn answer_one(shared: &Shared, name: &str, uri: &Uri) -> Result<Response, Problem> {
+    let id = id(name)?;
+    let mut raw = false;
+    for (name, value) in pairs(uri) {
+        match &*name {
+            "raw" => raw = flag("raw", &String::from_utf8_lossy(&value))?,
+            _ => return Err(Problem::bad("query", "unknown query parameter; known is raw")),
+        }
+    }
+    let found = shared.ask(move |store| Ok(store.get(id)?)).await?;
+    let record = found.ok_or_else(|| Problem::not_found(format!("there is no event {id}")))?;
+    if !raw {
+        return Ok(problem::json(StatusCode::OK, &render::event(&record)));
+    }
+    // Whoever wrote the event is not trusted: a browser is to show it as nothing but text.
+    let mut response = Response::new(Body::from(record.event().raw.to_vec()));
+    let headers = response.headers_mut();
+    let disposition = format!("attachment; filename=\"{id}.txt\"");
+    let fixed = |text| HeaderValue::from_static(text);
+    headers.insert(CONTENT_TYPE, fixed("text/plain; charset=utf-8"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, fixed("nosniff"));
+    headers.insert(CONTENT_SECURITY_POLICY, fixed("sandbox; default-src 'none'"));
+    if let Ok(disposition) = HeaderValue::try_from(disposition) {
+        headers.insert(CONTENT_DISPOSITION, disposition);
+    }
+    Ok(response)
+}
+
+pub(super) async fn stats(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+    let stats = shared.ask(|store| Ok(super::stats(store))).await;
+    let answer = stats.map(|stats| {
+        let mut response = problem::json(StatusCode::OK, &stats);
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
+    });
+    problem::answer(answer, &headers)
+}
