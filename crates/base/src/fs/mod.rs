@@ -58,6 +58,14 @@ pub trait FileSystem: Debug + Send + Sync {
     /// [`io::ErrorKind::AlreadyExists`] when the name is taken.
     fn create_new(&self, path: &Path) -> io::Result<Arc<dyn File>>;
 
+    /// Creates an empty file that nobody but its owner may read or write: for secrets.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::AlreadyExists`] when the name is taken.
+    fn create_private(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.create_new(path)
+    }
+
     /// Creates an empty file for large sequential writes, which pass by the kernel's cache where
     /// the device lets them: half the copying, and the cache stays with what is read.
     ///

@@ -34,6 +34,12 @@ impl FileSystem for RealFs {
         Ok(Arc::new(RealFile(file)))
     }
 
+    fn create_private(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        let mut options = fs::File::options();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        Ok(Arc::new(RealFile(options.open(path)?)))
+    }
+
     fn create_direct(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         let flags = i32::try_from(OFlags::DIRECT.bits()).map_err(io::Error::other)?;
         let mut options = fs::File::options();

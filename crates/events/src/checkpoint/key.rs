@@ -249,7 +249,7 @@ pub fn create_key(fs: &dyn FileSystem, path: &Path, key: &SigningKey) -> Result<
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io("create", error)),
         _ => {}
     }
-    let file = fs.create_new(&temporary).map_err(|source| io("create", source))?;
+    let file = fs.create_private(&temporary).map_err(|source| io("create", source))?;
     let text = format!("{}\n", key.to_secret_text());
     file.write_all_at(text.as_bytes(), 0).map_err(|source| io("write", source))?;
     file.sync_all().map_err(|source| io("sync", source))?;

@@ -64,3 +64,15 @@ fn directories_are_made_listed_and_removed() {
     RealFs.remove_dir(&inner).unwrap();
     assert!(!RealFs.exists(&inner).unwrap());
 }
+
+#[test]
+fn a_private_file_is_readable_by_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("secret");
+    RealFs.create_private(&path).unwrap().write_all_at(b"s", 0).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let taken = RealFs.create_private(&path).unwrap_err();
+    assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+}
