@@ -7,7 +7,7 @@ use forebay_base::fs::RealFs;
 use forebay_events::{OpenError, Options, Store};
 
 use super::settings::{DataArgs, wrong};
-use super::{events_append, events_proof, events_read, events_verify};
+use super::{events_append, events_proof, events_read, events_tail, events_verify};
 use crate::exit::{Coded, Exit};
 use crate::{out, wiring};
 
@@ -19,8 +19,8 @@ pub(super) enum Command {
     Get(events_read::GetArgs),
     /// Print the events that match, one JSON object a line, in order of time.
     Scan(Box<events_read::ScanArgs>),
-    /// Print the newest events, and go on with those that come.
-    Tail(events_read::TailArgs),
+    /// Print the newest events; of a running server, go on with those that come.
+    Tail(events_tail::Args),
     /// Sign for everything stored and print the signed note.
     Checkpoint(StoreArgs),
     /// Prove that an event is stored, or that a later tree continues an earlier one.
@@ -50,7 +50,7 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Append(args) => events_append::run(args),
         Command::Get(args) => events_read::get(args),
         Command::Scan(args) => events_read::scan(args),
-        Command::Tail(args) => events_read::tail(args),
+        Command::Tail(args) => events_tail::run(args),
         Command::Checkpoint(args) => events_proof::checkpoint(&args.data, args.json),
         Command::Prove(args) => events_proof::prove(args),
         Command::VerifyProof(args) => events_proof::verify_proof(args),
@@ -80,18 +80,28 @@ pub(super) fn open_with(data: &DataArgs, options: Options, create: bool) -> anyh
     let failed = |error: OpenError| {
         let way_out = match &error {
             OpenError::Locked { .. } => {
-                "; a running server has it: use its /v1/events, or stop it first"
+                "; if that is `forebay serve`, ask it (/v1/events, forebay events tail --server) or \
+                 stop it first"
             }
+            OpenError::Absent { .. } => "; --data names the directory",
+            OpenError::Merkle { merkle: true, .. } => "; leave events.merkle on",
+            OpenError::Merkle { merkle: false, .. } => "; set events.merkle=false",
             _ => "",
         };
-        let text = format!("cannot open the event store in {}{way_out}", dir.display());
-        Coded::wrap(Exit::Start, text, error.into())
+        let error = anyhow::Error::new(error);
+        let text = format!("cannot open the event store{way_out}");
+        Coded::wrap(Exit::Start, text, error)
     };
     if !create && !Store::exists(&RealFs, &dir).map_err(failed)? {
-        return Err(failed(OpenError::Absent { path: dir.clone() }));
+        return Err(failed(OpenError::Absent { path: dir }));
     }
-    let clock = Arc::new(SystemClock::new());
-    let (store, recovered) = Store::open(Arc::new(RealFs), clock, &dir, options).map_err(failed)?;
+    let open = |options| Store::open(Arc::new(RealFs), Arc::new(SystemClock::new()), &dir, options);
+    let opened = match open(options.clone()) {
+        // Who only reads takes the store as it was made.
+        Err(OpenError::Merkle { merkle, .. }) if !create => open(Options { merkle, ..options }),
+        opened => opened,
+    };
+    let (store, recovered) = opened.map_err(failed)?;
     if recovered.cut_bytes > 0 {
         out::note(format_args!(
             "{} bytes of a batch that was never acknowledged were cut from the log",
@@ -104,18 +114,8 @@ pub(super) fn open_with(data: &DataArgs, options: Options, create: bool) -> anyh
 fn stats(args: &StoreArgs) -> anyhow::Result<Exit> {
     let store = open(&args.data, false)?;
     let stats = store.stats();
-    let key = store.verifier_key().map(|key| key.to_string()).unwrap_or_default();
     if args.json {
-        out::json(&serde_json::json!({
-            "events": stats.events,
-            "events_kept": stats.events_kept,
-            "events_in_memory": stats.events_in_memory,
-            "memory_bytes": stats.memory_bytes,
-            "segments": stats.segments,
-            "segment_bytes": stats.segment_bytes,
-            "log_bytes": stats.log_bytes,
-            "verifier_key": key,
-        }))?;
+        out::json(&wiring::events::stats(&store))?;
     } else {
         out::line(format_args!(
             "events    {} accepted, {} kept, {} of them not yet in a segment\n\
@@ -126,7 +126,10 @@ fn stats(args: &StoreArgs) -> anyhow::Result<Exit> {
             stats.segments,
             out::size(stats.segment_bytes),
             out::size(stats.log_bytes),
-            if key.is_empty() { "none: this store keeps no proofs" } else { &key },
+            store.verifier_key().map_or_else(
+                |_| "none: this store keeps no proofs".to_owned(),
+                |key| key.to_string()
+            ),
         ))?;
     }
     store.close()?;

@@ -7,12 +7,13 @@ use std::time::SystemTime;
 
 use anyhow::Context as _;
 use forebay_events::ingest::{Ingest, Summary};
-use forebay_events::input::{Format, RECORD_SIZE_MAX, Records, RejectWriter, Splitter};
+use forebay_events::input::{Format, RejectWriter};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::settings::{DataArgs, wrong};
 use crate::exit::{Coded, Exit};
 use crate::out;
+use crate::wiring::events::records::records;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -22,7 +23,9 @@ Examples:
 
 Prints {\"accepted\",\"rejected\",\"first_id\",\"last_id\"} once everything is stored. A record that is no
 event is passed over; --rejects keeps it with its line and the reason. Formats: auto, ndjson, ocsf,
-zeek (JSON or TSV), suricata, cef, leef, syslog (RFC 5424 and 3164), raw (any line).
+zeek (JSON or TSV), suricata, cef, leef, syslog (RFC 5424 and 3164), raw (any line). Input that
+begins with `[{` is one JSON array, however it is laid out. While `forebay serve` has the store, send
+events to it instead: curl --data-binary @FILE 'http://127.0.0.1:8090/v1/events?stream=NAME'
 
 Exit codes: 0 everything was stored, 1 records were rejected or the store failed, 2 wrong command
 line, 3 the store or a file cannot be opened.";
@@ -78,6 +81,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
         Ok(())
     };
     if inputs.is_empty() {
+        if std::io::stdin().is_terminal() {
+            out::note("reading standard input; end it with Ctrl-D");
+        }
         read(Path::new("standard input"), Box::new(std::io::stdin().lock()), None)?;
     }
     for (path, file) in inputs {
@@ -126,8 +132,7 @@ fn append(
     format: Format,
     mut rejects: Option<&mut RejectWriter<std::io::BufWriter<File>>>,
 ) -> anyhow::Result<Summary> {
-    let counted = matches!(format, Format::Auto | Format::Syslog);
-    let mut records = Records::new(input, Splitter::new(RECORD_SIZE_MAX, counted));
+    let mut records = records(input, format, false).context("cannot read it")?;
     let mut first = None;
     let mut failed = None;
     while let Some(record) = records.next().context("cannot read it")? {

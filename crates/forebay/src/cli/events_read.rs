@@ -1,16 +1,20 @@
-//! `forebay events get`, `scan` and `tail`.
+//! `forebay events get` and `scan`.
 
 use std::io::Write as _;
 use std::net::IpAddr;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use forebay_events::query::{Order, Query};
-use forebay_events::{EventId, ReadError, Record, Severity, render};
+use forebay_events::{EventId, Record, Severity, Store, render};
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::settings::DataArgs;
 use crate::exit::{Coded, Exit};
 use crate::out;
+
+/// Events proven under one checkpoint.
+const PROVEN_AT_ONCE: usize = 1_000;
 
 const GET_HELP: &str = "\
 Example: forebay events get 01ARZ3NDEKTSV4RRFFQ69G5FAV
@@ -62,20 +66,6 @@ pub(super) struct ScanArgs {
     proof: bool,
 }
 
-#[derive(clap::Args, Debug)]
-pub(super) struct TailArgs {
-    #[command(flatten)]
-    data: DataArgs,
-    #[command(flatten)]
-    filter: FilterArgs,
-    /// How many of the newest to begin with.
-    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 10)]
-    lines: u64,
-    /// Go on with events that another part of this process appends; needs the store for itself.
-    #[arg(short = 'f', long)]
-    follow: bool,
-}
-
 /// Conditions, all of which must hold.
 #[derive(clap::Args, Debug)]
 pub(super) struct FilterArgs {
@@ -103,7 +93,7 @@ pub(super) struct FilterArgs {
 }
 
 impl FilterArgs {
-    fn query(&self) -> Query {
+    pub(super) fn query(&self) -> Query {
         Query {
             stream: self.stream.clone(),
             kind: self.kind.clone(),
@@ -114,6 +104,24 @@ impl FilterArgs {
             regex: self.regex.clone(),
             ..Query::default()
         }
+    }
+}
+
+impl FilterArgs {
+    /// The same as parameters of `GET /v1/events`, each behind a `&`.
+    pub(super) fn parameters(&self) -> String {
+        let mut parameters = Vec::new();
+        let mut add = |name: &str, value: String| parameters.push((name.to_owned(), value));
+        let texts = [("stream", &self.stream), ("type", &self.kind), ("host", &self.host)];
+        for (name, value) in texts {
+            value.iter().for_each(|value| add(name, value.clone()));
+        }
+        self.ip.iter().for_each(|ip| add("ip", ip.to_string()));
+        self.severity.iter().for_each(|least| add("severity", least.name().to_owned()));
+        self.contains.iter().for_each(|text| add("contains", text.clone()));
+        self.regex.iter().for_each(|regex| add("regex", regex.as_str().to_owned()));
+        let escaped = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
+        parameters.iter().map(|(name, value)| format!("&{name}={}", escaped(value))).collect()
     }
 }
 
@@ -150,17 +158,21 @@ pub(super) fn scan(args: &ScanArgs) -> anyhow::Result<Exit> {
     let mut scan = store.scan(query);
     let mut left = args.limit.unwrap_or(u64::MAX);
     let mut stdout = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut held = Vec::new();
+    let mut read_on = true;
     while left > 0
+        && read_on
         && let Some(record) = scan.next()?
     {
         left -= 1;
-        let mut json = render::event(&record);
-        if args.proof {
-            json["proof"] = serde_json::to_value(store.prove_record(&record)?)?;
+        held.push(record);
+        if !args.proof || held.len() == PROVEN_AT_ONCE {
+            read_on = print_all(&mut stdout, &store, &mut held, args.proof)?;
         }
-        if !print(&mut stdout, &json)? {
-            break;
-        }
+    }
+    if read_on {
+        print_all(&mut stdout, &store, &mut held, args.proof)?;
+        finish(&mut stdout)?;
     }
     drop(stdout);
     drop(scan);
@@ -168,41 +180,42 @@ pub(super) fn scan(args: &ScanArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-pub(super) fn tail(args: &TailArgs) -> anyhow::Result<Exit> {
-    let store = super::events::open(&args.data, false)?;
-    let query = Query { order: Order::NewestFirst, ..args.filter.query() };
-    let mut scan = store.scan(query);
-    let mut newest: Vec<Record> = Vec::new();
-    while (newest.len() as u64) < args.lines
-        && let Some(record) = scan.next()?
-    {
-        newest.push(record);
-    }
-    drop(scan);
-    let mut stdout = std::io::stdout().lock();
-    let mut next = store.len();
-    for record in newest.iter().rev() {
-        if !print(&mut stdout, &render::event(record))? {
-            return Ok(Exit::Ok);
+/// Prints events and forgets them; `false` once the reader has left.
+fn print_all(
+    out: &mut impl std::io::Write,
+    store: &Store,
+    held: &mut Vec<Record>,
+    proof: bool,
+) -> anyhow::Result<bool> {
+    let proofs = if proof { store.prove_records(held)? } else { Vec::new() };
+    let mut proofs = proofs.into_iter();
+    for record in held.drain(..) {
+        let mut json = render::event(&record);
+        if let Some(proof) = proofs.next() {
+            json["proof"] = serde_json::to_value(proof)?;
+        }
+        if !print(out, &json)? {
+            return Ok(false);
         }
     }
-    while args.follow {
-        let end = store.wait_for(next, Duration::from_secs(1));
-        for seq in next..end {
-            let record: Option<Record> = store.at(seq).map_err(|error: ReadError| error)?;
-            if let Some(record) = record.filter(|record| args.filter.query().matches(record))
-                && !print(&mut stdout, &render::event(&record))?
-            {
-                return Ok(Exit::Ok);
-            }
+    Ok(true)
+}
+
+/// Prints what is still held back.
+fn finish(out: &mut impl std::io::Write) -> anyhow::Result<()> {
+    match out.flush() {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to standard output")
         }
-        next = end;
+        _ => Ok(()),
     }
-    Ok(Exit::Ok)
 }
 
 /// Prints a line; `false` once the reader has left.
-fn print(out: &mut impl std::io::Write, json: &serde_json::Value) -> anyhow::Result<bool> {
+pub(super) fn print(
+    out: &mut impl std::io::Write,
+    json: &serde_json::Value,
+) -> anyhow::Result<bool> {
     match writeln!(out, "{json}") {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),

@@ -66,15 +66,15 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let fs: Arc<dyn FileSystem> = Arc::new(RealFs);
     let started = Instant::now();
     let verified = verify(&fs, &dir, &since, args.key.as_ref(), &|events| bar.inc(events));
-    let seconds = started.elapsed().as_secs_f64();
+    let took = started.elapsed();
     bar.finish_and_clear();
     let verified = verified.map_err(|error| {
         Coded::wrap(Exit::Start, format!("cannot verify {}", dir.display()), error.into())
     })?;
     if args.json {
-        print_json(&verified, seconds)?
+        print_json(&verified, took.as_secs_f64())?
     } else {
-        print(&verified, seconds)?
+        print(&verified, took.as_micros())?
     }
     Ok(if verified.faults.is_empty() { Exit::Ok } else { Exit::Failed })
 }
@@ -95,8 +95,8 @@ fn print_json(verified: &Verified, seconds: f64) -> anyhow::Result<()> {
     }))
 }
 
-fn print(verified: &Verified, seconds: f64) -> anyhow::Result<()> {
-    let rate = verified.leaf_bytes as f64 / seconds.max(1e-9);
+fn print(verified: &Verified, micros: u128) -> anyhow::Result<()> {
+    let rate = u128::from(verified.leaf_bytes) * 1_000_000 / micros.max(1);
     out::line(format_args!(
         "events       {} hashed, {} pruned\nbytes        {} of events, {} of files, {}/s\n\
          segments     {}\ncheckpoints  {}",
@@ -104,7 +104,7 @@ fn print(verified: &Verified, seconds: f64) -> anyhow::Result<()> {
         verified.pruned,
         out::size(verified.leaf_bytes),
         out::size(verified.file_bytes),
-        out::size(rate as u64),
+        out::size(u64::try_from(rate).unwrap_or(u64::MAX)),
         verified.segments,
         verified.checkpoints,
     ))?;

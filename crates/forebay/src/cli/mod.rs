@@ -15,6 +15,7 @@ mod events;
 mod events_append;
 mod events_proof;
 mod events_read;
+mod events_tail;
 mod events_verify;
 mod fsck;
 mod key;

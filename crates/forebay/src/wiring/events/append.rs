@@ -3,7 +3,7 @@
 //! The body is read, parsed and appended in one pass on a thread of its own, however large it is; in
 //! memory are a few pieces of it and one batch.
 
-use std::io::{self, Cursor, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -12,7 +12,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use forebay_events::AppendError;
 use forebay_events::ingest::{Ingest, Summary};
-use forebay_events::input::{Elements, Format, RECORD_SIZE_MAX, Record, Records, Splitter};
+use forebay_events::input::Format;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode, Uri};
 use serde_json::{Value, json};
@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use super::body::{Pieces, forward, pieces, too_large};
 use super::problem::{self, Problem};
 use super::question::pairs;
+use super::records::{Cut, records};
 use super::{Shared, on_thread};
 
 /// Rejected records that are told with their reason.
@@ -28,8 +29,6 @@ const REJECTS_TOLD: usize = 20;
 const STREAM_SIZE_MAX: usize = 255;
 /// Where events go that name no stream, of a request that names none.
 const STREAM_DEFAULT: &str = "default";
-/// White space looked through for the body's first byte.
-const PEEK_SIZE: usize = 4096;
 
 /// How a body is cut into records, and what they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,23 +171,6 @@ fn now_ns() -> i64 {
         .map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }
 
-/// Something that cuts a body into records.
-trait Cut {
-    fn next(&mut self) -> io::Result<Option<Record<'_>>>;
-}
-
-impl<R: Read> Cut for Records<R> {
-    fn next(&mut self) -> io::Result<Option<Record<'_>>> {
-        Self::next(self)
-    }
-}
-
-impl<R: Read> Cut for Elements<R> {
-    fn next(&mut self) -> io::Result<Option<Record<'_>>> {
-        Self::next(self)
-    }
-}
-
 /// What was not taken of a body.
 #[derive(Default)]
 struct Rejects {
@@ -202,19 +184,11 @@ impl Rejects {
         &mut self,
         ingest: &mut Ingest<'_>,
         shape: Shape,
-        mut body: Pieces,
+        body: Pieces,
     ) -> Result<Option<io::Error>, AppendError> {
-        let begin = match peek(&mut body) {
-            Ok(begin) => begin,
-            Err(error) => return Ok(Some(error)),
-        };
-        let document = shape.document || is_array(&begin, shape.format);
-        let body = Cursor::new(begin).chain(body);
-        if document {
-            self.all(ingest, &mut Elements::new(body, RECORD_SIZE_MAX))
-        } else {
-            let counted = matches!(shape.format, Format::Auto | Format::Syslog);
-            self.all(ingest, &mut Records::new(body, Splitter::new(RECORD_SIZE_MAX, counted)))
+        match records(body, shape.format, shape.document) {
+            Ok(mut records) => self.all(ingest, &mut *records),
+            Err(error) => Ok(Some(error)),
         }
     }
 
@@ -246,35 +220,6 @@ impl Rejects {
             "last_id": summary.last_id.map(|id| id.to_string()),
             "rejects": self.told,
         })
-    }
-}
-
-/// The first bytes of a body: up to and with two that are no white space, where there are some soon.
-fn peek(body: &mut Pieces) -> io::Result<Vec<u8>> {
-    let mut begin = Vec::new();
-    let mut piece = [0; PEEK_SIZE];
-    loop {
-        let count = match body.read(&mut piece) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            other => other?,
-        };
-        begin.extend_from_slice(piece.get(..count).unwrap_or_default());
-        let visible = begin.iter().filter(|byte| !byte.is_ascii_whitespace()).take(2).count();
-        if count == 0 || visible == 2 || begin.len() >= PEEK_SIZE {
-            return Ok(begin);
-        }
-    }
-}
-
-/// Whether a body of a format in JSON, or of any, begins like an array of objects.
-fn is_array(begin: &[u8], format: Format) -> bool {
-    let mut visible = begin.iter().filter(|byte| !byte.is_ascii_whitespace());
-    let array = visible.next() == Some(&b'[');
-    match format {
-        Format::Ndjson | Format::Ocsf | Format::Suricata | Format::Zeek => array,
-        // A plain line may well begin with a bracket.
-        Format::Auto => array && matches!(visible.next(), Some(b'{' | b']')),
-        _ => false,
     }
 }
 
@@ -316,15 +261,5 @@ mod tests {
         ] {
             assert!(shape(path, query, kind).is_err(), "{path:?} {query} {kind}");
         }
-    }
-
-    #[test]
-    fn an_array_is_told_from_a_line_that_begins_with_a_bracket() {
-        assert!(is_array(b" \n[ {\"a\":1}]", Format::Auto));
-        assert!(is_array(b"[]", Format::Auto));
-        assert!(is_array(b"[1]", Format::Ndjson));
-        assert!(!is_array(b"[2026-11-21] started", Format::Auto));
-        assert!(!is_array(b"[{", Format::Raw));
-        assert!(!is_array(b"", Format::Ndjson));
     }
 }

@@ -7,6 +7,7 @@ mod problem;
 mod proofs;
 mod question;
 mod read;
+pub(crate) mod records;
 mod stream;
 
 use std::future::Future;

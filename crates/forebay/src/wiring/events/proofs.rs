@@ -127,7 +127,8 @@ impl Tile {
         };
         let (rest, width) = match rest.split_once(".p/") {
             Some((rest, width)) => {
-                (rest, decimal(width).filter(|width| (1..WIDTH as u32).contains(width))? as usize)
+                let width = usize::try_from(decimal(width)?).ok()?;
+                (1..WIDTH).contains(&width).then_some((rest, width))?
             }
             None => (rest, WIDTH),
         };
