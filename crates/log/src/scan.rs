@@ -45,7 +45,7 @@ impl Scan<'_> {
             let want = usize::try_from(self.limit - at).unwrap_or(usize::MAX).min(chunk.len());
             let bytes = &mut chunk[..want];
             self.file.read_exact_at(bytes, at - self.base)?;
-            if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
+            if let Some(last) = last_nonzero(bytes) {
                 rest.used_end = rest.used_end.max(at + last as u64 + 1);
                 if rest.witness.is_none() {
                     rest.witness = self.witness_in(bytes, at, beyond)?;
@@ -94,5 +94,37 @@ impl Scan<'_> {
             at += want as u64;
         }
         Ok(crc == header.payload_crc)
+    }
+}
+
+/// Where the last byte lies that is not zero. Most of what is asked about is a reserved end, all zero,
+/// so whole lines of the processor's cache are looked at together.
+fn last_nonzero(bytes: &[u8]) -> Option<usize> {
+    const LINE: usize = 64;
+    let whole = bytes.len() / LINE * LINE;
+    let (lines, rest) = bytes.split_at(whole);
+    if let Some(last) = rest.iter().rposition(|byte| *byte != 0) {
+        return Some(whole + last);
+    }
+    let used = |line: &[u8]| line.iter().fold(0, |all, byte| all | byte) != 0;
+    let line = lines.chunks_exact(LINE).rposition(used)?;
+    let start = line * LINE;
+    lines.get(start..start + LINE)?.iter().rposition(|byte| *byte != 0).map(|last| start + last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_used_byte_is_found_wherever_it_lies() {
+        assert_eq!(last_nonzero(&[0; 200]), None);
+        assert_eq!(last_nonzero(&[]), None);
+        for place in [0, 1, 63, 64, 127, 128, 199] {
+            let mut bytes = [0; 200];
+            bytes[0] = 1;
+            bytes[place] = 1;
+            assert_eq!(last_nonzero(&bytes), Some(place));
+        }
     }
 }

@@ -222,6 +222,28 @@ impl Segment {
         Ok(block)
     }
 
+    /// The position of an event of a block that is out of order, or not within what the index says of
+    /// the block, or the footer of the segment.
+    #[must_use]
+    pub fn misplaced(&self, number: usize, block: &Block) -> Option<u64> {
+        let info = self.blocks.get(number)?;
+        let fits = |row: usize| {
+            let (time, seq, id) = (block.timestamp_ns(row), block.seq(row), block.id(row));
+            (self.footer.first_seq..self.footer.end_seq).contains(&seq)
+                && (info.seq_min..=info.seq_max).contains(&seq)
+                && (self.footer.time_min_ns..=self.footer.time_max_ns).contains(&time)
+                && (info.time_min_ns..=info.time_max_ns).contains(&time)
+                && (info.id_min..=info.id_max).contains(&id)
+        };
+        let ordered = |row: usize| {
+            row.checked_sub(1).is_none_or(|before| {
+                (block.timestamp_ns(before), block.seq(before))
+                    < (block.timestamp_ns(row), block.seq(row))
+            })
+        };
+        (0..block.len()).find(|&row| !fits(row) || !ordered(row)).map(|row| block.seq(row))
+    }
+
     /// Whether a block may have all of these terms; without the words in its filter, those are passed
     /// over.
     ///

@@ -82,6 +82,9 @@ pub enum OpenError {
     /// The log is damaged or was not readable.
     #[error("the log of the event store cannot be opened")]
     Log(#[source] forebay_log::OpenError),
+    /// The log's files could not be listed.
+    #[error("the files of the event store's log cannot be listed")]
+    LogFiles(#[source] forebay_log::DiskError),
     /// The log could not be read.
     #[error("the log of the event store cannot be read")]
     LogRead(#[source] forebay_log::ReadError),

@@ -23,6 +23,7 @@ mod open;
 mod options;
 mod proofs;
 mod read;
+mod replay;
 mod signal;
 mod tree;
 mod verify;

@@ -21,10 +21,9 @@ use super::read::Blocks;
 use super::signal::Signal;
 use super::tree::{Leaves, TreeKeeper};
 use super::view::{Stored, View};
-use super::{Checkpoints, Inner, Sequencer, Store};
+use super::{Checkpoints, Inner, Sequencer, Store, replay};
 use crate::batch::BATCH_SIZE_MAX;
 use crate::checkpoint::{Checkpoint, History, SigningKey, create_key, load_key};
-use crate::format::{entry, leaf};
 use crate::memory::{Run, Table};
 use crate::merkle::{Hash, TILE_WIDTH, Tree, TreeFile};
 use crate::segment::Segment;
@@ -180,34 +179,44 @@ impl Inner {
     /// Fills memory tables from the log. Tables that get full wait for the flush thread.
     fn replay(&self, recovered: &mut Recovered) -> Result<(), OpenError> {
         let mut sequencer = self.sequencer.lock();
-        let mut reader = self.log.reader(Lsn(self.manifest.lock().log_position));
-        while let Some(found) = reader.next().map_err(OpenError::LogRead)? {
-            let refused = |reason| OpenError::Entry { lsn: found.lsn.0, reason };
-            let run = run_of(found.payload).map_err(refused)?;
-            if run.end_seq() <= sequencer.next_seq {
-                continue;
-            }
-            if run.first_seq != sequencer.next_seq {
-                return Err(refused("its first event does not follow the last one"));
-            }
-            recovered.events_from_log += run.len() as u64;
-            recovered.bytes_from_log += run.leaf_bytes().len() as u64;
-            sequencer.next_seq = run.end_seq();
-            sequencer.log_end = found.next;
-            if let Some(tree) = &self.tree {
-                // The tree hashes what it is given later: proofs wait for that, reading does not.
-                let shared = sequencer.active.push(run);
-                tree.push(Leaves::Run(shared), found.next);
-            } else {
-                sequencer.active.push(run);
-            }
-            if sequencer.active.len() >= self.options.memory_table_events
-                || sequencer.active.size() >= self.options.memory_table_size
-            {
-                self.freeze(&mut sequencer);
-            }
-        }
+        let from = Lsn(self.manifest.lock().log_position);
+        replay::read(&self.log, from, &mut |lsn, next, run| {
+            self.take_back(&mut sequencer, lsn, next, run, recovered)
+        })?;
         self.show(sequencer.next_seq);
+        Ok(())
+    }
+
+    /// Puts a run of the log back into memory.
+    fn take_back(
+        &self,
+        sequencer: &mut Sequencer,
+        lsn: Lsn,
+        next: Lsn,
+        run: Run,
+        recovered: &mut Recovered,
+    ) -> Result<(), OpenError> {
+        if run.end_seq() <= sequencer.next_seq {
+            return Ok(());
+        }
+        if run.first_seq != sequencer.next_seq {
+            let reason = "its first event does not follow the last one";
+            return Err(OpenError::Entry { lsn: lsn.0, reason });
+        }
+        recovered.events_from_log += run.len() as u64;
+        recovered.bytes_from_log += run.leaf_bytes().len() as u64;
+        sequencer.next_seq = run.end_seq();
+        sequencer.log_end = next;
+        let run = sequencer.active.push(run);
+        if let Some(tree) = &self.tree {
+            // The tree hashes what it is given later: proofs wait for that, reading does not.
+            tree.push(Leaves::Run(run), next);
+        }
+        if sequencer.active.len() >= self.options.memory_table_events
+            || sequencer.active.size() >= self.options.memory_table_size
+        {
+            self.freeze(sequencer);
+        }
         Ok(())
     }
 
@@ -362,20 +371,4 @@ fn edge_hashes(stored: &[Arc<Stored>], from: u64, to: u64) -> Result<Vec<Hash>, 
         );
     }
     Ok(hashes)
-}
-
-/// A log entry as a run, its leaves split and their parts in place.
-fn run_of(payload: &[u8]) -> Result<Run, &'static str> {
-    let batch = entry::decode(payload)?;
-    let mut ids = Vec::with_capacity(batch.ends.len());
-    let mut timestamps_ns = Vec::with_capacity(batch.ends.len());
-    let mut start = 0;
-    for &end in &batch.ends {
-        let bytes = batch.leaves.get(start..end as usize).ok_or("a leaf is cut")?;
-        let parts = leaf::split(bytes).map_err(|error| error.reason)?;
-        ids.push(parts.id);
-        timestamps_ns.push(parts.timestamp_ns);
-        start = end as usize;
-    }
-    Ok(Run::from_columns(batch.first_seq, batch.leaves.to_vec(), batch.ends, ids, timestamps_ns))
 }

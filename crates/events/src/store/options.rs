@@ -79,7 +79,6 @@ impl Options {
         Self {
             durability: Durability::Os,
             group_commit_delay: Duration::from_micros(500),
-            log_segment_size: 256 << 20,
             memory_table_events: 2_000_000,
             memory_table_size: 512 << 20,
             segment: SegmentOptions {

@@ -129,6 +129,7 @@ impl Inner {
 
     /// The thread that signs while events come.
     pub(crate) fn sign_now_and_then(&self) {
+        self.check_signed();
         let mut signed = 0;
         while !self.shown.is_stopped() {
             let seen = self.signing.count();
@@ -142,6 +143,26 @@ impl Inner {
                 Err(error) => tracing::error!("no checkpoint was signed: {}", chain(&error)),
             }
         }
+    }
+
+    /// Takes nothing more where the events are not those the newest checkpoint was signed for: a store
+    /// that was tampered with must not sign for that.
+    fn check_signed(&self) {
+        let latest = self.checkpoints.as_ref().and_then(|found| found.lock().latest.clone());
+        let Some((latest, _)) = latest else { return };
+        let found = self
+            .with_tree(|grown, source| grown.tree.root_at(latest.size, source).map_err(path_error));
+        let reason = match found {
+            Ok(root) if root == latest.root => return,
+            Ok(_) => format!(
+                "its first {} events are not those it signed for; `forebay events verify` names them",
+                latest.size
+            ),
+            Err(error) => chain(&error).to_string(),
+        };
+        tracing::error!("the event store takes no events: {reason}");
+        self.sequencer.lock().closed = Some(reason);
+        self.room.notify_all();
     }
 
     fn with_tree<T>(

@@ -229,6 +229,10 @@ impl Verifying<'_> {
                 Vec::new()
             }
         };
+        if let Some(seq) = leaves.twice() {
+            let found = format!("event {seq} is there twice");
+            self.verified.faults.push(Fault::Tree { found });
+        }
         let mut roots = Vec::new();
         for tile in 0..end_seq / TILE {
             let known = usize::try_from(tile).ok().and_then(|at| stored.get(at)).copied();
@@ -240,6 +244,14 @@ impl Verifying<'_> {
                     roots.push(known);
                 }
                 (Some(found), _) => roots.push(found),
+                // Pruning leaves the hashes of a tile's events, or none of them.
+                (None, Some(known)) if leaves.is_open(tile) => {
+                    let first = tile * TILE;
+                    let found =
+                        format!("hashes of events {first} to {} are missing", first + TILE - 1);
+                    self.verified.faults.push(Fault::Tree { found });
+                    roots.push(known);
+                }
                 // All events of the tile were pruned: what was signed says whether its root is true.
                 (None, Some(known)) => roots.push(known),
                 (None, None) => break,
@@ -279,6 +291,13 @@ impl Verifying<'_> {
         let id = self.manifest.log_id;
         match History::read(&**self.fs, &self.dir.join("checkpoints"), id) {
             Ok(notes) => {
+                if notes.torn() > 0 {
+                    let torn = notes.torn();
+                    self.checkpoint_fault(format!(
+                        "{torn} bytes behind the last whole checkpoint: one was not written to its \
+                         end, or is damaged"
+                    ));
+                }
                 for note in notes {
                     match (note, &own) {
                         (Ok(note), Some(own)) => self.note(tree, &note, own),
@@ -288,6 +307,11 @@ impl Verifying<'_> {
                 }
             }
             Err(error) => self.checkpoint_fault(chain(&error).to_string()),
+        }
+        if let (Some(key), Some(own)) = (key, &own)
+            && key != own
+        {
+            self.checkpoint_fault("the store signs with another key than the one given".to_owned());
         }
         if let Some(key) = key.or(own.as_ref()) {
             since.iter().for_each(|note| self.note(tree, note, key));

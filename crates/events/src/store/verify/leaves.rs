@@ -21,6 +21,8 @@ pub(super) struct Leaves {
     /// The tile that was added to last: mostly the next leaf is of it too.
     current: Option<Tile>,
     open: HashMap<u64, Tile>,
+    /// A position that was added more than once: one of its events may hide the other.
+    twice: Option<u64>,
 }
 
 impl Leaves {
@@ -32,6 +34,7 @@ impl Leaves {
                 self.open.insert(left.number, left);
             }
             if self.roots.contains_key(&number) {
+                self.twice = Some(seq);
                 return;
             }
         }
@@ -43,10 +46,12 @@ impl Leaves {
                 known: 0,
             })
         });
-        if let Some(slot) = tile.leaves.get_mut(place)
-            && slot.replace(hash).is_none()
-        {
-            tile.known += 1;
+        if let Some(slot) = tile.leaves.get_mut(place) {
+            if slot.replace(hash).is_some() {
+                self.twice = Some(seq);
+            } else {
+                tile.known += 1;
+            }
         }
         if tile.known == TILE_WIDTH {
             let whole: Vec<Hash> = tile.leaves.iter().flatten().copied().collect();
@@ -59,7 +64,12 @@ impl Leaves {
 
     /// Adds what another has.
     pub(super) fn absorb(&mut self, other: Self) {
-        self.roots.extend(other.roots);
+        self.twice = self.twice.or(other.twice);
+        for (number, root) in other.roots {
+            if self.tile(number).is_some() || self.roots.insert(number, root).is_some() {
+                self.twice = Some(number * TILE);
+            }
+        }
         for tile in other.open.into_values().chain(other.current) {
             for (place, hash) in (0..).zip(tile.leaves) {
                 if let Some(hash) = hash {
@@ -69,6 +79,21 @@ impl Leaves {
         }
     }
 
+    /// A position of which there was more than one event or hash.
+    pub(super) fn twice(&self) -> Option<u64> {
+        self.twice
+    }
+
+    /// Whether some but not all leaves of a tile were added.
+    pub(super) fn is_open(&self, number: u64) -> bool {
+        self.tile(number).is_some()
+    }
+
+    fn tile(&self, number: u64) -> Option<&Tile> {
+        let current = self.current.as_ref().filter(|tile| tile.number == number);
+        current.or_else(|| self.open.get(&number))
+    }
+
     /// The root of a tile all of whose leaves were added.
     pub(super) fn root(&self, number: u64) -> Option<Hash> {
         self.roots.get(&number).copied()
@@ -76,7 +101,6 @@ impl Leaves {
 
     /// A leaf of a tile that is not complete.
     pub(super) fn leaf(&self, number: u64, place: usize) -> Option<Hash> {
-        let current = self.current.as_ref().filter(|tile| tile.number == number);
-        *current.or_else(|| self.open.get(&number))?.leaves.get(place)?
+        *self.tile(number)?.leaves.get(place)?
     }
 }

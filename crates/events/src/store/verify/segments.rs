@@ -184,6 +184,10 @@ impl Hasher {
                 return Err(segment.no_event(block.seq(row)));
             }
         }
+        // What is not where the index says would be found by nobody.
+        if let Some(seq) = segment.misplaced(number, &block) {
+            return Err(segment.no_event(seq));
+        }
         if merkle {
             hash_all(&self.bytes, &self.ends, &mut self.hashes);
             for (row, &hash) in self.hashes.iter().enumerate() {

@@ -1,0 +1,108 @@
+//! Reading the log back: its files are read and taken apart side by side, and handed on in order.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+
+use forebay_log::{Log, Lsn};
+
+use super::error::OpenError;
+use crate::format::{entry, leaf};
+use crate::memory::Run;
+
+/// An entry: where it begins, where the next one does, and its events.
+type Entry = (Lsn, Lsn, Run);
+
+/// Calls `each` with every batch from position `from` on, in order.
+///
+/// # Errors
+/// The log could not be read, an entry is no batch, or what `each` returned.
+pub(super) fn read(
+    log: &Log,
+    from: Lsn,
+    each: &mut dyn FnMut(Lsn, Lsn, Run) -> Result<(), OpenError>,
+) -> Result<(), OpenError> {
+    let mut starts = vec![from];
+    let segments = log.segments().map_err(OpenError::LogFiles)?;
+    starts.extend(segments.iter().map(|segment| segment.base).filter(|base| *base > from));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(starts.len());
+    let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let (send, receive) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            let (send, starts, next, stop) = (send.clone(), &starts, &next, &stop);
+            scope.spawn(move || {
+                loop {
+                    let piece = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(&start) = starts.get(piece) else { return };
+                    let end = starts.get(piece + 1).copied();
+                    let read = piece_of(log, start, end, stop);
+                    // Nobody listens any more where an earlier piece failed.
+                    if send.send((piece, read)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(send);
+        let result = in_order(&receive, each);
+        stop.store(true, Ordering::Relaxed);
+        drop(receive);
+        result
+    })
+}
+
+/// Hands on the pieces as they come, each after the one before it.
+fn in_order(
+    receive: &mpsc::Receiver<(usize, Result<Vec<Entry>, OpenError>)>,
+    each: &mut dyn FnMut(Lsn, Lsn, Run) -> Result<(), OpenError>,
+) -> Result<(), OpenError> {
+    let mut waiting = BTreeMap::new();
+    let mut expected = 0;
+    for (piece, read) in receive {
+        waiting.insert(piece, read);
+        while let Some(read) = waiting.remove(&expected) {
+            for (lsn, next, run) in read? {
+                each(lsn, next, run)?;
+            }
+            expected += 1;
+        }
+    }
+    Ok(())
+}
+
+/// The entries from `start` up to `end`, or to the log's end.
+fn piece_of(
+    log: &Log,
+    start: Lsn,
+    end: Option<Lsn>,
+    stop: &AtomicBool,
+) -> Result<Vec<Entry>, OpenError> {
+    let mut entries = Vec::new();
+    let mut reader = log.reader(start);
+    while let Some(found) = reader.next().map_err(OpenError::LogRead)? {
+        if end.is_some_and(|end| found.lsn >= end) || stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let run = run_of(found.payload)
+            .map_err(|reason| OpenError::Entry { lsn: found.lsn.0, reason })?;
+        entries.push((found.lsn, found.next, run));
+    }
+    Ok(entries)
+}
+
+/// A log entry as a run, its leaves split and their parts in place.
+fn run_of(payload: &[u8]) -> Result<Run, &'static str> {
+    let batch = entry::decode(payload)?;
+    let mut ids = Vec::with_capacity(batch.ends.len());
+    let mut timestamps_ns = Vec::with_capacity(batch.ends.len());
+    let mut start = 0;
+    for &end in &batch.ends {
+        let bytes = batch.leaves.get(start..end as usize).ok_or("a leaf is cut")?;
+        let parts = leaf::split(bytes).map_err(|error| error.reason)?;
+        ids.push(parts.id);
+        timestamps_ns.push(parts.timestamp_ns);
+        start = end as usize;
+    }
+    Ok(Run::from_columns(batch.first_seq, batch.leaves.to_vec(), batch.ends, ids, timestamps_ns))
+}
