@@ -1,8 +1,11 @@
 //! The event store from outside.
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod crash;
 mod input;
 mod input_hostile;
 mod input_split;
 mod merkle;
 mod merkle_vectors;
+mod store_damage;
+mod store_model;

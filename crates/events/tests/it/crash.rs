@@ -1,0 +1,117 @@
+//! The disk is cut at every write and sync of a random workload of appends, flushes, compaction,
+//! retention and checkpoints, and again at those of the recovery that follows.
+
+use std::sync::Arc;
+
+use forebay_base::Durability;
+use forebay_base::clock::ManualClock;
+use forebay_base::fs::sim::{Fault, Rng, SimFs};
+
+use crate::store_model::{Model, START_MS, durabilities, open};
+
+const STEPS: usize = 70;
+
+struct Ran {
+    disk: SimFs,
+    clock: Arc<ManualClock>,
+    model: Model,
+}
+
+/// Runs the workload with `fault` at operation `at`; `None` when it has no such operation.
+fn run(durability: Durability, seed: u64, at: u64, fault: Fault) -> Option<Ran> {
+    let disk = SimFs::new(seed ^ at);
+    disk.plan(at, fault);
+    let clock = Arc::new(ManualClock::new(START_MS));
+    let mut model = Model::default();
+    // A failure ends the run: what is left is looked at.
+    model.run(&mut Rng::new(seed), &disk, &clock, durability, STEPS).ok();
+    (disk.operations() > at).then_some(Ran { disk, clock, model })
+}
+
+fn promised(model: &Model, durability: Durability) -> usize {
+    match durability {
+        Durability::Sync => model.acknowledged,
+        Durability::Interval(_) | Durability::Os => model.synced,
+    }
+}
+
+/// Opens what is left, judges it, works on, and judges and verifies again.
+fn go_on(disk: &SimFs, ran: &Ran, durability: Durability, least: usize) {
+    let mut model = ran.model.clone();
+    let clock = &ran.clock;
+    let store = open(disk, clock, durability).unwrap();
+    model.judge(&store, least);
+    let mut rng = Rng::new(least as u64);
+    for count in [3, 1, 55] {
+        model.append(&store, &mut rng, clock, count).unwrap();
+    }
+    store.close().unwrap();
+    model.verify(disk);
+    let store = open(disk, clock, durability).unwrap();
+    let all = model.events.len();
+    assert_eq!(store.len() as usize, all);
+    model.append(&store, &mut rng, clock, 2).unwrap();
+    store.flush().unwrap();
+    model.judge(&store, all + 2);
+}
+
+#[test]
+fn power_lost_at_every_operation_keeps_what_was_promised() {
+    for (seed, durability) in (1..).zip(durabilities()) {
+        let mut met = std::collections::BTreeSet::new();
+        let mut at = 0;
+        while let Some(ran) = run(durability, seed, at, Fault::Stop) {
+            met.extend(ran.model.met.iter().copied());
+            let least = promised(&ran.model, durability);
+            go_on(&ran.disk.power_off(at), &ran, durability, least);
+            at += 1;
+        }
+        assert!(at > 150, "{at} operations");
+        assert_eq!(met.len(), 5, "{met:?}");
+    }
+}
+
+#[test]
+fn killed_at_every_operation_keeps_what_was_acknowledged() {
+    for (seed, durability) in (11..).zip(durabilities()) {
+        let mut at = 0;
+        while let Some(ran) = run(durability, seed, at, Fault::Stop) {
+            go_on(&ran.disk.kill(), &ran, durability, ran.model.acknowledged);
+            at += 1;
+        }
+    }
+}
+
+#[test]
+fn power_lost_at_every_operation_of_recovery_changes_nothing() {
+    let durability = Durability::Sync;
+    let mut at = 5;
+    while let Some(ran) = run(durability, 21, at, Fault::Stop) {
+        let left = ran.disk.power_off(at);
+        for during in 0.. {
+            let again = left.fork();
+            again.plan(during, Fault::Stop);
+            drop(open(&again, &ran.clock, durability));
+            if again.operations() <= during {
+                break;
+            }
+            go_on(&again.power_off(during), &ran, durability, ran.model.acknowledged);
+        }
+        at += 41;
+    }
+}
+
+#[test]
+fn a_failing_or_full_disk_takes_nothing_that_was_acknowledged() {
+    for (seed, durability) in (31..).zip(durabilities()) {
+        for fault in [Fault::Io, Fault::Full] {
+            let mut at = 0;
+            while let Some(ran) = run(durability, seed, at, fault) {
+                go_on(&ran.disk.fork(), &ran, durability, ran.model.acknowledged);
+                let least = promised(&ran.model, durability);
+                go_on(&ran.disk.power_off(at), &ran, durability, least);
+                at += 2;
+            }
+        }
+    }
+}

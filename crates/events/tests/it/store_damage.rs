@@ -1,0 +1,151 @@
+//! A bit flipped anywhere: an error or the very same data, and `verify` says so.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use forebay_base::clock::ManualClock;
+use forebay_base::fs::sim::{Rng, SimFs};
+use forebay_base::fs::{Access, FileSystem};
+use forebay_events::Store;
+use forebay_events::query::{Order, Query};
+use forebay_events::store::verify;
+
+use crate::store_model::{DIR, Model, START_MS, open};
+
+/// A closed store: several segments, some of them pruned, and a log with batches in it.
+fn made() -> (SimFs, Arc<ManualClock>, Model) {
+    let disk = SimFs::new(3);
+    let clock = Arc::new(ManualClock::new(START_MS));
+    let durability = "sync".parse().unwrap();
+    let mut model = Model::default();
+    let mut rng = Rng::new(8);
+    let store = open(&disk, &clock, durability).unwrap();
+    for round in 0..6 {
+        for _ in 0..5 {
+            model.append(&store, &mut rng, &clock, 20).unwrap();
+        }
+        if round % 2 == 0 {
+            model.checkpoint(&store);
+        }
+        store.flush().unwrap();
+        if round == 3 {
+            model.prune(&store, &clock);
+            store.compact().unwrap();
+        }
+    }
+    for _ in 0..3 {
+        model.append(&store, &mut rng, &clock, 9).unwrap();
+    }
+    store.close().unwrap();
+    model.verify(&disk);
+    (disk, clock, model)
+}
+
+fn files(disk: &SimFs, dir: &Path, out: &mut Vec<(PathBuf, u64)>) {
+    for entry in disk.list(dir).unwrap() {
+        let path = dir.join(&entry.name);
+        if entry.is_dir {
+            files(disk, &path, out);
+        } else {
+            out.push((path, entry.len));
+        }
+    }
+}
+
+/// Everything that can be read; an error ends one way of reading, not the others.
+fn read_all(store: &Store, model: &Model) -> usize {
+    let mut errors = 0;
+    for seq in 0..model.events.len() {
+        match store.at(seq as u64) {
+            Ok(Some(found)) => assert!(found.leaf() == model.events[seq].leaf, "event {seq}"),
+            Ok(None) => assert!(model.expired(seq), "event {seq} is gone"),
+            Err(_) => errors += 1,
+        }
+    }
+    for seq in (0..model.events.len()).step_by(3) {
+        let id = model.events[seq].id;
+        let first = model.there().into_iter().find(|&seq| model.events[seq].id == id);
+        match store.get(id) {
+            Ok(found) => assert_eq!(found.map(|found| found.seq() as usize), first),
+            Err(_) => errors += 1,
+        }
+    }
+    let words = Query { contains: vec![b" did ".to_vec()], ..Query::default() };
+    let host = Query { host: Some("host3".to_owned()), ..Query::default() };
+    let newest = Query { order: Order::NewestFirst, ..Query::default() };
+    for query in [Query::default(), newest, words, host] {
+        let expected = model.matching(&query);
+        let mut expected = expected.iter();
+        let mut scan = store.scan(query);
+        loop {
+            match scan.next() {
+                Ok(Some(found)) => {
+                    assert_eq!(Some(&(found.seq() as usize)), expected.next());
+                    assert!(found.leaf() == model.events[found.seq() as usize].leaf);
+                }
+                Ok(None) => {
+                    assert_eq!(expected.next(), None);
+                    break;
+                }
+                Err(_) => {
+                    errors += 1;
+                    break;
+                }
+            }
+        }
+    }
+    errors
+}
+
+fn faults(disk: &SimFs) -> Option<Vec<String>> {
+    let fs: Arc<dyn FileSystem> = Arc::new(disk.clone());
+    let verified = verify(&fs, Path::new(DIR), &[], None, &|_| ()).ok()?;
+    Some(verified.faults.iter().map(ToString::to_string).collect())
+}
+
+/// Whether a flip there must be reported by `verify`.
+fn must_be_told(disk: &SimFs, path: &Path, offset: u64) -> bool {
+    let name = path.file_name().unwrap().to_str().unwrap();
+    if name == "lock" || name == "key" {
+        return name == "key";
+    }
+    if path.parent().unwrap().ends_with("log") {
+        // Behind the last entry are the closing mark, which may be torn, and reserved zeros.
+        let mut bytes = vec![0; usize::try_from(disk.len(path).unwrap()).unwrap()];
+        disk.open(path, Access::Read).unwrap().read_exact_at(&mut bytes, 0).unwrap();
+        let used = bytes.iter().rposition(|&byte| byte != 0).unwrap_or(0) as u64;
+        return offset + 64 < used;
+    }
+    true
+}
+
+#[test]
+fn a_flipped_bit_anywhere_is_an_error_or_changes_nothing_and_is_found() {
+    let (disk, clock, model) = made();
+    let mut all = Vec::new();
+    files(&disk, Path::new(DIR), &mut all);
+    assert!(all.len() > 8, "{all:?}");
+    let durability = "sync".parse().unwrap();
+    let (mut flips, mut refused, mut errors) = (0, 0, 0);
+    for (path, len) in &all {
+        // Every byte of small files and of what frames large ones, and a sample of the rest.
+        let frame = 400;
+        let near = |offset: u64| offset < frame || offset + frame >= *len;
+        let stride = 1 + len / 700;
+        for offset in (0..*len).filter(|&o| near(o) && o % 11 == 0 || o % (29 * stride) == 3) {
+            let damaged = disk.fork();
+            damaged.corrupt(path, offset, 1 << (offset % 8)).unwrap();
+            let told = faults(&damaged);
+            if must_be_told(&disk, path, offset) {
+                let told = told.is_none_or(|told| !told.is_empty());
+                assert!(told, "{} at {offset}: not told", path.display());
+            }
+            flips += 1;
+            match open(&damaged, &clock, durability) {
+                Ok(store) => errors += read_all(&store, &model),
+                Err(_) => refused += 1,
+            }
+        }
+    }
+    assert!(flips > 400 && refused > 100 && errors > 100, "{flips} {refused} {errors}");
+}
