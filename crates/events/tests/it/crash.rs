@@ -10,6 +10,9 @@ use forebay_base::fs::sim::{Fault, Rng, SimFs};
 use crate::store_model::{Model, START_MS, durabilities, open};
 
 const STEPS: usize = 70;
+/// With 1 every operation is cut, about a thousand a run, which takes minutes; the numbers used have no
+/// divisor in common, so that over all durabilities and tests most are.
+const STRIDE: u64 = 11;
 
 struct Ran {
     disk: SimFs,
@@ -59,12 +62,12 @@ fn go_on(disk: &SimFs, ran: &Ran, durability: Durability, least: usize) {
 fn power_lost_at_every_operation_keeps_what_was_promised() {
     for (seed, durability) in (1..).zip(durabilities()) {
         let mut met = std::collections::BTreeSet::new();
-        let mut at = 0;
+        let mut at = seed;
         while let Some(ran) = run(durability, seed, at, Fault::Stop) {
             met.extend(ran.model.met.iter().copied());
             let least = promised(&ran.model, durability);
             go_on(&ran.disk.power_off(at), &ran, durability, least);
-            at += 1;
+            at += STRIDE;
         }
         assert!(at > 150, "{at} operations");
         assert_eq!(met.len(), 5, "{met:?}");
@@ -74,10 +77,10 @@ fn power_lost_at_every_operation_keeps_what_was_promised() {
 #[test]
 fn killed_at_every_operation_keeps_what_was_acknowledged() {
     for (seed, durability) in (11..).zip(durabilities()) {
-        let mut at = 0;
+        let mut at = seed;
         while let Some(ran) = run(durability, seed, at, Fault::Stop) {
             go_on(&ran.disk.kill(), &ran, durability, ran.model.acknowledged);
-            at += 1;
+            at += 2 * STRIDE + 1;
         }
     }
 }
@@ -97,20 +100,43 @@ fn power_lost_at_every_operation_of_recovery_changes_nothing() {
             }
             go_on(&again.power_off(during), &ran, durability, ran.model.acknowledged);
         }
-        at += 41;
+        at += 20 * STRIDE + 1;
     }
+}
+
+#[test]
+fn after_a_failure_reading_goes_on_and_so_does_what_can() {
+    let mut failed = 0;
+    for (seed, durability) in (41..).zip(durabilities()) {
+        for fault in [Fault::Io, Fault::Full] {
+            for at in (seed..1_000).step_by(4 * STRIDE as usize + 1) {
+                let disk = SimFs::new(seed ^ at);
+                disk.plan(at, fault);
+                let clock = Arc::new(ManualClock::new(START_MS));
+                let mut model = Model::default();
+                let result =
+                    model.run_on(&mut Rng::new(seed), &disk, &clock, durability, STEPS);
+                failed += result.unwrap_or(1);
+                let ran = Ran { disk, clock, model };
+                go_on(&ran.disk.fork(), &ran, durability, ran.model.acknowledged);
+                let least = promised(&ran.model, durability);
+                go_on(&ran.disk.power_off(at), &ran, durability, least);
+            }
+        }
+    }
+    assert!(failed > 100, "{failed}");
 }
 
 #[test]
 fn a_failing_or_full_disk_takes_nothing_that_was_acknowledged() {
     for (seed, durability) in (31..).zip(durabilities()) {
         for fault in [Fault::Io, Fault::Full] {
-            let mut at = 0;
+            let mut at = seed;
             while let Some(ran) = run(durability, seed, at, fault) {
                 go_on(&ran.disk.fork(), &ran, durability, ran.model.acknowledged);
                 let least = promised(&ran.model, durability);
                 go_on(&ran.disk.power_off(at), &ran, durability, least);
-                at += 2;
+                at += 6 * STRIDE + 1;
             }
         }
     }

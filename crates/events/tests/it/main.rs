@@ -9,3 +9,4 @@ mod merkle;
 mod merkle_vectors;
 mod store_damage;
 mod store_model;
+mod store_tamper;

@@ -325,6 +325,41 @@ impl Model {
         Ok(())
     }
 
+    /// As [`run`](Self::run), but a failed step is followed by others, and reading goes on meanwhile.
+    /// Returns how many steps failed; an error only where the store could not be opened again.
+    pub(crate) fn run_on(
+        &mut self,
+        rng: &mut Rng,
+        disk: &SimFs,
+        clock: &Arc<ManualClock>,
+        durability: Durability,
+        steps: usize,
+    ) -> Result<usize, OpenError> {
+        let mut failed = 0;
+        let mut store = open(disk, clock, durability)?;
+        for _ in 0..steps {
+            if rng.one_in(14) {
+                match store.close() {
+                    Ok(()) => self.synced = self.acknowledged,
+                    Err(_) => failed += 1,
+                }
+                store = open(disk, clock, durability)?;
+                self.judge(&store, self.acknowledged);
+            }
+            if self.step(rng, &store, clock).is_err() {
+                failed += 1;
+                for _ in 0..4 {
+                    let seq = rng.below(store.len() as usize);
+                    match store.at(seq as u64).unwrap() {
+                        Some(found) => assert!(found.leaf() == self.events[seq].leaf),
+                        None => assert!(store.is_empty() || self.expired(seq), "{seq}"),
+                    }
+                }
+            }
+        }
+        Ok(failed)
+    }
+
     /// Compares a store with the model, which from then on has what the store has.
     ///
     /// * `least`: as many events must be there.
