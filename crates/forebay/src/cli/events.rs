@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use forebay_base::clock::SystemClock;
+use forebay_base::error_chain::chain;
 use forebay_base::fs::RealFs;
 use forebay_events::{OpenError, Options, Store};
 
@@ -88,9 +89,8 @@ pub(super) fn open_with(data: &DataArgs, options: Options, create: bool) -> anyh
             OpenError::Merkle { merkle: false, .. } => "; set events.merkle=false",
             _ => "",
         };
-        let error = anyhow::Error::new(error);
-        let text = format!("cannot open the event store{way_out}");
-        Coded::wrap(Exit::Start, text, error)
+        let told = chain(&error);
+        Coded::error(Exit::Start, format!("cannot open the event store: {told}{way_out}"))
     };
     if !create && !Store::exists(&RealFs, &dir).map_err(failed)? {
         return Err(failed(OpenError::Absent { path: dir }));

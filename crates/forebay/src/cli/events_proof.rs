@@ -163,7 +163,7 @@ fn inclusion(
         }))?;
     } else {
         out::line(format_args!(
-            "event {} of {} is number {} of {} in {}",
+            "event {} of {} is at position {} of the {} events of {}",
             event.id,
             render::time(event.timestamp_ns),
             proof.leaf_index,

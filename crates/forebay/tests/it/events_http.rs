@@ -1,0 +1,284 @@
+//! The event store over HTTP: every format in, hostile bodies, pages, streams, limits.
+
+use std::collections::HashSet;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::Shutdown;
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::events_support::{numbered, post};
+use crate::support::{Answer, HANG, Server, send};
+
+const ZEEK_TSV: &str = "#separator \\x09\n#set_separator\t,\n#empty_field\t(empty)\n\
+    #unset_field\t-\n#path\tconn\n#fields\tts\tuid\tid.orig_h\n#types\ttime\tstring\taddr\n\
+    1732184400.123456\tC1\t10.0.0.1\n";
+
+#[test]
+fn every_format_is_taken_by_path_by_query_and_by_content_type() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir, &[]);
+    for (format, body) in [
+        ("ndjson", "{\"a\": 1}"),
+        ("ocsf", "{\"class_uid\":3002,\"time\":1732184400000,\"severity_id\":4}"),
+        ("zeek", "{\"ts\":1732184400.123456,\"uid\":\"C1\",\"id.orig_h\":\"10.0.0.1\"}"),
+        ("zeek", ZEEK_TSV),
+        (
+            "suricata",
+            "{\"timestamp\":\"2024-11-21T10:20:00.000001+0000\",\"event_type\":\"alert\"}",
+        ),
+        ("cef", "CEF:0|Vendor|Product|1.0|100|name|9|src=10.0.0.3 msg=a\\=b"),
+        ("leef", "LEEF:1.0|Vendor|Product|1.0|E1|src=10.0.0.4"),
+        ("syslog", "<34>Oct 11 22:14:15 mymachine su: 'su root' failed"),
+        ("syslog", "<165>1 2003-10-11T22:14:15.003Z host app - ID47 - text"),
+        ("raw", "[whatever] it is"),
+    ] {
+        let raw = body.trim_end().lines().last().unwrap();
+        for (path, headers) in [
+            (format!("/v1/events/{format}?stream=s"), String::new()),
+            (format!("/v1/events?format={format}"), String::new()),
+            ("/v1/events".to_owned(), format!("content-type: application/x-{format}\r\n")),
+        ] {
+            let answer = post(&server, &path, &headers, body.as_bytes());
+            assert_eq!(answer.status, 200, "{path} {headers}: {}", answer.body);
+            let told = answer.json();
+            assert_eq!(told["accepted"], 1, "{path} {headers}");
+            let id = told["first_id"].as_str().unwrap().to_owned();
+            let event = server.get(&format!("/v1/events/{id}")).json();
+            assert_eq!(event["source"]["format"], format, "{event}");
+            assert_eq!(event["raw"], raw);
+            let answer = server.get(&format!("/v1/events/{id}?raw=true"));
+            assert_eq!(answer.body, raw);
+            assert!(answer.head.contains("nosniff") && answer.head.contains("attachment"));
+        }
+    }
+}
+
+#[test]
+fn an_object_an_array_and_lines_are_told_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir, &[]);
+    let json = "content-type: application/json\r\n";
+    for (headers, body, accepted) in [
+        (json, "{\n \"a\": [1,\n 2]\n}\n", 1),
+        (json, "[{\"a\":\"],[\"},\n{\"b\":{}} ]", 2),
+        (json, "{\"a\":1}\n{\"b\":2}", 2),
+        ("", "  [ {\"a\":1}, {\"b\":2}, {\"c\":3} ]", 3),
+        ("", "{\"a\":1}\n{\"b\":2}\n", 2),
+        ("", "[2024] a plain line\nand one more\n", 2),
+        ("content-type: text/plain\r\n", "one\r\ntwo\r\n", 2),
+    ] {
+        let answer = post(&server, "/v1/events", headers, body.as_bytes());
+        assert_eq!(answer.status, 200, "{body}: {}", answer.body);
+        assert_eq!(answer.json()["accepted"], accepted, "{body}");
+    }
+}
+
+#[test]
+fn hostile_bodies_are_refused_and_the_good_in_them_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir, &["--set", "events.body_size_max=4MiB"]);
+    let huge = format!("{{\"a\":\"{}\"}}", "x".repeat(2 << 20));
+    let deep = "[".repeat(100_000);
+    let mixed = format!("{{\"a\":1}}\n{huge}\nnot json\n{{\"b\":2}}\n");
+    let array = format!("[{{\"a\":1}},{huge},7,{{\"b\":2}}]");
+    let json = "content-type: application/json\r\n";
+    let nothing = "\n".repeat(100_000);
+    let many = "{\n".repeat(100_000);
+    let too_much = "x\n".repeat(3 << 20);
+    for (path, headers, body, status, accepted, rejected) in [
+        ("/v1/events/ndjson", "", "{\"a\":", 400, 0, 1),
+        ("/v1/events", json, "{\"a\":", 400, 0, 1),
+        ("/v1/events", json, "[{\"a\":1},{\"b\"", 207, 1, 1),
+        ("/v1/events", json, &deep, 400, 0, 1),
+        ("/v1/events/ndjson", "", &deep, 400, 0, 1),
+        ("/v1/events", "", "", 400, 0, 0),
+        ("/v1/events", "", &nothing, 400, 0, 0),
+        ("/v1/events/ndjson", "", &many, 400, 0, 100_000),
+        ("/v1/events/cef", "", "{\"a\":1}\n", 400, 0, 1),
+        ("/v1/events/ndjson", "", &mixed, 207, 2, 2),
+        ("/v1/events", json, &array, 207, 2, 2),
+    ] {
+        let answer = post(&server, path, headers, body.as_bytes());
+        let begin: String = body.chars().take(40).collect();
+        assert_eq!(answer.status, status, "{path} {begin}: {}", answer.body);
+        let told = answer.json();
+        assert_eq!(told["accepted"], accepted, "{path} {begin}");
+        assert_eq!(told["rejected"], rejected, "{path} {begin}");
+        let rejects = told["rejects"].as_array().unwrap();
+        assert_eq!(rejects.len(), usize::min(rejected, 20), "{path} {begin}");
+        assert!(rejects.iter().all(|reject| reject["line"].as_u64() > Some(0)));
+        assert_eq!(status == 400, told["error"]["code"] == "no_events", "{told}");
+    }
+    assert_eq!(post(&server, "/v1/events/raw", "", too_much.as_bytes()).status, 413);
+    let chunked = {
+        let mut stream = server.connect();
+        send(&mut stream, "POST", "/v1/events/raw", "transfer-encoding: chunked\r\n");
+        let piece = format!("{:x}\r\n{}\r\n", too_much.len(), too_much);
+        stream.write_all(piece.as_bytes()).unwrap_or_default();
+        Answer::read(&mut stream)
+    };
+    assert_eq!((chunked.status, &chunked.json()["error"]["code"]), (413, &"too_large".into()));
+    for (path, headers, status) in [
+        ("/v1/events/xml", "", 400),
+        ("/v1/events?format=xml", "", 400),
+        ("/v1/events?steam=x", "", 400),
+        ("/v1/events?stream=", "", 400),
+        ("/v1/events", "content-type: image/png\r\n", 415),
+        ("/v1/events", "content-encoding: gzip\r\n", 415),
+    ] {
+        let answer = post(&server, path, headers, b"{}");
+        assert_eq!(answer.status, status, "{path} {headers}: {}", answer.body);
+        assert!(answer.json()["error"]["message"].is_string());
+    }
+}
+
+#[test]
+fn a_body_that_breaks_off_is_said_to_be_incomplete_and_its_half_line_is_no_event() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir, &[]);
+    let mut stream = server.connect();
+    send(&mut stream, "POST", "/v1/events/raw", "content-length: 100\r\n");
+    stream.write_all(b"whole\nhal").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let answer = Answer::read(&mut stream);
+    assert_eq!(answer.status, 400, "{}", answer.body);
+    let told = answer.json();
+    assert_eq!((&told["error"]["code"], &told["accepted"]), (&"body_incomplete".into(), &1.into()));
+    let page = server.get("/v1/events").json();
+    assert_eq!(page["events"].as_array().unwrap().len(), 1);
+    assert_eq!(page["events"][0]["raw"], "whole");
+}
+
+fn pages(server: &Server, query: &str) -> Vec<u64> {
+    let mut seqs = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let page = server.get(&format!("/v1/events?limit=7{query}{cursor}")).json();
+        for event in page["events"].as_array().unwrap() {
+            seqs.push(event["seq"].as_u64().unwrap());
+        }
+        match page["next"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => return seqs,
+        }
+    }
+}
+
+#[test]
+fn pages_give_each_event_once_in_both_orders() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir, &[]);
+    let body = numbered(50) + &numbered(50);
+    post(&server, "/v1/events", "", body.as_bytes());
+    let oldest = pages(&server, "");
+    let expected: Vec<u64> = (0..50).flat_map(|n| [n, n + 50]).collect();
+    assert_eq!(oldest, expected, "by time, then by position");
+    let newest = pages(&server, "&order=newest");
+    assert_eq!(newest, oldest.iter().rev().copied().collect::<Vec<_>>());
+    assert_eq!(pages(&server, "&host=h1").len(), 50);
+    assert_eq!(pages(&server, "&contains=%22n%22:7,").len(), 2);
+    assert_eq!(pages(&server, "&regex=n%22:4%5Cd&from=2024-11-21T10:20:45Z").len(), 10);
+    assert_eq!(pages(&server, "&to=1732184400"), Vec::<u64>::new());
+    for wrong in ["limit=0", "limit=1001", "cursor=x", "regex=(", "order=up", "form=1", "from=now"]
+    {
+        let answer = server.get(&format!("/v1/events?{wrong}"));
+        assert_eq!(answer.status, 400, "{wrong}: {}", answer.body);
+    }
+    let page = server.get("/v1/events?limit=2&proof=true").json();
+    assert_eq!(page["events"][1]["proof"]["tree_size"], 100);
+    let lines = server.ask("GET", "/v1/events?limit=60", "accept: application/x-ndjson\r\n");
+    assert_eq!(lines.body.matches("\"seq\":").count(), 60);
+    assert!(lines.head.contains("application/x-ndjson"));
+}
+
+/// The events of a chunked answer, as they come.
+struct Followed {
+    lines: BufReader<std::net::TcpStream>,
+}
+
+impl Followed {
+    fn line(&mut self) -> Option<String> {
+        let mut line = String::new();
+        (self.lines.read_line(&mut line).unwrap() > 0).then(|| line.trim().to_owned())
+    }
+
+    /// The raw bytes of the next event.
+    fn event(&mut self) -> String {
+        loop {
+            let line = self.line().unwrap();
+            if line.starts_with("{\"id\"") {
+                let event: Value = serde_json::from_str(&line).unwrap();
+                return event["raw"].as_str().unwrap().to_owned();
+            }
+        }
+    }
+}
+
+#[test]
+fn following_begins_with_the_newest_and_ends_with_the_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir, &[]);
+    post(&server, "/v1/events/raw?stream=a", "", b"one\ntwo\nthree\n");
+    let mut stream = server.connect();
+    send(&mut stream, "GET", "/v1/events?follow=true&limit=2&stream=a", "");
+    let mut followed = Followed { lines: BufReader::new(stream) };
+    assert_eq!((followed.event().as_str(), followed.event().as_str()), ("two", "three"));
+    post(&server, "/v1/events/raw?stream=b", "", b"of another stream\n");
+    post(&server, "/v1/events/raw?stream=a", "", b"four\n");
+    assert_eq!(followed.event(), "four");
+    server.signal("TERM");
+    let mut rest = Vec::new();
+    followed.lines.read_to_end(&mut rest).unwrap();
+    assert!(rest.ends_with(b"0\r\n\r\n"), "the answer has its end");
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn as_many_appends_as_allowed_run_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir, &["--set", "events.appends_max=1"]);
+    let mut slow = server.connect();
+    send(&mut slow, "POST", "/v1/events/raw", "content-length: 4\r\n");
+    slow.write_all(b"a").unwrap();
+    let deadline = Instant::now() + HANG;
+    while !server.get("/metrics").body.contains("forebay_events_appends_running 1\n") {
+        assert!(Instant::now() < deadline, "the first append never began");
+    }
+    let refused = post(&server, "/v1/events/raw", "", b"b\n");
+    assert_eq!(refused.status, 429, "{}", refused.body);
+    assert!(refused.head.contains("retry-after"));
+    slow.write_all(b"bc\n").unwrap();
+    assert_eq!(Answer::read(&mut slow).status, 200);
+    assert_eq!(post(&server, "/v1/events/raw", "", b"b\n").status, 200);
+    let metrics = server.get("/metrics").body;
+    for line in [
+        "forebay_events_appended_total 2",
+        "forebay_events_tree_size 2",
+        "forebay_events_refused_requests_total 1",
+        "forebay_events_commit_seconds_count 2",
+    ] {
+        assert!(metrics.contains(&format!("{line}\n")), "{line}: {metrics}");
+    }
+}
+
+#[test]
+fn ids_are_unique_over_requests_and_unknown_ones_are_not_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir, &[]);
+    let ids: HashSet<String> = (0..20)
+        .map(|_| {
+            let told = post(&server, "/v1/events/raw", "", b"x\n").json();
+            told["first_id"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    assert_eq!(ids.len(), 20);
+    assert_eq!(server.get("/v1/events/01ARZ3NDEKTSV4RRFFQ69G5FAV").status, 404);
+    assert_eq!(server.get("/v1/events/nonsense").status, 400);
+    assert_eq!(server.get("/v1/events/01ARZ3NDEKTSV4RRFFQ69G5FAV/proof").status, 404);
+    assert_eq!(server.get("/v1/events/stats").json()["events"], 20);
+    let off = tempfile::tempdir().unwrap();
+    let server = Server::start(&off, &["--set", "events.enabled=false"]);
+    assert_eq!(server.get("/v1/events/stats").status, 404);
+    assert!(!off.path().join("forebay-data/events").exists());
+}
