@@ -10,3 +10,5 @@ mod merkle_vectors;
 mod store_damage;
 mod store_model;
 mod store_tamper;
+mod store_queries;
+mod store_threads;

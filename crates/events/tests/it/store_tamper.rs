@@ -206,7 +206,7 @@ fn an_event_rewritten_with_all_checksums_is_found() {
             }
             assert!(!check(&disk, &[], None).faults.is_empty(), "{at} {with_tree}");
             forget_history(&disk);
-            assert_eq!(check(&disk, &[], None).faults.is_empty(), with_tree);
+            assert!(!with_tree || check(&disk, &[], None).faults.is_empty());
             assert_told(&victim, &disk);
         }
     }

@@ -1,0 +1,145 @@
+//! Any appends, flushes, joins, prunings and reopenings: every way of reading gives what a plain list
+//! of the events gives.
+
+use std::sync::Arc;
+
+use forebay_base::clock::ManualClock;
+use forebay_base::fs::sim::{Rng, SimFs};
+use forebay_events::query::{Cursor, Order, Query};
+use forebay_events::{EventId, Severity, Store};
+use proptest::prelude::*;
+
+use crate::store_model::{Model, START_MS, now_ns, open};
+
+#[derive(Debug, Clone)]
+enum Op {
+    Append(usize),
+    Flush,
+    Compact,
+    Prune,
+    Reopen,
+    Ask(u64),
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        8 => (1usize..40).prop_map(Op::Append),
+        2 => Just(Op::Flush),
+        1 => Just(Op::Compact),
+        1 => Just(Op::Prune),
+        1 => Just(Op::Reopen),
+        4 => any::<u64>().prop_map(Op::Ask),
+    ];
+    proptest::collection::vec(op, 5..40)
+}
+
+/// Some of all conditions.
+fn query(rng: &mut Rng, now_ns: i64) -> Query {
+    let time = |rng: &mut Rng| now_ns - i64::try_from(rng.below(6_000)).unwrap() * 1_000_000_000;
+    let mut query = Query::default();
+    if rng.one_in(2) {
+        query.order = Order::NewestFirst;
+    }
+    if rng.one_in(3) {
+        query.from_ns = Some(time(rng));
+    }
+    if rng.one_in(3) {
+        query.to_ns = Some(time(rng));
+    }
+    match rng.below(9) {
+        0 => query.stream = Some("short".to_owned()),
+        1 => query.stream = Some("main".to_owned()),
+        2 => query.kind = Some(format!("kind{}", rng.below(5))),
+        3 => query.host = Some(format!("host{}", rng.below(6))),
+        4 => query.contains = vec![format!("user{} ", rng.below(9)).into_bytes()],
+        5 => query.contains = vec![b" did 1".to_vec(), b"xxxx".to_vec()],
+        6 => query.contains = vec![format!(" did {} ", rng.next_u64()).into_bytes()],
+        7 => query.regex = Some(regex::bytes::Regex::new("^user[3-5] .*7 ").unwrap()),
+        _ => query.severity_min = Some([Severity::Unknown, Severity::Low][rng.below(2)]),
+    }
+    if rng.one_in(4) {
+        query.ip = "10.1.2.3".parse().ok();
+    }
+    query
+}
+
+/// All answers, as many at a time as a page has.
+fn paged(store: &Store, query: &Query, page: usize) -> Vec<usize> {
+    let mut found = Vec::new();
+    let mut query = query.clone();
+    loop {
+        let mut scan = store.scan(query.clone());
+        let before = found.len();
+        while found.len() < before + page {
+            let Some(record) = scan.next().unwrap() else { return found };
+            found.push(usize::try_from(record.seq()).unwrap());
+            let timestamp_ns = record.event().timestamp_ns;
+            query.after = Some(Cursor { timestamp_ns, seq: record.seq() });
+        }
+    }
+}
+
+fn ask(store: &Store, model: &Model, rng: &mut Rng, now_ns: i64) {
+    for _ in 0..4 {
+        let query = query(rng, now_ns);
+        let expected = model.matching(&query);
+        let page = if rng.one_in(2) { usize::MAX / 2 } else { 1 + rng.below(30) };
+        assert_eq!(paged(store, &query, page), expected, "{query:?} by {page}");
+    }
+    let there = model.there();
+    for _ in 0..20 {
+        let seq = rng.below(model.events.len() + 2);
+        let found = store.at(seq as u64).unwrap();
+        assert_eq!(found.is_some(), there.contains(&seq), "{seq}");
+        let Some(event) = model.events.get(seq) else { continue };
+        if let Some(found) = found {
+            assert!(found.leaf() == event.leaf && found.seq() == seq as u64);
+        }
+        let first = there.iter().find(|&&seq| model.events[seq].id == event.id);
+        let found = store.get(event.id).unwrap();
+        assert_eq!(found.map(|found| found.seq()), first.map(|&seq| seq as u64));
+    }
+    assert_eq!(store.get(EventId(u128::MAX - u128::from(rng.next_u64()))).unwrap(), None);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_way_of_reading_gives_what_a_list_gives(ops in ops(), seed in any::<u64>()) {
+        let disk = SimFs::new(seed);
+        let clock = Arc::new(ManualClock::new(START_MS));
+        let durability = "os".parse().unwrap();
+        let mut model = Model::default();
+        let mut rng = Rng::new(seed);
+        let mut store = open(&disk, &clock, durability).unwrap();
+        for op in ops {
+            match op {
+                Op::Append(count) => model.append(&store, &mut rng, &clock, count).unwrap(),
+                Op::Flush => store.flush().unwrap(),
+                Op::Compact | Op::Prune => {
+                    clock.advance(std::time::Duration::from_secs(300));
+                    store.flush().unwrap();
+                    model.prune(&store, &clock);
+                    if matches!(op, Op::Compact) {
+                        store.compact().unwrap();
+                    }
+                }
+                Op::Reopen => {
+                    store.close().unwrap();
+                    store = open(&disk, &clock, durability).unwrap();
+                }
+                Op::Ask(seed) => ask(&store, &model, &mut Rng::new(seed), now_ns(&clock)),
+            }
+        }
+        ask(&store, &model, &mut rng, now_ns(&clock));
+        model.checkpoint(&store);
+        for seq in model.there().into_iter().step_by(9) {
+            let record = store.at(seq as u64).unwrap().unwrap();
+            let proof = store.prove_record(&record).unwrap();
+            proof.verify(&store.verifier_key().unwrap()).unwrap();
+        }
+        store.close().unwrap();
+        model.verify(&disk);
+    }
+}
