@@ -7,6 +7,7 @@
 
 mod bars;
 mod cache;
+mod events;
 mod intake;
 mod page;
 mod report;
@@ -30,7 +31,7 @@ struct Subsystem {
 }
 
 /// To add one: a file beside this with its bars, claims and figures, and a line here.
-const SUBSYSTEMS: [Subsystem; 2] = [
+const SUBSYSTEMS: [Subsystem; 3] = [
     Subsystem {
         name: "intake",
         bars: &intake::BARS,
@@ -42,6 +43,12 @@ const SUBSYSTEMS: [Subsystem; 2] = [
         bars: &cache::BARS,
         claims: &cache::CLAIMS,
         figures: &cache::FIGURES,
+    },
+    Subsystem {
+        name: "events",
+        bars: &events::BARS,
+        claims: &events::CLAIMS,
+        figures: &events::FIGURES,
     },
 ];
 
@@ -130,8 +137,26 @@ fn measure(args: &Args) -> anyhow::Result<String> {
         "--profile",
         &args.profile,
     ]);
-    command.args(["--", "bench", &args.subsystem, "--json"]).args(&args.rest);
-    output(&mut command)
+    command.args(["--", "bench", &args.subsystem, "--json"]);
+    if args.subsystem == "events" {
+        command.arg("--peers").arg(events_peers()?);
+    }
+    output(command.args(&args.rest))
+}
+
+/// Builds the program that puts the events' load on other engines, and returns where it is.
+///
+/// RocksDB's own sources are compiled once, which takes minutes and needs `libclang-dev`.
+fn events_peers() -> anyhow::Result<PathBuf> {
+    let folder = root().join("bench/events");
+    let target = root().join("target/peers");
+    let mut command = cargo();
+    command.args(["build", "--quiet", "--release", "--locked", "--manifest-path"]);
+    command.arg(folder.join("Cargo.toml")).env("CARGO_TARGET_DIR", &target);
+    output(&mut command).context(
+        "cannot build the event store's peers; RocksDB needs clang: apt-get install libclang-dev",
+    )?;
+    Ok(target.join("release/events-peers"))
 }
 
 fn write(name: &str, section: &str) -> anyhow::Result<()> {

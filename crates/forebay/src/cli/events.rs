@@ -34,6 +34,8 @@ pub(super) enum Command {
     Stats(StoreArgs),
     /// Join small segments, and remove what the retention rules no longer keep.
     Compact(StoreArgs),
+    /// Measure the event store on this machine.
+    Bench(super::bench::EventsArgs),
 }
 
 /// Which store, for commands that need nothing else.
@@ -58,6 +60,7 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Verify(args) => events_verify::run(args),
         Command::Stats(args) => stats(args),
         Command::Compact(args) => compact(args),
+        Command::Bench(args) => super::bench::events(args),
     }
 }
 

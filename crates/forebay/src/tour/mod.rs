@@ -2,7 +2,8 @@
 //!
 //! A real server in a process of its own takes in a tree of files and JSON documents over real
 //! sockets, is killed under load, started again and given the rest; then everything it acknowledged
-//! is read back and compared with what was sent. The same goes into its cache, over RESP.
+//! is read back and compared with what was sent. The same goes into its cache, over RESP, and log
+//! lines into its event store, whose proofs are checked.
 //!
 //! Invariants: the verdict rests on the [`oracle`] alone, which holds what was acknowledged and
 //! nothing else; the tour asks the server over its public interface only; no server outlives a tour
@@ -10,6 +11,7 @@
 
 mod cache;
 mod client;
+mod events;
 mod inputs;
 mod interrupt;
 mod jobs;
@@ -80,15 +82,18 @@ fn tour(plan: &Plan, interrupt: &Interrupt) -> anyhow::Result<bool> {
     tour.tell_inputs(&mut report)?;
     tour.read_back(&mut report, &server)?;
     let (server, cache) = tour.cache(&mut report, server)?;
-    tour.stop_and_check(&mut report, server)?;
+    let (server, mut events) = tour.events(&mut report, server)?;
+    tour.stop_and_check(&mut report, server, &mut events, scratch.path())?;
     tour.measure(&mut report);
     cache.tell(&mut report);
+    events.tell(&mut report);
     report.figures()?;
     let what = format!(
-        "{} files, {} documents, {} keys of the cache",
+        "{} files, {} documents, {} keys of the cache, {} events",
         tour.tally.oracle.files.len(),
         tour.tally.oracle.document_count(),
-        cache.keys()
+        cache.keys(),
+        events.events()
     );
     interrupt.check()?;
     let kept = plan.keep.then(|| Server::start(&cache::SERVE, &data, &tour.log)).transpose()?;

@@ -24,7 +24,7 @@ use super::oracle::{Kept, Key};
 use super::report::{self, Report, rate};
 use super::tally::Tally;
 use super::verify::{Presence, Verifier};
-use super::{Plan, cache, disk_bytes};
+use super::{Plan, cache, disk_bytes, events};
 use crate::child::Server;
 
 /// Where an upload goes that is never finished.
@@ -162,6 +162,21 @@ impl<'a> Tour<'a> {
             documents: self.documents,
             interrupt: self.interrupt,
             log: &self.log,
+            start: &|| self.start(),
+        }
+        .run(report, server)
+    }
+
+    /// Sends log lines to the event store; returns the server that ended it, and what was measured.
+    pub(super) fn events(
+        &mut self,
+        report: &mut Report,
+        server: Server,
+    ) -> anyhow::Result<(Server, events::Measured)> {
+        events::Chapter {
+            plan: self.plan,
+            files: self.files,
+            interrupt: self.interrupt,
             start: &|| self.start(),
         }
         .run(report, server)
@@ -343,6 +358,8 @@ impl<'a> Tour<'a> {
         &mut self,
         report: &mut Report,
         server: Server,
+        events: &mut events::Measured,
+        scratch: &Path,
     ) -> anyhow::Result<()> {
         self.interrupt.check()?;
         server.stop()?;
@@ -368,6 +385,7 @@ impl<'a> Tour<'a> {
         let checked = forebay_cache::check(&RealFs, &cache, &mut |damage| damages.push(damage))
             .with_context(|| format!("cannot check {}", cache.display()))?;
         checks.add("entries of the cache's log (forebay cache check)", checked.entries, damages)?;
+        events.check(&mut checks, self.data, scratch)?;
         report.section("fsck", found);
         Ok(())
     }

@@ -101,6 +101,7 @@ pub(super) fn shuffle<T>(items: &mut [T]) {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        items.swap(place, (state % (place as u64 + 1)) as usize);
+        let other = usize::try_from(state % (place as u64 + 1)).unwrap_or(place);
+        items.swap(place, other);
     }
 }
