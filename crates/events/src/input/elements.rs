@@ -221,7 +221,9 @@ impl<R: Read> Elements<R> {
             (size > limit as u64)
                 .then(|| Reject::new(format!("the record has {size} bytes; {limit} are allowed")))
         };
-        let fault = fault.map(Reject::new).or_else(oversize);
+        let object = self.held.first() == Some(&b'{');
+        let other = || (!object).then(|| Reject::new("an event is a JSON object"));
+        let fault = fault.map(Reject::new).or_else(oversize).or_else(other);
         if fault.is_some() {
             self.held.truncate(FAULTY_SIZE_MAX);
         }
@@ -263,7 +265,11 @@ mod tests {
 
     fn sound(text: &str) -> Vec<String> {
         let found = read(text).into_iter();
-        found.map(|(_, bytes, fault)| (fault.is_none(), bytes).1).collect()
+        let sound = |(_, bytes, fault): (u64, String, Option<String>)| {
+            assert_eq!(fault, None, "{text}");
+            bytes
+        };
+        found.map(sound).collect()
     }
 
     #[test]
@@ -271,10 +277,18 @@ mod tests {
         assert_eq!(sound(r#"[{"a" : 1}, {"b":"]},{"} ]"#), [r#"{"a" : 1}"#, r#"{"b":"]},{"}"#]);
         assert_eq!(sound("{\n  \"a\": [1,\n 2]\n}\n"), ["{\n  \"a\": [1,\n 2]\n}"]);
         assert_eq!(sound(r#"{"a":"\"}"}{"b":"\\"} [{"c":[[]]}]"#).len(), 3);
-        assert_eq!(sound(r#"[1, "x,]", null,{}]"#), ["1", r#""x,]""#, "null", "{}"]);
-        assert_eq!(sound("7"), ["7"]);
         for empty in ["", " \n ", "[]", " [ ] "] {
             assert!(read(empty).is_empty(), "{empty}");
+        }
+    }
+
+    #[test]
+    fn an_element_that_is_no_object_is_told_and_passed_over() {
+        let found = read(r#"[1, "x,]", null,[{}],{}] 7"#);
+        let bytes: Vec<&str> = found.iter().map(|(_, bytes, _)| bytes.as_str()).collect();
+        assert_eq!(bytes, ["1", r#""x,]""#, "null", "[{}]", "{}", "7"]);
+        for (_, bytes, fault) in found {
+            assert_eq!(fault.is_none(), bytes == "{}", "{bytes}");
         }
     }
 

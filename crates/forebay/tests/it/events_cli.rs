@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::events_support::{append, append_ok, events, events_json, lines, numbered, refused};
+use crate::events_support::{
+    append, append_ok, events, events_json, lines, numbered, refused, run,
+};
 use crate::support::{Server, stderr};
 
 fn text(value: &Value) -> &str {
@@ -47,7 +49,7 @@ fn what_was_appended_is_given_back_byte_for_byte() {
     assert_eq!((told["accepted"].as_u64(), told["rejected"].as_u64()), (Some(1), Some(0)));
     let id = text(&told["first_id"]);
     assert_eq!(told["first_id"], told["last_id"]);
-    let output = crate::support::run(&dir, &["events", "get", id, "--raw"]);
+    let output = run(&dir, &["get", id, "--raw"]);
     assert_eq!(output.stdout, line);
     let event = events_json(&dir, &["get", id]);
     assert_eq!(event["stream"], "odd");

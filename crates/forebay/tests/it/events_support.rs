@@ -1,18 +1,29 @@
 //! What the tests of the event store share: asking the command line and the server.
 
 use std::io::Write as _;
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{Answer, Server, forebay, run, run_ok, send, stderr};
+use crate::support::{Answer, SMALL_LOG, Server, forebay, send, stderr};
+
+/// `forebay events ...`, with a log of which little is to be read at each start.
+fn command(dir: &TempDir, args: &[&str]) -> Command {
+    let mut command = forebay(dir);
+    command.arg("events").args(args).env(SMALL_LOG.0, SMALL_LOG.1).stdin(Stdio::null());
+    command
+}
+
+/// Runs `forebay events ...` to its end.
+pub(crate) fn run(dir: &TempDir, args: &[&str]) -> Output {
+    command(dir, args).output().unwrap()
+}
 
 /// Runs `forebay events append` with this standard input.
 pub(crate) fn append(dir: &TempDir, args: &[&str], input: &[u8]) -> Output {
-    let mut command = forebay(dir);
-    command.args(["events", "append"]).args(args);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut command = command(dir, &["append"]);
+    command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     child.stdin.take().unwrap().write_all(input).unwrap();
     child.wait_with_output().unwrap()
@@ -27,9 +38,9 @@ pub(crate) fn append_ok(dir: &TempDir, args: &[&str], input: &[u8]) -> Value {
 
 /// Runs `forebay events ...`, which must succeed.
 pub(crate) fn events(dir: &TempDir, args: &[&str]) -> String {
-    let mut all = vec!["events"];
-    all.extend(args);
-    run_ok(dir, &all)
+    let output = run(dir, args);
+    assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// The same, its output read as JSON.
@@ -39,9 +50,7 @@ pub(crate) fn events_json(dir: &TempDir, args: &[&str]) -> Value {
 
 /// Runs `forebay events ...`, which must end with this code; returns everything it said.
 pub(crate) fn refused(dir: &TempDir, args: &[&str], code: i32) -> String {
-    let mut all = vec!["events"];
-    all.extend(args);
-    let output = run(dir, &all);
+    let output = run(dir, args);
     let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), stderr(&output));
     assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
     said

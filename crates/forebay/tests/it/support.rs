@@ -10,6 +10,9 @@ use tempfile::TempDir;
 /// Beyond this something hangs.
 pub(crate) const HANG: Duration = Duration::from_secs(30);
 
+/// A setting that keeps the log of events small, for starts that are quick in a debug build.
+pub(crate) const SMALL_LOG: (&str, &str) = ("FOREBAY_EVENTS_LOG_SEGMENT_SIZE", "1MiB");
+
 /// The binary, in an empty environment as far as settings go, with `dir` as its working directory.
 pub(crate) fn forebay(dir: &TempDir) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
@@ -58,6 +61,7 @@ impl Server {
         change: impl FnOnce(&mut Command),
     ) -> Self {
         let mut command = forebay(dir);
+        command.env(SMALL_LOG.0, SMALL_LOG.1);
         command.arg("serve").args(args).stdin(Stdio::null()).stdout(Stdio::piped());
         command.stderr(std::fs::File::create(dir.path().join("log")).unwrap());
         if !args.contains(&"--listen") {
