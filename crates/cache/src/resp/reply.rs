@@ -150,7 +150,8 @@ impl Reply {
     /// # Panics
     /// If it appends more or less: what follows would be read as part of it.
     pub fn bulk_with(&mut self, len: usize, fill: impl FnOnce(&mut Vec<u8>)) {
-        self.buf.reserve(len + 26);
+        // Whoever fills it may need a little more on the way.
+        self.buf.reserve(len + 128);
         self.size(b'$', len);
         let end = self.buf.len() + len;
         fill(&mut self.buf);

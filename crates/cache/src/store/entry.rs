@@ -19,6 +19,8 @@ pub(crate) enum Form {
     Plain,
     /// A string compressed by LZ4.
     Lz4,
+    /// A string compressed into steps.
+    Steps,
     /// A string compressed by Zstandard.
     Zstd,
     /// The number of an object: a list, hash, set or sorted set.
@@ -41,6 +43,7 @@ impl Form {
             Self::Zstd => 2,
             Self::Object => 3,
             Self::Shared => 4,
+            Self::Steps => 5,
         }
     }
 
@@ -50,6 +53,7 @@ impl Form {
             1 => Self::Lz4,
             2 => Self::Zstd,
             3 => Self::Object,
+            5 => Self::Steps,
             _ => Self::Shared,
         }
     }

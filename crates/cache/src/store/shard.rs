@@ -250,7 +250,7 @@ impl Shard {
     pub fn stored_len(&self, at: At) -> (Codec, usize) {
         let Ok(text) = self.text_at(at) else { return (Codec::None, 0) };
         let codec = match text.form {
-            Form::Lz4 => Codec::Lz4,
+            Form::Lz4 | Form::Steps => Codec::Lz4,
             Form::Zstd => Codec::Zstd,
             Form::Plain | Form::Object | Form::Shared => Codec::None,
         };

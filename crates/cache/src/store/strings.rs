@@ -152,7 +152,7 @@ impl Shard {
                     .resize_large(at.0, |entry| write_over(entry, start + offset, bytes) - start);
                 grown.expect("it has a vector")
             }
-            Form::Plain | Form::Lz4 | Form::Zstd => {
+            Form::Plain | Form::Lz4 | Form::Steps | Form::Zstd => {
                 let mut value = self.string_at(at)?.into_owned();
                 let len = write_over(&mut value, offset, bytes);
                 if len < SHARED_MIN {

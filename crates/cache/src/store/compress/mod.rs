@@ -6,6 +6,7 @@
 //! It is read straight to where it is wanted: nothing is zeroed or copied on the way.
 
 mod lz4;
+mod steps;
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -22,7 +23,8 @@ const SHORT: usize = 512;
 /// Windows looked at in a short value, and in each stretch of a longer one.
 const SHORT_SAMPLES: usize = 32;
 const STRETCH: usize = 64;
-/// Values above this are judged by compressing so much of their middle.
+/// Values above this are judged by compressing so much of their middle, and kept as steps instead of
+/// as LZ4 blocks.
 const LONG: usize = 4_096;
 
 /// How values are compressed.
@@ -30,7 +32,7 @@ const LONG: usize = 4_096;
 pub enum Codec {
     /// They are not.
     None,
-    /// LZ4 blocks: quick both ways.
+    /// LZ4 blocks, and its relative from [`LONG`] bytes on: quick both ways.
     #[default]
     Lz4,
     /// Zstandard: smaller and slower.
@@ -147,6 +149,9 @@ pub(crate) fn compress(codec: Codec, value: &[u8], out: &mut Vec<u8>) -> Option<
     out.extend_from_slice(&plain.to_le_bytes());
     let (form, done) = match codec {
         Codec::None => return None,
+        Codec::Lz4 if value.len() > LONG => {
+            (Form::Steps, steps::append_compressed(value, size_max, out))
+        }
         Codec::Lz4 => (Form::Lz4, lz4::append_compressed(value, size_max, out)),
         Codec::Zstd => (Form::Zstd, append_zstd(value, size_max, out)),
     };
@@ -194,7 +199,7 @@ fn append_zstd(value: &[u8], size_max: usize, out: &mut Vec<u8>) -> bool {
 /// The plain length of a stored value.
 pub(crate) fn plain_len(form: Form, stored: &[u8]) -> usize {
     match (form, stored.first_chunk::<4>()) {
-        (Form::Lz4 | Form::Zstd, Some(size)) => u32::from_le_bytes(*size) as usize,
+        (Form::Lz4 | Form::Steps | Form::Zstd, Some(size)) => u32::from_le_bytes(*size) as usize,
         _ => stored.len(),
     }
 }
@@ -211,6 +216,7 @@ pub(crate) fn append_plain(form: Form, stored: &[u8], out: &mut Vec<u8>) {
             true
         }
         Form::Lz4 => lz4::append_plain(block, size, out),
+        Form::Steps => steps::append_plain(block, size, out),
         Form::Zstd => {
             out.reserve(size);
             let mut spare = Cursor::new(&mut *out);
@@ -231,7 +237,7 @@ pub(crate) fn append_plain(form: Form, stored: &[u8], out: &mut Vec<u8>) {
 pub(crate) fn plain(form: Form, stored: &[u8]) -> Cow<'_, [u8]> {
     match form {
         Form::Plain | Form::Object | Form::Shared => Cow::Borrowed(stored),
-        Form::Lz4 | Form::Zstd => {
+        Form::Lz4 | Form::Steps | Form::Zstd => {
             let mut value = Vec::new();
             append_plain(form, stored, &mut value);
             Cow::Owned(value)
@@ -288,14 +294,15 @@ mod tests {
         for size in [200, 600, 1_000, 3_700, 5_000, 35_000] {
             let text = records.as_bytes().get(..size).unwrap();
             let form = compress(Codec::Lz4, text, &mut Vec::new());
-            assert_eq!(form, Some(Form::Lz4), "{size} bytes");
+            let expected = if size > LONG { Form::Steps } else { Form::Lz4 };
+            assert_eq!(form, Some(expected), "{size} bytes");
         }
     }
 
     proptest! {
         #[test]
         fn every_value_comes_back(
-            value in proptest::collection::vec(0u8..4, 0..2_000), zstd in any::<bool>()
+            value in proptest::collection::vec(0u8..4, 0..9_000), zstd in any::<bool>()
         ) {
             let codec = if zstd { Codec::Zstd } else { Codec::Lz4 };
             let mut out = Vec::new();
