@@ -49,7 +49,7 @@ Exit codes:
 
 Settings come from flags, then FOREBAY_... environment variables, then forebay.toml, then defaults.";
 
-/// Takes in files and JSON documents, keeps them safe and gives them back.
+/// Takes in files, JSON documents and events, keeps them safe and gives them back.
 #[derive(Debug, Parser)]
 #[command(name = "forebay", version, after_help = AFTER_HELP, after_long_help = AFTER_HELP)]
 #[command(propagate_version = true, arg_required_else_help = true, max_term_width = 100)]

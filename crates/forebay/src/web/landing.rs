@@ -32,7 +32,7 @@ pub(crate) fn landing_page(status: &Status) -> String {
         None,
         &html! {
             h1 { "Forebay" }
-            p { "Takes in files and JSON documents, keeps them safe and gives them back." }
+            p { "Takes in files, JSON documents and events, keeps them safe and gives them back." }
             table.facts {
                 tr { th { "State" } td {
                     @match &status.readiness {
@@ -56,11 +56,19 @@ pub(crate) fn landing_page(status: &Status) -> String {
             ul {
                 li { a href="/docs" { "Every route, with its parameters and a form to try it" } }
                 li { a href="/openapi.json" { "The same as an OpenAPI document" } }
+                @if status.subsystems.contains(&"events") {
+                    li { a href="/v1/events/search" { "The newest events, and a search" } }
+                }
                 li { a href="/metrics" { "Metrics for Prometheus" } }
             }
             h2 { "A first file" }
             pre { "echo hello | curl -T - http://127.0.0.1:8090/v1/files/notes/hello.txt\n"
                   "curl http://127.0.0.1:8090/v1/files/notes/hello.txt" }
+            @if status.subsystems.contains(&"events") {
+                h2 { "A first event" }
+                pre { "echo '{\"hello\":\"log\"}' | curl --data-binary @- http://127.0.0.1:8090/v1/events\n"
+                      "forebay events tail --server http://127.0.0.1:8090" }
+            }
         },
     )
 }

@@ -5,6 +5,7 @@
 
 mod api;
 mod docs;
+mod events;
 mod landing;
 mod layout;
 mod schema;
@@ -14,6 +15,7 @@ mod tests;
 
 pub(crate) use api::ShellApi;
 pub(crate) use docs::docs_page;
+pub(crate) use events::{Field, Found, Row, events_page};
 pub(crate) use landing::{Status, landing_page};
 
 /// Script of the API browser.

@@ -282,3 +282,22 @@ fn ids_are_unique_over_requests_and_unknown_ones_are_not_found() {
     assert_eq!(server.get("/v1/events/stats").status, 404);
     assert!(!off.path().join("forebay-data/events").exists());
 }
+
+#[test]
+fn the_page_shows_what_was_searched_for_and_runs_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir, &[]);
+    assert!(server.get("/").body.contains("/v1/events/search"));
+    let body = format!("{}<script>alert(1)</script>\n", "plain line\n".repeat(60));
+    post(&server, "/v1/events/raw?stream=web", "", body.as_bytes());
+    let page = server.get("/v1/events/search?contains=&stream=web&host=");
+    assert_eq!(page.status, 200);
+    assert!(page.head.contains("default-src 'none'"), "{}", page.head);
+    assert!(page.body.contains("&lt;script&gt;") && !page.body.contains("<script>"));
+    assert_eq!(page.body.matches("<td><a href").count(), 50);
+    let (_, rest) = page.body.split_once("/v1/events/search?stream=web&amp;cursor=").unwrap();
+    let cursor = rest.split('"').next().unwrap();
+    let page = server.get(&format!("/v1/events/search?stream=web&cursor={cursor}"));
+    assert_eq!(page.body.matches("<td><a href").count(), 11);
+    assert!(server.get("/v1/events/search?regex=(").body.contains("regex"));
+}

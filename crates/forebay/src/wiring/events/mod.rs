@@ -3,6 +3,7 @@
 mod append;
 mod body;
 mod openapi;
+mod page;
 mod problem;
 mod proofs;
 mod question;
@@ -230,6 +231,7 @@ impl Subsystem for Events {
             .route("/v1/events/checkpoint", get(proofs::checkpoint))
             .route("/v1/events/key", get(proofs::key))
             .route("/v1/events/stats", get(read::stats))
+            .route("/v1/events/search", get(page::search))
             .route("/v1/events/tlog/checkpoint", get(proofs::latest))
             .route("/v1/events/tlog/tile/{*path}", get(proofs::tile))
             .with_state(Arc::clone(&self.0))

@@ -56,6 +56,10 @@ fn description() -> Value {
             "/v1/events/stats": { "get": get(
                 "Counts and sizes", vec![], "application/json", vec![("200", "Counts and sizes")],
             ) },
+            "/v1/events/search": { "get": get(
+                "The newest events as a page, with a form to find others", vec![], "text/html",
+                vec![("200", "The page; it takes the parameters of a search")],
+            ) },
             "/v1/events/tlog/checkpoint": { "get": get(
                 "The newest checkpoint that was signed", vec![], "text/plain",
                 vec![("200", "A signed note")],
@@ -177,7 +181,7 @@ mod tests {
     #[test]
     fn the_description_is_one() {
         let document = serde_json::to_value(document()).unwrap();
-        assert_eq!(document["paths"].as_object().unwrap().len(), 9);
+        assert_eq!(document["paths"].as_object().unwrap().len(), 10);
         let limit = &document["paths"]["/v1/events"]["get"]["parameters"][10]["name"];
         assert_eq!(limit, "limit");
     }

@@ -50,6 +50,11 @@ impl Problem {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "damaged", text)
     }
 
+    /// What it says to a person.
+    pub(super) fn into_message(self) -> String {
+        self.message
+    }
+
     /// Tells more beside the error.
     pub(super) fn beside(mut self, beside: Value) -> Self {
         self.beside = Some(beside);

@@ -57,9 +57,14 @@ impl Question {
 
     /// Reads a query string.
     pub(super) fn read(uri: &Uri) -> Result<Self, Problem> {
+        Self::of(pairs(uri))
+    }
+
+    /// Reads names and values.
+    pub(super) fn of(pairs: Vec<(String, Vec<u8>)>) -> Result<Self, Problem> {
         let mut asked = Self::default();
         let mut ordered = false;
-        for (name, value) in pairs(uri) {
+        for (name, value) in pairs {
             let text = String::from_utf8_lossy(&value).into_owned();
             let query = &mut asked.query;
             match &*name {

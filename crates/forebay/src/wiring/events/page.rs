@@ -1,0 +1,113 @@
+//! `GET /v1/events/search`: a page for people. It stands below `/v1` because it shows what needs a key
+//! where keys are needed.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use forebay_events::query::Order;
+use forebay_events::{Record, render};
+use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderValue, Uri};
+use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
+
+use super::problem::Problem;
+use super::question::{Question, cursor_text, pairs};
+use super::{Shared, on_thread};
+use crate::web::{Field, Found, Row, events_page};
+
+/// Events of a page.
+const ROWS: usize = 50;
+/// Characters of an event that are shown.
+const SHOWN: usize = 400;
+
+const FIELDS: [(&str, &str); 9] = [
+    ("contains", "Text"),
+    ("regex", "Regular expression"),
+    ("stream", "Stream"),
+    ("type", "Type"),
+    ("host", "Host"),
+    ("ip", "Address"),
+    ("severity", "At least"),
+    ("from", "From"),
+    ("to", "To"),
+];
+
+pub(super) async fn search(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
+    // A form sends its empty fields, too.
+    let asked: Vec<(String, Vec<u8>)> =
+        pairs(&uri).into_iter().filter(|(_, value)| !value.is_empty()).collect();
+    let fields: Vec<Field> = FIELDS
+        .iter()
+        .map(|&(name, label)| {
+            let given = asked.iter().find(|(known, _)| known == name);
+            let value = given.map(|(_, value)| String::from_utf8_lossy(value).into_owned());
+            Field { name, label, value: value.unwrap_or_default() }
+        })
+        .collect();
+    let found: Found = find(&shared, asked).await.map_err(Problem::into_message);
+    let mut response = Response::new(Body::from(events_page(&fields, &found)));
+    let headers = response.headers_mut();
+    let policy = "default-src 'none'; style-src 'self'; img-src data:; form-action 'self'; \
+                  base-uri 'none'; frame-ancestors 'none'";
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+async fn find(
+    shared: &Shared,
+    asked: Vec<(String, Vec<u8>)>,
+) -> Result<(Vec<Row>, Option<String>), Problem> {
+    let others: String = asked
+        .iter()
+        .filter(|(name, _)| name != "cursor")
+        .map(|(name, value)| format!("{name}={}&", percent_encode(value, NON_ALPHANUMERIC)))
+        .collect();
+    let mut query = Question::of(asked)?.query;
+    query.order = Order::NewestFirst;
+    let permit = shared.place(&shared.reads, "events.reads_max")?;
+    let store = shared.store()?;
+    on_thread(move || {
+        let mut scan = store.scan(query);
+        let mut rows = Vec::new();
+        let mut next = None;
+        while rows.len() < ROWS
+            && let Some(record) = scan.next()?
+        {
+            let cursor = cursor_text(record.event().timestamp_ns, record.seq());
+            next = Some(format!("/v1/events/search?{others}cursor={cursor}"));
+            rows.push(row(&record));
+        }
+        let next = next.filter(|_| rows.len() == ROWS);
+        drop(scan);
+        drop(store);
+        drop(permit);
+        Ok((rows, next))
+    })
+    .await
+}
+
+fn row(record: &Record) -> Row {
+    let event = record.event();
+    let tags = event.tags;
+    let raw = String::from_utf8_lossy(event.raw);
+    let mut shown: String = raw.chars().take(SHOWN).collect();
+    if shown.len() < raw.len() {
+        shown.push('…');
+    }
+    Row {
+        id: event.id.to_string(),
+        time: render::time(event.timestamp_ns),
+        stream: [tags.stream, tags.kind].join(" ").trim_end().to_owned(),
+        host: match (tags.host, tags.ip) {
+            ("", Some(ip)) => ip.to_string(),
+            (host, _) => host.to_owned(),
+        },
+        severity: tags.severity.name(),
+        raw: shown,
+    }
+}
