@@ -1,4 +1,6 @@
 //! The bytes of an event: its canonical leaf, and the log entry a batch of them makes.
+//!
+//! Described in `docs/formats/event-leaf.md` and `docs/formats/event-log.md`.
 
 pub(crate) mod entry;
 pub mod leaf;

@@ -1,4 +1,4 @@
-//! The formats log records come in, by name and by content type.
+//! The formats log records come in, by name and by content type: `docs/formats/http-api.md`, events.
 
 use std::fmt;
 use std::str::FromStr;

@@ -24,8 +24,11 @@ Examples:
 Prints {\"accepted\",\"rejected\",\"first_id\",\"last_id\"} once everything is stored. A record that is no
 event is passed over; --rejects keeps it with its line and the reason. Formats: auto, ndjson, ocsf,
 zeek (JSON or TSV), suricata, cef, leef, syslog (RFC 5424 and 3164), raw (any line). Input that
-begins with `[{` is one JSON array, however it is laid out. While `forebay serve` has the store, send
-events to it instead: curl --data-binary @FILE 'http://127.0.0.1:8090/v1/events?stream=NAME'
+begins with `[{` is one JSON array, however it is laid out.
+
+Batches are stored as they fill, so what was read before an interruption stays; nothing is stored
+half. While `forebay serve` has the store, send events to it instead:
+  curl --data-binary @FILE 'http://127.0.0.1:8090/v1/events?stream=NAME'
 
 Exit codes: 0 everything was stored, 1 records were rejected or the store failed, 2 wrong command
 line, 3 the store or a file cannot be opened.";
