@@ -129,6 +129,13 @@ fn submit<'a>(
         return Ok(());
     }
     let next = Batch::with_capacity(stream, batch.len(), batch.size());
-    *newest = Some(store.submit(std::mem::replace(batch, next))?);
+    let submitted = store.submit(std::mem::replace(batch, next))?;
+    if let Some(earlier) = newest.take()
+        && !submitted.follows(&earlier)
+    {
+        // The log failed in between: no later acknowledgement is the earlier one's too.
+        earlier.wait()?;
+    }
+    *newest = Some(submitted);
     Ok(())
 }

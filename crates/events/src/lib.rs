@@ -13,6 +13,9 @@ pub mod batch;
 pub mod checkpoint;
 pub mod event;
 pub mod format;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod ingest;
 pub mod input;
 pub mod load;

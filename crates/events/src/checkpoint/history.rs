@@ -197,6 +197,12 @@ impl History {
         self.cut
     }
 
+    /// Whether a sync failed: it has to be opened again.
+    #[must_use]
+    pub fn is_poisoned(&self) -> bool {
+        self.poisoned
+    }
+
     /// The newest note.
     #[must_use]
     pub fn latest(&self) -> Option<&str> {

@@ -96,6 +96,16 @@ impl Run {
         Self::from_columns(first_seq, bytes, ends, ids, timestamps_ns)
     }
 
+    /// A run of its events below position `end_seq`.
+    pub(crate) fn beginning(&self, end_seq: u64) -> Self {
+        let count = usize::try_from(end_seq.saturating_sub(self.first_seq)).unwrap_or(usize::MAX);
+        let count = count.min(self.len());
+        let ends = self.ends[..count].to_vec();
+        let bytes = self.bytes[..ends.last().map_or(0, |&end| end as usize)].to_vec();
+        let (ids, times_ns) = (self.ids[..count].to_vec(), self.timestamps_ns[..count].to_vec());
+        Self::from_columns(self.first_seq, bytes, ends, ids, times_ns)
+    }
+
     /// Events in it.
     pub(crate) fn len(&self) -> usize {
         self.ends.len()

@@ -63,6 +63,23 @@ impl Table {
         run
     }
 
+    /// A table of its events below position `end_seq`.
+    pub(crate) fn beginning(&self, end_seq: u64) -> Self {
+        let mut runs = self.runs();
+        runs.retain(|run| run.first_seq < end_seq);
+        if let Some(last) = runs.last_mut()
+            && last.end_seq() > end_seq
+        {
+            *last = Arc::new(last.beginning(end_seq));
+        }
+        Self {
+            first_seq: self.first_seq,
+            size: AtomicUsize::new(runs.iter().map(|run| run.size()).sum()),
+            count: AtomicUsize::new(runs.iter().map(|run| run.len()).sum()),
+            runs: RwLock::new(runs),
+        }
+    }
+
     /// Bytes it takes.
     pub(crate) fn size(&self) -> usize {
         self.size.load(Ordering::Relaxed)

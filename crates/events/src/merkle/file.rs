@@ -180,6 +180,12 @@ impl TreeFile {
         self.count
     }
 
+    /// Whether a sync failed: it has to be opened again.
+    #[must_use]
+    pub fn is_poisoned(&self) -> bool {
+        self.poisoned
+    }
+
     fn check(&self) -> Result<(), TreeFileError> {
         match self.poisoned {
             true => Err(TreeFileError::Poisoned { path: self.path.clone() }),

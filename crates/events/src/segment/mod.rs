@@ -38,5 +38,17 @@ pub struct SegmentOptions {
     pub text_filter: bool,
 }
 
+/// What fuzz targets need of the inside.
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing {
+    use super::Block;
+    pub(crate) use super::format::{FOOTER_SIZE, HEADER_SIZE};
+
+    /// Any bytes as an expanded block.
+    pub(crate) fn block(raw: Vec<u8>) -> Result<Block, &'static str> {
+        Block::decode(raw)
+    }
+}
+
 #[cfg(test)]
 mod tests;

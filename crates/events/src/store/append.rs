@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use forebay_base::Durability;
 use forebay_base::error_chain::chain;
-use forebay_log::{AppendError as LogAppendError, Lsn};
+use forebay_log::{AppendError as LogAppendError, CommitError, Lsn};
 use parking_lot::MutexGuard;
 
 use super::error::AppendError;
@@ -41,9 +41,23 @@ pub struct Submitted<'a> {
     inner: &'a Inner,
     accepted: Accepted,
     end: Lsn,
+    /// Of which log `end` is.
+    epoch: u64,
 }
 
 impl Submitted<'_> {
+    /// The position its first event has, should it be acknowledged.
+    #[must_use]
+    pub fn first_seq(&self) -> u64 {
+        self.accepted.first_seq
+    }
+
+    /// Whether its acknowledgement is also that of `earlier`: not if the log failed between the two.
+    #[must_use]
+    pub fn follows(&self, earlier: &Self) -> bool {
+        self.epoch == earlier.epoch
+    }
+
     /// Blocks until the batch is as durable as the store promises, and readers see it.
     ///
     /// # Errors
@@ -54,7 +68,11 @@ impl Submitted<'_> {
         if !delay.is_zero() && inner.options.durability == Durability::Sync {
             std::thread::park_timeout(delay);
         }
-        inner.log.commit(self.end).map_err(AppendError::Commit)?;
+        let (log, epoch) = inner.journal.get().map_err(AppendError::Commit)?;
+        if epoch != self.epoch {
+            return Err(AppendError::Commit(inner.journal.failure()));
+        }
+        log.commit(self.end).map_err(AppendError::Commit)?;
         inner.show(self.accepted.first_seq + self.accepted.count);
         Ok(self.accepted)
     }
@@ -73,16 +91,17 @@ impl Inner {
         });
         let ends = entry::ends(run.ends());
         let count = run.len() as u64;
-        let (mut sequencer, first_seq, end) = loop {
+        let (mut sequencer, first_seq, end, epoch) = loop {
             let sequencer = self.sequencer_with_room()?;
             let first_seq = sequencer.next_seq;
             let header = entry::header(first_seq, count as u32);
             let parts: [&[u8]; 3] = [&header, &ends, run.leaf_bytes()];
-            match self.log.try_append(&parts) {
-                Ok(appended) => break (sequencer, first_seq, appended.end),
+            let (log, epoch) = self.journal.get().map_err(not_taken)?;
+            match log.try_append(&parts) {
+                Ok(appended) => break (sequencer, first_seq, appended.end, epoch),
                 Err(LogAppendError::Full { .. }) => {
                     drop(sequencer);
-                    block_on(self.log.room(parts.iter().map(|part| part.len()).sum()));
+                    block_on(log.room(parts.iter().map(|part| part.len()).sum()));
                 }
                 Err(error) => return Err(AppendError::Log(error)),
             }
@@ -106,11 +125,16 @@ impl Inner {
         self.counters.batches.fetch_add(1, Ordering::Relaxed);
         self.counters.leaf_bytes.fetch_add(size, Ordering::Relaxed);
         let accepted = Accepted { first_seq, count, first_id, last_id };
-        Ok(Submitted { inner: self, accepted, end })
+        Ok(Submitted { inner: self, accepted, end, epoch })
     }
 
     /// Waits until a memory table may be filled, and takes the sequencer.
     fn sequencer_with_room(&self) -> Result<MutexGuard<'_, Sequencer>, AppendError> {
+        if self.quiet
+            && let Err(error) = self.revive()
+        {
+            tracing::warn!("the log of the event store stays closed: {}", chain(&error));
+        }
         let mut sequencer = self.sequencer.lock();
         loop {
             if let Some(reason) = &sequencer.closed {
@@ -119,15 +143,14 @@ impl Inner {
             if sequencer.frozen.len() < self.options.frozen_tables_max {
                 return Ok(sequencer);
             }
-            if let Some(reason) = &sequencer.flush_failure {
-                return Err(AppendError::Closed { reason: reason.clone() });
-            }
             self.counters.waits.fetch_add(1, Ordering::Relaxed);
             if self.quiet {
                 drop(sequencer);
                 self.flush_frozen()
                     .map_err(|error| AppendError::Closed { reason: chain(&error).to_string() })?;
                 sequencer = self.sequencer.lock();
+            } else if let Some(reason) = &sequencer.flush_failure {
+                return Err(AppendError::Closed { reason: reason.clone() });
             } else {
                 self.room.wait(&mut sequencer);
             }
@@ -153,6 +176,14 @@ impl Inner {
         if self.visible.fetch_max(end_seq, Ordering::AcqRel) < end_seq {
             self.shown.wake();
         }
+    }
+}
+
+/// A log that is not there takes nothing.
+fn not_taken(error: CommitError) -> AppendError {
+    match error {
+        CommitError::Poisoned { source } => AppendError::Log(LogAppendError::Poisoned { source }),
+        error => AppendError::Closed { reason: error.to_string() },
     }
 }
 

@@ -65,14 +65,14 @@ pub struct Stats {
 impl Inner {
     pub(crate) fn stats(&self) -> Stats {
         let view = self.view();
-        let log = self.log.stats();
+        // While the log cannot be had it does nothing, and what it takes is not known.
+        let log = self.journal.get().ok().map(|(log, _)| log);
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let in_memory: u64 = view.tables.iter().map(|table| table.len() as u64).sum();
         let rows: u64 = view.segments.iter().map(|stored| stored.entry.rows).sum();
-        let log_bytes = self
-            .log
-            .segments()
-            .map_or(0, |segments| segments.iter().map(|segment| segment.disk_bytes).sum());
+        let segments = log.as_ref().and_then(|log| log.segments().ok()).unwrap_or_default();
+        let log_bytes = segments.iter().map(|segment| segment.disk_bytes).sum();
+        let log = log.map(|log| log.stats()).unwrap_or_default();
         Stats {
             events: self.visible(),
             events_kept: rows + in_memory,

@@ -67,6 +67,12 @@ pub enum OpenError {
     /// The tree's file does not fit the segments.
     #[error("the tree of the event store does not fit its segments")]
     Parts(#[source] crate::merkle::PartsError),
+    /// The last leaves of the tree cannot be had.
+    #[error("the edge of the event store's tree cannot be made: {reason}")]
+    Edge {
+        /// Why.
+        reason: String,
+    },
     /// The name to sign under is none.
     #[error("no key can be made for the configured origin")]
     Origin(#[source] crate::checkpoint::KeyError),

@@ -20,7 +20,7 @@ use super::error::{AppendError, Disk};
 use super::manifest::{SegmentEntry, remove, segment_path, segments_dir};
 use super::view::Stored;
 use crate::memory::{Merge, Table};
-use crate::merkle::TreeFileError;
+use crate::merkle::{TreeFile, TreeFileError};
 use crate::segment::{Segment, SegmentError, SegmentInfo, SegmentWriter};
 
 /// How long to wait before a failed flush is tried again.
@@ -48,7 +48,11 @@ impl Inner {
         let mut compacted = self.clock.monotonic();
         loop {
             let seen = self.maintenance.count();
+            // Before the log, so that a flush makes the room on the disk the log may need.
             let failed = self.flush_frozen().is_err();
+            if let Err(error) = self.revive() {
+                tracing::warn!("the log of the event store stays closed: {}", chain(&error));
+            }
             if self.maintenance.is_stopped() {
                 return;
             }
@@ -122,9 +126,12 @@ impl Inner {
 
     fn flush_table(&self, table: &Arc<Table>, log_end: Lsn) -> Result<(), FlushError> {
         // A segment must not hold what the log may yet fail to keep.
-        self.log.commit(log_end).map_err(FlushError::Log)?;
         let (first_seq, end_seq) = (table.first_seq, table.end_seq());
-        self.show(end_seq);
+        if self.visible() < end_seq {
+            let (log, _) = self.journal.get().map_err(FlushError::Log)?;
+            log.commit(log_end).map_err(FlushError::Log)?;
+            self.show(end_seq);
+        }
         let number = self.take_number();
         let (info, stored) = self.write_segment(number, first_seq, end_seq, |writer| {
             Merge::new(table.runs()).for_each(|seq, leaf| writer.push(seq, leaf))
@@ -142,7 +149,9 @@ impl Inner {
         });
         self.counters.flushed_bytes.fetch_add(info.file_size, Ordering::Relaxed);
         // The flush is done, whatever becomes of this: what is not given back now is with the next one.
-        if let Err(error) = self.log.truncate_before(log_end) {
+        if let Ok((log, _)) = self.journal.get()
+            && let Err(error) = log.truncate_before(log_end)
+        {
             tracing::warn!("the log of the event store was not cut: {}", chain(&error));
         }
         Ok(())
@@ -208,6 +217,13 @@ impl Inner {
     fn extend_tree_file(&self, end_seq: u64) -> Result<(), FlushError> {
         let (Some(tree), Some(file)) = (&self.tree, &self.tree_file) else { return Ok(()) };
         let mut file = file.lock();
+        if file.is_poisoned() {
+            let manifest = self.manifest.lock();
+            let count = manifest.flushed_seq / crate::merkle::TILE_WIDTH as u64;
+            let path = self.dir.join("tree");
+            let opened = TreeFile::open(&*self.fs, &path, manifest.log_id, count);
+            *file = opened.map_err(FlushError::Tree)?.0;
+        }
         let roots = {
             let grown = tree.current();
             let from = file.count() as usize;

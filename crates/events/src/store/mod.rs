@@ -18,12 +18,14 @@ mod compact;
 mod counters;
 mod error;
 mod flush;
+mod journal;
 mod manifest;
 mod open;
 mod options;
 mod proofs;
 mod read;
 mod replay;
+mod revive;
 mod signal;
 mod tree;
 mod verify;
@@ -37,8 +39,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use forebay_base::clock::Clock;
+use forebay_base::error_chain::chain;
 use forebay_base::fs::{FileSystem, Lock};
-use forebay_log::{Committer, Log, Lsn};
+use forebay_log::Lsn;
 use parking_lot::{Condvar, Mutex, RwLock};
 
 pub use append::{Accepted, Submitted};
@@ -55,6 +58,7 @@ use crate::checkpoint::{Checkpoint, History, SigningKey};
 use crate::memory::Table;
 use crate::merkle::TreeFile;
 use counters::Counters;
+use journal::Journal;
 use manifest::Manifest;
 use read::Blocks;
 use signal::Signal;
@@ -94,7 +98,7 @@ pub(crate) struct Inner {
     dir: PathBuf,
     options: Options,
     clock: Arc<dyn Clock>,
-    log: Log,
+    journal: Journal,
     sequencer: Mutex<Sequencer>,
     /// A memory table became a segment, or could not.
     room: Condvar,
@@ -126,7 +130,6 @@ pub(crate) struct Inner {
 #[derive(Debug)]
 pub struct Store {
     inner: Arc<Inner>,
-    committer: Option<Committer>,
     threads: Vec<JoinHandle<()>>,
     stopped: bool,
 }
@@ -222,7 +225,12 @@ impl Store {
     pub fn health(&self) -> Result<(), String> {
         let sequencer = self.inner.sequencer.lock();
         let why = sequencer.closed.as_ref().or(sequencer.flush_failure.as_ref());
-        why.map_or(Ok(()), |why| Err(why.clone()))
+        if let Some(why) = why {
+            return Err(why.clone());
+        }
+        drop(sequencer);
+        let failure = self.inner.journal.failed().then(|| self.inner.journal.failure());
+        failure.map_or(Ok(()), |failure| Err(chain(&failure).to_string()))
     }
 
     /// Makes everything appended a segment, now.
@@ -260,10 +268,7 @@ impl Store {
             Some(_) => self.inner.checkpoint().map(drop),
             None => Ok(()),
         };
-        let synced = match self.committer.take() {
-            Some(committer) => committer.stop(),
-            None => self.inner.log.sync().map(drop),
-        };
+        let synced = self.inner.journal.close();
         signed.and(synced.map_err(ReadError::Commit))
     }
 }

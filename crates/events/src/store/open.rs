@@ -15,6 +15,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::counters::Counters;
 use super::error::{Disk, OpenError};
+use super::journal::Journal;
 use super::manifest::{Manifest, remove, segment_path, segments_dir};
 use super::options::Options;
 use super::read::Blocks;
@@ -65,10 +66,10 @@ impl Store {
         let mut recovered = Recovered::default();
         let inner = Inner::open(fs, Arc::clone(&clock), dir, options, &mut recovered)?;
         let inner = Arc::new(inner);
-        let committer = inner.log.start_committer();
+        inner.journal.start_committer();
         let threads = inner.start_threads();
         recovered.took = clock.monotonic().saturating_sub(started);
-        Ok((Self { inner, committer: Some(committer), threads, stopped: false }, recovered))
+        Ok((Self { inner, threads, stopped: false }, recovered))
     }
 
     /// As [`Store::open`], without threads: whoever appends also writes, syncs and flushes, and nothing
@@ -87,7 +88,7 @@ impl Store {
         let mut inner = Inner::open(fs, clock, dir, options, &mut recovered)?;
         inner.quiet = true;
         let (inner, threads) = (Arc::new(inner), Vec::new());
-        Ok((Self { inner, committer: None, threads, stopped: false }, recovered))
+        Ok((Self { inner, threads, stopped: false }, recovered))
     }
 
     /// Whether there is a store in `dir`.
@@ -154,7 +155,7 @@ impl Inner {
             dir: dir.to_path_buf(),
             options,
             clock,
-            log,
+            journal: Journal::new(log.clone()),
             sequencer: Mutex::new(sequencer),
             room: Condvar::new(),
             view: RwLock::new(Arc::new(view)),
@@ -171,16 +172,16 @@ impl Inner {
             quiet: false,
             _lock: lock,
         };
-        inner.replay(recovered)?;
+        inner.replay(&log, recovered)?;
         inner.refuse_rollback()?;
         Ok(inner)
     }
 
     /// Fills memory tables from the log. Tables that get full wait for the flush thread.
-    fn replay(&self, recovered: &mut Recovered) -> Result<(), OpenError> {
+    fn replay(&self, log: &Log, recovered: &mut Recovered) -> Result<(), OpenError> {
         let mut sequencer = self.sequencer.lock();
         let from = Lsn(self.manifest.lock().log_position);
-        replay::read(&self.log, from, &mut |lsn, next, run| {
+        replay::read(log, from, &mut |lsn, next, run| {
             self.take_back(&mut sequencer, lsn, next, run, recovered)
         })?;
         self.show(sequencer.next_seq);
@@ -247,7 +248,7 @@ fn refuse_remains(fs: &dyn FileSystem, dir: &Path) -> Result<(), OpenError> {
     if remains { Err(OpenError::Manifest { path, reason }) } else { Ok(()) }
 }
 
-fn open_log(
+pub(super) fn open_log(
     fs: &Arc<dyn FileSystem>,
     dir: &Path,
     options: &Options,

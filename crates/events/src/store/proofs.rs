@@ -16,8 +16,8 @@ use forebay_base::error_chain::chain;
 use super::error::ReadError;
 use super::tree::Grown;
 use super::view::View;
-use super::{Inner, Record, Store};
-use crate::checkpoint::{Checkpoint, VerifierKey};
+use super::{Checkpoints, Inner, Record, Store};
+use crate::checkpoint::{Checkpoint, History, VerifierKey};
 use crate::event::EventId;
 use crate::merkle::{ConsistencyProof, Hash, InclusionProof, LeafHashes, PathError, leaf_hash};
 use crate::segment::{Segment, SegmentError};
@@ -60,8 +60,8 @@ pub(crate) fn leaf_hashes_of(
 }
 
 /// Where a proof finds leaf hashes.
-struct Source<'a> {
-    view: &'a View,
+pub(super) struct Source<'a> {
+    pub(super) view: &'a View,
 }
 
 impl LeafHashes for Source<'_> {
@@ -105,6 +105,9 @@ impl Inner {
             return Err(ReadError::NoProofs);
         };
         let mut checkpoints = checkpoints.lock();
+        if checkpoints.history.is_poisoned() {
+            self.reopen_history(&mut checkpoints)?;
+        }
         let (size, root, log_end) = {
             let grown = tree.current();
             (grown.tree.size(), grown.tree.root(), grown.log_end)
@@ -116,7 +119,8 @@ impl Inner {
             return Ok(latest.clone());
         }
         // What is signed for must outlive a power cut, or the store would contradict itself.
-        self.log.sync_to(log_end).map_err(ReadError::Commit)?;
+        let (log, _) = self.journal.get().map_err(ReadError::Commit)?;
+        log.sync_to(log_end).map_err(ReadError::Commit)?;
         self.show(size);
         let origin = checkpoints.key.verifier().name().to_owned();
         let checkpoint = Checkpoint { origin, size, root, extensions: Vec::new() };
@@ -125,6 +129,19 @@ impl Inner {
         checkpoints.latest = Some((checkpoint.clone(), note.clone()));
         self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
         Ok((checkpoint, note))
+    }
+
+    /// Opens the file of checkpoints again after a sync of it failed; the last one may be in it.
+    fn reopen_history(&self, checkpoints: &mut Checkpoints) -> Result<(), ReadError> {
+        let (path, id) = (self.dir.join("checkpoints"), self.manifest.lock().log_id);
+        let history = History::open(&*self.fs, &path, id).map_err(ReadError::History)?;
+        if let Some(note) = history.latest() {
+            let checkpoint = Checkpoint::open(note.as_bytes(), checkpoints.key.verifier())
+                .map_err(ReadError::Checkpoint)?;
+            checkpoints.latest = Some((checkpoint, note.to_owned()));
+        }
+        checkpoints.history = history;
+        Ok(())
     }
 
     /// The thread that signs while events come.

@@ -1,13 +1,20 @@
 //! The disk is cut at every write and sync of a random workload of appends, flushes, compaction,
 //! retention and checkpoints, and again at those of the recovery that follows.
 
+#![expect(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
+
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use forebay_base::Durability;
-use forebay_base::clock::ManualClock;
+use forebay_base::clock::{ManualClock, SystemClock};
+use forebay_base::error_chain::chain;
 use forebay_base::fs::sim::{Fault, Rng, SimFs};
+use forebay_base::fs::{Access, FileSystem};
+use forebay_events::Store;
 
-use crate::store_model::{Model, START_MS, durabilities, open};
+use crate::store_model::{DIR, Model, START_MS, durabilities, open};
 
 const STEPS: usize = 70;
 /// With 1 every operation is cut, about a thousand a run, which takes minutes; the numbers used have no
@@ -114,8 +121,7 @@ fn after_a_failure_reading_goes_on_and_so_does_what_can() {
                 disk.plan(at, fault);
                 let clock = Arc::new(ManualClock::new(START_MS));
                 let mut model = Model::default();
-                let result =
-                    model.run_on(&mut Rng::new(seed), &disk, &clock, durability, STEPS);
+                let result = model.run_on(&mut Rng::new(seed), &disk, &clock, durability, STEPS);
                 failed += result.unwrap_or(1);
                 let ran = Ran { disk, clock, model };
                 go_on(&ran.disk.fork(), &ran, durability, ran.model.acknowledged);
@@ -125,6 +131,124 @@ fn after_a_failure_reading_goes_on_and_so_does_what_can() {
         }
     }
     assert!(failed > 100, "{failed}");
+}
+
+#[test]
+fn power_lost_while_the_log_is_taken_up_again_keeps_what_was_promised() {
+    for (seed, durability) in (61..).zip(durabilities()) {
+        for (at, fault) in (seed..900)
+            .step_by(5 * STRIDE as usize)
+            .zip([Fault::Io, Fault::Full].into_iter().cycle())
+        {
+            for after in [1, 2, 3, 5, 8, 13] {
+                let disk = SimFs::new(seed ^ at);
+                disk.plan(at, fault);
+                disk.plan(at + after, Fault::Stop);
+                let clock = Arc::new(ManualClock::new(START_MS));
+                let mut model = Model::default();
+                model.run_on(&mut Rng::new(seed), &disk, &clock, durability, STEPS).ok();
+                let least = promised(&model, durability);
+                let ran = Ran { disk, clock, model };
+                go_on(&ran.disk.power_off(at), &ran, durability, least);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_store_s_own_threads_take_the_log_up_again() {
+    let disk = SimFs::new(71);
+    let fs: Arc<dyn FileSystem> = Arc::new(disk.clone());
+    let clock = Arc::new(SystemClock::new());
+    let mut options = crate::store_model::options("sync".parse().unwrap());
+    // So that it is the log that fails, and not a flush.
+    options.memory_table_events = 100_000;
+    let (store, _) = Store::open(fs, clock, Path::new(DIR), options).unwrap();
+    let (mut model, mut rng) = (Model::default(), Rng::new(71));
+    let clock = ManualClock::new(START_MS);
+    for _ in 0..3 {
+        model.append(&store, &mut rng, &clock, 10).unwrap();
+    }
+    for _ in 0..2 {
+        disk.set_capacity(Some(used(&disk)));
+        let log_failed = || store.health().is_err_and(|why| why.contains("log"));
+        let begun = Instant::now();
+        while !log_failed() {
+            model.append(&store, &mut rng, &clock, 9).ok();
+            assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", store.health());
+        }
+        disk.set_capacity(None);
+        let begun = Instant::now();
+        while model.append(&store, &mut rng, &clock, 9).is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", store.health());
+            std::thread::yield_now();
+        }
+    }
+    let least = model.acknowledged;
+    model.judge(&store, least);
+    store.close().unwrap();
+    model.verify(&disk);
+}
+
+/// Bytes of the files on a disk.
+fn used(disk: &SimFs) -> u64 {
+    let mut sum = 0;
+    let mut dirs = vec![PathBuf::from("/")];
+    while let Some(dir) = dirs.pop() {
+        for entry in disk.list(&dir).unwrap() {
+            let path = dir.join(&entry.name);
+            if entry.is_dir {
+                dirs.push(path);
+            } else {
+                sum += disk.open(&path, Access::Read).unwrap().disk_size().unwrap();
+            }
+        }
+    }
+    sum
+}
+
+#[test]
+fn a_full_disk_refuses_events_clearly_until_there_is_room_again() {
+    for (seed, durability) in (51..).zip(durabilities()) {
+        for spare in [0, 1, 2, 5, 9] {
+            let disk = SimFs::new(seed + spare);
+            let clock = Arc::new(ManualClock::new(START_MS));
+            let mut model = Model::default();
+            let mut rng = Rng::new(seed);
+            let store = open(&disk, &clock, durability).unwrap();
+            for _ in 0..12 {
+                model.append(&store, &mut rng, &clock, 9).unwrap();
+            }
+            model.checkpoint(&store);
+            for round in 0..2 {
+                disk.set_capacity(Some(used(&disk) + spare * 4096));
+                let mut refused = 0;
+                for _ in 0..60 {
+                    if let Err(error) = model.append(&store, &mut rng, &clock, 13) {
+                        let told = chain(&error).to_string();
+                        assert!(told.contains("no storage space"), "{told}");
+                        refused += 1;
+                    }
+                }
+                assert!(refused > 20, "{refused} of round {round}");
+                let mut there = model.clone();
+                there.cut(store.len() as usize);
+                there.judge(&store, model.acknowledged);
+                disk.set_capacity(None);
+                // Maintenance tries a moment later; without threads the next append does.
+                for count in [1, 60, 7] {
+                    model.append(&store, &mut rng, &clock, count).unwrap();
+                }
+                model.checkpoint(&store);
+                let least = model.acknowledged;
+                model.judge(&store, least);
+            }
+            store.close().unwrap();
+            model.verify(&disk);
+            let ran = Ran { disk, clock, model };
+            go_on(&ran.disk.power_off(1), &ran, durability, promised(&ran.model, durability));
+        }
+    }
 }
 
 #[test]

@@ -9,6 +9,6 @@ mod merkle;
 mod merkle_vectors;
 mod store_damage;
 mod store_model;
-mod store_tamper;
 mod store_queries;
+mod store_tamper;
 mod store_threads;

@@ -1,5 +1,7 @@
 //! A bit flipped anywhere: an error or the very same data, and `verify` says so.
 
+#![expect(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -162,26 +162,20 @@ impl Model {
         count: usize,
     ) -> Result<(), AppendError> {
         let (batch, kept) = batch(rng, count, now_ns(clock));
-        match store.append(batch) {
-            Ok(accepted) => {
-                let first = accepted.first_seq as usize;
-                assert!(first >= self.acknowledged && first <= self.events.len());
-                assert!(first == 0 || self.ends.contains(&first), "{first}");
-                self.cut(first);
-                self.add(kept);
-                self.acknowledged = self.events.len();
-                if store.options().durability == Durability::Sync {
-                    self.synced = self.acknowledged;
-                }
-                Ok(())
-            }
-            Err(error) => {
-                if matches!(error, AppendError::Commit(_)) {
-                    self.add(kept);
-                }
-                Err(error)
-            }
+        let submitted = store.submit(batch)?;
+        // What the log lost before was never acknowledged, and its positions are given again.
+        let first = submitted.first_seq() as usize;
+        assert!(first >= self.acknowledged && first <= self.events.len());
+        assert!(first == 0 || self.ends.contains(&first), "{first}");
+        self.cut(first);
+        self.add(kept);
+        let accepted = submitted.wait()?;
+        assert_eq!(accepted.first_seq as usize, first);
+        self.acknowledged = self.events.len();
+        if store.options().durability == Durability::Sync {
+            self.synced = self.acknowledged;
         }
+        Ok(())
     }
 
     fn add(&mut self, kept: Vec<Kept>) {
@@ -296,6 +290,9 @@ impl Model {
     fn signed(&mut self, store: &Store, note: String) {
         let key = store.verifier_key().unwrap();
         let checkpoint = Checkpoint::open(note.as_bytes(), &key).unwrap();
+        // An append that was not acknowledged may be there all the same, or not.
+        assert!(checkpoint.size >= self.acknowledged as u64);
+        self.cut(checkpoint.size as usize);
         assert_eq!(checkpoint.size, self.events.len() as u64);
         assert_eq!(checkpoint.root, self.root(self.events.len()));
         self.synced = self.events.len();
@@ -343,11 +340,17 @@ impl Model {
                     Ok(()) => self.synced = self.acknowledged,
                     Err(_) => failed += 1,
                 }
+                if disk.stopped() {
+                    return Ok(failed);
+                }
                 store = open(disk, clock, durability)?;
                 self.judge(&store, self.acknowledged);
             }
             if self.step(rng, &store, clock).is_err() {
                 failed += 1;
+                if disk.stopped() {
+                    return Ok(failed);
+                }
                 for _ in 0..4 {
                     let seq = rng.below(store.len() as usize);
                     match store.at(seq as u64).unwrap() {

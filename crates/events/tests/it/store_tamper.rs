@@ -116,8 +116,7 @@ fn forge(disk: &SimFs, end_seq: u64, stubs: &[(u64, Hash)], rows: &mut Rows) {
         text_filter: true,
     };
     let path = segment_path(number);
-    let mut writer =
-        SegmentWriter::create(disk, &path, old.first_seq, end_seq, options).unwrap();
+    let mut writer = SegmentWriter::create(disk, &path, old.first_seq, end_seq, options).unwrap();
     rows.iter().for_each(|(seq, leaf)| writer.push(*seq, leaf).unwrap());
     stubs.iter().for_each(|(seq, hash)| writer.push_stub(*seq, *hash).unwrap());
     let info = writer.finish().unwrap();
@@ -185,7 +184,7 @@ fn forget_history(disk: &SimFs) {
 }
 
 fn assert_told(victim: &Victim, disk: &SimFs) {
-    let told = check(disk, &[victim.note.clone()], Some(&victim.key));
+    let told = check(disk, std::slice::from_ref(&victim.note), Some(&victim.key));
     assert!(!told.faults.is_empty(), "nothing was told");
 }
 
@@ -219,7 +218,7 @@ fn the_forger_s_tools_change_nothing_by_themselves() {
     let (info, mut rows) = rows_of(&victim.disk, number);
     forge(&victim.disk, info.end_seq, &[], &mut rows);
     forge_tree(&victim.disk);
-    let verified = check(&victim.disk, &[victim.note.clone()], Some(&victim.key));
+    let verified = check(&victim.disk, std::slice::from_ref(&victim.note), Some(&victim.key));
     assert_eq!(verified.faults, []);
 }
 

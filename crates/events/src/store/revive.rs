@@ -1,0 +1,118 @@
+//! Going on after the log failed, without opening the store again: as when a full disk has room again.
+//!
+//! The log is opened anew, which settles what of it is true. What did not survive was never
+//! acknowledged: it goes from memory and from the tree, and its positions are given out again.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use forebay_log::Lsn;
+
+use super::error::OpenError;
+use super::open::open_log;
+use super::proofs::Source;
+use super::replay;
+use super::view::View;
+use super::{Inner, Sequencer};
+use crate::merkle::{LeafHashes, TILE_WIDTH, Tree};
+
+impl Inner {
+    /// Opens the log anew if it failed.
+    ///
+    /// # Errors
+    /// It cannot be opened yet; what is in memory is as it was.
+    pub(crate) fn revive(&self) -> Result<(), OpenError> {
+        if !self.journal.failed() {
+            return Ok(());
+        }
+        let _maintaining = self.maintaining.lock();
+        let checkpoints = self.checkpoints.as_ref().map(|checkpoints| checkpoints.lock());
+        let mut sequencer = self.sequencer.lock();
+        if sequencer.closed.is_some() || !self.journal.failed() {
+            return Ok(());
+        }
+        self.journal.take_down();
+        let (log, _) = open_log(&self.fs, &self.dir, &self.options)?;
+        let (from, log_id, flushed) = {
+            let manifest = self.manifest.lock();
+            (Lsn(manifest.log_position), manifest.log_id, manifest.flushed_seq)
+        };
+        if log.id() != log_id {
+            return Err(OpenError::Foreign { path: self.dir.clone() });
+        }
+        let (mut end_seq, mut log_end) = (flushed, from);
+        replay::read(&log, from, &mut |lsn, next, run| {
+            if run.end_seq() <= end_seq {
+                return Ok(());
+            }
+            if run.first_seq != end_seq || run.end_seq() > sequencer.next_seq {
+                let reason = "its events are not those that were appended there";
+                return Err(OpenError::Entry { lsn: lsn.0, reason });
+            }
+            (end_seq, log_end) = (run.end_seq(), next);
+            Ok(())
+        })?;
+        let latest = checkpoints.as_ref().and_then(|checkpoints| checkpoints.latest.as_ref());
+        let promised = latest.map_or(0, |(latest, _)| latest.size).max(self.visible());
+        if end_seq < promised {
+            let error = OpenError::Truncated { found: end_seq, signed: promised };
+            sequencer.closed = Some(error.to_string());
+            return Err(error);
+        }
+        self.forget_behind(&mut sequencer, end_seq, log_end)?;
+        self.journal.put(log, !self.quiet);
+        self.show(end_seq);
+        drop(sequencer);
+        self.room.notify_all();
+        tracing::info!("the log of the event store takes events again");
+        Ok(())
+    }
+
+    /// Takes everything from `end_seq` on out of memory and out of the tree.
+    fn forget_behind(
+        &self,
+        sequencer: &mut Sequencer,
+        end_seq: u64,
+        log_end: Lsn,
+    ) -> Result<(), OpenError> {
+        let view = self.view();
+        if let Some(tree) = &self.tree {
+            let mut grown = tree.current();
+            if grown.tree.size() > end_seq {
+                grown.tree = beginning_of(&grown.tree, end_seq, &view)?;
+            }
+            grown.log_end = log_end;
+        }
+        let mut tables = Vec::new();
+        let mut frozen = VecDeque::new();
+        for table in &view.tables {
+            if table.end_seq() > end_seq {
+                tables.push(Arc::new(table.beginning(end_seq)));
+                break;
+            }
+            let waiting = sequencer.frozen.iter().find(|(waiting, _)| Arc::ptr_eq(waiting, table));
+            frozen.extend(waiting.cloned());
+            tables.push(Arc::clone(table));
+        }
+        let Some(active) = tables.last().map(Arc::clone) else { return Ok(()) };
+        sequencer.active = active;
+        sequencer.active_since = None;
+        sequencer.frozen = frozen;
+        sequencer.next_seq = end_seq;
+        sequencer.log_end = log_end;
+        sequencer.flush_failure = None;
+        self.change_view(|view| view.tables = tables);
+        Ok(())
+    }
+}
+
+/// The tree as it was with `size` leaves.
+fn beginning_of(tree: &Tree, size: u64, view: &View) -> Result<Tree, OpenError> {
+    let len = usize::try_from(size).unwrap_or(usize::MAX);
+    let (tiles, rest) = (len / TILE_WIDTH, len % TILE_WIDTH);
+    let edge = Source { view }
+        .leaf_hashes(size - rest as u64, rest)
+        .map_err(|reason| OpenError::Edge { reason })?;
+    let roots = tree.tile_roots().get(..tiles).unwrap_or_default();
+    Tree::from_parts(roots.to_vec(), edge).map_err(OpenError::Parts)
+}
