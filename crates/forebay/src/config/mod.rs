@@ -22,6 +22,8 @@ mod tests;
 
 pub(crate) use events::Preset;
 pub(crate) use resolve::{Flags, Resolved};
+#[cfg(test)]
+pub(crate) use settings::find;
 pub(crate) use settings::{Config, Server};
 pub(crate) use show::{show_human, show_json, template};
 pub(crate) use value::{Auth, CacheNetwork, CacheServer, LogFormat};

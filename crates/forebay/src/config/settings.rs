@@ -228,7 +228,7 @@ settings! {
         group_commit_delay("events.group_commit_delay"): Option<HumanDuration> = "";
         /// Events of an input that make one batch, 1 to 65000. Empty: 2000; 1 in max-durability.
         batch_events("events.batch_events"): Option<u32> = "";
-        /// Bytes of one file of the log, 1MiB to 64GiB. Empty: 64MiB; 256MiB in max-throughput.
+        /// Bytes of one file of the log, 1MiB to 64GiB. Empty: 64MiB.
         log_segment_size("events.log_segment_size"): Option<ByteSize> = "";
         /// Events in memory that make a segment. Empty: 500000; 2000000 in max-throughput, 100000
         /// in max-durability.
@@ -239,8 +239,7 @@ settings! {
         /// How segments are compressed: none, lz4, zstd or zstd:LEVEL. Empty: zstd:3; none in
         /// max-throughput.
         compression("events.compression"): Option<Compression> = "";
-        /// Bytes of a segment's block before it is compressed, 4KiB to 1MiB. Empty: 64KiB; 32KiB
-        /// in max-throughput.
+        /// Bytes of a segment's block before it is compressed, 4KiB to 1MiB. Empty: 32KiB.
         block_size("events.block_size"): Option<ByteSize> = "";
         /// Bits a filter has for each thing in a block, 1 to 64. Empty: 10.
         filter_bits_per_key("events.filter_bits_per_key"): Option<u32> = "";

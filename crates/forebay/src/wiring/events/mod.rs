@@ -291,3 +291,75 @@ fn measure(store: &Store, shared: &Shared) {
     gauge("forebay_events_appends_running", busy(shared.appends_max, &shared.appends));
     gauge("forebay_events_reads_running", busy(shared.reads_max, &shared.reads));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Flags, Resolved, find};
+
+    const BALANCED: [(&str, &str); 16] = [
+        ("durability", "sync"),
+        ("origin", "forebay.local/events"),
+        ("group_commit_delay", "0s"),
+        ("batch_events", "2000"),
+        ("log_segment_size", "64MiB"),
+        ("memory_table_events", "500000"),
+        ("memory_table_size", "64MiB"),
+        ("compression", "zstd:3"),
+        ("block_size", "32KiB"),
+        ("filter_bits_per_key", "10"),
+        ("text_filter", "true"),
+        ("flush_interval", "1m"),
+        ("compaction_interval", "30s"),
+        ("checkpoint_interval", "10s"),
+        ("block_cache_size", "32MiB"),
+        ("retention", ""),
+    ];
+    const MAX_THROUGHPUT: [(&str, &str); 8] = [
+        ("durability", "os"),
+        ("group_commit_delay", "500us"),
+        ("memory_table_events", "2000000"),
+        ("memory_table_size", "512MiB"),
+        ("compression", "none"),
+        ("text_filter", "false"),
+        ("flush_interval", "2m"),
+        ("compaction_interval", "10m"),
+    ];
+    const MAX_DURABILITY: [(&str, &str); 5] = [
+        ("batch_events", "1"),
+        ("memory_table_events", "100000"),
+        ("memory_table_size", "16MiB"),
+        ("flush_interval", "10s"),
+        ("checkpoint_interval", "1s"),
+    ];
+
+    fn options_with(settings: &[String]) -> String {
+        let mut flags = Flags::with_file(None);
+        settings.iter().for_each(|setting| flags.set(setting).unwrap());
+        let config = Resolved::load(&flags, &[]).unwrap().config().unwrap();
+        format!("{:?}", options(&config))
+    }
+
+    #[test]
+    fn what_the_settings_say_of_the_presets_is_so() {
+        for (preset, own) in [
+            ("balanced", &[][..]),
+            ("max-throughput", &MAX_THROUGHPUT),
+            ("max-durability", &MAX_DURABILITY),
+        ] {
+            let mut settings = vec![format!("events.preset={preset}")];
+            let alone = options_with(&settings);
+            // Every other preset's values are overridden by those this one is said to have.
+            for (key, value) in BALANCED.iter().chain(own) {
+                settings.push(format!("events.{key}={value}"));
+                let doc = find(&format!("events.{key}")).unwrap().doc.concat();
+                assert!(doc.contains(value), "{key}: {doc}");
+            }
+            assert_eq!(options_with(&settings), alone, "{preset}");
+            for other in ["balanced", "max-throughput", "max-durability"] {
+                settings[0] = format!("events.preset={other}");
+                assert_eq!(options_with(&settings), alone, "{preset} over {other}");
+            }
+        }
+    }
+}
