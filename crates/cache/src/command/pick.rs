@@ -140,15 +140,22 @@ pub(super) fn each<C: Collection>(
 ) -> Result<(), CommandError> {
     let key = cx.key(args[1]);
     let (words, out) = (&args[2..], &mut *cx.out);
+    let (start, size_max) = (out.len(), reply_size_max(cx.engine));
     let shard = cx.locked.get(cx.session.database, key.shard());
     let mut answer = |held: Option<&C>| {
         out.array(words.len());
-        words.iter().for_each(|word| tell(held, word, out));
+        for word in words {
+            tell(held, word, out);
+            if out.len() - start > size_max {
+                return Err(too_large());
+            }
+        }
+        Ok(())
     };
-    if shard.with(&key, |held: &C| answer(Some(held)))?.is_none() {
-        answer(None);
+    match shard.with(&key, |held: &C| answer(Some(held)))? {
+        Some(answered) => answered,
+        None => answer(None),
     }
-    Ok(())
 }
 
 /// Writes an array of random picks out of `len`, which is not 0.

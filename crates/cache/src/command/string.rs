@@ -2,7 +2,7 @@
 //!
 //! Counters log what they lead to, so that a replay computes nothing anew.
 
-use super::{CommandError, Context, Flags, Keys, Spec};
+use super::{CommandError, Context, Flags, Keys, Spec, pick};
 
 use crate::number;
 use crate::resp::Reply;
@@ -369,6 +369,8 @@ fn getex(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
 }
 
 fn mget(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
+    let size_max = pick::reply_size_max(cx.engine);
+    let mut size = 0usize;
     cx.out.array(args.len() - 1);
     // Long strings are read once all locks are given back; what stands between them waits here.
     let mut between = Reply::new(cx.out.proto());
@@ -377,6 +379,11 @@ fn mget(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
         let key = cx.key(word);
         let shard = cx.locked.get(cx.session.database, key.shard());
         let found = shard.text(&key).ok().flatten();
+        // One key may be named any number of times: what it adds up to is looked at before it is read.
+        size = size.saturating_add(found.map_or(0, |text| text.len()));
+        if size > size_max {
+            return Err(pick::too_large());
+        }
         if let Some(shared) = found.and_then(|text| text.share()) {
             long.push((between.len(), shared));
             continue;

@@ -68,11 +68,19 @@ impl Engine {
         self.keyspace().rules().max_memory() == 0 || self.evict_for(need_of(spec, args))
     }
 
-    /// Compresses a long value a command is about to put, before its shard is locked.
+    /// Compresses the long values a command is about to put, before their shards are locked.
     #[inline]
     pub(super) fn prepare<'v>(&self, spec: &Spec, args: &[&'v [u8]]) -> Option<Prepared<'v>> {
-        let value = args.get(2).filter(|value| value.len() >= PREPARE_MIN)?;
-        matches!(spec.name, "set" | "setnx" | "getset").then(|| self.keyspace().prepare(value))?
+        if args.iter().all(|word| word.len() < PREPARE_MIN) {
+            return None;
+        }
+        let values = match spec.name {
+            "set" | "setnx" | "getset" => args.get(2..3)?,
+            "setex" | "psetex" => args.get(3..4)?,
+            "mset" | "msetnx" => args.get(2..)?,
+            _ => return None,
+        };
+        self.keyspace().prepare(values.iter().step_by(2).copied())
     }
 
     /// Whether there is memory for a command of few words.

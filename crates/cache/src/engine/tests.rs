@@ -46,6 +46,24 @@ fn commands_over_all_keys_run_inside_a_transaction() {
 }
 
 #[test]
+fn a_reply_that_names_one_value_over_and_over_keeps_to_the_bound() {
+    let engine = Engine::in_memory(1);
+    let (mut one, _) = session(&engine);
+    engine.config().output_max.store(200_000, std::sync::atomic::Ordering::Relaxed);
+    let value = "some words; ".repeat(4_000);
+    told(&engine, &mut one, &format!("HSET hash field {}", value.replace(' ', "_")));
+    told(&engine, &mut one, &format!("SET long {}", value.replace(' ', "_")));
+    for (four, five) in [
+        ("MGET long long long long", "MGET long long long long long"),
+        ("HMGET hash field field field field", "HMGET hash field field field field field"),
+    ] {
+        assert!(told(&engine, &mut one, four).starts_with("*4\r\n$48000\r\nsome_words;"));
+        let reply = told(&engine, &mut one, five);
+        assert_eq!(reply, "-ERR the reply would be larger than its limit\r\n");
+    }
+}
+
+#[test]
 fn who_waits_longest_is_served_first_and_only_once() {
     let engine = Engine::in_memory(3);
     let (mut first, first_mail) = session(&engine);

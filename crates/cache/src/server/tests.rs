@@ -105,6 +105,26 @@ fn a_pipeline_in_pieces_of_any_size_is_answered_in_order() {
 }
 
 #[test]
+fn a_pipeline_that_ends_with_more_than_may_wait_unsent_is_not_the_last_one() {
+    for way in WAYS {
+        let server = start(way);
+        let mut stream = connect(server.resp_address());
+        // Two of them are more than may wait unsent, so an even number ends the pipeline with that.
+        let value = "x".repeat(600 << 10);
+        ask(&mut stream, &format!("SET big {value}\r\n"), "+OK\r\n");
+        let reply = format!("${}\r\n{value}\r\n", value.len());
+        let mut bytes = vec![0; 8 * reply.len()];
+        // The kernel's send buffer grows with use, until it takes such a reply at once.
+        for _ in 0..40 {
+            stream.write_all(&b"GET big\r\n".repeat(8)).unwrap();
+            stream.read_exact(&mut bytes).unwrap();
+            ask(&mut stream, "PING\r\n", "+PONG\r\n");
+        }
+        assert!(bytes.chunks(reply.len()).all(|found| found == reply.as_bytes()));
+    }
+}
+
+#[test]
 fn arguments_and_replies_larger_than_every_buffer_pass_whole() {
     for way in WAYS {
         let server = start(way);

@@ -1,6 +1,6 @@
 //! Long strings made ready before the shard that is to keep them is locked.
 //!
-//! Compressing 85 KB takes some 80 us, a megabyte one millisecond: too long to keep everybody else from
+//! Compressing 85 KB takes some 140 us, a megabyte two milliseconds: too long to keep everybody else from
 //! a shard. So whoever is about to lock it has the value compressed, or copied, first; under the lock
 //! [`Shard::put_string`](super::Shard::put_string) finds it ready. Nothing else depends on it: a value
 //! that nobody prepared is made ready there.
@@ -45,10 +45,11 @@ impl Ready {
 }
 
 thread_local! {
-    static READY: RefCell<Option<Ready>> = const { RefCell::new(None) };
+    /// The values of one command, the first one last.
+    static READY: RefCell<Vec<Ready>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A value that is ready for as long as this is there.
+/// Values that are ready for as long as this is there.
 #[derive(Debug)]
 #[must_use = "what was prepared is forgotten with it"]
 pub struct Prepared<'v>(PhantomData<(&'v [u8], *const ())>);
@@ -60,13 +61,19 @@ impl Drop for Prepared<'_> {
 }
 
 impl Keyspace {
-    /// Makes a value ready to be put by this thread, if it is long. To be called with no lock held.
-    pub fn prepare<'v>(&self, value: &'v [u8]) -> Option<Prepared<'v>> {
-        if value.len() < SHARED_MIN {
+    /// Makes those values ready to be put by this thread, in their order, that are long. To be called
+    /// with no lock held.
+    pub fn prepare<'v>(
+        &self,
+        values: impl DoubleEndedIterator<Item = &'v [u8]>,
+    ) -> Option<Prepared<'v>> {
+        let codec = self.rules().codec();
+        let long = values.rev().filter(|value| value.len() >= SHARED_MIN);
+        let ready: Vec<Ready> = long.map(|value| Ready::new(value, codec)).collect();
+        if ready.is_empty() {
             return None;
         }
-        let codec = self.rules().codec();
-        READY.set(Some(Ready::new(value, codec)));
+        READY.set(ready);
         Some(Prepared(PhantomData))
     }
 }
@@ -78,7 +85,8 @@ fn whose(value: &[u8]) -> (usize, usize) {
 /// What was prepared of a value, if it was for this codec.
 pub(super) fn take(value: &[u8], codec: Codec) -> Option<Ready> {
     READY.with_borrow_mut(|ready| {
-        ready.take_if(|ready| ready.whose == whose(value) && ready.codec == codec)
+        let at = ready.iter().rposition(|ready| ready.whose == whose(value))?;
+        Some(ready.remove(at)).filter(|ready| ready.codec == codec)
     })
 }
 
@@ -102,8 +110,8 @@ mod tests {
     fn what_was_prepared_is_what_is_kept_and_it_is_kept_once() {
         for value in values() {
             let space = keyspace();
-            let prepared = space.prepare(&value);
-            let place = READY.with_borrow(|ready| ready.as_ref().unwrap().stored.as_ptr());
+            let prepared = space.prepare([&value[..]].into_iter());
+            let place = READY.with_borrow(|ready| ready[0].stored.as_ptr());
             let put = |shard: &mut Shard, key: &Key<'_>| {
                 shard.put_string(key, &value, Deadline::None);
                 let at = shard.find(key).unwrap();
@@ -111,7 +119,7 @@ mod tests {
             };
             let long = on(&space, b"first", 1, put);
             assert!(long || value[0] == b'{', "{} bytes were copied", value.len());
-            assert!(READY.with_borrow(Option::is_none) && !on(&space, b"second", 1, put));
+            assert!(READY.with_borrow(Vec::is_empty) && !on(&space, b"second", 1, put));
             drop(prepared);
             assert_eq!(get(&space, b"first", 1).unwrap(), value);
             assert_eq!(get(&space, b"second", 1).unwrap(), value);
@@ -119,11 +127,30 @@ mod tests {
     }
 
     #[test]
+    fn of_many_values_each_is_taken_once_in_any_order() {
+        let space = keyspace();
+        let [text, noise] = values();
+        let short = b"short".to_vec();
+        let all = [&text[..], &short, &noise, &text[..50_000]];
+        let prepared = space.prepare(all.into_iter());
+        assert_eq!(READY.with_borrow(Vec::len), 3);
+        for at in [2, 1, 0, 3] {
+            let key = format!("key {at}");
+            on(&space, key.as_bytes(), 1, |shard, key| {
+                shard.put_string(key, all[at], Deadline::None);
+            });
+            assert_eq!(get(&space, key.as_bytes(), 1).unwrap(), all[at]);
+        }
+        assert!(READY.with_borrow(Vec::is_empty));
+        drop(prepared);
+    }
+
+    #[test]
     fn nothing_is_left_of_a_value_that_was_not_put_or_is_another() {
         let space = keyspace();
         let [text, mut noise] = values();
-        assert!(space.prepare(b"short").is_none());
-        let prepared = space.prepare(&noise);
+        assert!(space.prepare([&b"short"[..]].into_iter()).is_none());
+        let prepared = space.prepare([&noise[..]].into_iter());
         on(&space, b"k", 1, |shard, key| shard.put_string(key, &text, Deadline::None));
         assert_eq!(get(&space, b"k", 1).unwrap(), text);
         drop(prepared);
@@ -137,7 +164,7 @@ mod tests {
         let space = keyspace();
         space.rules().set_plain_keys(vec![b"plain:*"[..].into()]);
         let [text, _] = values();
-        let _prepared = space.prepare(&text);
+        let _prepared = space.prepare([&text[..]].into_iter());
         let codec = on(&space, b"plain:1", 1, |shard, key| {
             shard.put_string(key, &text, Deadline::None);
             let at = shard.find(key).unwrap();

@@ -156,7 +156,9 @@ impl Transport for Uring {
             Completion::Landed(count) => {
                 line.sending = false;
                 line.connection.landed(count, work);
-                return line.connection.is_held_up();
+                // Input may have been stopped for want of room for replies, and there is room now.
+                let deaf = line.receiving == Receiving::Off && line.connection.may_read();
+                return deaf || line.connection.is_held_up();
             }
             Completion::Sent(count) => {
                 line.sending = false;
