@@ -146,11 +146,14 @@ impl Inner {
     ) -> Result<Option<(u64, u64)>, FlushError> {
         let (Some(first), Some(last)) = (old.first(), old.last()) else { return Ok(None) };
         let (first_seq, end_seq) = (first.entry.first_seq, last.entry.end_seq);
-        let living = match expiry {
-            Some(expiry) => Some(Living::count(old, expiry).map_err(FlushError::Segment)?),
-            None => None,
+        // Also what is only joined may complete a tile of which nothing is left but hashes.
+        let hashes = old.iter().any(|stored| stored.segment.info().stubs > 0);
+        let living = if expiry.is_some() || hashes {
+            Some(Living::count(old, expiry).map_err(FlushError::Segment)?)
+        } else {
+            None
         };
-        if living.as_ref().is_some_and(|living| !living.some_expired) {
+        if expiry.is_some() && living.as_ref().is_some_and(|living| !living.some_expired) {
             return Ok(None);
         }
         let number = self.take_number();
@@ -211,13 +214,17 @@ struct Living {
 }
 
 impl Living {
-    fn count(old: &[Arc<Stored>], expiry: &Expiry<'_>) -> Result<Self, SegmentError> {
+    fn count(old: &[Arc<Stored>], expiry: Option<&Expiry<'_>>) -> Result<Self, SegmentError> {
         let mut living = Self::default();
         for stored in old {
             for number in 0..stored.segment.blocks().len() {
                 let block = stored.segment.read_block(number)?;
                 for row in 0..block.len() {
-                    if keeps(expiry, stored, &block, row)? {
+                    let kept = match expiry {
+                        Some(expiry) => keeps(expiry, stored, &block, row)?,
+                        None => true,
+                    };
+                    if kept {
                         *living.tiles.entry(block.seq(row) / TILE_WIDTH as u64).or_default() += 1;
                     } else {
                         living.some_expired = true;

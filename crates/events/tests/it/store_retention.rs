@@ -1,0 +1,147 @@
+//! Retention: what the rules let go goes, and gives its space back; what stays can still be proven,
+//! against checkpoints of before too.
+
+#![expect(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_base::clock::ManualClock;
+use forebay_base::fs::FileSystem;
+use forebay_base::fs::sim::SimFs;
+use forebay_events::checkpoint::Checkpoint;
+use forebay_events::merkle::leaf_hash;
+use forebay_events::query::Query;
+use forebay_events::segment::Segment;
+use forebay_events::store::{Retention, verify};
+use forebay_events::{Batch, Draft, Options, Store};
+
+use crate::store_model::{DIR, START_MS, now_ns};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const HOUR_NS: i64 = 3_600_000_000_000;
+
+fn options() -> Options {
+    Options {
+        memory_table_events: 100_000,
+        retention: vec![
+            Retention { stream: Some("debug".to_owned()), keep_ns: HOUR_NS },
+            Retention { stream: Some("audit".to_owned()), keep_ns: 1_000 * HOUR_NS },
+            Retention { stream: None, keep_ns: 24 * HOUR_NS },
+        ],
+        ..crate::store_model::options("sync".parse().unwrap())
+    }
+}
+
+fn open(disk: &SimFs, clock: &Arc<ManualClock>) -> Store {
+    let fs: Arc<dyn FileSystem> = Arc::new(disk.clone());
+    Store::open_quiet(fs, clock.clone(), Path::new(DIR), options()).unwrap().0
+}
+
+/// Appends `count` events of a stream, of now.
+fn append(store: &Store, clock: &ManualClock, stream: &str, count: usize) {
+    let mut batch = Batch::new(stream);
+    for number in 0..count {
+        // Larger than the hash that may stay behind, and not to be compressed.
+        let hashes = [0, 1, 2].map(|part| leaf_hash(&[number as u8, part, stream.len() as u8]));
+        let raw = hashes.iter().flat_map(|hash| hash.0).collect::<Vec<u8>>();
+        batch.push(&Draft { raw: raw.into(), ..Draft::default() }, now_ns(clock)).unwrap();
+    }
+    store.append(batch).unwrap();
+}
+
+fn count(store: &Store, stream: &str) -> usize {
+    let query = Query { stream: Some(stream.to_owned()), ..Query::default() };
+    let mut scan = store.scan(query);
+    let mut count = 0;
+    while scan.next().unwrap().is_some() {
+        count += 1;
+    }
+    count
+}
+
+/// Hashes of pruned events that are kept, in all segments.
+fn stubs(disk: &SimFs) -> u64 {
+    let dir = Path::new(DIR).join("segments");
+    let names = disk.list(&dir).unwrap();
+    names.iter().map(|e| Segment::open(disk, &dir.join(&e.name)).unwrap().info().stubs).sum()
+}
+
+fn faults(disk: &SimFs, since: &[String]) -> Vec<String> {
+    let fs: Arc<dyn FileSystem> = Arc::new(disk.clone());
+    let verified = verify(&fs, Path::new(DIR), since, None, &|_| ()).unwrap();
+    verified.faults.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn each_rule_removes_what_is_its_own_and_what_stays_is_proven_against_old_checkpoints() {
+    let (disk, clock) = (SimFs::new(1), Arc::new(ManualClock::new(START_MS)));
+    let store = open(&disk, &clock);
+    for round in 0..4 {
+        append(&store, &clock, "debug", 200);
+        append(&store, &clock, "audit", 50);
+        append(&store, &clock, "web", 113 + round);
+        store.checkpoint().unwrap();
+    }
+    let old = store.checkpoint().unwrap();
+    let key = store.verifier_key().unwrap();
+    let old = (Checkpoint::open(old.as_bytes(), &key).unwrap(), old);
+    store.flush().unwrap();
+    let before = store.stats();
+    assert_eq!(store.prune().unwrap().events, 0, "nothing is expired");
+
+    clock.advance(2 * HOUR);
+    append(&store, &clock, "debug", 5);
+    let pruned = store.prune().unwrap();
+    assert_eq!((pruned.events, count(&store, "debug")), (800, 5));
+    assert_eq!((count(&store, "audit"), count(&store, "web")), (200, 458));
+    let after = store.stats();
+    assert_eq!(before.segment_bytes - after.segment_bytes, pruned.bytes);
+    assert!(after.segment_bytes < before.segment_bytes * 8 / 10, "{after:?}");
+
+    clock.advance(30 * HOUR);
+    assert_eq!(store.prune().unwrap().events, 458, "what is in memory is not yet looked at");
+    store.flush().unwrap();
+    assert_eq!(store.prune().unwrap().events, 5);
+    assert_eq!((count(&store, "audit"), store.stats().events_kept), (200, 200));
+
+    let mut scan = store.scan(Query::default());
+    while let Some(record) = scan.next().unwrap() {
+        assert_eq!(record.event().tags.stream, "audit");
+        let included = store.prove_record(&record).unwrap();
+        included.verify(&key).unwrap();
+    }
+    drop(scan);
+    let proof = store.prove_consistency(old.0.size, None).unwrap();
+    assert_eq!(proof.first_root, old.0.root);
+    proof.verify(&key, &old.0).unwrap();
+    store.close().unwrap();
+    assert_eq!(faults(&disk, &[old.1]), [""; 0]);
+    let store = open(&disk, &clock);
+    assert_eq!((store.len(), count(&store, "audit")), (1463, 200));
+}
+
+#[test]
+fn only_tiles_of_which_something_stays_keep_hashes_also_across_segments() {
+    let (disk, clock) = (SimFs::new(2), Arc::new(ManualClock::new(START_MS)));
+    let store = open(&disk, &clock);
+    // Four segments whose borders lie within tiles: 0..300..600..900..1200.
+    for _ in 0..4 {
+        append(&store, &clock, "debug", 300);
+        store.flush().unwrap();
+    }
+    append(&store, &clock, "audit", 30);
+    store.flush().unwrap();
+    store.checkpoint().unwrap();
+    clock.advance(2 * HOUR);
+    assert_eq!(store.prune().unwrap().events, 1200);
+    assert!(stubs(&disk) > 300, "tiles at the borders");
+    store.compact().unwrap();
+    // What is left is the last tile, 1024..1280, which the 30 events are in.
+    assert_eq!(stubs(&disk), 1200 - 1024);
+    let record = store.at(1210).unwrap().unwrap();
+    store.prove_record(&record).unwrap().verify(&store.verifier_key().unwrap()).unwrap();
+    store.close().unwrap();
+    assert_eq!(faults(&disk, &[]), [""; 0]);
+}
