@@ -73,6 +73,17 @@ fn newest(args: &Args) -> anyhow::Result<Exit> {
 
 fn follow(args: &Args, server: &str) -> anyhow::Result<Exit> {
     let server = server.trim_end_matches('/');
+    if server.starts_with("https://") {
+        let text = format!(
+            "only http:// is followed; over TLS: curl -N '{server}/v1/events?follow=true&limit={}'",
+            args.lines
+        );
+        return Err(Coded::error(Exit::Usage, text));
+    }
+    let server = match server.contains("://") {
+        true => server.to_owned(),
+        false => format!("http://{server}"),
+    };
     let (lines, filter) = (args.lines, args.filter.parameters());
     let url = format!("{server}/v1/events?follow=true&limit={lines}{filter}");
     let mut request = ureq::get(&url).config().http_status_as_error(false).build();

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::Shutdown;
+use std::process::Stdio;
 use std::time::Instant;
 
 use serde_json::Value;
@@ -227,7 +228,20 @@ fn following_begins_with_the_newest_and_ends_with_the_server() {
     post(&server, "/v1/events/raw?stream=b", "", b"of another stream\n");
     post(&server, "/v1/events/raw?stream=a", "", b"four\n");
     assert_eq!(followed.event(), "four");
+    let port = server.address.to_string();
+    let mut tail = crate::support::forebay(&dir);
+    tail.args(["events", "tail", "--server", &port, "-n", "1", "--stream", "a", "--contains", "f"]);
+    let mut tail = tail.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut told = BufReader::new(tail.stdout.take().unwrap());
+    let mut line = String::new();
+    told.read_line(&mut line).unwrap();
+    assert!(line.contains("\"raw\":\"four\""), "{line}");
+    post(&server, "/v1/events/raw?stream=a", "", b"six\nfive\n");
+    line.clear();
+    told.read_line(&mut line).unwrap();
+    assert!(line.contains("\"raw\":\"five\""), "{line}");
     server.signal("TERM");
+    assert_eq!(tail.wait().unwrap().code(), Some(0));
     let mut rest = Vec::new();
     followed.lines.read_to_end(&mut rest).unwrap();
     assert!(rest.ends_with(b"0\r\n\r\n"), "the answer has its end");
