@@ -82,6 +82,10 @@ impl From<ReadError> for Problem {
         match error {
             ReadError::NotFound { .. } => Self::not_found(error.to_string()),
             ReadError::NoProofs => Self::new(StatusCode::NOT_FOUND, "no_proofs", error.to_string()),
+            ReadError::Commit(_) | ReadError::History(_) => {
+                tracing::error!(error = %chain(&error), "no checkpoint was signed");
+                Self::closed(chain(&error).to_string())
+            }
             error => Self::internal(&error.into()),
         }
     }
