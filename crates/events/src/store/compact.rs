@@ -2,9 +2,10 @@
 //!
 //! A rewritten segment covers the positions of those it replaces. An event that is left out leaves its
 //! leaf hash behind as long as an event of the same tile stays, so that what stays can be proven; of a
-//! tile of which nothing stays the root in the tree's file is enough.
+//! tile of which nothing stays, and inside which no checkpoint ends, the root in the tree's file is
+//! enough.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -14,6 +15,7 @@ use super::flush::FlushError;
 use super::manifest::{remove, segment_path};
 use super::view::Stored;
 use super::{AppendError, Inner, Store};
+use crate::checkpoint::{Checkpoint, SignedNote};
 use crate::event::Tags;
 use crate::format::leaf;
 use crate::merkle::{Hash, TILE_WIDTH, leaf_hash};
@@ -149,7 +151,9 @@ impl Inner {
         // Also what is only joined may complete a tile of which nothing is left but hashes.
         let hashes = old.iter().any(|stored| stored.segment.info().stubs > 0);
         let living = if expiry.is_some() || hashes {
-            Some(Living::count(old, expiry).map_err(FlushError::Segment)?)
+            let mut living = Living::count(old, expiry).map_err(FlushError::Segment)?;
+            living.signed = self.signed_tiles(first_seq, end_seq)?;
+            Some(living)
         } else {
             None
         };
@@ -184,6 +188,27 @@ impl Inner {
     }
 }
 
+impl Inner {
+    /// The tiles within `first_seq..end_seq` inside which a checkpoint ends. Who holds that checkpoint may
+    /// ask for a proof from there on, so their hashes stay.
+    fn signed_tiles(&self, first_seq: u64, end_seq: u64) -> Result<HashSet<u64>, FlushError> {
+        let Some(checkpoints) = &self.checkpoints else { return Ok(HashSet::new()) };
+        let notes = checkpoints.lock().history.notes();
+        let mut tiles = HashSet::new();
+        for note in notes {
+            let note = note.map_err(FlushError::History)?;
+            let size = SignedNote::parse(note.as_bytes())
+                .ok()
+                .and_then(|note| Checkpoint::parse(note.text()).ok())
+                .map_or(0, |checkpoint| checkpoint.size);
+            if (first_seq..end_seq).contains(&size) && size % TILE_WIDTH as u64 != 0 {
+                tiles.insert(size / TILE_WIDTH as u64);
+            }
+        }
+        Ok(tiles)
+    }
+}
+
 impl Store {
     /// Removes every event that the retention rules no longer keep and that is in a segment.
     ///
@@ -210,6 +235,8 @@ impl Store {
 #[derive(Debug, Default)]
 struct Living {
     tiles: HashMap<u64, u32>,
+    /// Tiles inside which a checkpoint ends.
+    signed: HashSet<u64>,
     some_expired: bool,
 }
 
@@ -236,11 +263,14 @@ impl Living {
     }
 
     /// Whether the hash of an event that goes must stay: its tile has others, or reaches beyond
-    /// `first_seq..end_seq`.
+    /// `first_seq..end_seq`, or a checkpoint ends inside it.
     fn needs(&self, seq: u64, first_seq: u64, end_seq: u64) -> bool {
         let width = TILE_WIDTH as u64;
         let tile = seq / width;
-        self.tiles.contains_key(&tile) || tile * width < first_seq || (tile + 1) * width > end_seq
+        self.tiles.contains_key(&tile)
+            || self.signed.contains(&tile)
+            || tile * width < first_seq
+            || (tile + 1) * width > end_seq
     }
 }
 

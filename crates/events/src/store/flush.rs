@@ -38,6 +38,8 @@ pub(crate) enum FlushError {
     Tree(#[source] TreeFileError),
     #[error("a segment cannot be put in its place")]
     Disk(#[source] Disk),
+    #[error("what was signed cannot be looked up")]
+    History(#[source] crate::checkpoint::HistoryError),
     #[error("the tree has {found} complete tiles, the segments {expected}")]
     Roots { found: usize, expected: usize },
 }

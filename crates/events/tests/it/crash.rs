@@ -19,7 +19,7 @@ use crate::store_model::{DIR, Model, START_MS, durabilities, open};
 const STEPS: usize = 70;
 /// With 1 every operation is cut, about a thousand a run, which takes minutes; the numbers used have no
 /// divisor in common, so that over all durabilities and tests most are.
-const STRIDE: u64 = 11;
+const STRIDE: u64 = 13;
 
 struct Ran {
     disk: SimFs,
@@ -116,7 +116,7 @@ fn after_a_failure_reading_goes_on_and_so_does_what_can() {
     let mut failed = 0;
     for (seed, durability) in (41..).zip(durabilities()) {
         for fault in [Fault::Io, Fault::Full] {
-            for at in (seed..1_000).step_by(4 * STRIDE as usize + 1) {
+            for at in (seed..1_000).step_by(6 * STRIDE as usize + 1) {
                 let disk = SimFs::new(seed ^ at);
                 disk.plan(at, fault);
                 let clock = Arc::new(ManualClock::new(START_MS));
@@ -130,17 +130,17 @@ fn after_a_failure_reading_goes_on_and_so_does_what_can() {
             }
         }
     }
-    assert!(failed > 100, "{failed}");
+    assert!(failed > 60, "{failed}");
 }
 
 #[test]
 fn power_lost_while_the_log_is_taken_up_again_keeps_what_was_promised() {
     for (seed, durability) in (61..).zip(durabilities()) {
         for (at, fault) in (seed..900)
-            .step_by(5 * STRIDE as usize)
+            .step_by(8 * STRIDE as usize + 1)
             .zip([Fault::Io, Fault::Full].into_iter().cycle())
         {
-            for after in [1, 2, 3, 5, 8, 13] {
+            for after in [1, 2, 5, 11] {
                 let disk = SimFs::new(seed ^ at);
                 disk.plan(at, fault);
                 disk.plan(at + after, Fault::Stop);
@@ -260,7 +260,7 @@ fn a_failing_or_full_disk_takes_nothing_that_was_acknowledged() {
                 go_on(&ran.disk.fork(), &ran, durability, ran.model.acknowledged);
                 let least = promised(&ran.model, durability);
                 go_on(&ran.disk.power_off(at), &ran, durability, least);
-                at += 6 * STRIDE + 1;
+                at += 8 * STRIDE + 1;
             }
         }
     }
