@@ -111,7 +111,8 @@ fn a_pipeline_that_ends_with_more_than_may_wait_unsent_is_not_the_last_one() {
         let mut stream = connect(server.resp_address());
         // Two of them are more than may wait unsent, so an even number ends the pipeline with that.
         let value = "x".repeat(600 << 10);
-        ask(&mut stream, &format!("SET big {value}\r\n"), "+OK\r\n");
+        let set = format!("*3\r\n$3\r\nSET\r\n$3\r\nbig\r\n${}\r\n{value}\r\n", value.len());
+        ask(&mut stream, &set, "+OK\r\n");
         let reply = format!("${}\r\n{value}\r\n", value.len());
         let mut bytes = vec![0; 8 * reply.len()];
         // The kernel's send buffer grows with use, until it takes such a reply at once.
