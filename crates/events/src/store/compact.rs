@@ -201,7 +201,7 @@ impl Inner {
                 .ok()
                 .and_then(|note| Checkpoint::parse(note.text()).ok())
                 .map_or(0, |checkpoint| checkpoint.size);
-            if (first_seq..end_seq).contains(&size) && size % TILE_WIDTH as u64 != 0 {
+            if (first_seq..end_seq).contains(&size) && !size.is_multiple_of(TILE_WIDTH as u64) {
                 tiles.insert(size / TILE_WIDTH as u64);
             }
         }

@@ -190,7 +190,8 @@ impl Store {
     }
 
     /// Gives a batch its positions without waiting for it to be acknowledged, so that a caller may
-    /// bring many and wait once: the last one's acknowledgement is that of all before it.
+    /// bring many and wait once: the last one's acknowledgement is that of all before it
+    /// that it [follows](Submitted::follows).
     ///
     /// Blocks while memory tables wait to become segments.
     ///
