@@ -59,9 +59,13 @@ const PACKAGES: [(&str, &[&str]); 8] = [
 fn install_missing() {
     let missing = PACKAGES.iter().filter(|(program, _)| !is_there(program));
     let packages: Vec<&str> = missing.flat_map(|(_, packages)| packages.iter().copied()).collect();
-    if packages.is_empty() {
-        return;
+    if !packages.is_empty() {
+        install(&packages);
     }
+}
+
+/// Installs packages of Debian; says what went wrong, and leaves it to whoever needs them to fail.
+pub(crate) fn install(packages: &[&str]) {
     let mut install = Command::new("apt-get");
     install.args(["install", "-y", "--no-install-recommends"]).args(packages);
     install.env("DEBIAN_FRONTEND", "noninteractive");

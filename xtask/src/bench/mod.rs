@@ -146,8 +146,11 @@ fn measure(args: &Args) -> anyhow::Result<String> {
 
 /// Builds the program that puts the events' load on other engines, and returns where it is.
 ///
-/// RocksDB's own sources are compiled once, which takes minutes and needs `libclang-dev`.
+/// RocksDB's own sources are compiled once, which takes minutes and needs clang's library.
 fn events_peers() -> anyhow::Result<PathBuf> {
+    if !has_libclang() {
+        crate::setup::install(&["libclang-dev", "g++"]);
+    }
     let folder = root().join("bench/events");
     let target = root().join("target/peers");
     let mut command = cargo();
@@ -168,6 +171,15 @@ fn write(name: &str, section: &str) -> anyhow::Result<()> {
         Err(error) => return Err(error).with_context(failed),
     };
     std::fs::write(&path, page::replace(&before, name, section)?).with_context(failed)
+}
+
+/// Whether clang's library lies where Debian puts it, or where the environment says.
+fn has_libclang() -> bool {
+    let llvm = std::fs::read_dir("/usr/lib").into_iter().flatten().filter_map(Result::ok);
+    std::env::var_os("LIBCLANG_PATH").is_some()
+        || llvm
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with("llvm-"))
+            .any(|entry| entry.path().join("lib/libclang.so").exists())
 }
 
 /// What is worth knowing about the machine a figure was taken on.
