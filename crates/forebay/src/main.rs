@@ -11,6 +11,7 @@ mod child;
 mod cli;
 mod config;
 mod exit;
+mod export;
 mod keys;
 mod out;
 mod serve;

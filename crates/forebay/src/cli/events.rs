@@ -8,7 +8,7 @@ use forebay_base::fs::RealFs;
 use forebay_events::{OpenError, Options, Store};
 
 use super::settings::{DataArgs, wrong};
-use super::{events_append, events_proof, events_read, events_tail, events_verify};
+use super::{events_append, events_export, events_proof, events_read, events_tail, events_verify};
 use crate::exit::{Coded, Exit};
 use crate::{out, wiring};
 
@@ -26,6 +26,10 @@ pub(super) enum Command {
     Checkpoint(StoreArgs),
     /// Prove that an event is stored, or that a later tree continues an earlier one.
     Prove(events_proof::ProveArgs),
+    /// Write the events that match into files for other programs, provable row by row.
+    Export(Box<events_export::ExportArgs>),
+    /// Read an export again and compare it with its manifest, its hashes and its checkpoint.
+    VerifyExport(events_export::VerifyArgs),
     /// Check a proof without the store: only the verifier key is needed.
     VerifyProof(events_proof::VerifyProofArgs),
     /// Read and hash every stored byte anew and compare it with what was signed.
@@ -56,6 +60,8 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Tail(args) => events_tail::run(args),
         Command::Checkpoint(args) => events_proof::checkpoint(&args.data, args.json),
         Command::Prove(args) => events_proof::prove(args),
+        Command::Export(args) => events_export::export(args),
+        Command::VerifyExport(args) => events_export::verify(args),
         Command::VerifyProof(args) => events_proof::verify_proof(args),
         Command::Verify(args) => events_verify::run(args),
         Command::Stats(args) => stats(args),

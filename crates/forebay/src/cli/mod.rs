@@ -13,6 +13,7 @@ mod cache_tls;
 mod config;
 mod events;
 mod events_append;
+mod events_export;
 mod events_proof;
 mod events_read;
 mod events_tail;

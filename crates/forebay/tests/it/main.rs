@@ -11,6 +11,8 @@ mod cache_support;
 mod cache_tls;
 mod cli;
 mod events_cli;
+mod events_export;
+mod events_export_s3;
 mod events_http;
 mod events_kill;
 mod events_support;

@@ -1,0 +1,50 @@
+//! The canonical leaf taken apart and put together again.
+//!
+//! A leaf ends with its attributes; everything before them follows from the columns. So a row keeps
+//! the attributes' bytes as they are, and the leaf is what its columns encode to, and those bytes.
+
+use anyhow::Context as _;
+use forebay_events::event::{Draft, Event};
+use forebay_events::format::leaf;
+
+/// Appends the leaf of an event with these columns to `out`.
+///
+/// # Errors
+/// The columns are those of no event.
+pub(crate) fn leaf_of(
+    event: &Event<'_>,
+    attributes: &[u8],
+    out: &mut Vec<u8>,
+) -> anyhow::Result<()> {
+    let tags = &event.tags;
+    let draft = Draft {
+        id: Some(event.id),
+        timestamp_ns: Some(event.timestamp_ns),
+        stream: tags.stream.into(),
+        kind: tags.kind.into(),
+        host: tags.host.into(),
+        ip: tags.ip,
+        collector: tags.collector.into(),
+        format: tags.format.into(),
+        severity: tags.severity,
+        raw: event.raw.into(),
+        attributes: Vec::new(),
+    };
+    leaf::encode(&draft, event.id, event.timestamp_ns, tags.stream, out)
+        .context("the columns are those of no event")?;
+    out.extend_from_slice(attributes);
+    Ok(())
+}
+
+/// The bytes of the attributes at the end of a leaf.
+///
+/// # Errors
+/// The leaf is not what its own event encodes to, which a stored one always is.
+pub(crate) fn attributes_of<'a>(leaf: &'a [u8], event: &Event<'_>) -> anyhow::Result<&'a [u8]> {
+    if event.attributes.is_empty() {
+        return Ok(&[]);
+    }
+    let mut front = Vec::with_capacity(leaf.len());
+    leaf_of(event, &[], &mut front)?;
+    leaf.strip_prefix(front.as_slice()).context("the stored bytes are not canonical")
+}

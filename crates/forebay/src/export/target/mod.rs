@@ -1,0 +1,130 @@
+//! Where an export goes: a directory, or a bucket.
+
+mod directory;
+mod s3;
+
+use std::io::{Read, Seek as _, Write};
+
+use sha2::{Digest as _, Sha256};
+use tempfile::NamedTempFile;
+
+pub(crate) use directory::Directory;
+pub(crate) use s3::{S3, S3Options};
+
+use super::MANIFEST;
+
+/// A place for parts and their manifest.
+pub(crate) enum Target {
+    /// Below a directory.
+    Directory(Directory),
+    /// Below a prefix in a bucket.
+    S3(Box<S3>),
+}
+
+impl Target {
+    /// Refuses a place that has parts or a manifest.
+    ///
+    /// # Errors
+    /// It has some, or cannot be listed.
+    pub(crate) fn check_free(&self) -> anyhow::Result<()> {
+        let found = match self {
+            Self::Directory(directory) => directory.first_part()?,
+            Self::S3(s3) => s3.first_part()?,
+        };
+        match found {
+            None => Ok(()),
+            Some(found) if found.ends_with(MANIFEST) => {
+                anyhow::bail!("there is an export already: {found}; take another place")
+            }
+            Some(found) => anyhow::bail!(
+                "there is a part of an export already: {found}; without {MANIFEST} that export was \
+                 broken off; remove it, or take another place"
+            ),
+        }
+    }
+
+    /// A new temporary file.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub(crate) fn stage(&self) -> anyhow::Result<Staged> {
+        let file = match self {
+            Self::Directory(directory) => directory.temporary()?,
+            Self::S3(s3) => s3.temporary()?,
+        };
+        Ok(Staged { file, sha256: Sha256::new(), bytes: 0 })
+    }
+
+    /// Gives a complete file its name below the target.
+    ///
+    /// # Errors
+    /// There is one of that name already, or it cannot be stored.
+    pub(crate) fn put(&self, staged: Staged, path: &str) -> anyhow::Result<()> {
+        match self {
+            Self::Directory(directory) => directory.put(staged, path),
+            Self::S3(s3) => s3.put(staged, path),
+        }
+    }
+}
+
+/// A temporary file that counts and hashes what is written; removed when dropped.
+#[derive(Debug)]
+pub(crate) struct Staged {
+    file: NamedTempFile,
+    sha256: Sha256,
+    bytes: u64,
+}
+
+impl Staged {
+    /// Bytes written.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Their digest, in hexadecimal.
+    pub(crate) fn sha256(&self) -> String {
+        hex(&self.sha256.clone().finalize())
+    }
+
+    /// Writes all of a small file.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn write_whole(&mut self, text: &str) -> std::io::Result<()> {
+        self.write_all(text.as_bytes())
+    }
+
+    /// The file, from its beginning.
+    fn rewound(&mut self) -> std::io::Result<&mut impl Read> {
+        self.file.rewind()?;
+        Ok(&mut self.file)
+    }
+}
+
+impl Write for Staged {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.sha256.update(bytes.get(..written).unwrap_or(bytes));
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Bytes in hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        // Writing to a `String` cannot fail.
+        write!(text, "{byte:02x}").unwrap_or_default();
+        text
+    })
+}
+
+/// Whether a name directly below the target is one an export makes.
+fn is_ours(name: &str) -> bool {
+    name == MANIFEST || name.starts_with("part-") || name.starts_with("date=")
+}

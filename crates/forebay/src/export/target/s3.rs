@@ -1,0 +1,250 @@
+//! Parts in a bucket of S3, or of what speaks like it.
+//!
+//! Small files are put as a whole, on the condition that there is none; larger ones in parts that
+//! become an object with the last request. A killed export leaves an upload without a name, which
+//! the bucket's rule for incomplete uploads removes.
+
+use std::io::Read as _;
+use std::net::IpAddr;
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use futures_util::TryStreamExt as _;
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::client::ClientConfigKey;
+use object_store::path::Path;
+use object_store::{Error, ObjectStore as _, ObjectStoreExt as _, PutMode, WriteMultipart};
+use tempfile::NamedTempFile;
+use tokio::runtime::Runtime;
+
+use super::{Staged, is_ours};
+use crate::exit::{Coded, Exit};
+
+/// Least bytes of one request of an upload; what is smaller is put as a whole.
+const CHUNK_SIZE_MIN: u64 = 8 << 20;
+/// Most requests of one upload; S3 takes ten thousand.
+const CHUNKS_MAX: u64 = 9_000;
+/// Requests of one upload at a time.
+const UPLOADS: usize = 4;
+/// How long one request may take where AWS_TIMEOUT says nothing.
+const TIMEOUT: &str = "300 seconds";
+
+/// What is not in the environment (`AWS_...`).
+#[derive(clap::Args, Debug, Default)]
+pub(crate) struct S3Options {
+    /// The server, unless it is Amazon's [environment: AWS_ENDPOINT_URL].
+    #[arg(long, value_name = "URL")]
+    endpoint: Option<String>,
+    /// The region [environment: AWS_REGION; default: us-east-1].
+    #[arg(long, value_name = "NAME")]
+    region: Option<String>,
+    /// Name the bucket in the path, not in the host name.
+    #[arg(long)]
+    path_style: bool,
+    /// Permit a server without TLS.
+    #[arg(long)]
+    allow_http: bool,
+}
+
+impl S3Options {
+    /// Whether none is given.
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self { endpoint, region, path_style, allow_http } = self;
+        endpoint.is_none() && region.is_none() && !path_style && !allow_http
+    }
+}
+
+/// A prefix in a bucket.
+pub(crate) struct S3 {
+    runtime: Runtime,
+    store: AmazonS3,
+    bucket: String,
+    prefix: Path,
+}
+
+impl S3 {
+    /// The place of a URL, `s3://BUCKET/PREFIX`.
+    ///
+    /// # Errors
+    /// The URL or the options are wrong (exit code 2).
+    pub(crate) fn open(url: &str, options: &S3Options) -> anyhow::Result<Self> {
+        let wrong = |text: String| Coded::error(Exit::Usage, text);
+        let place = url.strip_prefix("s3://").unwrap_or_default();
+        let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
+        if bucket.is_empty() {
+            return Err(wrong(format!("{url} names no bucket: s3://BUCKET/PREFIX")));
+        }
+        let prefix = Path::parse(prefix.trim_matches('/'))
+            .map_err(|error| wrong(format!("the prefix of {url} cannot be used: {error}")))?;
+        let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
+        if let Some(region) = &options.region {
+            builder = builder.with_region(region);
+        }
+        let endpoint = options.endpoint.clone().or_else(|| {
+            let of = |key| builder.get_config_value(&key);
+            of(AmazonS3ConfigKey::S3Endpoint).or_else(|| of(AmazonS3ConfigKey::Endpoint))
+        });
+        let mut virtual_hosted = !options.path_style;
+        if let Some(endpoint) = endpoint {
+            if endpoint.to_ascii_lowercase().starts_with("http://") && !options.allow_http {
+                return Err(wrong(format!(
+                    "{endpoint} is reached without TLS; --allow-http permits that"
+                )));
+            }
+            let (given, hosted) = endpoint_of(&endpoint, bucket, virtual_hosted);
+            virtual_hosted = hosted;
+            builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, given);
+        }
+        let timeout = AmazonS3ConfigKey::Client(ClientConfigKey::Timeout);
+        if std::env::var_os("AWS_TIMEOUT").is_none() {
+            builder = builder.with_config(timeout, TIMEOUT);
+        }
+        let store = builder
+            .with_virtual_hosted_style_request(virtual_hosted)
+            .with_allow_http(options.allow_http)
+            .build()
+            .map_err(|error| Coded::wrap(Exit::Usage, "S3 cannot be used", error.into()))?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot start the network")?;
+        Ok(Self { runtime, store, bucket: bucket.to_owned(), prefix })
+    }
+
+    fn url(&self, path: &Path) -> String {
+        format!("s3://{}/{path}", self.bucket)
+    }
+
+    /// Something an export left here.
+    pub(super) fn first_part(&self) -> anyhow::Result<Option<String>> {
+        let prefix = (!self.prefix.as_ref().is_empty()).then_some(&self.prefix);
+        let found = self.runtime.block_on(async {
+            let mut objects = self.store.list(prefix);
+            while let Some(object) = objects.try_next().await? {
+                let first = object.location.prefix_match(&self.prefix).and_then(|mut it| it.next());
+                let ours = first.is_some_and(|name| is_ours(name.as_ref()));
+                if ours {
+                    return Ok(Some(object.location));
+                }
+            }
+            Ok::<_, Error>(None)
+        });
+        let found = found.with_context(|| format!("cannot list {}", self.url(&self.prefix)))?;
+        Ok(found.map(|path| self.url(&path)))
+    }
+
+    pub(super) fn temporary(&self) -> anyhow::Result<NamedTempFile> {
+        tempfile::Builder::new()
+            .prefix("forebay-export-")
+            .tempfile()
+            .context("cannot make a temporary file")
+    }
+
+    pub(super) fn put(&self, mut staged: Staged, path: &str) -> anyhow::Result<()> {
+        let location = path.split('/').fold(self.prefix.clone(), |path, name| path.join(name));
+        let stored = self.runtime.block_on(async {
+            if staged.bytes() < CHUNK_SIZE_MIN {
+                self.put_whole(&mut staged, &location).await
+            } else {
+                self.put_in_parts(&mut staged, &location).await
+            }
+        });
+        stored.map_err(|error| match error.downcast_ref() {
+            Some(Error::AlreadyExists { .. }) => {
+                anyhow::anyhow!(
+                    "{} exists already; an export replaces nothing",
+                    self.url(&location)
+                )
+            }
+            _ => error.context(format!("cannot store {}", self.url(&location))),
+        })
+    }
+
+    async fn put_whole(&self, staged: &mut Staged, location: &Path) -> anyhow::Result<()> {
+        let mut bytes = Vec::new();
+        staged.rewound()?.read_to_end(&mut bytes)?;
+        let bytes = Bytes::from(bytes);
+        let create = PutMode::Create.into();
+        match self.store.put_opts(location, bytes.clone().into(), create).await {
+            // A server without conditions: what can be done is to look first.
+            Err(Error::NotImplemented { .. }) => {
+                self.check_absent(location).await?;
+                self.store.put(location, bytes.into()).await?;
+            }
+            stored => drop(stored?),
+        }
+        Ok(())
+    }
+
+    async fn put_in_parts(&self, staged: &mut Staged, location: &Path) -> anyhow::Result<()> {
+        self.check_absent(location).await?;
+        let size = usize::try_from(CHUNK_SIZE_MIN.max(staged.bytes().div_ceil(CHUNKS_MAX)))?;
+        let upload = self.store.put_multipart(location).await?;
+        let mut upload = WriteMultipart::new_with_chunk_size(upload, size);
+        let sent = send(staged, &mut upload, size).await;
+        if let Err(error) = sent {
+            // The first failure is what is told; parts that stay are the bucket's rule to remove.
+            if let Err(failed) = upload.abort().await {
+                tracing::warn!("an incomplete upload of {location} stays in the bucket: {failed}");
+            }
+            return Err(error);
+        }
+        upload.finish().await?;
+        Ok(())
+    }
+
+    async fn check_absent(&self, location: &Path) -> Result<(), Error> {
+        match self.store.head(location).await {
+            Ok(_) => Err(Error::AlreadyExists {
+                path: location.to_string(),
+                source: "it was found before it was written".into(),
+            }),
+            Err(Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Sends a file, a few requests at a time.
+async fn send(staged: &mut Staged, upload: &mut WriteMultipart, size: usize) -> anyhow::Result<()> {
+    let file = staged.rewound()?;
+    loop {
+        let mut chunk = Vec::new();
+        file.by_ref().take(size as u64).read_to_end(&mut chunk)?;
+        if chunk.is_empty() {
+            return Ok(());
+        }
+        upload.wait_for_capacity(UPLOADS).await?;
+        upload.put(chunk.into());
+    }
+}
+
+/// The endpoint with the bucket in its host name, where that is wanted and the host has a name.
+fn endpoint_of(endpoint: &str, bucket: &str, virtual_hosted: bool) -> (String, bool) {
+    let (scheme, rest) = endpoint.split_once("://").unwrap_or(("https", endpoint));
+    let rest = rest.trim_end_matches('/');
+    let authority = rest.split('/').next().unwrap_or(rest);
+    let is_address = authority.starts_with('[')
+        || authority.split(':').next().is_some_and(|host| host.parse::<IpAddr>().is_ok());
+    if virtual_hosted && !is_address {
+        (format!("{scheme}://{bucket}.{rest}"), true)
+    } else {
+        (format!("{scheme}://{rest}"), false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::endpoint_of;
+
+    #[test]
+    fn a_bucket_stands_in_a_host_name_and_never_before_an_address() {
+        let hosted = |endpoint| endpoint_of(endpoint, "b", true);
+        assert_eq!(hosted("https://s3.test/"), ("https://b.s3.test".to_owned(), true));
+        assert_eq!(hosted("s3.test:9000"), ("https://b.s3.test:9000".to_owned(), true));
+        assert_eq!(hosted("http://127.0.0.1:9000"), ("http://127.0.0.1:9000".to_owned(), false));
+        assert_eq!(hosted("http://[::1]:9000"), ("http://[::1]:9000".to_owned(), false));
+        let path = endpoint_of("https://s3.test", "b", false);
+        assert_eq!(path, ("https://s3.test".to_owned(), false));
+    }
+}

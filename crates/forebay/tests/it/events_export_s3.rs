@@ -1,0 +1,161 @@
+//! `forebay events export` to S3, against a server in this process.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::process::{Output, Stdio};
+
+use hyper_util::rt::TokioIo;
+use s3s::auth::SimpleAuth;
+use s3s::service::{S3Service, S3ServiceBuilder};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+
+use crate::events_support::{append_ok, events, numbered};
+use crate::support::{forebay, stderr};
+
+/// A server with one empty bucket; it ends with its runtime.
+struct S3 {
+    _runtime: Runtime,
+    address: SocketAddr,
+    dir: TempDir,
+}
+
+impl S3 {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("archive")).unwrap();
+        let mut builder = S3ServiceBuilder::new(s3s_fs::FileSystem::new(dir.path()).unwrap());
+        builder.set_auth(SimpleAuth::from_single("test-access", "test-secret"));
+        let service = builder.build();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        runtime.spawn(accept(listener, service));
+        Self { _runtime: runtime, address, dir }
+    }
+
+    fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Runs an export of `dir` here.
+    fn export(&self, dir: &TempDir, args: &[&str]) -> Output {
+        let mut command = forebay(dir);
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("AWS_") {
+                command.env_remove(name);
+            }
+        }
+        command.env("AWS_ACCESS_KEY_ID", "test-access").env("AWS_SECRET_ACCESS_KEY", "test-secret");
+        command.args(["events", "export", "--endpoint", &self.endpoint()]).args(args);
+        command.stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// Names in a directory of the bucket.
+    fn names(&self, prefix: &str) -> Vec<String> {
+        let dir = self.dir.path().join("archive").join(prefix);
+        let mut names: Vec<String> = walkdir::WalkDir::new(&dir)
+            .into_iter()
+            .map(|entry| entry.unwrap())
+            .filter(|entry| entry.file_type().is_file())
+            .map(|entry| entry.path().strip_prefix(&dir).unwrap().display().to_string())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+async fn accept(listener: TcpListener, service: S3Service) {
+    while let Ok((stream, _)) = listener.accept().await {
+        stream.set_nodelay(true).unwrap();
+        let served = hyper::server::conn::http1::Builder::new()
+            .serve_connection(TokioIo::new(stream), service.clone());
+        // A client that leaves is no failure.
+        tokio::spawn(async move { served.await.unwrap_or_default() });
+    }
+}
+
+fn ok(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", stderr(output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn objects_are_the_files_a_directory_would_get() {
+    let (s3, dir) = (S3::start(), tempfile::tempdir().unwrap());
+    append_ok(&dir, &["--stream", "s"], numbered(50).as_bytes());
+    let args = ["--partition", "day", "--rows-max", "20", "--json"];
+    let mut here =
+        vec!["--out", "s3://archive/deep/er", "--allow-http", "--region", "eu-central-1"];
+    here.extend(args);
+    let told = ok(&s3.export(&dir, &here));
+    assert_eq!((told["files"].as_u64(), told["rows"].as_u64()), (Some(3), Some(50)));
+    let mut there = vec!["export", "--out", "out"];
+    there.extend(args);
+    events(&dir, &there);
+    let names = s3.names("deep/er");
+    assert_eq!(
+        names,
+        [
+            "_forebay_export.json",
+            "date=2024-11-21/part-00000.parquet",
+            "date=2024-11-21/part-00001.parquet",
+            "date=2024-11-21/part-00002.parquet",
+        ]
+    );
+    for name in names {
+        let object = s3.dir.path().join("archive/deep/er").join(&name);
+        let (object, file) = (fs::read(object), fs::read(dir.path().join("out").join(&name)));
+        assert!(object.unwrap() == file.unwrap(), "{name}");
+    }
+    // What is there is not replaced, whether the export before was complete or not.
+    let again = s3.export(&dir, &here);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(stderr(&again).contains("s3://archive/deep/er/"), "{}", stderr(&again));
+    fs::remove_file(s3.dir.path().join("archive/deep/er/_forebay_export.json")).unwrap();
+    let again = s3.export(&dir, &here);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(stderr(&again).contains("part-00000.parquet"), "{}", stderr(&again));
+}
+
+#[test]
+fn a_large_part_is_uploaded_in_pieces_and_is_whole() {
+    let (s3, dir) = (S3::start(), tempfile::tempdir().unwrap());
+    // Two and a half requests' worth, which nothing can compress below that.
+    let line = "x".repeat(100_000) + "\n";
+    append_ok(&dir, &["--stream", "s", "--format", "raw"], line.repeat(210).as_bytes());
+    let args = ["--out", "s3://archive", "--allow-http", "--path-style", "--format", "ndjson"];
+    let output = s3.export(&dir, &args);
+    assert!(output.status.success(), "{}", stderr(&output));
+    events(&dir, &["export", "--out", "out", "--format", "ndjson"]);
+    let object = fs::read(s3.dir.path().join("archive/part-00000.ndjson")).unwrap();
+    assert!(object.len() > 20 << 20);
+    assert!(object == fs::read(dir.path().join("out/part-00000.ndjson")).unwrap());
+}
+
+#[test]
+fn a_server_without_tls_and_a_wrong_secret_are_refused() {
+    let (s3, dir) = (S3::start(), tempfile::tempdir().unwrap());
+    append_ok(&dir, &["--stream", "s"], numbered(2).as_bytes());
+    let output = s3.export(&dir, &["--out", "s3://archive/x"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("--allow-http"), "{}", stderr(&output));
+    assert_eq!(s3.export(&dir, &["--out", "s3:///x", "--allow-http"]).status.code(), Some(2));
+    let mut command = forebay(&dir);
+    command.env("AWS_ACCESS_KEY_ID", "test-access").env("AWS_SECRET_ACCESS_KEY", "another");
+    command.env("AWS_ENDPOINT_URL", s3.endpoint());
+    let output = command
+        .args(["events", "export", "--out", "s3://archive/x", "--allow-http"])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("another"), "{}", stderr(&output));
+    assert!(s3.names("").is_empty());
+}
