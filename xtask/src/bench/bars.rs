@@ -75,6 +75,33 @@ pub(super) struct Bar {
     pub(super) unit: &'static str,
 }
 
+/// One figure divided by another, at most `bar`.
+pub(super) const fn at_most(
+    name: &'static str,
+    ours: &'static str,
+    theirs: &'static str,
+    bar: f64,
+) -> Bar {
+    let formula = Formula::Ratio(ours, theirs);
+    Bar { name, formula, good: Good::AtMost, bar, aim: None, unit: "" }
+}
+
+/// One figure divided by another, at least `bar`.
+pub(super) const fn at_least(
+    name: &'static str,
+    ours: &'static str,
+    theirs: &'static str,
+    bar: f64,
+) -> Bar {
+    let formula = Formula::Ratio(ours, theirs);
+    Bar { name, formula, good: Good::AtLeast, bar, aim: None, unit: "" }
+}
+
+/// A bar with an aim beyond it.
+pub(super) const fn aiming(bar: Bar, aim: f64) -> Bar {
+    Bar { aim: Some(aim), ..bar }
+}
+
 /// How a bar came out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Verdict {
@@ -140,6 +167,17 @@ pub(super) struct Claim {
     pub(super) good: Good,
     /// Unit of both.
     pub(super) unit: &'static str,
+}
+
+/// A claim that one of our figures is beside.
+pub(super) const fn claim(
+    text: &'static str,
+    claimed: f64,
+    figure: &'static str,
+    good: Good,
+    unit: &'static str,
+) -> Claim {
+    Claim { text, claimed, figure: Some(figure), good, unit }
 }
 
 impl Claim {

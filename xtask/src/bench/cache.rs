@@ -1,20 +1,6 @@
 //! The cache's bars, claims and figures, in one place.
 
-use super::bars::{Bar, Claim, Formula, Good};
-
-const fn at_most(name: &'static str, ours: &'static str, theirs: &'static str, bar: f64) -> Bar {
-    let formula = Formula::Ratio(ours, theirs);
-    Bar { name, formula, good: Good::AtMost, bar, aim: None, unit: "" }
-}
-
-const fn at_least(name: &'static str, ours: &'static str, theirs: &'static str, bar: f64) -> Bar {
-    let formula = Formula::Ratio(ours, theirs);
-    Bar { name, formula, good: Good::AtLeast, bar, aim: None, unit: "" }
-}
-
-const fn aiming(bar: Bar, aim: f64) -> Bar {
-    Bar { aim: Some(aim), ..bar }
-}
+use super::bars::{Bar, Claim, Formula, Good, aiming, at_least, at_most, claim};
 
 /// What the cache promises, beside Redis in the same run: SET and GET of 100-byte values over 100
 /// connections, half of each.
@@ -106,16 +92,6 @@ pub(super) const BARS: [Bar; 15] = [
         unit: "ms",
     },
 ];
-
-const fn claim(
-    text: &'static str,
-    claimed: f64,
-    figure: &'static str,
-    good: Good,
-    unit: &'static str,
-) -> Claim {
-    Claim { text, claimed, figure: Some(figure), good, unit }
-}
 
 /// What the description of the earlier system publishes, on its author's machine.
 pub(super) const CLAIMS: [Claim; 18] = [

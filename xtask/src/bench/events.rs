@@ -1,21 +1,13 @@
 //! The event store's bars, claims and figures, in one place.
 
-use super::bars::{Bar, Claim, Formula, Good};
+use super::bars::{Bar, Claim, Formula, Good, aiming, at_least, claim};
 
 const fn bar(name: &'static str, formula: Formula, good: Good, bar: f64) -> Bar {
     Bar { name, formula, good, bar, aim: None, unit: "" }
 }
 
-const fn at_least(name: &'static str, ours: &'static str, theirs: &'static str, least: f64) -> Bar {
-    bar(name, Formula::Ratio(ours, theirs), Good::AtLeast, least)
-}
-
 const fn value(name: &'static str, figure: &'static str, good: Good, limit: f64) -> Bar {
     bar(name, Formula::Value(figure), good, limit)
-}
-
-const fn aiming(bar: Bar, aim: f64) -> Bar {
-    Bar { aim: Some(aim), ..bar }
 }
 
 const fn in_unit(bar: Bar, unit: &'static str) -> Bar {
@@ -96,16 +88,6 @@ pub(super) const BARS: [Bar; 16] = [
         1.2,
     ),
 ];
-
-const fn claim(
-    text: &'static str,
-    claimed: f64,
-    figure: &'static str,
-    good: Good,
-    unit: &'static str,
-) -> Claim {
-    Claim { text, claimed, figure: Some(figure), good, unit }
-}
 
 /// What the description of the earlier system publishes, on its author's machine.
 pub(super) const CLAIMS: [Claim; 9] = [
