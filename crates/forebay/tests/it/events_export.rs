@@ -5,12 +5,15 @@ use std::fs::{self, File};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Instant;
 
 use arrow::array::{Array as _, AsArray as _, RecordBatch};
 use arrow::datatypes::{Int32Type, TimestampNanosecondType, UInt64Type};
+use forebay_base::clock::SystemClock;
+use forebay_base::fs::RealFs;
 use forebay_events::merkle::leaf_hash;
-use forebay_events::{Batch, Draft, Severity, render};
+use forebay_events::{Batch, Draft, Options, Severity, Store, Value as EventValue, render};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -131,6 +134,26 @@ fn mixed(dir: &TempDir) {
     let eve = b"{\"timestamp\":\"2024-11-21T10:20:31.5+0000\",\"event_type\":\"alert\",\"src_ip\":\"2001:db8::7\",\
         \"alert\":{\"severity\":1}}\n";
     append_ok(dir, &["--stream", "ids", "--format", "suricata"], eve);
+    with_attributes(dir);
+}
+
+/// An event whose attributes JSON cannot tell apart from others: written by a program, not a reader.
+fn with_attributes(dir: &TempDir) {
+    let path = dir.path().join("forebay-data/events");
+    let (fs, clock) = (Arc::new(RealFs), Arc::new(SystemClock::new()));
+    let (store, _) = Store::open(fs, clock, &path, Options::default()).unwrap();
+    let mut batch = Batch::new("made");
+    let attributes = vec![
+        ("ratio".into(), EventValue::Real(f64::from_bits(0x7ff8_0000_0000_0001))),
+        ("twice".into(), EventValue::Integer(1)),
+        ("twice".into(), EventValue::Integer(2)),
+        ("blob".into(), EventValue::Bytes(b"\0\xff".into())),
+        ("text".into(), EventValue::Text("\u{e9}".into())),
+    ];
+    let draft = Draft { raw: b"r".into(), attributes, ..Draft::default() };
+    batch.push(&draft, 1_732_190_000_000_000_000).unwrap();
+    store.append(batch).unwrap();
+    store.close().unwrap();
 }
 
 #[test]
@@ -165,7 +188,9 @@ fn every_row_is_its_event_and_gives_back_the_leaf_that_is_proven() {
         assert_eq!(&row.json, event);
         assert_eq!(leaf_hash(&row.leaf).to_string(), row.leaf_hash, "{event}");
     }
-    for row in found.iter().step_by(60) {
+    let odd: Vec<_> = found.iter().filter(|row| row.json.get("attributes").is_some()).collect();
+    assert_eq!(odd.len(), 1);
+    for row in found.iter().step_by(60).chain(odd) {
         let proof = events(&dir, &["prove", row.json["id"].as_str().unwrap()]);
         let proof: Value = serde_json::from_str(&proof).unwrap();
         assert_eq!(proof["leaf_index"], row.json["seq"]);
@@ -303,7 +328,7 @@ fn verifying_an_export_finds_what_was_changed() {
     let key = events_json(&dir, &["stats", "--json"])["verifier_key"].as_str().unwrap().to_owned();
     let verify = ["verify-export", "--key", &key, "--json", "out"];
     let told = events_json(&dir, &verify);
-    assert_eq!((&told["rows"], &told["leaves"]), (&json!(304), &json!(304)));
+    assert_eq!((&told["rows"], &told["leaves"]), (&json!(305), &json!(305)));
     assert_eq!((&told["sound"], &told["signature"]), (&json!(true), &json!(true)));
     let part = parts(&dir.path().join("out")).remove(0);
     let whole = fs::read(&part).unwrap();
@@ -315,7 +340,7 @@ fn verifying_an_export_finds_what_was_changed() {
     fs::write(&part, &whole).unwrap();
     let path = dir.path().join("out").join(MANIFEST);
     let text = fs::read_to_string(&path).unwrap();
-    fs::write(&path, text.replace("events\\n304\\n", "events\\n305\\n")).unwrap();
+    fs::write(&path, text.replace("events\\n305\\n", "events\\n306\\n")).unwrap();
     let said = refused(&dir, &verify, 1);
     assert!(said.contains("the checkpoint does not hold"), "{said}");
 }
