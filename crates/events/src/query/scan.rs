@@ -12,7 +12,7 @@ use super::{Cursor, Order, Query};
 use crate::format::leaf;
 use crate::memory::Run;
 use crate::segment::Block;
-use crate::store::{Inner, ReadError, Record, Stored, View};
+use crate::store::{Inner, ReadError, Record, Store, Stored, View};
 
 /// Events that answer a query, one after another; see [`next`](Self::next).
 ///
@@ -64,8 +64,16 @@ enum Source {
     },
 }
 
+impl Store {
+    /// Events that answer a query, in the order it asks for, as the store is now.
+    #[must_use]
+    pub fn scan(&self, query: Query) -> Scan {
+        Scan::new(Arc::clone(self.inner()), query)
+    }
+}
+
 impl Scan {
-    pub(crate) fn new(inner: Arc<Inner>, mut query: Query) -> Self {
+    fn new(inner: Arc<Inner>, mut query: Query) -> Self {
         if let Some(after) = query.after {
             // What lies behind the cursor need not be looked at.
             let time = after.timestamp_ns;

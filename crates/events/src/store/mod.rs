@@ -201,6 +201,11 @@ impl Store {
         self.inner.submit(batch)
     }
 
+    /// What its threads share: for what is built on top of it here.
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
     /// Where the store is.
     #[must_use]
     pub fn path(&self) -> &Path {

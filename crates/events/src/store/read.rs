@@ -10,7 +10,6 @@ use super::view::{Stored, View};
 use super::{Inner, Store};
 use crate::event::{Event, EventId};
 use crate::format::leaf;
-use crate::query::{Query, Scan};
 use crate::segment::{Block, SegmentError};
 
 /// A stored event: its position and its canonical bytes.
@@ -168,12 +167,6 @@ impl Store {
             return Ok(None);
         }
         self.inner.at(&self.inner.view(), seq)
-    }
-
-    /// Events that answer a query, in the order it asks for, as the store is now.
-    #[must_use]
-    pub fn scan(&self, query: Query) -> Scan {
-        Scan::new(Arc::clone(&self.inner), query)
     }
 
     /// Events that were accepted: the position the next one may get.
