@@ -25,8 +25,8 @@ Examples:
 Writes parts such as date=2026-11-21/part-00000.parquet, in order of time, and when all of them are
 there _forebay_export.json, which lists them. Each row has its position and leaf hash, and the signed
 checkpoint goes with them: a row can be proven like the event it came from. Nothing that exists is
-replaced. For S3 the variables AWS_... are read; its principal needs s3:ListBucket, s3:GetObject and
-s3:PutObject.
+replaced. For S3 the variables AWS_... are read; its principal needs s3:ListBucket, s3:GetObject,
+s3:PutObject and s3:AbortMultipartUpload.
 
 Exit codes: 0 exported, 1 there are parts already or something failed, 2 wrong command line, 3 the
 store cannot be opened.";
@@ -161,7 +161,11 @@ pub(super) fn verify(args: &VerifyArgs) -> anyhow::Result<Exit> {
             verified.files,
             verified.rows,
             verified.leaves,
-            if verified.signed { "its signature holds" } else { "none that holds" },
+            match (verified.signed, &args.key) {
+                (true, Some(_)) => "its signature holds",
+                (true, None) => "its signature holds, by the key the export itself names",
+                (false, _) => "none that holds",
+            },
         ))?;
         for fault in &verified.faults {
             out::line(format_args!("WRONG       {fault}"))?;

@@ -24,8 +24,8 @@ use super::{FORMAT_VERSION, Format, MANIFEST, Manifest, columns, rebuild};
 
 /// Faults of rows that are named of one part.
 const FAULTS_MAX: usize = 20;
-/// Rows read at a time.
-const BATCH_ROWS: usize = 1_024;
+/// Rows read at a time; each may be as large as a leaf.
+const BATCH_ROWS: usize = 128;
 
 /// What was found.
 #[derive(Debug, Default)]

@@ -3,7 +3,12 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::process::{Output, Stdio};
+use std::sync::{Arc, Mutex};
 
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use s3s::auth::SimpleAuth;
 use s3s::service::{S3Service, S3ServiceBuilder};
@@ -20,10 +25,19 @@ struct S3 {
     _runtime: Runtime,
     address: SocketAddr,
     dir: TempDir,
+    /// What was asked for, method and query.
+    asked: Asked,
 }
+
+type Asked = Arc<Mutex<Vec<String>>>;
 
 impl S3 {
     fn start() -> Self {
+        Self::start_but("nothing")
+    }
+
+    /// A server that forbids requests whose query has this text.
+    fn start_but(forbidden: &'static str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("archive")).unwrap();
         let mut builder = S3ServiceBuilder::new(s3s_fs::FileSystem::new(dir.path()).unwrap());
@@ -36,8 +50,9 @@ impl S3 {
             .unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
-        runtime.spawn(accept(listener, service));
-        Self { _runtime: runtime, address, dir }
+        let asked = Asked::default();
+        runtime.spawn(accept(listener, service, forbidden, Arc::clone(&asked)));
+        Self { _runtime: runtime, address, dir, asked }
     }
 
     fn endpoint(&self) -> String {
@@ -71,14 +86,33 @@ impl S3 {
     }
 }
 
-async fn accept(listener: TcpListener, service: S3Service) {
+async fn accept(listener: TcpListener, s3: S3Service, forbidden: &'static str, asked: Asked) {
     while let Ok((stream, _)) = listener.accept().await {
         stream.set_nodelay(true).unwrap();
-        let served = hyper::server::conn::http1::Builder::new()
-            .serve_connection(TokioIo::new(stream), service.clone());
+        let (s3, asked) = (s3.clone(), Arc::clone(&asked));
+        let answer = service_fn(move |request: Request<Incoming>| {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            asked.lock().unwrap().push(format!("{} {query}", request.method()));
+            let s3 = s3.clone();
+            async move {
+                if query.contains(forbidden) {
+                    let mut forbidden = Response::new(s3s::Body::empty());
+                    *forbidden.status_mut() = StatusCode::FORBIDDEN;
+                    return Ok(forbidden);
+                }
+                s3.call(request.map(s3s::Body::from)).await
+            }
+        });
+        let served = http1::Builder::new().serve_connection(TokioIo::new(stream), answer);
         // A client that leaves is no failure.
         tokio::spawn(async move { served.await.unwrap_or_default() });
     }
+}
+
+/// Lines that nothing can shorten: more than two requests' worth.
+fn large(dir: &TempDir) {
+    let line = "x".repeat(100_000) + "\n";
+    append_ok(dir, &["--stream", "s", "--format", "raw"], line.repeat(210).as_bytes());
 }
 
 fn ok(output: &Output) -> Value {
@@ -127,9 +161,7 @@ fn objects_are_the_files_a_directory_would_get() {
 #[test]
 fn a_large_part_is_uploaded_in_pieces_and_is_whole() {
     let (s3, dir) = (S3::start(), tempfile::tempdir().unwrap());
-    // Two and a half requests' worth, which nothing can compress below that.
-    let line = "x".repeat(100_000) + "\n";
-    append_ok(&dir, &["--stream", "s", "--format", "raw"], line.repeat(210).as_bytes());
+    large(&dir);
     let args = ["--out", "s3://archive", "--allow-http", "--path-style", "--format", "ndjson"];
     let output = s3.export(&dir, &args);
     assert!(output.status.success(), "{}", stderr(&output));
@@ -137,6 +169,22 @@ fn a_large_part_is_uploaded_in_pieces_and_is_whole() {
     let object = fs::read(s3.dir.path().join("archive/part-00000.ndjson")).unwrap();
     assert!(object.len() > 20 << 20);
     assert!(object == fs::read(dir.path().join("out/part-00000.ndjson")).unwrap());
+    let asked = s3.asked.lock().unwrap();
+    let pieces = asked.iter().filter(|asked| asked.contains("partNumber=")).count();
+    assert_eq!(pieces, 3, "{asked:?}");
+}
+
+#[test]
+fn an_upload_that_fails_half_way_is_taken_back() {
+    let (s3, dir) = (S3::start_but("partNumber=3"), tempfile::tempdir().unwrap());
+    large(&dir);
+    let output = s3.export(&dir, &["--out", "s3://archive", "--allow-http", "--format", "ndjson"]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let said = stderr(&output);
+    assert!(said.contains("cannot store s3://archive/part-00000.ndjson"), "{said}");
+    let asked = s3.asked.lock().unwrap();
+    assert!(asked.iter().any(|asked| asked.starts_with("DELETE uploadId=")), "{asked:?}");
+    assert_eq!(s3.names(""), [""; 0]);
 }
 
 #[test]

@@ -10,10 +10,11 @@ use std::net::IpAddr;
 use anyhow::Context as _;
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::client::ClientConfigKey;
 use object_store::path::Path;
-use object_store::{Error, ObjectStore as _, ObjectStoreExt as _, PutMode, WriteMultipart};
+use object_store::{Error, MultipartUpload, ObjectStore as _, ObjectStoreExt as _, PutMode};
 use tempfile::NamedTempFile;
 use tokio::runtime::Runtime;
 
@@ -179,18 +180,18 @@ impl S3 {
     async fn put_in_parts(&self, staged: &mut Staged, location: &Path) -> anyhow::Result<()> {
         self.check_absent(location).await?;
         let size = usize::try_from(CHUNK_SIZE_MIN.max(staged.bytes().div_ceil(CHUNKS_MAX)))?;
-        let upload = self.store.put_multipart(location).await?;
-        let mut upload = WriteMultipart::new_with_chunk_size(upload, size);
-        let sent = send(staged, &mut upload, size).await;
-        if let Err(error) = sent {
-            // The first failure is what is told; parts that stay are the bucket's rule to remove.
-            if let Err(failed) = upload.abort().await {
-                tracing::warn!("an incomplete upload of {location} stays in the bucket: {failed}");
-            }
-            return Err(error);
+        let mut upload = self.store.put_multipart(location).await?;
+        let completed = match send(staged, upload.as_mut(), size).await {
+            Ok(()) => upload.complete().await.map(drop).map_err(Into::into),
+            Err(error) => Err(error),
+        };
+        if completed.is_err()
+            && let Err(failed) = upload.abort().await
+        {
+            // The first failure is what is told; what stays is the bucket's rule to remove.
+            tracing::warn!("an incomplete upload of {location} stays in the bucket: {failed}");
         }
-        upload.finish().await?;
-        Ok(())
+        completed
     }
 
     async fn check_absent(&self, location: &Path) -> Result<(), Error> {
@@ -205,18 +206,27 @@ impl S3 {
     }
 }
 
-/// Sends a file, a few requests at a time.
-async fn send(staged: &mut Staged, upload: &mut WriteMultipart, size: usize) -> anyhow::Result<()> {
+/// Sends a file, a few requests at a time, and waits for all of them.
+async fn send(
+    staged: &mut Staged,
+    upload: &mut dyn MultipartUpload,
+    size: usize,
+) -> anyhow::Result<()> {
     let file = staged.rewound()?;
+    let mut running = FuturesUnordered::new();
     loop {
         let mut chunk = Vec::new();
         file.by_ref().take(size as u64).read_to_end(&mut chunk)?;
         if chunk.is_empty() {
-            return Ok(());
+            break;
         }
-        upload.wait_for_capacity(UPLOADS).await?;
-        upload.put(chunk.into());
+        if running.len() >= UPLOADS {
+            running.try_next().await?;
+        }
+        running.push(upload.put_part(chunk.into()));
     }
+    while running.try_next().await?.is_some() {}
+    Ok(())
 }
 
 /// The endpoint with the bucket in its host name, where that is wanted and the host has a name.
