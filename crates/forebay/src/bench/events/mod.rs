@@ -1,9 +1,10 @@
 //! Measuring the event store, and RocksDB and fjall under the same load in the same run.
 //!
 //! Every rate is of a process of its own, round by round in turns. A rate of ours counts only if
-//! afterwards every event can be read back, once, and the whole store verifies; the time is taken until
-//! everything is acknowledged, in sealed segments, in the tree and signed for. The peers' time ends
-//! with their last acknowledgement, and they count what they can read back.
+//! afterwards every event can be read back, once, and the whole store verifies. Its time is taken until
+//! everything is acknowledged, in sealed segments, in the tree and signed for; what is compared with
+//! the peers ends where theirs does, with the last acknowledgement, or with proofs when the tree's root
+//! over all events is known. The peers count what they can read back.
 
 mod logs;
 mod peers;
@@ -114,6 +115,8 @@ fn rates(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result<(
     for (way, written) in WAYS.iter().zip(&ours) {
         let sealed = written.iter().map(|written| rate(written.sealed_s)).collect();
         figures.median(&format!("{}_events_per_s", way.name), sealed);
+        let proven = written.iter().map(|written| rate(written.proven_s)).collect();
+        figures.median(&format!("{}_proven_per_s", way.name), proven);
         let acknowledged = written.iter().map(|written| rate(written.acknowledged_s)).collect();
         figures.median(&format!("{}_acknowledged_per_s", way.name), acknowledged);
     }
@@ -127,6 +130,8 @@ fn rates(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result<(
         // Of neighbours in one round, so that what slows the machine slows both.
         let costs = on.iter().zip(off).map(|(on, off)| 1.0 - off.sealed_s / on.sealed_s).collect();
         figures.median("proof_cost_ratio", costs);
+        let costs = on.iter().zip(off).map(|(on, off)| 1.0 - off.proven_s / on.proven_s).collect();
+        figures.median("proof_cost_unsealed_ratio", costs);
     }
     if let [unsynced, synced, ..] = ours.as_slice() {
         let shares =

@@ -58,6 +58,8 @@ impl Default for Load {
 pub(crate) struct Written {
     /// Seconds until the last batch was acknowledged.
     pub(crate) acknowledged_s: f64,
+    /// Seconds until then, and the tree's root over all events was known: until each can be proven.
+    pub(crate) proven_s: f64,
     /// Seconds until everything was in segments, in the tree, signed for, and closed.
     pub(crate) sealed_s: f64,
     /// Resident memory at its peak.
@@ -132,11 +134,16 @@ pub(crate) fn run(load: &Load, dir: &Path) -> anyhow::Result<()> {
         })?)?;
         std::process::abort();
     }
+    if load.proofs {
+        store.root_at(store.len())?;
+    }
+    let proven_s = started.elapsed().as_secs_f64();
     store.flush()?;
     store.close()?;
     let sealed_s = started.elapsed().as_secs_f64();
     let peak_rss_bytes = peak_rss_bytes()?;
-    let written = Written { acknowledged_s, sealed_s, peak_rss_bytes, memory_bound_bytes };
+    let written =
+        Written { acknowledged_s, proven_s, sealed_s, peak_rss_bytes, memory_bound_bytes };
     crate::out::line(serde_json::to_string(&written)?)
 }
 
