@@ -17,9 +17,14 @@ use forebay_events::Store;
 use crate::store_model::{DIR, Model, START_MS, durabilities, open};
 
 const STEPS: usize = 70;
-/// With 1 every operation is cut, about a thousand a run, which takes minutes; the numbers used have no
-/// divisor in common, so that over all durabilities and tests most are.
-const STRIDE: u64 = 13;
+
+/// How far apart the operations are that are cut. With 1 every one is, about a thousand a run, which
+/// takes minutes: `FOREBAY_CRASH_STRIDE=1`, as CI has it. The numbers used without it have no divisor in
+/// common, so that over all durabilities and tests most are.
+fn stride() -> u64 {
+    let asked = std::env::var("FOREBAY_CRASH_STRIDE").ok().and_then(|text| text.parse().ok());
+    asked.filter(|&stride| stride > 0).unwrap_or(13)
+}
 
 struct Ran {
     disk: SimFs,
@@ -74,7 +79,7 @@ fn power_lost_at_every_operation_keeps_what_was_promised() {
             met.extend(ran.model.met.iter().copied());
             let least = promised(&ran.model, durability);
             go_on(&ran.disk.power_off(at), &ran, durability, least);
-            at += STRIDE;
+            at += stride();
         }
         assert!(at > 150, "{at} operations");
         assert_eq!(met.len(), 5, "{met:?}");
@@ -87,7 +92,7 @@ fn killed_at_every_operation_keeps_what_was_acknowledged() {
         let mut at = seed;
         while let Some(ran) = run(durability, seed, at, Fault::Stop) {
             go_on(&ran.disk.kill(), &ran, durability, ran.model.acknowledged);
-            at += 2 * STRIDE + 1;
+            at += 2 * (stride() - 1) + 1;
         }
     }
 }
@@ -107,7 +112,7 @@ fn power_lost_at_every_operation_of_recovery_changes_nothing() {
             }
             go_on(&again.power_off(during), &ran, durability, ran.model.acknowledged);
         }
-        at += 20 * STRIDE + 1;
+        at += 20 * stride() + 1;
     }
 }
 
@@ -116,7 +121,7 @@ fn after_a_failure_reading_goes_on_and_so_does_what_can() {
     let mut failed = 0;
     for (seed, durability) in (41..).zip(durabilities()) {
         for fault in [Fault::Io, Fault::Full] {
-            for at in (seed..1_000).step_by(6 * STRIDE as usize + 1) {
+            for at in (seed..1_000).step_by(6 * stride() as usize + 1) {
                 let disk = SimFs::new(seed ^ at);
                 disk.plan(at, fault);
                 let clock = Arc::new(ManualClock::new(START_MS));
@@ -137,7 +142,7 @@ fn after_a_failure_reading_goes_on_and_so_does_what_can() {
 fn power_lost_while_the_log_is_taken_up_again_keeps_what_was_promised() {
     for (seed, durability) in (61..).zip(durabilities()) {
         for (at, fault) in (seed..900)
-            .step_by(8 * STRIDE as usize + 1)
+            .step_by(8 * stride() as usize + 1)
             .zip([Fault::Io, Fault::Full].into_iter().cycle())
         {
             for after in [1, 2, 5, 11] {
@@ -260,7 +265,7 @@ fn a_failing_or_full_disk_takes_nothing_that_was_acknowledged() {
                 go_on(&ran.disk.fork(), &ran, durability, ran.model.acknowledged);
                 let least = promised(&ran.model, durability);
                 go_on(&ran.disk.power_off(at), &ran, durability, least);
-                at += 8 * STRIDE + 1;
+                at += 8 * stride() + 1;
             }
         }
     }

@@ -239,7 +239,8 @@ settings! {
         /// How segments are compressed: none, lz4, zstd or zstd:LEVEL. Empty: zstd:3; none in
         /// max-throughput.
         compression("events.compression"): Option<Compression> = "";
-        /// Bytes of a segment's block before it is compressed, 4KiB to 1MiB. Empty: 32KiB.
+        /// Bytes of a segment's block before it is compressed, which is what one entry of its index
+        /// stands for: 4KiB to 1MiB. Empty: 32KiB.
         block_size("events.block_size"): Option<ByteSize> = "";
         /// Bits a filter has for each thing in a block, 1 to 64. Empty: 10.
         filter_bits_per_key("events.filter_bits_per_key"): Option<u32> = "";
