@@ -97,6 +97,18 @@ pub(super) const fn at_least(
     Bar { name, formula, good: Good::AtLeast, bar, aim: None, unit: "" }
 }
 
+/// A figure as it is, at most `bar`.
+pub(super) const fn value_at_most(name: &'static str, figure: &'static str, bar: f64) -> Bar {
+    let formula = Formula::Value(figure);
+    Bar { name, formula, good: Good::AtMost, bar, aim: None, unit: "" }
+}
+
+/// A figure as it is, at least `bar`.
+pub(super) const fn value_at_least(name: &'static str, figure: &'static str, bar: f64) -> Bar {
+    let formula = Formula::Value(figure);
+    Bar { name, formula, good: Good::AtLeast, bar, aim: None, unit: "" }
+}
+
 /// A bar with an aim beyond it.
 pub(super) const fn aiming(bar: Bar, aim: f64) -> Bar {
     Bar { aim: Some(aim), ..bar }

@@ -1,58 +1,58 @@
 //! The cache's bars, claims and figures, in one place.
 
-use super::bars::{Bar, Claim, Formula, Good, aiming, at_least, at_most, claim};
+use super::bars::{
+    Bar, Claim, Formula, Good, aiming, at_least, at_most, claim, value_at_least, value_at_most,
+};
 
 /// What the cache promises, beside Redis in the same run: SET and GET of 100-byte values over 100
-/// connections, half of each.
+/// connections, half of each. `*_of_redis_ratio` is the median over rounds of ours by theirs within a
+/// round, so that what slows the machine for a while slows both.
 pub(super) const BARS: [Bar; 15] = [
     aiming(
-        at_most("processor time a command, of Redis", "cache_p1_cpu_us", "redis_p1_cpu_us", 0.6),
+        value_at_most("processor time a command, of Redis", "cache_p1_cpu_of_redis_ratio", 0.6),
         0.45,
     ),
-    aiming(at_least("rate, of Redis", "cache_p1_per_s", "redis_p1_per_s", 1.4), 2.0),
-    aiming(at_least("rate 16 at a time, of Redis", "cache_p16_per_s", "redis_p16_per_s", 1.8), 2.3),
-    aiming(at_least("rate 64 at a time, of Redis", "cache_p64_per_s", "redis_p64_per_s", 2.0), 2.5),
+    aiming(value_at_least("rate, of Redis", "cache_p1_rate_of_redis_ratio", 1.4), 2.0),
     aiming(
-        at_most(
-            "processor time 16 at a time, of Redis",
-            "cache_p16_cpu_us",
-            "redis_p16_cpu_us",
-            0.6,
-        ),
+        value_at_least("rate 16 at a time, of Redis", "cache_p16_rate_of_redis_ratio", 1.8),
+        2.3,
+    ),
+    aiming(
+        value_at_least("rate 64 at a time, of Redis", "cache_p64_rate_of_redis_ratio", 2.0),
+        2.5,
+    ),
+    aiming(
+        value_at_most("processor time 16 at a time, of Redis", "cache_p16_cpu_of_redis_ratio", 0.6),
         0.45,
     ),
     aiming(
-        at_most(
+        value_at_most(
             "processor time 64 at a time, of Redis",
-            "cache_p64_cpu_us",
-            "redis_p64_cpu_us",
+            "cache_p64_cpu_of_redis_ratio",
             0.55,
         ),
         0.35,
     ),
-    aiming(at_most("99th percentile, of Redis", "cache_p1_p99_ms", "redis_p1_p99_ms", 0.6), 0.3),
+    aiming(value_at_most("99th percentile, of Redis", "cache_p1_p99_of_redis_ratio", 0.6), 0.3),
     aiming(
-        at_least(
+        value_at_least(
             "rate with the log on, of Redis",
-            "cache_p1_logged_per_s",
-            "redis_p1_logged_per_s",
+            "cache_p1_logged_rate_of_redis_ratio",
             1.4,
         ),
         2.0,
     ),
     aiming(
-        at_least(
+        value_at_least(
             "rate 16 at a time with the log on, of Redis",
-            "cache_p16_logged_per_s",
-            "redis_p16_logged_per_s",
+            "cache_p16_logged_rate_of_redis_ratio",
             1.8,
         ),
         2.3,
     ),
-    at_most(
+    value_at_most(
         "processor time with the log on, of Redis",
-        "cache_p1_logged_cpu_us",
-        "redis_p1_logged_cpu_us",
+        "cache_p1_logged_cpu_of_redis_ratio",
         0.6,
     ),
     Bar {
@@ -117,7 +117,14 @@ pub(super) const CLAIMS: [Claim; 18] = [
 
 /// What each figure is. `redis_...` and `cache_...` (ours) come in pairs; `p16` is 16 commands sent
 /// at a time; `logged` is with the log on.
-pub(super) const FIGURES: [(&str, &str); 56] = [
+pub(super) const FIGURES: [(&str, &str); 60] = [
+    ("cache_p1_rate_of_redis_ratio", "commands a second, ours by theirs, median over the rounds"),
+    (
+        "cache_p1_cpu_of_redis_ratio",
+        "processor time a command, ours by theirs, median over the rounds",
+    ),
+    ("cache_p1_p99_of_redis_ratio", "99th percentile, ours by theirs, median over the rounds"),
+    ("cache_p16_logged_rate_of_redis_ratio", "the same with the log on, 16 at a time"),
     ("cache_p1_per_s", "commands a second, SET and GET half each, every value read back"),
     ("redis_p1_per_s", "the same of Redis"),
     ("cache_p1_cpu_us", "processor time of the server for a command"),

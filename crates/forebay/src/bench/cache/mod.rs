@@ -130,5 +130,20 @@ fn rates(
         median("set_cpu_us", |round| round.set.cpu_us);
         median("get_cpu_us", |round| round.get.cpu_us);
     }
+    shares(what, &rounds, figures);
     Ok(())
+}
+
+/// Ours of theirs, round by round: what slows the machine for a while slows both of a round.
+fn shares(what: &str, rounds: &[Vec<Round>; 2], figures: &mut Figures) {
+    let at = |wanted: Kind| Kind::BOTH.iter().position(|kind| *kind == wanted);
+    let (Some(ours), Some(theirs)) = (at(Kind::Forebay), at(Kind::Redis)) else { return };
+    let mut median = |figure: &str, take: fn(Round) -> f64| {
+        let pairs = rounds[ours].iter().zip(&rounds[theirs]);
+        let shares = pairs.map(|(ours, theirs)| take(*ours) / take(*theirs)).collect();
+        figures.median(&format!("cache_{what}_{figure}_of_redis_ratio"), shares);
+    };
+    median("rate", Round::rate);
+    median("cpu", Round::cpu_us);
+    median("p99", Round::p99_ms);
 }
