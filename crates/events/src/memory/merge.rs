@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::Run;
 
-/// A cursor over runs; see [`next`](Self::next).
+/// A cursor over runs; see [`for_each`](Self::for_each).
 pub(crate) struct Merge {
     /// By first event, latest first.
     waiting: Vec<((i64, u64), Arc<Run>)>,

@@ -32,7 +32,7 @@ const LONG: usize = 4_096;
 pub enum Codec {
     /// They are not.
     None,
-    /// LZ4 blocks, and its relative from [`LONG`] bytes on: quick both ways.
+    /// LZ4 blocks, and its relative for values above 4 KiB: quick both ways.
     #[default]
     Lz4,
     /// Zstandard: smaller and slower.
