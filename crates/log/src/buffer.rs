@@ -73,10 +73,10 @@ pub(crate) struct Inner {
     /// Threads that serve waiters.
     pub(crate) committers: usize,
     pub(crate) committer_parked: bool,
-    /// The committer's helper is to take work from the next rotation.
-    pub(crate) rotation_nears: bool,
-    /// For which segment, and which eighth of it, it was last asked to.
-    pub(crate) rotation_asked: Option<(u64, u64)>,
+    /// The committer's helper is to make the next segment ready.
+    pub(crate) prepare_wanted: bool,
+    /// The segment whose successor was last asked for.
+    pub(crate) prepare_asked: Option<u64>,
     /// Since when something is written and not synced.
     pub(crate) dirty_since: Option<Instant>,
     pub(crate) poison: Option<Arc<DiskError>>,
@@ -103,8 +103,8 @@ impl Inner {
             next_key: 0,
             committers: 0,
             committer_parked: false,
-            rotation_nears: false,
-            rotation_asked: None,
+            prepare_wanted: false,
+            prepare_asked: None,
             dirty_since: None,
             poison: None,
         }

@@ -1,8 +1,8 @@
 //! The threads that write and sync for everyone who waits.
 //!
 //! `forebay-log` sleeps until somebody waits for an acknowledgement or for room, then writes and syncs
-//! for all of them at once. `forebay-log-aux` makes the next segment before it is needed, syncs what the
-//! rotation would have to, and syncs in time under `interval`; none of it stands in the way of acknowledgements.
+//! for all of them at once. `forebay-log-aux` makes the next segment before it is needed and, under
+//! `interval`, syncs in time; neither stands in the way of acknowledgements.
 //!
 //! Invariant: while a committer runs, every registered waiter is woken, by success or by failure.
 
@@ -132,7 +132,7 @@ fn let_others_append(shared: &Shared) {
     }
 }
 
-/// Makes the next segment ready, syncs ahead of a rotation and, under `interval`, in time.
+/// Makes the next segment ready and, under `interval`, syncs in time.
 fn help(shared: &Shared, stopping: &AtomicBool) {
     let interval = match shared.options.durability {
         Durability::Interval(interval) => Some(interval),
@@ -140,14 +140,9 @@ fn help(shared: &Shared, stopping: &AtomicBool) {
     };
     let mut inner = shared.inner.lock();
     while !stopping.load(Ordering::Acquire) && inner.poison.is_none() {
-        if std::mem::take(&mut inner.rotation_nears) {
+        if std::mem::take(&mut inner.prepare_wanted) {
             drop(inner);
             prepare(shared);
-            // What is on the disk already need not be waited for when the segment is sealed.
-            if shared.sync_written().is_err() {
-                shared.wake_everyone();
-                return;
-            }
             inner = shared.inner.lock();
             continue;
         }

@@ -244,10 +244,9 @@ impl Shared {
             inner.dirty_since = Some(Instant::now());
             self.chores.notify_all();
         }
-        let eighth = (end - io.base) / (io.size / 8).max(1);
-        if eighth >= 4 && inner.rotation_asked != Some((io.base, eighth)) {
-            inner.rotation_asked = Some((io.base, eighth));
-            inner.rotation_nears = true;
+        if inner.prepare_asked != Some(io.base) && end - io.base > io.size / 2 {
+            inner.prepare_asked = Some(io.base);
+            inner.prepare_wanted = true;
             self.chores.notify_all();
         }
     }

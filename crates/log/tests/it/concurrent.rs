@@ -1,10 +1,6 @@
 //! Many threads, one committer, real files.
 
-use std::{
-    path::Path,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{path::Path, sync::Arc};
 
 use forebay_base::{Durability, fs::RealFs};
 use forebay_log::{AppendError, Log, Options};
@@ -114,28 +110,5 @@ fn a_reader_follows_the_writers() {
         let all: Vec<_> = read_all(&log).into_iter().map(|(lsn, _)| lsn).collect();
         assert_eq!(followed, all);
     });
-    committer.stop().unwrap();
-}
-
-#[test]
-fn most_of_a_segment_is_synced_before_its_rotation_waits_for_it() {
-    const SEGMENT_SIZE: u64 = 64 << 10;
-    let dir = tempfile::tempdir().unwrap();
-    let options = Options { segment_size: SEGMENT_SIZE, ..options(Durability::Os) };
-    let (log, _) = Log::open(Arc::new(RealFs), dir.path(), options).unwrap();
-    let committer = log.start_committer();
-    let start = log.start().0;
-    let mut end = start;
-    while end < start + SEGMENT_SIZE * 7 / 8 {
-        end = log.append(&[&[7; 200]]).unwrap().end.0;
-        log.commit(log.end()).unwrap();
-    }
-    // Nobody but the committer's helper syncs under this durability, at its own pace.
-    let begun = Instant::now();
-    while log.synced().0 < start + SEGMENT_SIZE * 6 / 8 {
-        assert!(begun.elapsed() < Duration::from_secs(60), "synced to {:?}", log.synced());
-        std::thread::yield_now();
-    }
-    assert_eq!(log.stats().rotations, 0);
     committer.stop().unwrap();
 }
