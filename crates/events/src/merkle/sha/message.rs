@@ -42,12 +42,6 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Blocks not taken yet.
-    #[inline]
-    pub(super) fn blocks(&self) -> usize {
-        self.end.saturating_sub(self.at)
-    }
-
     /// Goes on to the next block.
     #[inline]
     pub(super) fn advance(&mut self) {
@@ -145,15 +139,12 @@ impl<'a, I: Iterator<Item = &'a [u8]>> Messages<'a> for Leaves<I> {
 /// The messages of nodes above pairs.
 pub(super) struct Pairs<I>(pub(super) I);
 
-impl<'a, I: Iterator<Item = &'a [Hash]>> Messages<'a> for Pairs<I> {
+impl<'a, I: Iterator<Item = &'a [Hash; 2]>> Messages<'a> for Pairs<I> {
     #[inline]
     fn next(&mut self, message: &mut Message<'a>) -> bool {
-        match self.0.next() {
-            Some([left, right]) => {
-                message.set_node(left, right);
-                true
-            }
-            _ => false,
-        }
+        self.0.next().is_some_and(|[left, right]| {
+            message.set_node(left, right);
+            true
+        })
     }
 }

@@ -1,7 +1,7 @@
 //! The hashes of RFC 9162, section 2.1.1, one at a time and in bulk.
 //!
 //! A leaf's hash is `SHA-256(0x00 || leaf)`, a node's `SHA-256(0x01 || left || right)`. In bulk, where
-//! the processor has what it takes, several messages are hashed at once: sixteen in the lanes of wide
+//! the processor has what it takes, several messages are hashed at once: thirty-two in the lanes of wide
 //! vectors, or two with the SHA extensions, where the instructions of one fill the time in which those
 //! of the other wait for each other.
 
@@ -41,9 +41,9 @@ pub fn leaf_hashes<'a>(leaves: impl IntoIterator<Item = &'a [u8]>, out: &mut Vec
     let leaves = leaves.into_iter();
     out.reserve(leaves.size_hint().0);
     #[cfg(target_arch = "x86_64")]
-    let leaves = match x86::hash_all(message::Leaves(leaves), out) {
+    let leaves = match x86::leaf_hashes(leaves, out) {
         Ok(()) => return,
-        Err(message::Leaves(leaves)) => leaves,
+        Err(leaves) => leaves,
     };
     out.extend(leaves.map(leaf_hash));
 }
@@ -51,17 +51,13 @@ pub fn leaf_hashes<'a>(leaves: impl IntoIterator<Item = &'a [u8]>, out: &mut Vec
 /// Appends the hash of the node above each pair of neighbours to `out`; one without a neighbour, at
 /// the end, is left out.
 pub fn node_hashes(children: &[Hash], out: &mut Vec<Hash>) {
-    let pairs = children.chunks_exact(2);
+    let (pairs, _) = children.as_chunks::<2>();
     out.reserve(pairs.len());
     #[cfg(target_arch = "x86_64")]
-    let pairs = match x86::hash_all(message::Pairs(pairs), out) {
-        Ok(()) => return,
-        Err(message::Pairs(pairs)) => pairs,
-    };
-    out.extend(pairs.filter_map(|pair| match pair {
-        [left, right] => Some(node_hash(left, right)),
-        _ => None,
-    }));
+    if x86::node_hashes(pairs, out) {
+        return;
+    }
+    out.extend(pairs.iter().map(|[left, right]| node_hash(left, right)));
 }
 
 #[cfg(test)]

@@ -1,86 +1,135 @@
-//! SHA-256 in bulk on x86-64: sixteen messages at once where the processor has 512-bit vectors and the
-//! messages are of about one length, else two at once with the SHA extensions.
+//! SHA-256 in bulk on x86-64: thirty-two messages at once where the processor has 512-bit vectors and
+//! there are enough messages of about one length, else two at once with the SHA extensions.
 //!
 //! Contract of the unsafe parts: what is compiled for an extension is called only after the processor
 //! was asked for it.
 #![expect(unsafe_code, reason = "instructions not every processor has; the contract is above")]
 
-use super::message::{Message, Messages};
+use super::message::{Leaves, Pairs};
+use super::{LEAF_PREFIX, NODE_PREFIX};
 use crate::merkle::Hash;
 
 mod constants;
-mod sixteen;
 mod two;
+mod wide;
 
-use sixteen::LANES;
+use wide::WIDTH;
 
-/// Hashes every message and appends the hashes in order; gives the messages back, untouched, when the
+/// Messages in as many lanes as take the time of thirty-two.
+const WORTH: usize = 12;
+
+/// Hashes every leaf and appends the hashes in order; gives the leaves back, untouched, when the
 /// processor lacks the extensions.
 #[inline]
-pub(super) fn hash_all<'a, M: Messages<'a>>(messages: M, out: &mut Vec<Hash>) -> Result<(), M> {
+pub(super) fn leaf_hashes<'a, I>(mut leaves: I, out: &mut Vec<Hash>) -> Result<(), I>
+where
+    I: Iterator<Item = &'a [u8]>,
+{
     if !two::is_available() {
-        return Err(messages);
+        return Err(leaves);
     }
-    if sixteen::is_available() {
-        hash_groups(messages, out);
+    if !wide::is_available() {
+        // SAFETY: the processor has every extension `run` is compiled for.
+        unsafe { two::run(Leaves(leaves), out) };
+        return Ok(());
+    }
+    let mut group: [&[u8]; WIDTH] = [&[]; WIDTH];
+    loop {
+        let mut count = 0;
+        for (slot, leaf) in group.iter_mut().zip(&mut leaves) {
+            *slot = leaf;
+            count += 1;
+        }
+        group[count..].fill(&[]);
+        if are_worth_it(&group[..count]) {
+            // SAFETY: the processor has every extension `hash` is compiled for; no leaf is too long;
+            // every hash is written.
+            unsafe { append(count, out, |hashes| wide::hash(LEAF_PREFIX, &group, hashes)) };
+        } else {
+            let leaves = Leaves(group[..count].iter().copied());
+            // SAFETY: the processor has every extension `run` is compiled for.
+            unsafe { two::run(leaves, out) };
+        }
+        if count < WIDTH {
+            return Ok(());
+        }
+    }
+}
+
+/// Appends the hash of the node above each pair; false when the processor lacks the extensions.
+#[inline]
+pub(super) fn node_hashes(pairs: &[[Hash; 2]], out: &mut Vec<Hash>) -> bool {
+    if !two::is_available() {
+        return false;
+    }
+    let (groups, rest) = if wide::is_available() { pairs.as_chunks() } else { (&[][..], pairs) };
+    for group in groups {
+        // SAFETY: the processor has every extension `hash_pairs` is compiled for; every hash is written.
+        unsafe { append(WIDTH, out, |hashes| wide::hash_pairs(NODE_PREFIX, group, hashes)) };
+    }
+    if rest.len() >= WORTH && wide::is_available() {
+        let mut group = [[Hash::default(); 2]; WIDTH];
+        group[..rest.len()].copy_from_slice(rest);
+        // SAFETY: as above.
+        unsafe { append(rest.len(), out, |hashes| wide::hash_pairs(NODE_PREFIX, &group, hashes)) };
     } else {
         // SAFETY: the processor has every extension `run` is compiled for.
-        unsafe { two::run(messages, out) };
+        unsafe { two::run(Pairs(rest.iter()), out) };
     }
-    Ok(())
+    true
 }
 
-/// Hashes sixteen at a time; those left over, and groups too uneven to be worth it, two at a time.
-fn hash_groups<'a>(mut messages: impl Messages<'a>, out: &mut Vec<Hash>) {
-    let mut group: [Message<'a>; LANES] = std::array::from_fn(|_| Message::default());
-    loop {
-        let begun = group.iter_mut().map_while(|message| messages.next(message).then_some(()));
-        let begun = begun.count();
-        if begun == LANES && is_even(&group) {
-            // SAFETY: the processor has every extension `hash` is compiled for.
-            out.extend_from_slice(&unsafe { sixteen::hash(&mut group) });
-        } else {
-            let begun = Begun(group[..begun].iter_mut());
-            // SAFETY: the processor has every extension `run` is compiled for.
-            unsafe { two::run(begun, out) };
-        }
-        if begun < LANES {
-            return;
-        }
-    }
-}
-
-/// Whether the lanes are busy more than half of the time, as which sixteen are the faster way.
+/// Appends the first `count` of the hashes `write` writes.
+///
+/// # Safety
+/// It writes all of them, and `count` is not above [`WIDTH`].
 #[inline]
-fn is_even(group: &[Message<'_>; LANES]) -> bool {
-    let blocks = group.iter().map(Message::blocks);
-    let longest = blocks.clone().max().unwrap_or(0);
-    blocks.sum::<usize>() > longest.saturating_mul(LANES) / 2
+unsafe fn append(count: usize, out: &mut Vec<Hash>, write: impl FnOnce(&mut wide::Hashes)) {
+    out.reserve(WIDTH);
+    let len = out.len();
+    if let Some(hashes) = out.spare_capacity_mut().first_chunk_mut() {
+        write(hashes);
+        // SAFETY: they are within the capacity, and written.
+        unsafe { out.set_len(len + count) };
+    }
 }
 
-/// Messages begun before.
-struct Begun<'m, 'a>(std::slice::IterMut<'m, Message<'a>>);
-
-impl<'a> Messages<'a> for Begun<'_, 'a> {
-    #[inline]
-    fn next(&mut self, message: &mut Message<'a>) -> bool {
-        self.0.next().is_some_and(|begun| {
-            std::mem::swap(message, begun);
-            true
-        })
+/// Whether thirty-two lanes take less time for them than two: not where few are in them, or most wait
+/// for the longest.
+#[inline]
+fn are_worth_it(leaves: &[&[u8]]) -> bool {
+    let (mut sum, mut longest) = (0, 0);
+    for leaf in leaves {
+        if leaf.len() > wide::LEN_MAX {
+            return false;
+        }
+        let blocks = wide::blocks(leaf.len());
+        sum += blocks;
+        longest = longest.max(blocks);
     }
+    sum > longest * WORTH
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::message::{Leaves, Pairs};
     use super::*;
     use crate::merkle::{leaf_hash, node_hash};
 
+    fn leaf(len: usize) -> Vec<u8> {
+        (0..len).map(|i| u8::try_from((i * 7 + len) % 256).unwrap()).collect()
+    }
+
     fn leaves() -> Vec<Vec<u8>> {
-        (0..300)
-            .map(|len| (0..len).map(|i| u8::try_from((i * 7 + len) % 256).unwrap()).collect())
-            .collect()
+        (0..300).map(leaf).collect()
+    }
+
+    /// The hashes of thirty-two leaves.
+    fn wide(leaves: &[&[u8]]) -> Vec<Hash> {
+        let group = leaves.try_into().unwrap();
+        let mut out = Vec::new();
+        // SAFETY: the processor has the extensions, and every hash is written.
+        unsafe { append(WIDTH, &mut out, |hashes| wide::hash(LEAF_PREFIX, group, hashes)) };
+        out
     }
 
     #[test]
@@ -94,32 +143,69 @@ mod tests {
         // SAFETY: the processor has the extensions.
         unsafe { two::run(Leaves(leaves.iter().map(Vec::as_slice)), &mut out) };
         assert_eq!(out, expected);
-        let nodes: Vec<Hash> =
-            expected.chunks(2).map(|pair| node_hash(&pair[0], &pair[1])).collect();
+        let (pairs, _) = expected.as_chunks();
+        let nodes: Vec<Hash> = pairs.iter().map(|[left, right]| node_hash(left, right)).collect();
         out.clear();
         // SAFETY: as above.
-        unsafe { two::run(Pairs(expected.chunks_exact(2)), &mut out) };
+        unsafe { two::run(Pairs(pairs.iter()), &mut out) };
         assert_eq!(out, nodes);
     }
 
     #[test]
-    fn sixteen_at_a_time_any_mix_of_lengths_is_hashed_as_alone() {
-        if !sixteen::is_available() {
+    fn thirty_two_at_a_time_any_mix_of_lengths_is_hashed_as_alone() {
+        if !wide::is_available() {
             return;
         }
         let leaves = leaves();
-        for step in [1, 3, 7, 16] {
-            for start in 0..40 {
-                let mut messages =
-                    Leaves(leaves.iter().skip(start).step_by(step).map(Vec::as_slice));
-                let mut group = std::array::from_fn(|_| Message::default());
-                assert!(group.iter_mut().all(|message| messages.next(message)));
-                // SAFETY: the processor has the extensions.
-                let hashes = unsafe { sixteen::hash(&mut group) };
-                for (hash, leaf) in hashes.iter().zip(leaves.iter().skip(start).step_by(step)) {
-                    assert_eq!(*hash, leaf_hash(leaf), "{}", leaf.len());
-                }
+        let expected: Vec<Hash> = leaves.iter().map(|leaf| leaf_hash(leaf)).collect();
+        for step in [1, 3, 5, 7, 8] {
+            for start in 0..300 - 31 * step {
+                let group: Vec<&[u8]> = leaves
+                    .iter()
+                    .skip(start)
+                    .step_by(step)
+                    .take(WIDTH)
+                    .map(Vec::as_slice)
+                    .collect();
+                let hashes = expected.iter().skip(start).step_by(step).take(WIDTH).copied();
+                assert_eq!(wide(&group), hashes.collect::<Vec<_>>(), "from {start} by {step}");
             }
+        }
+    }
+
+    #[test]
+    fn thirty_two_at_a_time_a_long_one_among_short_ones_is_hashed_as_alone() {
+        if !wide::is_available() {
+            return;
+        }
+        for len in [0, 54, 55, 62, 63, 64, 118, 119, 127, 4096, 70_000] {
+            let (long, short) = (leaf(len), leaf(len % 61));
+            for lane in 0..WIDTH {
+                let group: [&[u8]; WIDTH] =
+                    std::array::from_fn(|at| if at == lane { &long[..] } else { &short });
+                let expected = group.map(leaf_hash);
+                assert_eq!(wide(&group), expected, "{len} bytes in {lane}");
+            }
+        }
+    }
+
+    #[test]
+    fn nodes_thirty_two_at_a_time_are_hashed_as_alone() {
+        if !wide::is_available() {
+            return;
+        }
+        for salt in 0..256 {
+            let pairs: [[Hash; 2]; WIDTH] = std::array::from_fn(|lane| {
+                let mut right = leaf_hash(&leaf(salt + 31 * lane));
+                right.0[31] = u8::try_from((salt + lane) % 256).unwrap();
+                [leaf_hash(&leaf(salt + lane)), right]
+            });
+            let mut out = Vec::new();
+            // SAFETY: the processor has the extensions, and every hash is written.
+            unsafe {
+                append(WIDTH, &mut out, |hashes| wide::hash_pairs(NODE_PREFIX, &pairs, hashes));
+            };
+            assert_eq!(out, pairs.map(|[left, right]| node_hash(&left, &right)));
         }
     }
 }
