@@ -15,6 +15,9 @@ pub const TILE_WIDTH: usize = 256;
 /// Levels of nodes a tile spans.
 pub const TILE_HEIGHT: u32 = 8;
 
+/// Nodes right above leaves that go up together at most: those of sixteen tiles, 64 KiB.
+const ROW_MAX: usize = 16 * TILE_WIDTH / 2;
+
 /// An append-only Merkle tree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tree {
@@ -60,6 +63,7 @@ impl Tree {
     /// Adds leaves, by their hashes, in order.
     pub fn push(&mut self, leaves: &[Hash]) {
         let mut rest = leaves;
+        let mut row = Vec::new();
         if !self.edge.is_empty() {
             let missing = TILE_WIDTH - self.edge.len();
             let (first, after) = rest.split_at(missing.min(rest.len()));
@@ -68,15 +72,32 @@ impl Tree {
             if self.edge.len() < TILE_WIDTH {
                 return;
             }
-            let root = subtree_root(&self.edge);
+            node_hashes(&self.edge, &mut row);
             self.edge.clear();
-            self.push_root(root);
         }
         let (tiles, rest) = rest.as_chunks::<TILE_WIDTH>();
         for tile in tiles {
-            self.push_root(subtree_root(tile));
+            node_hashes(tile, &mut row);
+            if row.len() >= ROW_MAX {
+                self.push_tiles(&mut row);
+            }
         }
+        self.push_tiles(&mut row);
         self.edge.extend_from_slice(rest);
+    }
+
+    /// Adds complete tiles by the nodes right above their leaves, all of which it takes. Tiles go up
+    /// level by level together: their few nodes near the top are hashed at once.
+    fn push_tiles(&mut self, row: &mut Vec<Hash>) {
+        let mut above = Vec::with_capacity(row.len() / 2);
+        for _ in 1..TILE_HEIGHT {
+            node_hashes(row, &mut above);
+            std::mem::swap(row, &mut above);
+            above.clear();
+        }
+        for root in row.drain(..) {
+            self.push_root(root);
+        }
     }
 
     /// Adds the root of a complete tile, and of the larger subtrees it completes.
