@@ -1,7 +1,7 @@
 //! Sockets by readiness: one epoll instance a thread, a read and a write a ready connection.
 
 use std::io::{self, ErrorKind};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
 
@@ -38,7 +38,7 @@ impl Transport for Epoll {
     type Line = Line;
     type Event = Ready;
 
-    fn wait(&mut self, timeout: Option<Duration>, into: &mut Vec<(u64, Ready)>) {
+    fn wait(&mut self, _now: Instant, timeout: Option<Duration>, into: &mut Vec<(u64, Ready)>) {
         match self.poll.poll(&mut self.events, timeout) {
             Ok(()) => into
                 .extend(self.events.iter().map(|event| (event.token().0 as u64, Ready::of(event)))),

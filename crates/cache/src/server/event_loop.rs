@@ -102,13 +102,13 @@ impl<T: Transport> EventLoop<T> {
     /// Waits until there is something to do.
     fn wait(&mut self, events: &mut Vec<(u64, T::Event)>) {
         let may_sleep = self.again.is_empty() && self.inbox.doze();
-        let timeout = if may_sleep { self.timeout() } else { Some(Duration::ZERO) };
-        self.transport.wait(timeout, events);
+        let now = Instant::now();
+        let timeout = if may_sleep { self.timeout(now) } else { Some(Duration::ZERO) };
+        self.transport.wait(now, timeout, events);
         self.inbox.rise();
     }
 
-    fn timeout(&self) -> Option<Duration> {
-        let now = Instant::now();
+    fn timeout(&self, now: Instant) -> Option<Duration> {
         let deadline = self.deadlines.peek().map(|Reverse((at, _))| *at);
         let accept = self.acceptor.as_ref().and_then(|acceptor| acceptor.next(now));
         let sweep = (self.connections.len() > 0).then_some(self.sweep_at);

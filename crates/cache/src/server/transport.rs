@@ -6,7 +6,7 @@
 
 use std::fmt::Debug;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::connection::{Connection, Next};
 use super::inbox::Accepted;
@@ -21,7 +21,7 @@ pub(super) trait Transport: Debug + Send + Sized + 'static {
 
     /// Waits until something happens, at most for `timeout`, and adds what did, each with the
     /// number of its connection (or a token of the thread's own sockets).
-    fn wait(&mut self, timeout: Option<Duration>, into: &mut Vec<(u64, Self::Event)>);
+    fn wait(&mut self, now: Instant, timeout: Option<Duration>, into: &mut Vec<(u64, Self::Event)>);
 
     /// Takes over a socket.
     ///

@@ -8,13 +8,14 @@
 //! ever meets a successor of its number; at most one buffer of a connection is being sent.
 
 mod buffers;
+mod gather;
 mod ring;
 
 use std::collections::HashMap;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::AsRawFd as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 use mio::{Events, Poll};
@@ -26,6 +27,7 @@ use super::inbox::Accepted;
 use super::transport::Transport;
 use super::work::Work;
 use buffers::Filled;
+use gather::{Gather, Seen};
 use ring::{Completion, Ring};
 
 /// A thread's ring.
@@ -34,6 +36,7 @@ pub(super) struct Uring {
     ring: Ring,
     poll: Poll,
     events: Events,
+    gather: Gather,
     /// Sockets of connections that are closed, until the kernel is done with them.
     ending: HashMap<u64, Ending>,
     /// Something waits for its output to be sent: a closing connection, or one with more to say.
@@ -52,6 +55,7 @@ pub(super) struct Line {
     /// Why nothing more comes.
     stopped: Option<i32>,
     refused: bool,
+    seen: Seen,
 }
 
 /// The standing request for a socket's input.
@@ -80,7 +84,8 @@ impl Uring {
             Ok(mut ring) => {
                 ring.watch(poll.as_raw_fd());
                 let (events, ending) = (Events::with_capacity(16), HashMap::new());
-                Ok(Self { ring, poll, events, ending, urgent: false })
+                let gather = Gather::new(Instant::now());
+                Ok(Self { ring, poll, events, gather, ending, urgent: false })
             }
             Err(error) => Err((poll, error)),
         }
@@ -100,11 +105,12 @@ impl Transport for Uring {
     type Line = Line;
     type Event = Completion;
 
-    fn wait(&mut self, timeout: Option<Duration>, into: &mut Vec<(u64, Completion)>) {
+    fn wait(&mut self, now: Instant, timeout: Option<Duration>, into: &mut Vec<(u64, Completion)>) {
         let urgent = std::mem::take(&mut self.urgent);
         let timeout = if urgent { Some(Duration::ZERO) } else { timeout };
         let mut own = false;
-        self.ring.turn(timeout, |id, completion| match completion {
+        let count = self.gather.count(now);
+        self.ring.turn(timeout, count, |id, completion| match completion {
             Completion::Watched => own = true,
             completion => into.push((id, completion)),
         });
@@ -127,6 +133,7 @@ impl Transport for Uring {
             arrived: SmallVec::new(),
             stopped: None,
             refused: false,
+            seen: Seen::default(),
         };
         // A request on a non-blocking socket ends at once instead of waiting.
         if let Err(error) = SockRef::from(&line.socket).set_nonblocking(false) {
@@ -144,6 +151,7 @@ impl Transport for Uring {
     fn note(&mut self, line: &mut Line, event: Completion, work: &mut Work) -> bool {
         match event {
             Completion::Received(filled, more) => {
+                self.gather.note(&mut line.seen);
                 line.arrived.push(filled);
                 if !more {
                     line.receiving = Receiving::Off;

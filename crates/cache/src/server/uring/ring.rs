@@ -22,6 +22,7 @@ use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 
 use super::buffers::{Buffers, Filled};
+use super::gather::{GATHER, GATHER_US};
 
 /// Requests made between two calls of the kernel, at most; more make another call.
 const REQUESTS: u32 = 1_024;
@@ -83,6 +84,8 @@ pub(super) struct Ring {
     waiting: VecDeque<squeue::Entry>,
     /// Completions being looked at.
     entries: Vec<cqueue::Entry>,
+    /// The kernel can wait for several completions, but not for long.
+    gathers: bool,
     /// Requests not yet ended.
     under_way: usize,
     /// Nothing is asked for any more.
@@ -110,6 +113,7 @@ impl Ring {
         if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
             return Err(io::ErrorKind::Unsupported.into());
         }
+        let gathers = ring.params().is_feature_min_timeout();
         let buffers = Buffers::register(&ring.submitter(), GROUP)?;
         Ok(Self {
             ring: ManuallyDrop::new(ring),
@@ -120,6 +124,7 @@ impl Ring {
             done: Vec::new(),
             waiting: VecDeque::new(),
             entries: Vec::new(),
+            gathers,
             under_way: 0,
             closing: false,
         })
@@ -181,9 +186,12 @@ impl Ring {
 
     /// Hands over what was asked for, waits at most for `timeout` until something is done, and
     /// tells what was.
+    ///
+    /// * `count`: how much has to be done before [`GATHER`] is over; after that, anything.
     pub(super) fn turn(
         &mut self,
         timeout: Option<Duration>,
+        count: usize,
         mut tell: impl FnMut(u64, Completion),
     ) {
         while let Some(entry) = self.waiting.pop_front() {
@@ -193,20 +201,25 @@ impl Ring {
                 let Ok(1..) = self.ring.submit() else { break };
             }
         }
-        self.wait(timeout);
+        self.wait(timeout, count);
         self.reap(&mut tell);
         if self.waiting.is_empty() && self.ring.submission().is_empty() {
             self.land(&mut tell);
         }
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) {
+    fn wait(&mut self, timeout: Option<Duration>, count: usize) {
         let waited = match timeout {
             None => self.ring.submit_and_wait(1),
             Some(timeout) => {
                 let timespec = Timespec::from(timeout);
                 let args = SubmitArgs::new().timespec(&timespec);
-                self.ring.submitter().submit_with_args(1, &args)
+                if self.gathers && count > 1 && timeout > GATHER {
+                    let args = args.min_wait_usec(GATHER_US);
+                    self.ring.submitter().submit_with_args(count, &args)
+                } else {
+                    self.ring.submitter().submit_with_args(1, &args)
+                }
             }
         };
         if let Err(error) = waited {
@@ -321,7 +334,7 @@ impl Drop for Ring {
             self.push(cancel.user_data(CANCEL));
         }
         while self.under_way > 0 && Instant::now() < deadline {
-            self.turn(Some(Duration::from_millis(10)), |_, _| {});
+            self.turn(Some(Duration::from_millis(10)), 1, |_, _| {});
         }
         // SAFETY: none of them is used again. The ring goes first; memory the kernel has not let go
         // of stays.
