@@ -128,8 +128,10 @@ fn after_structured_data(text: &[u8]) -> Option<&[u8]> {
 fn rfc3164(rest: &[u8], now_ms: i64) -> Header<'_> {
     let mut header = Header { content: rest, ..Header::default() };
     let mut cursor = Cursor { rest };
-    // Cisco marks a clock that is not synchronised.
-    let _ = cursor.eat(b'*') || cursor.eat(b'.');
+    // Cisco marks a clock that is not synchronised, with one of these.
+    if let [b'*' | b'.', unmarked @ ..] = rest {
+        cursor.rest = unmarked;
+    }
     let time = match time::bsd(&mut cursor) {
         Some(parts) => parts.time(0, Some(now_ms)),
         None => {
