@@ -2,7 +2,7 @@
 //!
 //! Hashes wait in a queue in order of sequence. Whoever needs the tree up to date takes them from
 //! there themselves, so nobody depends on the thread's pace; and who finds the queue long does some of
-//! its work before adding to it.
+//! its work before adding to it. The thread sleeps until there is work enough to be woken for.
 
 #![expect(clippy::cast_possible_truncation, reason = "a constant")]
 
@@ -19,6 +19,8 @@ use crate::merkle::{self, Hash, Tree};
 const QUEUED_MAX: u64 = 1 << 19;
 /// Bytes they take.
 pub(crate) const QUEUED_SIZE_MAX: usize = QUEUED_MAX as usize * size_of::<Hash>();
+/// Leaf hashes the thread is woken for: enough tiles to go up the tree together.
+const WOKEN_FOR: u64 = 1 << 12;
 
 /// Leaves on their way to the tree.
 #[derive(Debug)]
@@ -75,7 +77,9 @@ impl TreeKeeper {
         let mut queue = self.queue.lock();
         queue.waiting += leaves.len();
         queue.items.push_back((leaves, log_end));
-        self.work.notify_one();
+        if queue.waiting >= WOKEN_FOR {
+            self.work.notify_one();
+        }
     }
 
     /// Does some of the queue's work where it has grown long.
@@ -112,7 +116,7 @@ impl TreeKeeper {
         loop {
             {
                 let mut queue = self.queue.lock();
-                while queue.items.is_empty() && !queue.stopping {
+                while queue.waiting < WOKEN_FOR && !queue.stopping {
                     self.work.wait(&mut queue);
                 }
                 if queue.stopping {
