@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use parquet::errors::ParquetError;
+
 use super::Stopped;
 
 /// Why a source could not be read.
@@ -18,6 +20,95 @@ pub enum SourceError {
         /// What the system said.
         #[source]
         source: std::io::Error,
+    },
+    /// An object of an object store.
+    #[error("{act} {location}")]
+    Store {
+        /// What was attempted: "open", "read".
+        act: &'static str,
+        /// On what: `s3://bucket/key`.
+        location: String,
+        /// What the store said.
+        #[source]
+        source: object_store::Error,
+    },
+    /// A bucket cannot be listed.
+    #[error("list {location}: {reason}")]
+    List {
+        /// `s3://bucket/prefix`.
+        location: String,
+        /// What the store answered.
+        reason: String,
+    },
+    /// What was given names nothing that can be read.
+    #[error("{given}: {reason}")]
+    Spec {
+        /// As it was given.
+        given: String,
+        /// Why not, and what would do.
+        reason: String,
+    },
+    /// A column that is needed and is not there, or cannot be what it is needed for.
+    #[error("{file}: {reason}")]
+    Column {
+        /// The file it should be in.
+        file: String,
+        /// Which column, and what is wrong.
+        reason: String,
+    },
+    /// A file that is not the Parquet it should be.
+    #[error("{act} {file}")]
+    Parquet {
+        /// What was attempted.
+        act: &'static str,
+        /// On what.
+        file: String,
+        /// What is wrong.
+        #[source]
+        source: ParquetError,
+    },
+    /// A stream that ends early or cannot be expanded.
+    #[error("expand {file}: after {read} bytes of the file and {rows} rows")]
+    Expand {
+        /// The file.
+        file: String,
+        /// How far its bytes were read.
+        read: u64,
+        /// How many whole rows came out.
+        rows: u64,
+        /// What is wrong.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A row so long that something else must be wrong, as a quote that is never closed.
+    #[error("{file}: row {row} has more than {limit} bytes; is a quote left open?")]
+    RowTooLong {
+        /// The file.
+        file: String,
+        /// Which row, the first is 1.
+        row: u64,
+        /// The longest a row may be.
+        limit: usize,
+    },
+    /// A manifest that cannot be understood, or names what cannot be read.
+    #[error("{manifest}: {reason}")]
+    Manifest {
+        /// The manifest.
+        manifest: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A file is not what was said of it.
+    #[error("{file}: its {what} is {found}, not {expected}")]
+    Differs {
+        /// The file.
+        file: String,
+        /// What was compared: "MD5", "size".
+        what: &'static str,
+        /// What it should be.
+        expected: String,
+        /// What it is.
+        found: String,
     },
     /// Whoever takes the objects wants no more.
     #[error(transparent)]

@@ -8,9 +8,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::object::Batch;
 
+mod columns;
+mod csv;
 mod error;
+mod fs;
+mod input;
+mod manifest;
+mod open;
+mod parquet;
+mod place;
+mod s3;
+mod tables;
+#[cfg(test)]
+mod testing;
+mod values;
 
+pub use columns::{Column, Columns};
 pub use error::SourceError;
+pub use open::{Settings, Spec, open};
+pub use s3::S3;
 
 /// Something that lists objects.
 pub trait Source: Send + Sync {
@@ -66,9 +82,9 @@ pub struct Stopped;
 /// A row that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BadRow {
-    /// The part it is in.
+    /// The file it is in, or the part, where a source has no files.
     pub part: String,
-    /// Which row of the part, the first is 1.
+    /// Which row of the file, the first is 1; 0 when it is no row, as a directory that cannot be read.
     pub row: u64,
     /// The field at fault, by the name the source gives it; empty when it is the row as a whole.
     pub field: String,
@@ -95,6 +111,9 @@ pub struct Provenance {
     pub files: Vec<SourceFile>,
     /// Rows the source says it has.
     pub rows: Option<u64>,
+    /// What a reader of the figures should know of how it was read.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 /// A file of a source.

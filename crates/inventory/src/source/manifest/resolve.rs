@@ -1,0 +1,88 @@
+//! Where the files of a manifest are: never outside of where the manifest is, or of the directory that
+//! was given as the root of its bucket.
+
+use std::path::{Component, Path, PathBuf};
+
+use crate::source::SourceError;
+
+/// Whether a key may become a path: plain names and nothing else.
+fn is_safe(key: &str) -> bool {
+    let plain = |component| matches!(component, Component::Normal(_));
+    let names = key.split('/').all(|name| !name.is_empty() && name != "." && name != "..");
+    names && !key.contains(['\0', '\\']) && Path::new(key).components().all(plain)
+}
+
+/// The path of a data file whose key is `key`, in one of the usual layouts: below `root` by its whole
+/// key, below the manifest's directory by its whole key, or by its name in `data/` beside the manifest
+/// or beside its directory (how S3 writes them), or beside the manifest.
+///
+/// # Errors
+/// A key that is no plain path, or a file that is nowhere.
+pub(crate) fn local(
+    manifest: &Path,
+    root: Option<&Path>,
+    key: &str,
+) -> Result<PathBuf, SourceError> {
+    let wrong = |reason| SourceError::Manifest { manifest: manifest.display().to_string(), reason };
+    if !is_safe(key) {
+        return Err(wrong(format!("it names the file {key:?}, which leads elsewhere")));
+    }
+    let name = key.rsplit('/').next().unwrap_or(key);
+    let dir = manifest.parent().unwrap_or(Path::new(""));
+    let beside = |dir: &Path| dir.join("data").join(name);
+    // The parent of "." is not "", whatever `Path::parent` says.
+    let parent = dir.canonicalize().ok().and_then(|dir| dir.parent().map(Path::to_owned));
+    let places = [
+        root.map(|root| root.join(key)),
+        Some(dir.join(key)),
+        Some(beside(dir)),
+        parent.as_deref().map(beside),
+        Some(dir.join(name)),
+    ];
+    if let Some(found) = places.iter().flatten().find(|path| path.is_file()) {
+        return Ok(found.clone());
+    }
+    let tried: Vec<String> =
+        places.iter().flatten().map(|path| path.display().to_string()).collect();
+    Err(wrong(format!("its file {key:?} is none of {}", tried.join(", "))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_names_are_safe() {
+        for key in ["a", "inventory/bucket/config/data/1.csv.gz", "a b/ü"] {
+            assert!(is_safe(key), "{key}");
+        }
+        for key in
+            ["", "/etc/passwd", "../a", "a/../../b", "a//b", "a/", "./a", "a/./b", "a\0", "a\\b"]
+        {
+            assert!(!is_safe(key), "{key:?}");
+        }
+    }
+
+    #[test]
+    fn files_are_found_in_the_usual_layouts_and_nowhere_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let manifest = dir.path().join("conf/2024-01-01T00-00Z/manifest.json");
+        let key = "dest/bucket/conf/data/1.csv.gz";
+        let layouts = ["root/dest/bucket/conf/data", "conf/2024-01-01T00-00Z/data", "conf/data"];
+        std::fs::create_dir_all(manifest.parent().unwrap()).unwrap();
+        let root = dir.path().join("root");
+        assert!(local(&manifest, Some(&root), key).unwrap_err().to_string().contains("none of"));
+        for layout in layouts {
+            let layout = dir.path().join(layout);
+            std::fs::create_dir_all(&layout).unwrap();
+            let file = layout.join("1.csv.gz");
+            std::fs::write(&file, "").unwrap();
+            let found = local(&manifest, Some(&root), key).unwrap();
+            assert_eq!(found.canonicalize().unwrap(), file.canonicalize().unwrap());
+            std::fs::remove_file(file).unwrap();
+        }
+        std::fs::write(dir.path().join("secret"), "").unwrap();
+        let elsewhere = local(&manifest, None, "../../secret").unwrap_err().to_string();
+        assert!(elsewhere.contains("leads elsewhere"), "{elsewhere}");
+    }
+}

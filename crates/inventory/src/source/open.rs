@@ -1,0 +1,320 @@
+//! From what a user names to a [`Source`].
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use object_store::ObjectStore as _;
+use object_store::path::Path as Key;
+
+use super::manifest::NAME as MANIFEST_NAME;
+use super::place::{Place, io_error};
+use super::tables::Tables;
+use super::{Columns, S3, Source, SourceError};
+use crate::object::Classes;
+
+/// What Parquet files are called.
+const PARQUET: [&str; 3] = [".parquet", ".parq", ".pq"];
+/// What CSV files are called.
+const CSV: [&str; 5] = [".csv", ".csv.gz", ".csv.zst", ".csv.zstd", ".csv.gzip"];
+/// Files of one directory or prefix.
+const FILES_MAX: usize = 1_000_000;
+
+/// What to read, as it is named on the command line:
+///
+/// | text | what |
+/// |---|---|
+/// | `DIR/manifest.json`, `s3://BUCKET/.../manifest.json` | an S3 Inventory |
+/// | `FILE.parquet`, `FILE.csv`, `FILE.csv.gz`, `FILE.csv.zst`, also `s3://...` | a table |
+/// | `DIR`, `s3://BUCKET/PREFIX/` | the inventory whose manifest it has, or all Parquet or CSV files in it |
+/// | `manifest:`, `parquet:`, `csv:` and one of these | the same, whatever it is called |
+/// | `fs:DIR` | the files below a directory |
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spec {
+    given: String,
+    what: What,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum What {
+    /// A table or an inventory; which, where it is said or the name says it.
+    Files(Option<Kind>, Location),
+    Directory(PathBuf),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Manifest,
+    Parquet,
+    Csv,
+}
+
+/// Where a file is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Location {
+    Local(PathBuf),
+    S3 { bucket: String, key: String },
+}
+
+/// How sources are read.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Which columns of a table are what.
+    pub columns: Columns,
+    /// The classes of the build the objects are for.
+    pub classes: Arc<Classes>,
+    /// Whether MD5s are compared where there are some. Sizes and numbers of rows always are.
+    pub verify: bool,
+    /// Whether the keys of CSV files with a header are percent-encoded. Those of an S3 Inventory
+    /// always are.
+    pub percent_encoded: bool,
+    /// Where files of an object store are kept while they are read, each for as long as it is read.
+    pub temporary: PathBuf,
+    /// The local directory that stands for the bucket a manifest names its files in, where that is not
+    /// told by where the manifest is.
+    pub root: Option<PathBuf>,
+    /// How buckets are reached, if they are.
+    pub s3: Option<S3>,
+}
+
+impl Settings {
+    /// Everything verified, columns by their usual names, temporary files where the system has them,
+    /// and no buckets.
+    #[must_use]
+    pub fn new(classes: Arc<Classes>) -> Self {
+        Self {
+            columns: Columns::usual(),
+            classes,
+            verify: true,
+            percent_encoded: false,
+            temporary: std::env::temp_dir(),
+            root: None,
+            s3: None,
+        }
+    }
+
+    pub(crate) fn s3(&self, given: &str) -> Result<&S3, SourceError> {
+        self.s3.as_ref().ok_or_else(|| SourceError::Spec {
+            given: given.to_owned(),
+            reason: "it is in a bucket, and nothing says how buckets are reached".to_owned(),
+        })
+    }
+}
+
+/// Opens what `specs` name, as one source. Footers and manifests are read here; rows are not.
+///
+/// Blocks, also on the network: not to be called, and the source not to be dropped, from within
+/// asynchronous code.
+///
+/// # Errors
+/// What is not there, cannot be read or understood, or does not go together: several tables are one
+/// source when they are of one kind, everything else stands alone.
+pub fn open(specs: &[Spec], settings: &Settings) -> Result<Box<dyn Source>, SourceError> {
+    let given = specs.iter().map(Spec::to_string).collect::<Vec<_>>().join(" ");
+    let wrong =
+        |reason: &str| SourceError::Spec { given: given.clone(), reason: reason.to_owned() };
+    if let [spec] = specs {
+        match &spec.what {
+            What::Directory(dir) => return Ok(Box::new(super::fs::Tree::open(&given, dir)?)),
+            What::Files(..) => {}
+        }
+    }
+    let mut places = Vec::new();
+    let mut kind = None;
+    for spec in specs {
+        let What::Files(said, location) = &spec.what else {
+            return Err(wrong("a listing and a directory are read alone"));
+        };
+        let (found, locations) = expand(&spec.given, *said, location, settings)?;
+        if found == Kind::Manifest {
+            return match (specs, locations.first()) {
+                ([_], Some(manifest)) => {
+                    Ok(Box::new(Tables::inventory(&given, manifest, settings)?))
+                }
+                _ => Err(wrong("an inventory is read alone")),
+            };
+        }
+        if kind.is_some_and(|kind| kind != found) {
+            return Err(wrong("Parquet and CSV files are not read as one source"));
+        }
+        kind = Some(found);
+        for location in locations {
+            places.push(location.place(settings)?);
+        }
+    }
+    match kind {
+        Some(Kind::Csv) => Ok(Box::new(Tables::csv(&given, places, settings)?)),
+        Some(_) => Ok(Box::new(Tables::parquet(&given, places, settings)?)),
+        None => Err(wrong("nothing was named")),
+    }
+}
+
+/// The files a location stands for, and their kind.
+fn expand(
+    given: &str,
+    said: Option<Kind>,
+    location: &Location,
+    settings: &Settings,
+) -> Result<(Kind, Vec<Location>), SourceError> {
+    let wrong =
+        |reason: &str| SourceError::Spec { given: given.to_owned(), reason: reason.to_owned() };
+    let names = match location {
+        Location::Local(path) if path.is_dir() => local_files(path)?,
+        Location::S3 { bucket, key } if key.is_empty() || key.ends_with('/') => {
+            bucket_files(bucket, key, settings)?
+        }
+        _ => {
+            let kind = said.or_else(|| Kind::of(&location.name()));
+            let kind = kind.ok_or_else(|| {
+                wrong(
+                    "its name does not say what it is; put `parquet:`, `csv:` or `manifest:` before it",
+                )
+            })?;
+            return Ok((kind, vec![location.clone()]));
+        }
+    };
+    let of = |kind| names.iter().filter(move |file| Kind::of(&file.name()) == Some(kind)).cloned();
+    let kinds = said.map_or(vec![Kind::Manifest, Kind::Parquet, Kind::Csv], |kind| vec![kind]);
+    for kind in kinds {
+        let files: Vec<Location> = of(kind).collect();
+        if kind == Kind::Manifest && files.len() > 1 {
+            return Err(wrong("it has several manifests; name one of them"));
+        }
+        if kind == Kind::Parquet
+            && !files.is_empty()
+            && said.is_none()
+            && of(Kind::Csv).next().is_some()
+        {
+            return Err(wrong("it has Parquet and CSV files; say which with `parquet:` or `csv:`"));
+        }
+        if !files.is_empty() {
+            return Ok((kind, files));
+        }
+    }
+    Err(wrong("nothing in it can be read: no manifest, no Parquet file, no CSV file"))
+}
+
+/// The files of a directory, by their names; a manifest and tables, none of a directory below.
+fn local_files(dir: &Path) -> Result<Vec<Location>, SourceError> {
+    let failed = |source| io_error("list", dir, source);
+    let mut files = Vec::new();
+    for entry in dir.read_dir().map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.is_file() {
+            files.push(path);
+        }
+        if files.len() > FILES_MAX {
+            return Err(failed(std::io::Error::other("there are too many files in it")));
+        }
+    }
+    files.sort();
+    Ok(files.into_iter().map(Location::Local).collect())
+}
+
+/// The objects right below a prefix, by their keys.
+fn bucket_files(
+    bucket: &str,
+    prefix: &str,
+    settings: &Settings,
+) -> Result<Vec<Location>, SourceError> {
+    let remote = settings.s3(&format!("s3://{bucket}/{prefix}"))?.remote(bucket)?;
+    let failed =
+        |source| SourceError::Store { act: "list", location: remote.location(prefix), source };
+    let below = Key::parse(prefix).map_err(|e| failed(e.into()))?;
+    let listed = remote.runtime.block_on(remote.store.list_with_delimiter(Some(&below)));
+    let objects = listed.map_err(failed)?.objects;
+    let mut keys: Vec<String> = objects.iter().map(|object| object.location.to_string()).collect();
+    keys.sort_unstable();
+    Ok(keys.into_iter().map(|key| Location::S3 { bucket: bucket.to_owned(), key }).collect())
+}
+
+impl Kind {
+    /// What a file is by its name.
+    fn of(name: &str) -> Option<Self> {
+        let name = name.to_ascii_lowercase();
+        let last = name.rsplit('/').next().unwrap_or(&name);
+        if last == MANIFEST_NAME {
+            Some(Self::Manifest)
+        } else if PARQUET.iter().any(|end| last.ends_with(end)) {
+            Some(Self::Parquet)
+        } else if CSV.iter().any(|end| last.ends_with(end)) {
+            Some(Self::Csv)
+        } else {
+            None
+        }
+    }
+}
+
+impl Location {
+    fn name(&self) -> String {
+        match self {
+            Self::Local(path) => path.to_string_lossy().into_owned(),
+            Self::S3 { key, .. } => key.clone(),
+        }
+    }
+
+    /// The file of another name beside it.
+    pub(crate) fn sibling(&self, name: &str) -> Self {
+        match self {
+            Self::Local(path) => Self::Local(path.with_file_name(name)),
+            Self::S3 { bucket, key } => {
+                let dir = key.rsplit_once('/').map_or(String::new(), |(dir, _)| format!("{dir}/"));
+                Self::S3 { bucket: bucket.clone(), key: dir + name }
+            }
+        }
+    }
+
+    pub(crate) fn place(&self, settings: &Settings) -> Result<Place, SourceError> {
+        match self {
+            Self::Local(path) => Ok(Place::Local(path.clone())),
+            Self::S3 { bucket, key } => {
+                settings.s3(&format!("s3://{bucket}/{key}"))?.remote(bucket)?.place(key)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.given)
+    }
+}
+
+impl FromStr for Spec {
+    type Err = SourceError;
+
+    fn from_str(given: &str) -> Result<Self, SourceError> {
+        let wrong =
+            |reason: &str| SourceError::Spec { given: given.to_owned(), reason: reason.to_owned() };
+        let bucket_and_key = |text: &str| {
+            let (bucket, key) = text.split_once('/').unwrap_or((text, ""));
+            if bucket.is_empty() {
+                return Err(wrong("it names no bucket"));
+            }
+            Ok((bucket.to_owned(), key.to_owned()))
+        };
+        let what = if let Some(dir) = given.strip_prefix("fs:") {
+            What::Directory(dir.into())
+        } else {
+            let kinds =
+                [("manifest:", Kind::Manifest), ("parquet:", Kind::Parquet), ("csv:", Kind::Csv)];
+            let said =
+                kinds.iter().find_map(|(word, kind)| Some((given.strip_prefix(word)?, *kind)));
+            let (rest, kind) = said.map_or((given, None), |(rest, kind)| (rest, Some(kind)));
+            let location = if let Some(rest) = rest.strip_prefix("s3://") {
+                let (bucket, key) = bucket_and_key(rest)?;
+                Location::S3 { bucket, key }
+            } else if rest.contains("://") {
+                return Err(wrong("only s3:// is known"));
+            } else {
+                Location::Local(rest.into())
+            };
+            What::Files(kind, location)
+        };
+        if given.is_empty() || matches!(&what, What::Directory(dir) if dir.as_os_str().is_empty()) {
+            return Err(wrong("it names nothing"));
+        }
+        Ok(Self { given: given.to_owned(), what })
+    }
+}

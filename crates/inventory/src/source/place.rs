@@ -1,0 +1,152 @@
+//! A file to read, wherever it is: on the local disk or in an object store.
+//!
+//! Reading blocks. What an object store does asynchronously is driven by a [`Remote`]'s own runtime,
+//! which nobody outside sees.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use object_store::path::Path as Key;
+use object_store::{ObjectStore, ObjectStoreExt as _};
+use tokio::runtime::Runtime;
+
+use super::SourceError;
+
+/// A bucket, and what drives requests to it.
+#[derive(Clone)]
+pub(crate) struct Remote {
+    pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) bucket: Arc<str>,
+    pub(crate) runtime: Arc<Runtime>,
+}
+
+/// A file somewhere.
+#[derive(Clone)]
+pub(crate) enum Place {
+    Local(PathBuf),
+    Remote(Remote, Key),
+}
+
+impl Remote {
+    /// The object of a key, which is taken as it is.
+    pub(crate) fn place(&self, key: &str) -> Result<Place, SourceError> {
+        let key = Key::parse(key).map_err(|source| SourceError::Spec {
+            given: self.location(key),
+            reason: format!("no object can be asked for by this key: {source}"),
+        })?;
+        Ok(Place::Remote(self.clone(), key))
+    }
+
+    /// How a key is called in messages.
+    pub(crate) fn location(&self, key: &str) -> String {
+        format!("s3://{}/{key}", self.bucket)
+    }
+
+    fn error(&self, act: &'static str, key: &Key, source: object_store::Error) -> SourceError {
+        SourceError::Store { act, location: self.location(key.as_ref()), source }
+    }
+}
+
+impl Place {
+    /// What it is called in messages.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Local(path) => path.display().to_string(),
+            Self::Remote(remote, key) => remote.location(key.as_ref()),
+        }
+    }
+
+    /// Its size, or nothing when it is not there.
+    pub(crate) fn size(&self) -> Result<Option<u64>, SourceError> {
+        match self {
+            Self::Local(path) => match path.metadata() {
+                Ok(metadata) if metadata.is_file() => Ok(Some(metadata.len())),
+                Ok(_) => Ok(None),
+                Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(source) => Err(io_error("look at", path, source)),
+            },
+            Self::Remote(remote, key) => match remote.runtime.block_on(remote.store.head(key)) {
+                Ok(meta) => Ok(Some(meta.size)),
+                Err(object_store::Error::NotFound { .. }) => Ok(None),
+                Err(source) => Err(remote.error("look at", key, source)),
+            },
+        }
+    }
+
+    /// Its bytes, from the first to the last.
+    pub(crate) fn reader(&self) -> Result<Box<dyn Read + Send>, SourceError> {
+        match self {
+            Self::Local(path) => {
+                let file = File::open(path).map_err(|source| io_error("open", path, source))?;
+                Ok(Box::new(file))
+            }
+            Self::Remote(remote, key) => {
+                let answer = remote.runtime.block_on(remote.store.get(key));
+                let answer = answer.map_err(|source| remote.error("open", key, source))?;
+                Ok(Box::new(Body {
+                    chunks: answer.into_stream(),
+                    chunk: Bytes::new(),
+                    runtime: Arc::clone(&remote.runtime),
+                }))
+            }
+        }
+    }
+
+    /// All of a small file; nothing when it is not there.
+    pub(crate) fn small(&self, size_max: u64) -> Result<Option<Vec<u8>>, SourceError> {
+        let Some(size) = self.size()? else {
+            return Ok(None);
+        };
+        let too_large = || SourceError::Spec {
+            given: self.name(),
+            reason: format!("it is larger than {size_max} bytes"),
+        };
+        if size > size_max {
+            return Err(too_large());
+        }
+        let mut content = Vec::new();
+        let mut reader = self.reader()?.take(size_max + 1);
+        reader.read_to_end(&mut content).map_err(|source| SourceError::Io {
+            act: "read",
+            path: PathBuf::from(self.name()),
+            source,
+        })?;
+        if content.len() as u64 > size_max {
+            return Err(too_large());
+        }
+        Ok(Some(content))
+    }
+}
+
+/// What went wrong on the local disk.
+pub(crate) fn io_error(act: &'static str, path: &Path, source: io::Error) -> SourceError {
+    SourceError::Io { act, path: path.to_owned(), source }
+}
+
+/// The body of an object, chunk by chunk as it arrives.
+struct Body {
+    chunks: BoxStream<'static, object_store::Result<Bytes>>,
+    chunk: Bytes,
+    runtime: Arc<Runtime>,
+}
+
+impl Read for Body {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.chunk.is_empty() {
+            match self.runtime.block_on(self.chunks.next()) {
+                Some(chunk) => self.chunk = chunk.map_err(io::Error::other)?,
+                None => return Ok(0),
+            }
+        }
+        let taken = self.chunk.split_to(buffer.len().min(self.chunk.len()));
+        if let Some(buffer) = buffer.get_mut(..taken.len()) {
+            buffer.copy_from_slice(&taken);
+        }
+        Ok(taken.len())
+    }
+}
