@@ -13,6 +13,7 @@ mod csv;
 mod error;
 mod fs;
 mod input;
+mod list;
 mod manifest;
 mod open;
 mod parquet;

@@ -29,6 +29,7 @@ const FILES_MAX: usize = 1_000_000;
 /// | `FILE.parquet`, `FILE.csv`, `FILE.csv.gz`, `FILE.csv.zst`, also `s3://...` | a table |
 /// | `DIR`, `s3://BUCKET/PREFIX/` | the inventory whose manifest it has, or all Parquet or CSV files in it |
 /// | `manifest:`, `parquet:`, `csv:` and one of these | the same, whatever it is called |
+/// | `s3-list://BUCKET/PREFIX` | the objects themselves, by asking the bucket |
 /// | `fs:DIR` | the files below a directory |
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spec {
@@ -40,6 +41,10 @@ pub struct Spec {
 enum What {
     /// A table or an inventory; which, where it is said or the name says it.
     Files(Option<Kind>, Location),
+    List {
+        bucket: String,
+        prefix: String,
+    },
     Directory(PathBuf),
 }
 
@@ -116,6 +121,9 @@ pub fn open(specs: &[Spec], settings: &Settings) -> Result<Box<dyn Source>, Sour
         |reason: &str| SourceError::Spec { given: given.clone(), reason: reason.to_owned() };
     if let [spec] = specs {
         match &spec.what {
+            What::List { bucket, prefix } => {
+                return Ok(Box::new(super::list::Listing::open(&given, bucket, prefix, settings)?));
+            }
             What::Directory(dir) => return Ok(Box::new(super::fs::Tree::open(&given, dir)?)),
             What::Files(..) => {}
         }
@@ -296,6 +304,9 @@ impl FromStr for Spec {
         };
         let what = if let Some(dir) = given.strip_prefix("fs:") {
             What::Directory(dir.into())
+        } else if let Some(listed) = given.strip_prefix("s3-list://") {
+            let (bucket, prefix) = bucket_and_key(listed)?;
+            What::List { bucket, prefix }
         } else {
             let kinds =
                 [("manifest:", Kind::Manifest), ("parquet:", Kind::Parquet), ("csv:", Kind::Csv)];

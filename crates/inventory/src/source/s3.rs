@@ -66,6 +66,14 @@ impl S3 {
         })?;
         Ok(Remote { store, bucket: bucket.into(), runtime: Arc::clone(&self.runtime) })
     }
+
+    /// What buckets are reached with, if that is known.
+    pub(crate) fn builder(&self) -> Option<&AmazonS3Builder> {
+        match &self.stores {
+            Stores::Builder(builder) => Some(builder),
+            Stores::Given(_) => None,
+        }
+    }
 }
 
 impl fmt::Debug for S3 {

@@ -11,13 +11,14 @@ use std::sync::atomic::Ordering;
 use super::columns::{Columns, Places};
 use super::input::{Counted, Expanded, Expected};
 use super::place::Place;
+use super::values::{self, ClassNames};
 use super::{BadRow, Part, RowSink, SourceError};
 use crate::object::{Batch, Classes, Kind, Object};
 
 mod key;
 mod records;
 
-use super::values::{self, ClassNames};
+pub(crate) use key::decode as decode_key;
 pub(crate) use records::RECORD_SIZE_MAX;
 use records::{NoRecord, Records};
 
