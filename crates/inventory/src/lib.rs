@@ -8,5 +8,10 @@
 #![deny(missing_docs, clippy::unwrap_used)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test"))]
 
+pub mod build;
+pub mod format;
+pub mod index;
+pub mod load;
+mod map;
 pub mod object;
 pub mod source;

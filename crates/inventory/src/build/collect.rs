@@ -1,0 +1,215 @@
+//! What one reader has gathered: its directories, each once, and its objects, each with the number of
+//! its directory. When the room is used up, or the reader is done, it becomes a run.
+
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "`has_room` keeps counts and places below 2^32; halves of hashes are meant"
+)]
+
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use super::run::{Leaf, RunWriter};
+use super::sort;
+use super::{BuildError, OnDuplicate};
+use crate::object::{Batch, Object};
+
+/// Rows looked up together, so that the misses of one do not wait for those of another.
+const TOGETHER: usize = 16;
+/// A directory of the table that is none.
+const FREE: u32 = u32::MAX;
+
+/// A directory, by where its name is.
+#[derive(Debug, Clone, Copy)]
+struct Dir {
+    start: u32,
+    len: u32,
+}
+
+/// An object and the number of its directory.
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    leaf: Leaf,
+    dir: u32,
+}
+
+/// What a reader has gathered.
+#[derive(Debug)]
+pub(crate) struct Collector {
+    delimiter: u8,
+    /// The names of the directories.
+    names: Vec<u8>,
+    dirs: Vec<Dir>,
+    /// Where a directory is in `dirs`, at the place its hash says or the next free one after it, with
+    /// the upper half of the hash. A power of two, at most three quarters full.
+    table: Vec<(u32, u32)>,
+    rows: Vec<Row>,
+}
+
+impl Collector {
+    pub(crate) fn new(delimiter: u8) -> Self {
+        let table = vec![(0, FREE); 1 << 12];
+        Self { delimiter, names: Vec::new(), dirs: Vec::new(), table, rows: Vec::new() }
+    }
+
+    /// Bytes of memory in use, that for turning it into a run included.
+    pub(crate) fn memory(&self) -> usize {
+        let sort = size_of::<(u64, u32)>() + size_of::<u32>();
+        self.names.len()
+            + self.dirs.len() * (size_of::<Dir>() + sort + size_of::<u32>())
+            + self.table.len() * size_of::<(u32, u32)>()
+            + self.rows.len() * (size_of::<Row>() + size_of::<u32>())
+    }
+
+    /// Whether it has room for so many bytes of names and so many objects: numbers and places are of
+    /// 32 bits.
+    pub(crate) fn has_room(&self, batch: &Batch) -> bool {
+        let most = u32::MAX as usize / 2;
+        self.names.len() + batch.keys_size() < most && self.rows.len() + batch.len() < most
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Takes the objects of a batch, whose keys the caller has checked.
+    pub(crate) fn add(&mut self, batch: &Batch) {
+        let mut rows = batch.iter().peekable();
+        let mut together = [(&[][..], &[][..], 0_u64, None::<&Object>); TOGETHER];
+        while rows.peek().is_some() {
+            let mut count = 0;
+            for (place, (key, object)) in together.iter_mut().zip(rows.by_ref()) {
+                let end = memchr::memrchr(self.delimiter, key).map_or(0, |at| at + 1);
+                let (dir, name) = key.split_at(end);
+                *place = (dir, name, xxh3_64(dir), Some(object));
+                count += 1;
+            }
+            let mut found = [0; TOGETHER];
+            let mask = self.table.len() - 1;
+            for (found, (.., hash, _)) in found.iter_mut().zip(&together[..count]) {
+                let place = low(*hash) as usize & mask;
+                *found = self.table.get(place).map_or(FREE, |place| place.1);
+            }
+            for (i, &(dir, name, hash, object)) in together[..count].iter().enumerate() {
+                let Some(object) = object else { continue };
+                let id = self.dir(dir, hash, found[i]);
+                let hash = xxh3_64_with_seed(name, object.version);
+                self.rows.push(Row { leaf: Leaf { hash, object: *object }, dir: id });
+            }
+        }
+    }
+
+    /// The number of a directory. `first`: what was in its place in the table a moment ago.
+    #[inline]
+    fn dir(&mut self, name: &[u8], hash: u64, first: u32) -> u32 {
+        // Neighbours are often of one directory.
+        if let Some(last) = self.rows.last().map(|row| row.dir)
+            && (first == last || self.dirs.len() < 2)
+            && self.name(last) == name
+        {
+            return last;
+        }
+        let mask = self.table.len() - 1;
+        let mut place = low(hash) as usize & mask;
+        loop {
+            let (tag, id) = self.table[place];
+            if id == FREE {
+                break;
+            }
+            if tag == high(hash) && self.name(id) == name {
+                return id;
+            }
+            place = (place + 1) & mask;
+        }
+        self.table[place] = (high(hash), self.dirs.len() as u32);
+        self.push_dir(name)
+    }
+
+    fn push_dir(&mut self, name: &[u8]) -> u32 {
+        let id = self.dirs.len() as u32;
+        self.dirs.push(Dir { start: self.names.len() as u32, len: name.len() as u32 });
+        self.names.extend_from_slice(name);
+        if self.dirs.len() * 4 > self.table.len() * 3 {
+            self.grow();
+        }
+        id
+    }
+
+    fn grow(&mut self) {
+        let len = self.table.len() * 2;
+        let mask = len - 1;
+        self.table.clear();
+        self.table.resize(len, (0, FREE));
+        for (id, dir) in self.dirs.iter().enumerate() {
+            let hash = xxh3_64(name(&self.names, *dir));
+            let mut place = low(hash) as usize & mask;
+            while self.table[place].1 != FREE {
+                place = (place + 1) & mask;
+            }
+            self.table[place] = (high(hash), id as u32);
+        }
+    }
+
+    fn name(&self, id: u32) -> &[u8] {
+        self.dirs.get(id as usize).map_or(&[], |&dir| name(&self.names, dir))
+    }
+
+    /// Writes all of it as a run, in order, and empties it. `duplicate`: told of a directory and how
+    /// many of its keys were listed before.
+    pub(crate) fn write(
+        &mut self,
+        out: &mut RunWriter<'_>,
+        duplicate: &mut OnDuplicate,
+    ) -> Result<(), BuildError> {
+        let (names, dirs, rows) = (&self.names, &self.dirs, &self.rows);
+        let by_name = sort::sort(dirs.len() as u32, &|id| {
+            dirs.get(id as usize).map_or(&[], |&dir| name(names, dir))
+        });
+        // Where the objects of each directory end, in `by_dir`; first, where they start.
+        let mut ends = vec![0_u32; dirs.len()];
+        rows.iter().for_each(|row| ends[row.dir as usize] += 1);
+        let mut sum = 0;
+        for end in &mut ends {
+            sum += std::mem::replace(end, sum);
+        }
+        let mut by_dir = vec![0_u32; rows.len()];
+        for (i, row) in rows.iter().enumerate() {
+            let end = &mut ends[row.dir as usize];
+            by_dir[*end as usize] = i as u32;
+            *end += 1;
+        }
+        let hash = |i: u32| rows[i as usize].leaf.hash;
+        for id in by_name {
+            let start = id.checked_sub(1).map_or(0, |before| ends[before as usize]);
+            let of_dir = &mut by_dir[start as usize..ends[id as usize] as usize];
+            let dir = name(names, dirs[id as usize]);
+            if of_dir.len() > 1 {
+                of_dir.sort_unstable_by_key(|&i| (hash(i), i));
+                let twice = of_dir.windows(2).filter(|pair| hash(pair[0]) == hash(pair[1])).count();
+                if twice > 0 {
+                    duplicate(dir, twice as u64)?;
+                }
+            }
+            out.push(dir, of_dir.iter().map(|&i| &rows[i as usize].leaf))?;
+        }
+        self.names.clear();
+        self.dirs.clear();
+        self.rows.clear();
+        self.table.fill((0, FREE));
+        Ok(())
+    }
+}
+
+#[inline]
+fn name(names: &[u8], dir: Dir) -> &[u8] {
+    names.get(dir.start as usize..(dir.start + dir.len) as usize).unwrap_or_default()
+}
+
+#[inline]
+fn low(hash: u64) -> u32 {
+    hash as u32
+}
+
+#[inline]
+fn high(hash: u64) -> u32 {
+    (hash >> 32) as u32
+}

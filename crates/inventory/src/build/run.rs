@@ -1,0 +1,322 @@
+//! Directories with their objects, in order: what a reader has gathered, on its way to the merge. In
+//! memory as long as that is allowed, else in a file.
+//!
+//! A run is a row of blocks, each with its length and checksum. An entry is a directory, by what it
+//! does not share with the one before it in the block, and some of its objects; a directory with many
+//! has several entries.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use forebay_base::fs::{Access, File, FileSystem};
+
+use super::BuildError;
+use crate::format::varint::{put, take};
+use crate::format::{CHECKSUM_SIZE, checked, checksum};
+use crate::object::{ClassId, Kind, Month, Object};
+
+/// Bytes of a block, about.
+const BLOCK_SIZE: usize = 256 << 10;
+/// Objects of an entry.
+const OBJECTS_MAX: usize = 4096;
+const HEAD_SIZE: usize = 4 + CHECKSUM_SIZE;
+
+/// An object right below its directory, known by the hash of its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Leaf {
+    pub(crate) hash: u64,
+    pub(crate) object: Object,
+}
+
+/// A run that was written.
+#[derive(Debug)]
+pub(crate) enum Run {
+    /// Its blocks.
+    Memory(Vec<u8>),
+    /// A file with its blocks, removed when it was read.
+    File(PathBuf),
+}
+
+impl Run {
+    /// Its file, when it has one.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Memory(_) => None,
+            Self::File(path) => Some(path),
+        }
+    }
+}
+
+/// A run being written.
+pub(crate) struct RunWriter<'a> {
+    fs: &'a dyn FileSystem,
+    path: PathBuf,
+    memory_max: usize,
+    /// Blocks not written to the file; the last one is not finished.
+    bytes: Vec<u8>,
+    /// Where the last block starts in `bytes`.
+    block: usize,
+    /// The directory before, in this block.
+    dir: Vec<u8>,
+    file: Option<(Arc<dyn File>, u64)>,
+}
+
+impl<'a> RunWriter<'a> {
+    /// `memory_max`: bytes that may stay in memory. `path`: the file for a larger run.
+    pub(crate) fn new(fs: &'a dyn FileSystem, path: PathBuf, memory_max: usize) -> Self {
+        let bytes = vec![0; HEAD_SIZE];
+        Self { fs, path, memory_max, bytes, block: 0, dir: Vec::new(), file: None }
+    }
+
+    /// Appends a directory, which comes after the one before or is the same, and its objects.
+    pub(crate) fn push<'l>(
+        &mut self,
+        dir: &[u8],
+        mut leaves: impl ExactSizeIterator<Item = &'l Leaf>,
+    ) -> Result<(), BuildError> {
+        while leaves.len() > 0 {
+            let shared = dir.iter().zip(&self.dir).take_while(|(a, b)| a == b).count();
+            let rest = dir.get(shared..).unwrap_or_default();
+            put(&mut self.bytes, shared as u64);
+            put(&mut self.bytes, rest.len() as u64);
+            self.bytes.extend_from_slice(rest);
+            self.dir.truncate(shared);
+            self.dir.extend_from_slice(rest);
+            let count = leaves.len().min(OBJECTS_MAX);
+            put(&mut self.bytes, count as u64);
+            for leaf in leaves.by_ref().take(count) {
+                put_leaf(&mut self.bytes, leaf);
+            }
+            if self.bytes.len() - self.block >= BLOCK_SIZE {
+                self.end_block()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end_block(&mut self) -> Result<(), BuildError> {
+        let (head, data) = self.bytes.split_at_mut(self.block + HEAD_SIZE);
+        let len = u32::try_from(data.len()).unwrap_or(u32::MAX).to_le_bytes();
+        let sum = checksum(data);
+        if let Some(head) = head.get_mut(self.block..) {
+            let (place, rest) = head.split_at_mut(len.len());
+            place.copy_from_slice(&len);
+            rest.copy_from_slice(&sum);
+        }
+        self.dir.clear();
+        self.block = self.bytes.len();
+        if self.file.is_some() || self.bytes.len() > self.memory_max {
+            self.spill()?;
+        }
+        self.bytes.resize(self.block + HEAD_SIZE, 0);
+        Ok(())
+    }
+
+    /// Writes the blocks to the file.
+    fn spill(&mut self) -> Result<(), BuildError> {
+        if self.file.is_none() {
+            let file = self.fs.create_new(&self.path);
+            self.file = Some((file.map_err(BuildError::io("create", &self.path))?, 0));
+        }
+        if let Some((file, at)) = &mut self.file {
+            let written = file.write_all_at(&self.bytes, *at);
+            written.map_err(BuildError::io("write to", &self.path))?;
+            *at += self.bytes.len() as u64;
+            self.bytes.clear();
+            self.block = 0;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn finish(mut self) -> Result<Run, BuildError> {
+        if self.bytes.len() > self.block + HEAD_SIZE {
+            self.end_block()?;
+        }
+        self.bytes.truncate(self.block);
+        Ok(if self.file.is_some() { Run::File(self.path) } else { Run::Memory(self.bytes) })
+    }
+}
+
+fn put_leaf(out: &mut Vec<u8>, leaf: &Leaf) {
+    out.extend_from_slice(&leaf.hash.to_le_bytes());
+    let Object { size, modified, class, kind, .. } = leaf.object;
+    out.push(class.0);
+    let kind = match kind {
+        Kind::Current => 0,
+        Kind::Noncurrent => 1,
+        Kind::DeleteMarker => 2,
+    };
+    put(out, u64::from(modified.number()) * 4 + kind);
+    put(out, size);
+}
+
+fn take_leaf(data: &mut &[u8]) -> Option<Leaf> {
+    let (hash, rest) = data.split_first_chunk::<8>()?;
+    let (&class, rest) = rest.split_first()?;
+    *data = rest;
+    let modified = take(data)?;
+    let kind = match modified % 4 {
+        0 => Kind::Current,
+        1 => Kind::Noncurrent,
+        _ => Kind::DeleteMarker,
+    };
+    let modified = Month::from_number(u16::try_from(modified / 4).ok()?);
+    let object = Object { size: take(data)?, version: 0, modified, class: ClassId(class), kind };
+    Some(Leaf { hash: u64::from_le_bytes(*hash), object })
+}
+
+/// Reads a run from front to back.
+pub(crate) struct RunReader {
+    source: Source,
+    path: PathBuf,
+    /// The block, and how far it was read.
+    block: Vec<u8>,
+    at: usize,
+    dir: Vec<u8>,
+    /// Objects of the entry not read yet.
+    left: u64,
+}
+
+enum Source {
+    Memory(Vec<u8>, usize),
+    File(Arc<dyn File>, u64),
+}
+
+impl RunReader {
+    pub(crate) fn open(fs: &dyn FileSystem, run: Run) -> Result<Self, BuildError> {
+        let (source, path) = match run {
+            Run::Memory(bytes) => (Source::Memory(bytes, 0), PathBuf::from("a run in memory")),
+            Run::File(path) => {
+                let file = fs.open(&path, Access::Read).map_err(BuildError::io("open", &path))?;
+                (Source::File(file, 0), path)
+            }
+        };
+        Ok(Self { source, path, block: Vec::new(), at: 0, dir: Vec::new(), left: 0 })
+    }
+
+    /// The directory at hand.
+    #[inline]
+    pub(crate) fn dir(&self) -> &[u8] {
+        &self.dir
+    }
+
+    /// Goes on to the next entry, after all objects of this one; false at the end.
+    pub(crate) fn next_entry(&mut self) -> Result<bool, BuildError> {
+        if self.at >= self.block.len() && !self.next_block()? {
+            return Ok(false);
+        }
+        let mut rest = self.block.get(self.at..).unwrap_or_default();
+        let entry = (|| {
+            let shared = usize::try_from(take(&mut rest)?).ok()?;
+            let len = usize::try_from(take(&mut rest)?).ok()?;
+            let (new, after) = rest.split_at_checked(len)?;
+            rest = after;
+            (shared <= self.dir.len()).then_some((shared, new, take(&mut rest)?))
+        })();
+        let Some((shared, new, count)) = entry else { return Err(self.damaged()) };
+        self.dir.truncate(shared);
+        self.dir.extend_from_slice(new);
+        self.left = count;
+        self.at = self.block.len() - rest.len();
+        Ok(true)
+    }
+
+    /// The next object of the entry.
+    #[inline]
+    pub(crate) fn next_leaf(&mut self) -> Result<Option<Leaf>, BuildError> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        self.left -= 1;
+        let mut rest = self.block.get(self.at..).unwrap_or_default();
+        let Some(leaf) = take_leaf(&mut rest) else { return Err(self.damaged()) };
+        self.at = self.block.len() - rest.len();
+        Ok(Some(leaf))
+    }
+
+    fn next_block(&mut self) -> Result<bool, BuildError> {
+        self.dir.clear();
+        self.at = 0;
+        match &mut self.source {
+            Source::Memory(bytes, start) => {
+                let rest = bytes.get(*start..).unwrap_or_default();
+                let Some((len, rest)) = rest.split_first_chunk::<4>() else { return Ok(false) };
+                let size = CHECKSUM_SIZE + u32::from_le_bytes(*len) as usize;
+                *start += 4 + size;
+                // What is in memory is not checked: nothing else in memory is.
+                self.block.clear();
+                self.block.extend_from_slice(rest.get(CHECKSUM_SIZE..size).unwrap_or_default());
+            }
+            Source::File(file, start) => {
+                let mut len = [0; 4];
+                let read = file.read_at(&mut len, *start);
+                if read.map_err(BuildError::io("read", &self.path))? == 0 {
+                    return Ok(false);
+                }
+                let size = CHECKSUM_SIZE + u32::from_le_bytes(len) as usize;
+                if size > 64 * BLOCK_SIZE {
+                    return Err(self.damaged());
+                }
+                self.block.resize(size, 0);
+                let read = file.read_exact_at(&mut self.block, *start + 4);
+                read.map_err(BuildError::io("read", &self.path))?;
+                *start += 4 + size as u64;
+                if checked(&self.block).is_none() {
+                    return Err(self.damaged());
+                }
+                self.at = CHECKSUM_SIZE;
+            }
+        }
+        Ok(true)
+    }
+
+    fn damaged(&self) -> BuildError {
+        BuildError::Spool { path: self.path.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_base::fs::RealFs;
+
+    use super::*;
+
+    fn leaf(i: u64) -> Leaf {
+        let object = Object {
+            size: i * i,
+            version: 0,
+            modified: Month::from_number(u16::try_from(i % 700).unwrap()),
+            class: ClassId(u8::try_from(i % 7).unwrap()),
+            kind: [Kind::Current, Kind::Noncurrent, Kind::DeleteMarker][(i % 3) as usize],
+        };
+        Leaf { hash: i.wrapping_mul(0x9E37_79B9_7F4A_7C15), object }
+    }
+
+    #[test]
+    fn a_run_comes_back_from_memory_and_from_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let fs = RealFs;
+        for memory_max in [0, usize::MAX] {
+            let path = dir.path().join(format!("run-{memory_max}"));
+            let mut writer = RunWriter::new(&fs, path, memory_max);
+            let counts = (0..2000_u64).map(|i| if i == 700 { 20_000 } else { i % 4 + 1 });
+            let mut expected = Vec::new();
+            for (i, count) in counts.enumerate() {
+                let name = format!("data/{i:06}/").into_bytes();
+                let leaves: Vec<Leaf> = (0..count).map(|n| leaf(n + i as u64)).collect();
+                writer.push(&name, leaves.iter()).unwrap();
+                expected.extend(leaves.into_iter().map(|leaf| (name.clone(), leaf)));
+            }
+            let run = writer.finish().unwrap();
+            assert_eq!(matches!(run, Run::File(_)), memory_max == 0);
+            let mut reader = RunReader::open(&fs, run).unwrap();
+            let mut found = Vec::new();
+            while reader.next_entry().unwrap() {
+                while let Some(leaf) = reader.next_leaf().unwrap() {
+                    found.push((reader.dir().to_vec(), leaf));
+                }
+            }
+            assert!(found == expected);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The file `index.json`: what an index is of, and the files it consists of.
+//!
+//! One line of JSON, and one with its checksum. It is written last, so a directory without it is no
+//! index.
+
+use forebay_base::checksum::crc32c;
+use serde::{Deserialize, Serialize};
+
+use super::{SLOTS_MAX, VERSION};
+
+/// Bytes of `index.json`.
+pub const META_SIZE_MAX: u64 = 1 << 20;
+
+/// A storage class of an index, current and noncurrent versions apart.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slot {
+    /// The name of the class.
+    pub class: String,
+    /// Whether it counts noncurrent versions.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub noncurrent: bool,
+}
+
+/// A file of an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileMeta {
+    /// Bytes.
+    pub size: u64,
+    /// CRC-32C of all of it.
+    pub crc32c: u32,
+}
+
+/// The files of an index beside `index.json`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilesMeta {
+    /// The records.
+    pub nodes: FileMeta,
+    /// The table that finds them.
+    pub table: FileMeta,
+    /// The lists of children.
+    pub order: FileMeta,
+    /// What the index was built from.
+    pub provenance: FileMeta,
+}
+
+/// What `index.json` says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meta {
+    /// The version of the format.
+    pub version: u32,
+    /// The part of its files' names that tells them from those of the index before.
+    pub generation: u64,
+    /// What separates the components of a key.
+    pub delimiter: char,
+    /// Whether there are histograms.
+    pub histograms: bool,
+    /// The classes; records name them by their place here.
+    pub slots: Vec<Slot>,
+    /// Current objects.
+    pub objects: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Prefixes, the empty one included.
+    pub prefixes: u64,
+    /// Rows that were skipped for they could not be read.
+    pub bad_rows: u64,
+    /// When it was built, milliseconds since 1970.
+    pub built_at_ms: u64,
+    /// Its files.
+    pub files: FilesMeta,
+}
+
+/// Why `index.json` is none.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MetaError {
+    /// The checksum is missing or is not that of the text.
+    #[error("its checksum is not that of its text")]
+    Checksum,
+    /// Not the JSON it should be.
+    #[error("its text is not that of an index")]
+    Json(#[source] serde_json::Error),
+    /// Another version of the format.
+    #[error("it is of version {0} of the format; this program reads version {VERSION}")]
+    Version(u32),
+    /// A number no index has.
+    #[error("it says {0}")]
+    Wrong(&'static str),
+}
+
+impl Meta {
+    /// As it is stored.
+    ///
+    /// # Errors
+    /// When it cannot be put as JSON.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, MetaError> {
+        let mut text = serde_json::to_vec(self).map_err(MetaError::Json)?;
+        let sum = crc32c(&text);
+        text.extend_from_slice(format!("\n{sum:08x}\n").as_bytes());
+        Ok(text)
+    }
+
+    /// From what was stored.
+    ///
+    /// # Errors
+    /// When it is damaged or of another version.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, MetaError> {
+        let (text, sum) = bytes.split_last_chunk::<10>().ok_or(MetaError::Checksum)?;
+        if format!("\n{:08x}\n", crc32c(text)).as_bytes() != sum {
+            return Err(MetaError::Checksum);
+        }
+        let VersionOnly { version } = serde_json::from_slice(text).map_err(MetaError::Json)?;
+        if version != VERSION {
+            return Err(MetaError::Version(version));
+        }
+        let meta: Self = serde_json::from_slice(text).map_err(MetaError::Json)?;
+        if meta.slots.len() > SLOTS_MAX {
+            return Err(MetaError::Wrong("there are more classes than an index tells apart"));
+        }
+        if !meta.delimiter.is_ascii() {
+            return Err(MetaError::Wrong("the delimiter is not one byte"));
+        }
+        Ok(meta)
+    }
+
+    /// The slots of current versions, as a mask.
+    #[must_use]
+    pub fn current_slots(&self) -> u64 {
+        let current = self.slots.iter().enumerate().filter(|(_, slot)| !slot.noncurrent);
+        current.fold(0, |mask, (at, _)| {
+            mask | 1_u64.checked_shl(u32::try_from(at).unwrap_or(64)).unwrap_or(0)
+        })
+    }
+}
+
+/// What is read first, for the rest may be of a version not known.
+#[derive(Deserialize)]
+struct VersionOnly {
+    version: u32,
+}

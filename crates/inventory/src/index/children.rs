@@ -1,0 +1,178 @@
+//! The prefixes right below one: all of them, or a page of the largest.
+
+use super::{Index, IndexError, Node};
+use crate::format::order::Lists;
+use crate::format::{NAMES_STRIDE, listed};
+
+/// By what children are sorted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SortBy {
+    /// The most bytes first.
+    #[default]
+    Bytes,
+    /// The most objects first.
+    Objects,
+    /// By name, byte by byte.
+    Name,
+}
+
+/// Some of a node's children.
+#[derive(Debug, Clone)]
+pub struct Page<'a> {
+    /// The children, in order.
+    pub nodes: Vec<Node<'a>>,
+    /// How many children there are in all.
+    pub total: u64,
+}
+
+/// All children of a node, from the last name to the first.
+#[derive(Debug, Clone)]
+pub struct Children<'a> {
+    index: &'a Index,
+    /// Where the next one's record ends.
+    at: u64,
+    /// Where there are no more.
+    end: u64,
+}
+
+impl<'a> Iterator for Children<'a> {
+    type Item = Result<Node<'a>, IndexError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.at <= self.end {
+            return None;
+        }
+        let node = self.index.node(self.at).and_then(|node| {
+            self.at = node.before()?;
+            // Each ends before the one that was read before it, or this would never end.
+            if self.at < self.end { Err(self.index.damaged_node(node.end)) } else { Ok(node) }
+        });
+        if node.is_err() {
+            self.at = self.end;
+        }
+        Some(node)
+    }
+}
+
+impl<'a> Node<'a> {
+    /// All children, from the last name to the first.
+    #[must_use]
+    pub fn children(&self) -> Children<'a> {
+        let start = self.record.start;
+        let end = start.saturating_sub(self.record.subtree.size);
+        Children { index: self.index, at: start, end }
+    }
+
+    /// A page of the children.
+    ///
+    /// # Errors
+    /// When something there is damaged.
+    pub fn page(&self, sort: SortBy, offset: u64, limit: usize) -> Result<Page<'a>, IndexError> {
+        let total = self.child_count();
+        let left = usize::try_from(total.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let limit = limit.min(left);
+        let nodes = match (self.lists()?, sort) {
+            _ if limit == 0 => Vec::new(),
+            (Some(lists), SortBy::Name) => self.page_by_name(&lists, offset, limit)?,
+            (Some(lists), _) if offset.saturating_add(limit as u64) <= listed(total) as u64 => {
+                let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+                self.listed(&lists, sort, offset, limit)?
+            }
+            _ => self.page_of_all(sort, offset, limit)?,
+        };
+        Ok(Page { nodes, total })
+    }
+
+    /// Some of the largest, as the lists name them.
+    pub(super) fn listed(
+        &self,
+        lists: &Lists<'a>,
+        sort: SortBy,
+        offset: usize,
+        limit: usize,
+    ) -> Result<Vec<Node<'a>>, IndexError> {
+        let damaged = || self.damaged_lists();
+        let take = |ends: &mut dyn Iterator<Item = u64>| {
+            ends.skip(offset).take(limit).map(|end| self.listed_child(end)).collect()
+        };
+        match sort {
+            SortBy::Objects => take(&mut lists.by_objects().ok_or_else(damaged)?),
+            _ => take(&mut lists.by_bytes().ok_or_else(damaged)?),
+        }
+    }
+
+    /// The child a list names.
+    pub(super) fn listed_child(&self, end: u64) -> Result<Node<'a>, IndexError> {
+        let node = self.index.node(end)?;
+        if self.is_parent_of(&node) { Ok(node) } else { Err(self.damaged_lists()) }
+    }
+
+    /// The lists of a node with many children.
+    pub(super) fn lists(&self) -> Result<Option<Lists<'a>>, IndexError> {
+        let Some(at) = self.record.subtree.lists else { return Ok(None) };
+        let order = usize::try_from(at).ok().and_then(|at| self.index.order.get(at..));
+        let lists = order.and_then(Lists::read).ok_or_else(|| self.damaged_lists())?;
+        Ok(Some(lists))
+    }
+
+    fn damaged_lists(&self) -> IndexError {
+        let at = self.record.subtree.lists.unwrap_or(0);
+        self.index.damaged("order", at, "the lists are not what was written")
+    }
+
+    /// From the nearest named child after the page, backwards.
+    fn page_by_name(
+        &self,
+        lists: &Lists<'a>,
+        offset: u64,
+        limit: usize,
+    ) -> Result<Vec<Node<'a>>, IndexError> {
+        let after = offset.saturating_add(limit as u64);
+        let mut named = lists.by_name().ok_or_else(|| self.damaged_lists())?;
+        let stride = NAMES_STRIDE as u64;
+        // The child at this place in the order of names is the first one not before the page's end.
+        let place = after.div_ceil(stride);
+        let found = usize::try_from(place).ok().and_then(|place| named.nth(place));
+        let (mut children, beyond) = match found {
+            Some(end) => {
+                let node = self.listed_child(end)?;
+                (Children { at: node.before()?, ..self.children() }, place * stride - after)
+            }
+            None => (self.children(), self.child_count() - after),
+        };
+        for _ in 0..beyond {
+            children.next().transpose()?;
+        }
+        let mut nodes = children.take(limit).collect::<Result<Vec<_>, _>>()?;
+        nodes.reverse();
+        Ok(nodes)
+    }
+
+    /// A page by looking at every child.
+    fn page_of_all(
+        &self,
+        sort: SortBy,
+        offset: u64,
+        limit: usize,
+    ) -> Result<Vec<Node<'a>>, IndexError> {
+        let mut all = Vec::new();
+        for (from_last, node) in (0_u64..).zip(self.children()) {
+            let node = node?;
+            let size = match sort {
+                SortBy::Bytes => node.total()?.bytes,
+                SortBy::Objects => node.total()?.objects,
+                SortBy::Name => 0,
+            };
+            // Of equals the one with the first name comes first.
+            all.push((std::cmp::Reverse(size), std::cmp::Reverse(from_last), node.end));
+        }
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+        let after = offset.saturating_add(limit);
+        if after < all.len() {
+            all.select_nth_unstable(after);
+            all.truncate(after);
+        }
+        all.sort_unstable();
+        all.iter().skip(offset).map(|&(.., end)| self.index.node(end)).collect()
+    }
+}

@@ -1,0 +1,225 @@
+//! An index, opened for questions.
+//!
+//! Opening checks the little that is read on opening; everything else is checked when it is read, by
+//! its own checksum, and all of it by [`Index::verify`].
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use forebay_base::fs::{Access, FileSystem};
+
+use crate::build::{INDEX, file_name};
+use crate::format::meta::{META_SIZE_MAX, Meta, MetaError, Slot};
+use crate::format::record::{Histograms, Numbers, Record};
+use crate::format::table::{self, PARTITIONS};
+use crate::map::Map;
+use crate::source::Provenance;
+
+mod children;
+mod lookup;
+mod node;
+mod top;
+mod verify;
+mod walk;
+
+pub use children::{Children, Page, SortBy};
+pub use node::{Class, Node, Stats};
+pub use top::Found;
+pub use verify::Verified;
+pub use walk::Below;
+
+/// An index.
+pub struct Index {
+    dir: PathBuf,
+    meta: Meta,
+    delimiter: u8,
+    /// The slots of current versions.
+    current: u64,
+    nodes: Map,
+    table: Map,
+    order: Map,
+    /// Where each partition of the table begins, in buckets.
+    partitions: Box<[u64; PARTITIONS + 1]>,
+}
+
+impl fmt::Debug for Index {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Index").field("dir", &self.dir).field("meta", &self.meta).finish()
+    }
+}
+
+/// Why an index could not be opened or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum IndexError {
+    /// There is none.
+    #[error("there is no index in {}", .0.display())]
+    Missing(PathBuf),
+    /// The disk.
+    #[error("{act} {}", path.display())]
+    Io {
+        /// What was attempted.
+        act: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the operating system said.
+        #[source]
+        source: io::Error,
+    },
+    /// `index.json` is damaged, or of another version.
+    #[error("read {}", path.display())]
+    Meta {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        source: MetaError,
+    },
+    /// A file of the index is not what was written.
+    #[error("{} is damaged at byte {offset}: {found}; build the index again", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        offset: u64,
+        /// What is wrong there.
+        found: &'static str,
+    },
+}
+
+/// The generation an index's files are of; nothing when that cannot be told.
+pub(crate) fn generation(fs: &dyn FileSystem, dir: &Path) -> Option<u64> {
+    let path = dir.join(INDEX);
+    let file = fs.open(&path, Access::Read).ok()?;
+    let size = file.len().ok().filter(|&size| size <= META_SIZE_MAX)?;
+    let mut bytes = vec![0; usize::try_from(size).ok()?];
+    file.read_exact_at(&mut bytes, 0).ok()?;
+    Meta::from_bytes(&bytes).ok().map(|meta| meta.generation)
+}
+
+impl Index {
+    /// Opens the index in `dir`.
+    ///
+    /// # Errors
+    /// When there is none, or what is read on opening is damaged.
+    pub fn open(dir: &Path) -> Result<Self, IndexError> {
+        match Self::open_once(dir) {
+            // It may have been replaced since `index.json` was read.
+            Err(IndexError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Self::open_once(dir)
+            }
+            opened => opened,
+        }
+    }
+
+    fn open_once(dir: &Path) -> Result<Self, IndexError> {
+        let path = dir.join(INDEX);
+        let bytes = read_bounded(&path)?.ok_or_else(|| IndexError::Missing(dir.to_owned()))?;
+        let meta = Meta::from_bytes(&bytes)
+            .map_err(|source| IndexError::Meta { path: path.clone(), source })?;
+        let map = |name, size| {
+            let path = dir.join(file_name(name, meta.generation));
+            Map::open(&path, size).map_err(|source| IndexError::Io { act: "map", path, source })
+        };
+        let nodes = map("nodes", meta.files.nodes.size)?;
+        let table = map("table", meta.files.table.size)?;
+        let order = map("order", meta.files.order.size)?;
+        let partitions = table::read_directory(&table).ok_or_else(|| IndexError::Damaged {
+            path: dir.join(file_name("table", meta.generation)),
+            offset: 0,
+            found: "the directory is not what was written",
+        })?;
+        let current = meta.current_slots();
+        let delimiter = u8::try_from(meta.delimiter).unwrap_or(b'/');
+        Ok(Self { dir: dir.to_owned(), meta, delimiter, current, nodes, table, order, partitions })
+    }
+
+    /// What the index is of.
+    #[must_use]
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What separates the components of a key.
+    #[must_use]
+    pub fn delimiter(&self) -> u8 {
+        self.delimiter
+    }
+
+    /// The classes, in the order in which nodes name them.
+    #[must_use]
+    pub fn slots(&self) -> &[Slot] {
+        &self.meta.slots
+    }
+
+    /// What the index was built from.
+    ///
+    /// # Errors
+    /// When the file that says so is damaged.
+    pub fn provenance(&self) -> Result<Provenance, IndexError> {
+        let path = self.file("provenance.json");
+        let read = std::fs::read(&path);
+        let bytes =
+            read.map_err(|source| IndexError::Io { act: "read", path: path.clone(), source })?;
+        let damaged = |found| IndexError::Damaged { path: path.clone(), offset: 0, found };
+        if forebay_base::checksum::crc32c(&bytes) != self.meta.files.provenance.crc32c {
+            return Err(damaged("its checksum is not that of what was written"));
+        }
+        serde_json::from_slice(&bytes).map_err(|_| damaged("it is not the JSON it should be"))
+    }
+
+    /// The node of the empty prefix.
+    ///
+    /// # Errors
+    /// When its record is damaged.
+    pub fn root(&self) -> Result<Node<'_>, IndexError> {
+        self.node(self.nodes.len() as u64)
+    }
+
+    /// The node whose record ends at `end`.
+    pub(crate) fn node(&self, end: u64) -> Result<Node<'_>, IndexError> {
+        let record = usize::try_from(end).ok().and_then(|end| self.nodes.get(..end));
+        match record.and_then(Record::read) {
+            Some(record) => Ok(Node { index: self, end, record }),
+            None => Err(self.damaged_node(end)),
+        }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.join(file_name(name, self.meta.generation))
+    }
+
+    fn damaged_node(&self, end: u64) -> IndexError {
+        let found = "the record that ends here is not what was written";
+        IndexError::Damaged { path: self.file("nodes"), offset: end, found }
+    }
+
+    fn damaged(&self, name: &str, offset: u64, found: &'static str) -> IndexError {
+        IndexError::Damaged { path: self.file(name), offset, found }
+    }
+}
+
+/// A small file; nothing when it is not there.
+fn read_bounded(path: &Path) -> Result<Option<Vec<u8>>, IndexError> {
+    let failed = |source| IndexError::Io { act: "read", path: path.to_owned(), source };
+    let file = match std::fs::File::open(path) {
+        Ok(file) => file,
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+        {
+            return Ok(None);
+        }
+        Err(error) => return Err(failed(error)),
+    };
+    let mut bytes = Vec::new();
+    let mut limited = io::Read::take(file, META_SIZE_MAX);
+    io::Read::read_to_end(&mut limited, &mut bytes).map_err(failed)?;
+    Ok(Some(bytes))
+}

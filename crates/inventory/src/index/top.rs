@@ -1,0 +1,172 @@
+//! The largest prefixes below one, exactly.
+//!
+//! No prefix is larger than the one above it, so the largest are found by always going on with the
+//! largest seen so far; of the many children of one, only as many are looked at as are needed, for the
+//! index lists them in order.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::{IndexError, Node, SortBy};
+use crate::format::listed;
+
+/// Children taken from a list in one go.
+const AT_ONCE: usize = 16;
+
+/// A prefix that was found below another.
+#[derive(Debug, Clone)]
+pub struct Found<'a> {
+    /// The whole prefix.
+    pub prefix: Vec<u8>,
+    /// Its node.
+    pub node: Node<'a>,
+}
+
+/// What may be, or lead to, one of the largest. Ordered by size; of equals, by what comes first in the
+/// index.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Candidate {
+    size: u64,
+    order: Reverse<u64>,
+    step: Step,
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    /// The children of a node from this place in its list on; none is larger than `size`.
+    Rest { parent: usize, from: usize },
+    /// A node, by where its record ends, and the one above it.
+    Node { end: u64, parent: usize },
+}
+
+/// The search, with the nodes whose children were looked at.
+struct Search<'a> {
+    sort: SortBy,
+    heap: BinaryHeap<Candidate>,
+    /// Those nodes, each with the place of the one above it; the first is where the search began.
+    opened: Vec<(Node<'a>, usize)>,
+}
+
+impl<'a> Node<'a> {
+    /// The `count` largest prefixes below this one, the largest first: those `depth` components deeper,
+    /// or at any depth. By [`SortBy::Objects`] or else by bytes.
+    ///
+    /// * `prefix`: that of this node.
+    ///
+    /// # Errors
+    /// When something there is damaged.
+    pub fn top(
+        &self,
+        prefix: &[u8],
+        sort: SortBy,
+        count: usize,
+        depth: Option<u64>,
+    ) -> Result<Vec<Found<'a>>, IndexError> {
+        let mut search = Search { sort, heap: BinaryHeap::new(), opened: Vec::new() };
+        let mut found = Vec::new();
+        let wanted = depth.map(|depth| self.depth().saturating_add(depth));
+        if depth == Some(0) || count == 0 {
+            return Ok(found);
+        }
+        search.open(*self, 0)?;
+        while let Some(candidate) = search.heap.pop() {
+            let (end, parent) = match candidate.step {
+                Step::Rest { parent, from } => {
+                    search.go_on(parent, from)?;
+                    continue;
+                }
+                Step::Node { end, parent } => (end, parent),
+            };
+            let node = self.index.node(end)?;
+            if wanted.is_none_or(|wanted| node.depth() == wanted) {
+                found.push(Found { prefix: search.prefix(prefix, &node, parent), node });
+                if found.len() == count {
+                    break;
+                }
+            }
+            if node.child_count() > 0 && wanted.is_none_or(|wanted| node.depth() < wanted) {
+                search.open(node, parent)?;
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl<'a> Search<'a> {
+    fn size(&self, node: &Node<'a>) -> Result<u64, IndexError> {
+        let total = node.total()?;
+        Ok(if self.sort == SortBy::Objects { total.objects } else { total.bytes })
+    }
+
+    /// Looks at the children of a node.
+    fn open(&mut self, node: Node<'a>, above: usize) -> Result<(), IndexError> {
+        let place = self.opened.len();
+        self.opened.push((node, above));
+        if node.lists()?.is_some() { self.go_on(place, 0) } else { self.all(place, 0) }
+    }
+
+    /// Looks at the next few children of a node with lists.
+    fn go_on(&mut self, parent: usize, from: usize) -> Result<(), IndexError> {
+        let Some(&(node, _)) = self.opened.get(parent) else { return Ok(()) };
+        let listed = listed(node.child_count());
+        let Some(lists) = node.lists()?.filter(|_| from < listed) else {
+            return self.all(parent, listed);
+        };
+        let children = node.listed(&lists, self.sort, from, AT_ONCE)?;
+        let mut least = 0;
+        let next = from + children.len();
+        for child in children {
+            least = self.push(&child, parent)?;
+        }
+        if (next as u64) < node.child_count() {
+            // Before anything of the same size: one of the rest may come before it in the index.
+            let step = Step::Rest { parent, from: next };
+            self.heap.push(Candidate { size: least, order: Reverse(0), step });
+        }
+        Ok(())
+    }
+
+    /// Looks at all children of a node but those its list has.
+    fn all(&mut self, parent: usize, listed: usize) -> Result<(), IndexError> {
+        let Some(&(node, _)) = self.opened.get(parent) else { return Ok(()) };
+        let mut seen = Vec::new();
+        if listed > 0
+            && let Some(lists) = node.lists()?
+        {
+            seen = node.listed(&lists, self.sort, 0, listed)?.iter().map(|node| node.end).collect();
+            seen.sort_unstable();
+        }
+        for child in node.children() {
+            let child = child?;
+            if seen.binary_search(&child.end).is_err() {
+                self.push(&child, parent)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, child: &Node<'a>, parent: usize) -> Result<u64, IndexError> {
+        let size = self.size(child)?;
+        let step = Step::Node { end: child.end, parent };
+        self.heap.push(Candidate { size, order: Reverse(child.end), step });
+        Ok(size)
+    }
+
+    /// The whole prefix of a node.
+    fn prefix(&self, root: &[u8], node: &Node<'a>, parent: usize) -> Vec<u8> {
+        let mut names = vec![node.name()];
+        let mut at = parent;
+        while let Some(&(node, above)) = self.opened.get(at)
+            && at > 0
+        {
+            names.push(node.name());
+            at = above;
+        }
+        let mut prefix = root.to_vec();
+        for name in names.iter().rev() {
+            prefix.extend_from_slice(name);
+            prefix.push(node.index.delimiter);
+        }
+        prefix
+    }
+}

@@ -1,0 +1,95 @@
+//! The prefixes below one, in the order of their names.
+//!
+//! A prefix too small is passed over with all below it, for nothing below is larger.
+
+use super::{Found, IndexError, Node};
+
+/// Walks over what is below a prefix.
+#[derive(Debug, Clone)]
+pub struct Below<'a> {
+    /// Where the records of those to be visited end, the next one last.
+    open: Vec<u64>,
+    root: Node<'a>,
+    /// The prefix visited last.
+    path: Vec<u8>,
+    /// Where the prefix of each depth ends in `path`, from the root's on.
+    ends: Vec<usize>,
+    depth_max: u64,
+    min_objects: u64,
+    min_bytes: u64,
+}
+
+impl<'a> Node<'a> {
+    /// This prefix and those at most `depth` components deeper that have at least so many objects and
+    /// bytes, in the order of their names.
+    ///
+    /// * `prefix`: that of this node.
+    #[must_use]
+    pub fn below(
+        &self,
+        prefix: &[u8],
+        depth: Option<u64>,
+        min_objects: u64,
+        min_bytes: u64,
+    ) -> Below<'a> {
+        Below {
+            open: vec![self.end],
+            root: *self,
+            path: prefix.to_vec(),
+            ends: vec![prefix.len()],
+            depth_max: depth.map_or(u64::MAX, |depth| self.depth().saturating_add(depth)),
+            min_objects,
+            min_bytes,
+        }
+    }
+}
+
+impl<'a> Iterator for Below<'a> {
+    type Item = Result<Found<'a>, IndexError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let end = self.open.pop()?;
+        let found = self.visit(end);
+        if found.is_err() {
+            self.open.clear();
+        }
+        Some(found)
+    }
+}
+
+impl<'a> Below<'a> {
+    fn visit(&mut self, end: u64) -> Result<Found<'a>, IndexError> {
+        let node = self.root.index.node(end)?;
+        let deeper = node.depth().saturating_sub(self.root.depth());
+        let deeper = usize::try_from(deeper).unwrap_or(usize::MAX);
+        if deeper > 0 {
+            // One not below what was visited before would be a damaged index.
+            let Some(&above) = self.ends.get(deeper - 1) else {
+                return Err(node.index.damaged_node(end));
+            };
+            self.ends.truncate(deeper);
+            self.path.truncate(above);
+            self.path.extend_from_slice(node.name());
+            self.path.push(node.index.delimiter);
+            self.ends.push(self.path.len());
+        }
+        if node.depth() < self.depth_max {
+            // From the last name to the first, so that the first is on top.
+            for child in node.children() {
+                let child = child?;
+                if self.is_wanted(&child)? {
+                    self.open.push(child.end);
+                }
+            }
+        }
+        Ok(Found { prefix: self.path.clone(), node })
+    }
+
+    fn is_wanted(&self, child: &Node<'a>) -> Result<bool, IndexError> {
+        if self.min_objects == 0 && self.min_bytes == 0 {
+            return Ok(true);
+        }
+        let total = child.total()?;
+        Ok(total.objects >= self.min_objects && total.bytes >= self.min_bytes)
+    }
+}

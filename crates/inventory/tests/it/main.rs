@@ -1,0 +1,5 @@
+//! What an index promises, against a plain map over all prefixes of all keys.
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod oracle;
+mod trees;
