@@ -4,6 +4,8 @@
 //! (`LastModifiedDate`, `last_modified_date`), and a few others that are common; case, `_`, `-` and
 //! blanks do not matter where nobody named the column.
 
+use std::str::FromStr;
+
 use super::SourceError;
 
 /// Where one field is found.
@@ -87,36 +89,6 @@ impl Columns {
     #[must_use]
     pub fn usual() -> Self {
         Self::default()
-    }
-
-    /// Reads `key=Name,size=Length,class=-,...`: the fields are those of this type, by their names,
-    /// and `-` says that a field is nowhere. Those not named are found by their usual names.
-    ///
-    /// # Errors
-    /// [`SourceError::Spec`] for another field, one named twice, or without a column.
-    pub fn parse(text: &str) -> Result<Self, SourceError> {
-        let wrong = |reason: String| SourceError::Spec { given: text.to_owned(), reason };
-        let mut columns = Self::default();
-        for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
-            let (name, column) = pair
-                .split_once('=')
-                .map(|(name, column)| (name.trim(), column.trim()))
-                .filter(|(_, column)| !column.is_empty())
-                .ok_or_else(|| wrong(format!("{pair:?} is not FIELD=COLUMN")))?;
-            let field = FIELDS.iter().find(|(_, known, _)| *known == name).ok_or_else(|| {
-                let known: Vec<&str> = FIELDS.iter().map(|(_, name, _)| *name).collect();
-                wrong(format!("no field is called {name:?}; there are {}", known.join(", ")))
-            })?;
-            let place = columns.field_mut(field.0);
-            if *place != Column::Usual {
-                return Err(wrong(format!("the column of {name} is named twice")));
-            }
-            *place = match column {
-                "-" => Column::Absent,
-                _ => Column::Named(column.to_owned()),
-            };
-        }
-        Ok(columns)
     }
 
     /// Whether a table with columns of these names tells versions of a key apart.
@@ -223,6 +195,38 @@ impl Columns {
     }
 }
 
+impl FromStr for Columns {
+    type Err = SourceError;
+
+    /// Reads `key=Name,size=Length,class=-,...`: the fields are those of this type, by their names,
+    /// and `-` says that a field is nowhere. Those not named are found by their usual names. An error
+    /// for another field, one named twice, or without a column.
+    fn from_str(text: &str) -> Result<Self, SourceError> {
+        let wrong = |reason: String| SourceError::Spec { given: text.to_owned(), reason };
+        let mut columns = Self::default();
+        for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+            let (name, column) = pair
+                .split_once('=')
+                .map(|(name, column)| (name.trim(), column.trim()))
+                .filter(|(_, column)| !column.is_empty())
+                .ok_or_else(|| wrong(format!("{pair:?} is not FIELD=COLUMN")))?;
+            let field = FIELDS.iter().find(|(_, known, _)| *known == name).ok_or_else(|| {
+                let known: Vec<&str> = FIELDS.iter().map(|(_, name, _)| *name).collect();
+                wrong(format!("no field is called {name:?}; there are {}", known.join(", ")))
+            })?;
+            let place = columns.field_mut(field.0);
+            if *place != Column::Usual {
+                return Err(wrong(format!("the column of {name} is named twice")));
+            }
+            *place = match column {
+                "-" => Column::Absent,
+                _ => Column::Named(column.to_owned()),
+            };
+        }
+        Ok(columns)
+    }
+}
+
 /// A name without case and separators.
 pub(crate) fn plain(name: &str) -> String {
     let kept = name.chars().filter(|c| !matches!(c, '_' | '-' | ' '));
@@ -252,7 +256,7 @@ mod tests {
 
     #[test]
     fn named_columns_are_those_and_absent_ones_are_none() {
-        let columns = Columns::parse("key=object, class=-,size=Länge").unwrap();
+        let columns = "key=object, class=-,size=Länge".parse::<Columns>().unwrap();
         let places = columns.places("f", &["key", "OBJECT", "Länge", "storage_class"]).unwrap();
         assert_eq!((places.key, places.size, places.class), (1, 2, None));
         let missing = columns.places("f.csv", &["key", "Länge"]);
@@ -269,7 +273,7 @@ mod tests {
         let twice = Columns::usual().places("f", &["key", "Key", "size"]);
         assert_eq!(reason(twice), "f: two of its columns are called key");
         for text in ["keys=a", "key", "key=", "key=a,key=b"] {
-            assert!(matches!(Columns::parse(text), Err(SourceError::Spec { .. })), "{text}");
+            assert!(matches!(text.parse::<Columns>(), Err(SourceError::Spec { .. })), "{text}");
         }
     }
 }

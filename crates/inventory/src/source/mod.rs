@@ -3,6 +3,9 @@
 //! A [`Source`] is cut into [`Part`]s that are read independently, by several threads; each pushes its
 //! objects, batch by batch, into a [`RowSink`]. A source can be cut again, when a build has to begin
 //! anew.
+//!
+//! What is read, and what is made of it, is described in `docs/formats/inventory-sources.md`; [`open`]
+//! makes a source of what a user names.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +15,9 @@ mod columns;
 mod csv;
 mod error;
 mod fs;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod input;
 mod list;
 mod manifest;
@@ -127,3 +133,6 @@ pub struct SourceFile {
     /// The checksum it was verified against, as `md5:hex`; nothing when the source has none.
     pub checksum: Option<String>,
 }
+
+#[cfg(test)]
+mod tests;

@@ -65,8 +65,7 @@ impl CsvFile {
         let source = Counted::new(place.reader()?, &Expected::default());
         let mut reader = Reader::new(&name, source, 1)?;
         if !reader.next()? {
-            let reason = "it is empty: its first row should name its columns".to_owned();
-            return Err(SourceError::Column { file: name, reason });
+            return Err(headless(&name));
         }
         Ok(header(&reader.records))
     }
@@ -128,52 +127,64 @@ impl Part for CsvFile {
     }
 
     fn read(self: Box<Self>, sink: &mut dyn RowSink) -> Result<(), SourceError> {
-        let Settings { columns, names, encoded, classes } = self.settings.as_ref();
         let source = Counted::new(self.place.reader()?, &self.expected);
-        let before = u64::from(names.is_none());
-        let mut reader = Reader::new(&self.name, source, before)?;
-        let names = match names {
-            Some(names) => names.clone(),
-            None if reader.next()? => header(&reader.records),
-            None => {
-                let reason = "it is empty: its first row should name its columns".to_owned();
-                return Err(SourceError::Column { file: self.name, reason });
-            }
-        };
-        let mut rows = Rows {
-            places: columns.places(&self.name, &names)?,
-            file: &self.name,
-            names,
-            encoded: *encoded,
-            classes: ClassNames::new(Arc::clone(classes)),
-            key: Vec::new(),
-            objects: Batch::default(),
-        };
-        let mut told = 0;
-        while reader.next()? {
-            let row = reader.row();
-            rows.push(&reader.records, row, sink)?;
-            if rows.objects.len() >= BATCH_ROWS || rows.objects.keys_size() >= BATCH_KEYS_SIZE {
-                sink.rows(&mut rows.objects)?;
-                let read = reader.read.load(Ordering::Relaxed);
-                sink.bytes(read.saturating_sub(told));
-                told = read;
-            }
-        }
-        if !rows.objects.is_empty() {
-            sink.rows(&mut rows.objects)?;
-        }
-        let (read, row) = (Arc::clone(&reader.read), reader.row());
-        let source =
-            reader.records.into_input().finish().map_err(|source| SourceError::Expand {
-                file: self.name.clone(),
-                read: read.load(Ordering::Relaxed),
-                rows: row,
-                source,
-            })?;
-        sink.bytes(read.load(Ordering::Relaxed).saturating_sub(told));
-        source.verify(&self.name, &self.expected)
+        read(&self.name, source, &self.expected, &self.settings, sink)
     }
+}
+
+/// Reads a file called `file` to its end.
+pub(crate) fn read<R: io::Read>(
+    file: &str,
+    source: Counted<R>,
+    expected: &Expected,
+    settings: &Settings,
+    sink: &mut dyn RowSink,
+) -> Result<(), SourceError> {
+    let Settings { columns, names, encoded, classes } = settings;
+    let mut reader = Reader::new(file, source, u64::from(names.is_none()))?;
+    let names = match names {
+        Some(names) => names.clone(),
+        None if reader.next()? => header(&reader.records),
+        None => return Err(headless(file)),
+    };
+    let mut rows = Rows {
+        places: columns.places(file, &names)?,
+        file,
+        names,
+        encoded: *encoded,
+        classes: ClassNames::new(Arc::clone(classes)),
+        key: Vec::new(),
+        objects: Batch::default(),
+    };
+    let mut told = 0;
+    while reader.next()? {
+        let row = reader.row();
+        rows.push(&reader.records, row, sink)?;
+        if rows.objects.len() >= BATCH_ROWS || rows.objects.keys_size() >= BATCH_KEYS_SIZE {
+            sink.rows(&mut rows.objects)?;
+            let read = reader.read.load(Ordering::Relaxed);
+            sink.bytes(read.saturating_sub(told));
+            told = read;
+        }
+    }
+    if !rows.objects.is_empty() {
+        sink.rows(&mut rows.objects)?;
+    }
+    let (read, row) = (Arc::clone(&reader.read), reader.row());
+    let source = reader.records.into_input().finish().map_err(|source| SourceError::Expand {
+        file: file.to_owned(),
+        read: read.load(Ordering::Relaxed),
+        rows: row,
+        source,
+    })?;
+    sink.bytes(read.load(Ordering::Relaxed).saturating_sub(told));
+    source.verify(file, expected)
+}
+
+/// A file that should have a header, and has nothing.
+fn headless(file: &str) -> SourceError {
+    let reason = "it is empty: its first row should name its columns".to_owned();
+    SourceError::Column { file: file.to_owned(), reason }
 }
 
 fn header<R: io::Read>(records: &Records<R>) -> Vec<String> {

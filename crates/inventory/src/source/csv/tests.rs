@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::object::Kind;
 use crate::source::testing::{Kept, class, gzip, read, settings};
-use crate::source::{Columns, Settings, SourceError};
+use crate::source::{Settings, SourceError};
 
 const TABLE: &str = "\u{feff}name,Size,storage class,mtime\n\
     a,1,GLACIER,2024-02-29T00:00:00Z\n\"b,\"\"c\",2,,\n100%,3,OWN,2024-03-01\n";
@@ -110,7 +110,7 @@ fn what_is_no_table_is_an_error() {
     assert!(error("a,b\n1,2\n").contains("no column is the key"));
     let quote = format!("key,size\na,1\n\"b{}", "x".repeat(2 << 20));
     assert!(error(&quote).contains("row 2 has more than"));
-    let settings = Settings { columns: Columns::parse("key=K").unwrap(), ..settings() };
+    let settings = Settings { columns: "key=K".parse().unwrap(), ..settings() };
     let error = read_file("f.csv", b"key,size\n", &settings).unwrap_err().to_string();
     assert!(error.contains("it has no column \"K\""), "{error}");
     let empty = read_file("f.csv", b"key,size\n", &self::settings()).unwrap();

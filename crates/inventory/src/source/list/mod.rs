@@ -13,7 +13,7 @@ use super::{BadRow, Part, Provenance, RowSink, Settings, Source, SourceError};
 use crate::object::{Batch, Classes, Kind, Object};
 
 mod client;
-mod page;
+pub(crate) mod page;
 
 use client::Client;
 use page::Listed;

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use crate::source::SourceError;
 
 /// Whether a key may become a path: plain names and nothing else.
-fn is_safe(key: &str) -> bool {
+pub(crate) fn is_safe(key: &str) -> bool {
     let plain = |component| matches!(component, Component::Normal(_));
     let names = key.split('/').all(|name| !name.is_empty() && name != "." && name != "..");
     names && !key.contains(['\0', '\\']) && Path::new(key).components().all(plain)

@@ -113,7 +113,7 @@ fn dates_are_moments_or_text_and_may_be_missing() {
     let reason = "its column \"last_modified\" is of type Int64, not a date or a timestamp; it can be \
                   left out as last_modified=-";
     assert_eq!(error(columns.clone()).trim_start_matches(": "), reason);
-    let settings = Settings { columns: Columns::parse("last_modified=-").unwrap(), ..settings() };
+    let settings = Settings { columns: "last_modified=-".parse().unwrap(), ..settings() };
     let kept = read_columns(columns, &settings).unwrap();
     assert!(kept.objects.iter().all(|(_, object)| object.modified == Month::UNKNOWN));
 }

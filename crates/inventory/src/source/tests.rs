@@ -1,0 +1,124 @@
+//! The same objects whatever they are read from, and what a user may name.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, BinaryArray, StringArray, UInt64Array};
+
+use super::testing::{self, Kept, gzip, parquet, read, settings};
+use super::{Settings, Source, SourceError, Spec, open};
+use crate::object::Month;
+
+fn opened(specs: &[&str], settings: &Settings) -> Result<Box<dyn Source>, SourceError> {
+    let specs = specs.iter().map(|spec| spec.parse()).collect::<Result<Vec<Spec>, _>>()?;
+    open(&specs, settings)
+}
+
+/// A date in a month, as text.
+fn date(month: Month) -> String {
+    let (year, month) = month.year_and_month().unwrap();
+    format!("{year:04}-{month:02}-15T12:00:00.000Z")
+}
+
+#[test]
+fn every_source_gives_the_same_objects() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = dir.path().join("tree");
+    for i in 0..500_usize {
+        let path = tree.join(format!("d{}/e,{}/\"f\" 100%+{i}", i % 9, i % 4));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, vec![0; i]).unwrap();
+    }
+    let settings = settings();
+    let from_tree = read(&format!("fs:{}", tree.display()), &settings).unwrap().objects;
+    assert_eq!(from_tree.len(), 500);
+
+    let (mut plain, mut inventory) = ("Key,Size,Date\n".to_owned(), String::new());
+    for (key, object) in &from_tree {
+        let key = String::from_utf8(key.clone()).unwrap();
+        let date = date(object.modified);
+        writeln!(plain, "\"{}\",{},{date}", key.replace('"', "\"\""), object.size).unwrap();
+        let encoded = key.replace('%', "%25").replace('+', "%2B").replace(' ', "+");
+        let encoded = encoded.replace('"', "%22").replace(',', "%2C");
+        writeln!(inventory, "\"b\",\"{encoded}\",\"{}\",\"{date}\",\"\"", object.size).unwrap();
+    }
+    let keys: BinaryArray = from_tree.iter().map(|(key, _)| Some(key.as_slice())).collect();
+    let sizes: UInt64Array = from_tree.iter().map(|(_, object)| Some(object.size)).collect();
+    let dates: StringArray = from_tree.iter().map(|(_, o)| Some(date(o.modified))).collect();
+    let columns: Vec<(&str, ArrayRef)> =
+        vec![("Date", Arc::new(dates)), ("Size", Arc::new(sizes)), ("Key", Arc::new(keys))];
+    let files = [
+        ("t.csv", plain.clone().into_bytes()),
+        ("t.csv.gz", gzip(plain.as_bytes())),
+        ("t.csv.zst", zstd::encode_all(plain.as_bytes(), 1).unwrap()),
+        ("t.parquet", parquet(columns, 64)),
+    ];
+    let dated = Settings { columns: "last_modified=Date".parse().unwrap(), ..settings.clone() };
+    for (name, content) in files {
+        let path = dir.path().join(name);
+        fs::write(&path, content).unwrap();
+        assert!(read(path.to_str().unwrap(), &dated).unwrap().objects == from_tree, "{name}");
+    }
+    let fields = "Bucket, Key, Size, LastModifiedDate, StorageClass";
+    let files = [("1.csv.gz", gzip(inventory.as_bytes()))];
+    let manifest = testing::inventory(&dir.path().join("inventory"), "CSV", fields, &files);
+    assert!(read(manifest.to_str().unwrap(), &settings).unwrap().objects == from_tree);
+}
+
+#[test]
+fn tables_named_together_are_one_source() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    fs::write(path("a.csv"), "key,size\na,1\n").unwrap();
+    fs::write(path("b.csv"), "size,key\n2,b\n").unwrap();
+    let source = opened(&[&path("a.csv"), &path("b.csv")], &settings()).unwrap();
+    let kept = testing::read_all(source.as_ref()).unwrap();
+    let keys: Vec<&[u8]> = kept.objects.iter().map(|(key, _)| &key[..]).collect();
+    assert_eq!(keys, [b"a", b"b"]);
+    assert_eq!(source.provenance().files.len(), 2);
+    let all = read(dir.path().to_str().unwrap(), &settings()).unwrap();
+    assert_eq!(all.objects, kept.objects);
+
+    fs::write(path("c.dat"), "key,size\nc,3\n").unwrap();
+    let named: Kept = read(&format!("csv:{}", path("c.dat")), &settings()).unwrap();
+    assert_eq!(named.objects.len(), 1);
+    assert_eq!(all.objects.len(), 2, "only what is called CSV");
+}
+
+#[test]
+fn what_does_not_go_together_or_is_not_there_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    fs::write(path("a.csv"), "key,size\n").unwrap();
+    fs::write(path("b.parquet"), "no").unwrap();
+    fs::write(path("c.dat"), "").unwrap();
+    fs::create_dir(path("empty")).unwrap();
+    let error = |specs: &[&str]| match opened(specs, &settings()) {
+        Ok(_) => panic!("{specs:?} is no source"),
+        Err(error) => testing::chain(&error),
+    };
+    let tree = format!("fs:{}", path("empty"));
+    let both = dir.path().to_str().unwrap();
+    for (specs, reason) in [
+        (&[][..], "nothing was named"),
+        (&[""], "it names nothing"),
+        (&["fs:"], "it names nothing"),
+        (&["s3:///key"], "it names no bucket"),
+        (&["s3-list://"], "it names no bucket"),
+        (&["gs://b/k.csv"], "only s3:// is known"),
+        (&[&path("c.dat")], "put `parquet:`, `csv:` or `manifest:` before it"),
+        (&[&path("none.csv")], "there is no such file"),
+        (&[&path("none.parquet")], "there is no such file"),
+        (&[&path("manifest.json")], "there is no such manifest"),
+        (&[&path("b.parquet")], "read the footer of"),
+        (&[&path("empty")], "nothing in it can be read"),
+        (&[both], "it has Parquet and CSV files"),
+        (&[&path("a.csv"), &path("b.parquet")], "are not read as one source"),
+        (&[&tree, &path("a.csv")], "a listing and a directory are read alone"),
+        (&["s3://b/k.csv"], "nothing says how buckets are reached"),
+    ] {
+        let error = error(specs);
+        assert!(error.contains(reason), "{specs:?}: {error}");
+    }
+}
