@@ -4,7 +4,7 @@
 //! objects, batch by batch, into a [`RowSink`]. A source can be cut again, when a build has to begin
 //! anew.
 //!
-//! What is read, and what is made of it, is described in `docs/formats/inventory-sources.md`; [`open`]
+//! What is read, and what is made of it, is described in `docs/formats/inventory-sources.md`; [`open()`]
 //! makes a source of what a user names.
 
 use serde::{Deserialize, Serialize};

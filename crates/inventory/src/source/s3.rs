@@ -13,7 +13,8 @@ use tokio::runtime::Runtime;
 use super::SourceError;
 use super::place::Remote;
 
-/// How buckets are reached.
+/// How buckets are reached. Not to be dropped, and no source that uses it, from within asynchronous
+/// code: it ends the thread that moves the bytes.
 #[derive(Clone)]
 pub struct S3 {
     stores: Stores,

@@ -120,15 +120,22 @@ pub(crate) fn month(text: &[u8]) -> Result<Month, String> {
     Ok(Month::from_unix_ms(moment.ok_or_else(wrong)?.as_millisecond()))
 }
 
-/// The month of `2024-02-29T12:34:56Z`, with or without milliseconds: how S3 writes them all.
+/// The month of `2024-02-29T12:34:56.789Z`, which is how most write it: with or without a fraction, a
+/// blank for the `T`, and in UTC, said or not.
 #[inline]
 fn month_in_utc(text: &[u8]) -> Option<Month> {
-    let (seconds, fraction) = text.split_at_checked(19)?;
-    let fits = matches!(fraction, b"Z")
-        || matches!(fraction, [b'.', a, b, c, b'Z'] if [a, b, c].iter().all(|d| d.is_ascii_digit()));
-    let separators = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':')];
-    let fits =
-        fits && separators.iter().all(|&(at, separator)| seconds.get(at) == Some(&separator));
+    let (seconds, rest) = text.split_at_checked(19)?;
+    let zone = match rest.strip_prefix(b".") {
+        None => rest,
+        Some(fraction) => {
+            let digits = fraction.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            fraction.get(digits..).filter(|_| (1..=9).contains(&digits))?
+        }
+    };
+    let separators = [(4, b'-'), (7, b'-'), (13, b':'), (16, b':')];
+    let fits = matches!(zone, b"Z" | b"" | b"+00" | b"+00:00")
+        && matches!(seconds.get(10), Some(b'T' | b' '))
+        && separators.iter().all(|&(at, separator)| seconds.get(at) == Some(&separator));
     if !fits {
         return None;
     }
@@ -249,6 +256,8 @@ mod tests {
             "2024-01-31T23:30:00-01:00",
             "2024-02-10 12:00:00",
             "2024-02-10T12:00:00",
+            "2024-02-10 12:00:00.123456+00",
+            "2024-02-29 12:00:00.5",
             "2024-02-10",
         ] {
             assert_eq!(month(text.as_bytes()), Ok(february), "{text}");

@@ -139,7 +139,8 @@ fn character(reference: &BytesRef<'_>) -> Result<char, String> {
     if let Some(character) = reference.resolve_char_ref().map_err(|e| e.to_string())? {
         return Ok(character);
     }
-    match reference.as_ref() {
+    let name: &[u8] = reference.as_ref();
+    match name {
         b"lt" => Ok('<'),
         b"gt" => Ok('>'),
         b"amp" => Ok('&'),
