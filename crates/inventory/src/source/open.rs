@@ -254,6 +254,34 @@ impl Kind {
     }
 }
 
+impl Spec {
+    /// The path it names, if that is on this machine.
+    #[must_use]
+    pub fn local(&self) -> Option<&Path> {
+        match &self.what {
+            What::Directory(path) | What::Files(_, Location::Local(path)) => Some(path),
+            What::List { .. } | What::Files(_, Location::S3 { .. }) => None,
+        }
+    }
+
+    /// The bucket it names, and the key or what the keys begin with, if it is in one.
+    #[must_use]
+    pub fn remote(&self) -> Option<(&str, &str)> {
+        match &self.what {
+            What::List { bucket, prefix: key } | What::Files(_, Location::S3 { bucket, key }) => {
+                Some((bucket, key))
+            }
+            What::Directory(_) | What::Files(_, Location::Local(_)) => None,
+        }
+    }
+
+    /// Whether it is the objects of a bucket, by asking for them: what [`S3::with_stores`] cannot do.
+    #[must_use]
+    pub fn is_listing(&self) -> bool {
+        matches!(self.what, What::List { .. })
+    }
+}
+
 impl Location {
     fn name(&self) -> String {
         match self {

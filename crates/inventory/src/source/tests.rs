@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BinaryArray, StringArray, UInt64Array};
@@ -64,6 +65,25 @@ fn every_source_gives_the_same_objects() {
     let files = [("1.csv.gz", gzip(inventory.as_bytes()))];
     let manifest = testing::inventory(&dir.path().join("inventory"), "CSV", fields, &files);
     assert!(read(manifest.to_str().unwrap(), &settings).unwrap().objects == from_tree);
+}
+
+#[test]
+fn a_name_tells_where_it_leads() {
+    let spec = |text: &str| text.parse::<Spec>().unwrap();
+    for (text, path) in [("fs:/a/b", "/a/b"), ("csv:c.dat", "c.dat"), ("d.parquet", "d.parquet")] {
+        let spec = spec(text);
+        assert_eq!(spec.local(), Some(Path::new(path)));
+        assert_eq!(
+            (spec.remote(), spec.is_listing(), spec.to_string()),
+            (None, false, text.into())
+        );
+    }
+    for (text, key) in [("s3://b/k/x.csv", "k/x.csv"), ("manifest:s3://b/m", "m"), ("s3://b", "")] {
+        assert_eq!((spec(text).remote(), spec(text).local()), (Some(("b", key)), None));
+        assert!(!spec(text).is_listing());
+    }
+    assert_eq!(spec("s3-list://b/k/").remote(), Some(("b", "k/")));
+    assert!(spec("s3-list://b").is_listing());
 }
 
 #[test]

@@ -13,8 +13,9 @@ pub(crate) fn is_safe(key: &str) -> bool {
 }
 
 /// The path of a data file whose key is `key`, in one of the usual layouts: below `root` by its whole
-/// key, below the manifest's directory by its whole key, or by its name in `data/` beside the manifest
-/// or beside its directory (how S3 writes them), or beside the manifest.
+/// key, below the manifest's directory by its whole key, or by its name in `data/` beside the manifest,
+/// in `data/` beside its directory where that is called by a date (how S3 writes them), or beside the
+/// manifest.
 ///
 /// # Errors
 /// A key that is no plain path, or a file that is nowhere.
@@ -31,12 +32,13 @@ pub(crate) fn local(
     let dir = manifest.parent().unwrap_or(Path::new(""));
     let beside = |dir: &Path| dir.join("data").join(name);
     // The parent of "." is not "", whatever `Path::parent` says.
-    let parent = dir.canonicalize().ok().and_then(|dir| dir.parent().map(Path::to_owned));
+    let whole = dir.canonicalize().ok().filter(|dir| is_dated(dir));
+    let parent = whole.as_deref().and_then(Path::parent);
     let places = [
         root.map(|root| root.join(key)),
         Some(dir.join(key)),
         Some(beside(dir)),
-        parent.as_deref().map(beside),
+        parent.map(beside),
         Some(dir.join(name)),
     ];
     if let Some(found) = places.iter().flatten().find(|path| path.is_file()) {
@@ -45,6 +47,17 @@ pub(crate) fn local(
     let tried: Vec<String> =
         places.iter().flatten().map(|path| path.display().to_string()).collect();
     Err(wrong(format!("its file {key:?} is none of {}", tried.join(", "))))
+}
+
+/// Whether a directory is called as S3 calls those of manifests: `2024-05-06T01-00Z`.
+fn is_dated(dir: &Path) -> bool {
+    let name = dir.file_name().map_or(&b""[..], |name| name.as_encoded_bytes());
+    let like = b"0000-00-00T00-00Z";
+    name.len() == like.len()
+        && name.iter().zip(like).all(|(byte, like)| match like {
+            b'0' => byte.is_ascii_digit(),
+            _ => byte == like,
+        })
 }
 
 #[cfg(test)]
@@ -82,6 +95,10 @@ mod tests {
             std::fs::remove_file(file).unwrap();
         }
         std::fs::write(dir.path().join("secret"), "").unwrap();
+        let plain = dir.path().join("conf/plain/manifest.json");
+        std::fs::create_dir_all(plain.parent().unwrap()).unwrap();
+        std::fs::write(dir.path().join("conf/data/1.csv.gz"), "").unwrap();
+        assert!(local(&plain, None, key).is_err(), "only a dated directory has its data beside it");
         let elsewhere = local(&manifest, None, "../../secret").unwrap_err().to_string();
         assert!(elsewhere.contains("leads elsewhere"), "{elsewhere}");
     }
