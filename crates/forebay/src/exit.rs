@@ -5,7 +5,7 @@
 //! | 0 | done |
 //! | 1 | a check ran and found something wrong (`fsck`, `tour`, `bench` below a bar) or the command failed |
 //! | 2 | the command line or the configuration is wrong; nothing was started |
-//! | 3 | the server could not start: address in use, data directory, TLS files |
+//! | 3 | the server could not start: address in use, data directory, TLS files; or what was asked for is not in the index |
 //! | 4 | shutdown reached its limit and cut requests that were still running |
 //! | 130 | a second signal stopped the process at once |
 
@@ -23,6 +23,8 @@ pub(crate) enum Exit {
     Usage,
     /// The server could not start.
     Start,
+    /// What was asked for is not in the index.
+    Absent,
     /// Requests were cut by the shutdown limit.
     Cut,
     /// A second signal asked for an immediate stop.
@@ -36,7 +38,7 @@ impl Exit {
             Self::Ok => 0,
             Self::Failed => 1,
             Self::Usage => 2,
-            Self::Start => 3,
+            Self::Start | Self::Absent => 3,
             Self::Cut => 4,
             Self::Interrupted => 130,
         }

@@ -9,9 +9,13 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test"))]
 
 pub mod build;
+pub mod cost;
+pub mod diff;
 pub mod format;
 pub mod index;
 pub mod load;
 mod map;
 pub mod object;
+pub mod render;
+pub mod small;
 pub mod source;

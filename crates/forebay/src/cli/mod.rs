@@ -19,6 +19,10 @@ mod events_read;
 mod events_tail;
 mod events_verify;
 mod fsck;
+mod inventory;
+mod inventory_build;
+mod inventory_read;
+mod inventory_report;
 mod key;
 mod reference;
 mod serve;
@@ -44,7 +48,8 @@ Exit codes:
   0  done
   1  a check found something wrong, or the command failed
   2  wrong command line or configuration; nothing was started
-  3  the server could not start (address in use, data directory, TLS files)
+  3  the server could not start (address in use, data directory, TLS files), or what was asked
+     for is not in the index
   4  shutdown reached its limit and cut requests that were still running
   130  a second signal stopped the process at once
 
@@ -79,6 +84,9 @@ enum Command {
     /// The event store: append, search, prove, verify.
     #[command(subcommand)]
     Events(events::Command),
+    /// The inventory index: what lies below any prefix of a bucket or a directory, and what it costs.
+    #[command(subcommand)]
+    Inventory(inventory::Command),
     /// Measure Forebay beside the machine's own limits.
     #[command(subcommand)]
     Bench(bench::Command),
@@ -104,6 +112,7 @@ pub(crate) fn run() -> anyhow::Result<Exit> {
         Command::Fsck(args) => fsck::run(&args),
         Command::Cache(command) => cache::run(&command),
         Command::Events(command) => events::run(&command),
+        Command::Inventory(command) => inventory::run(&command),
         Command::Bench(command) => bench::run(&command),
         Command::Completions(args) => reference::completions(&args),
         Command::Man(args) => reference::man(&args),

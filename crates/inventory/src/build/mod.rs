@@ -129,6 +129,14 @@ pub fn build(
     built.and_then(|built| cleared.map(|()| built))
 }
 
+/// Removes from the directory `dir` what builds that were killed left there, and nothing else.
+///
+/// # Errors
+/// When it has something that is of no index, another process builds in it, or the disk fails.
+pub fn clear(fs: &dyn FileSystem, dir: &Path) -> Result<(), BuildError> {
+    Place::prepare(fs, dir, true)?.clear(fs)
+}
+
 fn build_in(
     fs: &Arc<dyn FileSystem>,
     source: &dyn Source,

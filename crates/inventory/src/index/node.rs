@@ -51,6 +51,12 @@ impl<'a> Node<'a> {
         self.record.depth
     }
 
+    /// What separates the components of the prefix.
+    #[must_use]
+    pub fn delimiter(&self) -> u8 {
+        self.index.delimiter
+    }
+
     /// Prefixes below it, at any depth.
     #[must_use]
     pub fn descendants(&self) -> u64 {

@@ -1,5 +1,7 @@
 //! What an index promises, against a plain map over all prefixes of all keys.
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod answers;
+mod damage;
 mod oracle;
 mod trees;

@@ -53,6 +53,46 @@ impl S3Options {
         let Self { endpoint, region, path_style, allow_http } = self;
         endpoint.is_none() && region.is_none() && !path_style && !allow_http
     }
+
+    /// What the environment and the options say, but for the bucket; and the endpoint, where it is not
+    /// Amazon's.
+    fn builder(&self) -> anyhow::Result<(AmazonS3Builder, Option<String>)> {
+        let mut builder = AmazonS3Builder::from_env().with_allow_http(self.allow_http);
+        if let Some(region) = &self.region {
+            builder = builder.with_region(region);
+        }
+        let endpoint = self.endpoint.clone().or_else(|| {
+            let of = |key| builder.get_config_value(&key);
+            of(AmazonS3ConfigKey::S3Endpoint).or_else(|| of(AmazonS3ConfigKey::Endpoint))
+        });
+        if let Some(endpoint) = &endpoint
+            && endpoint.to_ascii_lowercase().starts_with("http://")
+            && !self.allow_http
+        {
+            let told = format!("{endpoint} is reached without TLS; --allow-http permits that");
+            return Err(Coded::error(Exit::Usage, told));
+        }
+        if std::env::var_os("AWS_TIMEOUT").is_none() {
+            let timeout = AmazonS3ConfigKey::Client(ClientConfigKey::Timeout);
+            builder = builder.with_config(timeout, TIMEOUT);
+        }
+        Ok((builder, endpoint))
+    }
+
+    /// How to reach buckets that are only read, whatever they are called: at an endpoint of one's own
+    /// they are named in the path.
+    ///
+    /// # Errors
+    /// The options are wrong (exit code 2).
+    pub(crate) fn reader(&self) -> anyhow::Result<AmazonS3Builder> {
+        let (builder, endpoint) = self.builder()?;
+        let virtual_hosted = endpoint.is_none() && !self.path_style;
+        let builder = builder.with_virtual_hosted_style_request(virtual_hosted);
+        Ok(match endpoint {
+            Some(endpoint) => builder.with_config(AmazonS3ConfigKey::S3Endpoint, endpoint),
+            None => builder,
+        })
+    }
 }
 
 /// A prefix in a bucket.
@@ -77,32 +117,16 @@ impl S3 {
         }
         let prefix = Path::parse(prefix.trim_matches('/'))
             .map_err(|error| wrong(format!("the prefix of {url} cannot be used: {error}")))?;
-        let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
-        if let Some(region) = &options.region {
-            builder = builder.with_region(region);
-        }
-        let endpoint = options.endpoint.clone().or_else(|| {
-            let of = |key| builder.get_config_value(&key);
-            of(AmazonS3ConfigKey::S3Endpoint).or_else(|| of(AmazonS3ConfigKey::Endpoint))
-        });
+        let (mut builder, endpoint) = options.builder()?;
         let mut virtual_hosted = !options.path_style;
         if let Some(endpoint) = endpoint {
-            if endpoint.to_ascii_lowercase().starts_with("http://") && !options.allow_http {
-                return Err(wrong(format!(
-                    "{endpoint} is reached without TLS; --allow-http permits that"
-                )));
-            }
             let (given, hosted) = endpoint_of(&endpoint, bucket, virtual_hosted);
             virtual_hosted = hosted;
             builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, given);
         }
-        let timeout = AmazonS3ConfigKey::Client(ClientConfigKey::Timeout);
-        if std::env::var_os("AWS_TIMEOUT").is_none() {
-            builder = builder.with_config(timeout, TIMEOUT);
-        }
         let store = builder
+            .with_bucket_name(bucket)
             .with_virtual_hosted_style_request(virtual_hosted)
-            .with_allow_http(options.allow_http)
             .build()
             .map_err(|error| Coded::wrap(Exit::Usage, "S3 cannot be used", error.into()))?;
         let runtime = tokio::runtime::Builder::new_current_thread()

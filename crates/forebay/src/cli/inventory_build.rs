@@ -1,0 +1,298 @@
+//! `forebay inventory build`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use forebay_base::bytes::ByteSize;
+use forebay_base::clock::{Clock as _, SystemClock};
+use forebay_base::fs::{FileSystem, RealFs};
+use forebay_inventory::build::{self, BuildError, Built, Monitor, OnBadRow, Options, Stage};
+use forebay_inventory::object::Classes;
+use forebay_inventory::source::{self, Columns, S3, Settings, Spec};
+use indicatif::{ProgressBar, ProgressStyle};
+use rustix::process::{Resource, getrlimit};
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::inventory::json_line;
+use crate::exit::{Coded, Exit};
+use crate::export::target::S3Options;
+use crate::out;
+
+const HELP: &str = "\
+Sources:
+  DIR/manifest.json, s3://BUCKET/.../manifest.json    an S3 Inventory, CSV or Parquet, all checksums compared
+  FILE.parquet, FILE.csv[.gz|.zst], also s3://...     a table; --columns says what is what
+  DIR, s3://BUCKET/PREFIX/                            the inventory there, or all tables of one kind
+  s3-list://BUCKET/PREFIX                             the bucket itself, by ListObjectsV2
+  fs:DIR                                              the files below a directory
+
+Examples:
+  forebay inventory build --from ./2026-11-20T01-00Z/manifest.json --out ./index
+  forebay inventory build --from s3://reports/inventory/2026-11-20T01-00Z/manifest.json --out ./index
+  forebay inventory build --from fs:/usr/share --out /tmp/share --json
+  forebay inventory build --from files.csv --columns key=path,size=bytes --out ./index
+
+The index appears when it is complete; a build that is stopped leaves nothing, and the index that is
+replaced stays until then.";
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = HELP)]
+pub(super) struct Args {
+    /// What to read; several tables may be given.
+    #[arg(long, value_name = "SOURCE", required = true)]
+    from: Vec<Spec>,
+    /// The directory for the index.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Replace the index that is there.
+    #[arg(long)]
+    replace: bool,
+    /// Memory for the whole build; what is more goes to files beside the index [default: a quarter of
+    /// the machine's].
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<ByteSize>,
+    /// Readers that work at the same time [default: one for each processor].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: Option<u16>,
+    /// What separates the components of a key: one ASCII character.
+    #[arg(long, value_name = "CHARACTER", default_value = "/", value_parser = delimiter)]
+    delimiter: u8,
+    /// Do not count sizes and months; the index is smaller, and knows no costs.
+    #[arg(long)]
+    no_histograms: bool,
+    /// What to do about a row that cannot be read.
+    #[arg(long, value_enum, value_name = "WORD", default_value_t)]
+    on_bad_row: BadRowArg,
+    /// Count a key that is listed twice twice, instead of failing.
+    #[arg(long)]
+    allow_duplicates: bool,
+    /// Fail unless there are so many rows.
+    #[arg(long, value_name = "COUNT")]
+    expect_rows: Option<u64>,
+    /// Which columns of a table are what, as key=COLUMN,size=COLUMN,...
+    #[arg(long, value_name = "LIST")]
+    columns: Option<Columns>,
+    /// The keys of a CSV file with a header are percent-encoded.
+    #[arg(long)]
+    percent_encoded: bool,
+    /// Do not compare MD5s.
+    #[arg(long)]
+    no_verify: bool,
+    /// The directory that stands for the bucket a manifest names its files in.
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    #[command(flatten)]
+    s3: S3Options,
+    /// Print one JSON object when it is done.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::ValueEnum, Debug, Clone, Copy, Default)]
+enum BadRowArg {
+    /// The build fails.
+    #[default]
+    Fail,
+    /// The row is left out and counted; the first ten are shown.
+    Skip,
+}
+
+fn delimiter(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        [byte] if byte.is_ascii() => Ok(*byte),
+        _ => Err("one ASCII character".to_owned()),
+    }
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
+    let started = Instant::now();
+    let classes = Arc::new(Classes::new());
+    let settings = settings(args, &classes)?;
+    let source = source::open(&args.from, &settings).context("cannot read the source")?;
+    let options = options(args);
+    let monitor = Arc::new(Monitor::default());
+    let watch = Watch::start(&monitor, !args.json)?;
+    let fs: Arc<dyn FileSystem> = Arc::new(RealFs);
+    let built = build::build(&fs, &*source, &classes, &args.out, &options, &monitor);
+    watch.stop();
+    let built = built.map_err(|error| match error {
+        BuildError::Cancelled => Coded::error(Exit::Interrupted, error.to_string()),
+        BuildError::Exists(_) => Coded::error(Exit::Usage, format!("{error}; --replace does")),
+        BuildError::BadRow(_) => anyhow::Error::new(error)
+            .context("a row cannot be read (--on-bad-row skip leaves such out)"),
+        BuildError::Duplicate { .. } => anyhow::Error::new(error)
+            .context("the inventory cannot be right (--allow-duplicates counts them twice)"),
+        error => anyhow::Error::new(error).context("cannot build the index"),
+    })?;
+    for row in &built.bad_rows_shown {
+        out::note(format_args!("row {} of {}: {} {}", row.row, row.part, row.field, row.reason));
+    }
+    report(args, &built, started.elapsed())?;
+    Ok(Exit::Ok)
+}
+
+fn report(args: &Args, built: &Built, took: Duration) -> anyhow::Result<()> {
+    let seconds = took.as_secs_f64();
+    let (cpu_seconds, peak_rss_bytes) = usage();
+    if args.json {
+        return json_line(&json!({
+            "objects": built.objects,
+            "prefixes": built.prefixes,
+            "bytes": built.bytes,
+            "rows": built.rows,
+            "seconds": seconds,
+            "cpu_seconds": cpu_seconds,
+            "peak_rss_bytes": peak_rss_bytes,
+            "bad_rows": built.bad_rows,
+            "in_order": built.in_order,
+            "runs": built.runs,
+            "index_bytes": built.index_size,
+        }));
+    }
+    out::line(format_args!(
+        "{} objects, {}, below {} prefixes, in {seconds:.2} s ({:.0} rows a second, {:.0} MiB at most)\n\
+         the index has {} ({:.1} bytes a prefix): {}",
+        built.objects,
+        out::size(built.bytes),
+        built.prefixes,
+        built.rows as f64 / seconds.max(1e-9),
+        peak_rss_bytes as f64 / f64::from(1 << 20),
+        out::size(built.index_size),
+        built.index_size as f64 / built.prefixes.max(1) as f64,
+        args.out.display(),
+    ))?;
+    if built.bad_rows > 0 {
+        out::note(format_args!("{} rows could not be read and are missing", built.bad_rows));
+    }
+    Ok(())
+}
+
+fn settings(args: &Args, classes: &Arc<Classes>) -> anyhow::Result<Settings> {
+    let mut settings = Settings::new(Arc::clone(classes));
+    settings.verify = !args.no_verify;
+    settings.percent_encoded = args.percent_encoded;
+    settings.root.clone_from(&args.root);
+    if let Some(columns) = &args.columns {
+        settings.columns.clone_from(columns);
+    }
+    let remote = args.from.iter().any(|spec| spec.to_string().contains("://"));
+    if remote {
+        settings.s3 = Some(S3::new(args.s3.reader()?).context("cannot reach S3")?);
+    }
+    Ok(settings)
+}
+
+fn options(args: &Args) -> Options {
+    let threads = args.threads.map_or_else(
+        || std::thread::available_parallelism().map_or(2, std::num::NonZero::get),
+        usize::from,
+    );
+    Options {
+        memory: args.memory.unwrap_or_else(quarter_of_memory),
+        threads,
+        delimiter: args.delimiter,
+        histograms: !args.no_histograms,
+        on_bad_row: match args.on_bad_row {
+            BadRowArg::Fail => OnBadRow::Fail,
+            BadRowArg::Skip => OnBadRow::Skip,
+        },
+        on_duplicate: if args.allow_duplicates { OnBadRow::Skip } else { OnBadRow::Fail },
+        expect_rows: args.expect_rows,
+        replace: args.replace,
+        now_ms: SystemClock::new().now_ms(),
+    }
+}
+
+/// A quarter of the machine's memory, or of what the process may have.
+fn quarter_of_memory() -> ByteSize {
+    let machine = rustix::system::sysinfo();
+    let machine = machine.totalram.saturating_mul(u64::from(machine.mem_unit));
+    let allowed = getrlimit(Resource::As).current.unwrap_or(u64::MAX);
+    ByteSize(machine.min(allowed) / 4)
+}
+
+/// The processor time of this process in seconds, and the most memory it had in bytes.
+fn usage() -> (f64, u64) {
+    let of = |text: &str| std::fs::read_to_string(text).unwrap_or_default();
+    let status = of("/proc/self/status");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let peak = peak.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
+    let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let seconds = cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9;
+    (seconds, peak.map_or(0, |kib: u64| kib * 1024))
+}
+
+/// Shows the progress, and stops the build on SIGINT or SIGTERM.
+struct Watch {
+    done: Arc<AtomicBool>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Watch {
+    fn start(monitor: &Arc<Monitor>, show: bool) -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot listen for Ctrl-C")?;
+        let mut signals = {
+            let _entered = runtime.enter();
+            let listen = |kind| signal(kind).context("cannot listen for Ctrl-C");
+            (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?)
+        };
+        let done = Arc::new(AtomicBool::new(false));
+        let (ended, monitor) = (Arc::clone(&done), Arc::clone(monitor));
+        let bar = if show { ProgressBar::new(0) } else { ProgressBar::hidden() };
+        let watch = move || {
+            runtime.block_on(async {
+                let mut tick = tokio::time::interval(Duration::from_millis(100));
+                while !ended.load(Ordering::Relaxed) {
+                    tokio::select! {
+                        _ = signals.0.recv() => monitor.cancel(),
+                        _ = signals.1.recv() => monitor.cancel(),
+                        _ = tick.tick() => progress(&bar, &monitor),
+                    }
+                }
+            });
+            bar.finish_and_clear();
+        };
+        let builder = std::thread::Builder::new().name("inventory-watch".to_owned());
+        let thread = builder.spawn(watch).context("cannot listen for Ctrl-C")?;
+        Ok(Self { done, thread })
+    }
+
+    fn stop(self) {
+        self.done.store(true, Ordering::Relaxed);
+        if let Err(panic) = self.thread.join() {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+fn progress(bar: &ProgressBar, monitor: &Monitor) {
+    let progress = monitor.progress();
+    let (template, position, length) = match (progress.stage, progress.bytes_total) {
+        (Stage::Reading, Some(total)) => (
+            "reading  {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left",
+            progress.bytes,
+            total,
+        ),
+        (Stage::Reading, None) => {
+            ("reading  {spinner} {human_pos} rows, {per_sec}", progress.rows, progress.rows)
+        }
+        (Stage::Merging, _) => (
+            "merging  {bar:30} {human_pos} of {human_len} rows, {eta} left",
+            progress.merged,
+            progress.rows,
+        ),
+        (Stage::Finishing, _) => ("writing the table", progress.rows, progress.rows),
+    };
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.set_length(length.max(position));
+    bar.set_position(position);
+}

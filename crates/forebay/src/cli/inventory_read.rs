@@ -1,0 +1,264 @@
+//! `forebay inventory get`, `children`, `top`, `descendants`, `histogram`, `stats` and `verify`.
+
+use std::time::Instant;
+
+use forebay_base::bytes::ByteSize;
+use forebay_inventory::format::cells;
+use forebay_inventory::format::histogram::{Amount, Sizes};
+use forebay_inventory::index::{Node, SortBy};
+use forebay_inventory::render;
+use serde_json::json;
+
+use super::inventory::{IndexArgs, PrefixArgs, SortArg, json_line, print, shown};
+use crate::exit::Exit;
+use crate::out;
+
+const GET_HELP: &str = "\
+Example: forebay inventory get --index ./index logs/2026/
+
+Exit codes: 0 printed, 3 the prefix is not there.";
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = GET_HELP)]
+pub(super) struct GetArgs {
+    #[command(flatten)]
+    of: PrefixArgs,
+}
+
+#[derive(clap::Args, Debug)]
+pub(super) struct ChildrenArgs {
+    #[command(flatten)]
+    of: PrefixArgs,
+    /// By what they are sorted.
+    #[arg(long, value_enum, default_value_t)]
+    sort: SortArg,
+    /// Print so many.
+    #[arg(long, value_name = "COUNT", default_value_t = 100)]
+    limit: usize,
+    /// Leave out so many first.
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    offset: u64,
+}
+
+#[derive(clap::Args, Debug)]
+pub(super) struct TopArgs {
+    #[command(flatten)]
+    of: PrefixArgs,
+    /// Print so many.
+    #[arg(short = 'k', long = "count", value_name = "COUNT", default_value_t = 100)]
+    count: usize,
+    /// Only prefixes so many components deeper; else at any depth.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    depth: Option<u64>,
+    /// By objects instead of bytes.
+    #[arg(long)]
+    objects: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(super) struct DescendantsArgs {
+    #[command(flatten)]
+    of: PrefixArgs,
+    /// At most so many components deeper.
+    #[arg(long, value_name = "COUNT")]
+    depth: Option<u64>,
+    /// With at least so many bytes, such as 10GiB.
+    #[arg(long, value_name = "SIZE", default_value = "0")]
+    min_bytes: ByteSize,
+    /// With at least so many objects.
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    min_objects: u64,
+    /// Stop after so many.
+    #[arg(long, value_name = "COUNT")]
+    limit: Option<usize>,
+}
+
+#[derive(clap::Args, Debug)]
+pub(super) struct HistogramArgs {
+    #[command(flatten)]
+    of: PrefixArgs,
+}
+
+#[derive(clap::Args, Debug)]
+pub(super) struct StatsArgs {
+    #[command(flatten)]
+    index: IndexArgs,
+}
+
+pub(super) fn get(args: &GetArgs) -> anyhow::Result<Exit> {
+    let index = args.of.index.open()?;
+    let node = args.of.node(&index)?;
+    let prefix = args.of.prefix.as_bytes();
+    if args.of.index.json {
+        json_line(&render::node(prefix, &node)?)?;
+        return Ok(Exit::Ok);
+    }
+    let stats = node.stats()?;
+    out::line(format_args!(
+        "prefix      {}\nobjects     {}\nbytes       {} ({})\nprefixes    {} below, {} of them right below",
+        shown(prefix),
+        stats.total.objects,
+        stats.total.bytes,
+        out::size(stats.total.bytes),
+        node.descendants(),
+        node.child_count(),
+    ))?;
+    if stats.noncurrent.objects > 0 || stats.delete_markers > 0 {
+        out::line(format_args!(
+            "noncurrent  {} versions, {}; {} delete markers",
+            stats.noncurrent.objects,
+            out::size(stats.noncurrent.bytes),
+            stats.delete_markers
+        ))?;
+    }
+    for class in node.classes(&stats) {
+        out::line(format_args!(
+            "class       {}{}: {} objects, {}",
+            class.name,
+            if class.noncurrent { " (noncurrent)" } else { "" },
+            class.total.objects,
+            out::size(class.total.bytes)
+        ))?;
+    }
+    Ok(Exit::Ok)
+}
+
+pub(super) fn children(args: &ChildrenArgs) -> anyhow::Result<Exit> {
+    let index = args.of.index.open()?;
+    let node = args.of.node(&index)?;
+    let page = node.page(args.sort.into(), args.offset, args.limit)?;
+    let prefix = args.of.prefix.as_bytes();
+    let shown = page.nodes.len() as u64;
+    print(
+        args.of.index.json,
+        page.nodes.into_iter().map(|child| Ok((below(prefix, &child), child))),
+    )?;
+    let left = page.total.saturating_sub(args.offset.saturating_add(shown));
+    if left > 0 && !args.of.index.json {
+        let next = args.offset.saturating_add(shown);
+        out::note(format_args!("{left} more; --offset {next} goes on"));
+    }
+    Ok(Exit::Ok)
+}
+
+/// The prefix of a child.
+fn below(prefix: &[u8], child: &Node<'_>) -> Vec<u8> {
+    [prefix, child.name(), &[child.delimiter()]].concat()
+}
+
+pub(super) fn top(args: &TopArgs) -> anyhow::Result<Exit> {
+    let index = args.of.index.open()?;
+    let node = args.of.node(&index)?;
+    let sort = if args.objects { SortBy::Objects } else { SortBy::Bytes };
+    let found = node.top(args.of.prefix.as_bytes(), sort, args.count, args.depth)?;
+    print(args.of.index.json, found.into_iter().map(|found| Ok((found.prefix, found.node))))?;
+    Ok(Exit::Ok)
+}
+
+pub(super) fn descendants(args: &DescendantsArgs) -> anyhow::Result<Exit> {
+    let index = args.of.index.open()?;
+    let node = args.of.node(&index)?;
+    let prefix = args.of.prefix.as_bytes();
+    let below = node.below(prefix, args.depth, args.min_objects, args.min_bytes.0);
+    // The prefix itself is not below itself.
+    let below = below.skip(1).take(args.limit.unwrap_or(usize::MAX));
+    let found =
+        below.map(|found| found.map(|found| (found.prefix, found.node)).map_err(Into::into));
+    print(args.of.index.json, found)?;
+    Ok(Exit::Ok)
+}
+
+pub(super) fn histogram(args: &HistogramArgs) -> anyhow::Result<Exit> {
+    let index = args.of.index.open()?;
+    let node = args.of.node(&index)?;
+    let stats = node.stats()?;
+    let Some((classes, months)) = node.histograms(&stats)? else {
+        anyhow::bail!("the index was built with --no-histograms; build it without");
+    };
+    if args.of.index.json {
+        if let Some(histograms) = render::histograms(&node)? {
+            json_line(&histograms)?;
+        }
+        return Ok(Exit::Ok);
+    }
+    let mut all = Sizes::default();
+    for sizes in classes.iter().filter_map(|class| class.sizes.as_ref()) {
+        sizes.iter().for_each(|(cell, amount)| all.add(cell, amount));
+    }
+    let most = all.iter().map(|(_, amount)| amount.objects).max().unwrap_or(1);
+    out::line("SIZE")?;
+    for (cell, amount) in all.iter() {
+        let range =
+            format!("{} to {}", out::size(cells::floor(cell)), out::size(cells::ceiling(cell)));
+        out::line(bar(&range, amount, most))?;
+    }
+    let most = months.iter().map(|(_, amount)| amount.objects).max().unwrap_or(1);
+    out::line("\nLAST MODIFIED")?;
+    for (month, amount) in &months {
+        out::line(bar(&month.to_string(), *amount, most))?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// A line of a histogram.
+fn bar(label: &str, amount: Amount, most: u64) -> String {
+    const WIDTH: f64 = 30.0;
+    let part = amount.objects as f64 / most.max(1) as f64 * WIDTH;
+    let filled = (0..30).take_while(|&place| f64::from(place) < part).count();
+    let bytes = out::size(amount.bytes);
+    format!("{label:>22} {:>12} {bytes:>12}  {}", amount.objects, "#".repeat(filled))
+}
+
+pub(super) fn stats(args: &StatsArgs) -> anyhow::Result<Exit> {
+    let index = args.index.open()?;
+    if args.index.json {
+        json_line(&render::index(&index)?)?;
+        return Ok(Exit::Ok);
+    }
+    let meta = index.meta();
+    let provenance = index.provenance()?;
+    let files = meta.files;
+    let size = files.nodes.size + files.table.size + files.order.size + files.provenance.size;
+    let complete = if meta.bad_rows == 0 {
+        "complete".to_owned()
+    } else {
+        format!("{} rows could not be read and are missing", meta.bad_rows)
+    };
+    out::line(format_args!(
+        "objects   {}, {}\nprefixes  {}\nindex     {}, {:.1} bytes a prefix\nsource    {} ({}), {} files\nrows      {complete}",
+        meta.objects,
+        out::size(meta.bytes),
+        meta.prefixes,
+        out::size(size),
+        size as f64 / meta.prefixes.max(1) as f64,
+        shown(provenance.source.as_bytes()),
+        provenance.format,
+        provenance.files.len(),
+    ))?;
+    for note in &provenance.notes {
+        out::line(format_args!("note      {note}"))?;
+    }
+    Ok(Exit::Ok)
+}
+
+pub(super) fn verify(args: &StatsArgs) -> anyhow::Result<Exit> {
+    let index = args.index.open()?;
+    let started = Instant::now();
+    let verified = index.verify()?;
+    let seconds = started.elapsed().as_secs_f64();
+    if args.index.json {
+        json_line(&json!({
+            "prefixes": verified.prefixes,
+            "bytes": verified.bytes,
+            "seconds": seconds,
+            "damaged": false,
+        }))?;
+    } else {
+        out::line(format_args!(
+            "{} prefixes, {}: as they were written ({seconds:.2} s)",
+            verified.prefixes,
+            out::size(verified.bytes)
+        ))?;
+    }
+    Ok(Exit::Ok)
+}
