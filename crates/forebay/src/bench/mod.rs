@@ -9,6 +9,7 @@ mod disk;
 pub(crate) mod events;
 pub(crate) mod floor;
 mod intake;
+pub(crate) mod inventory;
 pub(crate) mod latency;
 mod look_ups;
 mod rows;

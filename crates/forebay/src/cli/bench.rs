@@ -1,4 +1,4 @@
-//! `forebay bench intake`, `cache` and `events`.
+//! `forebay bench intake`, `cache`, `events` and `inventory`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -32,6 +32,15 @@ pub(super) enum Command {
     /// touched. `cargo xtask bench events` builds the peers.
     #[command(after_help = "Example: forebay bench events --json --rounds 3")]
     Events(EventsArgs),
+    /// Measure the inventory index, beside DuckDB if it is there.
+    ///
+    /// Makes inventories up, builds indexes of them and compares every answer with a plain
+    /// aggregation. `cargo xtask bench inventory` fetches DuckDB.
+    #[command(after_help = "Example: forebay bench inventory --json --rounds 3")]
+    Inventory(InventoryArgs),
+    /// One process that builds an index, for `forebay bench inventory`.
+    #[command(hide = true)]
+    InventoryBuild(bench::inventory::child::Build),
     /// One process that writes events, for `forebay bench events`.
     #[command(hide = true)]
     EventsWriter(EventsWriterArgs),
@@ -116,6 +125,31 @@ pub(super) struct EventsArgs {
 }
 
 #[derive(clap::Args, Debug)]
+pub(super) struct InventoryArgs {
+    /// Print one flat JSON object of figures.
+    #[arg(long)]
+    json: bool,
+    /// Rounds of each comparison; medians are told.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
+    rounds: u32,
+    /// Objects of an inventory.
+    #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1_000..=1_000_000_000))]
+    objects: u64,
+    /// Times as many objects in the large one.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    times: u64,
+    /// Directory for scratch data, on the disk to measure; emptied afterwards.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+    /// Directory where the made-up inventories stay, to be used again.
+    #[arg(long, value_name = "DIR")]
+    inventories: Option<PathBuf>,
+    /// A Python that has DuckDB.
+    #[arg(long, value_name = "FILE")]
+    peer_python: Option<PathBuf>,
+}
+
+#[derive(clap::Args, Debug)]
 pub(super) struct EventsWriterArgs {
     #[command(flatten)]
     load: bench::events::writer::Load,
@@ -128,6 +162,11 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Intake(args) => intake(args),
         Command::Cache(args) => cache(args),
         Command::Events(args) => events(args),
+        Command::Inventory(args) => inventory(args),
+        Command::InventoryBuild(args) => {
+            bench::inventory::child::run(args)?;
+            Ok(Exit::Ok)
+        }
         Command::EventsWriter(args) => {
             bench::events::writer::run(&args.load, &args.dir)?;
             Ok(Exit::Ok)
@@ -175,6 +214,21 @@ pub(super) fn events(args: &EventsArgs) -> anyhow::Result<Exit> {
     };
     let figures = bench::events::run(&plan, &|text| out::note(format_args!("measuring: {text}")))
         .context("the benchmark could not be completed")?;
+    tell(figures, args.json)
+}
+
+fn inventory(args: &InventoryArgs) -> anyhow::Result<Exit> {
+    let plan = bench::inventory::Plan {
+        dir: args.dir.clone(),
+        inventories: args.inventories.clone(),
+        rounds: args.rounds,
+        objects: args.objects,
+        times: args.times,
+        peer_python: args.peer_python.clone(),
+    };
+    let figures =
+        bench::inventory::run(&plan, &|text| out::note(format_args!("measuring: {text}")))
+            .context("the benchmark could not be completed")?;
     tell(figures, args.json)
 }
 
