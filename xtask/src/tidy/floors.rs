@@ -55,14 +55,15 @@ const ROOMS: [Room; 11] = [
 ];
 
 /// Outside crates and the only ones of ours that may use them: reading the command line, errors
-/// without a type, installing a logger or a recorder, and binding HTTP connections.
+/// without a type, installing a logger or a recorder, and binding HTTP connections. Configuration is
+/// TOML and read by the binary alone; the inventory's table of prices is TOML too, but data.
 const RESERVED: [(&str, &[&str]); 6] = [
     ("anyhow", &["forebay", "xtask"]),
     ("clap", &["forebay", "xtask"]),
     ("tracing-subscriber", &["forebay"]),
     ("metrics-exporter-prometheus", &["forebay"]),
     ("hyper-util", &["forebay"]),
-    ("toml", &["forebay"]),
+    ("toml", &["forebay", "forebay-inventory"]),
 ];
 
 /// Reads the workspace below `root` and checks it against the table.
