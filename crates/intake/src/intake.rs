@@ -26,7 +26,9 @@ use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::apply::{Applier, replay};
 use crate::blob::{BlobStore, Swept};
-use crate::catalogue::{Catalogue, CatalogueReader, CatalogueTotals};
+use crate::catalogue::{
+    Catalogue, CatalogueReader, CatalogueTotals, FileFilter, FileRecord,
+};
 use crate::documents::flatten::Bounds;
 use crate::documents::namespaces::Namespaces;
 use crate::documents::view::{View, ViewQueue, Writer};
@@ -205,6 +207,19 @@ impl Intake {
     pub async fn totals(&self) -> Result<CatalogueTotals, IntakeError> {
         self.inner.shared.catch_up().await?;
         Ok(self.inner.shared.reader.totals()?)
+    }
+
+    /// Up to `limit` files, by namespace and name, after the given one. Blocks; what was acknowledged
+    /// before the last call of [`Intake::totals`] is there.
+    ///
+    /// # Errors
+    /// [`IntakeError`] when the catalogue cannot be asked.
+    pub fn files_after(
+        &self,
+        after: Option<(&str, &str)>,
+        limit: usize,
+    ) -> Result<Vec<FileRecord>, IntakeError> {
+        Ok(self.inner.shared.reader.list(&FileFilter::default(), after, limit)?)
     }
 
     /// Gives back the space of what is deleted now, instead of within the next minute.

@@ -11,6 +11,7 @@
 mod error;
 mod events;
 mod file;
+mod inventory;
 mod nearest;
 mod resolve;
 mod settings;
@@ -21,6 +22,7 @@ mod value;
 mod tests;
 
 pub(crate) use events::Preset;
+pub(crate) use inventory::Permitted;
 pub(crate) use resolve::{Flags, Resolved};
 #[cfg(test)]
 pub(crate) use settings::find;

@@ -140,6 +140,7 @@ impl Resolved {
             return Err(ConfigError::Conflict(text.to_owned()).into());
         }
         super::events::check(&config.events)?;
+        super::inventory::check(&config.inventory)?;
         Ok(config)
     }
 

@@ -14,6 +14,7 @@ use forebay_cache::store::Policy;
 use forebay_events::segment::Compression;
 
 use super::events::{Preset, Retentions};
+use super::inventory::Sources;
 use super::resolve::Resolved;
 use super::value::{Auth, CacheNetwork, CacheServer, LogFormat, Toml, Value};
 
@@ -268,5 +269,27 @@ settings! {
         reads_max("events.reads_max"): u32 = "64";
         /// How long an appending request may send nothing at all.
         body_idle_timeout("events.body_idle_timeout"): HumanDuration = "30s";
+    }
+    /// Indexes over inventories of object stores.
+    inventory: Inventory {
+        /// Whether `forebay serve` answers questions to them and builds them.
+        enabled("inventory.enabled"): bool = "true";
+        /// What clients may have indexes built from beside the server's own files: directories of
+        /// this machine and prefixes of buckets, with commas between:
+        /// /srv/inventories,s3://bucket/reports/. Empty: nothing else.
+        sources("inventory.sources"): Sources = "";
+        /// Most indexes the server keeps.
+        indexes_max("inventory.indexes_max"): u32 = "1000";
+        /// Indexes open at once; the one unused for longest is closed for another.
+        open_max("inventory.open_max"): u32 = "64";
+        /// Questions at once that walk through an index; further ones are answered 429 with
+        /// Retry-After.
+        queries_max("inventory.queries_max"): u32 = "16";
+        /// Indexes built at once; further ones are answered 429 with Retry-After.
+        builds_max("inventory.builds_max"): u32 = "1";
+        /// Memory of one build.
+        build_memory("inventory.build_memory"): ByteSize = "256MiB";
+        /// File with the prices costs are computed from (TOML); empty: Amazon's of us-east-1.
+        prices("inventory.prices"): Option<PathBuf> = "";
     }
 }

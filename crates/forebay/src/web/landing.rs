@@ -59,6 +59,9 @@ pub(crate) fn landing_page(status: &Status) -> String {
                 @if status.subsystems.contains(&"events") {
                     li { a href="/v1/events/search" { "The newest events, and a search" } }
                 }
+                @if status.subsystems.contains(&"inventory") {
+                    li { a href="/v1/inventories/page" { "Inventories: what takes how much room" } }
+                }
                 li { a href="/metrics" { "Metrics for Prometheus" } }
             }
             h2 { "A first file" }

@@ -6,6 +6,7 @@
 mod api;
 mod docs;
 mod events;
+mod inventory;
 mod landing;
 mod layout;
 mod schema;
@@ -16,6 +17,7 @@ mod tests;
 pub(crate) use api::ShellApi;
 pub(crate) use docs::docs_page;
 pub(crate) use events::{Field, Found, Row, events_page};
+pub(crate) use inventory::{Browsed, Cell, Child, Link, Listed, inventories_page, inventory_page};
 pub(crate) use landing::{Status, landing_page};
 
 /// Script of the API browser.

@@ -13,8 +13,8 @@ use forebay_intake::{Intake, IntakeOptions};
 use crate::config::Config;
 use crate::serve::Subsystem;
 
-/// Opens the intake in the data directory.
-pub(super) fn open(config: &Config) -> anyhow::Result<Arc<dyn Subsystem>> {
+/// Opens the intake in the data directory; also returns it for those who read its files.
+pub(super) fn open(config: &Config) -> anyhow::Result<(Arc<dyn Subsystem>, Intake)> {
     let options = options(config);
     let dir = options.dir.clone();
     let (intake, report) = Intake::open(options, Arc::new(RealFs), Arc::new(SystemClock::new()))
@@ -32,7 +32,7 @@ pub(super) fn open(config: &Config) -> anyhow::Result<Arc<dyn Subsystem>> {
         took_ms = report.took_ms,
         "intake open"
     );
-    Ok(Arc::new(IntakeSubsystem(intake)))
+    Ok((Arc::new(IntakeSubsystem(intake.clone())), intake))
 }
 
 /// Where the intake keeps its data inside the data directory.

@@ -3,9 +3,11 @@
 //! To add one: a file here with a type that implements [`Subsystem`], a line in [`open`], and the
 //! first segment of its routes in [`ROUTE_CLASSES`].
 
+mod answer;
 pub(crate) mod cache;
 pub(crate) mod events;
 pub(crate) mod intake;
+pub(crate) mod inventory;
 
 use std::sync::Arc;
 
@@ -13,7 +15,8 @@ use crate::config::Config;
 use crate::serve::Subsystem;
 
 /// First path segments below `/v1`, each counted and timed by itself in the request metrics.
-pub(crate) const ROUTE_CLASSES: [&str; 4] = ["files", "documents", "ingest", "events"];
+pub(crate) const ROUTE_CLASSES: [&str; 5] =
+    ["files", "documents", "ingest", "events", "inventories"];
 
 /// Opens every subsystem in the data directory of `config`.
 ///
@@ -23,9 +26,13 @@ pub(crate) const ROUTE_CLASSES: [&str; 4] = ["files", "documents", "ingest", "ev
 /// # Errors
 /// The first subsystem that cannot be opened; those opened before are dropped.
 pub(crate) fn open(config: &Config) -> anyhow::Result<Vec<Arc<dyn Subsystem>>> {
-    let mut subsystems = vec![intake::open(config)?];
+    let (intake, files) = intake::open(config)?;
+    let mut subsystems = vec![intake];
     if config.events.enabled {
         subsystems.push(events::open(config)?);
+    }
+    if config.inventory.enabled {
+        subsystems.push(inventory::open(config, files)?);
     }
     if config.cache.enabled {
         subsystems.push(cache::open(config)?);

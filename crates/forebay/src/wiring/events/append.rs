@@ -17,9 +17,9 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode, Uri};
 use serde_json::{Value, json};
 
+use super::super::answer::pairs;
 use super::body::{Pieces, forward, pieces, too_large};
 use super::problem::{self, Problem};
-use super::question::pairs;
 use super::records::{Cut, records};
 use super::{Shared, on_thread};
 

@@ -214,7 +214,7 @@ async fn on_thread<T: Send + 'static>(
 ) -> Result<T, Problem> {
     tokio::task::spawn_blocking(work)
         .await
-        .unwrap_or_else(|error| Err(Problem::internal(&anyhow::Error::new(error))))
+        .unwrap_or_else(|error| Err(problem::internal(&anyhow::Error::new(error))))
 }
 
 impl Subsystem for Events {

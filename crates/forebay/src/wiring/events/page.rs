@@ -12,8 +12,9 @@ use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTE
 use http::{HeaderValue, Uri};
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 
+use super::super::answer::pairs;
 use super::problem::Problem;
-use super::question::{Question, cursor_text, pairs};
+use super::question::{Question, cursor_text};
 use super::{Shared, on_thread};
 use crate::web::{Field, Found, Row, events_page};
 

@@ -1,80 +1,16 @@
 //! Errors of the event routes as clients see them.
 
-use axum::body::Body;
-use axum::response::Response;
 use forebay_base::error_chain::chain;
 use forebay_events::{AppendError, ReadError};
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderMap, HeaderValue, StatusCode};
-use serde_json::Value;
+use http::StatusCode;
 
-/// Why a request was not answered as it was meant.
-#[derive(Debug)]
-pub(super) struct Problem {
-    status: StatusCode,
-    code: &'static str,
-    message: String,
-    /// What is told beside the error.
-    beside: Option<Value>,
-}
+pub(super) use super::super::answer::{Problem, answer, json};
 
-impl Problem {
-    pub(super) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into(), beside: None }
-    }
-
-    /// The request is wrong.
-    pub(super) fn bad(code: &'static str, message: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, code, message)
-    }
-
-    pub(super) fn not_found(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_FOUND, "not_found", message)
-    }
-
-    /// As many requests as a setting allows are running.
-    pub(super) fn busy(setting: &str) -> Self {
-        let text = format!("as many requests as {setting} allows are running");
-        Self::new(StatusCode::TOO_MANY_REQUESTS, "busy", text)
-    }
-
-    /// The store takes nothing.
-    pub(super) fn closed(why: impl Into<String>) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "storage", why)
-    }
-
-    /// The server's fault: the details go to the log.
-    pub(super) fn internal(error: &anyhow::Error) -> Self {
-        tracing::error!(error = %chain(error.as_ref()), "a request to the event store failed");
-        let text = "the event store could not be read; the server's log has the details";
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "damaged", text)
-    }
-
-    /// What it says to a person.
-    pub(super) fn into_message(self) -> String {
-        self.message
-    }
-
-    /// Tells more beside the error.
-    pub(super) fn beside(mut self, beside: Value) -> Self {
-        self.beside = Some(beside);
-        self
-    }
-
-    /// The answer to a request.
-    pub(super) fn answer(self, request: &HeaderMap) -> Response {
-        let id = request.get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or("");
-        let mut body = self.beside.unwrap_or_else(|| serde_json::json!({}));
-        body["error"] =
-            serde_json::json!({ "code": self.code, "message": self.message, "request_id": id });
-        let mut response = json(self.status, &body);
-        let headers = response.headers_mut();
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if matches!(self.status.as_u16(), 429 | 503) {
-            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
-        }
-        response
-    }
+/// The server's fault: the details go to the log.
+pub(super) fn internal(error: &anyhow::Error) -> Problem {
+    tracing::error!(error = %chain(error.as_ref()), "a request to the event store failed");
+    let text = "the event store could not be read; the server's log has the details";
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "damaged", text)
 }
 
 impl From<ReadError> for Problem {
@@ -86,7 +22,7 @@ impl From<ReadError> for Problem {
                 tracing::error!(error = %chain(&error), "no checkpoint was signed");
                 Self::closed(chain(&error).to_string())
             }
-            error => Self::internal(&error.into()),
+            error => internal(&error.into()),
         }
     }
 }
@@ -96,17 +32,4 @@ impl From<AppendError> for Problem {
         tracing::error!(error = %chain(&error), "events were not stored");
         Self::closed(chain(&error).to_string())
     }
-}
-
-/// An answer in JSON.
-pub(super) fn json(status: StatusCode, body: &Value) -> Response {
-    let mut response = Response::new(Body::from(body.to_string()));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
-}
-
-/// The answer, or the problem's.
-pub(super) fn answer(result: Result<Response, Problem>, request: &HeaderMap) -> Response {
-    result.unwrap_or_else(|problem| problem.answer(request))
 }

@@ -9,9 +9,9 @@ use forebay_events::Store;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, VARY};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 
+use super::super::answer::pairs;
 use super::Shared;
 use super::problem::{self, Problem};
-use super::question::pairs;
 use super::read::id;
 
 /// Hashes of a whole tile, events of a whole bundle.
@@ -51,7 +51,7 @@ pub(super) async fn key(State(shared): State<Arc<Shared>>, headers: HeaderMap) -
 }
 
 fn document(proof: impl serde::Serialize) -> Result<Response, Problem> {
-    let json = serde_json::to_value(proof).map_err(|error| Problem::internal(&error.into()))?;
+    let json = serde_json::to_value(proof).map_err(|error| problem::internal(&error.into()))?;
     let mut response = problem::json(StatusCode::OK, &json);
     response.headers_mut().insert(CACHE_CONTROL, NOT_AT_ALL);
     Ok(response)

@@ -6,6 +6,7 @@ use forebay_events::Severity;
 use forebay_events::query::{Cursor, Order, Query, parse_time};
 use http::Uri;
 
+use super::super::answer::pairs;
 use super::problem::Problem;
 
 /// Events of a page, where nothing is said.
@@ -157,23 +158,6 @@ fn regex(text: &str) -> Result<regex::bytes::Regex, Problem> {
         .dfa_size_limit(REGEX_MEMORY_MAX)
         .build()
         .map_err(|error| Problem::bad("query", format!("query parameter \"regex\": {error}")))
-}
-
-/// Names and values of a query string, decoded.
-pub(super) fn pairs(uri: &Uri) -> Vec<(String, Vec<u8>)> {
-    let decode = |text: &str| {
-        let spaced = text.replace('+', " ");
-        percent_encoding::percent_decode_str(&spaced).collect::<Vec<u8>>()
-    };
-    uri.query()
-        .unwrap_or_default()
-        .split('&')
-        .filter(|pair| !pair.is_empty())
-        .map(|pair| {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (String::from_utf8_lossy(&decode(name)).into_owned(), decode(value))
-        })
-        .collect()
 }
 
 #[cfg(test)]

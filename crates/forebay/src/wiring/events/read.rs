@@ -7,14 +7,15 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use forebay_events::{EventId, Record, Store, render};
 use http::header::{
-    ACCEPT, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
+    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
     X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use serde_json::{Value, json};
 
+use super::super::answer::{pairs, wants_lines};
 use super::problem::{self, Problem};
-use super::question::{Question, cursor_text, flag, pairs};
+use super::question::{Question, cursor_text, flag};
 use super::{Shared, on_thread, stream};
 
 /// Bytes of events after which a page ends early.
@@ -25,11 +26,7 @@ pub(super) async fn list(
     uri: Uri,
     headers: HeaderMap,
 ) -> Response {
-    let lines = headers.get_all(ACCEPT).iter().any(|accept| {
-        let accept = accept.to_str().unwrap_or_default();
-        accept.contains("application/x-ndjson") || accept.contains("application/ndjson")
-    });
-    problem::answer(answer_list(shared, lines, &uri).await, &headers)
+    problem::answer(answer_list(shared, wants_lines(&headers), &uri).await, &headers)
 }
 
 async fn answer_list(shared: Arc<Shared>, lines: bool, uri: &Uri) -> Result<Response, Problem> {
@@ -77,7 +74,7 @@ pub(super) fn rendered(
     if proof {
         for (event, proof) in events.iter_mut().zip(store.prove_records(records)?) {
             event["proof"] =
-                serde_json::to_value(proof).map_err(|error| Problem::internal(&error.into()))?;
+                serde_json::to_value(proof).map_err(|error| problem::internal(&error.into()))?;
         }
     }
     Ok(events)

@@ -1,0 +1,97 @@
+//! The inventory's settings that are not numbers, sizes or switches, and what all of them allow.
+
+use std::path::PathBuf;
+
+use super::error::ConfigError;
+use super::settings::Inventory;
+use super::value::Value;
+
+/// Where a client of the server may have inventories read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Permitted {
+    /// What is in or below a directory of this machine.
+    Directory(PathBuf),
+    /// What is below a prefix of a bucket; the prefix is empty or ends with a slash.
+    Bucket { bucket: String, prefix: String },
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sources(pub(crate) Vec<Permitted>);
+
+impl Value for Sources {
+    const EXPECTED: &'static str =
+        "directories and prefixes such as /srv/inventories,s3://bucket/reports/";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let places = text.split(',').map(str::trim).filter(|place| !place.is_empty());
+        places.map(permitted).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+fn permitted(place: &str) -> Result<Permitted, String> {
+    if let Some(rest) = place.strip_prefix("s3://") {
+        let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        if bucket.is_empty() {
+            return Err(format!("{place:?} names no bucket"));
+        }
+        let prefix = match prefix {
+            "" => String::new(),
+            prefix => format!("{}/", prefix.trim_end_matches('/')),
+        };
+        return Ok(Permitted::Bucket { bucket: bucket.to_owned(), prefix });
+    }
+    let path = PathBuf::from(place);
+    if path.is_absolute() {
+        Ok(Permitted::Directory(path))
+    } else {
+        Err(format!("{place:?} is neither a path from the root on nor of s3://"))
+    }
+}
+
+/// Whether every number is one the inventory can work with.
+///
+/// # Errors
+/// The first that is not, with what is allowed.
+pub(super) fn check(inventory: &Inventory) -> Result<(), ConfigError> {
+    let wrong = [
+        ("indexes_max", !(1..=100_000).contains(&inventory.indexes_max), "1 to 100000"),
+        ("open_max", !(1..=10_000).contains(&inventory.open_max), "1 to 10000"),
+        ("queries_max", !(1..=256).contains(&inventory.queries_max), "1 to 256"),
+        ("builds_max", !(1..=64).contains(&inventory.builds_max), "1 to 64"),
+        ("build_memory", inventory.build_memory.0 < 16 << 20, "at least 16MiB"),
+    ];
+    match wrong.into_iter().find(|(_, wrong, _)| *wrong) {
+        Some((key, _, allowed)) => {
+            Err(ConfigError::Conflict(format!("inventory.{key} must be {allowed}")))
+        }
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_are_directories_and_prefixes_of_buckets() {
+        let bucket = |bucket: &str, prefix: &str| Permitted::Bucket {
+            bucket: bucket.to_owned(),
+            prefix: prefix.to_owned(),
+        };
+        let read = |text| Sources::parse(text).map(|sources| sources.0);
+        assert_eq!(read(""), Ok(vec![]));
+        assert_eq!(
+            read("/srv/a, s3://b,s3://b/reports ,s3://b/x//"),
+            Ok(vec![
+                Permitted::Directory("/srv/a".into()),
+                bucket("b", ""),
+                bucket("b", "reports/"),
+                bucket("b", "x/"),
+            ])
+        );
+        for wrong in ["srv", "../x", "s3://", "s3:///a", "gs://b"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+}

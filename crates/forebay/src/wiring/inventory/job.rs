@@ -1,0 +1,271 @@
+//! `POST` and `DELETE /v1/inventories/{name}`, and the build that is under way.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use forebay_base::clock::{Clock as _, SystemClock};
+use forebay_base::error_chain::chain;
+use forebay_base::fs::{FileSystem, RealFs};
+use forebay_inventory::build::{BuildError, Built, OnBadRow, Options, build};
+use forebay_inventory::object::Classes;
+use forebay_inventory::source::Columns;
+use http::header::LOCATION;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde::Deserialize;
+
+use super::super::answer::{Problem, answer, json};
+use super::builds::{End, Job, Refused};
+use super::registry::Name;
+use super::sources::{Reading, Wanted, open_source, wanted};
+use super::{Shared, on_thread};
+
+/// Bytes of what a build is asked by.
+const BODY_SIZE_MAX: usize = 512 << 10;
+
+/// What a build is asked by.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    from: OneOrMany,
+    expect_rows: Option<u64>,
+    #[serde(default)]
+    on_bad_row: Verdict,
+    #[serde(default)]
+    on_duplicate: Verdict,
+    delimiter: Option<char>,
+    histograms: Option<bool>,
+    /// `key=Name,size=Length,...`
+    columns: Option<String>,
+    #[serde(default)]
+    percent_encoded: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum OneOrMany {
+    One(String),
+    Many(Vec<String>),
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    #[default]
+    Fail,
+    Skip,
+}
+
+impl From<Verdict> for OnBadRow {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Fail => Self::Fail,
+            Verdict::Skip => Self::Skip,
+        }
+    }
+}
+
+/// What a build is to do, once everything asked is understood and permitted.
+struct Order {
+    wanted: Wanted,
+    reading: Reading,
+    options: Options,
+}
+
+/// A build of this name is under way.
+pub(super) fn building(name: &str) -> Problem {
+    let text = format!("the inventory {name} is being built; wait for that, or cancel it");
+    Problem::new(StatusCode::CONFLICT, "building", text)
+}
+
+pub(super) async fn start(
+    State(shared): State<Arc<Shared>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    answer(begin(&shared, &name, body).await, &headers)
+}
+
+async fn begin(shared: &Arc<Shared>, name: &str, body: Body) -> Result<Response, Problem> {
+    shared.check_running()?;
+    let name = Name::parse(name)?;
+    let body = axum::body::to_bytes(body, BODY_SIZE_MAX).await.map_err(|_| {
+        let text = "the body has more than 512 KiB, or ended early";
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", text)
+    })?;
+    let asked: Asked = serde_json::from_slice(&body).map_err(|error| {
+        Problem::bad("body", format!("that is not what a build needs: {error}"))
+    })?;
+    let from = match &asked.from {
+        OneOrMany::One(source) => vec![source.clone()],
+        OneOrMany::Many(sources) => sources.clone(),
+    };
+    let now_ms = SystemClock::new().now_ms();
+    let ordering = Arc::clone(shared);
+    let (sources, its) = (from.clone(), name.clone());
+    // Looking where links lead asks the disk.
+    let order = on_thread(move || {
+        let wanted = wanted(&sources, &ordering.sources)?;
+        check_room(&ordering, &its)?;
+        order(&ordering, wanted, &asked, now_ms)
+    })
+    .await?;
+    if matches!(order.wanted, Wanted::Blobs) {
+        // What was put before this request is to be in the index.
+        shared.files.totals().await.map_err(|error| Problem::closed(chain(&error).to_string()))?;
+    }
+    let (inner, its) = (Arc::clone(shared), name.clone());
+    let started = shared
+        .builds
+        .start(&name, Job::new(from, now_ms), move |job| run(&inner, &its, job, &order));
+    let job = started.map_err(|refused| match refused {
+        Refused::SameName => building(name.as_str()),
+        Refused::TooMany => Problem::busy("inventory.builds_max"),
+        Refused::Closing => Problem::closed("the server is shutting down"),
+        Refused::NoThread => Problem::closed("the system has no thread for a build"),
+    })?;
+    let mut response = json(StatusCode::ACCEPTED, &job.told(&name));
+    let location = format!("/v1/inventories/{}/build", name.as_str());
+    if let Ok(location) = HeaderValue::try_from(location) {
+        response.headers_mut().insert(LOCATION, location);
+    }
+    Ok(response)
+}
+
+fn check_room(shared: &Shared, name: &Name) -> Result<(), Problem> {
+    let names = shared.registry.names();
+    let names = names.map_err(|error| super::problem::internal(&error.into()))?;
+    if names.len() >= shared.indexes_max as usize && !names.contains(name) {
+        let text = "there are as many inventories as inventory.indexes_max allows";
+        return Err(Problem::new(StatusCode::CONFLICT, "too_many_inventories", text));
+    }
+    Ok(())
+}
+
+fn order(shared: &Shared, wanted: Wanted, asked: &Asked, now_ms: u64) -> Result<Order, Problem> {
+    let columns = asked.columns.as_deref().map(str::parse::<Columns>).transpose();
+    let columns = columns.map_err(|error| Problem::bad("columns", error.to_string()))?;
+    let delimiter = match asked.delimiter {
+        None => b'/',
+        Some(delimiter) => u8::try_from(delimiter)
+            .ok()
+            .filter(u8::is_ascii)
+            .ok_or_else(|| Problem::bad("delimiter", "the delimiter is one ASCII character"))?,
+    };
+    let options = Options {
+        memory: shared.build_memory,
+        threads: std::thread::available_parallelism().map_or(1, usize::from),
+        delimiter,
+        histograms: asked.histograms.unwrap_or(true),
+        on_bad_row: asked.on_bad_row.into(),
+        on_duplicate: asked.on_duplicate.into(),
+        expect_rows: asked.expect_rows,
+        replace: true,
+        now_ms,
+    };
+    let reading = Reading { columns, percent_encoded: asked.percent_encoded };
+    Ok(Order { wanted, reading, options })
+}
+
+/// Builds, on a thread of its own, and takes note of how that ended.
+fn run(shared: &Shared, name: &Name, job: &Job, order: &Order) {
+    let built = catch_unwind(AssertUnwindSafe(|| build_index(shared, name, job, order)));
+    let rows = job.monitor.progress().rows;
+    let end = match built {
+        Ok(Ok(built)) => End::Built(Box::new(built)),
+        Ok(Err(error)) if is_cancelled(&error) => End::Cancelled,
+        Ok(Err(error)) => End::Failed(chain(error.as_ref()).to_string()),
+        Err(_) => End::Failed("the build broke off; the server's log has the details".to_owned()),
+    };
+    metrics::counter!("forebay_inventory_builds_total", "result" => end.word()).increment(1);
+    metrics::counter!("forebay_inventory_build_rows_total").increment(rows);
+    match &end {
+        End::Failed(why) => {
+            tracing::warn!(inventory = name.as_str(), why, "an index was not built")
+        }
+        end => tracing::info!(
+            inventory = name.as_str(),
+            rows,
+            end = end.word(),
+            "an index's build ended"
+        ),
+    }
+    job.end(end);
+}
+
+fn build_index(shared: &Shared, name: &Name, job: &Job, order: &Order) -> anyhow::Result<Built> {
+    let classes = Arc::new(Classes::new());
+    let now_ms = order.options.now_ms;
+    let source = open_source(shared, &order.wanted, &order.reading, &classes, now_ms)?;
+    let fs: Arc<dyn FileSystem> = Arc::new(RealFs);
+    let to = shared.registry.path(name);
+    let built = build(&fs, &*source, &classes, &to, &order.options, &job.monitor);
+    // One that was never built before leaves not even its directory.
+    if built.is_err() && !to.join("index.json").exists() {
+        shared.registry.sweep(name).context("remove what is left of a build")?;
+    }
+    Ok(built?)
+}
+
+fn is_cancelled(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(BuildError::Cancelled))
+}
+
+pub(super) async fn status(
+    State(shared): State<Arc<Shared>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    let told = job_of(&shared, &name).map(|(name, job)| json(StatusCode::OK, &job.told(&name)));
+    answer(told, &headers)
+}
+
+fn job_of(shared: &Shared, name: &str) -> Result<(Name, Arc<Job>), Problem> {
+    let name = Name::parse(name)?;
+    let job = shared.builds.get(&name).ok_or_else(|| {
+        Problem::not_found(format!(
+            "no build of {} is known since the server's start",
+            name.as_str()
+        ))
+    })?;
+    Ok((name, job))
+}
+
+pub(super) async fn cancel(
+    State(shared): State<Arc<Shared>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    let told = job_of(&shared, &name).and_then(|(name, job)| {
+        if !job.is_running() {
+            let text = format!("the build of {} has ended", name.as_str());
+            return Err(Problem::new(StatusCode::CONFLICT, "not_running", text));
+        }
+        job.monitor.cancel();
+        Ok(json(StatusCode::ACCEPTED, &job.told(&name)))
+    });
+    answer(told, &headers)
+}
+
+pub(super) async fn delete(
+    State(shared): State<Arc<Shared>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    let deleted = async {
+        let name = Name::parse(&name)?;
+        on_thread(move || {
+            let deleted = shared.builds.unless_running(&name, || shared.registry.delete(&name));
+            deleted.unwrap_or_else(|| Err(building(name.as_str())))
+        })
+        .await?;
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        Ok(response)
+    };
+    answer(deleted.await, &headers)
+}

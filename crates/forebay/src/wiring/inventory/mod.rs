@@ -1,0 +1,213 @@
+//! The inventory index as a subsystem of the server: configuration in, routes, metrics and shutdown out.
+//!
+//! Invariants: a client names indexes, never paths; it has nothing read that the configuration does not
+//! permit; what walks through an index, and what builds one, is bounded in number.
+
+mod blobs;
+mod builds;
+mod job;
+mod openapi;
+mod page;
+mod problem;
+mod question;
+mod read;
+mod registry;
+mod sources;
+mod stream;
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use axum::routing::get;
+use forebay_base::checksum::crc32c;
+use forebay_intake::Intake;
+use forebay_inventory::cost::Prices;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::answer::Problem;
+use crate::config::{Config, Permitted};
+use crate::serve::Subsystem;
+use builds::Builds;
+use registry::Registry;
+
+/// How long closing waits for questions whose client has left, and for builds that were told to stop.
+const CLOSE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Where the indexes are kept inside the data directory, each in a directory of its name.
+pub(crate) fn dir(data: &Path) -> PathBuf {
+    data.join("inventories")
+}
+
+/// Opens what indexes there are.
+pub(super) fn open(config: &Config, files: Intake) -> anyhow::Result<Arc<dyn Subsystem>> {
+    let dir = dir(&config.process.data);
+    let shared = Shared::new(config, files)?;
+    let found = shared
+        .registry
+        .recover()
+        .with_context(|| format!("could not look through the indexes in {}", dir.display()))?;
+    tracing::info!(
+        indexes = found.indexes,
+        unreadable = found.unreadable,
+        leftovers_removed = found.leftovers,
+        "inventory open"
+    );
+    Ok(Arc::new(Inventories(Arc::new(shared))))
+}
+
+/// The subsystem.
+struct Inventories(Arc<Shared>);
+
+/// What requests share.
+struct Shared {
+    registry: Registry,
+    builds: Builds,
+    /// The server's own files.
+    files: Intake,
+    /// What else may be read.
+    sources: Vec<Permitted>,
+    prices: Prices,
+    /// What tells answers computed from other prices apart.
+    prices_tag: u32,
+    build_memory: forebay_base::bytes::ByteSize,
+    indexes_max: u32,
+    queries: Arc<Semaphore>,
+    queries_max: u32,
+    draining: AtomicBool,
+}
+
+impl Shared {
+    fn new(config: &Config, files: Intake) -> anyhow::Result<Self> {
+        let from = &config.inventory;
+        let prices = match &from.prices {
+            None => Prices::aws_us_east_1().context("could not read the prices of this program")?,
+            Some(path) => {
+                let text = std::fs::read_to_string(path).with_context(|| {
+                    format!("could not read inventory.prices {}", path.display())
+                })?;
+                Prices::parse(&text)
+                    .with_context(|| format!("could not use inventory.prices {}", path.display()))?
+            }
+        };
+        Ok(Self {
+            registry: Registry::new(&dir(&config.process.data), from.open_max as usize),
+            builds: Builds::new(from.builds_max as usize),
+            files,
+            sources: from.sources.0.clone(),
+            prices_tag: crc32c(format!("{prices:?}").as_bytes()),
+            prices,
+            build_memory: from.build_memory,
+            indexes_max: from.indexes_max,
+            queries: Arc::new(Semaphore::new(from.queries_max as usize)),
+            queries_max: from.queries_max,
+            draining: AtomicBool::new(false),
+        })
+    }
+
+    /// A place among the questions that walk through an index.
+    fn place(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        Arc::clone(&self.queries).try_acquire_owned().map_err(|_| {
+            metrics::counter!("forebay_inventory_refused_requests_total").increment(1);
+            Problem::busy("inventory.queries_max")
+        })
+    }
+
+    fn check_running(&self) -> Result<(), Problem> {
+        if self.draining.load(Ordering::Acquire) {
+            return Err(Problem::closed("the server is shutting down"));
+        }
+        Ok(())
+    }
+
+    /// Waits until nobody reads or builds.
+    async fn close(&self) -> anyhow::Result<()> {
+        self.builds.cancel_all();
+        let threads = self.builds.threads();
+        let joined = tokio::task::spawn_blocking(move || {
+            threads.into_iter().filter_map(|thread| thread.join().err()).count()
+        });
+        let everybody = async {
+            let panicked = joined.await.unwrap_or_default();
+            // Never closed, so it is only waited for.
+            drop(self.queries.acquire_many(self.queries_max).await);
+            panicked
+        };
+        match tokio::time::timeout(CLOSE_LIMIT, everybody).await {
+            Ok(0) => {}
+            Ok(panicked) => tracing::error!(panicked, "builds of indexes ended in a panic"),
+            Err(_) => tracing::warn!("indexes are still read or built; they were not waited for"),
+        }
+        Ok(())
+    }
+}
+
+impl Subsystem for Inventories {
+    fn name(&self) -> &'static str {
+        "inventory"
+    }
+
+    fn router(&self) -> axum::Router {
+        axum::Router::new()
+            .route("/inventories", get(page::to_list))
+            .route("/inventories/{name}", get(page::to_index))
+            .route("/v1/inventories", get(read::list))
+            .route("/v1/inventories/page", get(page::list))
+            .route("/v1/inventories/{name}", get(read::index).post(job::start).delete(job::delete))
+            .route("/v1/inventories/{name}/build", get(job::status).delete(job::cancel))
+            .route("/v1/inventories/{name}/page", get(page::index))
+            .route("/v1/inventories/{name}/prefix", get(read::prefix))
+            .route("/v1/inventories/{name}/children", get(read::children))
+            .route("/v1/inventories/{name}/top", get(read::top))
+            .route("/v1/inventories/{name}/descendants", get(stream::descendants))
+            .route("/v1/inventories/{name}/histogram", get(read::histogram))
+            .route("/v1/inventories/{name}/cost", get(read::cost))
+            .route("/v1/inventories/{name}/small-files", get(read::small_files))
+            .route("/v1/inventories/{name}/diff", get(read::diff))
+            .with_state(Arc::clone(&self.0))
+    }
+
+    fn openapi(&self) -> utoipa::openapi::OpenApi {
+        openapi::document()
+    }
+
+    fn readiness(&self) -> Result<(), String> {
+        self.0.registry.readiness()
+    }
+
+    fn measure(&self) {
+        let gauge = |name: &'static str, value: u64| metrics::gauge!(name).set(value as f64);
+        let totals = self.0.registry.totals();
+        gauge("forebay_inventory_indexes_open", totals.open);
+        gauge("forebay_inventory_open_prefixes", totals.prefixes);
+        gauge("forebay_inventory_open_objects", totals.objects);
+        gauge("forebay_inventory_open_bytes", totals.index_bytes);
+        gauge("forebay_inventory_indexes_unreadable", totals.unreadable);
+        gauge("forebay_inventory_builds_running", self.0.builds.running() as u64);
+        let queries = u64::from(self.0.queries_max);
+        let free = self.0.queries.available_permits() as u64;
+        gauge("forebay_inventory_queries_running", queries.saturating_sub(free));
+    }
+
+    fn drain(&self) {
+        self.0.draining.store(true, Ordering::Release);
+    }
+
+    fn stop(&self) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + '_>> {
+        self.drain();
+        Box::pin(self.0.close())
+    }
+}
+
+/// Runs `work` on a thread that may block.
+async fn on_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|error| Err(problem::internal(&anyhow::Error::new(error))))
+}

@@ -1,0 +1,436 @@
+//! The inventory index over HTTP: built, asked, compared, cancelled, deleted; what is not permitted and
+//! what is hostile.
+
+use std::path::Path;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::events_support::{lines, post};
+use crate::support::{Answer, HANG, Server, run_ok};
+
+/// A tree of files: paths and sizes.
+const TREE: [(&str, usize); 6] = [
+    ("a/1.bin", 10),
+    ("a/b/2.bin", 300_000),
+    ("a/b/3.bin", 5),
+    ("a/c d/4.bin", 70),
+    ("e/5.bin", 1_000),
+    ("top.bin", 1),
+];
+
+fn write_tree(root: &Path, tree: &[(&str, usize)]) {
+    for (path, size) in tree {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, vec![b'x'; *size]).unwrap();
+    }
+}
+
+/// A server that may read `dir/tree`, which has [`TREE`].
+fn server(dir: &TempDir) -> Server {
+    let root = dir.path().join("tree");
+    write_tree(&root, &TREE);
+    Server::start(dir, &["--set", &format!("inventory.sources={}", root.display())])
+}
+
+fn from_tree(dir: &TempDir) -> Value {
+    json!({ "from": [format!("fs:{}", dir.path().join("tree").display())] })
+}
+
+fn begin(server: &Server, name: &str, body: &Value) -> Answer {
+    post(server, &format!("/v1/inventories/{name}"), "", body.to_string().as_bytes())
+}
+
+/// Waits for the end of a build.
+fn ended(server: &Server, name: &str) -> Value {
+    let deadline = Instant::now() + HANG;
+    loop {
+        let told = server.get(&format!("/v1/inventories/{name}/build")).json();
+        if !["running", "cancelling"].contains(&told["state"].as_str().unwrap()) {
+            return told;
+        }
+        assert!(Instant::now() < deadline, "{told}");
+    }
+}
+
+fn built(server: &Server, name: &str, body: &Value) -> Value {
+    let answer = begin(server, name, body);
+    assert_eq!(answer.status, 202, "{}", answer.body);
+    assert!(answer.head.contains(&format!("location: /v1/inventories/{name}/build")));
+    let told = ended(server, name);
+    assert_eq!(told["state"], "built", "{told}");
+    told
+}
+
+fn code(answer: &Answer) -> String {
+    answer.json()["error"]["code"].as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_tree_is_indexed_and_every_question_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = server(&dir);
+    let told = built(&server, "mine", &from_tree(&dir));
+    assert_eq!((&told["objects"], &told["bytes"]), (&json!(6), &json!(301_086)));
+    assert_eq!((&told["prefixes"], &told["bad_rows"]), (&json!(5), &json!(0)));
+    let ask = |path: &str| {
+        let answer = server.get(&format!("/v1/inventories/mine{path}"));
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        answer.json()
+    };
+    let listed = server.get("/v1/inventories").json();
+    assert_eq!(listed["inventories"][0]["name"], "mine");
+    assert_eq!(listed["inventories"][0]["complete"], true);
+    assert_eq!(ask("")["provenance"]["format"], "fs");
+    let a = ask("/prefix?prefix=a/");
+    assert_eq!((&a["objects"], &a["bytes"]), (&json!(4), &json!(300_085)));
+    assert_eq!((&a["depth"], &a["descendants"]), (&json!(1), &json!(2)));
+    assert_eq!(a["classes"]["STANDARD"]["objects"], 4);
+    assert_eq!(ask("/prefix")["objects"], 6);
+    assert_eq!(ask("/prefix?prefix=a/c+d/")["bytes"], 70);
+    assert_eq!(ask("/prefix?prefix=a%2Fc%20d%2F")["bytes"], 70);
+    let children = ask("/children?prefix=a/&sort=bytes&limit=1");
+    assert_eq!((&children["total"], &children["next"]), (&json!(2), &json!(1)));
+    assert_eq!(children["items"][0]["prefix"], "a/b/");
+    let children = ask("/children?prefix=a/&sort=bytes&limit=1&offset=1");
+    assert_eq!((&children["items"][0]["bytes"], &children["next"]), (&json!(70), &Value::Null));
+    let names = |told: &Value| -> Vec<String> {
+        let items = told["items"].as_array().unwrap();
+        items.iter().map(|item| item["prefix"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&ask("/top?k=3")), ["a/", "a/b/", "e/"]);
+    assert_eq!(names(&ask("/top?depth=1&sort=objects")), ["a/", "e/"]);
+    assert_eq!(names(&ask("/small-files?under=128KiB&k=2")), ["", "a/"]);
+    assert_eq!(ask("/small-files?prefix=a/&under=131072")["total"]["small"]["objects"], 3);
+    let sizes = ask("/histogram?prefix=e/");
+    assert_eq!(
+        (&sizes["sizes"][0]["from"], &sizes["sizes"][0]["below"]),
+        (&json!(512), &json!(1024))
+    );
+    let cost = ask("/cost?prefix=a/");
+    assert_eq!(cost["currency"], "USD");
+    assert!(cost["total"].as_f64().unwrap() > 0.0);
+    let streamed = server.get("/v1/inventories/mine/descendants?min_bytes=71&depth=2");
+    let streamed: Vec<Value> = lines(&unchunked(&streamed));
+    let prefixes: Vec<&str> =
+        streamed.iter().map(|line| line["prefix"].as_str().unwrap()).collect();
+    assert_eq!(prefixes, ["", "a/", "a/b/", "e/"]);
+}
+
+/// A body whose pieces tell their sizes, put together.
+fn unchunked(answer: &Answer) -> String {
+    if !answer.head.contains("transfer-encoding: chunked") {
+        return answer.body.clone();
+    }
+    let (mut whole, mut rest) = (String::new(), answer.body.as_str());
+    while let Some((size, more)) = rest.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).unwrap();
+        whole.push_str(&more[..size]);
+        rest = &more[size + 2..];
+    }
+    whole
+}
+
+#[test]
+fn lines_tags_and_heads_are_as_elsewhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = server(&dir);
+    built(&server, "mine", &from_tree(&dir));
+    let path = "/v1/inventories/mine/children?prefix=a/&sort=name";
+    let answer = server.ask("GET", path, "accept: application/x-ndjson\r\n");
+    let told = lines(&answer.body);
+    assert_eq!((&told[0]["prefix"], &told[1]["prefix"]), (&json!("a/b/"), &json!("a/c d/")));
+    let answer = server.get(path);
+    let etag = answer.head.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap().to_owned();
+    let known = format!("if-none-match: W/\"x\", {etag}\r\n");
+    assert_eq!(server.ask("GET", path, &known).status, 304);
+    let other = format!("accept: application/x-ndjson\r\n{known}");
+    assert_eq!(server.ask("GET", path, &other).status, 200, "lines are another answer");
+    let head = server.ask("HEAD", path, "");
+    assert_eq!((head.status, head.body.as_str()), (200, ""));
+    built(&server, "mine", &from_tree(&dir));
+    assert_eq!(server.ask("GET", path, &known).status, 200, "it was built anew");
+}
+
+#[test]
+fn what_is_not_there_says_what_would_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = server(&dir);
+    built(&server, "mine", &from_tree(&dir));
+    let answer = server.get("/v1/inventories/mine/prefix?prefix=a/b");
+    assert_eq!((answer.status, answer.json()["there"].as_str()), (404, Some("a/b/")));
+    assert!(answer.json()["error"]["message"].as_str().unwrap().contains("a/b/"));
+    let long = format!("/v1/inventories/mine/prefix?prefix={}", "x/".repeat(5_000));
+    for path in [
+        "/v1/inventories/mine/prefix?prefix=a/b/c/",
+        "/v1/inventories/mine/prefix?prefix=/",
+        "/v1/inventories/mine/prefix?prefix=%00%ff/",
+        "/v1/inventories/mine/children?prefix=nowhere/",
+        "/v1/inventories/mine/top?prefix=nowhere/",
+        "/v1/inventories/mine/descendants?prefix=nowhere/",
+        "/v1/inventories/mine/cost?prefix=nowhere/",
+        "/v1/inventories/other",
+        "/v1/inventories/other/prefix",
+        "/v1/inventories/other/build",
+        "/v1/inventories/mine/diff?old=other",
+        &long,
+    ] {
+        let answer = server.get(path);
+        assert_eq!((answer.status, code(&answer)), (404, "not_found".to_owned()), "{path}");
+    }
+    for path in [
+        "/v1/inventories/mine/prefix?prefx=a",
+        "/v1/inventories/mine/children?limit=0",
+        "/v1/inventories/mine/children?limit=1001",
+        "/v1/inventories/mine/children?sort=size",
+        "/v1/inventories/mine/top?k=0",
+        "/v1/inventories/mine/small-files?under=1000",
+        "/v1/inventories/mine/diff",
+        "/v1/inventories/mine/diff?old=..%2Fx",
+    ] {
+        let answer = server.get(path);
+        assert_eq!(answer.status, 400, "{path}: {}", answer.body);
+    }
+}
+
+#[test]
+fn names_and_bodies_that_are_none_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = server(&dir);
+    let body = from_tree(&dir);
+    let long = "x".repeat(65);
+    for name in [".", "..%2f..", "%2e%2e", "A", "a%00", "-a", ".temporary", "%C3%A9", &long] {
+        let answer = begin(&server, name, &body);
+        assert!([400, 404, 405].contains(&answer.status), "{name}: {}", answer.body);
+        let answer = server.ask("DELETE", &format!("/v1/inventories/{name}"), "");
+        assert!([400, 404, 405].contains(&answer.status), "{name}: {}", answer.body);
+    }
+    for body in [
+        json!({}),
+        json!({ "from": [] }),
+        json!({ "from": [1] }),
+        json!({ "from": ["forebay:blobs", "forebay:blobs"] }),
+        json!({ "from": "forebay:blobs", "delimiter": "//" }),
+        json!({ "from": "forebay:blobs", "delimiter": "é" }),
+        json!({ "from": "forebay:blobs", "to": "/tmp" }),
+        json!({ "from": "forebay:blobs", "columns": "size" }),
+        json!({ "from": "forebay:blobs", "on_bad_row": "ignore" }),
+        json!({ "from": "" }),
+        json!({ "from": "gs://x/y" }),
+    ] {
+        let answer = begin(&server, "x", &body);
+        assert_eq!(answer.status, 400, "{body}: {}", answer.body);
+    }
+    assert_eq!(post(&server, "/v1/inventories/x", "", b"{\"from\":\"a").status, 400);
+    let large = vec![b' '; 600 << 10];
+    assert_eq!(post(&server, "/v1/inventories/x", "", &large).status, 413);
+    assert_eq!(server.get("/v1/inventories").json()["inventories"], json!([]));
+}
+
+#[test]
+fn nothing_is_read_that_is_not_permitted() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = server(&dir);
+    let root = dir.path().join("tree");
+    let secret = dir.path().join("secret");
+    write_tree(&secret, &[("x.csv", 3)]);
+    std::os::unix::fs::symlink(&secret, root.join("link")).unwrap();
+    for source in [
+        format!("fs:{}", secret.display()),
+        format!("fs:{}/link", root.display()),
+        format!("fs:{}/../secret", root.display()),
+        format!("csv:{}/link/x.csv", root.display()),
+        format!("manifest:{}/x.csv", secret.display()),
+        secret.join("x.csv").display().to_string(),
+        "fs:/".to_owned(),
+        "fs:tree".to_owned(),
+        "s3://bucket/key.csv".to_owned(),
+        "s3-list://bucket/".to_owned(),
+    ] {
+        let answer = begin(&server, "x", &json!({ "from": source }));
+        let told = (answer.status, code(&answer));
+        assert_eq!(told, (403, "source_not_permitted".to_owned()), "{source}: {}", answer.body);
+    }
+    built(&server, "x", &from_tree(&dir));
+    let told = server.get("/v1/inventories/x/prefix").json();
+    assert_eq!(told["objects"], 6, "the link is not followed");
+}
+
+#[test]
+fn the_servers_own_files_are_a_source_and_their_changes_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir, &[]);
+    let put = |name: &str, size: usize| {
+        let mut stream = server.connect();
+        let head = format!("content-length: {size}\r\n");
+        crate::support::send(&mut stream, "PUT", &format!("/v1/files/{name}"), &head);
+        std::io::Write::write_all(&mut stream, &vec![b'y'; size]).unwrap();
+        let answer = Answer::read(&mut stream);
+        assert!(answer.status < 300, "{}", answer.body);
+    };
+    for file in 0..1_050 {
+        put(&format!("many/f{file}"), 3);
+    }
+    put("other/dir/one", 100);
+    let told = built(&server, "before", &json!({ "from": "forebay:blobs", "expect_rows": 1_051 }));
+    assert_eq!((&told["objects"], &told["bytes"]), (&json!(1_051), &json!(3_250)));
+    put("other/dir/two", 50);
+    put("new/x", 7);
+    built(&server, "after", &json!({ "from": ["forebay:blobs"] }));
+    let told = server.get("/v1/inventories/after/diff?old=before&top=10").json();
+    let changes = told["items"].as_array().unwrap();
+    let of = |prefix: &str| changes.iter().find(|change| change["prefix"] == prefix).unwrap();
+    assert_eq!(of("")["bytes_delta"], 57);
+    assert_eq!((&of("new/")["status"], &of("new/")["objects_delta"]), (&json!("added"), &json!(1)));
+    assert_eq!(of("other/dir/")["bytes_delta"], 50);
+    assert!(changes.iter().all(|change| change["prefix"] != "many/"));
+    let told = server.get("/v1/inventories/before/diff?old=after&rank=growth").json();
+    assert_eq!(told["items"], json!([]), "nothing grew that way");
+    let answer = begin(&server, "wrong", &json!({ "from": "forebay:blobs", "expect_rows": 7 }));
+    assert_eq!(answer.status, 202);
+    let told = ended(&server, "wrong");
+    assert_eq!(told["state"], "failed", "{told}");
+    assert!(told["error"].as_str().unwrap().contains("1053 rows, 7 were expected"), "{told}");
+    assert_eq!(server.get("/v1/inventories/wrong").status, 404, "it left nothing");
+    assert!(!dir.path().join("forebay-data/inventories/wrong").exists());
+}
+
+#[test]
+fn a_build_that_fails_or_is_cancelled_leaves_the_index_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = server(&dir);
+    built(&server, "mine", &from_tree(&dir));
+    let mut wrong = from_tree(&dir);
+    wrong["expect_rows"] = 5.into();
+    assert_eq!(begin(&server, "mine", &wrong).status, 202);
+    assert_eq!(ended(&server, "mine")["state"], "failed");
+    assert_eq!(server.get("/v1/inventories/mine/prefix").json()["objects"], 6);
+    assert_eq!(server.ask("DELETE", "/v1/inventories/mine/build", "").status, 409, "it has ended");
+    // Enough for a while, out of order.
+    let large = dir.path().join("tree/large.csv");
+    let mut rows = String::from("key,size\n");
+    for row in 0..1_500_000_u32 {
+        rows.push_str(&format!("{:x}/{row},1\n", row.wrapping_mul(0x9E37_79B1) >> 12));
+    }
+    std::fs::write(&large, rows).unwrap();
+    let slow = json!({ "from": large.display().to_string() });
+    assert_eq!(begin(&server, "mine", &slow).status, 202);
+    let again = begin(&server, "mine", &slow);
+    assert_eq!((again.status, code(&again)), (409, "building".to_owned()));
+    let other = begin(&server, "other", &from_tree(&dir));
+    assert_eq!((other.status, code(&other)), (429, "busy".to_owned()), "{}", other.body);
+    let deleted = server.ask("DELETE", "/v1/inventories/mine", "");
+    assert_eq!((deleted.status, code(&deleted)), (409, "building".to_owned()));
+    assert_eq!(server.get("/v1/inventories").json()["inventories"][0]["building"], true);
+    let cancelled = server.ask("DELETE", "/v1/inventories/mine/build", "");
+    assert_eq!((cancelled.status, &cancelled.json()["state"]), (202, &json!("cancelling")));
+    assert_eq!(ended(&server, "mine")["state"], "cancelled");
+    assert_eq!(server.get("/v1/inventories/mine/prefix").json()["objects"], 6);
+    assert_eq!(server.ask("DELETE", "/v1/inventories/mine", "").status, 204);
+    assert_eq!(server.get("/v1/inventories/mine").status, 404);
+    assert_eq!(server.ask("DELETE", "/v1/inventories/mine", "").status, 404);
+    assert!(!dir.path().join("forebay-data/inventories/mine").exists());
+}
+
+#[test]
+fn damage_is_an_error_and_the_server_says_that_it_is_not_ready() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("tree");
+    let sources = format!("inventory.sources={}", root.display());
+    {
+        let server = server(&dir);
+        built(&server, "mine", &from_tree(&dir));
+        built(&server, "sound", &from_tree(&dir));
+        server.signal("TERM");
+        assert_eq!(server.wait(), Some(0));
+    }
+    let nodes = std::fs::read_dir(dir.path().join("forebay-data/inventories/mine")).unwrap();
+    let nodes: Vec<_> = nodes
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("nodes"))
+        .collect();
+    let sound = std::fs::read(&nodes[0]).unwrap();
+    let mut damaged = sound.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    std::fs::write(&nodes[0], &damaged).unwrap();
+    let server = Server::start(&dir, &["--set", &sources]);
+    let answer = server.get("/v1/inventories/mine/prefix");
+    assert_eq!((answer.status, code(&answer)), (500, "damaged".to_owned()));
+    assert!(!answer.body.contains("nodes"), "where it lies is for the log");
+    assert_eq!(server.get("/v1/inventories/sound/prefix").status, 200);
+    drop(server);
+    std::fs::write(&nodes[0], &sound[1..]).unwrap();
+    let server = Server::start(&dir, &["--set", &sources]);
+    let ready = server.get("/readyz");
+    assert_eq!(ready.status, 503);
+    assert!(ready.body.contains("inventory: mine: "), "{}", ready.body);
+    built(&server, "mine", &from_tree(&dir));
+    assert_eq!(server.get("/readyz").status, 200, "it was built anew");
+}
+
+#[test]
+fn an_index_built_beside_the_server_is_there_and_leftovers_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let kept = dir.path().join("forebay-data/inventories");
+    std::fs::create_dir_all(kept.join("killed")).unwrap();
+    std::fs::write(kept.join("killed/nodes.1"), "half").unwrap();
+    std::fs::write(kept.join("killed/run-0.1"), "half").unwrap();
+    std::fs::create_dir_all(kept.join("foreign")).unwrap();
+    std::fs::write(kept.join("foreign/notes.txt"), "mine").unwrap();
+    let server = server(&dir);
+    assert!(!kept.join("killed").exists());
+    assert!(kept.join("foreign/notes.txt").exists());
+    built(&server, "a", &from_tree(&dir));
+    assert_eq!(server.get("/v1/inventories/a/prefix").json()["objects"], 6);
+    write_tree(&dir.path().join("tree"), &[("more/6.bin", 6)]);
+    built(&server, "b", &from_tree(&dir));
+    for entry in std::fs::read_dir(kept.join("a")).unwrap() {
+        std::fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    std::fs::remove_dir(kept.join("a")).unwrap();
+    std::fs::rename(kept.join("b"), kept.join("a")).unwrap();
+    assert_eq!(server.get("/v1/inventories/a/prefix").json()["objects"], 7);
+    assert_eq!(server.get("/v1/inventories/b/prefix").status, 404);
+    let answer = begin(&server, "foreign", &from_tree(&dir));
+    assert_eq!(answer.status, 202);
+    assert_eq!(ended(&server, "foreign")["state"], "failed");
+    assert!(kept.join("foreign/notes.txt").exists());
+}
+
+#[test]
+fn the_pages_show_what_is_there_and_need_a_key_where_keys_are_needed() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = server(&dir);
+    let root = dir.path().join("tree");
+    write_tree(&root, &[("<b>evil/x", 9), ("n/\u{fc}/y", 9)]);
+    built(&server, "mine", &from_tree(&dir));
+    let moved = server.get("/inventories");
+    assert!(moved.status == 308 && moved.head.contains("location: /v1/inventories/page"));
+    let moved = server.get("/inventories/mine?prefix=a%2F");
+    assert!(moved.head.contains("location: /v1/inventories/mine/page?prefix=a%2f"), "{moved:?}");
+    let page = server.get("/v1/inventories/page").body;
+    assert!(page.contains("/v1/inventories/mine/page"), "{page}");
+    let page = server.get("/v1/inventories/mine/page");
+    assert!(page.head.contains("content-security-policy"));
+    assert!(!page.body.contains("<b>evil") && page.body.contains("&lt;b&gt;evil"), "{}", page.body);
+    assert!(page.body.contains("<meter") && page.body.contains("By size"));
+    let page = server.get("/v1/inventories/mine/page?prefix=a%2F&sort=objects").body;
+    assert!(page.contains("prefix=a%2Fb%2F") && page.contains("A month costs"), "{page}");
+    assert!(server.get("/v1/inventories/mine/page?prefix=zz/").body.contains("there is no prefix"));
+    let metrics = server.get("/metrics").body;
+    for name in [
+        "forebay_inventory_queries_total",
+        "forebay_inventory_builds_total",
+        "inventory_indexes_open",
+    ] {
+        assert!(metrics.contains(name), "{name}");
+    }
+    drop(server);
+    run_ok(&dir, &["key", "new", "--name", "k", "--scope", "read"]);
+    let server = Server::start(&dir, &[]);
+    for path in ["/v1/inventories", "/v1/inventories/page", "/v1/inventories/mine/page"] {
+        assert_eq!(server.get(path).status, 401, "{path}");
+    }
+}
