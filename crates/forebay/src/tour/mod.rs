@@ -3,7 +3,8 @@
 //! A real server in a process of its own takes in a tree of files and JSON documents over real
 //! sockets, is killed under load, started again and given the rest; then everything it acknowledged
 //! is read back and compared with what was sent. The same goes into its cache, over RESP, and log
-//! lines into its event store, whose proofs are checked.
+//! lines into its event store, whose proofs are checked; the tree and the server's own files are
+//! indexed.
 //!
 //! Invariants: the verdict rests on the [`oracle`] alone, which holds what was acknowledged and
 //! nothing else; the tour asks the server over its public interface only; no server outlives a tour
@@ -13,7 +14,8 @@ mod cache;
 mod client;
 mod events;
 mod inputs;
-mod interrupt;
+pub(crate) mod interrupt;
+mod inventory;
 mod jobs;
 mod load;
 mod oracle;
@@ -83,17 +85,20 @@ fn tour(plan: &Plan, interrupt: &Interrupt) -> anyhow::Result<bool> {
     tour.read_back(&mut report, &server)?;
     let (server, cache) = tour.cache(&mut report, server)?;
     let (server, mut events) = tour.events(&mut report, server)?;
+    let (server, inventory) = tour.inventory(&mut report, server, scratch.path())?;
     tour.stop_and_check(&mut report, server, &mut events, scratch.path())?;
     tour.measure(&mut report);
     cache.tell(&mut report);
     events.tell(&mut report);
+    inventory.tell(&mut report);
     report.figures()?;
     let what = format!(
-        "{} files, {} documents, {} keys of the cache, {} events",
+        "{} files, {} documents, {} keys of the cache, {} events, {} indexed files",
         tour.tally.oracle.files.len(),
         tour.tally.oracle.document_count(),
         cache.keys(),
-        events.events()
+        events.events(),
+        inventory.objects()
     );
     interrupt.check()?;
     let kept = plan.keep.then(|| Server::start(&cache::SERVE, &data, &tour.log)).transpose()?;

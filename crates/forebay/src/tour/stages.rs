@@ -24,7 +24,7 @@ use super::oracle::{Kept, Key};
 use super::report::{self, Report, rate};
 use super::tally::Tally;
 use super::verify::{Presence, Verifier};
-use super::{Plan, cache, disk_bytes, events};
+use super::{Plan, cache, disk_bytes, events, inventory};
 use crate::child::Server;
 
 /// Where an upload goes that is never finished.
@@ -146,7 +146,9 @@ impl<'a> Tour<'a> {
 
     fn start(&self) -> anyhow::Result<Server> {
         self.interrupt.check()?;
-        Server::start(&cache::SERVE, self.data, &self.log)
+        let sources = inventory::sources(self.files);
+        let command = [&cache::SERVE[..], &["--set", &sources]].concat();
+        Server::start(&command, self.data, &self.log)
     }
 
     /// Sends the same to the cache; returns the server that ended it, and what was measured.
@@ -177,6 +179,25 @@ impl<'a> Tour<'a> {
             plan: self.plan,
             files: self.files,
             interrupt: self.interrupt,
+            start: &|| self.start(),
+        }
+        .run(report, server)
+    }
+
+    /// Indexes the tree and the server's own files; returns the server that ended it, and what was
+    /// measured.
+    pub(super) fn inventory(
+        &mut self,
+        report: &mut Report,
+        server: Server,
+        scratch: &Path,
+    ) -> anyhow::Result<(Server, inventory::Measured)> {
+        inventory::Chapter {
+            files: self.files,
+            oracle: &self.tally.oracle,
+            interrupt: self.interrupt,
+            data: self.data,
+            scratch,
             start: &|| self.start(),
         }
         .run(report, server)

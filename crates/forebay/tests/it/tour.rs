@@ -64,6 +64,11 @@ fn a_tour_with_a_kill_in_the_middle_loses_nothing_and_says_so_in_figures() {
         "cache_recovery_log_ms",
         "cache_recovery_snapshot_ms",
         "cache_snapshot_ms",
+        "inventory_objects",
+        "inventory_objects_per_s",
+        "inventory_look_up_ns",
+        "inventory_question_us",
+        "inventory_index_bytes",
     ] {
         assert!(told[figure].as_f64().is_some_and(|value| value > 0.0), "{figure} in {told}");
     }
