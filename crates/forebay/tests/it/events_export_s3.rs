@@ -21,10 +21,10 @@ use crate::events_support::{append_ok, events, numbered};
 use crate::support::{forebay, stderr};
 
 /// A server with one empty bucket; it ends with its runtime.
-struct S3 {
+pub(crate) struct S3 {
     _runtime: Runtime,
     address: SocketAddr,
-    dir: TempDir,
+    pub(crate) dir: TempDir,
     /// What was asked for, method and query.
     asked: Asked,
 }
@@ -32,7 +32,7 @@ struct S3 {
 type Asked = Arc<Mutex<Vec<String>>>;
 
 impl S3 {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::start_but("nothing")
     }
 
@@ -55,7 +55,7 @@ impl S3 {
         Self { _runtime: runtime, address, dir, asked }
     }
 
-    fn endpoint(&self) -> String {
+    pub(crate) fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 

@@ -7,6 +7,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::events_export_s3::S3;
 use crate::events_support::{lines, post};
 use crate::support::{Answer, HANG, Server, run_ok};
 
@@ -256,6 +257,39 @@ fn nothing_is_read_that_is_not_permitted() {
     built(&server, "x", &from_tree(&dir));
     let told = server.get("/v1/inventories/x/prefix").json();
     assert_eq!(told["objects"], 6, "the link is not followed");
+}
+
+#[test]
+fn buckets_are_read_below_what_is_permitted_and_manifests_lead_nowhere_else() {
+    let (s3, dir) = (S3::start(), tempfile::tempdir().unwrap());
+    let reports = s3.dir.path().join("archive/reports");
+    std::fs::create_dir_all(&reports).unwrap();
+    std::fs::write(reports.join("x.csv"), "key,size\na/b,7\na/c,8\n").unwrap();
+    let manifest = json!({
+        "sourceBucket": "bucket", "destinationBucket": "arn:aws:s3:::other",
+        "version": "2016-11-30", "creationTimestamp": "1714957200000", "fileFormat": "CSV",
+        "fileSchema": "Bucket, Key, Size",
+        "files": [{ "key": "reports/x.csv.gz", "size": 3, "MD5checksum": "0".repeat(32) }],
+    });
+    std::fs::write(reports.join("manifest.json"), manifest.to_string()).unwrap();
+    let sources = ["--set", "inventory.sources=s3://archive/reports/"];
+    let server = Server::start_with(&dir, &sources, |command| {
+        command.env("AWS_ENDPOINT_URL", s3.endpoint()).env("AWS_ALLOW_HTTP", "true");
+        command.env("AWS_ACCESS_KEY_ID", "test-access").env("AWS_SECRET_ACCESS_KEY", "test-secret");
+        command.env("AWS_REGION", "us-east-1");
+    });
+    let told = built(&server, "table", &json!({ "from": "s3://archive/reports/x.csv" }));
+    assert_eq!((&told["objects"], &told["bytes"]), (&json!(2), &json!(15)));
+    let told = built(&server, "listed", &json!({ "from": "s3-list://archive/reports/" }));
+    assert_eq!(told["objects"], 2, "the table and the manifest");
+    for source in ["s3://archive/x.csv", "s3-list://archive/", "s3://other/reports/x.csv"] {
+        assert_eq!(begin(&server, "x", &json!({ "from": source })).status, 403, "{source}");
+    }
+    let from = json!({ "from": "s3://archive/reports/manifest.json" });
+    assert_eq!(begin(&server, "x", &from).status, 202);
+    let told = ended(&server, "x");
+    let why = told["error"].as_str().unwrap_or_default();
+    assert!(why.contains("does not permit to read from the bucket other"), "{told}");
 }
 
 #[test]

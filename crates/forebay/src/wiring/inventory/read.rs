@@ -173,7 +173,7 @@ pub(super) fn all(shared: &Shared) -> Result<Vec<Value>, Problem> {
         .iter()
         .map(|name| {
             let mut told = json!({ "name": name.as_str() });
-            match shared.registry.get(name) {
+            match shared.registry.peek(name) {
                 Ok(opened) => {
                     let meta = opened.index.meta();
                     told["objects"] = meta.objects.into();

@@ -134,7 +134,7 @@ impl Registry {
                 Ok(removed) => recovered.leftovers += usize::from(removed),
                 Err(error) => tracing::warn!(error = %chain(&error), "an index was not cleared"),
             }
-            match self.get(&name) {
+            match self.peek(&name) {
                 Ok(_) => recovered.indexes += 1,
                 Err(IndexError::Missing(_)) => {}
                 Err(error) => {
@@ -173,6 +173,15 @@ impl Registry {
 
     /// The index of this name.
     pub(super) fn get(&self, name: &Name) -> Result<Arc<Opened>, IndexError> {
+        self.open(name, true)
+    }
+
+    /// The same for a look at all of them, which is not to close those in use.
+    pub(super) fn peek(&self, name: &Name) -> Result<Arc<Opened>, IndexError> {
+        self.open(name, false)
+    }
+
+    fn open(&self, name: &Name, keep: bool) -> Result<Arc<Opened>, IndexError> {
         let dir = self.path(name);
         let stamp = match stamp(&dir) {
             Ok(stamp) => stamp,
@@ -196,7 +205,9 @@ impl Registry {
             Ok(index) => {
                 self.unreadable.lock().remove(name);
                 let opened = Arc::new(Opened { index, stamp });
-                self.keep(name, &opened);
+                if keep {
+                    self.keep(name, &opened);
+                }
                 Ok(opened)
             }
             Err(error) => {
@@ -273,7 +284,7 @@ impl Registry {
         let unreadable: Vec<Name> = self.unreadable.lock().keys().cloned().collect();
         for name in unreadable {
             // It may have been mended, or deleted.
-            match self.get(&name) {
+            match self.peek(&name) {
                 Err(error) if !matches!(error, IndexError::Missing(_)) => {
                     return Err(format!("{}: {}", name.0, chain(&error)));
                 }
