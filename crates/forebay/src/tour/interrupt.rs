@@ -1,4 +1,4 @@
-//! Ctrl-C during a tour: noticed between two steps, so that the server is ended on the way out.
+//! Ctrl-C, noticed between two steps, so that what was begun is ended or removed on the way out.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,11 +10,11 @@ use crate::exit::{Coded, Exit};
 
 /// Whether the user asked for the end.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Interrupt(Arc<AtomicBool>);
+pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
     /// Begins to listen for SIGINT and SIGTERM; they no longer end the process by themselves.
-    pub(super) fn listen() -> anyhow::Result<Self> {
+    pub(crate) fn listen() -> anyhow::Result<Self> {
         let interrupt = Self::default();
         let asked = interrupt.clone();
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -27,7 +27,7 @@ impl Interrupt {
             (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?)
         };
         std::thread::Builder::new()
-            .name("tour-signals".into())
+            .name("signals".into())
             .spawn(move || {
                 runtime.block_on(async {
                     tokio::select! {
@@ -42,7 +42,7 @@ impl Interrupt {
     }
 
     /// Whether the user asked for the end.
-    pub(super) fn asked(&self) -> bool {
+    pub(crate) fn asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
