@@ -7,7 +7,7 @@ use forebay_inventory::index::{Index, Node, SortBy};
 use forebay_inventory::render;
 use serde_json::Value;
 
-use super::{inventory_build, inventory_read, inventory_report};
+use super::{inventory_build, inventory_export, inventory_read, inventory_report, inventory_tui};
 use crate::exit::{Coded, Exit};
 use crate::out;
 
@@ -27,10 +27,16 @@ pub(super) enum Command {
     Histogram(inventory_read::HistogramArgs),
     /// Print what a prefix costs in a month, by storage class.
     Cost(inventory_report::CostArgs),
+    /// Print the table of prices that is used when no other is given, as TOML to begin one's own with.
+    Prices,
     /// Print what changed from one index to another, prefix by prefix.
     Diff(inventory_report::DiffArgs),
     /// Print the prefixes with the most small objects.
     SmallFiles(inventory_report::SmallArgs),
+    /// Write the prefixes to a file: Parquet, CSV, or a tree for ncdu.
+    Export(inventory_export::Args),
+    /// Browse an index in the terminal.
+    Tui(inventory_tui::Args),
     /// Print what an index is of and what it was built from.
     Stats(inventory_read::StatsArgs),
     /// Read every byte of an index and compare it with its checksums and with itself.
@@ -46,8 +52,11 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Descendants(args) => inventory_read::descendants(args),
         Command::Histogram(args) => inventory_read::histogram(args),
         Command::Cost(args) => inventory_report::cost(args),
+        Command::Prices => inventory_report::print_prices(),
         Command::Diff(args) => inventory_report::diff(args),
         Command::SmallFiles(args) => inventory_report::small_files(args),
+        Command::Export(args) => inventory_export::run(args),
+        Command::Tui(args) => inventory_tui::run(args),
         Command::Stats(args) => inventory_read::stats(args),
         Command::Verify(args) => inventory_read::verify(args),
     }

@@ -121,7 +121,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     watch.stop();
     let built = built.map_err(|error| match error {
         BuildError::Cancelled => Coded::error(Exit::Interrupted, error.to_string()),
-        BuildError::Exists(_) => Coded::error(Exit::Usage, format!("{error}; --replace does")),
+        BuildError::Exists(_) => Coded::error(Exit::Usage, format!("{error}; --replace replaces it")),
         BuildError::BadRow(_) => anyhow::Error::new(error)
             .context("a row cannot be read (--on-bad-row skip leaves such out)"),
         BuildError::Duplicate { .. } => anyhow::Error::new(error)

@@ -217,15 +217,19 @@ pub(super) fn stats(args: &StatsArgs) -> anyhow::Result<Exit> {
     }
     let meta = index.meta();
     let provenance = index.provenance()?;
-    let files = meta.files;
-    let size = files.nodes.size + files.table.size + files.order.size + files.provenance.size;
+    let of = meta.files;
+    let size = of.nodes.size + of.table.size + of.order.size + of.provenance.size;
     let complete = if meta.bad_rows == 0 {
         "complete".to_owned()
     } else {
         format!("{} rows could not be read and are missing", meta.bad_rows)
     };
+    let files = match provenance.files.len() {
+        0 => String::new(),
+        count => format!(", {count} files"),
+    };
     out::line(format_args!(
-        "objects   {}, {}\nprefixes  {}\nindex     {}, {:.1} bytes a prefix\nsource    {} ({}), {} files\nrows      {complete}",
+        "objects   {}, {}\nprefixes  {}\nindex     {}, {:.1} bytes a prefix\nsource    {} ({}{files})\nrows      {complete}",
         meta.objects,
         out::size(meta.bytes),
         meta.prefixes,
@@ -233,7 +237,6 @@ pub(super) fn stats(args: &StatsArgs) -> anyhow::Result<Exit> {
         size as f64 / meta.prefixes.max(1) as f64,
         shown(provenance.source.as_bytes()),
         provenance.format,
-        provenance.files.len(),
     ))?;
     for note in &provenance.notes {
         out::line(format_args!("note      {note}"))?;

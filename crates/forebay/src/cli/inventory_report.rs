@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use forebay_base::bytes::ByteSize;
-use forebay_inventory::cost::{Pricer, Prices};
+use forebay_inventory::cost::{AWS_US_EAST_1, Pricer, Prices};
 use forebay_inventory::diff::{self, Question, Rank, Status};
 use forebay_inventory::index::Index;
 use forebay_inventory::{render, small};
@@ -28,7 +28,7 @@ index pays for a byte of that class. Requests, retrieval and transfer are not in
 pub(super) struct CostArgs {
     #[command(flatten)]
     of: PrefixArgs,
-    /// Prices, as TOML; without it those of Amazon S3 in us-east-1 (see --print-prices).
+    /// Prices, as TOML; without it those of Amazon S3 in us-east-1 (`forebay inventory prices` prints them).
     #[arg(long, value_name = "FILE")]
     prices: Option<PathBuf>,
     /// Also the cost of each prefix right below, the dearest first.
@@ -78,6 +78,15 @@ pub(super) fn cost(args: &CostArgs) -> anyhow::Result<Exit> {
         out::line(format_args!("{:>14.2}  {}", cost.total, shown(prefix)))?;
     }
     out::note(format_args!("prices: {}, {}, {}", prices.region, prices.date, prices.source));
+    Ok(Exit::Ok)
+}
+
+/// Prints the table of prices that is shipped.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub(super) fn print_prices() -> anyhow::Result<Exit> {
+    out::line(AWS_US_EAST_1.trim_end())?;
     Ok(Exit::Ok)
 }
 

@@ -57,7 +57,7 @@ pub enum BuildError {
         found: u64,
     },
     /// There is something where the index is to be.
-    #[error("there is an index in {}; it can be replaced", .0.display())]
+    #[error("there is an index in {}", .0.display())]
     Exists(PathBuf),
     /// There is something else where the index is to be.
     #[error("{} has {name:?}, which is of no index; choose another directory", dir.display())]

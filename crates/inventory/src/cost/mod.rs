@@ -14,7 +14,7 @@ use crate::index::{Class, Index, IndexError, Node};
 
 mod prices;
 
-pub use prices::{ClassPrices, PriceStep, Prices, PricesError};
+pub use prices::{AWS_US_EAST_1, ClassPrices, PriceStep, Prices, PricesError};
 
 /// What a prefix costs in a month.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]

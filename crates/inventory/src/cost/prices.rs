@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use forebay_base::bytes::ByteSize;
 use serde::Deserialize;
 
-/// The table that is used when no other is given.
-const AWS_US_EAST_1: &str = include_str!("aws-us-east-1.toml");
+/// The table that is used when no other is given, as TOML.
+pub const AWS_US_EAST_1: &str = include_str!("aws-us-east-1.toml");
 
 /// Prices of storage.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
