@@ -1,7 +1,7 @@
 //! The inventory index over HTTP: built, asked, compared, cancelled, deleted; what is not permitted and
 //! what is hostile.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -331,6 +331,38 @@ fn the_servers_own_files_are_a_source_and_their_changes_are_told() {
     assert!(!dir.path().join("forebay-data/inventories/wrong").exists());
 }
 
+/// A table that takes a while to read, its keys out of order.
+fn large_table(dir: &TempDir) -> PathBuf {
+    let large = dir.path().join("tree/large.csv");
+    let mut rows = String::from("key,size\n");
+    for row in 0..1_500_000_u32 {
+        rows.push_str(&format!("{:x}/{row},1\n", row.wrapping_mul(0x9E37_79B1) >> 12));
+    }
+    std::fs::write(&large, rows).unwrap();
+    large
+}
+
+#[test]
+fn a_server_that_stops_or_is_killed_while_it_builds_leaves_the_index_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let kept = dir.path().join("forebay-data/inventories/mine");
+    let mut running = server(&dir);
+    built(&running, "mine", &from_tree(&dir));
+    let slow = json!({ "from": large_table(&dir).display().to_string() });
+    let sources = format!("inventory.sources={}", dir.path().join("tree").display());
+    for signal in ["TERM", "KILL"] {
+        assert_eq!(begin(&running, "mine", &slow).status, 202);
+        let told = running.get("/v1/inventories/mine/build").json();
+        assert_eq!(told["state"], "running", "{told}");
+        running.signal(signal);
+        assert_eq!(running.wait(), (signal == "TERM").then_some(0), "{signal}");
+        running = Server::start(&dir, &["--set", &sources]);
+        assert_eq!(running.get("/v1/inventories/mine/prefix").json()["objects"], 6, "{signal}");
+        let files = std::fs::read_dir(&kept).unwrap().count();
+        assert_eq!(files, 6, "index.json, nodes, table, order, provenance.json, lock");
+    }
+}
+
 #[test]
 fn a_build_that_fails_or_is_cancelled_leaves_the_index_before() {
     let dir = tempfile::tempdir().unwrap();
@@ -342,13 +374,7 @@ fn a_build_that_fails_or_is_cancelled_leaves_the_index_before() {
     assert_eq!(ended(&server, "mine")["state"], "failed");
     assert_eq!(server.get("/v1/inventories/mine/prefix").json()["objects"], 6);
     assert_eq!(server.ask("DELETE", "/v1/inventories/mine/build", "").status, 409, "it has ended");
-    // Enough for a while, out of order.
-    let large = dir.path().join("tree/large.csv");
-    let mut rows = String::from("key,size\n");
-    for row in 0..1_500_000_u32 {
-        rows.push_str(&format!("{:x}/{row},1\n", row.wrapping_mul(0x9E37_79B1) >> 12));
-    }
-    std::fs::write(&large, rows).unwrap();
+    let large = large_table(&dir);
     let slow = json!({ "from": large.display().to_string() });
     assert_eq!(begin(&server, "mine", &slow).status, 202);
     let again = begin(&server, "mine", &slow);
