@@ -11,6 +11,7 @@
 pub mod build;
 pub mod cost;
 pub mod diff;
+pub mod export;
 pub mod format;
 pub mod index;
 pub mod load;

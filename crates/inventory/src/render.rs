@@ -22,7 +22,7 @@ fn put_text(object: &mut Map<String, Value>, field: &str, bytes: &[u8]) {
     }
 }
 
-fn percent_encoded(bytes: &[u8]) -> String {
+pub(crate) fn percent_encoded(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for &byte in bytes {
         match byte {

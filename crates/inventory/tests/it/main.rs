@@ -4,5 +4,6 @@
 mod answers;
 mod crash;
 mod damage;
+mod export;
 mod oracle;
 mod trees;

@@ -1,0 +1,86 @@
+//! The tree of prefixes as ncdu writes it with `-o` (format 1), to be opened with `ncdu -f`.
+//!
+//! A prefix is a directory. What lies right in it is one file at its end, for an index knows how much
+//! there is but no single object; at the depth where an export ends that file stands for all below.
+//! ncdu wants a name for everything, so that of an empty component is "(empty)".
+
+use std::borrow::Cow;
+use std::io::{BufWriter, Write};
+
+use super::{ExportError, Walk};
+use crate::format::histogram::Amount;
+use crate::render::percent_encoded;
+
+pub(super) fn write(
+    walk: &mut Walk<'_, '_>,
+    now_ms: u64,
+    out: impl Write,
+) -> Result<(), ExportError> {
+    let mut out = BufWriter::with_capacity(1 << 16, out);
+    let (version, seconds) = (env!("CARGO_PKG_VERSION"), now_ms / 1000);
+    let program = format!("\"progname\":\"forebay\",\"progver\":\"{version}\"");
+    write!(out, "[1,2,{{{program},\"timestamp\":{seconds}}}")?;
+    // Of each directory that is not closed yet, what is in none of the directories in it so far.
+    let mut open: Vec<Amount> = Vec::new();
+    let mut top = None;
+    while let Some(found) = walk.next()? {
+        let depth = found.node.depth();
+        let deeper = depth.saturating_sub(*top.get_or_insert(depth));
+        while open.len() as u64 > deeper {
+            close(&mut out, &mut open)?;
+        }
+        let total = found.node.total()?;
+        if let Some(above) = open.last_mut() {
+            above.objects = above.objects.saturating_sub(total.objects);
+            above.bytes = above.bytes.saturating_sub(total.bytes);
+        }
+        let name = if open.is_empty() {
+            root(&found.prefix, found.node.delimiter())
+        } else {
+            component(found.node.name())
+        };
+        write!(out, ",\n[{{\"name\":")?;
+        put_json(&mut out, &name)?;
+        write!(out, "}}")?;
+        open.push(total);
+    }
+    while !open.is_empty() {
+        close(&mut out, &mut open)?;
+    }
+    out.write_all(b"]\n")?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Ends a directory with what lies right in it.
+fn close(out: &mut impl Write, open: &mut Vec<Amount>) -> Result<(), ExportError> {
+    let own = open.pop().unwrap_or_default();
+    if own.objects > 0 {
+        let (objects, bytes) = (own.objects, own.bytes);
+        let plural = if objects == 1 { "" } else { "s" };
+        let name = format!("({objects} object{plural})");
+        write!(out, ",\n{{\"name\":\"{name}\",\"asize\":{bytes},\"dsize\":{bytes}}}")?;
+    }
+    out.write_all(b"]")?;
+    Ok(())
+}
+
+/// The name of the first directory, which ncdu shows as a path.
+fn root(prefix: &[u8], delimiter: u8) -> Cow<'_, str> {
+    let path = prefix.strip_suffix(&[delimiter]).unwrap_or(prefix);
+    let path = text(path);
+    if path.starts_with('/') { path } else { format!("/{path}").into() }
+}
+
+fn component(name: &[u8]) -> Cow<'_, str> {
+    if name.is_empty() { "(empty)".into() } else { text(name) }
+}
+
+/// As text; percent-encoded where it is none.
+fn text(name: &[u8]) -> Cow<'_, str> {
+    std::str::from_utf8(name).map_or_else(|_| percent_encoded(name).into(), Cow::Borrowed)
+}
+
+fn put_json(out: &mut impl Write, text: &str) -> Result<(), ExportError> {
+    serde_json::to_writer(out, text).map_err(|error| ExportError::Write(error.into()))
+}
