@@ -1,0 +1,94 @@
+//! `forebay inventory tui`: a browser of an index, for a terminal.
+//!
+//! [`state`] holds where one is and knows keys, [`view`] reads from the index what there is to be seen,
+//! [`draw`] draws it. The terminal is given back however it ends: quit, failure or panic.
+
+use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use forebay_inventory::cost::{CostError, Pricer};
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+
+use self::state::{Browser, Flow};
+use self::view::View;
+use super::inventory::open;
+use super::inventory_report::prices;
+use crate::exit::{Coded, Exit};
+
+mod draw;
+mod find;
+mod list;
+mod state;
+#[cfg(test)]
+mod tests;
+mod view;
+
+const HELP: &str = "\
+Examples:
+  forebay inventory tui --index ./index
+  forebay inventory tui --index ./index logs/2026/
+
+Enter opens a prefix, left goes back; b, o, n and c sort by bytes, objects, name and cost; / finds a
+prefix by typing; i shows classes, sizes and ages; ? shows all keys; q quits.
+
+Exit codes: 0 quit, 1 the index is damaged, 2 there is no terminal, 3 the prefix is not there.";
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = HELP)]
+pub(super) struct Args {
+    /// The directory of the index.
+    #[arg(long = "index", value_name = "DIR")]
+    dir: PathBuf,
+    /// Where to begin.
+    #[arg(value_name = "PREFIX", default_value = "")]
+    prefix: String,
+    /// Prices, as TOML; without it those of Amazon S3 in us-east-1.
+    #[arg(long, value_name = "FILE")]
+    prices: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
+    if !(io::stdout().is_terminal() && io::stdin().is_terminal()) {
+        let told = "the browser needs a terminal; `forebay inventory children` prints prefixes, and \
+                    `forebay inventory export` writes them to a file";
+        return Err(Coded::error(Exit::Usage, told));
+    }
+    let prices = prices(args.prices.as_deref())?;
+    let index = open(&args.dir)?;
+    let pricer = match Pricer::new(&index, &prices) {
+        Ok(pricer) => Some(pricer),
+        Err(CostError::NoHistograms) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let Some(mut browser) = Browser::open(&index, pricer, args.prefix.as_bytes())? else {
+        let told = format!("there is no prefix {:?} in the index", args.prefix);
+        return Err(Coded::error(Exit::Absent, told));
+    };
+    // From here on a panic gives the terminal back before it is told.
+    let mut terminal = ratatui::try_init().context("cannot use the terminal")?;
+    let browsed = browse(&mut terminal, &mut browser);
+    let restored = ratatui::try_restore().context("cannot give the terminal back");
+    browsed.and(restored)?;
+    Ok(Exit::Ok)
+}
+
+/// Draws, and does what keys say, until the end.
+fn browse(terminal: &mut DefaultTerminal, browser: &mut Browser<'_>) -> anyhow::Result<()> {
+    loop {
+        let height = terminal.size().context("cannot read the terminal's size")?.height;
+        browser.resize(usize::from(height.saturating_sub(draw::LINES_AROUND)));
+        let view = View::of(browser)?;
+        terminal.draw(|frame| draw::draw(frame, &view)).context("cannot draw")?;
+        // A change of the terminal's size is an event as well.
+        match event::read().context("cannot read the terminal")? {
+            Event::Key(key) if key.kind != KeyEventKind::Release => {
+                if browser.key(key)? == Flow::Quit {
+                    return Ok(());
+                }
+            }
+            _ => {}
+        }
+    }
+}
