@@ -177,12 +177,15 @@ fn build_in(
     let (bad_rows, bad_rows_shown) = verdicts.into_result()?;
     monitor.check()?;
     let rows = monitor.progress().rows;
-    if let Some(expected) = options.expect_rows.filter(|&expected| expected != rows) {
+    let provenance = source.provenance();
+    // What was asked for, and what the source itself says it has.
+    let mut expected = options.expect_rows.into_iter().chain(provenance.rows);
+    if let Some(expected) = expected.find(|&expected| expected != rows) {
         return Err(BuildError::Rows { expected, found: rows });
     }
     monitor.stage(Stage::Finishing);
     let written = writer.finish(place, &classes.names())?;
-    let provenance = serde_json::to_vec_pretty(&source.provenance());
+    let provenance = serde_json::to_vec_pretty(&provenance);
     let provenance = provenance
         .map_err(|error| BuildError::Meta(crate::format::meta::MetaError::Json(error)))?;
     let provenance = write_file(&**fs, &place.file("provenance.json"), &provenance)?;

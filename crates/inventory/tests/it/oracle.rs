@@ -23,7 +23,8 @@ struct ListedPart {
 
 impl Source for Listed {
     fn provenance(&self) -> Provenance {
-        Provenance::default()
+        let rows = self.0.iter().map(|part| part.len() as u64).sum();
+        Provenance { rows: Some(rows), ..Provenance::default() }
     }
 
     fn parts(&self) -> Result<Vec<Box<dyn Part>>, SourceError> {
