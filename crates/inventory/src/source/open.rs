@@ -174,6 +174,9 @@ fn expand(
         }
         _ => {
             let kind = said.or_else(|| Kind::of(&location.name()));
+            if let (Location::Local(path), None) = (location, kind) {
+                path.metadata().map_err(|source| io_error("look at", path, source))?;
+            }
             let kind = kind.ok_or_else(|| {
                 wrong(
                     "its name does not say what it is; put `parquet:`, `csv:` or `manifest:` before it",

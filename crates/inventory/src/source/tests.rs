@@ -128,6 +128,7 @@ fn what_does_not_go_together_or_is_not_there_is_told() {
         (&["s3-list://"], "it names no bucket"),
         (&["gs://b/k.csv"], "only s3:// is known"),
         (&[&path("c.dat")], "put `parquet:`, `csv:` or `manifest:` before it"),
+        (&[&path("none")], "look at"),
         (&[&path("none.csv")], "there is no such file"),
         (&[&path("none.parquet")], "there is no such file"),
         (&[&path("manifest.json")], "there is no such manifest"),
