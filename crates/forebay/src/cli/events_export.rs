@@ -25,8 +25,8 @@ Examples:
 Writes parts such as date=2026-11-21/part-00000.parquet, in order of time, and when all of them are
 there _forebay_export.json, which lists them. Each row has its position and leaf hash, and the signed
 checkpoint goes with them: a row can be proven like the event it came from. Nothing that exists is
-replaced. For S3 the variables AWS_... are read; its principal needs s3:ListBucket, s3:GetObject,
-s3:PutObject and s3:AbortMultipartUpload.
+replaced. For S3 the variables AWS_... are read, or a profile; its principal needs s3:ListBucket,
+s3:GetObject, s3:PutObject and s3:AbortMultipartUpload.
 
 Exit codes: 0 exported, 1 there are parts already or something failed, 2 wrong command line, 3 the
 store cannot be opened.";
@@ -97,7 +97,8 @@ pub(super) fn export(args: &ExportArgs) -> anyhow::Result<Exit> {
     let target = if args.out.starts_with("s3://") {
         Target::S3(Box::new(S3::open(&args.out, &args.s3)?))
     } else if !args.s3.is_empty() {
-        let text = "--endpoint, --region, --path-style and --allow-http are for s3://BUCKET/PREFIX";
+        let text = "--endpoint, --region, --profile, --path-style and --allow-http are for \
+                    s3://BUCKET/PREFIX";
         return Err(Coded::error(Exit::Usage, text));
     } else if args.out.contains("://") {
         let text = format!("{} is neither a directory nor s3://BUCKET/PREFIX", args.out);

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
 use http::{Request, Response, StatusCode};
@@ -61,15 +61,10 @@ impl S3 {
 
     /// Runs an export of `dir` here.
     fn export(&self, dir: &TempDir, args: &[&str]) -> Output {
-        let mut command = forebay(dir);
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("AWS_") {
-                command.env_remove(name);
-            }
-        }
+        let mut command = without_aws(dir);
         command.env("AWS_ACCESS_KEY_ID", "test-access").env("AWS_SECRET_ACCESS_KEY", "test-secret");
         command.args(["events", "export", "--endpoint", &self.endpoint()]).args(args);
-        command.stdin(Stdio::null()).output().unwrap()
+        command.output().unwrap()
     }
 
     /// Names in a directory of the bucket.
@@ -84,6 +79,18 @@ impl S3 {
         names.sort();
         names
     }
+}
+
+/// A command that knows nothing of the AWS of whoever runs the tests.
+pub(crate) fn without_aws(dir: &TempDir) -> Command {
+    let mut command = forebay(dir);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("AWS_") {
+            command.env_remove(name);
+        }
+    }
+    command.env("HOME", dir.path()).stdin(Stdio::null());
+    command
 }
 
 async fn accept(listener: TcpListener, s3: S3Service, forbidden: &'static str, asked: Asked) {
@@ -206,4 +213,51 @@ fn a_server_without_tls_and_a_wrong_secret_are_refused() {
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(!stderr(&output).contains("another"), "{}", stderr(&output));
     assert!(s3.names("").is_empty());
+}
+
+#[test]
+fn a_profile_has_the_keys_the_region_and_the_endpoint() {
+    let (s3, dir) = (S3::start(), tempfile::tempdir().unwrap());
+    append_ok(&dir, &["--stream", "s"], numbered(3).as_bytes());
+    fs::create_dir(dir.path().join(".aws")).unwrap();
+    let keys = "aws_access_key_id = test-access\naws_secret_access_key = test-secret\n";
+    let wrong = "aws_access_key_id = test-access\naws_secret_access_key = no-such-secret\n";
+    let credentials = format!("[default]\n{wrong}[work]\n{keys}[half]\naws_access_key_id = x\n");
+    fs::write(dir.path().join(".aws/credentials"), credentials).unwrap();
+    let config = format!(
+        "[profile work]\nregion = eu-west-1\nendpoint_url = {}\n[profile role]\nrole_arn = r\n",
+        s3.endpoint()
+    );
+    fs::write(dir.path().join("elsewhere"), config).unwrap();
+    let export = |to: &str, environment: &[(&str, &str)], args: &[&str]| {
+        let mut command = without_aws(&dir);
+        command.env("AWS_CONFIG_FILE", dir.path().join("elsewhere"));
+        command.envs(environment.iter().copied());
+        let to = format!("s3://archive/{to}");
+        command.args(["events", "export", "--json", "--allow-http", "--out", &to]).args(args);
+        command.output().unwrap()
+    };
+    let environment =
+        [("AWS_ACCESS_KEY_ID", "test-access"), ("AWS_SECRET_ACCESS_KEY", "no-such-secret")];
+    ok(&export("option", &[], &["--profile", "work"]));
+    ok(&export("variable", &[("AWS_PROFILE", "work")], &[]));
+    // Keys of the environment come before a profile that is only named there, and after the option.
+    ok(&export(
+        "before",
+        &[&environment[..], &[("AWS_SESSION_TOKEN", "t")]].concat(),
+        &["--profile", "work"],
+    ));
+    let both = [&environment[..], &[("AWS_PROFILE", "work")]].concat();
+    let refused = export("after", &both, &[]);
+    assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
+    for (profile, told) in [
+        ("nobody", "there is no profile \"nobody\""),
+        ("half", "has no aws_secret_access_key"),
+        ("role", "by role_arn"),
+    ] {
+        let refused = export("wrong", &[], &["--profile", profile]);
+        assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+        assert!(stderr(&refused).contains(told), "{}", stderr(&refused));
+        assert!(!stderr(&refused).contains("secret\n") && !stderr(&refused).contains("test-"));
+    }
 }

@@ -1,6 +1,7 @@
 //! Where an export goes: a directory, or a bucket.
 
 mod directory;
+mod profile;
 mod s3;
 
 use std::io::{Read, Seek as _, Write};

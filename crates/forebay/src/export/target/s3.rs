@@ -18,6 +18,7 @@ use object_store::{Error, MultipartUpload, ObjectStore as _, ObjectStoreExt as _
 use tempfile::NamedTempFile;
 use tokio::runtime::Runtime;
 
+use super::profile::Profile;
 use super::{Staged, is_ours};
 use crate::exit::{Coded, Exit};
 
@@ -45,25 +46,32 @@ pub(crate) struct S3Options {
     /// Permit a server without TLS.
     #[arg(long)]
     allow_http: bool,
+    /// The keys, region and endpoint of a profile in ~/.aws [environment: AWS_PROFILE].
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
 }
 
 impl S3Options {
     /// Whether none is given.
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { endpoint, region, path_style, allow_http } = self;
-        endpoint.is_none() && region.is_none() && !path_style && !allow_http
+        let Self { endpoint, region, path_style, allow_http, profile } = self;
+        endpoint.is_none() && region.is_none() && profile.is_none() && !path_style && !allow_http
     }
 
     /// What the environment and the options say, but for the bucket; and the endpoint, where it is not
     /// Amazon's.
     fn builder(&self) -> anyhow::Result<(AmazonS3Builder, Option<String>)> {
-        let mut builder = AmazonS3Builder::from_env().with_allow_http(self.allow_http);
+        let mut builder = AmazonS3Builder::from_env();
+        let profile = self.profile(&mut builder)?;
+        builder = builder.with_allow_http(self.allow_http);
         if let Some(region) = &self.region {
             builder = builder.with_region(region);
         }
         let endpoint = self.endpoint.clone().or_else(|| {
             let of = |key| builder.get_config_value(&key);
-            of(AmazonS3ConfigKey::S3Endpoint).or_else(|| of(AmazonS3ConfigKey::Endpoint))
+            of(AmazonS3ConfigKey::S3Endpoint)
+                .or_else(|| of(AmazonS3ConfigKey::Endpoint))
+                .or(profile.endpoint)
         });
         if let Some(endpoint) = &endpoint
             && endpoint.to_ascii_lowercase().starts_with("http://")
@@ -77,6 +85,39 @@ impl S3Options {
             builder = builder.with_config(timeout, TIMEOUT);
         }
         Ok((builder, endpoint))
+    }
+
+    /// Puts in what a profile says where the environment says nothing; the keys of one that is named
+    /// by the option come before those of the environment.
+    fn profile(&self, builder: &mut AmazonS3Builder) -> anyhow::Result<Profile> {
+        let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let named = set("AWS_PROFILE").or_else(|| set("AWS_DEFAULT_PROFILE"));
+        let Some(name) = self.profile.as_ref().or(named.as_ref()) else {
+            return Ok(Profile::default());
+        };
+        let mut profile = Profile::load(name)?;
+        let is_asked_for = self.profile.is_some();
+        let has_keys = builder.get_config_value(&AmazonS3ConfigKey::AccessKeyId).is_some();
+        let keys = match profile.keys.take() {
+            Some(keys) => (is_asked_for || !has_keys).then_some(keys),
+            None if is_asked_for => return Err(profile.no_keys(name)),
+            None => None,
+        };
+        let mut with = std::mem::take(builder);
+        if let Some(keys) = keys {
+            with = environment_without_keys();
+            with = with.with_access_key_id(keys.access).with_secret_access_key(keys.secret);
+            if let Some(token) = keys.token {
+                with = with.with_token(token);
+            }
+        }
+        if let Some(region) = &profile.region
+            && with.get_config_value(&AmazonS3ConfigKey::Region).is_none()
+        {
+            with = with.with_region(region);
+        }
+        *builder = with;
+        Ok(profile)
     }
 
     /// How to reach buckets that are only read, whatever they are called: at an endpoint of one's own
@@ -228,6 +269,20 @@ impl S3 {
             Err(error) => Err(error),
         }
     }
+}
+
+/// What the environment says, but for its keys: a token of other keys would be refused.
+fn environment_without_keys() -> AmazonS3Builder {
+    use AmazonS3ConfigKey::{AccessKeyId, SecretAccessKey, Token};
+    let variables = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    variables.filter(|(name, _)| name.starts_with("AWS_")).fold(
+        AmazonS3Builder::new(),
+        |builder, (name, value)| match name.to_ascii_lowercase().parse() {
+            Ok(AccessKeyId | SecretAccessKey | Token) | Err(_) => builder,
+            Ok(key) => builder.with_config(key, value),
+        },
+    )
 }
 
 /// Sends a file, a few requests at a time, and waits for all of them.
