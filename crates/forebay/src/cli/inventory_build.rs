@@ -1,6 +1,6 @@
 //! `forebay inventory build`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -176,6 +176,12 @@ fn settings(args: &Args, classes: &Arc<Classes>) -> anyhow::Result<Settings> {
     settings.verify = !args.no_verify;
     settings.percent_encoded = args.percent_encoded;
     settings.root.clone_from(&args.root);
+    // What is fetched to be read is as large as a report: the disk of the index is to have room for it.
+    let above = args.out.ancestors().skip(1);
+    let mut above = above.map(|dir| if dir.as_os_str().is_empty() { Path::new(".") } else { dir });
+    if let Some(beside) = above.find(|dir| dir.is_dir()) {
+        settings.temporary = beside.to_owned();
+    }
     if let Some(columns) = &args.columns {
         settings.columns.clone_from(columns);
     }

@@ -22,6 +22,7 @@ mod http;
 mod intake_hostile;
 mod intake_http;
 mod intake_kill;
+mod inventory_cli;
 mod inventory_http;
 mod process;
 mod support;

@@ -1,0 +1,146 @@
+//! `forebay inventory` end to end: exports to files, the browser without a terminal, and indexes of a
+//! bucket on a real S3 server.
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::events_export_s3::{S3, without_aws};
+use crate::support::{run, run_ok, stderr};
+
+/// Paths and sizes, in the order of their names.
+const TREE: [(&str, usize); 5] = [
+    ("a/1.bin", 10),
+    ("a/b/2.bin", 300_000),
+    ("a/b/3.bin", 5),
+    ("a/c d/4.bin", 70),
+    ("top.bin", 1),
+];
+
+fn write_tree(root: &Path) {
+    for (path, size) in TREE {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, vec![b'x'; size]).unwrap();
+    }
+}
+
+/// An index of [`TREE`] in `dir/index`.
+fn indexed(dir: &TempDir) {
+    write_tree(&dir.path().join("tree"));
+    run_ok(dir, &["inventory", "build", "--from", "fs:tree", "--out", "index", "--json"]);
+}
+
+fn export<'a>(out: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&["inventory", "export", "--index", "index", "--out", out], more].concat()
+}
+
+#[test]
+fn an_export_appears_when_it_is_complete_and_replaces_only_what_it_may() {
+    let dir = tempfile::tempdir().unwrap();
+    indexed(&dir);
+    let told = run_ok(&dir, &export("out.csv", &["--format", "csv", "--json"]));
+    let told: Value = serde_json::from_str(&told).unwrap();
+    let csv = fs::read_to_string(dir.path().join("out.csv")).unwrap();
+    assert_eq!((&told["prefixes"], &told["bytes"]), (&json!(4), &json!(csv.len())));
+    let expected = "\
+prefix,prefix_encoded,depth,objects,bytes,descendants,noncurrent_objects,noncurrent_bytes,\
+delete_markers,objects_STANDARD,bytes_STANDARD
+\"\",,0,5,300086,3,0,0,0,5,300086
+a/,,1,4,300085,2,0,0,0,4,300085
+a/b/,,2,2,300005,0,0,0,0,2,300005
+a/c d/,,2,1,70,0,0,0,0,1,70
+";
+    assert_eq!(csv, expected);
+    let printed = run_ok(&dir, &export("-", &["--format", "csv"]));
+    assert_eq!(printed, expected);
+    // What is there stays, unless it may be replaced.
+    let again = run(&dir, &export("out.csv", &["--format", "ncdu"]));
+    assert_eq!(again.status.code(), Some(1));
+    assert!(stderr(&again).contains("--force replaces it"), "{}", stderr(&again));
+    assert_eq!(fs::read_to_string(dir.path().join("out.csv")).unwrap(), expected);
+    run_ok(&dir, &export("out.csv", &["--format", "ncdu", "--force", "--depth", "1"]));
+    let tree: Value =
+        serde_json::from_slice(&fs::read(dir.path().join("out.csv")).unwrap()).unwrap();
+    assert_eq!(tree[3][1][1]["name"], "(4 objects)");
+    run_ok(&dir, &export("out.parquet", &["--format", "parquet"]));
+    let parquet = fs::read(dir.path().join("out.parquet")).unwrap();
+    assert!(parquet.starts_with(b"PAR1") && parquet.ends_with(b"PAR1"));
+    let missing = run(&dir, &export("not-there", &["nothing/", "--format", "csv"]));
+    assert_eq!(missing.status.code(), Some(3));
+    let nowhere = run(&dir, &export("no/where", &["--format", "csv"]));
+    assert_eq!(nowhere.status.code(), Some(1));
+    let device = run(&dir, &export("/dev/null", &["--format", "csv", "--force"]));
+    assert!(stderr(&device).contains("is no file"), "{}", stderr(&device));
+    let mut names: Vec<_> =
+        fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["index", "out.csv", "out.parquet", "tree"], "and nothing half");
+}
+
+#[test]
+fn the_browser_wants_a_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    indexed(&dir);
+    let refused = run(&dir, &["inventory", "tui", "--index", "index"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("needs a terminal"), "{}", stderr(&refused));
+}
+
+/// Builds an index from `s3`, where [`TREE`] is in the bucket.
+fn build(s3: &S3, dir: &TempDir, from: &str) -> Output {
+    let mut command = without_aws(dir);
+    command.env("AWS_ACCESS_KEY_ID", "test-access").env("AWS_SECRET_ACCESS_KEY", "test-secret");
+    command.args(["inventory", "build", "--from", from, "--out", "index", "--json", "--replace"]);
+    command.args(["--allow-http", "--endpoint", &s3.endpoint()]).output().unwrap()
+}
+
+fn get(dir: &TempDir, prefix: &str) -> Value {
+    let told = run_ok(dir, &["inventory", "get", "--index", "index", prefix, "--json"]);
+    serde_json::from_str(&told).unwrap()
+}
+
+fn built(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", stderr(output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn a_bucket_is_listed_and_its_inventory_read_from_a_server() {
+    let (s3, dir) = (S3::start(), tempfile::tempdir().unwrap());
+    let bucket = s3.dir.path().join("archive");
+    write_tree(&bucket);
+    let told = built(&build(&s3, &dir, "s3-list://archive/"));
+    assert_eq!((&told["objects"], &told["bytes"]), (&json!(5), &json!(300_086)));
+    let listed = get(&dir, "a/b/");
+    assert_eq!((&listed["objects"], &listed["bytes"]), (&json!(2), &json!(300_005)));
+    let told = built(&build(&s3, &dir, "s3-list://archive/a/"));
+    assert_eq!(told["objects"], 4);
+    // The same as an inventory, beside its manifest.
+    let rows: String = TREE
+        .map(|(key, size)| format!("\"archive\",\"{}\",\"{size}\"\n", key.replace(' ', "+")))
+        .concat();
+    let reports = s3.dir.path().join("archive/reports");
+    fs::create_dir_all(&reports).unwrap();
+    fs::write(reports.join("rows.csv"), &rows).unwrap();
+    let manifest = json!({
+        "sourceBucket": "archive",
+        "destinationBucket": "arn:aws:s3:::archive",
+        "version": "2016-11-30",
+        "creationTimestamp": "1735689600000",
+        "fileFormat": "CSV",
+        "fileSchema": "Bucket, Key, Size",
+        "files": [{ "key": "reports/rows.csv", "size": rows.len() }],
+    });
+    fs::write(reports.join("manifest.json"), manifest.to_string()).unwrap();
+    let told = built(&build(&s3, &dir, "s3://archive/reports/manifest.json"));
+    assert_eq!((&told["objects"], &told["bytes"]), (&json!(5), &json!(300_086)));
+    assert_eq!(get(&dir, "a/b/")["histograms"]["sizes"], listed["histograms"]["sizes"]);
+    assert_eq!(get(&dir, "a/c d/")["bytes"], 70);
+    let refused = build(&s3, &dir, "s3-list://nothing-there/");
+    assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
+    assert_eq!(get(&dir, "")["objects"], 5, "the index before stays");
+}
