@@ -81,14 +81,11 @@ fn browse(terminal: &mut DefaultTerminal, browser: &mut Browser<'_>) -> anyhow::
         browser.resize(usize::from(height.saturating_sub(draw::LINES_AROUND)));
         let view = View::of(browser)?;
         terminal.draw(|frame| draw::draw(frame, &view)).context("cannot draw")?;
-        // A change of the terminal's size is an event as well.
-        match event::read().context("cannot read the terminal")? {
-            Event::Key(key) if key.kind != KeyEventKind::Release => {
-                if browser.key(key)? == Flow::Quit {
-                    return Ok(());
-                }
-            }
-            _ => {}
+        // A change of the terminal's size is an event as well: what is drawn then fits it.
+        let event = event::read().context("cannot read the terminal")?;
+        let Event::Key(key) = event else { continue };
+        if key.kind != KeyEventKind::Release && browser.key(key)? == Flow::Quit {
+            return Ok(());
         }
     }
 }
