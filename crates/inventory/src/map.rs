@@ -45,14 +45,14 @@ impl Deref for Map {
     }
 }
 
-/// Asks for the cache line at `at`, and goes on without waiting for it.
+/// Asks for the cache line where item `at` begins, and goes on without waiting for it.
 #[inline]
-pub(crate) fn prefetch(data: &[u8], at: usize) {
+pub(crate) fn prefetch<T>(data: &[T], at: usize) {
     #[cfg(target_arch = "x86_64")]
-    if let Some(byte) = data.get(at) {
+    if let Some(item) = data.get(at) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: a prefetch reads nothing; the address is within the slice besides.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(byte).cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(item).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     std::hint::black_box((data.len(), at));

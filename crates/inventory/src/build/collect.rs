@@ -11,10 +11,13 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 use super::run::{Leaf, RunWriter};
 use super::sort;
 use super::{BuildError, OnDuplicate};
+use crate::map::prefetch;
 use crate::object::{Batch, Object};
 
 /// Rows looked up together, so that the misses of one do not wait for those of another.
 const TOGETHER: usize = 16;
+/// Directories between asking for a piece of one and needing it.
+const AHEAD: usize = 8;
 /// A directory of the table that is none.
 const FREE: u32 = u32::MAX;
 
@@ -178,9 +181,24 @@ impl Collector {
             *end += 1;
         }
         let hash = |i: u32| rows[i as usize].leaf.hash;
-        for id in by_name {
-            let start = id.checked_sub(1).map_or(0, |before| ends[before as usize]);
-            let of_dir = &mut by_dir[start as usize..ends[id as usize] as usize];
+        let start = |id: u32| id.checked_sub(1).map_or(0, |before| ends[before as usize]) as usize;
+        for (at, &id) in by_name.iter().enumerate() {
+            // Each step needs what the one before it asked for a while ago: where a directory's name
+            // and objects are, its first object, and that object's row.
+            if let Some(&soon) = by_name.get(at + 3 * AHEAD) {
+                prefetch(dirs, soon as usize);
+                prefetch(&ends, (soon as usize).saturating_sub(1));
+            }
+            if let Some(&soon) = by_name.get(at + 2 * AHEAD) {
+                prefetch(names, dirs[soon as usize].start as usize);
+                prefetch(&by_dir, start(soon));
+            }
+            if let Some(&soon) = by_name.get(at + AHEAD)
+                && let Some(&first) = by_dir.get(start(soon))
+            {
+                prefetch(rows, first as usize);
+            }
+            let of_dir = &mut by_dir[start(id)..ends[id as usize] as usize];
             let dir = name(names, dirs[id as usize]);
             if of_dir.len() > 1 {
                 of_dir.sort_unstable_by_key(|&i| (hash(i), i));

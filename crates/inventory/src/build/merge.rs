@@ -64,18 +64,25 @@ fn merge_dir(
     duplicate: &mut OnDuplicate,
 ) -> Result<(), BuildError> {
     let dir = same.first().map_or_else(Vec::new, |run| run.dir().to_vec());
-    let mut heads: Vec<(Leaf, RunReader)> = Vec::with_capacity(same.len());
-    for run in same.drain(..) {
-        go_on(run, &dir, &mut heads, heap)?;
+    // The next object of each run that has one, and which run that is: the runs stay where they are.
+    let mut heads: Vec<(Leaf, usize)> = Vec::with_capacity(same.len());
+    for (i, run) in same.iter_mut().enumerate() {
+        heads.extend(next_of(run, &dir)?.map(|leaf| (leaf, i)));
     }
     let (mut before, mut twice, mut count) = (None, 0, 0);
     while let Some(at) = (0..heads.len()).min_by_key(|&i| heads[i].0.hash) {
-        let (leaf, run) = heads.swap_remove(at);
+        let (leaf, run) = heads[at];
         writer.add(&leaf.object)?;
         count += 1;
         twice += u64::from(before == Some(leaf.hash));
         before = Some(leaf.hash);
-        go_on(run, &dir, &mut heads, heap)?;
+        match next_of(&mut same[run], &dir)? {
+            Some(next) => heads[at].0 = next,
+            None => drop(heads.swap_remove(at)),
+        }
+    }
+    for run in same.drain(..).filter(RunReader::has_leaf) {
+        heap.push(run);
     }
     monitor.merged(count);
     if twice > 0 {
@@ -84,24 +91,15 @@ fn merge_dir(
     Ok(())
 }
 
-/// Takes the next object of a run that is of this directory; a run at another one goes back.
-fn go_on(
-    mut run: RunReader,
-    dir: &[u8],
-    heads: &mut Vec<(Leaf, RunReader)>,
-    heap: &mut Heap,
-) -> Result<(), BuildError> {
+/// The next object of a run that is of this directory; nothing when the run is at another one, or at
+/// its end.
+fn next_of(run: &mut RunReader, dir: &[u8]) -> Result<Option<Leaf>, BuildError> {
     loop {
         if let Some(leaf) = run.next_leaf()? {
-            heads.push((leaf, run));
-            return Ok(());
+            return Ok(Some(leaf));
         }
-        if !run.next_entry()? {
-            return Ok(());
-        }
-        if run.dir() != dir {
-            heap.push(run);
-            return Ok(());
+        if !run.next_entry()? || run.dir() != dir {
+            return Ok(None);
         }
     }
 }

@@ -221,6 +221,11 @@ impl RunReader {
         Ok(true)
     }
 
+    /// Whether the entry has objects that were not read; at the end there are none.
+    pub(crate) fn has_leaf(&self) -> bool {
+        self.left > 0
+    }
+
     /// The next object of the entry.
     #[inline]
     pub(crate) fn next_leaf(&mut self) -> Result<Option<Leaf>, BuildError> {

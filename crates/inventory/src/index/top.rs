@@ -113,15 +113,16 @@ impl<'a> Search<'a> {
             return self.all(parent, listed);
         };
         let children = node.listed(&lists, self.sort, from, AT_ONCE)?;
-        let mut least = 0;
+        let (mut least, mut last) = (0, 0);
         let next = from + children.len();
         for child in children {
             least = self.push(&child, parent)?;
+            last = child.end;
         }
         if (next as u64) < node.child_count() {
-            // Before anything of the same size: one of the rest may come before it in the index.
+            // Of the same size, the rest come after the last that was seen: so they are listed.
             let step = Step::Rest { parent, from: next };
-            self.heap.push(Candidate { size: least, order: Reverse(0), step });
+            self.heap.push(Candidate { size: least, order: Reverse(last), step });
         }
         Ok(())
     }
