@@ -9,6 +9,7 @@ mod bars;
 mod cache;
 mod events;
 mod intake;
+mod inventory;
 mod page;
 mod report;
 mod table;
@@ -31,7 +32,7 @@ struct Subsystem {
 }
 
 /// To add one: a file beside this with its bars, claims and figures, and a line here.
-const SUBSYSTEMS: [Subsystem; 3] = [
+const SUBSYSTEMS: [Subsystem; 4] = [
     Subsystem {
         name: "intake",
         bars: &intake::BARS,
@@ -49,6 +50,12 @@ const SUBSYSTEMS: [Subsystem; 3] = [
         bars: &events::BARS,
         claims: &events::CLAIMS,
         figures: &events::FIGURES,
+    },
+    Subsystem {
+        name: "inventory",
+        bars: &inventory::BARS,
+        claims: &inventory::CLAIMS,
+        figures: inventory::FIGURES,
     },
 ];
 
@@ -141,6 +148,9 @@ fn measure(args: &Args) -> anyhow::Result<String> {
     if args.subsystem == "events" {
         command.arg("--peers").arg(events_peers()?);
     }
+    if args.subsystem == "inventory" {
+        command.arg("--peer-python").arg(duckdb()?);
+    }
     output(command.args(&args.rest))
 }
 
@@ -160,6 +170,26 @@ fn events_peers() -> anyhow::Result<PathBuf> {
         "cannot build the event store's peers; RocksDB needs clang: apt-get install libclang-dev",
     )?;
     Ok(target.join("release/events-peers"))
+}
+
+/// DuckDB as it comes from PyPI, of the version the figures are of.
+const DUCKDB: &str = "duckdb==2.0.0";
+
+/// Installs DuckDB into a virtual environment of its own, once; returns its Python.
+fn duckdb() -> anyhow::Result<PathBuf> {
+    let dir = root().join("target/peers").join(DUCKDB.replace("==", "-"));
+    let python = dir.join("bin/python");
+    let ready = dir.join("ready");
+    if !ready.exists() {
+        let mut venv = std::process::Command::new("python3");
+        output(venv.args(["-m", "venv", "--clear"]).arg(&dir))
+            .context("cannot make a virtual environment; it needs python3-venv")?;
+        let mut pip = std::process::Command::new(&python);
+        pip.args(["-m", "pip", "--disable-pip-version-check", "install", "-q", DUCKDB]);
+        output(&mut pip).context("cannot fetch DuckDB")?;
+        std::fs::write(&ready, "").with_context(|| format!("cannot fill {}", dir.display()))?;
+    }
+    Ok(python)
 }
 
 fn write(name: &str, section: &str) -> anyhow::Result<()> {

@@ -38,9 +38,6 @@ pub(super) enum Command {
     /// aggregation. `cargo xtask bench inventory` fetches DuckDB.
     #[command(after_help = "Example: forebay bench inventory --json --rounds 3")]
     Inventory(InventoryArgs),
-    /// One process that builds an index, for `forebay bench inventory`.
-    #[command(hide = true)]
-    InventoryBuild(bench::inventory::child::Build),
     /// One process that writes events, for `forebay bench events`.
     #[command(hide = true)]
     EventsWriter(EventsWriterArgs),
@@ -163,10 +160,6 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Cache(args) => cache(args),
         Command::Events(args) => events(args),
         Command::Inventory(args) => inventory(args),
-        Command::InventoryBuild(args) => {
-            bench::inventory::child::run(args)?;
-            Ok(Exit::Ok)
-        }
         Command::EventsWriter(args) => {
             bench::events::writer::run(&args.load, &args.dir)?;
             Ok(Exit::Ok)

@@ -7,7 +7,7 @@ use forebay_inventory::index::Index;
 use forebay_inventory::load::Shape;
 
 use super::child::{self, Built};
-use super::{Stage, load, peer, plain, size_of};
+use super::{Stage, load, peer, plain};
 use crate::bench::Figures;
 
 const MIB: f64 = 1_048_576.0;
@@ -48,12 +48,12 @@ pub(super) fn measure(
         bare.push(spawn(&data, &without, false, objects)?);
         verified.push(spawn(&manifest, &stage.index("verified"), true, objects)?);
     }
-    for (dir, what) in [(&with, ""), (&without, "plain_")] {
+    for (dir, what, built) in [(&with, "", &full), (&without, "plain_", &bare)] {
         let index = Index::open(dir)?;
         index.verify()?;
         plain::check(&index, &expected)?;
-        let size = size_of(dir)? as f64 / expected.len() as f64;
-        figures.add(&format!("{name}_{what}size_per_prefix_bytes"), size);
+        let size = built.last().map_or(0, |built| built.index_bytes) as f64;
+        figures.add(&format!("{name}_{what}size_per_prefix_bytes"), size / expected.len() as f64);
     }
     figures.count(&format!("{name}_prefixes"), expected.len() as u64);
     for (what, built) in [("", &full), ("plain_", &bare), ("manifest_", &verified)] {
@@ -76,7 +76,6 @@ pub(super) fn measure(
 }
 
 fn spawn(from: &Path, out: &Path, histograms: bool, objects: u64) -> anyhow::Result<Built> {
-    let from = from.to_str().context("the directory's name is not UTF-8")?;
     let built = child::spawn(from, out, histograms)?;
     ensure!(built.objects == objects, "only {} objects were indexed", built.objects);
     Ok(built)

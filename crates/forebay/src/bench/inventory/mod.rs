@@ -6,7 +6,7 @@
 //! same way, outside of what is timed.
 
 mod builds;
-pub(crate) mod child;
+mod child;
 mod peer;
 mod plain;
 mod published;
@@ -37,8 +37,6 @@ pub(crate) struct Plan {
     pub(crate) peer_python: Option<PathBuf>,
 }
 
-/// Memory a build is given.
-const MEMORY: &str = "256MiB";
 /// What all inventories are drawn by.
 const SEED: u64 = 1;
 
@@ -95,14 +93,4 @@ impl Stage<'_> {
 
 fn load(shape: Shape) -> Load {
     Load { shape, seed: SEED }
-}
-
-/// The bytes of all files in a directory.
-fn size_of(dir: &Path) -> anyhow::Result<u64> {
-    let mut sum = 0;
-    for entry in walkdir::WalkDir::new(dir) {
-        let metadata = entry?.metadata()?;
-        sum += if metadata.is_file() { metadata.len() } else { 0 };
-    }
-    Ok(sum)
 }

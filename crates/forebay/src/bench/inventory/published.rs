@@ -18,10 +18,9 @@ const MANY: u64 = 100_000;
 pub(super) fn measure(stage: &Stage<'_>, figures: &mut Figures) -> anyhow::Result<()> {
     for (name, objects) in [("10k", FEW), ("100k", MANY)] {
         let data = stage.parquet(Shape::S3Realistic, objects)?.join("data");
-        let from = data.to_str().context("the directory's name is not UTF-8")?;
         let (mut ms, mut mib) = (Vec::new(), Vec::new());
         for _ in 0..stage.plan.rounds.max(5) {
-            let built = child::spawn(from, &stage.index("small"), true)?;
+            let built = child::spawn(&data, &stage.index("small"), true)?;
             ensure!(built.objects == objects, "only {} objects were indexed", built.objects);
             ms.push(built.seconds * 1e3);
             mib.push(built.peak_rss_bytes as f64 / 1_048_576.0);

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use forebay_base::bytes::ByteSize;
 use forebay_base::fs::{FileSystem, RealFs};
-use forebay_inventory::build::{self, Monitor};
+use forebay_inventory::build::{self, Monitor, OnBadRow, Options};
 use forebay_inventory::index::{Index, SortBy};
 use forebay_inventory::load::{MadeUpSource, Shape};
 use forebay_inventory::object::Classes;
 
 use super::plain::{self, Map, Queries, Random};
-use super::{Stage, child, load};
+use super::{Stage, load};
 use crate::bench::Figures;
 use crate::bench::latency::Latencies;
 
@@ -53,6 +53,7 @@ pub(super) fn measure(stage: &Stage<'_>, figures: &mut Figures) -> anyhow::Resul
     let (worst, longest) = top(&index, &expected)?;
     figures.add("top_100_worst_us", us(worst));
     figures.add("top_100_longest_us", us(longest));
+    figures.add("top_100_two_deeper_us", us(top_deeper(&index)?));
     Ok(())
 }
 
@@ -100,7 +101,17 @@ pub(super) fn build(dir: &Path, shape: Shape, objects: u64) -> anyhow::Result<()
     let fs: Arc<dyn FileSystem> = Arc::new(RealFs);
     let source =
         MadeUpSource { load: load(shape), objects, parts: 8, classes: Arc::clone(&classes) };
-    let options = child::options(ByteSize(1 << 30), true)?;
+    let options = Options {
+        memory: ByteSize(1 << 30),
+        threads: std::thread::available_parallelism().map_or(2, usize::from),
+        delimiter: b'/',
+        histograms: true,
+        on_bad_row: OnBadRow::Fail,
+        on_duplicate: OnBadRow::Fail,
+        expect_rows: Some(objects),
+        replace: true,
+        now_ms: 0,
+    };
     build::build(&fs, &source, &classes, dir, &options, &Monitor::default())?;
     Ok(())
 }
@@ -176,6 +187,18 @@ fn top(index: &Index, expected: &Map) -> anyhow::Result<(Duration, Duration)> {
         check_top(index, expected, prefix)?;
     }
     Ok((worst, longest))
+}
+
+/// The time of finding the largest of all prefixes two deeper than the empty one: the median of five.
+fn top_deeper(index: &Index) -> anyhow::Result<Duration> {
+    let mut times = Vec::new();
+    for _ in 0..5 {
+        let started = Instant::now();
+        black_box(index.root()?.top(b"", SortBy::Bytes, TOP_COUNT, Some(2))?);
+        times.push(started.elapsed());
+    }
+    times.sort_unstable();
+    Ok(times[times.len() / 2])
 }
 
 /// Compares the largest below a prefix with those of the plain way, where all of them are known.
