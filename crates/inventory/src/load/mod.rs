@@ -107,7 +107,8 @@ impl Load {
         let mixed = mix(i ^ mix(self.seed));
         key.clear();
         self.shape.put_dir(mixed, i, key);
-        put_number(key, b"part-", i, 10, 7);
+        // Seven digits as long as they tell objects apart.
+        put_number(key, b"part-", i, 10, if i < 10_000_000 { 7 } else { 16 });
         key.extend_from_slice(b".parquet");
         let more = mix(mixed);
         // Sizes from a few bytes to a gigabyte, most of them around a megabyte.
