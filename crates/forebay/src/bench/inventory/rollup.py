@@ -1,9 +1,10 @@
 # Rolls the objects of an inventory up over all prefixes of their keys with DuckDB, and asks it two
 # questions. Arguments: the directory of the Parquet files, the file to write, a prefix to ask for.
 #
-# Of several formulations this one takes the least processor time: directories first, then from each
-# level to the one above it. Unnesting the prefixes of each key takes several times as long, and
-# unnesting those of each directory half as long again.
+# Of three formulations this one takes the least processor time: directories first, then from each
+# level to the one above it. Tried by hand with 2.0.0, seconds for two million objects, wide and narrow:
+# this one 2.9 and 0.42, the prefixes of each directory unnested 4.0 and 0.51, those of each key 3.6 and
+# 2.5.
 import json, os, resource, sys, time
 import duckdb
 
