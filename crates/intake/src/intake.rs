@@ -26,9 +26,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::apply::{Applier, replay};
 use crate::blob::{BlobStore, Swept};
-use crate::catalogue::{
-    Catalogue, CatalogueReader, CatalogueTotals, FileFilter, FileRecord,
-};
+use crate::catalogue::{Catalogue, CatalogueReader, CatalogueTotals, FileFilter, FileRecord};
 use crate::documents::flatten::Bounds;
 use crate::documents::namespaces::Namespaces;
 use crate::documents::view::{View, ViewQueue, Writer};

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -16,6 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rustix::process::{Resource, getrlimit};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 
 use super::inventory::json_line;
 use crate::exit::{Coded, Exit};
@@ -121,7 +121,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     watch.stop();
     let built = built.map_err(|error| match error {
         BuildError::Cancelled => Coded::error(Exit::Interrupted, error.to_string()),
-        BuildError::Exists(_) => Coded::error(Exit::Usage, format!("{error}; --replace replaces it")),
+        BuildError::Exists(_) => {
+            Coded::error(Exit::Usage, format!("{error}; --replace replaces it"))
+        }
         BuildError::BadRow(_) => anyhow::Error::new(error)
             .context("a row cannot be read (--on-bad-row skip leaves such out)"),
         BuildError::Duplicate { .. } => anyhow::Error::new(error)
@@ -234,7 +236,7 @@ fn usage() -> (f64, u64) {
 
 /// Shows the progress, and stops the build on SIGINT or SIGTERM.
 struct Watch {
-    done: Arc<AtomicBool>,
+    done: oneshot::Sender<()>,
     thread: std::thread::JoinHandle<()>,
 }
 
@@ -249,14 +251,15 @@ impl Watch {
             let listen = |kind| signal(kind).context("cannot listen for Ctrl-C");
             (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?)
         };
-        let done = Arc::new(AtomicBool::new(false));
-        let (ended, monitor) = (Arc::clone(&done), Arc::clone(monitor));
+        let (done, mut ended) = oneshot::channel();
+        let monitor = Arc::clone(monitor);
         let bar = if show { ProgressBar::new(0) } else { ProgressBar::hidden() };
         let watch = move || {
             runtime.block_on(async {
                 let mut tick = tokio::time::interval(Duration::from_millis(100));
-                while !ended.load(Ordering::Relaxed) {
+                loop {
                     tokio::select! {
+                        _ = &mut ended => break,
                         _ = signals.0.recv() => monitor.cancel(),
                         _ = signals.1.recv() => monitor.cancel(),
                         _ = tick.tick() => progress(&bar, &monitor),
@@ -271,7 +274,8 @@ impl Watch {
     }
 
     fn stop(self) {
-        self.done.store(true, Ordering::Relaxed);
+        // One that is gone already has nothing left to end.
+        self.done.send(()).unwrap_or_default();
         if let Err(panic) = self.thread.join() {
             std::panic::resume_unwind(panic);
         }

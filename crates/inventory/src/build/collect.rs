@@ -18,6 +18,8 @@ use crate::object::{Batch, Object};
 const TOGETHER: usize = 16;
 /// Directories between asking for a piece of one and needing it.
 const AHEAD: usize = 8;
+/// Objects of a directory that are sorted in a room of their own.
+const SIDE_BY_SIDE_MAX: usize = 1 << 14;
 /// A directory of the table that is none.
 const FREE: u32 = u32::MAX;
 
@@ -181,6 +183,7 @@ impl Collector {
             *end += 1;
         }
         let hash = |i: u32| rows[i as usize].leaf.hash;
+        let mut hashes = Vec::new();
         let start = |id: u32| id.checked_sub(1).map_or(0, |before| ends[before as usize]) as usize;
         for (at, &id) in by_name.iter().enumerate() {
             // Each step needs what the one before it asked for a while ago: where a directory's name
@@ -201,7 +204,7 @@ impl Collector {
             let of_dir = &mut by_dir[start(id)..ends[id as usize] as usize];
             let dir = name(names, dirs[id as usize]);
             if of_dir.len() > 1 {
-                of_dir.sort_unstable_by_key(|&i| (hash(i), i));
+                sort_by_hash(of_dir, &hash, &mut hashes);
                 let twice = of_dir.windows(2).filter(|pair| hash(pair[0]) == hash(pair[1])).count();
                 if twice > 0 {
                     duplicate(dir, twice as u64)?;
@@ -215,6 +218,19 @@ impl Collector {
         self.table.fill((0, FREE));
         Ok(())
     }
+}
+
+/// Sorts the objects of a directory by their hashes. Side by side in `hashes`, unless they are so many
+/// that the room for that would tell, they are compared without a look at the rows each time.
+fn sort_by_hash(objects: &mut [u32], hash: &impl Fn(u32) -> u64, hashes: &mut Vec<(u64, u32)>) {
+    if objects.len() > SIDE_BY_SIDE_MAX {
+        objects.sort_unstable_by_key(|&i| (hash(i), i));
+        return;
+    }
+    hashes.clear();
+    hashes.extend(objects.iter().map(|&i| (hash(i), i)));
+    hashes.sort_unstable();
+    objects.iter_mut().zip(&*hashes).for_each(|(object, sorted)| *object = sorted.1);
 }
 
 #[inline]

@@ -10,7 +10,8 @@ use std::collections::BinaryHeap;
 use super::{IndexError, Node, SortBy};
 use crate::format::listed;
 
-/// Children taken from a list in one go.
+/// Children taken from a list at first, and later: most nodes are left after the first look.
+const AT_FIRST: usize = 2;
 const AT_ONCE: usize = 16;
 
 /// A prefix that was found below another.
@@ -112,7 +113,8 @@ impl<'a> Search<'a> {
         let Some(lists) = node.lists()?.filter(|_| from < listed) else {
             return self.all(parent, listed);
         };
-        let children = node.listed(&lists, self.sort, from, AT_ONCE)?;
+        let at_once = if from == 0 { AT_FIRST } else { AT_ONCE };
+        let children = node.listed(&lists, self.sort, from, at_once)?;
         let (mut least, mut last) = (0, 0);
         let next = from + children.len();
         for child in children {
