@@ -8,7 +8,7 @@
 #![deny(missing_docs, clippy::unwrap_used)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test"))]
 
-pub mod build;
+pub mod builder;
 pub mod cost;
 pub mod diff;
 pub mod export;

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use forebay_base::bytes::ByteSize;
 use forebay_base::clock::{Clock as _, SystemClock};
 use forebay_base::fs::{FileSystem, RealFs};
-use forebay_inventory::build::{self, BuildError, Built, Monitor, OnBadRow, Options, Stage};
+use forebay_inventory::builder::{self, BuildError, Built, Monitor, OnBadRow, Options, Stage};
 use forebay_inventory::object::Classes;
 use forebay_inventory::source::{self, Columns, S3, Settings, Spec};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -117,7 +117,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let monitor = Arc::new(Monitor::default());
     let watch = Watch::start(&monitor, !args.json)?;
     let fs: Arc<dyn FileSystem> = Arc::new(RealFs);
-    let built = build::build(&fs, &*source, &classes, &args.out, &options, &monitor);
+    let built = builder::build(&fs, &*source, &classes, &args.out, &options, &monitor);
     watch.stop();
     let built = built.map_err(|error| match error {
         BuildError::Cancelled => Coded::error(Exit::Interrupted, error.to_string()),

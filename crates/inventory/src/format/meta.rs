@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{SLOTS_MAX, VERSION};
 
+/// The name of the file that makes an index of a directory.
+pub const INDEX: &str = "index.json";
 /// Bytes of `index.json`.
 pub const META_SIZE_MAX: u64 = 1 << 20;
 
@@ -68,6 +70,12 @@ pub struct Meta {
     pub built_at_ms: u64,
     /// Its files.
     pub files: FilesMeta,
+}
+
+/// The name of a file of one generation.
+#[must_use]
+pub fn file_name(name: &str, generation: u64) -> String {
+    format!("{name}.{generation}")
 }
 
 /// Why `index.json` is none.

@@ -7,10 +7,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use forebay_base::fs::{Access, FileSystem};
-
-use crate::build::{INDEX, file_name};
-use crate::format::meta::{META_SIZE_MAX, Meta, MetaError, Slot};
+use crate::format::meta::{INDEX, META_SIZE_MAX, Meta, MetaError, Slot, file_name};
 use crate::format::record::{Histograms, Numbers, Record};
 use crate::format::table::{self, PARTITIONS};
 use crate::map::Map;
@@ -86,16 +83,6 @@ pub enum IndexError {
         /// What is wrong there.
         found: &'static str,
     },
-}
-
-/// The generation an index's files are of; nothing when that cannot be told.
-pub(crate) fn generation(fs: &dyn FileSystem, dir: &Path) -> Option<u64> {
-    let path = dir.join(INDEX);
-    let file = fs.open(&path, Access::Read).ok()?;
-    let size = file.len().ok().filter(|&size| size <= META_SIZE_MAX)?;
-    let mut bytes = vec![0; usize::try_from(size).ok()?];
-    file.read_exact_at(&mut bytes, 0).ok()?;
-    Meta::from_bytes(&bytes).ok().map(|meta| meta.generation)
 }
 
 impl Index {

@@ -8,7 +8,7 @@ use forebay_base::bytes::ByteSize;
 use forebay_base::fs::{FileSystem, RealFs};
 
 use super::*;
-use crate::build::{Monitor, OnBadRow, Options, build};
+use crate::builder::{Monitor, OnBadRow, Options, build};
 use crate::index::Index;
 use crate::object::Classes;
 use crate::source::{Settings, Source, Spec, open};

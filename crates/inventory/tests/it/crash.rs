@@ -7,7 +7,7 @@ use std::sync::Arc;
 use forebay_base::bytes::ByteSize;
 use forebay_base::fs::sim::{Fault, SimFs};
 use forebay_base::fs::{Access, FileSystem};
-use forebay_inventory::build::{self, BuildError, Built, Monitor, Options};
+use forebay_inventory::builder::{self, BuildError, Built, Monitor, Options};
 use forebay_inventory::index::Index;
 use forebay_inventory::load::{Load, Shape};
 use forebay_inventory::object::{Classes, Kind, Object};
@@ -35,7 +35,7 @@ fn built(disk: &SimFs, source: &Listed) -> Result<Built, BuildError> {
     let options = Options { threads: 1, replace: true, memory: ByteSize(1 << 10), ..options() };
     let fs: Arc<dyn FileSystem> = Arc::new(disk.clone());
     let monitor = Monitor::default();
-    build::build(&fs, source, &Classes::new(), Path::new(DIR), &options, &monitor)
+    builder::build(&fs, source, &Classes::new(), Path::new(DIR), &options, &monitor)
 }
 
 /// What is there: how many objects the index has, if there is one. It is verified.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use forebay_base::bytes::ByteSize;
 use forebay_base::fs::RealFs;
-use forebay_inventory::build::{self, BuildError, Built, Monitor, OnBadRow, Options};
+use forebay_inventory::builder::{self, BuildError, Built, Monitor, OnBadRow, Options};
 use forebay_inventory::format::histogram::Amount;
 use forebay_inventory::index::{Index, Node, SortBy};
 use forebay_inventory::object::{Batch, Classes, Kind, Month, Object};
@@ -80,7 +80,7 @@ pub(crate) fn build_at(
     options: &Options,
 ) -> Result<Built, BuildError> {
     let fs: Arc<dyn forebay_base::fs::FileSystem> = Arc::new(RealFs);
-    build::build(&fs, source, classes, dir, options, &Monitor::default())
+    builder::build(&fs, source, classes, dir, options, &Monitor::default())
 }
 
 /// What is counted at one prefix.

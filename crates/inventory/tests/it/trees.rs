@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use forebay_base::bytes::ByteSize;
-use forebay_inventory::build::{BuildError, OnBadRow, Options};
+use forebay_inventory::builder::{BuildError, OnBadRow, Options};
 use forebay_inventory::index::Index;
 use forebay_inventory::object::{Classes, Kind, Month, Object};
 use proptest::prelude::*;

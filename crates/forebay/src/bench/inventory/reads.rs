@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use forebay_base::bytes::ByteSize;
 use forebay_base::fs::{FileSystem, RealFs};
-use forebay_inventory::build::{self, Monitor, OnBadRow, Options};
+use forebay_inventory::builder::{self, Monitor, OnBadRow, Options};
 use forebay_inventory::index::{Index, SortBy};
 use forebay_inventory::load::{MadeUpSource, Shape};
 use forebay_inventory::object::Classes;
@@ -112,7 +112,7 @@ pub(super) fn build(dir: &Path, shape: Shape, objects: u64) -> anyhow::Result<()
         replace: true,
         now_ms: 0,
     };
-    build::build(&fs, &source, &classes, dir, &options, &Monitor::default())?;
+    builder::build(&fs, &source, &classes, dir, &options, &Monitor::default())?;
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use forebay_base::bytes::ByteSize;
 use forebay_base::fs::RealFs;
-use forebay_inventory::build::{self, Monitor, OnBadRow, Options};
+use forebay_inventory::builder::{self, Monitor, OnBadRow, Options};
 use forebay_inventory::cost::{Pricer, Prices};
 use forebay_inventory::index::{Index, SortBy};
 use forebay_inventory::object::Classes;
@@ -47,7 +47,7 @@ fn index_of(dir: &Path, objects: impl Iterator<Item = (String, u64, &'static str
         replace: false,
         now_ms: 0,
     };
-    build::build(&fs, &*source, &classes, &to, &options, &Monitor::default()).unwrap();
+    builder::build(&fs, &*source, &classes, &to, &options, &Monitor::default()).unwrap();
     Index::open(&to).unwrap()
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use forebay_inventory::build::{Built, Monitor, Stage};
+use forebay_inventory::builder::{Built, Monitor, Stage};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 

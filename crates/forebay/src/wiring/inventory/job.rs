@@ -10,7 +10,7 @@ use axum::response::Response;
 use forebay_base::clock::{Clock as _, SystemClock};
 use forebay_base::error_chain::chain;
 use forebay_base::fs::{FileSystem, RealFs};
-use forebay_inventory::build::{BuildError, Built, OnBadRow, Options, build};
+use forebay_inventory::builder::{BuildError, Built, OnBadRow, Options, build};
 use forebay_inventory::object::Classes;
 use forebay_inventory::source::Columns;
 use http::header::LOCATION;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use forebay_base::error_chain::chain;
 use forebay_base::fs::{FileSystem as _, RealFs};
-use forebay_inventory::build::{self, BuildError};
+use forebay_inventory::builder::{self, BuildError};
 use forebay_inventory::index::{Index, IndexError};
 use parking_lot::Mutex;
 
@@ -264,7 +264,7 @@ impl Registry {
         if !dir.is_dir() {
             return Ok(false);
         }
-        match build::clear(&RealFs, &dir) {
+        match builder::clear(&RealFs, &dir) {
             Err(BuildError::Io { source, .. }) if source.kind() == io::ErrorKind::WouldBlock => {
                 tracing::info!(inventory = name.0, "an index is being built by another process");
                 return Ok(false);

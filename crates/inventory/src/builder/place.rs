@@ -7,12 +7,11 @@
 
 use std::path::{Path, PathBuf};
 
-use forebay_base::fs::{FileSystem, Lock};
+use forebay_base::fs::{Access, FileSystem, Lock};
 
 use super::BuildError;
+use crate::format::meta::{INDEX, META_SIZE_MAX, Meta, file_name};
 
-/// The name of the file that makes an index of a directory.
-pub(crate) const INDEX: &str = "index.json";
 const LOCK: &str = "lock";
 
 /// The directory an index is built in.
@@ -21,11 +20,6 @@ pub(crate) struct Place {
     dir: PathBuf,
     generation: u64,
     _lock: Box<dyn Lock>,
-}
-
-/// The name of a file of one generation.
-pub(crate) fn file_name(name: &str, generation: u64) -> String {
-    format!("{name}.{generation}")
 }
 
 /// The generation in a file's name.
@@ -83,7 +77,7 @@ impl Place {
     pub(crate) fn clear(&self, fs: &dyn FileSystem) -> Result<(), BuildError> {
         let names = names(fs, &self.dir)?;
         let index = names.iter().any(|name| name == INDEX);
-        let living = if index { crate::index::generation(fs, &self.dir) } else { None };
+        let living = if index { living(fs, &self.dir) } else { None };
         if index && living.is_none() {
             // An index that cannot be read: nothing tells which files it had.
             return Ok(());
@@ -96,6 +90,16 @@ impl Place {
         }
         Ok(())
     }
+}
+
+/// The generation an index's files are of; nothing when that cannot be told.
+fn living(fs: &dyn FileSystem, dir: &Path) -> Option<u64> {
+    let path = dir.join(INDEX);
+    let file = fs.open(&path, Access::Read).ok()?;
+    let size = file.len().ok().filter(|&size| size <= META_SIZE_MAX)?;
+    let mut bytes = vec![0; usize::try_from(size).ok()?];
+    file.read_exact_at(&mut bytes, 0).ok()?;
+    Meta::from_bytes(&bytes).ok().map(|meta| meta.generation)
 }
 
 fn names(fs: &dyn FileSystem, dir: &Path) -> Result<Vec<String>, BuildError> {

@@ -16,7 +16,7 @@ use forebay_base::checksum::crc32c;
 use forebay_base::fs::FileSystem;
 
 use crate::format::VERSION;
-use crate::format::meta::{FileMeta, FilesMeta, Meta};
+use crate::format::meta::{FileMeta, FilesMeta, INDEX, Meta};
 use crate::object::Classes;
 use crate::source::{BadRow, Source};
 
@@ -38,7 +38,6 @@ mod write;
 
 pub use error::BuildError;
 pub use monitor::{Monitor, Progress, Stage};
-pub(crate) use place::{INDEX, file_name};
 pub use rows::OnBadRow;
 
 use place::Place;
@@ -227,7 +226,7 @@ fn write_meta(
         files: FilesMeta { nodes, table, order, provenance },
     };
     let bytes = meta.to_bytes().map_err(BuildError::Meta)?;
-    let meta = write_file(fs, &place.file("index.json"), &bytes)?;
+    let meta = write_file(fs, &place.file(INDEX), &bytes)?;
     place.publish(fs)?;
     Ok([nodes, table, order, provenance, meta].iter().map(|file| file.size).sum())
 }
