@@ -1,8 +1,9 @@
 //! The tree beside the write path: leaves are hashed by those who bring them, nodes by a thread.
 //!
 //! Hashes wait in a queue in order of sequence. Whoever needs the tree up to date takes them from
-//! there themselves, so nobody depends on the thread's pace; and who finds the queue long does some of
-//! its work before adding to it. The thread sleeps until there is work enough to be woken for.
+//! there themselves, so nobody depends on the thread's pace; and who finds the queue long takes it up
+//! the tree before adding to it, unless somebody is at it: the thread is one among all who append, and
+//! gets no larger share of the processors than one of them. It sleeps until there is work enough.
 
 #![expect(clippy::cast_possible_truncation, reason = "a constant")]
 
@@ -15,10 +16,13 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::memory::Run;
 use crate::merkle::{self, Hash, Tree};
 
-/// Leaf hashes that may wait before an appender helps.
+/// Leaf hashes that may wait before an appender waits for the tree.
 const QUEUED_MAX: u64 = 1 << 19;
 /// Bytes they take.
 pub(crate) const QUEUED_SIZE_MAX: usize = QUEUED_MAX as usize * size_of::<Hash>();
+/// Leaf hashes that wait before an appender takes them up the tree where nobody does: few enough to be
+/// in its cache still, and to leave little to do after the last append.
+const HELPED_FROM: u64 = 1 << 14;
 /// Leaf hashes the thread is woken for: enough tiles to go up the tree together.
 const WOKEN_FOR: u64 = 1 << 12;
 
@@ -82,16 +86,27 @@ impl TreeKeeper {
         }
     }
 
-    /// Does some of the queue's work where it has grown long.
+    /// Does the queue's work where it has grown long.
     pub(crate) fn help(&self) {
-        if self.queue.lock().waiting > QUEUED_MAX {
+        let waiting = self.queue.lock().waiting;
+        if waiting > QUEUED_MAX {
             drop(self.current());
+        } else if waiting > HELPED_FROM
+            && let Some(mut grown) = self.grown.try_lock()
+        {
+            self.take_up(&mut grown);
         }
     }
 
     /// The tree with everything that was added.
     pub(crate) fn current(&self) -> MutexGuard<'_, Grown> {
         let mut grown = self.grown.lock();
+        self.take_up(&mut grown);
+        grown
+    }
+
+    /// Adds what is queued to the tree.
+    fn take_up(&self, grown: &mut Grown) {
         // What comes while this runs waits for the next call, so that this one ends.
         let count = self.queue.lock().items.len();
         for _ in 0..count {
@@ -108,7 +123,6 @@ impl TreeKeeper {
             }
             grown.log_end = log_end;
         }
-        grown
     }
 
     /// Adds what is queued until [`stop`](Self::stop): the body of the thread.
