@@ -74,23 +74,18 @@ pub fn most_small<'a>(
     depth: Option<u64>,
 ) -> Result<Vec<SmallFiles<'a>>, SmallError> {
     let mut most: Vec<SmallFiles<'a>> = Vec::new();
-    // Walked again with the least that still counts once there are enough: what has fewer objects in
-    // all has fewer small ones, and so has all below it.
-    let mut open = vec![Found { prefix: prefix.to_vec(), node: *node }];
-    let deepest = depth.map_or(u64::MAX, |depth| node.depth().saturating_add(depth));
-    while let Some(found) = open.pop() {
+    if count == 0 {
+        return Ok(most);
+    }
+    let mut below = node.below(prefix, depth, 0, 0);
+    while let Some(found) = below.next().transpose()? {
+        let here = small(&found.node, under)?;
         let is_full = most.len() >= count;
         let least = most.last().filter(|_| is_full).map_or(0, |last| last.small.small.objects);
-        let here = small(&found.node, under)?;
-        if count == 0 || here.small.objects == 0 || (is_full && here.small.objects <= least) {
+        if here.small.objects <= least {
+            // Nothing below a prefix has more of them than it has.
+            below.pass_over();
             continue;
-        }
-        if found.node.depth() < deepest {
-            for child in found.node.children() {
-                let node = child?;
-                let name = [node.name(), &[node.delimiter()]].concat();
-                open.push(Found { prefix: [found.prefix.as_slice(), &name].concat(), node });
-            }
         }
         let at = most.partition_point(|other| other.small.small.objects >= here.small.objects);
         most.insert(at, SmallFiles { found, small: here });

@@ -5,7 +5,7 @@ use std::time::Instant;
 use forebay_base::bytes::ByteSize;
 use forebay_inventory::format::cells;
 use forebay_inventory::format::histogram::{Amount, Sizes};
-use forebay_inventory::index::{Node, SortBy};
+use forebay_inventory::index::SortBy;
 use forebay_inventory::render;
 use serde_json::json;
 
@@ -131,7 +131,7 @@ pub(super) fn children(args: &ChildrenArgs) -> anyhow::Result<Exit> {
     let shown = page.nodes.len() as u64;
     print(
         args.of.index.json,
-        page.nodes.into_iter().map(|child| Ok((below(prefix, &child), child))),
+        page.nodes.into_iter().map(|child| Ok((child.prefix(prefix), child))),
     )?;
     let left = page.total.saturating_sub(args.offset.saturating_add(shown));
     if left > 0 && !args.of.index.json {
@@ -139,11 +139,6 @@ pub(super) fn children(args: &ChildrenArgs) -> anyhow::Result<Exit> {
         out::note(format_args!("{left} more; --offset {next} goes on"));
     }
     Ok(Exit::Ok)
-}
-
-/// The prefix of a child.
-fn below(prefix: &[u8], child: &Node<'_>) -> Vec<u8> {
-    [prefix, child.name(), &[child.delimiter()]].concat()
 }
 
 pub(super) fn top(args: &TopArgs) -> anyhow::Result<Exit> {

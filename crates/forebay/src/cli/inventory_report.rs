@@ -47,7 +47,7 @@ pub(super) fn cost(args: &CostArgs) -> anyhow::Result<Exit> {
     if args.children {
         for child in node.children() {
             let child = child?;
-            let prefix = [prefix, child.name(), &[child.delimiter()]].concat();
+            let prefix = child.prefix(prefix);
             below.push((prefix, pricer.cost(&child)?));
         }
         below.sort_by(|a, b| b.1.total.total_cmp(&a.1.total).then_with(|| a.0.cmp(&b.0)));

@@ -1,10 +1,14 @@
 //! What the routes that are written here have in common: questions in, answers and errors out.
 
+use std::io;
+
 use axum::body::Body;
 use axum::response::Response;
+use bytes::Bytes;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use serde_json::Value;
+use tokio::sync::mpsc::Receiver;
 
 /// Why a request was not answered as it was meant.
 #[derive(Debug)]
@@ -73,6 +77,18 @@ pub(super) fn json(status: StatusCode, body: &Value) -> Response {
     let mut response = Response::new(Body::from(body.to_string()));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// An answer of lines, one JSON object each, as they come from a thread.
+pub(super) fn streamed_lines(from: Receiver<io::Result<Bytes>>) -> Response {
+    let pieces = futures_util::stream::unfold(from, |mut from| async move {
+        from.recv().await.map(|piece| (piece, from))
+    });
+    let mut response = Response::new(Body::from_stream(pieces));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 

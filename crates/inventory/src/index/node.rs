@@ -45,6 +45,12 @@ impl<'a> Node<'a> {
         self.record.name
     }
 
+    /// The whole prefix, given that of the node right above.
+    #[must_use]
+    pub fn prefix(&self, above: &[u8]) -> Vec<u8> {
+        [above, self.name(), &[self.index.delimiter]].concat()
+    }
+
     /// Delimiters in the prefix.
     #[must_use]
     pub fn depth(&self) -> u64 {

@@ -9,6 +9,8 @@ use super::{Found, IndexError, Node};
 pub struct Below<'a> {
     /// Where the records of those to be visited end, the next one last.
     open: Vec<u64>,
+    /// How many of them there were before those below the one visited last.
+    above: usize,
     root: Node<'a>,
     /// The prefix visited last.
     path: Vec<u8>,
@@ -34,6 +36,7 @@ impl<'a> Node<'a> {
     ) -> Below<'a> {
         Below {
             open: vec![self.end],
+            above: 1,
             root: *self,
             path: prefix.to_vec(),
             ends: vec![prefix.len()],
@@ -58,8 +61,14 @@ impl<'a> Iterator for Below<'a> {
 }
 
 impl<'a> Below<'a> {
+    /// Leaves out what is below the prefix visited last.
+    pub fn pass_over(&mut self) {
+        self.open.truncate(self.above);
+    }
+
     fn visit(&mut self, end: u64) -> Result<Found<'a>, IndexError> {
         let node = self.root.index.node(end)?;
+        self.above = self.open.len();
         let deeper = node.depth().saturating_sub(self.root.depth());
         let deeper = usize::try_from(deeper).unwrap_or(usize::MAX);
         if deeper > 0 {

@@ -114,10 +114,7 @@ impl<'a> Browser<'a> {
     /// The index is damaged.
     pub(super) fn selected(&mut self) -> anyhow::Result<Option<(Vec<u8>, Node<'a>)>> {
         let child = self.list.from(self.here.selected, 1)?.first().copied();
-        Ok(child.map(|child| {
-            let prefix = [&*self.here.prefix, child.name(), &[child.delimiter()]].concat();
-            (prefix, child)
-        }))
+        Ok(child.map(|child| (child.prefix(&self.here.prefix), child)))
     }
 
     /// What a key does.

@@ -110,7 +110,7 @@ fn row(
         Sort::Cost => (cost.unwrap_or_default(), of_cost.unwrap_or_default()),
     };
     Ok(Row {
-        name: shown(&[node.name(), &[node.delimiter()]].concat()),
+        name: shown(&node.prefix(b"")),
         bytes: out::size(total.bytes),
         objects: total.objects,
         share: if whole > 0.0 { (part / whole).clamp(0.0, 1.0) } else { 0.0 },

@@ -9,15 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use forebay_events::query::{Order, Query};
 use forebay_events::{Record, Store};
-use http::HeaderValue;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use tokio::sync::mpsc::{Sender, channel};
 
+use super::super::answer::streamed_lines;
 use super::Shared;
 use super::problem::Problem;
 use super::question::Question;
@@ -64,14 +62,7 @@ pub(super) fn answer(shared: &Arc<Shared>, asked: Question) -> Result<Response, 
         drop(store);
         drop(permit);
     }));
-    let pieces = futures_util::stream::unfold(from, |mut from| async move {
-        from.recv().await.map(|piece| (piece, from))
-    });
-    let mut response = Response::new(Body::from_stream(pieces));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(response)
+    Ok(streamed_lines(from))
 }
 
 /// Why a stream ended before its end.

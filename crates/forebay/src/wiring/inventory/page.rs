@@ -18,7 +18,7 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 
 use super::super::answer::Problem;
 use super::question::{Question, sort_word};
-use super::read::{all, below, measured};
+use super::read::{all, measured};
 use super::registry::Name;
 use super::{Shared, on_thread};
 use crate::out::size;
@@ -139,7 +139,7 @@ impl Looking<'_> {
         let page = node.page(self.asked.sort, self.asked.offset, to_size(ROWS))?;
         let children = page.nodes.iter().map(|child| {
             let total = child.total()?;
-            let prefix = below(&self.asked.prefix, child);
+            let prefix = child.prefix(&self.asked.prefix);
             let name = String::from_utf8_lossy(child.name());
             let text = format!("{name}{}", char::from(child.delimiter()));
             let link = Link { text, address: self.address(&prefix, SortBy::Bytes, 0) };

@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use forebay_inventory::cost::Pricer;
-use forebay_inventory::index::{Index, Node};
+use forebay_inventory::index::Index;
 use forebay_inventory::{diff as differences, render, small};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
@@ -276,19 +276,12 @@ pub(super) async fn children(
 fn children_page(index: &Index, asked: &Question) -> Found {
     let node = asked.node(index)?;
     let page = node.page(asked.sort, asked.offset, asked.limit)?;
-    let items = page.nodes.iter().map(|child| {
-        let prefix = below(&asked.prefix, child);
-        Ok(render::line(&prefix, child)?)
-    });
+    let items =
+        page.nodes.iter().map(|child| Ok(render::line(&child.prefix(&asked.prefix), child)?));
     let items: Vec<Value> = items.collect::<Result<_, Problem>>()?;
     let after = asked.offset.saturating_add(items.len() as u64);
     let next = (!items.is_empty() && after < page.total).then_some(after);
     Ok(Told::List(items, json!({ "total": page.total, "next": next })))
-}
-
-/// The prefix of a node right below another.
-pub(super) fn below(prefix: &[u8], child: &Node<'_>) -> Vec<u8> {
-    [prefix, child.name(), &[child.delimiter()]].concat()
 }
 
 pub(super) async fn top(

@@ -7,16 +7,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use bytes::Bytes;
 use forebay_inventory::render;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Uri};
+use http::{HeaderMap, Uri};
 use tokio::sync::mpsc::{Sender, channel};
 
-use super::super::answer::{Problem, answer};
+use super::super::answer::{Problem, answer, streamed_lines};
 use super::Shared;
 use super::question::Question;
 use super::read::measured;
@@ -57,14 +55,7 @@ fn stream(shared: &Arc<Shared>, name: &str, uri: &Uri) -> Result<Response, Probl
         drop(permit);
         measured("descendants", begun);
     }));
-    let pieces = futures_util::stream::unfold(from, |mut from| async move {
-        from.recv().await.map(|piece| (piece, from))
-    });
-    let mut response = Response::new(Body::from_stream(pieces));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(response)
+    Ok(streamed_lines(from))
 }
 
 /// Why a stream ended before its end.
