@@ -1,0 +1,339 @@
+//! Columns: what a value is on the wire, in Arrow and in SQL.
+//!
+//! A column crosses Arrow and comes back the same: what the Arrow type alone does not say is in the
+//! field's metadata ([`SQL_TYPE`], [`WIRE`]).
+
+use std::collections::HashMap;
+
+use arrow::datatypes::{DataType, Field, IntervalUnit, Schema, TimeUnit};
+
+/// Key of a field's metadata: the type in SQL, as `format_type` writes it.
+pub const SQL_TYPE: &str = "forebay.sql_type";
+/// Key of a field's metadata: the wire form, where the Arrow type has several.
+pub const WIRE: &str = "forebay.wire";
+
+/// The form of a value in binary COPY, and the Arrow type that holds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Wire {
+    /// `bool`: `Boolean`.
+    Bool,
+    /// `int2`: `Int16`.
+    Int2,
+    /// `int4`: `Int32`.
+    Int4,
+    /// `int8`: `Int64`.
+    Int8,
+    /// `oid` and its like (`xid`, `regclass`): `UInt32`.
+    Oid,
+    /// `float4`: `Float32`, every bit kept.
+    Float4,
+    /// `float8`: `Float64`, every bit kept.
+    Float8,
+    /// `money`: `Int64` of the smallest unit.
+    Money,
+    /// `numeric(p, s)` with `p` up to 76: `Decimal128` up to 38 digits, else `Decimal256`. NaN and the
+    /// infinities do not fit, and are an error that names the column.
+    Decimal {
+        /// Digits.
+        precision: u8,
+        /// Digits after the point.
+        scale: i8,
+    },
+    /// Any `numeric`, NaN and infinities too: `Utf8`, as PostgreSQL writes it.
+    Numeric,
+    /// `text`, `varchar`, `bpchar`, `name`, `xml`, `json`, enums: `Utf8`, the bytes themselves.
+    Text,
+    /// `jsonb`: `Utf8`; on the wire a version byte precedes the text.
+    Jsonb,
+    /// `bytea`: `Binary`.
+    Bytes,
+    /// `date`: `Date32`. Infinities are `i32::MAX` and `i32::MIN`.
+    Date,
+    /// `time`: `Time64(Microsecond)`.
+    Time,
+    /// `timetz`: `Utf8`, as PostgreSQL writes it (`13:45:06.789+02`).
+    TimeTz,
+    /// `timestamp`: `Timestamp(Microsecond)`. Infinities are `i64::MAX` and `i64::MIN`.
+    Timestamp,
+    /// `timestamptz`: `Timestamp(Microsecond, "UTC")`. Infinities as above.
+    TimestampTz,
+    /// `interval`: `Interval(MonthDayNano)`.
+    Interval,
+    /// `uuid`: `FixedSizeBinary(16)`.
+    Uuid,
+    /// `inet`: `Utf8`, as PostgreSQL writes it.
+    Inet,
+    /// `cidr`: `Utf8`, as PostgreSQL writes it.
+    Cidr,
+    /// `macaddr` (6 bytes) or `macaddr8`: `Utf8`, as PostgreSQL writes it.
+    MacAddr {
+        /// Bytes of an address.
+        bytes: u8,
+    },
+    /// `bit` and `varbit`: `Utf8` of `0` and `1`.
+    Bits,
+    /// An array of one dimension whose first index is 1: `List` of the element's type. Others are an
+    /// error that names the column.
+    Array {
+        /// Form of an element.
+        element: Box<Wire>,
+        /// Type of an element, as the server numbers it.
+        element_oid: u32,
+    },
+    /// Any type at all, as the server's own bytes: `Binary`. Only a server of the same types can read
+    /// them.
+    Opaque,
+}
+
+/// A column of rows on their way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// Its name, as it came: never in SQL unquoted.
+    pub name: String,
+    /// Its type in SQL, as `format_type` writes it: `numeric(10,2)`, `character varying(20)[]`.
+    pub sql_type: String,
+    /// How its values travel.
+    pub wire: Wire,
+    /// Whether it may be NULL.
+    pub nullable: bool,
+}
+
+impl Wire {
+    /// The Arrow type that holds it.
+    #[must_use]
+    pub fn data_type(&self) -> DataType {
+        match self {
+            Self::Bool => DataType::Boolean,
+            Self::Int2 => DataType::Int16,
+            Self::Int4 => DataType::Int32,
+            Self::Int8 | Self::Money => DataType::Int64,
+            Self::Oid => DataType::UInt32,
+            Self::Float4 => DataType::Float32,
+            Self::Float8 => DataType::Float64,
+            Self::Decimal { precision, scale } if *precision <= 38 => {
+                DataType::Decimal128(*precision, *scale)
+            }
+            Self::Decimal { precision, scale } => DataType::Decimal256(*precision, *scale),
+            Self::Numeric
+            | Self::Text
+            | Self::Jsonb
+            | Self::TimeTz
+            | Self::Inet
+            | Self::Cidr
+            | Self::MacAddr { .. }
+            | Self::Bits => DataType::Utf8,
+            Self::Bytes | Self::Opaque => DataType::Binary,
+            Self::Date => DataType::Date32,
+            Self::Time => DataType::Time64(TimeUnit::Microsecond),
+            Self::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
+            Self::TimestampTz => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
+            Self::Interval => DataType::Interval(IntervalUnit::MonthDayNano),
+            Self::Uuid => DataType::FixedSizeBinary(16),
+            Self::Array { element, .. } => DataType::new_list(element.data_type(), true),
+        }
+    }
+
+    /// Its name in a field's metadata.
+    fn name(&self) -> String {
+        match self {
+            Self::MacAddr { bytes } => format!("macaddr:{bytes}"),
+            Self::Array { element, element_oid } => {
+                format!("array:{element_oid}:{}", element.name())
+            }
+            Self::Decimal { precision, scale } => format!("decimal:{precision}:{scale}"),
+            Self::Bool => "bool".into(),
+            Self::Int2 => "int2".into(),
+            Self::Int4 => "int4".into(),
+            Self::Int8 => "int8".into(),
+            Self::Oid => "oid".into(),
+            Self::Float4 => "float4".into(),
+            Self::Float8 => "float8".into(),
+            Self::Money => "money".into(),
+            Self::Numeric => "numeric".into(),
+            Self::Text => "text".into(),
+            Self::Jsonb => "jsonb".into(),
+            Self::Bytes => "bytea".into(),
+            Self::Date => "date".into(),
+            Self::Time => "time".into(),
+            Self::TimeTz => "timetz".into(),
+            Self::Timestamp => "timestamp".into(),
+            Self::TimestampTz => "timestamptz".into(),
+            Self::Interval => "interval".into(),
+            Self::Uuid => "uuid".into(),
+            Self::Inet => "inet".into(),
+            Self::Cidr => "cidr".into(),
+            Self::Bits => "bits".into(),
+            Self::Opaque => "opaque".into(),
+        }
+    }
+
+    /// The wire form of a name that [`name`](Self::name) gave.
+    fn from_name(name: &str) -> Option<Self> {
+        let (word, rest) = name.split_once(':').unwrap_or((name, ""));
+        Some(match word {
+            "macaddr" => Self::MacAddr { bytes: rest.parse().ok()? },
+            "array" => {
+                let (element_oid, element) = rest.split_once(':')?;
+                Self::Array {
+                    element: Box::new(Self::from_name(element)?),
+                    element_oid: element_oid.parse().ok()?,
+                }
+            }
+            "decimal" => {
+                let (precision, scale) = rest.split_once(':')?;
+                Self::Decimal { precision: precision.parse().ok()?, scale: scale.parse().ok()? }
+            }
+            "bool" => Self::Bool,
+            "int2" => Self::Int2,
+            "int4" => Self::Int4,
+            "int8" => Self::Int8,
+            "oid" => Self::Oid,
+            "float4" => Self::Float4,
+            "float8" => Self::Float8,
+            "money" => Self::Money,
+            "numeric" => Self::Numeric,
+            "text" => Self::Text,
+            "jsonb" => Self::Jsonb,
+            "bytea" => Self::Bytes,
+            "date" => Self::Date,
+            "time" => Self::Time,
+            "timetz" => Self::TimeTz,
+            "timestamp" => Self::Timestamp,
+            "timestamptz" => Self::TimestampTz,
+            "interval" => Self::Interval,
+            "uuid" => Self::Uuid,
+            "inet" => Self::Inet,
+            "cidr" => Self::Cidr,
+            "bits" => Self::Bits,
+            "opaque" => Self::Opaque,
+            _ => return None,
+        })
+    }
+}
+
+/// An Arrow type that has no form in PostgreSQL.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "column {column:?} is {data_type}, which PostgreSQL has no type for; cast it in a transform"
+)]
+pub struct UnfitType {
+    /// The column.
+    pub column: String,
+    /// Its type.
+    pub data_type: DataType,
+}
+
+impl Column {
+    /// The Arrow field that holds it, with what Arrow does not say in its metadata.
+    #[must_use]
+    pub fn field(&self) -> Field {
+        let metadata = HashMap::from([
+            (SQL_TYPE.to_owned(), self.sql_type.clone()),
+            (WIRE.to_owned(), self.wire.name()),
+        ]);
+        Field::new(&self.name, self.wire.data_type(), self.nullable).with_metadata(metadata)
+    }
+
+    /// The column an Arrow field becomes: the one that made it, or the nearest of PostgreSQL's types.
+    ///
+    /// Narrow and unsigned integers become the next larger type; large and view forms of texts, bytes
+    /// and lists become the plain ones (see `conform` in the encoder).
+    ///
+    /// # Errors
+    /// When PostgreSQL has no such type (structs, maps, unions).
+    pub fn from_field(field: &Field) -> Result<Self, UnfitType> {
+        let said = field.metadata().get(WIRE).and_then(|name| Wire::from_name(name));
+        let said = said.filter(|wire| &wire.data_type() == field.data_type());
+        let (wire, derived) = match (said, derived(field.data_type())) {
+            (Some(wire), derived) => (wire, derived.map(|(_, sql)| sql).unwrap_or_default()),
+            (None, Some(derived)) => derived,
+            (None, None) => {
+                let column = field.name().clone();
+                return Err(UnfitType { column, data_type: field.data_type().clone() });
+            }
+        };
+        let sql_type = field.metadata().get(SQL_TYPE).cloned().unwrap_or(derived);
+        Ok(Self { name: field.name().clone(), sql_type, wire, nullable: field.is_nullable() })
+    }
+}
+
+/// The Arrow schema of columns.
+#[must_use]
+pub fn schema(columns: &[Column]) -> Schema {
+    Schema::new(columns.iter().map(Column::field).collect::<Vec<_>>())
+}
+
+/// The columns of an Arrow schema.
+///
+/// # Errors
+/// As [`Column::from_field`].
+pub fn columns(schema: &Schema) -> Result<Vec<Column>, UnfitType> {
+    schema.fields().iter().map(|field| Column::from_field(field)).collect()
+}
+
+/// Wire form and SQL type for an Arrow type that says no more.
+fn derived(data_type: &DataType) -> Option<(Wire, String)> {
+    let named = |wire, sql: &str| Some((wire, sql.to_owned()));
+    match data_type {
+        DataType::Boolean => named(Wire::Bool, "boolean"),
+        DataType::Int8 | DataType::UInt8 | DataType::Int16 => named(Wire::Int2, "smallint"),
+        DataType::UInt16 | DataType::Int32 => named(Wire::Int4, "integer"),
+        DataType::UInt32 | DataType::Int64 => named(Wire::Int8, "bigint"),
+        DataType::UInt64 => named(Wire::Decimal { precision: 20, scale: 0 }, "numeric(20,0)"),
+        DataType::Float16 | DataType::Float32 => named(Wire::Float4, "real"),
+        DataType::Float64 => named(Wire::Float8, "double precision"),
+        DataType::Decimal32(precision, scale)
+        | DataType::Decimal64(precision, scale)
+        | DataType::Decimal128(precision, scale)
+        | DataType::Decimal256(precision, scale) => Some((
+            Wire::Decimal { precision: *precision, scale: *scale },
+            format!("numeric({precision},{scale})"),
+        )),
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Null => {
+            named(Wire::Text, "text")
+        }
+        DataType::Binary
+        | DataType::LargeBinary
+        | DataType::BinaryView
+        | DataType::FixedSizeBinary(_) => named(Wire::Bytes, "bytea"),
+        DataType::Date32 | DataType::Date64 => named(Wire::Date, "date"),
+        DataType::Time32(_) | DataType::Time64(_) => named(Wire::Time, "time without time zone"),
+        DataType::Timestamp(_, None) => named(Wire::Timestamp, "timestamp without time zone"),
+        DataType::Timestamp(_, Some(_)) => named(Wire::TimestampTz, "timestamp with time zone"),
+        DataType::Interval(_) | DataType::Duration(_) => named(Wire::Interval, "interval"),
+        DataType::Dictionary(_, value) => derived(value),
+        DataType::RunEndEncoded(_, value) => derived(value.data_type()),
+        DataType::List(element)
+        | DataType::LargeList(element)
+        | DataType::ListView(element)
+        | DataType::LargeListView(element)
+        | DataType::FixedSizeList(element, _) => {
+            let (wire, sql) = derived(element.data_type())?;
+            let element_oid = builtin_oid(&wire)?;
+            Some((Wire::Array { element: Box::new(wire), element_oid }, format!("{sql}[]")))
+        }
+        _ => None,
+    }
+}
+
+/// The number every server gives the type that `derived` chooses for a wire form (`pg_type.dat`).
+fn builtin_oid(wire: &Wire) -> Option<u32> {
+    Some(match wire {
+        Wire::Bool => 16,
+        Wire::Bytes => 17,
+        Wire::Int8 => 20,
+        Wire::Int2 => 21,
+        Wire::Int4 => 23,
+        Wire::Text => 25,
+        Wire::Float4 => 700,
+        Wire::Float8 => 701,
+        Wire::Date => 1082,
+        Wire::Time => 1083,
+        Wire::Timestamp => 1114,
+        Wire::TimestampTz => 1184,
+        Wire::Interval => 1186,
+        Wire::Decimal { .. } | Wire::Numeric => 1700,
+        _ => return None,
+    })
+}

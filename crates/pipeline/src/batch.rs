@@ -1,0 +1,71 @@
+//! Rows on their way: as Arrow, or as the tuples of binary COPY where nobody needs to look inside.
+
+use arrow::array::RecordBatch;
+use bytes::Bytes;
+use forebay_pgcopy::ContentHash;
+use serde::Serialize;
+use tokio::sync::OwnedSemaphorePermit;
+
+/// The rows of a batch.
+#[derive(Debug, Clone)]
+pub enum Rows {
+    /// Whole tuples of binary COPY, without its header and trailer, and their content hash: what a
+    /// PostgreSQL sends and a PostgreSQL of the same types takes.
+    Tuples(Bytes, ContentHash),
+    /// Arrow.
+    Records(RecordBatch),
+}
+
+/// A row that was not taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DeadRow {
+    /// Where it came from, as far as that is known: `orders.csv line 12`.
+    pub position: String,
+    /// Why it was not taken.
+    pub reason: String,
+    /// The row: its columns as a JSON object, values JSON has no form for as text.
+    pub row: String,
+}
+
+/// Some rows of one unit, in order.
+#[derive(Debug)]
+pub struct Batch {
+    /// The rows.
+    pub rows: Rows,
+    /// Rows that a transform put aside.
+    pub dead: Vec<DeadRow>,
+    /// Its share of the memory the run may take, given back when it is dropped.
+    _share: Option<OwnedSemaphorePermit>,
+}
+
+impl Rows {
+    /// How many.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        match self {
+            Self::Tuples(_, hash) => hash.rows,
+            Self::Records(records) => records.num_rows() as u64,
+        }
+    }
+
+    /// Bytes they take in memory.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Tuples(bytes, _) => bytes.len(),
+            Self::Records(records) => records.get_array_memory_size(),
+        }
+    }
+}
+
+impl Batch {
+    /// A batch that counts against no bound.
+    #[must_use]
+    pub fn unbounded(rows: Rows) -> Self {
+        Self { rows, dead: Vec::new(), _share: None }
+    }
+
+    pub(crate) fn sharing(rows: Rows, dead: Vec<DeadRow>, share: OwnedSemaphorePermit) -> Self {
+        Self { rows, dead, _share: Some(share) }
+    }
+}

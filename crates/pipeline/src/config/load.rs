@@ -1,0 +1,159 @@
+//! Reading the pipeline file, and saying what is wrong with it where it is.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::text::resolving;
+use super::{PipelineFile, Resolve};
+
+/// Bytes a pipeline file may have.
+const FILE_SIZE_MAX: u64 = 1 << 20;
+
+/// Why a pipeline file cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// It cannot be read.
+    #[error("cannot read {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It is larger than a pipeline file can be.
+    #[error("{path} has more than {FILE_SIZE_MAX} bytes: not a pipeline file")]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It says something that cannot be.
+    #[error("{path}:{line}:{column}: {field}{found}")]
+    Said {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: u64,
+        /// The column, from 1.
+        column: u64,
+        /// The field and `: `; empty at the top.
+        field: String,
+        /// What is wrong.
+        found: String,
+    },
+    /// Two things it says do not go together.
+    #[error("{path}: {field}: {found}")]
+    Together {
+        /// The file.
+        path: PathBuf,
+        /// The field.
+        field: String,
+        /// What is wrong.
+        found: String,
+    },
+}
+
+/// Reads a pipeline file.
+///
+/// * `resolve`: what names in texts stand for.
+///
+/// # Errors
+/// [`LoadError`], with the place.
+pub fn load(path: &Path, resolve: &'static Resolve<'static>) -> Result<PipelineFile, LoadError> {
+    let read = |source| LoadError::Read { path: path.to_owned(), source };
+    let size = std::fs::metadata(path).map_err(read)?.len();
+    if size > FILE_SIZE_MAX {
+        return Err(LoadError::TooLarge { path: path.to_owned() });
+    }
+    let text = std::fs::read_to_string(path).map_err(read)?;
+    parse(&text, path, resolve)
+}
+
+/// Reads the text of a pipeline file.
+fn parse(
+    text: &str,
+    path: &Path,
+    resolve: &'static Resolve<'static>,
+) -> Result<PipelineFile, LoadError> {
+    let mut field = String::new();
+    let read = || {
+        serde_saphyr::with_deserializer_from_str(text, |deserializer| {
+            let mut track = serde_path_to_error::Track::new();
+            let tracked = serde_path_to_error::Deserializer::new(deserializer, &mut track);
+            PipelineFile::deserialize(tracked).inspect_err(|_| field = track.path().to_string())
+        })
+    };
+    let file = resolving(std::rc::Rc::new(resolve), read).map_err(|error| {
+        let error = error.without_snippet();
+        let location = error.location();
+        let field =
+            if field == "." || field.is_empty() { String::new() } else { format!("{field}: ") };
+        LoadError::Said {
+            path: path.to_owned(),
+            line: location.map_or(0, |location| location.line()),
+            column: location.map_or(0, |location| location.column()),
+            field,
+            found: error.to_string(),
+        }
+    })?;
+    check(&file).map_err(|(field, found)| LoadError::Together {
+        path: path.to_owned(),
+        field: field.into(),
+        found,
+    })?;
+    Ok(file)
+}
+
+/// What a schema cannot say.
+fn check(file: &PipelineFile) -> Result<(), (&'static str, String)> {
+    use super::{SyncMode, WriteMode};
+    let streams = &file.source.streams;
+    if streams.is_empty() {
+        return Err(("source.streams", "names no stream: nothing would be read".into()));
+    }
+    for stream in streams {
+        let name = &stream.name;
+        match stream.sync_mode {
+            SyncMode::Cdc => {
+                return Err((
+                    "source.streams.sync_mode",
+                    format!(
+                        "{name}: reading the changes a database logs is not there yet; use incremental"
+                    ),
+                ));
+            }
+            SyncMode::Incremental if stream.cursor_field.is_none() => {
+                return Err((
+                    "source.streams.cursor_field",
+                    format!("{name}: incremental needs the column that grows with every change"),
+                ));
+            }
+            SyncMode::Incremental if file.destination.write_mode == WriteMode::Replace => {
+                return Err((
+                    "destination.write_mode",
+                    format!(
+                        "{name} is read incrementally; `replace` would throw away what came before"
+                    ),
+                ));
+            }
+            _ => {}
+        }
+    }
+    let mut targets: Vec<&str> = streams.iter().map(super::StreamSettings::target).collect();
+    targets.sort_unstable();
+    if let Some(twice) = targets.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(("source.streams.into", format!("two streams go into {:?}", twice[0])));
+    }
+    if file.destination.write_mode == WriteMode::Upsert && file.destination.primary_key.is_empty() {
+        return Err(("destination.primary_key", "`upsert` needs the columns of the key".into()));
+    }
+    Ok(())
+}
+
+/// What may stand in a pipeline file, as JSON Schema.
+#[must_use]
+pub fn json_schema() -> serde_json::Value {
+    schemars::schema_for!(PipelineFile).to_value()
+}

@@ -1,0 +1,305 @@
+//! The pipeline file: what is read from where, what is made of it, and where it goes.
+//!
+//! One YAML file a pipeline; [`load`] reads it, and [`json_schema`] tells editors what may stand in it.
+//! Unknown fields are errors. Texts may name variables of the environment (`${NAME}`) and files
+//! (`${file:/run/secrets/x}`); what they stand for is resolved while the file is read, and a [`Secret`]
+//! is never printed.
+
+mod load;
+pub(crate) mod section;
+mod text;
+
+use std::num::NonZeroU32;
+
+use forebay_base::{ByteSize, HumanDuration};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+pub use load::{LoadError, json_schema, load};
+pub use section::{DestinationSection, SourceSection};
+pub use text::{Resolve, Secret, Text};
+
+use crate::transform::TransformSettings;
+
+/// A whole pipeline file.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PipelineFile {
+    /// Version of this format: 1.
+    pub version: Version,
+    /// Name of the pipeline: the key of its state and of its ledger.
+    pub pipeline: Name,
+    /// Where rows come from.
+    pub source: SourceSection,
+    /// What is made of them on the way, in order.
+    #[serde(default)]
+    pub transforms: Vec<TransformSettings>,
+    /// Where they go.
+    pub destination: DestinationSection,
+    /// Where runs are remembered.
+    #[serde(default)]
+    pub state: StateSettings,
+    /// What a run may take.
+    #[serde(default)]
+    pub resources: Resources,
+}
+
+/// The version of the format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "u32")]
+pub struct Version;
+
+impl<'de> Deserialize<'de> for Version {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match u64::deserialize(deserializer)? {
+            1 => Ok(Self),
+            other => Err(serde::de::Error::custom(format_args!(
+                "this Forebay reads version 1, the file says {other}"
+            ))),
+        }
+    }
+}
+
+/// A name of 1 to 128 letters, digits, `.`, `_` and `-`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, JsonSchema)]
+#[schemars(with = "String")]
+pub struct Name(String);
+
+impl Name {
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        if name.is_empty() || name.len() > 128 || !name.bytes().all(fits) {
+            return Err(serde::de::Error::custom(format_args!(
+                "the name {name:?} is not 1 to 128 letters, digits, '.', '_' or '-'"
+            )));
+        }
+        Ok(Self(name))
+    }
+}
+
+/// How a stream is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SyncMode {
+    /// All of it, every time.
+    #[default]
+    FullRefresh,
+    /// What came after the last time, by a cursor field.
+    Incremental,
+    /// By the changes the database logs. Refused until it exists.
+    Cdc,
+}
+
+/// A stream to be read.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StreamSettings {
+    /// Its name in the source: `schema.table`, a collection, a pattern of files.
+    pub name: String,
+    /// Its name in the destination; the last part of `name` where it is not given.
+    #[serde(default)]
+    pub into: Option<String>,
+    /// How it is read.
+    #[serde(default)]
+    pub sync_mode: SyncMode,
+    /// Column that grows with every change, for `incremental`.
+    #[serde(default)]
+    pub cursor_field: Option<String>,
+    /// Column that tells rows of the same cursor value apart, for `incremental`.
+    #[serde(default)]
+    pub tie_breaker_field: Option<String>,
+    /// Column whose ranges are read at once.
+    #[serde(default)]
+    pub partition_key: Option<String>,
+    /// Columns to be read, in this order; all where it is empty.
+    #[serde(default)]
+    pub columns: Vec<String>,
+}
+
+/// How rows meet those that are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WriteMode {
+    /// They are added.
+    #[default]
+    Append,
+    /// They take the place of all there are, at once, when all of them are there.
+    Replace,
+    /// They take the place of those with the same key.
+    Upsert,
+}
+
+/// What happens with a row the destination does not take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnDataError {
+    /// The run fails, and nothing of the unit is written.
+    #[default]
+    Fail,
+    /// It is left out and counted.
+    Skip,
+    /// It is put aside, with the reason and where it came from.
+    Dlq,
+}
+
+/// How rows are handed to a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LoadMethod {
+    /// By binary COPY.
+    #[default]
+    Copy,
+    /// By INSERT of many rows.
+    Insert,
+}
+
+/// What happens when the source has a column the destination has not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NewColumn {
+    /// It is added.
+    #[default]
+    Add,
+    /// It is left out.
+    Ignore,
+    /// The run fails.
+    Fail,
+}
+
+/// What happens when the destination has a column the source has not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RemovedColumn {
+    /// It stays and gets its default.
+    #[default]
+    Ignore,
+    /// The run fails.
+    Fail,
+}
+
+/// What happens when a column has another type than in the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TypeChange {
+    /// The run fails.
+    #[default]
+    Fail,
+    /// The column is given the source's type, where its values can be cast.
+    Alter,
+}
+
+/// What happens when a column that may not be NULL in the destination may be in the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NullabilityChange {
+    /// The column is allowed NULL.
+    #[default]
+    Allow,
+    /// The run fails.
+    Fail,
+}
+
+/// How the destination follows the source's columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SchemaEvolution {
+    /// A column only the source has.
+    pub new_column: NewColumn,
+    /// A column only the destination has.
+    pub removed_column: RemovedColumn,
+    /// A column of another type.
+    pub type_change: TypeChange,
+    /// A column that may be NULL in the source alone.
+    pub nullability_change: NullabilityChange,
+}
+
+/// Where one stream goes, and how.
+#[derive(Debug, Clone)]
+pub struct TargetSettings {
+    /// Name of the pipeline.
+    pub pipeline: String,
+    /// Name of the stream in the source.
+    pub stream: String,
+    /// Its name in the destination.
+    pub into: String,
+    /// How rows meet those that are there.
+    pub write_mode: WriteMode,
+    /// The key for `upsert`.
+    pub primary_key: Vec<String>,
+    /// What happens with rows that are not taken.
+    pub on_data_error: OnDataError,
+    /// How the destination follows the source's columns.
+    pub schema_evolution: SchemaEvolution,
+    /// How rows are handed over.
+    pub load_method: LoadMethod,
+}
+
+/// Where runs are remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct StateSettings {
+    /// What keeps them.
+    pub backend: StateBackend,
+}
+
+/// What remembers runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StateBackend {
+    /// A file `pipelines.sqlite` in the data directory.
+    #[default]
+    Sqlite,
+}
+
+/// What is done with batches that wait between stages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Resources {
+    /// Bytes that batches on their way may take together.
+    #[schemars(with = "String")]
+    pub max_memory: ByteSize,
+    /// Bytes of a batch.
+    #[schemars(with = "String")]
+    pub max_batch_bytes: ByteSize,
+    /// Units that are copied at once; chosen by the machine and the table where it is not given.
+    pub parallelism: Option<NonZeroU32>,
+    /// Bytes after which a unit is committed, where a stream can be divided.
+    #[schemars(with = "String")]
+    pub checkpoint_interval_bytes: ByteSize,
+    /// How often a unit is tried again after a failure that may pass.
+    pub max_retries: u32,
+    /// How long to wait before the first of them; twice as long before each further.
+    #[schemars(with = "String")]
+    pub retry_after: HumanDuration,
+}
+
+impl Default for Resources {
+    fn default() -> Self {
+        Self {
+            max_memory: ByteSize(32 << 20),
+            max_batch_bytes: ByteSize(1 << 20),
+            parallelism: None,
+            checkpoint_interval_bytes: ByteSize(256 << 20),
+            max_retries: 5,
+            retry_after: HumanDuration(std::time::Duration::from_millis(200)),
+        }
+    }
+}
+
+impl StreamSettings {
+    /// Its name in the destination.
+    #[must_use]
+    pub fn target(&self) -> &str {
+        let last = || self.name.rsplit(['.', '/']).next().unwrap_or(&self.name);
+        self.into.as_deref().unwrap_or_else(last)
+    }
+}

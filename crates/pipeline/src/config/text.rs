@@ -1,0 +1,145 @@
+//! Texts of the pipeline file, in which `${NAME}` and `${file:PATH}` stand for other texts.
+//!
+//! They are resolved while the file is read, by whoever reads it: this crate knows no environment. What
+//! a name stands for is taken as text: it can hold no YAML and no further names.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer};
+
+/// Finds what a name stands for: `NAME` or `file:PATH`.
+pub type Resolve<'a> = dyn Fn(&str) -> Result<String, String> + 'a;
+
+thread_local! {
+    /// What resolves the names in the file that this thread reads.
+    static RESOLVED: RefCell<Option<Resolver>> = const { RefCell::new(None) };
+}
+
+/// A resolver while a file is read.
+type Resolver = std::rc::Rc<dyn Fn(&str) -> Result<String, String>>;
+
+/// Runs `read` with names resolved by `resolve`.
+pub(super) fn resolving<T>(resolve: Resolver, read: impl FnOnce() -> T) -> T {
+    let before = RESOLVED.replace(Some(resolve));
+    let result = read();
+    RESOLVED.set(before);
+    result
+}
+
+/// A text.
+#[derive(Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
+#[schemars(with = "String")]
+pub struct Text(pub String);
+
+/// A text that is never printed.
+#[derive(Clone, PartialEq, Eq, Default, JsonSchema)]
+#[schemars(with = "String")]
+pub struct Secret(String);
+
+impl Secret {
+    /// The text itself.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        resolved(deserializer).map(Self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        resolved(deserializer).map(Self)
+    }
+}
+
+fn resolved<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let resolver = RESOLVED.with_borrow(Clone::clone);
+    let Some(resolver) = resolver else { return Ok(text) };
+    expand(&text, &*resolver).map_err(serde::de::Error::custom)
+}
+
+/// `text` with every `${...}` replaced. `$$` is a dollar sign; a lone one stays.
+fn expand(text: &str, resolve: &Resolve<'_>) -> Result<String, String> {
+    let mut expanded = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        let (before, from) = rest.split_at(at);
+        expanded.push_str(before);
+        if let Some(after) = from.strip_prefix("$$") {
+            expanded.push('$');
+            rest = after;
+        } else if let Some(after) = from.strip_prefix("${") {
+            let (name, after) = after.split_once('}').ok_or("`${` without a closing `}`")?;
+            expanded.push_str(&resolve(name)?);
+            rest = after;
+        } else {
+            expanded.push('$');
+            rest = from.get(1..).unwrap_or_default();
+        }
+    }
+    expanded.push_str(rest);
+    Ok(expanded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(name: &str) -> Result<String, String> {
+        match name {
+            "USER" => Ok("ann".into()),
+            "file:/pw" => Ok("a$b${USER}".into()),
+            _ => Err(format!("{name} is not set")),
+        }
+    }
+
+    #[test]
+    fn names_are_replaced_once_and_dollars_can_be_written() {
+        for (text, expected) in [
+            ("plain", "plain"),
+            ("${USER}@x", "ann@x"),
+            ("${file:/pw}", "a$b${USER}"),
+            ("$${USER}", "${USER}"),
+            ("a$b$", "a$b$"),
+            ("${USER}${USER}", "annann"),
+        ] {
+            assert_eq!(expand(text, &known).as_deref(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_said() {
+        assert_eq!(expand("${NO}", &known), Err("NO is not set".into()));
+        assert!(expand("${USER", &known).is_err());
+    }
+
+    #[test]
+    fn a_secret_is_not_printed() {
+        assert_eq!(format!("{:?}", Secret::from("hunter2".to_owned())), "***");
+    }
+}

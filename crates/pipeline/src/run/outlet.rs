@@ -1,0 +1,89 @@
+//! The way from a source to a destination: a channel that is bounded by the bytes in it.
+//!
+//! Invariant: the batches that were sent and not yet dropped have at most the budget's bytes, but for a
+//! single batch that is larger than the whole budget, which then is alone.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use tokio::sync::{Semaphore, mpsc};
+
+use super::context::{Context, Phase};
+use crate::batch::{Batch, DeadRow, Rows};
+use crate::error::ConnectorError;
+
+/// Bytes of one permit.
+const GRAIN: usize = 1 << 10;
+/// Batches that wait in a channel at most, however small.
+const QUEUED_MAX: usize = 64;
+
+/// Memory that the batches of a run may take together.
+#[derive(Debug, Clone)]
+pub struct Budget {
+    semaphore: Arc<Semaphore>,
+    grains: u32,
+}
+
+impl Budget {
+    /// A budget of so many bytes.
+    #[must_use]
+    pub fn new(bytes: usize) -> Self {
+        let grains = u32::try_from((bytes / GRAIN).max(1)).unwrap_or(u32::MAX);
+        let grains = grains.min(u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
+        Self { semaphore: Arc::new(Semaphore::new(grains as usize)), grains }
+    }
+}
+
+/// Where a source puts its batches.
+#[derive(Debug)]
+pub struct Outlet {
+    batches: mpsc::Sender<Batch>,
+    budget: Budget,
+    context: Context,
+}
+
+impl Outlet {
+    /// A way for batches under a budget.
+    #[must_use]
+    pub fn new(budget: Budget, context: Context) -> (Self, mpsc::Receiver<Batch>) {
+        let (batches, receiver) = mpsc::channel(QUEUED_MAX);
+        (Self { batches, budget, context }, receiver)
+    }
+
+    /// The run it belongs to.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Sends rows on, once there is room for them.
+    ///
+    /// # Errors
+    /// [`ConnectorError::Stopped`] when nobody takes them any more.
+    pub async fn send(&mut self, rows: Rows) -> Result<(), ConnectorError> {
+        self.send_with_dead(rows, Vec::new()).await
+    }
+
+    /// Sends rows on, and with them those that were put aside.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn send_with_dead(
+        &mut self,
+        rows: Rows,
+        dead: Vec<DeadRow>,
+    ) -> Result<(), ConnectorError> {
+        let begun = Instant::now();
+        let (count, size) = (rows.count(), rows.size());
+        let grains = u32::try_from(size.div_ceil(GRAIN)).unwrap_or(u32::MAX);
+        let grains = grains.min(self.budget.grains);
+        let share = Arc::clone(&self.budget.semaphore).acquire_many_owned(grains).await;
+        let share = share.map_err(|_| ConnectorError::Stopped)?;
+        let sent = self.batches.send(Batch::sharing(rows, dead, share)).await;
+        self.context.phases.add(Phase::Wait, begun);
+        self.context.moved.rows_read.fetch_add(count, Ordering::Relaxed);
+        self.context.moved.bytes_read.fetch_add(size as u64, Ordering::Relaxed);
+        sent.map_err(|_| ConnectorError::Stopped)
+    }
+}

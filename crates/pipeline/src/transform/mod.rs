@@ -1,0 +1,13 @@
+//! What is made of rows between source and destination.
+//!
+//! A transform is a stream around streams: it reads those below it and is read like them. `mask` and
+//! `validate` keep the units of the stream they stand around; `sql` sees whole streams, so what it makes
+//! is one unit.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// One step of `transforms`.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TransformSettings {}
