@@ -4,10 +4,9 @@
 //! `validate` keep the units of the stream they stand around; `sql` sees whole streams, so what it makes
 //! is one unit.
 
-use schemars::JsonSchema;
-use serde::Deserialize;
+mod mask;
+pub mod settings;
+mod sql;
+mod validate;
 
-/// One step of `transforms`.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum TransformSettings {}
+pub use settings::{MaskSettings, SqlSettings, TransformSettings, ValidateSettings};

@@ -1,0 +1,3 @@
+//! `sql`: a query over whole streams.
+
+pub(super) mod settings;

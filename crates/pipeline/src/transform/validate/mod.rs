@@ -1,0 +1,3 @@
+//! `validate`: rules the rows of a stream have to keep.
+
+pub(super) mod settings;
