@@ -175,6 +175,8 @@ impl Wire {
             "macaddr" => Self::MacAddr { bytes: rest.parse().ok()? },
             "array" => {
                 let (element_oid, element) = rest.split_once(':')?;
+                // PostgreSQL has no arrays of arrays; a name of any depth is not followed.
+                let element = Some(element).filter(|name| !name.starts_with("array"))?;
                 Self::Array {
                     element: Box::new(Self::from_name(element)?),
                     element_oid: element_oid.parse().ok()?,
@@ -212,16 +214,22 @@ impl Wire {
     }
 }
 
-/// An Arrow type that has no form in PostgreSQL.
+/// An Arrow type that has no form in PostgreSQL, or not the one that is wanted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "column {column:?} is {data_type}, which PostgreSQL has no type for; cast it in a transform"
+    "column {column:?} is {data_type}, which {}; cast it in a transform",
+    match .wanted {
+        Some(wanted) => format!("does not become {wanted} by itself"),
+        None => "PostgreSQL has no type for".to_owned(),
+    }
 )]
 pub struct UnfitType {
     /// The column.
     pub column: String,
     /// Its type.
     pub data_type: DataType,
+    /// The type in SQL it was to become, where it was to become a certain one.
+    pub wanted: Option<String>,
 }
 
 impl Column {
@@ -250,7 +258,8 @@ impl Column {
             (None, Some(derived)) => derived,
             (None, None) => {
                 let column = field.name().clone();
-                return Err(UnfitType { column, data_type: field.data_type().clone() });
+                let data_type = field.data_type().clone();
+                return Err(UnfitType { column, data_type, wanted: None });
             }
         };
         let sql_type = field.metadata().get(SQL_TYPE).cloned().unwrap_or(derived);

@@ -6,13 +6,31 @@
 //! |---|---|
 //! | [`column`] | what a column is on the wire, in Arrow and in SQL |
 //! | [`hash`] | the content hash: the same for the same rows in any order |
+//! | `frame` | where a tuple ends, in bytes that are cut anywhere |
+//! | [`Splitter`] | whole tuples as they are, counted and hashed |
+//! | [`Decoder`] | binary COPY to Arrow |
+//! | [`Encoder`] | Arrow to binary COPY |
+//! | [`text`] | types Arrow has none for, to the text PostgreSQL writes, and back |
 //!
 //! Invariants:
 //! * What is decoded and encoded again has the same bytes, for every type.
 //! * Bytes from a server never panic: they are an error that names row and column.
 
+pub mod catalog;
 pub mod column;
+mod decode;
+mod encode;
+mod error;
+mod frame;
 pub mod hash;
+mod split;
+pub mod text;
+mod time;
 
-pub use column::{Column, Wire};
+pub use column::{Column, UnfitType, Wire};
+pub use decode::Decoder;
+pub use encode::Encoder;
+pub use error::{CellError, DecodeError, EncodeError};
+pub use frame::{HEADER, TRAILER};
 pub use hash::ContentHash;
+pub use split::Splitter;

@@ -1,0 +1,6 @@
+//! Behaviour of the codecs as their users see it.
+#![expect(clippy::unwrap_used, reason = "tests say what they mean by panicking")]
+
+mod frames;
+mod support;
+mod values;
