@@ -1,6 +1,9 @@
 //! Rows on their way: as Arrow, or as the tuples of binary COPY where nobody needs to look inside.
 
 use arrow::array::RecordBatch;
+use arrow::error::ArrowError;
+use arrow::json::WriterBuilder;
+use arrow::json::writer::LineDelimited;
 use bytes::Bytes;
 use forebay_pgcopy::ContentHash;
 use serde::Serialize;
@@ -38,6 +41,14 @@ pub struct Batch {
     _share: Option<OwnedSemaphorePermit>,
 }
 
+impl DeadRow {
+    /// Bytes it takes in memory.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        size_of::<Self>() + self.position.len() + self.reason.len() + self.row.len()
+    }
+}
+
 impl Rows {
     /// How many.
     #[must_use]
@@ -68,4 +79,18 @@ impl Batch {
     pub(crate) fn sharing(rows: Rows, dead: Vec<DeadRow>, share: OwnedSemaphorePermit) -> Self {
         Self { rows, dead, _share: Some(share) }
     }
+}
+
+/// Each row as a JSON object: values JSON has no form for as text, bytes as hexadecimal digits.
+///
+/// # Errors
+/// Arrow has no JSON for a type.
+pub fn json_rows(records: &RecordBatch) -> Result<Vec<String>, ArrowError> {
+    let mut writer = WriterBuilder::new()
+        .with_explicit_nulls(true)
+        .build::<_, LineDelimited>(Vec::new());
+    writer.write(records)?;
+    writer.finish()?;
+    let text = String::from_utf8_lossy(&writer.into_inner()).into_owned();
+    Ok(text.lines().map(ToOwned::to_owned).collect())
 }

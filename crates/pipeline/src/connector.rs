@@ -8,7 +8,7 @@
 //! Invariants every connector keeps ([`acceptance`](crate::acceptance) checks them):
 //! * Reading a unit twice gives the same rows, as long as the stream is open.
 //! * Nothing a writer was given is visible before `commit`, and everything is after it.
-//! * Where `commit` fails, nothing of the unit is there; where that is unknown, `committed` tells.
+//! * Where `commit` fails, nothing of the unit is there; where that is unknown, `last_load` tells.
 
 use std::sync::Arc;
 
@@ -65,6 +65,19 @@ pub enum Form {
     PlainRecords,
 }
 
+/// Into which units a stream may fall.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Division {
+    /// One: what is written of it is there at once, and nothing keeps what was written before apart.
+    Whole,
+    /// Those whose rows are the same in a later run, or one.
+    Stable,
+    /// Any.
+    Any,
+    /// These, of a load that was not finished. A source that cannot have the same refuses.
+    As(Vec<Unit>),
+}
+
 /// How a stream is to be opened.
 #[derive(Debug, Clone)]
 pub struct Opening {
@@ -72,6 +85,8 @@ pub struct Opening {
     pub form: Form,
     /// Rows after this are wanted; all of them where it is `None`.
     pub since: Option<Cursor>,
+    /// Into which units it may fall.
+    pub division: Division,
     /// About how many bytes a unit should have.
     pub unit_size: u64,
     /// Bytes a batch may have.
@@ -96,6 +111,12 @@ pub struct Cursor {
 pub struct Unit {
     /// What it is, and the key of its ledger entry: `all`, `id 1..5000`, `file a.csv`.
     pub name: String,
+    /// Where it begins, in the source's own words, if it does not begin with the stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Where it ends, if it does not end with the stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
     /// About how many rows it has, if that is known.
     pub rows: Option<u64>,
     /// About how many bytes, if that is known.
@@ -169,11 +190,18 @@ pub struct LedgerEntry {
 pub struct Load {
     /// Its id.
     pub id: String,
-    /// What it copies: columns, units and settings in one hash. A load only goes on with the same.
+    /// What it copies: columns and settings in one hash. A load only goes on with the same.
     pub fingerprint: String,
+    /// The units it has.
+    pub units: Vec<Unit>,
+    /// What the cursor was when it began.
+    #[serde(default)]
+    pub since: Option<Cursor>,
+    /// Whether a later run can go on with it: its units are stable.
+    pub is_stable: bool,
     /// Whether it is over.
-    pub finished: bool,
-    /// Its cursor once it is over.
+    pub is_finished: bool,
+    /// What the cursor is once it is over.
     pub cursor: Option<Cursor>,
 }
 
@@ -183,11 +211,15 @@ pub trait Destination: Send + Sync {
     /// Connects and says what answered.
     async fn check(&self) -> Result<String>;
 
-    /// Whether it takes [`Rows::Tuples`].
-    fn takes_tuples(&self) -> bool;
+    /// The form of rows it likes best.
+    fn form(&self) -> Form;
 
-    /// Whether types without an Arrow form are wanted as their own bytes ([`Form::Records`]).
-    fn takes_opaque(&self) -> bool;
+    /// The last load of a stream, if it had any, and its entries. Changes nothing.
+    async fn last_load(&self, target: &TargetSettings) -> Result<Option<(Load, Vec<LedgerEntry>)>>;
+
+    /// Makes sure that no other run writes this stream, nor anything is left of one that was killed. It
+    /// stays so until the result is dropped.
+    async fn claim(&self, target: &TargetSettings) -> Result<Box<dyn Claim>>;
 
     /// Looks at where a stream goes, and changes nothing.
     async fn open(
@@ -198,14 +230,17 @@ pub trait Destination: Send + Sync {
     ) -> Result<Arc<dyn Target>>;
 }
 
+/// That a stream is written by one run alone.
+pub trait Claim: Send + Sync {}
+
 /// Where a stream goes.
 #[async_trait]
 pub trait Target: Send + Sync {
     /// What [`prepare`](Self::prepare) will do, in the destination's words (SQL, paths).
     fn plan(&self) -> Vec<String>;
 
-    /// The last load of this stream, and its entries.
-    async fn last_load(&self) -> Result<Option<(Load, Vec<LedgerEntry>)>>;
+    /// Whether it takes [`Rows::Tuples`]: the columns that are there are as they come.
+    fn takes_tuples(&self) -> bool;
 
     /// Makes ready for a load: creates or alters tables, puts the load into the ledger. Where the load is
     /// there already it goes on with what its entries name; what is left of any other is removed.

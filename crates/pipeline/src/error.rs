@@ -90,3 +90,20 @@ impl ConnectorError {
         Self::Unsupported { what: what.into(), way_out: way_out.into() }
     }
 }
+
+/// Why a run ended before its end.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}")]
+pub struct RunError {
+    /// The stream or side.
+    pub what: String,
+    /// Why.
+    #[source]
+    pub source: ConnectorError,
+}
+
+impl RunError {
+    pub(crate) fn of(what: &str, source: ConnectorError) -> Self {
+        Self { what: what.to_owned(), source }
+    }
+}

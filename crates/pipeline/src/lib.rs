@@ -8,6 +8,7 @@
 //! | [`native`] | the connectors that are built in |
 //! | [`transform`] | what is made of rows on the way |
 //! | [`run`] | moving them: units, ledger, budget, phases |
+//! | [`state`] | what is remembered of runs |
 //!
 //! Invariants:
 //! * A unit of rows and its ledger entry are committed as one, at the destination. The ledger there is
@@ -23,6 +24,7 @@ pub mod connector;
 pub mod error;
 pub mod native;
 pub mod run;
+pub mod state;
 pub mod transform;
 
 pub use batch::{Batch, DeadRow, Rows};

@@ -26,6 +26,10 @@ mod inventory_read;
 mod inventory_report;
 mod inventory_tui;
 mod key;
+mod pipeline;
+mod pipeline_ask;
+mod pipeline_init;
+mod pipeline_run;
 mod reference;
 mod serve;
 mod settings;
@@ -89,6 +93,9 @@ enum Command {
     /// The inventory index: what lies below any prefix of a bucket or a directory, and what it costs.
     #[command(subcommand)]
     Inventory(inventory::Command),
+    /// Move rows between databases and files: nothing lost, nothing doubled, wherever it is killed.
+    #[command(subcommand)]
+    Pipeline(pipeline::Command),
     /// Measure Forebay beside the machine's own limits.
     #[command(subcommand)]
     Bench(bench::Command),
@@ -115,6 +122,7 @@ pub(crate) fn run() -> anyhow::Result<Exit> {
         Command::Cache(command) => cache::run(&command),
         Command::Events(command) => events::run(&command),
         Command::Inventory(command) => inventory::run(&command),
+        Command::Pipeline(command) => pipeline::run(&command),
         Command::Bench(command) => bench::run(&command),
         Command::Completions(args) => reference::completions(&args),
         Command::Man(args) => reference::man(&args),

@@ -267,7 +267,7 @@ pub struct Resources {
     /// Bytes that batches on their way may take together.
     #[schemars(with = "String")]
     pub max_memory: ByteSize,
-    /// Bytes of a batch.
+    /// Bytes of a batch; larger where a single row is.
     #[schemars(with = "String")]
     pub max_batch_bytes: ByteSize,
     /// Units that are copied at once; chosen by the machine and the table where it is not given.
@@ -286,7 +286,7 @@ impl Default for Resources {
     fn default() -> Self {
         Self {
             max_memory: ByteSize(32 << 20),
-            max_batch_bytes: ByteSize(1 << 20),
+            max_batch_bytes: ByteSize(256 << 10),
             parallelism: None,
             checkpoint_interval_bytes: ByteSize(256 << 20),
             max_retries: 5,

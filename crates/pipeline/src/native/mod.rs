@@ -1,9 +1,16 @@
 //! The connectors that are built in, by the names the pipeline file has for them.
 
+pub(crate) mod bridge;
+pub(crate) mod cast;
+pub mod files;
+pub(crate) mod hash;
+pub mod postgres;
+pub(crate) mod values;
+
 use std::sync::Arc;
 
 use schemars::{Schema, SchemaGenerator};
-use serde::Deserializer;
+use serde::{Deserialize, Deserializer};
 
 use crate::config::section::Chosen;
 use crate::connector::{Destination, Source};
@@ -11,36 +18,70 @@ use crate::connector::{Destination, Source};
 /// Settings of a source.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub enum SourceSettings {}
+pub enum SourceSettings {
+    /// `postgres`
+    Postgres(postgres::Settings),
+    /// `parquet`
+    Parquet(files::ParquetSource),
+    /// `csv`
+    Csv(files::CsvSource),
+    /// `ndjson`
+    Ndjson(files::NdjsonSource),
+}
 
 /// Settings of a destination.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub enum DestinationSettings {}
+pub enum DestinationSettings {
+    /// `postgres`
+    Postgres(postgres::Settings),
+    /// `parquet`
+    Parquet(files::ParquetDestination),
+}
 
 impl Chosen for SourceSettings {
     const WHAT: &'static str = "source";
-    const NAMES: &'static [&'static str] = &[];
+    const NAMES: &'static [&'static str] = &["postgres", "parquet", "csv", "ndjson"];
 
-    fn read<'de, D: Deserializer<'de>>(name: &str, _from: D) -> Result<Self, D::Error> {
-        Err(unknown(name))
+    fn read<'de, D: Deserializer<'de>>(name: &str, from: D) -> Result<Self, D::Error> {
+        match name {
+            "postgres" => Deserialize::deserialize(from).map(Self::Postgres),
+            "parquet" => Deserialize::deserialize(from).map(Self::Parquet),
+            "csv" => Deserialize::deserialize(from).map(Self::Csv),
+            "ndjson" => Deserialize::deserialize(from).map(Self::Ndjson),
+            _ => Err(unknown(name)),
+        }
     }
 
-    fn schema(_name: &str, _generator: &mut SchemaGenerator) -> Schema {
-        Schema::default()
+    fn schema(name: &str, generator: &mut SchemaGenerator) -> Schema {
+        match name {
+            "postgres" => generator.subschema_for::<postgres::Settings>(),
+            "parquet" => generator.subschema_for::<files::ParquetSource>(),
+            "csv" => generator.subschema_for::<files::CsvSource>(),
+            "ndjson" => generator.subschema_for::<files::NdjsonSource>(),
+            _ => Schema::default(),
+        }
     }
 }
 
 impl Chosen for DestinationSettings {
     const WHAT: &'static str = "destination";
-    const NAMES: &'static [&'static str] = &[];
+    const NAMES: &'static [&'static str] = &["postgres", "parquet"];
 
-    fn read<'de, D: Deserializer<'de>>(name: &str, _from: D) -> Result<Self, D::Error> {
-        Err(unknown(name))
+    fn read<'de, D: Deserializer<'de>>(name: &str, from: D) -> Result<Self, D::Error> {
+        match name {
+            "postgres" => Deserialize::deserialize(from).map(Self::Postgres),
+            "parquet" => Deserialize::deserialize(from).map(Self::Parquet),
+            _ => Err(unknown(name)),
+        }
     }
 
-    fn schema(_name: &str, _generator: &mut SchemaGenerator) -> Schema {
-        Schema::default()
+    fn schema(name: &str, generator: &mut SchemaGenerator) -> Schema {
+        match name {
+            "postgres" => generator.subschema_for::<postgres::Settings>(),
+            "parquet" => generator.subschema_for::<files::ParquetDestination>(),
+            _ => Schema::default(),
+        }
     }
 }
 
@@ -51,11 +92,21 @@ fn unknown<E: serde::de::Error>(name: &str) -> E {
 /// The source of these settings.
 #[must_use]
 pub fn source(settings: &SourceSettings) -> Arc<dyn Source> {
-    match *settings {}
+    match settings {
+        SourceSettings::Postgres(settings) => Arc::new(postgres::PostgresSource::new(settings.clone())),
+        SourceSettings::Parquet(settings) => files::parquet_source(settings),
+        SourceSettings::Csv(settings) => files::csv_source(settings),
+        SourceSettings::Ndjson(settings) => files::ndjson_source(settings),
+    }
 }
 
 /// The destination of these settings.
 #[must_use]
 pub fn destination(settings: &DestinationSettings) -> Arc<dyn Destination> {
-    match *settings {}
+    match settings {
+        DestinationSettings::Postgres(settings) => {
+            Arc::new(postgres::PostgresDestination::new(settings.clone()))
+        }
+        DestinationSettings::Parquet(settings) => files::parquet_destination(settings),
+    }
 }

@@ -1,7 +1,9 @@
 //! The way from a source to a destination: a channel that is bounded by the bytes in it.
 //!
-//! Invariant: the batches that were sent and not yet dropped have at most the budget's bytes, but for a
-//! single batch that is larger than the whole budget, which then is alone.
+//! Invariants:
+//! * The batches that were sent and not yet dropped have at most the budget's bytes, but for a single
+//!   batch that is larger than the whole budget, which then is alone.
+//! * Rows are counted as read where the source sends them, however many transforms they go through.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -41,6 +43,8 @@ pub struct Outlet {
     batches: mpsc::Sender<Batch>,
     budget: Budget,
     context: Context,
+    /// Whether a transform takes the batches: the time that it makes others wait is its own.
+    is_below: bool,
 }
 
 impl Outlet {
@@ -48,7 +52,13 @@ impl Outlet {
     #[must_use]
     pub fn new(budget: Budget, context: Context) -> (Self, mpsc::Receiver<Batch>) {
         let (batches, receiver) = mpsc::channel(QUEUED_MAX);
-        (Self { batches, budget, context }, receiver)
+        (Self { batches, budget, context, is_below: false }, receiver)
+    }
+
+    /// A way from the stream below a transform to the transform, of no more than `bytes` in batches.
+    pub(crate) fn below(bytes: usize, context: Context) -> (Self, mpsc::Receiver<Batch>) {
+        let (batches, receiver) = mpsc::channel(QUEUED_MAX);
+        (Self { batches, budget: Budget::new(bytes), context, is_below: true }, receiver)
     }
 
     /// The run it belongs to.
@@ -74,16 +84,27 @@ impl Outlet {
         rows: Rows,
         dead: Vec<DeadRow>,
     ) -> Result<(), ConnectorError> {
+        self.context.moved.rows_read.fetch_add(rows.count(), Ordering::Relaxed);
+        self.context.moved.bytes_read.fetch_add(rows.size() as u64, Ordering::Relaxed);
+        self.forward(rows, dead).await
+    }
+
+    /// Sends on rows that a transform made of others, which were counted when they were read.
+    pub(crate) async fn forward(
+        &mut self,
+        rows: Rows,
+        dead: Vec<DeadRow>,
+    ) -> Result<(), ConnectorError> {
         let begun = Instant::now();
-        let (count, size) = (rows.count(), rows.size());
+        let size = dead.iter().fold(rows.size(), |size, row| size.saturating_add(row.size()));
         let grains = u32::try_from(size.div_ceil(GRAIN)).unwrap_or(u32::MAX);
         let grains = grains.min(self.budget.grains);
         let share = Arc::clone(&self.budget.semaphore).acquire_many_owned(grains).await;
         let share = share.map_err(|_| ConnectorError::Stopped)?;
         let sent = self.batches.send(Batch::sharing(rows, dead, share)).await;
-        self.context.phases.add(Phase::Wait, begun);
-        self.context.moved.rows_read.fetch_add(count, Ordering::Relaxed);
-        self.context.moved.bytes_read.fetch_add(size as u64, Ordering::Relaxed);
+        if !self.is_below {
+            self.context.phases.add(Phase::Wait, begun);
+        }
         sent.map_err(|_| ConnectorError::Stopped)
     }
 }

@@ -1,0 +1,298 @@
+//! `forebay pipeline check|discover|plan|explain|verify|schema|runs|status|watch`: what only looks.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use forebay_pipeline::config::json_schema;
+use forebay_pipeline::run::{Context, Pipeline, Plan};
+use forebay_pipeline::state::{Outcome, RunRecord};
+use serde_json::{Value, json};
+
+use super::pipeline::{FileArgs, load, now_ms, runtime, state};
+use super::settings::DataArgs;
+use crate::exit::{Coded, Exit};
+use crate::out;
+
+#[derive(clap::Args, Debug)]
+pub(super) struct RunsArgs {
+    /// Of this pipeline only.
+    #[arg(value_name = "PIPELINE")]
+    pipeline: Option<String>,
+    /// How many, the newest first.
+    #[arg(long, value_name = "COUNT", default_value_t = 20)]
+    limit: u32,
+    /// Print JSON: one object a line.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    data: DataArgs,
+}
+
+#[derive(clap::Args, Debug)]
+pub(super) struct StatusArgs {
+    /// Id of the run, or name of a pipeline.
+    #[arg(value_name = "RUN")]
+    run: String,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    data: DataArgs,
+}
+
+pub(super) fn check(args: &FileArgs) -> anyhow::Result<Exit> {
+    let file = load(&args.file)?;
+    let (source, destination) = runtime()?.block_on(Pipeline::new(&file).check())?;
+    if args.json {
+        out::json(
+            &json!({ "pipeline": file.pipeline.as_str(), "source": source, "destination": destination }),
+        )?;
+    } else {
+        out::line(format_args!("source:      {source}"))?;
+        out::line(format_args!("destination: {destination}"))?;
+    }
+    Ok(Exit::Ok)
+}
+
+pub(super) fn discover(args: &FileArgs) -> anyhow::Result<Exit> {
+    let file = load(&args.file)?;
+    let streams = runtime()?.block_on(Pipeline::new(&file).discover())?;
+    for stream in streams {
+        if args.json {
+            json_line(&serde_json::to_value(stream)?)?;
+            continue;
+        }
+        let rows = stream.rows.map_or_else(|| "?".to_owned(), |rows| rows.to_string());
+        let size = stream.bytes.map_or_else(|| "?".to_owned(), out::size);
+        let key = if stream.primary_key.is_empty() {
+            String::new()
+        } else {
+            format!(", key ({})", stream.primary_key.join(", "))
+        };
+        out::line(format_args!("{}: about {rows} rows, {size}{key}", stream.name))?;
+        for column in stream.columns {
+            let null = if column.nullable { "" } else { " not null" };
+            let note = column.note.map_or_else(String::new, |note| format!("  ({note})"));
+            out::line(format_args!("    {} {}{null}{note}", column.name, column.sql_type))?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn planned(args: &FileArgs) -> anyhow::Result<Plan> {
+    let file = load(&args.file)?;
+    let (context, _cancel) = Context::new("plan");
+    Ok(runtime()?.block_on(Pipeline::new(&file).plan(&context))?)
+}
+
+pub(super) fn plan(args: &FileArgs) -> anyhow::Result<Exit> {
+    let plan = planned(args)?;
+    if args.json {
+        out::json(&serde_json::to_value(plan)?)?;
+        return Ok(Exit::Ok);
+    }
+    for stream in plan.streams {
+        let about = about(stream.rows, stream.bytes);
+        out::line(format_args!("{} -> {}: {about}", stream.stream, stream.into))?;
+        if let Some(since) = &stream.since {
+            out::line(format_args!("  after {}", since.value))?;
+        }
+        if let Some(until) = &stream.until {
+            out::line(format_args!("  up to {}", until.value))?;
+        }
+        out::line("  columns:")?;
+        for (name, of) in &stream.columns {
+            out::line(format_args!("    {name} {of}"))?;
+        }
+        out::line("  read:")?;
+        for note in &stream.notes {
+            out::line(format_args!("    {note}"))?;
+        }
+        out::line("  at the destination:")?;
+        if stream.destination.is_empty() {
+            out::line("    nothing but the rows and the ledger")?;
+        }
+        for statement in &stream.destination {
+            out::line(format_args!("    {statement}"))?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn about(rows: Option<u64>, bytes: Option<u64>) -> String {
+    let rows =
+        rows.map_or_else(|| "an unknown number of".to_owned(), |rows| format!("about {rows}"));
+    let bytes = bytes.map_or_else(String::new, |bytes| format!(", {}", out::size(bytes)));
+    format!("{rows} rows{bytes}")
+}
+
+pub(super) fn explain(args: &FileArgs) -> anyhow::Result<Exit> {
+    let plan = planned(args)?;
+    if args.json {
+        let streams = plan.streams.iter().map(|stream| {
+            json!({
+                "stream": stream.stream, "into": stream.into, "form": stream.form, "units": stream.units,
+                "resumable": stream.resumable, "at_once": plan.parallelism.min(stream.units),
+            })
+        });
+        out::json(
+            &json!({ "parallelism": plan.parallelism, "streams": streams.collect::<Vec<_>>() }),
+        )?;
+        return Ok(Exit::Ok);
+    }
+    for stream in &plan.streams {
+        let form = match stream.form {
+            "tuples" => {
+                "as the source's own bytes: both sides have the same types, and nothing is to be changed"
+            }
+            _ => "as Arrow batches",
+        };
+        let resumed = if stream.resumable {
+            "a killed run goes on with the units that are left"
+        } else if stream.units > 1 {
+            "a killed run begins again: units are pages of one snapshot"
+        } else {
+            "a killed run begins again: there is one unit, and nothing of it is there before all is"
+        };
+        out::line(format_args!(
+            "{} -> {}: {} units, {} at once, {form}; {resumed}",
+            stream.stream,
+            stream.into,
+            stream.units,
+            plan.parallelism.min(stream.units.max(1)),
+        ))?;
+    }
+    Ok(Exit::Ok)
+}
+
+pub(super) fn verify(args: &FileArgs) -> anyhow::Result<Exit> {
+    let file = load(&args.file)?;
+    let (context, _cancel) = Context::new("verify");
+    let verified = runtime()?.block_on(Pipeline::new(&file).verify(&context))?;
+    if args.json {
+        out::json(&serde_json::to_value(&verified)?)?;
+    } else {
+        for stream in &verified.streams {
+            let found = if stream.same { "the same" } else { "DIFFERENT" };
+            out::line(format_args!(
+                "{} -> {}: {found}; source {} rows {}, destination {} rows {}",
+                stream.stream,
+                stream.into,
+                stream.source_rows,
+                stream.source_hash,
+                stream.destination_rows,
+                stream.destination_hash
+            ))?;
+        }
+    }
+    Ok(if verified.same { Exit::Ok } else { Exit::Failed })
+}
+
+pub(super) fn schema() -> anyhow::Result<Exit> {
+    out::json(&json_schema())?;
+    Ok(Exit::Ok)
+}
+
+pub(super) fn runs(args: &RunsArgs) -> anyhow::Result<Exit> {
+    let runs = state(&args.data)?.runs(args.pipeline.as_deref(), args.limit, now_ms())?;
+    for run in runs {
+        if args.json {
+            json_line(&serde_json::to_value(run)?)?;
+        } else {
+            out::line(shown(&run))?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// A run in a line.
+fn shown(run: &RunRecord) -> String {
+    let outcome = match run.outcome {
+        Outcome::Running => "running",
+        Outcome::Done => "done",
+        Outcome::Failed => "failed",
+        Outcome::Cancelled => "stopped",
+        Outcome::Killed => "killed",
+    };
+    let began =
+        i64::try_from(run.began_ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    let began = began.map_or_else(String::new, |at| format!("{at:.0}"));
+    let took = Duration::from_millis(run.ended_ms.saturating_sub(run.began_ms)).as_secs_f64();
+    let error = run.error.as_deref().map_or_else(String::new, |error| format!(": {error}"));
+    format!(
+        "{} {began} {}: {outcome} after {took:.1} s, {} rows committed{error}",
+        run.run, run.pipeline, run.rows_committed
+    )
+}
+
+/// The run of an id, or the last one of a pipeline.
+fn find(args: &StatusArgs) -> anyhow::Result<RunRecord> {
+    let state = state(&args.data)?;
+    if let Some(run) = state.run(&args.run, now_ms())? {
+        return Ok(run);
+    }
+    let last = state.runs(Some(&args.run), 1, now_ms())?.pop();
+    last.ok_or_else(|| {
+        Coded::error(Exit::Absent, format!("no run and no pipeline is called {:?}", args.run))
+    })
+}
+
+pub(super) fn status(args: &StatusArgs) -> anyhow::Result<Exit> {
+    let run = find(args)?;
+    if args.json {
+        out::json(&serde_json::to_value(&run)?)?;
+        return Ok(Exit::Ok);
+    }
+    out::line(shown(&run))?;
+    if let Some(streams) = run.report.as_ref().and_then(|report| report.get("streams")?.as_array())
+    {
+        for stream in streams {
+            let text = |key: &str| stream.get(key).map_or_else(String::new, plain);
+            out::line(format_args!(
+                "  {} -> {}: {} rows, {} units, content {}",
+                text("stream"),
+                text("into"),
+                text("rows"),
+                text("units"),
+                text("content_hash")
+            ))?;
+        }
+    }
+    if let Some(phases) = run.report.as_ref().and_then(|report| report.get("phases")?.as_object()) {
+        let spent = phases
+            .iter()
+            .map(|(name, seconds)| format!("{name} {:.3}", seconds.as_f64().unwrap_or(0.0)));
+        out::line(format_args!(
+            "  seconds, all tasks together: {}",
+            spent.collect::<Vec<_>>().join(", ")
+        ))?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)
+}
+
+pub(super) fn watch(args: &StatusArgs) -> anyhow::Result<Exit> {
+    let mut told = String::new();
+    runtime()?.block_on(async {
+        loop {
+            let run = find(args)?;
+            let line = if args.json { serde_json::to_string(&run)? } else { shown(&run) };
+            if line != told {
+                out::line(&line)?;
+                told = line;
+            }
+            if run.outcome != Outcome::Running {
+                return Ok(if run.outcome == Outcome::Done { Exit::Ok } else { Exit::Failed });
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    })
+}
+
+/// A JSON object on a line of its own.
+fn json_line(value: &Value) -> anyhow::Result<()> {
+    out::line(serde_json::to_string(value).context("cannot print")?)
+}

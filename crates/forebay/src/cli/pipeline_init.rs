@@ -1,0 +1,87 @@
+//! `forebay pipeline init`: a pipeline file to begin with.
+
+use crate::exit::Exit;
+use crate::out;
+
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    /// The connector to read from.
+    #[arg(long, value_enum, value_name = "NAME", default_value_t)]
+    from: End,
+    /// The connector to write to.
+    #[arg(long, value_enum, value_name = "NAME", default_value_t)]
+    to: End,
+    /// Name of the pipeline.
+    #[arg(long, value_name = "NAME", default_value = "my-pipeline")]
+    name: String,
+}
+
+#[derive(clap::ValueEnum, Debug, Clone, Copy, Default)]
+enum End {
+    /// A PostgreSQL.
+    #[default]
+    Postgres,
+}
+
+const POSTGRES: &str = "    host: 127.0.0.1
+    port: 5432
+    database: mydb
+    user: postgres
+    password: ${PGPASSWORD}        # from the environment; or ${file:/run/secrets/password}
+    # url: ${DATABASE_URL}         # instead of the five above
+    # tls: verify                  # auto (verify beyond this machine), verify, disable
+    # tls_ca_file: /etc/ssl/db.pem
+    # schema: public               # of tables whose name says none
+";
+
+const STREAMS: &str = "  streams:
+    - name: public.orders
+      # into: orders_copy          # its name in the destination
+      # sync_mode: incremental     # full_refresh reads all of it, every time
+      # cursor_field: updated_at   # for incremental: what grows with every change
+      # tie_breaker_field: id      # and what tells rows of the same moment apart
+      # partition_key: id          # ranges of it are copied at once, and a killed run goes on with the rest
+      # columns: [id, name]        # these only
+";
+
+const DESTINATION: &str =
+    "  write_mode: append               # append, replace (swapped in at the end), upsert
+  # primary_key: [id]              # for upsert
+  on_data_error: fail              # fail, skip, dlq (into a table beside, with row and reason)
+  # load_method: insert            # instead of copy
+  schema_evolution:
+    new_column: add                # add, ignore, fail
+    removed_column: ignore         # ignore, fail
+    type_change: fail              # fail, alter
+    nullability_change: allow      # allow, fail
+";
+
+const REST: &str = "\
+# transforms:                      # on the way, in order
+#   - validate: {stream: orders, rules: [{not_null: id}], on_failure: dlq}
+#   - sql: {query: \"select id, upper(name) as name from orders\"}
+
+resources:
+  max_memory: 32MiB                # of all batches on their way
+  max_batch_bytes: 256KiB
+  # parallelism: 2                 # units copied at once; by default one a processor
+  checkpoint_interval_bytes: 256MiB
+  max_retries: 5
+";
+
+fn config(of: End) -> (&'static str, &'static str) {
+    match of {
+        End::Postgres => ("postgres", POSTGRES),
+    }
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
+    let ((from, source), (to, destination)) = (config(args.from), config(args.to));
+    let name = &args.name;
+    out::line(format_args!(
+        "# What is read from where, and where it goes. `forebay pipeline schema` describes every field.\n\
+         version: 1\npipeline: {name}\n\nsource:\n  use: {from}\n  config:\n{source}{STREAMS}\n\
+         destination:\n  use: {to}\n  config:\n{destination}{DESTINATION}\n{REST}"
+    ))?;
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,265 @@
+//! `forebay pipeline run`.
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use forebay_base::error_chain::chain;
+use forebay_pipeline::ConnectorError;
+use forebay_pipeline::error::RunError;
+use forebay_pipeline::run::{Cancel, Context, Options, Pipeline, Report};
+use forebay_pipeline::state::{HEARTBEAT, Outcome, Progress, State};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::pipeline::{load, now_ms, runtime, state};
+use super::settings::DataArgs;
+use crate::exit::{Coded, Exit};
+use crate::out;
+
+const HELP: &str = "\
+A unit of rows and the entry that names it are committed as one at the destination. A run that is
+stopped or killed has copied whole units only; the next run goes on with the others. The first SIGINT
+or SIGTERM stops at the next commit boundary, a second one at once: neither loses or doubles a row.
+
+Examples:
+  forebay pipeline init --from postgres --to parquet > orders.yaml
+  forebay pipeline run orders.yaml
+  forebay pipeline run orders.yaml --json | jq .rows";
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = HELP)]
+pub(super) struct Args {
+    /// The pipeline file.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Begin again with loads that were not finished, instead of going on with them.
+    #[arg(long)]
+    from_scratch: bool,
+    /// Do not remember this run in the data directory.
+    #[arg(long)]
+    forget: bool,
+    /// Print one JSON object with the report when it is done.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    data: DataArgs,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
+    let file = load(&args.file)?;
+    let state = if args.forget { None } else { Some(state(&args.data)?) };
+    let id = uuid::Uuid::now_v7().simple().to_string();
+    let (context, cancel) = Context::new(&id);
+    let name = file.pipeline.as_str();
+    if let Some(state) = &state {
+        state.begin(&id, name, now_ms())?;
+    }
+    let runtime = runtime()?;
+    let begun = Instant::now();
+    let pipeline = Pipeline::new(&file);
+    let ended = runtime.block_on(async {
+        let watch = Watch { context: &context, state: state.as_ref(), shown: !args.json, begun };
+        let options = Options { from_scratch: args.from_scratch };
+        tokio::select! {
+            biased;
+            ended = pipeline.run(options, &context) => ended.map_err(Ended::Failed),
+            stopped = interrupted(&cancel) => match stopped {
+                Ok(()) => Err(Ended::Interrupted),
+                Err(error) => Err(Ended::Signals(error)),
+            },
+            failed = watch.follow() => Err(Ended::State(failed)),
+        }
+    });
+    // What is still on its way is dropped with its connections: not one row of it was committed.
+    runtime.shutdown_background();
+    end(args, &context, state.as_ref(), ended)
+}
+
+/// How a run ended that was not done.
+enum Ended {
+    Failed(RunError),
+    Interrupted,
+    Signals(anyhow::Error),
+    State(anyhow::Error),
+}
+
+fn end(
+    args: &Args,
+    context: &Context,
+    state: Option<&State>,
+    ended: Result<Report, Ended>,
+) -> anyhow::Result<Exit> {
+    let is_cancelled = |error: &RunError| {
+        context.is_cancelled() && matches!(error.source, ConnectorError::Stopped)
+    };
+    let (outcome, error) = match &ended {
+        Ok(_) => (Outcome::Done, None),
+        Err(Ended::Failed(error)) if is_cancelled(error) => (Outcome::Cancelled, None),
+        Err(Ended::Failed(error)) => (Outcome::Failed, Some(chain(error).to_string())),
+        Err(Ended::Interrupted) => (Outcome::Cancelled, None),
+        Err(Ended::Signals(error) | Ended::State(error)) => {
+            (Outcome::Failed, Some(format!("{error:#}")))
+        }
+    };
+    if let Some(state) = state {
+        let report = ended.as_ref().ok().map(serde_json::to_string).transpose()?;
+        state.progress(&context.run, progress(context), now_ms())?;
+        state.end(&context.run, outcome, error.as_deref(), report.as_deref(), now_ms())?;
+    }
+    match ended {
+        Ok(report) => {
+            print(args, &report)?;
+            Ok(Exit::Ok)
+        }
+        Err(Ended::Failed(error)) if is_cancelled(&error) => {
+            let units = context.moved.units_committed.load(Ordering::Relaxed);
+            out::note(format_args!(
+                "stopped; {units} units are committed, the next run goes on after them"
+            ));
+            Ok(Exit::Interrupted)
+        }
+        Err(Ended::Interrupted) => Err(Coded::error(Exit::Interrupted, "stopped at once")),
+        Err(Ended::Failed(error)) => Err(anyhow::Error::new(error).context("the run failed")),
+        Err(Ended::Signals(error) | Ended::State(error)) => Err(error),
+    }
+}
+
+fn print(args: &Args, report: &Report) -> anyhow::Result<()> {
+    if args.json {
+        return out::json(&serde_json::to_value(report)?);
+    }
+    for stream in &report.streams {
+        let Some(load) = &stream.load else {
+            out::line(format_args!("{} -> {}: nothing new", stream.stream, stream.into))?;
+            continue;
+        };
+        let resumed = if stream.resumed {
+            format!(", {} units were there already", stream.units_before)
+        } else {
+            String::new()
+        };
+        let dead =
+            if stream.dead > 0 { format!(", {} put aside", stream.dead) } else { String::new() };
+        out::line(format_args!(
+            "{} -> {}: {} rows in {} units{resumed}{dead}, {:.2} s, load {load}, content {}",
+            stream.stream,
+            stream.into,
+            stream.rows,
+            stream.units,
+            stream.seconds,
+            stream.content_hash
+        ))?;
+    }
+    let rate = |amount: u64| {
+        #[expect(clippy::cast_precision_loss, reason = "for people")]
+        let amount = amount as f64;
+        amount / report.seconds.max(1e-9)
+    };
+    out::line(format_args!(
+        "{} rows, {} in {:.2} s: {:.0} rows/s, {:.1} MB/s",
+        report.rows,
+        out::size(report.bytes),
+        report.seconds,
+        rate(report.rows),
+        rate(report.bytes) / 1e6
+    ))
+}
+
+fn progress(context: &Context) -> Progress {
+    let moved = &context.moved;
+    Progress {
+        rows_read: moved.rows_read.load(Ordering::Relaxed),
+        rows_committed: moved.rows_committed.load(Ordering::Relaxed),
+        bytes_read: moved.bytes_read.load(Ordering::Relaxed),
+    }
+}
+
+/// Asks the run to stop at the first signal; returns at the second.
+async fn interrupted(cancel: &Cancel) -> anyhow::Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot watch for SIGINT")?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot watch for SIGTERM")?;
+    for round in 0..2 {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        if round == 0 {
+            out::note("stopping at the next commit boundary; once more stops at once");
+            cancel.cancel();
+        }
+    }
+    Ok(())
+}
+
+/// Tells how far the run is: to whoever looks, and to the data directory.
+struct Watch<'a> {
+    context: &'a Context,
+    state: Option<&'a State>,
+    shown: bool,
+    begun: Instant,
+}
+
+/// How often the terminal is told.
+const SHOWN_EVERY: Duration = Duration::from_millis(100);
+/// How often a log is told.
+const LOGGED_EVERY: Duration = Duration::from_secs(10);
+
+impl Watch<'_> {
+    /// Never returns unless the state cannot be written.
+    async fn follow(&self) -> anyhow::Error {
+        let is_terminal = std::io::stderr().is_terminal();
+        let bar = if self.shown && is_terminal { spinner() } else { ProgressBar::hidden() };
+        let mut told = self.begun;
+        let mut heard = self.begun;
+        loop {
+            tokio::time::sleep(SHOWN_EVERY).await;
+            let at = progress(self.context);
+            let seconds = self.begun.elapsed().as_secs_f64();
+            #[expect(clippy::cast_precision_loss, reason = "for people")]
+            let rate = at.bytes_read as f64 / 1e6 / seconds.max(1e-9);
+            bar.set_message(format!(
+                "{} rows read, {} committed, {rate:.1} MB/s, {}",
+                at.rows_read,
+                at.rows_committed,
+                busiest(self.context)
+            ));
+            bar.tick();
+            if !is_terminal && told.elapsed() >= LOGGED_EVERY {
+                told = Instant::now();
+                let line = json!({
+                    "run": &*self.context.run, "rows_read": at.rows_read,
+                    "rows_committed": at.rows_committed, "bytes_read": at.bytes_read,
+                    "seconds": seconds, "phase": busiest(self.context),
+                });
+                out::note(line);
+            }
+            if let Some(state) = self.state
+                && heard.elapsed() >= HEARTBEAT
+            {
+                heard = Instant::now();
+                if let Err(error) = state.progress(&self.context.run, at, now_ms()) {
+                    return error.into();
+                }
+            }
+        }
+    }
+}
+
+/// What most of the time was spent on, waiting left out.
+fn busiest(context: &Context) -> &'static str {
+    let spent = context.phases.spent();
+    let named =
+        forebay_pipeline::run::PHASES.iter().zip(spent).filter(|(name, _)| **name != "wait");
+    named.max_by_key(|(_, spent)| *spent).map_or("", |(name, _)| name)
+}
+
+fn spinner() -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    bar
+}

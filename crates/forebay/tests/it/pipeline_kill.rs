@@ -1,0 +1,148 @@
+//! Runs that are killed at every commit boundary, and a database that is killed under them: the oracle
+//! is psql.
+
+use std::process::Stdio;
+
+use super::pg_support::Postgres;
+use super::pipeline_pg::{Pipeline, two_databases};
+
+/// Rows of the source, in about so many units of a partition key.
+const ROWS: u32 = 240_000;
+
+/// Small units, so that there are many commits.
+const RESOURCES: &str =
+    "resources: {checkpoint_interval_bytes: 4MiB, parallelism: 2, max_batch_bytes: 64KiB}";
+
+fn filled() -> Option<Postgres> {
+    let pg = two_databases()?;
+    pg.query(
+        "src",
+        &format!(
+            "create table t (id int primary key, v text, at timestamptz);
+             insert into t select g, repeat(md5(g::text), 4), now() from generate_series(1, {ROWS}) g; analyze t"
+        ),
+    );
+    Some(pg)
+}
+
+fn committed(pg: &Postgres) -> u32 {
+    let count = "select count(*) from forebay.pipeline_ledger";
+    pg.try_query("dst", count).and_then(|count| count.parse().ok()).unwrap_or(0)
+}
+
+fn is_whole(pg: &Postgres, table: &str) {
+    let expected =
+        pg.query("src", "select count(*), count(distinct id), sum(hashtext(t::text)) from t");
+    let query =
+        format!("select count(*), count(distinct id), sum(hashtext(t::text)) from {table} t");
+    assert_eq!(pg.query("dst", &query), expected, "nothing is missing and nothing is there twice");
+}
+
+#[test]
+fn a_run_killed_at_every_commit_loses_and_doubles_nothing() {
+    let Some(pg) = filled() else { return };
+    let pipeline = Pipeline::new(&pg, "[{name: t, partition_key: id}]", "", RESOURCES);
+    let mut seen = 0;
+    let report = loop {
+        let mut running =
+            pipeline.command().stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        // Until one more unit is committed, or the run is over.
+        while committed(&pg) <= seen && running.try_wait().unwrap().is_none() {}
+        seen = committed(&pg);
+        if running.try_wait().unwrap().is_none() {
+            running.kill().unwrap();
+        }
+        let output = running.wait_with_output().unwrap();
+        if output.status.success() {
+            break String::from_utf8(output.stdout).unwrap();
+        }
+    };
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    let stream = &report["streams"][0];
+    assert_eq!(stream["resumed"], true);
+    assert!(stream["units_before"].as_u64().unwrap() >= 3, "{stream}");
+    is_whole(&pg, "t");
+    assert_eq!(
+        pg.query("dst", "select sum(rows), count(distinct run) > 2 from forebay.pipeline_ledger"),
+        format!("{ROWS}|t")
+    );
+}
+
+#[test]
+fn a_killed_replace_leaves_what_was_there_and_then_takes_its_place() {
+    let Some(pg) = filled() else { return };
+    pg.query("dst", "create table t (id int primary key, v text, at timestamptz); insert into t values (-1, 'old', now())");
+    let pipeline =
+        Pipeline::new(&pg, "[{name: t}]", "  write_mode: replace\n  primary_key: [id]", RESOURCES);
+    for _ in 0..3 {
+        let before = committed(&pg);
+        let mut running =
+            pipeline.command().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        while committed(&pg) == before && running.try_wait().unwrap().is_none() {}
+        if running.try_wait().unwrap().is_none() {
+            running.kill().unwrap();
+        }
+        if running.wait().unwrap().success() {
+            break;
+        }
+        assert_eq!(pg.query("dst", "select id from t"), "-1", "not before all is there");
+    }
+    pipeline.run();
+    is_whole(&pg, "t");
+    let left = "select count(*) from pg_class where relkind = 'r' and relname like 't_forebay%'";
+    assert_eq!(pg.query("dst", left), "0");
+}
+
+#[test]
+fn a_database_killed_under_a_run_loses_and_doubles_nothing() {
+    let Some(mut pg) = filled() else { return };
+    let pipeline = Pipeline::new(
+        &pg,
+        "[{name: t, partition_key: id}]",
+        "",
+        "resources: {checkpoint_interval_bytes: 4MiB, parallelism: 2, max_retries: 0}",
+    );
+    let mut seen = 0;
+    for _ in 0..3 {
+        let mut running =
+            pipeline.command().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        while committed(&pg) <= seen && running.try_wait().unwrap().is_none() {}
+        seen = committed(&pg);
+        pg.kill();
+        running.wait().unwrap();
+        pg.start();
+        assert!(committed(&pg) >= seen, "what was committed stays");
+    }
+    pipeline.run();
+    is_whole(&pg, "t");
+}
+
+#[test]
+fn a_run_that_is_interrupted_stops_at_a_commit_boundary_and_the_next_goes_on() {
+    let Some(pg) = filled() else { return };
+    let pipeline = Pipeline::new(&pg, "[{name: t, partition_key: id}]", "", RESOURCES);
+    let mut running =
+        pipeline.command().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    while committed(&pg) < 1 && running.try_wait().unwrap().is_none() {}
+    let pid = rustix::process::Pid::from_child(&running);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert_eq!(running.wait().unwrap().code(), Some(130));
+    assert!(committed(&pg) >= 1);
+    pipeline.run();
+    is_whole(&pg, "t");
+}
+
+#[test]
+fn two_runs_of_a_pipeline_do_not_meet() {
+    let Some(pg) = filled() else { return };
+    let pipeline = Pipeline::new(&pg, "[{name: t, partition_key: id}]", "", RESOURCES);
+    let mut running: Vec<_> = (0..3)
+        .map(|_| pipeline.command().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+        .collect();
+    let done =
+        running.iter_mut().filter_map(|run| run.wait().unwrap().success().then_some(())).count();
+    assert!(done >= 1);
+    // Each that was let in after another had finished copied all of it once more.
+    let count: usize = pg.query("dst", "select count(*) from t").parse().unwrap();
+    assert_eq!(count, done * ROWS as usize);
+}

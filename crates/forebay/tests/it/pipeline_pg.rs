@@ -1,0 +1,273 @@
+//! Pipelines from one PostgreSQL database into another: everything psql finds there is as it was.
+
+use std::io::Write as _;
+use std::process::Command;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::pg_support::{Postgres, postgres};
+use super::support::{forebay, run, run_ok, stderr};
+
+/// A pipeline file in a directory of its own.
+pub(crate) struct Pipeline {
+    pub(crate) dir: TempDir,
+}
+
+impl Pipeline {
+    /// From database `src` to database `dst`, both made.
+    pub(crate) fn new(pg: &Postgres, streams: &str, destination: &str, rest: &str) -> Self {
+        let pipeline = Self { dir: TempDir::new().unwrap() };
+        pipeline.write(pg, streams, destination, rest);
+        pipeline
+    }
+
+    pub(crate) fn write(&self, pg: &Postgres, streams: &str, destination: &str, rest: &str) {
+        let port = pg.port;
+        let config = |database| {
+            format!("{{host: 127.0.0.1, port: {port}, database: {database}, user: postgres}}")
+        };
+        let file = format!(
+            "version: 1\npipeline: p\nsource:\n  use: postgres\n  config: {}\n  streams: {streams}\n\
+             destination:\n  use: postgres\n  config: {}\n{destination}\n{rest}\n",
+            config("src"),
+            config("dst"),
+        );
+        std::fs::write(self.dir.path().join("p.yaml"), file).unwrap();
+    }
+
+    pub(crate) fn run(&self) -> Value {
+        serde_json::from_str(&run_ok(&self.dir, &["pipeline", "run", "p.yaml", "--json"])).unwrap()
+    }
+
+    pub(crate) fn fails(&self, with: &str) {
+        let output = run(&self.dir, &["pipeline", "run", "p.yaml"]);
+        assert!(!output.status.success());
+        assert!(stderr(&output).contains(with), "{} does not say {with:?}", stderr(&output));
+    }
+
+    pub(crate) fn command(&self) -> Command {
+        let mut command = forebay(&self.dir);
+        command.args(["pipeline", "run", "p.yaml", "--json"]);
+        command
+    }
+
+    fn verify(&self) -> bool {
+        run(&self.dir, &["pipeline", "verify", "p.yaml"]).status.success()
+    }
+}
+
+/// A server with databases `src` and `dst`.
+pub(crate) fn two_databases() -> Option<Postgres> {
+    let pg = postgres()?;
+    pg.query("postgres", "create database src");
+    pg.query("postgres", "create database dst");
+    Some(pg)
+}
+
+const EVERY_TYPE: &str = r#"
+create type mood as enum ('sad', 'ok', 'it''s "fine"');
+create domain positive as int check (value > 0);
+create table "odd ""name" (
+  id bigint primary key, b bool, i2 int2, i4 int4 not null default 7, f4 float4, f8 float8,
+  n numeric, nd numeric(12,3), t text, v varchar(20), c char(5), nm name, by bytea, d date, ti time,
+  tz timetz, ts timestamp, tsz timestamptz, iv interval, u uuid, j json, jb jsonb, ip inet, ci cidr,
+  ma macaddr, bi bit(3), vb varbit, x xml, mo money, o oid, ai int[], at text[], an numeric[], r int4range,
+  mr datemultirange, p point, pg polygon, tv tsvector, "Strange; col" text, e mood, dm positive);
+insert into "odd ""name" values
+ (1, true, -32768, 2147483647, 'NaN', '-Infinity', 'NaN', 123456789.125, E'line\n\t\u00e9\u4e2d', 'varchar',
+  'ch', 'name', '\x00ff10', '0044-03-15 BC', '23:59:59.999999', '13:45:06.789+02', '4713-01-01 BC',
+  'infinity', '1 year 2 mons -3 days 04:05:06.7', 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11',
+  '{"a" :  1, "a":2}', '{"b": [1, null]}', '192.168.0.1/24', '10.0.0.0/8', '08:00:2b:01:02:03', B'101',
+  B'10110', '<a>x</a>', '$1,234.56', 4294967295, '{1,NULL,3}', '{"a b",NULL,"c\"d"}', '{1.5,NaN}', '[1,10)',
+  '{[2020-01-01,2020-02-01)}', '(1,2)', '((0,0),(1,1),(1,0))', 'a fat cat', 'x', 'it''s "fine"', 5),
+ (2, null, null, 0, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null,
+  null, null, null, null, null, null, null, null, null, null, null, '[2:3]={7,8}', '{{a,b},{c,d}}', '{}',
+  'empty', '{}', null, null, null, null, null, null),
+ (3, false, 0, 1, '-0', '5e-324', '1e1000', -0.001, '', '', '', '', '', 'infinity', '00:00', '00:00+14',
+  '-infinity', '294276-12-31 23:59:59.999999Z', '-178000000 years', null, 'null', 'null', '::1', '::/0', null, null,
+  '', '', '-$0.01', 0, null, null, null, '(,)', null, null, null, '', null, 'ok', 1);
+"#;
+
+#[test]
+fn a_table_of_every_type_is_the_same_in_the_other_database() {
+    let Some(pg) = two_databases() else { return };
+    pg.query("src", EVERY_TYPE);
+    pg.query("dst", "create type mood as enum ('sad', 'ok', 'it''s \"fine\"'); create domain positive as int check (value > 0)");
+    let streams = r#"[{name: 'public."odd ""name"', into: '"odd ""copy"'}]"#;
+    let pipeline = Pipeline::new(&pg, streams, "", "");
+    let report = pipeline.run();
+    assert_eq!(report["rows"], 3);
+    let there = pg.copy("src", r#"select * from "odd ""name" order by id"#);
+    assert_eq!(there, pg.copy("dst", r#"select * from "odd ""copy" order by id"#));
+    assert!(pipeline.verify());
+    pg.query("dst", r#"update "odd ""copy" set t = 'changed' where id = 2"#);
+    assert!(!pipeline.verify(), "a changed value is found");
+}
+
+#[test]
+fn replace_takes_the_place_of_what_was_there_and_append_adds_to_it() {
+    let Some(pg) = two_databases() else { return };
+    pg.query("src", "create table t (id int primary key, v text); insert into t select g, 'v'||g from generate_series(1, 1000) g");
+    let replace =
+        Pipeline::new(&pg, "[{name: t}]", "  write_mode: replace\n  primary_key: [id]", "");
+    assert_eq!(replace.run()["rows"], 1000);
+    pg.query("dst", "create view seen as select 1; drop view seen; grant select on t to public");
+    pg.query("src", "delete from t where id > 10; update t set v = 'new'");
+    assert_eq!(replace.run()["rows"], 10);
+    assert_eq!(pg.query("dst", "select count(*), min(v), max(v) from t"), "10|new|new");
+    assert_eq!(
+        pg.query("dst", "select has_table_privilege('public', 't', 'select')"),
+        "t",
+        "grants stay"
+    );
+    assert_eq!(pg.query("dst", "select count(*) from pg_class where relname like '%forebay%' and relkind = 'r' and relnamespace = 'public'::regnamespace"), "0");
+    let append = Pipeline::new(&pg, "[{name: t, into: u}]", "", "");
+    append.run();
+    append.run();
+    assert_eq!(pg.query("dst", "select count(*), count(distinct id) from u"), "20|10");
+}
+
+#[test]
+fn upsert_puts_rows_in_the_place_of_those_with_their_key() {
+    let Some(pg) = two_databases() else { return };
+    pg.query(
+        "src",
+        "create table t (id int primary key, v text); insert into t values (1, 'a'), (2, 'b')",
+    );
+    let pipeline =
+        Pipeline::new(&pg, "[{name: t}]", "  write_mode: upsert\n  primary_key: [id]", "");
+    pipeline.run();
+    pg.query("src", "update t set v = 'B' where id = 2; insert into t values (3, 'c')");
+    pg.query("dst", "insert into t values (9, 'kept')");
+    pipeline.run();
+    assert_eq!(
+        pg.query("dst", "select string_agg(id||v, ' ' order by id) from t"),
+        "1a 2B 3c 9kept"
+    );
+    for method in ["copy", "insert"] {
+        let rest = format!("  write_mode: upsert\n  primary_key: [id]\n  load_method: {method}");
+        Pipeline::new(&pg, "[{name: t}]", &rest, "").run();
+    }
+    assert_eq!(pg.query("dst", "select count(*) from t"), "4");
+}
+
+#[test]
+fn incremental_reads_what_is_new_and_a_row_committed_late_is_not_lost() {
+    let Some(pg) = two_databases() else { return };
+    pg.query("src", "create table t (id bigint generated always as identity primary key, v text); insert into t (v) values ('a'), ('b')");
+    let streams = "[{name: t, sync_mode: incremental, cursor_field: id}]";
+    let pipeline = Pipeline::new(&pg, streams, "", "");
+    assert_eq!(pipeline.run()["rows"], 2);
+    let nothing = pipeline.run();
+    assert_eq!((&nothing["rows"], &nothing["streams"][0]["load"]), (&Value::from(0), &Value::Null));
+    // One takes a smaller value and commits after the larger one is there.
+    let mut late = pg.session("src");
+    let mut says = late.stdin.take().unwrap();
+    writeln!(says, "begin; insert into t (v) values ('late');").unwrap();
+    says.flush().unwrap();
+    while pg
+        .query("src", "select count(*) from pg_stat_activity where state = 'idle in transaction'")
+        == "0"
+    {}
+    pg.query("src", "insert into t (v) values ('early')");
+    let running = pipeline.command().stdout(std::process::Stdio::piped()).spawn().unwrap();
+    // The run waits for it; only then it may commit.
+    while pg.query("src", "select count(*) from pg_stat_activity where application_name = 'forebay' and query like '%virtualtransaction%'") == "0" {}
+    writeln!(says, "commit;").unwrap();
+    drop(says);
+    late.wait().unwrap();
+    let done = running.wait_with_output().unwrap();
+    assert!(done.status.success());
+    assert_eq!(pg.query("dst", "select string_agg(v, ' ' order by id) from t"), "a b late early");
+    assert_eq!(pipeline.run()["rows"], 0);
+}
+
+#[test]
+fn bad_rows_are_put_aside_with_their_reason_and_the_good_ones_go_through() {
+    let Some(pg) = two_databases() else { return };
+    pg.query("src", "create table t (id int primary key, v int); insert into t select g, g from generate_series(1, 5000) g");
+    pg.query("dst", "create table t (id int primary key, v int check (v % 1000 <> 7))");
+    let strict = Pipeline::new(&pg, "[{name: t}]", "", "");
+    strict.fails("check constraint");
+    assert_eq!(pg.query("dst", "select count(*) from t"), "0");
+    let pipeline = Pipeline::new(&pg, "[{name: t}]", "  on_data_error: dlq", "");
+    let report = pipeline.run();
+    assert_eq!((&report["rows"], &report["dead"]), (&Value::from(4995), &Value::from(5)));
+    assert_eq!(pg.query("dst", "select count(*) from t"), "4995");
+    let dead = pg.query("dst", "select string_agg((\"row\"->>'id')||' '||(error like '%check%'), ',' order by id) from t_dead_letters");
+    assert_eq!(dead, "7 true,1007 true,2007 true,3007 true,4007 true");
+}
+
+#[test]
+fn the_destination_follows_the_columns_as_it_is_told() {
+    let Some(pg) = two_databases() else { return };
+    pg.query(
+        "src",
+        "create table t (id int, a text, extra text); insert into t values (1, 'x', 'e')",
+    );
+    pg.query("dst", "create table t (id bigint, a text not null, gone int default 5)");
+    let evolution = |rules: &str| format!("  schema_evolution: {{{rules}}}");
+    let run = |rules: &str| Pipeline::new(&pg, "[{name: t}]", &evolution(rules), "");
+    run("new_column: fail").fails("extra");
+    run("removed_column: fail").fails("gone");
+    run("nullability_change: fail").fails("may not be NULL");
+    run("new_column: ignore").run();
+    assert_eq!(pg.query("dst", "select * from t"), "1|x|5", "int widens to bigint");
+    run("").run();
+    assert_eq!(pg.query("dst", "select count(*), count(extra) from t"), "2|1");
+    pg.query("src", "alter table t alter column a type int using 3");
+    run("").fails("type_change");
+}
+
+#[test]
+fn a_wrong_file_is_told_with_line_and_field() {
+    let dir = TempDir::new().unwrap();
+    for (text, found) in [
+        ("version: 2\n", "p.yaml:1:"),
+        ("version: 1\npipeline: p\nsource: {use: oracle}\n", "no source is called \"oracle\""),
+        (
+            "version: 1\npipeline: p\nsource:\n  use: postgres\n  config:\n    prot: 1\n",
+            "p.yaml:6:",
+        ),
+        (
+            "version: 1\npipeline: p\nsource:\n  use: postgres\n  config:\n    password: ${NOT_SET_AT_ALL}\n",
+            "NOT_SET_AT_ALL is not set",
+        ),
+        ("version: [", "p.yaml:"),
+    ] {
+        std::fs::write(dir.path().join("p.yaml"), text).unwrap();
+        let output = run(&dir, &["pipeline", "check", "p.yaml"]);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(stderr(&output).contains(found), "{text}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn the_file_that_init_writes_is_one_that_check_reads() {
+    let Some(pg) = two_databases() else { return };
+    pg.query("src", "create table orders (id int primary key, name text)");
+    let dir = TempDir::new().unwrap();
+    let text = run_ok(&dir, &["pipeline", "init"]).replace("5432", &pg.port.to_string());
+    std::fs::write(
+        dir.path().join("p.yaml"),
+        text.replacen("mydb", "src", 1).replacen("mydb", "dst", 1),
+    )
+    .unwrap();
+    let with_password = |args: &[&str]| {
+        let output = forebay(&dir).args(args).env("PGPASSWORD", "hunter2").output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &stderr(&output);
+        assert!(!said.contains("hunter2"));
+        said
+    };
+    assert!(with_password(&["pipeline", "check", "p.yaml"]).contains("PostgreSQL 1"));
+    assert!(with_password(&["pipeline", "plan", "p.yaml"]).contains("create table"));
+    assert!(with_password(&["pipeline", "explain", "p.yaml"]).contains("1 units"));
+    assert!(with_password(&["pipeline", "discover", "p.yaml"]).contains("public.orders"));
+    assert!(with_password(&["pipeline", "run", "p.yaml"]).contains("0 rows"));
+    assert!(with_password(&["pipeline", "runs"]).contains("done"));
+    assert!(with_password(&["pipeline", "status", "my-pipeline"]).contains("orders"));
+    let schema: Value = serde_json::from_str(&run_ok(&dir, &["pipeline", "schema"])).unwrap();
+    assert!(schema["properties"]["source"].is_object());
+}

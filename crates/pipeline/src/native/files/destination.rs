@@ -1,0 +1,95 @@
+//! Directories of files as a destination, whatever their format.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use forebay_pgcopy::Column;
+
+use super::disk::Disk;
+use super::format::Layout;
+use super::ledger::directory_name;
+use super::place::Place;
+use super::settings::S3Settings;
+use super::store::{Room, Store};
+use super::target::{FileTarget, read_ledger};
+use crate::config::{TargetSettings, Text, WriteMode};
+use crate::connector::{Claim, Destination, Form, LedgerEntry, Load, Result, Target};
+use crate::error::ConnectorError;
+use crate::run::Context;
+
+/// The destination of files of one format.
+#[derive(Debug, Clone)]
+pub(super) struct FileDestination {
+    path: Text,
+    s3: S3Settings,
+    layout: Arc<dyn Layout>,
+}
+
+/// What keeps other runs away until it is dropped.
+struct Claimed {
+    _held: Box<dyn std::any::Any + Send + Sync>,
+}
+
+impl Claim for Claimed {}
+
+impl FileDestination {
+    pub(super) fn new(path: &Text, s3: &S3Settings, layout: Arc<dyn Layout>) -> Self {
+        Self { path: path.clone(), s3: s3.clone(), layout }
+    }
+
+    fn store(&self, target: &TargetSettings) -> Result<Arc<dyn Store>> {
+        let directory = directory_name(&target.into)?;
+        match Place::new(&self.path, &self.s3)? {
+            Place::Disk(path) => Ok(Arc::new(Disk::new(&path, &directory))),
+            Place::Bucket(_) => Err(ConnectorError::unsupported(
+                "buckets are not written to yet",
+                "write to a directory",
+            )),
+        }
+    }
+}
+
+#[async_trait]
+impl Destination for FileDestination {
+    async fn check(&self) -> Result<String> {
+        let place = Place::new(&self.path, &self.s3)?;
+        crate::native::bridge::blocking(move || place.check_writable()).await
+    }
+
+    fn form(&self) -> Form {
+        Form::PlainRecords
+    }
+
+    async fn last_load(&self, target: &TargetSettings) -> Result<Option<(Load, Vec<LedgerEntry>)>> {
+        let store = self.store(target)?;
+        let ledger = read_ledger(&*store, target).await?;
+        let mut load = ledger.load;
+        if let Some(load) = load.as_mut().filter(|_| ledger.is_switching) {
+            // What is left of it is done by whoever opens the directory next.
+            load.is_finished = false;
+        }
+        Ok(load.map(|load| (load, ledger.entries)))
+    }
+
+    async fn claim(&self, target: &TargetSettings) -> Result<Box<dyn Claim>> {
+        let held = self.store(target)?.claim().await?;
+        Ok(Box::new(Claimed { _held: held }))
+    }
+
+    async fn open(
+        &self,
+        target: &TargetSettings,
+        columns: &[Column],
+        context: &Context,
+    ) -> Result<Arc<dyn Target>> {
+        let store = self.store(target)?;
+        if target.write_mode == WriteMode::Upsert {
+            return Err(ConnectorError::unsupported(
+                format!("files in {} cannot be changed row by row", store.display(Room::Shown, "")),
+                "use `write_mode: append` or `replace`, or a database for `upsert`",
+            ));
+        }
+        let layout = Arc::clone(&self.layout);
+        Ok(Arc::new(FileTarget::open(store, layout, target, columns, context).await?))
+    }
+}

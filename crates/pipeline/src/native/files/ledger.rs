@@ -1,0 +1,170 @@
+//! The ledger of a directory of files: which files count, and which load they came from.
+//!
+//! `_forebay/STREAM/ledger.json` beside the stream's own directory. It is replaced whole, and what it
+//! says is true: a file in the directory that it does not name is what a killed run left, and is removed
+//! before the next load. Where `next` is there, the load replaces all files: its own wait in
+//! `_forebay/STREAM/next` until it is over; once `is_switching` is set they are moved, and whoever opens
+//! the directory then first completes that.
+//!
+//! ```json
+//! {"version": 1, "pipeline": "..", "stream": "..",
+//!  "columns": [{"name": "id", "type": "bigint"}],
+//!  "files": [{"name": "part-LOAD-UNIT.parquet", "rows": 10, "bytes": 812}],
+//!  "next": null, "is_switching": false,
+//!  "load": {..}, "entries": [{..}]}
+//! ```
+
+use forebay_pgcopy::Column;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::connector::{LedgerEntry, Load};
+use crate::error::ConnectorError;
+
+/// The version of this format.
+const VERSION: u32 = 1;
+/// Bytes a ledger may have.
+pub(super) const LEDGER_SIZE_MAX: u64 = 256 << 20;
+
+/// What a directory has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Ledger {
+    version: u32,
+    /// Who writes here.
+    pub(super) pipeline: String,
+    pub(super) stream: String,
+    /// Columns of the files.
+    pub(super) columns: Vec<Kept>,
+    /// The files that count.
+    pub(super) files: Vec<PartFile>,
+    /// What takes their place when the load is over.
+    pub(super) next: Option<Next>,
+    /// Whether it is taking their place now.
+    pub(super) is_switching: bool,
+    pub(super) load: Option<Load>,
+    pub(super) entries: Vec<LedgerEntry>,
+    /// Files with the dead letters of all loads.
+    #[serde(default)]
+    pub(super) dead: Vec<PartFile>,
+}
+
+/// A column of the files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Kept {
+    pub(super) name: String,
+    #[serde(rename = "type")]
+    pub(super) sql_type: String,
+}
+
+/// A file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PartFile {
+    pub(super) name: String,
+    pub(super) rows: u64,
+    pub(super) bytes: u64,
+}
+
+/// What is loaded aside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Next {
+    pub(super) columns: Vec<Kept>,
+    pub(super) files: Vec<PartFile>,
+}
+
+impl Ledger {
+    /// The ledger of a directory that has nothing yet.
+    pub(super) fn new(pipeline: &str, stream: &str) -> Self {
+        Self {
+            version: VERSION,
+            pipeline: pipeline.to_owned(),
+            stream: stream.to_owned(),
+            columns: Vec::new(),
+            files: Vec::new(),
+            next: None,
+            is_switching: false,
+            load: None,
+            entries: Vec::new(),
+            dead: Vec::new(),
+        }
+    }
+
+    /// Reads a ledger.
+    pub(super) fn decode(bytes: &[u8], place: &str) -> Result<Self, ConnectorError> {
+        let refused = |found: String| ConnectorError::data(place, found);
+        let ledger: Self = serde_json::from_slice(bytes)
+            .map_err(|error| refused(format!("it is no ledger of files: {error}")))?;
+        if ledger.version != VERSION {
+            let version = ledger.version;
+            return Err(refused(format!("it has version {version}, this Forebay knows {VERSION}")));
+        }
+        Ok(ledger)
+    }
+
+    /// The ledger's bytes.
+    pub(super) fn encode(&self) -> Result<Vec<u8>, ConnectorError> {
+        serde_json::to_vec(self).map_err(|error| ConnectorError::Refused {
+            act: "encode the ledger of files".into(),
+            source: error.into(),
+        })
+    }
+
+    /// Whether it has a load of this id.
+    pub(super) fn has(&self, load: &Load) -> bool {
+        self.load.as_ref().is_some_and(|it| it.id == load.id)
+    }
+}
+
+/// The columns as a ledger keeps them.
+pub(super) fn kept(columns: &[Column]) -> Vec<Kept> {
+    let kept = |column: &Column| Kept {
+        name: column.name.clone(),
+        sql_type: column.sql_type.clone(),
+    };
+    columns.iter().map(kept).collect()
+}
+
+/// The name of a unit's file.
+pub(super) fn file_name(load: &Load, unit: &str, ending: &str) -> String {
+    let short = |text: &str| {
+        let digest = Sha256::digest(text.as_bytes());
+        digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<String>()
+    };
+    format!("part-{}-{}.{ending}", short(&load.id), short(unit))
+}
+
+/// Whether a file of this name may be of ours.
+pub(super) fn is_ours(name: &str) -> bool {
+    let stem = name.strip_prefix("part-").and_then(|rest| rest.split_once('.'));
+    let ids = stem.and_then(|(stem, _)| stem.split_once('-'));
+    let is_id = |id: &str| id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    ids.is_some_and(|(load, unit)| is_id(load) && is_id(unit))
+}
+
+/// The name of a stream's directory: its own, but for what cannot stand in one.
+///
+/// `%`, `/`, `\`, control characters and a leading `.` or `_` become `%XX`.
+pub(super) fn directory_name(into: &str) -> Result<String, ConnectorError> {
+    let mut name = String::with_capacity(into.len());
+    for (at, char) in into.char_indices() {
+        let is_leading = at == 0 && matches!(char, '.' | '_');
+        if is_leading || char.is_control() || matches!(char, '%' | '/' | '\\') {
+            let mut bytes = [0; 4];
+            for byte in char.encode_utf8(&mut bytes).bytes() {
+                name.push_str(&format!("%{byte:02X}"));
+            }
+        } else {
+            name.push(char);
+        }
+    }
+    if name.is_empty() || name.len() > 200 {
+        return Err(ConnectorError::unsupported(
+            format!("{into:?} cannot be the name of a directory"),
+            "give the stream a name of 1 to 200 bytes with `into`",
+        ));
+    }
+    Ok(name)
+}

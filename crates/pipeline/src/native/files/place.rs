@@ -1,0 +1,402 @@
+//! Where files are: a directory on the disk, or a prefix in a bucket.
+//!
+//! Everything here waits for disk or network, and is called by threads that may. Names in a place are
+//! relative, with `/` between their parts; none leaves it.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use bytes::Bytes;
+use futures_util::TryStreamExt as _;
+use object_store::aws::AmazonS3Builder;
+use object_store::path::Path as Key;
+use object_store::{ObjectStore, ObjectStoreExt as _};
+use parquet::file::reader::{ChunkReader, Length};
+use tokio::runtime::Handle;
+
+use super::settings::S3Settings;
+use crate::config::Text;
+use crate::error::ConnectorError;
+
+/// Files a stream may have.
+const FILES_MAX: usize = 100_000;
+/// Bytes that are asked for at once where a file is read from one end to the other.
+const READ_SIZE: u64 = 1 << 20;
+/// Bytes that are read at once where a page begins whose size is not known yet.
+const PAGE_SIZE: u64 = 64 << 10;
+
+/// A directory, or a prefix in a bucket.
+#[derive(Debug, Clone)]
+pub(super) enum Place {
+    Disk(PathBuf),
+    Bucket(Bucket),
+}
+
+/// A prefix in a bucket.
+#[derive(Debug, Clone)]
+pub(super) struct Bucket {
+    pub(super) store: Arc<dyn ObjectStore>,
+    pub(super) name: String,
+    pub(super) prefix: Key,
+}
+
+/// A file that was listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Listed {
+    /// Its name in its place.
+    pub(super) name: String,
+    /// Bytes.
+    pub(super) size: u64,
+    /// When it was last written, in ns since 1970.
+    pub(super) modified_ns: i128,
+    /// The tag of this version, in a bucket that gives one.
+    pub(super) tag: Option<String>,
+}
+
+impl Place {
+    /// The place of a path or URL.
+    pub(super) fn new(path: &Text, s3: &S3Settings) -> Result<Self, ConnectorError> {
+        let Some(place) = path.0.strip_prefix("s3://") else {
+            if path.0.is_empty() {
+                return Err(ConnectorError::unsupported(
+                    "the path is empty",
+                    "name a directory or s3://BUCKET/PREFIX",
+                ));
+            }
+            return Ok(Self::Disk(PathBuf::from(&path.0)));
+        };
+        let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
+        let refused = |source: object_store::Error| ConnectorError::Refused {
+            act: format!("use {path}"),
+            source: source.into(),
+        };
+        let prefix = Key::parse(prefix.trim_matches('/')).map_err(|error| refused(error.into()))?;
+        let mut builder = AmazonS3Builder::new()
+            .with_bucket_name(bucket)
+            .with_allow_http(s3.allow_http)
+            .with_virtual_hosted_style_request(!s3.path_style && s3.endpoint.is_none());
+        if let Some(endpoint) = &s3.endpoint {
+            builder = builder.with_endpoint(&endpoint.0);
+        }
+        builder = builder.with_region(s3.region.as_ref().map_or("us-east-1", |region| &region.0));
+        match (&s3.access_key_id, &s3.secret_access_key) {
+            (Some(id), Some(key)) => {
+                builder = builder.with_access_key_id(&id.0).with_secret_access_key(key.expose());
+            }
+            (None, None) => builder = builder.with_skip_signature(true),
+            _ => {
+                return Err(ConnectorError::unsupported(
+                    "one half of the key to a bucket is missing",
+                    "give both access_key_id and secret_access_key, or neither",
+                ));
+            }
+        }
+        if let Some(token) = &s3.session_token {
+            builder = builder.with_token(token.expose());
+        }
+        let store = Arc::new(builder.build().map_err(refused)?);
+        Ok(Self::Bucket(Bucket { store, name: bucket.to_owned(), prefix }))
+    }
+
+    /// What a file in it is called in messages; the place itself for an empty name.
+    pub(super) fn display(&self, name: &str) -> PathBuf {
+        match self {
+            Self::Disk(directory) if name.is_empty() => directory.clone(),
+            Self::Disk(directory) => directory.join(name),
+            Self::Bucket(bucket) => bucket.url(&bucket.key(name)).into(),
+        }
+    }
+
+    /// The files at or below `name`, sorted by name. Names that begin with `.` or `_` are left out: by
+    /// custom they are not data.
+    pub(super) fn list(&self, name: &str) -> Result<Vec<Listed>, ConnectorError> {
+        let mut files = match self {
+            Self::Disk(directory) => list_disk(directory, name)?,
+            Self::Bucket(bucket) => bucket.list(name)?,
+        };
+        files.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(files)
+    }
+
+    /// That files can be written here, and where that is.
+    pub(super) fn check_writable(&self) -> Result<String, ConnectorError> {
+        let path = self.display("");
+        if let Self::Disk(directory) = self {
+            // The nearest directory that is there must take another.
+            let there = directory.ancestors().find(|path| path.exists());
+            let there = there.filter(|path| !path.as_os_str().is_empty());
+            let there = there.unwrap_or(Path::new("."));
+            let metadata = there
+                .metadata()
+                .map_err(|error| ConnectorError::file("look at", there, error))?;
+            if !metadata.is_dir() {
+                return Err(ConnectorError::file("write to", there, io::Error::from(io::ErrorKind::NotADirectory)));
+            }
+            rustix::fs::access(there, rustix::fs::Access::WRITE_OK)
+                .map_err(|error| ConnectorError::file("write to", there, io::Error::from(error)))?;
+        }
+        Ok(format!("{} can be written", path.display()))
+    }
+
+    /// A file of a disk as it is listed.
+    pub(super) fn listed_file(name: &str, metadata: &std::fs::Metadata) -> Listed {
+        let modified_ns = modified_ns(metadata);
+        Listed { name: name.to_owned(), size: metadata.len(), modified_ns, tag: None }
+    }
+
+    /// Opens a file as it was listed. One that has changed since is refused.
+    pub(super) fn open(&self, listed: &Listed) -> Result<Opened, ConnectorError> {
+        let path = self.display(&listed.name);
+        let failed = |error: io::Error| ConnectorError::file("open", path.clone(), error);
+        let from = match self {
+            Self::Disk(_) => {
+                let file = File::open(&path).map_err(failed)?;
+                let metadata = file.metadata().map_err(failed)?;
+                if metadata.len() != listed.size || modified_ns(&metadata) != listed.modified_ns {
+                    return Err(changed(&path));
+                }
+                From::Disk(Arc::new(file))
+            }
+            Self::Bucket(bucket) => From::Bucket(bucket.clone(), bucket.key(&listed.name)),
+        };
+        Ok(Opened { from, size: listed.size, tag: listed.tag.clone(), path })
+    }
+}
+
+/// Why a file cannot be read any more.
+fn changed(path: &Path) -> ConnectorError {
+    let place = path.display().to_string();
+    ConnectorError::data(place, "it was changed after the run began; run again to read it as it is")
+}
+
+fn modified_ns(metadata: &std::fs::Metadata) -> i128 {
+    let since = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    since.and_then(|since| i128::try_from(since.as_nanos()).ok()).unwrap_or(0)
+}
+
+/// Whether a name is of what is no data.
+fn is_hidden(name: &str) -> bool {
+    name.starts_with(['.', '_'])
+}
+
+fn too_many(place: &Path) -> ConnectorError {
+    ConnectorError::unsupported(
+        format!("{} has more than {FILES_MAX} files", place.display()),
+        "name parts of them as streams of their own",
+    )
+}
+
+fn list_disk(directory: &Path, name: &str) -> Result<Vec<Listed>, ConnectorError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |error: io::Error| ConnectorError::file("list", path, error)
+    };
+    let top = if name.is_empty() { directory.to_owned() } else { directory.join(name) };
+    let mut files = Vec::new();
+    let mut waiting = vec![(top, name.to_owned())];
+    while let Some((path, name)) = waiting.pop() {
+        let metadata = match path.metadata() {
+            Ok(metadata) => metadata,
+            // It went away since its directory was read, or was never there.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(failed(&path)(error)),
+        };
+        if metadata.is_file() {
+            let (size, modified_ns) = (metadata.len(), modified_ns(&metadata));
+            files.push(Listed { name, size, modified_ns, tag: None });
+            if files.len() > FILES_MAX {
+                return Err(too_many(directory));
+            }
+        } else if metadata.is_dir() {
+            for entry in path.read_dir().map_err(failed(&path))? {
+                let entry = entry.map_err(failed(&path))?;
+                let kind = entry.file_type().map_err(failed(&path))?;
+                let Ok(own) = entry.file_name().into_string() else { continue };
+                // A directory behind a link may lead back to where we are.
+                let is_link_to_directory = kind.is_symlink() && entry.path().is_dir();
+                if is_hidden(&own) || is_link_to_directory {
+                    continue;
+                }
+                let name = if name.is_empty() { own } else { format!("{name}/{own}") };
+                waiting.push((entry.path(), name));
+            }
+        }
+    }
+    Ok(files)
+}
+
+impl Bucket {
+    /// The key of a name.
+    pub(super) fn key(&self, name: &str) -> Key {
+        name.split('/').filter(|part| !part.is_empty()).fold(self.prefix.clone(), Key::join)
+    }
+
+    /// What a key is called in messages.
+    pub(super) fn url(&self, key: &Key) -> String {
+        format!("s3://{}/{key}", self.name)
+    }
+
+    /// Why a request failed.
+    pub(super) fn error(
+        &self,
+        act: &'static str,
+        key: &Key,
+        error: object_store::Error,
+    ) -> ConnectorError {
+        match error {
+            object_store::Error::Generic { .. } => {
+                ConnectorError::Unreachable { what: self.url(key), source: error.into() }
+            }
+            error => ConnectorError::file(act, self.url(key), error),
+        }
+    }
+
+    fn list(&self, name: &str) -> Result<Vec<Listed>, ConnectorError> {
+        let key = self.key(name);
+        let failed = |error| self.error("list", &key, error);
+        Handle::current().block_on(async {
+            let mut files = Vec::new();
+            if !name.is_empty() {
+                match self.store.head(&key).await {
+                    Ok(meta) => files.extend(self.listed(meta)),
+                    Err(object_store::Error::NotFound { .. }) => {}
+                    Err(error) => return Err(failed(error)),
+                }
+            }
+            let mut objects = self.store.list(Some(&key));
+            while let Some(meta) = objects.try_next().await.map_err(failed)? {
+                let below = meta.location.prefix_match(&key);
+                let is_data = below.is_some_and(|mut parts| parts.all(|it| !is_hidden(it.as_ref())));
+                if is_data && meta.location != key {
+                    files.extend(self.listed(meta));
+                }
+                if files.len() > FILES_MAX {
+                    return Err(too_many(self.url(&key).as_ref()));
+                }
+            }
+            Ok(files)
+        })
+    }
+
+    /// An object as a file of this place.
+    pub(super) fn listed(&self, meta: object_store::ObjectMeta) -> Option<Listed> {
+        let parts: Vec<_> = meta.location.prefix_match(&self.prefix)?.collect();
+        let name = parts.iter().map(AsRef::as_ref).collect::<Vec<_>>().join("/");
+        let modified_ns = meta.last_modified.timestamp_nanos_opt().unwrap_or(0).into();
+        Some(Listed { name, size: meta.size, modified_ns, tag: meta.e_tag })
+    }
+}
+
+/// A file that is open.
+#[derive(Debug, Clone)]
+pub(super) struct Opened {
+    from: From,
+    pub(super) size: u64,
+    tag: Option<String>,
+    pub(super) path: PathBuf,
+}
+
+#[derive(Debug, Clone)]
+enum From {
+    Disk(Arc<File>),
+    Bucket(Bucket, Key),
+}
+
+impl Opened {
+    /// Some bytes of it.
+    fn range(&self, from: u64, size: u64) -> io::Result<Bytes> {
+        let end = from.saturating_add(size).min(self.size);
+        if from >= end {
+            return Ok(Bytes::new());
+        }
+        match &self.from {
+            From::Disk(file) => {
+                use std::os::unix::fs::FileExt as _;
+                let size = usize::try_from(end - from).map_err(io::Error::other)?;
+                let mut bytes = vec![0; size];
+                file.read_exact_at(&mut bytes, from)?;
+                Ok(bytes.into())
+            }
+            From::Bucket(bucket, key) => {
+                let options = object_store::GetOptions {
+                    range: Some((from..end).into()),
+                    if_match: self.tag.clone(),
+                    ..Default::default()
+                };
+                let answer = async {
+                    let result = bucket.store.get_opts(key, options).await?;
+                    result.bytes().await
+                };
+                Handle::current().block_on(answer).map_err(io::Error::other)
+            }
+        }
+    }
+
+    /// Its bytes from a place on, to the end.
+    pub(super) fn reader(&self, at: u64) -> Sequential {
+        Sequential { file: self.clone(), at, chunk: Bytes::new(), step: READ_SIZE }
+    }
+
+    /// Why reading failed.
+    pub(super) fn failed(&self, error: io::Error) -> ConnectorError {
+        let store = error.get_ref().and_then(|inner| inner.downcast_ref::<object_store::Error>());
+        match store {
+            Some(object_store::Error::Precondition { .. }) => changed(&self.path),
+            Some(object_store::Error::Generic { .. }) => {
+                ConnectorError::Unreachable { what: self.path.display().to_string(), source: error.into() }
+            }
+            _ => ConnectorError::file("read", self.path.clone(), error),
+        }
+    }
+}
+
+/// Reads a file from a place to its end.
+pub(super) struct Sequential {
+    file: Opened,
+    at: u64,
+    chunk: Bytes,
+    step: u64,
+}
+
+impl Read for Sequential {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.chunk.is_empty() {
+            self.chunk = self.file.range(self.at, self.step)?;
+            self.at += self.chunk.len() as u64;
+        }
+        let taken = self.chunk.split_to(buffer.len().min(self.chunk.len()));
+        if let Some(buffer) = buffer.get_mut(..taken.len()) {
+            buffer.copy_from_slice(&taken);
+        }
+        Ok(taken.len())
+    }
+}
+
+impl Length for Opened {
+    fn len(&self) -> u64 {
+        self.size
+    }
+}
+
+impl ChunkReader for Opened {
+    type T = Sequential;
+
+    fn get_read(&self, start: u64) -> parquet::errors::Result<Sequential> {
+        Ok(Sequential { step: PAGE_SIZE, ..self.reader(start) })
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
+        let bytes = self.range(start, length as u64)?;
+        if bytes.len() == length {
+            Ok(bytes)
+        } else {
+            Err(parquet::errors::ParquetError::EOF(format!(
+                "{length} bytes from {start} on are beyond its end at {}",
+                self.size
+            )))
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! A directory of files as a destination.
+//!
+//! A unit is written as one file aside. To commit it, the file is put where it belongs, and then the
+//! ledger is replaced by one that names it: with that the unit is there. A run that is killed between
+//! leaves a file the ledger does not name, which the next load removes before it begins.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use arrow::datatypes::SchemaRef;
+use forebay_pgcopy::column::schema;
+use forebay_pgcopy::{Column, ContentHash};
+use tokio::sync::Mutex;
+
+use super::format::{Layout, Part, Reading};
+use super::ledger::{self, Ledger, Next, PartFile};
+use super::store::{Room, Store};
+use super::writer::FileWriter;
+use crate::config::{NewColumn, OnDataError, RemovedColumn, TargetSettings, WriteMode};
+use crate::connector::{LedgerEntry, Load, Result, Target, Unit, UnitWriter};
+use crate::error::ConnectorError;
+use crate::native::bridge::blocking;
+use crate::native::hash::Hasher;
+use crate::run::Context;
+
+/// Bytes of a batch when files are read back.
+const READ_BACK_SIZE: usize = 1 << 20;
+
+/// Where the files of a stream go.
+pub(super) struct FileTarget {
+    pub(super) shared: Arc<Shared>,
+    notes: Vec<String>,
+}
+
+/// What a target and its writers share.
+pub(super) struct Shared {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) layout: Arc<dyn Layout>,
+    pub(super) columns: Arc<[Column]>,
+    pub(super) schema: SchemaRef,
+    pub(super) is_replace: bool,
+    pub(super) context: Context,
+    settings: TargetSettings,
+    /// Held while the ledger is replaced: that is what it is for.
+    ledger: Mutex<Ledger>,
+}
+
+/// Reads the ledger of a stream, and completes a switch that was interrupted.
+pub(super) async fn read_ledger(store: &dyn Store, settings: &TargetSettings) -> Result<Ledger> {
+    let place = store.display(Room::Shown, "");
+    let ledger = match store.ledger().await? {
+        Some(bytes) => Ledger::decode(&bytes, &format!("the ledger of {place}"))?,
+        None => return Ok(Ledger::new(&settings.pipeline, &settings.stream)),
+    };
+    if ledger.pipeline != settings.pipeline || ledger.stream != settings.stream {
+        let Ledger { pipeline, stream, .. } = &ledger;
+        return Err(ConnectorError::unsupported(
+            format!("{place} is written by the pipeline {pipeline:?} from its stream {stream:?}"),
+            "give this stream another directory with `into`, or remove that one and what \
+             `_forebay` has of it",
+        ));
+    }
+    Ok(ledger)
+}
+
+impl FileTarget {
+    pub(super) async fn open(
+        store: Arc<dyn Store>,
+        layout: Arc<dyn Layout>,
+        settings: &TargetSettings,
+        columns: &[Column],
+        context: &Context,
+    ) -> Result<Self> {
+        let ledger = read_ledger(&*store, settings).await?;
+        let is_replace = settings.write_mode == WriteMode::Replace;
+        check_names(columns)?;
+        if !is_replace {
+            check_columns(&ledger, settings, columns, &*layout)?;
+        }
+        let place = store.display(Room::Shown, "");
+        let mut notes = vec![match is_replace {
+            true => format!("write files aside and put them in the place of those in {place}"),
+            false => format!("add files to {place}"),
+        }];
+        notes.extend(layout.notes(columns));
+        let shared = Shared {
+            store,
+            layout,
+            columns: columns.into(),
+            schema: Arc::new(schema(columns)),
+            is_replace,
+            context: context.clone(),
+            settings: settings.clone(),
+            ledger: Mutex::new(ledger),
+        };
+        Ok(Self { shared: Arc::new(shared), notes })
+    }
+}
+
+/// That every column has a name of its own.
+fn check_names(columns: &[Column]) -> Result<()> {
+    let mut names: Vec<&str> = columns.iter().map(|column| &*column.name).collect();
+    names.sort_unstable();
+    match names.array_windows().find(|[one, next]| one == next) {
+        Some([twice, _]) => Err(ConnectorError::unsupported(
+            format!("two columns are called {twice:?}"),
+            "choose the stream's `columns`, or rename one of them in a transform",
+        )),
+        None => Ok(()),
+    }
+}
+
+/// That columns go with those of the files that are there.
+fn check_columns(
+    ledger: &Ledger,
+    settings: &TargetSettings,
+    columns: &[Column],
+    layout: &dyn Layout,
+) -> Result<()> {
+    if ledger.files.is_empty() {
+        return Ok(());
+    }
+    let refuse = |what: String, way_out: &str| Err(ConnectorError::unsupported(what, way_out));
+    let evolution = settings.schema_evolution;
+    for column in columns {
+        let Column { name, sql_type, .. } = column;
+        match ledger.columns.iter().find(|kept| kept.name == *name) {
+            Some(kept) if kept.sql_type != *sql_type => {
+                return refuse(
+                    format!("column {name:?} is {} in the files there, and {sql_type} now", kept.sql_type),
+                    "cast it in a transform, or write with `write_mode: replace`",
+                );
+            }
+            None if evolution.new_column == NewColumn::Fail || !layout.columns_may_differ() => {
+                return refuse(
+                    format!("the files there have no column {name:?}"),
+                    "leave it out of the stream's `columns`, or write with `write_mode: replace`",
+                );
+            }
+            // One that is left out never comes here; NewColumn::Ignore is for the engine's projection.
+            _ => {}
+        }
+    }
+    for kept in &ledger.columns {
+        let is_here = columns.iter().any(|column| column.name == kept.name);
+        let is_refused = evolution.removed_column == RemovedColumn::Fail;
+        if !is_here && (is_refused || !layout.columns_may_differ()) {
+            return refuse(
+                format!("the files there have a column {:?} that does not come any more", kept.name),
+                "make it NULL in a transform, or write with `write_mode: replace`",
+            );
+        }
+    }
+    Ok(())
+}
+
+impl Shared {
+    /// What is done with rows that are not taken.
+    pub(super) fn on_data_error(&self) -> OnDataError {
+        self.settings.on_data_error
+    }
+
+    /// The stream, for messages.
+    pub(super) fn stream(&self) -> &str {
+        &self.settings.stream
+    }
+
+    /// Replaces the ledger by what `change` makes of it, or leaves it as it is.
+    async fn change<T>(&self, change: impl FnOnce(&mut Ledger) -> Result<T>) -> Result<T> {
+        let mut ledger = self.ledger.lock().await;
+        let mut next = ledger.clone();
+        let result = change(&mut next)?;
+        self.store.put_ledger(next.encode()?).await?;
+        *ledger = next;
+        Ok(result)
+    }
+
+    /// Names the files of a unit in the ledger: with this they count.
+    pub(super) async fn commit(
+        &self,
+        load: &Load,
+        entry: LedgerEntry,
+        file: Option<PartFile>,
+        dead: Option<PartFile>,
+    ) -> Result<LedgerEntry> {
+        self.change(|ledger| {
+            if !ledger.has(load) {
+                return Err(ConnectorError::Refused {
+                    act: format!("commit the unit {:?}", entry.unit),
+                    source: format!("the load {} is not the one that was prepared", load.id).into(),
+                });
+            }
+            let files = match &mut ledger.next {
+                Some(next) => &mut next.files,
+                None => &mut ledger.files,
+            };
+            // A unit that was committed without an answer is committed again, not twice.
+            files.retain(|kept| Some(&kept.name) != file.as_ref().map(|file| &file.name));
+            files.extend(file);
+            ledger.dead.retain(|kept| Some(&kept.name) != dead.as_ref().map(|dead| &dead.name));
+            ledger.dead.extend(dead);
+            ledger.entries.retain(|kept| kept.unit != entry.unit);
+            ledger.entries.push(entry.clone());
+            Ok(entry)
+        })
+        .await
+    }
+
+    /// Completes a switch, if one was begun.
+    async fn settle(&self) -> Result<()> {
+        let ledger = self.ledger.lock().await.clone();
+        let Some(next) = ledger.next.filter(|_| ledger.is_switching) else { return Ok(()) };
+        let names = next.files.iter().map(|file| file.name.clone()).collect();
+        self.store.switch(names).await?;
+        self.change(|ledger| {
+            ledger.columns = next.columns;
+            ledger.files = next.files;
+            ledger.next = None;
+            ledger.is_switching = false;
+            if let Some(load) = &mut ledger.load {
+                load.is_finished = true;
+            }
+            Ok(())
+        })
+        .await?;
+        self.sweep().await
+    }
+
+    /// Removes what runs left that were killed: files of ours that the ledger does not name.
+    async fn sweep(&self) -> Result<()> {
+        let ledger = self.ledger.lock().await.clone();
+        let next = ledger.next.as_ref().map_or(&[][..], |next| &next.files);
+        let rooms = [
+            (Room::Shown, &ledger.files[..]),
+            (Room::Next, next),
+            (Room::Dead, &ledger.dead),
+            (Room::Staging, &[]),
+        ];
+        for (room, named) in rooms {
+            let named: HashSet<&str> = named.iter().map(|file| &*file.name).collect();
+            let left = self.store.list(room).await?.into_iter().map(|file| file.name);
+            let left = left.filter(|name| !named.contains(&**name));
+            let left: Vec<String> = match room {
+                // Others may put their files where readers look.
+                Room::Shown => left.filter(|name| ledger::is_ours(name)).collect(),
+                _ => left.collect(),
+            };
+            for name in &left {
+                let file = self.store.display(room, name);
+                tracing::info!(?file, "removing what no load has");
+            }
+            self.store.remove(room, left).await?;
+        }
+        Ok(())
+    }
+
+    /// Refuses a directory with files of somebody else, which readers would take for ours.
+    async fn check_foreign(&self) -> Result<()> {
+        let ending = format!(".{}", self.layout.ending());
+        let shown = self.store.list(Room::Shown).await?;
+        let foreign = shown.iter().find(|file| {
+            let is_hidden = file.name.starts_with(['.', '_']);
+            !is_hidden && !ledger::is_ours(&file.name) && file.name.ends_with(&ending)
+        });
+        match foreign {
+            Some(file) => Err(ConnectorError::unsupported(
+                format!("{} is there, which no load wrote", self.store.display(Room::Shown, &file.name)),
+                "give the stream a directory of its own with `into`",
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl Target for FileTarget {
+    fn plan(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+
+    fn takes_tuples(&self) -> bool {
+        false
+    }
+
+    async fn prepare(&self, load: &Load) -> Result<()> {
+        let shared = &self.shared;
+        let ledger = read_ledger(&*shared.store, &shared.settings).await?;
+        *shared.ledger.lock().await = ledger;
+        shared.settle().await?;
+        shared.check_foreign().await?;
+        let is_known = shared.ledger.lock().await.has(load);
+        if !is_known {
+            let columns = ledger::kept(&shared.columns);
+            shared
+                .change(|ledger| {
+                    // Files of a load that was given up do not count, nor do those it left aside.
+                    if shared.is_replace {
+                        ledger.next = Some(Next { columns, files: Vec::new() });
+                    } else {
+                        ledger.next = None;
+                        let new = columns.into_iter().filter(|column| {
+                            ledger.files.is_empty() || !ledger.columns.contains(column)
+                        });
+                        let new: Vec<_> = new.collect();
+                        match ledger.files.is_empty() {
+                            true => ledger.columns = new,
+                            false => ledger.columns.extend(new),
+                        }
+                    }
+                    ledger.entries.clear();
+                    ledger.load = Some(load.clone());
+                    Ok(())
+                })
+                .await?;
+        }
+        shared.sweep().await
+    }
+
+    async fn writer(&self, load: &Load, unit: &Unit) -> Result<Box<dyn UnitWriter>> {
+        Ok(Box::new(FileWriter::new(&self.shared, load, unit)?))
+    }
+
+    async fn finish(&self, load: &Load) -> Result<()> {
+        let shared = &self.shared;
+        shared
+            .change(|ledger| {
+                if !ledger.has(load) {
+                    return Err(ConnectorError::Refused {
+                        act: "finish the load".into(),
+                        source: format!("the load {} is not the one that was prepared", load.id).into(),
+                    });
+                }
+                let is_aside = ledger.next.is_some();
+                ledger.is_switching = is_aside;
+                ledger.load = Some(Load { is_finished: !is_aside, ..load.clone() });
+                Ok(())
+            })
+            .await?;
+        shared.settle().await
+    }
+
+    async fn content(&self) -> Result<ContentHash> {
+        let ledger = read_ledger(&*self.shared.store, &self.shared.settings).await?;
+        let listed = self.shared.store.list(Room::Shown).await?;
+        let mut hasher = Hasher::new(&self.shared.columns)?;
+        for file in ledger.files {
+            let found = listed.iter().find(|listed| listed.name == file.name).cloned();
+            let Some(found) = found.filter(|found| found.size == file.bytes) else {
+                return Err(ConnectorError::data(
+                    self.shared.store.display(Room::Shown, &file.name),
+                    format!("the ledger has it with {} bytes, and it is not there as such", file.bytes),
+                ));
+            };
+            let shared = Arc::clone(&self.shared);
+            hasher = blocking(move || {
+                let opened = shared.store.place().open(&found)?;
+                let format = shared.layout.format();
+                let part = Part::whole(opened.size);
+                let reading = Reading {
+                    file: &opened,
+                    part: &part,
+                    columns: &shared.columns,
+                    is_projection: true,
+                    batch_size: READ_BACK_SIZE,
+                };
+                format.read(&reading, &mut |batch| hasher.add(&batch))?;
+                Ok(hasher)
+            })
+            .await?;
+        }
+        Ok(hasher.content())
+    }
+}

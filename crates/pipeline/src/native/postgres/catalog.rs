@@ -1,0 +1,119 @@
+//! What a server knows of a table: its columns, its key, its size.
+
+use forebay_pgcopy::catalog::PgType;
+use tokio_postgres::Client;
+
+use super::connect::refused;
+use super::sql::TableName;
+use super::types;
+use crate::connector::Result;
+use crate::error::ConnectorError;
+
+/// A table, as the catalogue has it.
+#[derive(Debug, Clone)]
+pub(super) struct Table {
+    pub(super) name: TableName,
+    /// `r` table, `p` partitioned, `v` view, `m` materialised view, `f` foreign.
+    pub(super) kind: char,
+    pub(super) columns: Vec<TableColumn>,
+    pub(super) primary_key: Vec<String>,
+    /// Sets of columns no two rows have alike, the primary key's too.
+    pub(super) unique: Vec<Vec<String>>,
+    /// About how many rows, if it was ever counted.
+    pub(super) rows: Option<u64>,
+    /// Pages of its heap.
+    pub(super) pages: u64,
+}
+
+/// A column of it.
+#[derive(Debug, Clone)]
+pub(super) struct TableColumn {
+    pub(super) name: String,
+    pub(super) pg_type: PgType,
+    pub(super) nullable: bool,
+    /// Computed from others: never written.
+    pub(super) is_generated: bool,
+}
+
+impl Table {
+    pub(super) fn column(&self, name: &str) -> Option<&TableColumn> {
+        self.columns.iter().find(|column| column.name == name)
+    }
+}
+
+const TABLE: &str = "
+select c.oid, c.relkind::text, c.reltuples::float8,
+       case when c.relkind in ('r','m','p') then pg_relation_size(c.oid) / current_setting('block_size')::int else 0 end
+from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where n.nspname = $1 and c.relname = $2 and c.relkind in ('r','p','v','m','f')";
+
+const COLUMNS: &str = "
+select a.attname::text, a.atttypid, a.atttypmod, a.attnotnull, a.attgenerated::text,
+       format_type(a.atttypid, a.atttypmod)
+from pg_attribute a where a.attrelid = $1 and a.attnum > 0 and not a.attisdropped order by a.attnum";
+
+const KEYS: &str = "
+select i.indisprimary,
+       (select array_agg(a.attname::text order by k.ord)
+        from unnest(i.indkey::int2[]) with ordinality k(att, ord)
+        join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.att
+        where k.ord <= i.indnkeyatts)
+from pg_index i
+where i.indrelid = $1 and i.indisunique and i.indpred is null and i.indexprs is null
+      and i.indisvalid and i.indimmediate";
+
+/// Looks a table up; `None` where there is none.
+pub(super) async fn table(client: &Client, name: &TableName) -> Result<Option<Table>> {
+    let act = |error| refused(format!("look {name} up"), error);
+    let found = client.query_opt(TABLE, &[&name.schema, &name.table]).await.map_err(act)?;
+    let Some(found) = found else { return Ok(None) };
+    let oid: u32 = found.get(0);
+    let columns = client.query(COLUMNS, &[&oid]).await.map_err(act)?;
+    let keys = client.query(KEYS, &[&oid]).await.map_err(act)?;
+    let types: Vec<u32> = columns.iter().map(|row| row.get(1)).collect();
+    let types = types::look_up(client, &types).await.map_err(act)?;
+    let columns = columns.iter().map(|row| {
+        let (type_oid, typmod): (u32, i32) = (row.get(1), row.get(2));
+        let written: String = row.get(5);
+        let pg_type = types.of(type_oid, typmod, written).ok_or_else(|| {
+            let column: String = row.get(0);
+            ConnectorError::data(
+                format!("{name}, column {column}"),
+                "its type is not in the catalogue",
+            )
+        })?;
+        Ok(TableColumn {
+            name: row.get(0),
+            pg_type,
+            nullable: !row.get::<_, bool>(3),
+            is_generated: !row.get::<_, String>(4).is_empty(),
+        })
+    });
+    let columns = columns.collect::<Result<Vec<_>>>()?;
+    let mut primary_key = Vec::new();
+    let mut unique = Vec::new();
+    for key in keys {
+        let (is_primary, names): (bool, Vec<String>) = (key.get(0), key.get(1));
+        if is_primary {
+            primary_key.clone_from(&names);
+        }
+        unique.push(names);
+    }
+    let rows: f64 = found.get(2);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "an estimate, not below 0"
+    )]
+    let rows = (rows >= 0.0).then_some(rows as u64);
+    let pages: i64 = found.get(3);
+    Ok(Some(Table {
+        name: name.clone(),
+        kind: found.get::<_, String>(1).chars().next().unwrap_or('r'),
+        columns,
+        primary_key,
+        unique,
+        rows,
+        pages: u64::try_from(pages).unwrap_or_default(),
+    }))
+}

@@ -1,0 +1,102 @@
+//! Writing to a PostgreSQL: what a stream finds there, and who may write it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use forebay_pgcopy::Column;
+
+use super::catalog::table;
+use super::connect::{Server, refused};
+use super::ledger::{self, Ledger};
+use super::settings::Settings;
+use super::sql::TableName;
+use super::target::PostgresTarget;
+use crate::config::TargetSettings;
+use crate::connector::{Claim, Destination, Form, LedgerEntry, Load, Result, Target};
+use crate::error::ConnectorError;
+use crate::run::Context;
+
+/// A PostgreSQL to be written.
+#[derive(Debug, Clone)]
+pub struct PostgresDestination {
+    settings: Settings,
+}
+
+impl PostgresDestination {
+    /// A destination of these settings; asks nobody yet.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self { settings }
+    }
+
+    fn ledger(&self) -> Ledger {
+        Ledger::new(&self.settings.ledger_schema.0)
+    }
+}
+
+#[async_trait]
+impl Destination for PostgresDestination {
+    async fn check(&self) -> Result<String> {
+        let server = Server::new(&self.settings)?;
+        let client = server.connect(None).await?;
+        let asked = client
+            .query_one(
+                "select version(), has_database_privilege(current_database(), 'create'), pg_is_in_recovery()",
+                &[],
+            )
+            .await;
+        let row = asked.map_err(|error| refused("ask for the version", error))?;
+        let (version, may_create, is_replica): (String, bool, bool) =
+            (row.get(0), row.get(1), row.get(2));
+        let has_ledger = self.ledger().exists(&client).await?;
+        if is_replica {
+            return Err(ConnectorError::unsupported(
+                format!("{} is a replica, which cannot be written", server.name()),
+                "name its primary",
+            ));
+        }
+        if !may_create && !has_ledger {
+            return Err(ConnectorError::unsupported(
+                format!("{} may not create schemas, and there is no ledger yet", server.name()),
+                "grant it CREATE on the database, or set `ledger_schema` to a schema it may create tables in",
+            ));
+        }
+        let version = version.split(" on ").next().unwrap_or_default();
+        Ok(format!("{version}: {}", server.name()))
+    }
+
+    fn form(&self) -> Form {
+        Form::Tuples
+    }
+
+    async fn last_load(&self, target: &TargetSettings) -> Result<Option<(Load, Vec<LedgerEntry>)>> {
+        let client = Server::new(&self.settings)?.connect(None).await?;
+        self.ledger().last(&client, target).await
+    }
+
+    async fn claim(&self, target: &TargetSettings) -> Result<Box<dyn Claim>> {
+        let client = Server::new(&self.settings)?.connect(None).await?;
+        Ok(Box::new(ledger::claim(client, target).await?))
+    }
+
+    async fn open(
+        &self,
+        target: &TargetSettings,
+        columns: &[Column],
+        context: &Context,
+    ) -> Result<Arc<dyn Target>> {
+        let server = Server::new(&self.settings)?;
+        let client = server.connect(Some(&context.phases)).await?;
+        let name = TableName::parse(&target.into, &self.settings.schema.0).ok_or_else(|| {
+            ConnectorError::unsupported(
+                format!("{:?} is no name of a table", target.into),
+                "write `table` or `schema.table` in `into`, parts with dots in double quotes",
+            )
+        })?;
+        let found = table(&client, &name).await?;
+        let target =
+            PostgresTarget::new(server, self.ledger(), target, name, found, columns, context)?;
+        target.give_back(client);
+        Ok(Arc::new(target))
+    }
+}

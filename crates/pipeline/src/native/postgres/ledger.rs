@@ -1,0 +1,285 @@
+//! The ledger: which loads there are, and which of their units are committed.
+//!
+//! Two tables in a schema of their own. An entry is written in the transaction that has the unit's rows,
+//! and its key is unique: whoever would commit a unit a second time fails instead.
+//!
+//! Whoever writes a stream holds two advisory locks. One is held by the run as long as it lives, so that
+//! runs do not meet. The other is shared by the transactions of its writers: a run takes it alone for a
+//! moment before it begins, and so waits for what a killed one may still have on its way.
+
+use tokio_postgres::{Client, Row};
+
+use super::connect::refused;
+use super::sql::{ident, literal};
+use crate::config::TargetSettings;
+use crate::connector::{Claim, Cursor, LedgerEntry, Load, Result, Unit};
+use crate::error::ConnectorError;
+
+/// The tables of the ledger.
+#[derive(Debug, Clone)]
+pub(super) struct Ledger {
+    pub(super) loads: String,
+    pub(super) entries: String,
+    schema: String,
+}
+
+/// The claim on a stream: its connection holds the lock.
+pub(super) struct Claimed {
+    _client: Client,
+}
+
+impl Claim for Claimed {}
+
+/// Namespace of the lock a run holds, and of the one its writers share.
+const RUN_LOCK: i32 = 0x466f_7201;
+const WRITER_LOCK: i32 = 0x466f_7202;
+
+impl Ledger {
+    pub(super) fn new(schema: &str) -> Self {
+        let quoted = ident(schema);
+        Self {
+            loads: format!("{quoted}.pipeline_loads"),
+            entries: format!("{quoted}.pipeline_ledger"),
+            schema: schema.to_owned(),
+        }
+    }
+
+    /// Whether it is there.
+    pub(super) async fn exists(&self, client: &Client) -> Result<bool> {
+        let query = format!("select to_regclass({}) is not null", literal(&self.entries));
+        let found = client.query_one(&query, &[]).await;
+        Ok(found.map_err(|error| refused("look for the ledger", error))?.get(0))
+    }
+
+    /// Makes it.
+    pub(super) async fn create(&self, client: &Client) -> Result<()> {
+        if self.exists(client).await? {
+            return Ok(());
+        }
+        let (schema, loads, entries) = (ident(&self.schema), &self.loads, &self.entries);
+        // Two runs of different pipelines may be the first at once.
+        let create = format!(
+            "begin; select pg_advisory_xact_lock({RUN_LOCK}, 0);
+             create schema if not exists {schema};
+             create table if not exists {loads} (
+                 pipeline text not null, stream text not null, load text not null,
+                 fingerprint text not null, units jsonb not null, is_stable boolean not null,
+                 since jsonb, cursor jsonb, staging text, began_at timestamptz not null default now(),
+                 finished_at timestamptz, seq bigint generated always as identity,
+                 primary key (pipeline, stream, load));
+             create table if not exists {entries} (
+                 pipeline text not null, stream text not null, load text not null, unit text not null,
+                 run text not null, rows bigint not null, dead bigint not null, content_hash text not null,
+                 committed_at timestamptz not null default now(),
+                 primary key (pipeline, stream, load, unit),
+                 foreign key (pipeline, stream, load) references {loads} on delete cascade);
+             commit"
+        );
+        client.batch_execute(&create).await.map_err(|error| refused("create the ledger", error))
+    }
+
+    /// The last load of a stream, and its entries.
+    pub(super) async fn last(
+        &self,
+        client: &Client,
+        target: &TargetSettings,
+    ) -> Result<Option<(Load, Vec<LedgerEntry>)>> {
+        if !self.exists(client).await? {
+            return Ok(None);
+        }
+        let act = |error| refused("read the ledger", error);
+        let query = format!(
+            "select load, fingerprint, units::text, is_stable, cursor::text, finished_at is not null, since::text
+             from {} where pipeline = $1 and stream = $2 order by seq desc limit 1",
+            self.loads
+        );
+        let found =
+            client.query_opt(&query, &[&target.pipeline, &target.stream]).await.map_err(act)?;
+        let Some(found) = found else { return Ok(None) };
+        let load = load_of(&found)?;
+        let query = format!(
+            "select run, unit, rows, dead, content_hash from {}
+             where pipeline = $1 and stream = $2 and load = $3 order by unit",
+            self.entries
+        );
+        let entries = client.query(&query, &[&target.pipeline, &target.stream, &load.id]).await;
+        let entries = entries.map_err(act)?;
+        let entries = entries.iter().map(|row| LedgerEntry {
+            pipeline: target.pipeline.clone(),
+            stream: target.stream.clone(),
+            load: load.id.clone(),
+            run: row.get(0),
+            unit: row.get(1),
+            rows: u64::try_from(row.get::<_, i64>(2)).unwrap_or_default(),
+            dead: u64::try_from(row.get::<_, i64>(3)).unwrap_or_default(),
+            hash: row.get(4),
+        });
+        let entries = entries.collect();
+        Ok(Some((load, entries)))
+    }
+
+    /// Puts a load into it, unless it is there.
+    pub(super) async fn begin(
+        &self,
+        client: &Client,
+        target: &TargetSettings,
+        load: &Load,
+        staging: Option<&str>,
+    ) -> Result<()> {
+        let insert = format!(
+            "insert into {} (pipeline, stream, load, fingerprint, units, is_stable, cursor, staging,
+                             since)
+             values ($1, $2, $3, $4, $5::text::jsonb, $6, $7::text::jsonb, $8, $9::text::jsonb) on conflict do nothing",
+            self.loads
+        );
+        let units = json(&load.units)?;
+        let cursor = load.cursor.as_ref().map(json).transpose()?;
+        let since = load.since.as_ref().map(json).transpose()?;
+        client
+            .execute(
+                &insert,
+                &[
+                    &target.pipeline,
+                    &target.stream,
+                    &load.id,
+                    &load.fingerprint,
+                    &units,
+                    &load.is_stable,
+                    &cursor,
+                    &staging,
+                    &since,
+                ],
+            )
+            .await
+            .map_err(|error| refused("put the load into the ledger", error))?;
+        Ok(())
+    }
+
+    /// The INSERT of an entry, for the transaction of its rows.
+    pub(super) fn entry(&self, entry: &LedgerEntry) -> String {
+        format!(
+            "insert into {} (pipeline, stream, load, unit, run, rows, dead, content_hash)
+             values ({}, {}, {}, {}, {}, {}, {}, {})",
+            self.entries,
+            literal(&entry.pipeline),
+            literal(&entry.stream),
+            literal(&entry.load),
+            literal(&entry.unit),
+            literal(&entry.run),
+            entry.rows,
+            entry.dead,
+            literal(&entry.hash),
+        )
+    }
+
+    /// The UPDATE that ends a load.
+    pub(super) fn finish(&self, target: &TargetSettings, load: &Load) -> String {
+        format!(
+            "update {} set finished_at = clock_timestamp()
+             where pipeline = {} and stream = {} and load = {} and finished_at is null",
+            self.loads,
+            literal(&target.pipeline),
+            literal(&target.stream),
+            literal(&load.id),
+        )
+    }
+
+    /// Tables that loads other than this one, none of them finished, have left.
+    pub(super) async fn leftovers(
+        &self,
+        client: &Client,
+        target: &TargetSettings,
+        load: &Load,
+    ) -> Result<Vec<String>> {
+        let query = format!(
+            "select staging from {} where pipeline = $1 and stream = $2 and load <> $3
+             and staging is not null and finished_at is null",
+            self.loads
+        );
+        let rows = client.query(&query, &[&target.pipeline, &target.stream, &load.id]).await;
+        let rows = rows.map_err(|error| refused("read the ledger", error))?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
+    /// Forgets loads that were never finished, but this one.
+    pub(super) async fn forget(
+        &self,
+        client: &Client,
+        target: &TargetSettings,
+        load: &Load,
+    ) -> Result<()> {
+        let delete = format!(
+            "delete from {} where pipeline = $1 and stream = $2 and load <> $3 and finished_at is null",
+            self.loads
+        );
+        let done = client.execute(&delete, &[&target.pipeline, &target.stream, &load.id]).await;
+        done.map_err(|error| refused("tidy the ledger", error)).map(drop)
+    }
+}
+
+fn json<T: serde::Serialize>(value: &T) -> Result<String> {
+    serde_json::to_string(value).map_err(|error| ConnectorError::Refused {
+        act: "write down the load".into(),
+        source: error.into(),
+    })
+}
+
+fn load_of(row: &Row) -> Result<Load> {
+    let broken = |error: serde_json::Error| ConnectorError::data("the ledger", error.to_string());
+    let units: Vec<Unit> = serde_json::from_str(row.get(2)).map_err(broken)?;
+    let cursor = |column: usize| -> Result<Option<Cursor>> {
+        let text: Option<&str> = row.get(column);
+        text.map(serde_json::from_str).transpose().map_err(broken)
+    };
+    Ok(Load {
+        id: row.get(0),
+        fingerprint: row.get(1),
+        units,
+        is_stable: row.get(3),
+        since: cursor(6)?,
+        cursor: cursor(4)?,
+        is_finished: row.get(5),
+    })
+}
+
+/// The number a stream's locks have.
+fn lock_key(target: &TargetSettings) -> i32 {
+    let name = format!("{}\0{}", target.pipeline, target.stream);
+    let hash = xxhash_rust::xxh3::xxh3_64(name.as_bytes());
+    let [a, b, c, d, ..] = hash.to_le_bytes();
+    i32::from_le_bytes([a, b, c, d])
+}
+
+/// What a writer says first in its transaction.
+pub(super) fn share_lock(target: &TargetSettings) -> String {
+    format!("select pg_advisory_xact_lock_shared({WRITER_LOCK}, {})", lock_key(target))
+}
+
+/// Claims a stream with this connection.
+pub(super) async fn claim(client: Client, target: &TargetSettings) -> Result<Claimed> {
+    let key = lock_key(target);
+    let act = |error| refused(format!("claim {}", target.stream), error);
+    let query = format!("select pg_try_advisory_lock({RUN_LOCK}, {key})");
+    // A killed run holds it until the server sees that it is gone.
+    for attempt in 0..CLAIM_ATTEMPTS {
+        if attempt > 0 {
+            tokio::time::sleep(CLAIM_EVERY).await;
+        }
+        let has: bool = client.query_one(&query, &[]).await.map_err(act)?.get(0);
+        if has {
+            let barrier = format!(
+                "select pg_advisory_lock({WRITER_LOCK}, {key}); select pg_advisory_unlock({WRITER_LOCK}, {key})"
+            );
+            client.batch_execute(&barrier).await.map_err(act)?;
+            return Ok(Claimed { _client: client });
+        }
+    }
+    Err(ConnectorError::Busy {
+        act: format!("write {}: another run of pipeline {} does", target.into, target.pipeline),
+        source: "wait for it, or see pg_locks for who holds the advisory lock".into(),
+    })
+}
+
+/// How often, and after what time each, a claim is tried again.
+const CLAIM_ATTEMPTS: u32 = 50;
+const CLAIM_EVERY: std::time::Duration = std::time::Duration::from_millis(100);

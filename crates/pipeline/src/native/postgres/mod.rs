@@ -1,0 +1,30 @@
+//! PostgreSQL, as a source and as a destination.
+//!
+//! From the bottom: `sql` (quoting), `settings`, `connect`, `types` and `catalog` (what a server has);
+//! `units`, `incremental`, `read`, `source` (reading it); `ledger`, `evolve`, `tuples`,
+//! `insert`, `dead`, `load`, `target`, `destination` (writing it).
+
+mod catalog;
+mod connect;
+mod dead;
+mod destination;
+mod evolve;
+mod incremental;
+mod insert;
+mod ledger;
+mod load;
+mod read;
+mod settings;
+mod source;
+mod sql;
+mod target;
+mod tuples;
+mod types;
+mod units;
+
+pub use destination::PostgresDestination;
+pub use settings::{Settings, Tls};
+pub use source::PostgresSource;
+
+/// Bytes of a page, as all but very few servers are built; only estimates rest on it.
+const PAGE_SIZE: u64 = 8192;

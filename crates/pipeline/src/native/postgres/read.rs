@@ -1,0 +1,130 @@
+//! The rows of one COPY, in batches.
+
+use std::pin::pin;
+use std::time::Instant;
+
+use bytes::Bytes;
+use forebay_pgcopy::{Column, ContentHash, DecodeError, Decoder, Splitter};
+use futures_util::TryStreamExt as _;
+use tokio_postgres::Client;
+
+use super::connect::refused;
+use crate::batch::Rows;
+use crate::connector::{Form, Result};
+use crate::error::ConnectorError;
+use crate::run::{Outlet, Phase};
+
+/// How rows are read.
+pub(super) struct Reading<'a> {
+    pub(super) columns: &'a [Column],
+    pub(super) form: Form,
+    pub(super) batch_size: usize,
+    /// What is read, for people.
+    pub(super) place: String,
+}
+
+/// Makes batches of what comes.
+enum Maker {
+    Tuples { splitter: Splitter, tuples: Vec<u8> },
+    Records(Box<Decoder>),
+}
+
+impl Maker {
+    fn new(reading: &Reading<'_>) -> Self {
+        match reading.form {
+            Form::Tuples => {
+                let tuples = Vec::with_capacity(reading.capacity());
+                Self::Tuples { splitter: Splitter::new(), tuples }
+            }
+            Form::Records | Form::PlainRecords => {
+                Self::Records(Box::new(Decoder::new(reading.columns)))
+            }
+        }
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> Result<(), DecodeError> {
+        match self {
+            Self::Tuples { splitter, tuples } => splitter.push(bytes, tuples),
+            Self::Records(decoder) => decoder.push(bytes),
+        }
+    }
+
+    fn size(&self) -> usize {
+        match self {
+            Self::Tuples { tuples, .. } => tuples.len(),
+            Self::Records(decoder) => decoder.size(),
+        }
+    }
+
+    /// What there is, to be sent.
+    fn take(&mut self, capacity: usize) -> Result<Option<Rows>, DecodeError> {
+        match self {
+            Self::Tuples { splitter, tuples } => {
+                let hash: ContentHash = splitter.take_hash();
+                if hash.rows == 0 {
+                    return Ok(None);
+                }
+                let full = std::mem::replace(tuples, Vec::with_capacity(capacity));
+                Ok(Some(Rows::Tuples(Bytes::from(full), hash)))
+            }
+            Self::Records(decoder) => {
+                if decoder.rows() == 0 {
+                    return Ok(None);
+                }
+                let (records, _) = decoder.take()?;
+                Ok(Some(Rows::Records(records)))
+            }
+        }
+    }
+
+    /// Whether the end was seen.
+    fn finish(self) -> Result<(), DecodeError> {
+        match self {
+            Self::Tuples { splitter, .. } => splitter.finish(),
+            Self::Records(decoder) => decoder.finish().map(drop),
+        }
+    }
+}
+
+impl Reading<'_> {
+    /// Room for a batch: what comes at once goes beyond its size.
+    fn capacity(&self) -> usize {
+        self.batch_size + self.batch_size / 8
+    }
+
+    /// Reads what `copy` gives into `out`.
+    pub(super) async fn read(&self, client: &Client, copy: &str, out: &mut Outlet) -> Result<()> {
+        let asked = Instant::now();
+        let rows = client.copy_out(copy).await;
+        let rows = rows.map_err(|error| refused(format!("read {}", self.place), error))?;
+        let phases = std::sync::Arc::clone(&out.context().phases);
+        phases.add(Phase::Query, asked);
+        let mut rows = pin!(rows);
+        let mut maker = Maker::new(self);
+        let broken = |error: DecodeError| ConnectorError::data(&*self.place, error.to_string());
+        let mut fetching = Instant::now();
+        while let Some(bytes) =
+            rows.try_next().await.map_err(|error| refused(format!("read {}", self.place), error))?
+        {
+            maker.push(&bytes).map_err(broken)?;
+            if maker.size() >= self.batch_size {
+                phases.add(Phase::Fetch, fetching);
+                let decoding = Instant::now();
+                let batch = maker.take(self.capacity()).map_err(broken)?;
+                phases.add(Phase::Decode, decoding);
+                if let Some(batch) = batch {
+                    out.send(batch).await?;
+                }
+                if out.context().is_cancelled() {
+                    return Err(ConnectorError::Stopped);
+                }
+                fetching = Instant::now();
+            }
+        }
+        phases.add(Phase::Fetch, fetching);
+        if let Some(batch) = maker.take(0).map_err(broken)? {
+            out.send(batch).await?;
+        }
+        maker.finish().map_err(broken)
+    }
+}

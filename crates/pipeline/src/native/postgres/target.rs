@@ -1,0 +1,265 @@
+//! A table that rows go into: made ready, loaded, and for `replace` swapped in at the end.
+//!
+//! Invariant: what a load changes, tables and ledger alike, it changes in one transaction at a time, so
+//! that at any moment the ledger says what is there.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use forebay_pgcopy::{Column, ContentHash, Splitter};
+use futures_util::TryStreamExt as _;
+use parking_lot::Mutex;
+use tokio_postgres::Client;
+
+use super::catalog::Table;
+use super::connect::{Server, refused};
+use super::evolve::{Evolution, create, evolve};
+use super::ledger::{Ledger, share_lock};
+use super::load::{Loader, Shared};
+use super::sql::{TableName, ident, idents, literal};
+use crate::config::{TargetSettings, WriteMode};
+use crate::connector::{Load, Result, Target, Unit, UnitWriter};
+use crate::error::ConnectorError;
+use crate::run::Context;
+
+/// Letters of a table's name that stay in that of its staging table: names have 63 at most.
+const STAGED_NAME_MAX: usize = 40;
+
+/// As much of a table's name as another name beside it may begin with.
+fn stem(table: &str) -> &str {
+    let end = (0..=STAGED_NAME_MAX.min(table.len())).rev().find(|end| table.is_char_boundary(*end));
+    table.get(..end.unwrap_or_default()).unwrap_or_default()
+}
+
+/// Name of the table for rows that were not taken.
+fn beside(table: &str) -> String {
+    format!("{}_dead_letters", stem(table))
+}
+
+/// A table that rows go into.
+pub(super) struct PostgresTarget {
+    ledger: Ledger,
+    settings: TargetSettings,
+    name: TableName,
+    table: Option<Table>,
+    evolution: Evolution,
+    shared: Arc<Shared>,
+}
+
+impl PostgresTarget {
+    pub(super) fn new(
+        server: Server,
+        ledger: Ledger,
+        settings: &TargetSettings,
+        name: TableName,
+        table: Option<Table>,
+        columns: &[Column],
+        context: &Context,
+    ) -> Result<Self> {
+        if let Some(key) =
+            settings.primary_key.iter().find(|key| !columns.iter().any(|c| &c.name == *key))
+        {
+            return Err(ConnectorError::unsupported(
+                format!("the key column {key:?} is not in the source"),
+                "name columns of the stream in `primary_key`",
+            ));
+        }
+        let evolution = match &table {
+            Some(table) if !matches!(table.kind, 'r' | 'p') => {
+                return Err(ConnectorError::unsupported(
+                    format!("{name} is a view or foreign table"),
+                    "choose another name with `into`",
+                ));
+            }
+            Some(table) => evolve(table, columns, settings)?,
+            None => Evolution { statements: Vec::new(), written: columns.to_vec(), is_same: true },
+        };
+        let shared = Shared {
+            server,
+            settings: settings.clone(),
+            ledger: ledger.clone(),
+            columns: evolution.written.clone(),
+            dead_letters: TableName::new(&name.schema, &beside(&name.table)),
+            context: context.clone(),
+            idle: Mutex::default(),
+        };
+        let settings = settings.clone();
+        Ok(Self { ledger, settings, name, table, evolution, shared: Arc::new(shared) })
+    }
+
+    /// Keeps a connection for the next who needs one.
+    pub(super) fn give_back(&self, client: Client) {
+        self.shared.idle.lock().push(client);
+    }
+
+    /// The table a load writes to: aside, where it replaces what is there.
+    fn staged(&self, load: &Load) -> TableName {
+        if self.settings.write_mode != WriteMode::Replace {
+            return self.name.clone();
+        }
+        let id = load.id.get(..12).unwrap_or(&load.id);
+        let staged = format!("{}_forebay_{id}", stem(&self.name.table));
+        TableName::new(&self.name.schema, &staged)
+    }
+
+    /// What is done before the first row, but for the ledger.
+    fn statements(&self, staged: &TableName) -> Vec<String> {
+        let key: &[String] = match self.settings.write_mode {
+            WriteMode::Append => &[],
+            WriteMode::Replace | WriteMode::Upsert => &self.settings.primary_key,
+        };
+        let mut statements = Vec::new();
+        if self.table.is_none() {
+            statements.push(format!("create schema if not exists {}", ident(&self.name.schema)));
+            statements.push(create(staged, &self.shared.columns, key));
+        } else if *staged == self.name {
+            statements.extend(self.evolution.statements.iter().cloned());
+        } else {
+            let (staged, name) = (staged.sql(), self.name.sql());
+            statements.push(format!("create table {staged} (like {name} including all)"));
+            statements.extend(self.evolution.statements.iter().map(|s| s.replace(&name, &staged)));
+        }
+        statements
+    }
+
+    /// Puts the staged table in the place of the one there is.
+    async fn swap(&self, client: &Client, staged: &TableName) -> Result<Vec<String>> {
+        let mut statements = Vec::new();
+        if self.table.is_some() {
+            let name = self.name.sql();
+            statements.push(format!("lock table {name} in access exclusive mode"));
+            let act = |error| refused(format!("look {} up", self.name), error);
+            let regclass = literal(&name);
+            let owned = client.query(&OWNED.replace("$1", &regclass), &[]).await.map_err(act)?;
+            for row in owned {
+                let (sequence, column): (String, String) = (row.get(0), row.get(1));
+                let column = ident(&column);
+                statements
+                    .push(format!("alter sequence {sequence} owned by {}.{column}", staged.sql()));
+            }
+            let grants = client.query(&GRANTS.replace("$1", &regclass), &[]).await.map_err(act)?;
+            for row in grants {
+                let (privilege, role, option): (String, String, bool) =
+                    (row.get(0), row.get(1), row.get(2));
+                let option = if option { " with grant option" } else { "" };
+                statements.push(format!("grant {privilege} on {} to {role}{option}", staged.sql()));
+            }
+            statements.push(format!("drop table {name}"));
+        }
+        statements.push(format!(
+            "alter table {} rename to {}",
+            staged.sql(),
+            ident(&self.name.table)
+        ));
+        Ok(statements)
+    }
+}
+
+/// Sequences that go with a table's columns.
+const OWNED: &str = "
+select s.oid::regclass::text, a.attname::text
+from pg_depend d join pg_class s on s.oid = d.objid and s.relkind = 'S'
+join pg_attribute a on a.attrelid = d.refobjid and a.attnum = d.refobjsubid
+where d.deptype = 'a' and d.refobjid = $1::regclass";
+
+/// What others may do with a table.
+const GRANTS: &str = "
+select x.privilege_type, case when x.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(x.grantee)) end,
+       x.is_grantable
+from pg_class c, aclexplode(c.relacl) x where c.oid = $1::regclass and x.grantee <> c.relowner";
+
+#[async_trait]
+impl Target for PostgresTarget {
+    fn plan(&self) -> Vec<String> {
+        if self.settings.write_mode == WriteMode::Replace {
+            let aside =
+                TableName::new(&self.name.schema, &format!("{}_forebay_...", self.name.table));
+            let mut plan = self.statements(&aside);
+            if self.table.is_some() {
+                plan.push(format!("drop table {}", self.name.sql()));
+            }
+            plan.push(format!("alter table {} rename to {}", aside.sql(), ident(&self.name.table)));
+            return plan;
+        }
+        self.statements(&self.name)
+    }
+
+    fn takes_tuples(&self) -> bool {
+        self.evolution.is_same
+    }
+
+    async fn prepare(&self, load: &Load) -> Result<()> {
+        let client = self.shared.client().await?;
+        self.ledger.create(&client).await?;
+        let last = self.ledger.last(&client, &self.settings).await?;
+        if last.is_some_and(|(last, _)| last.id == load.id) {
+            // Its transaction made everything ready.
+            self.give_back(client);
+            return Ok(());
+        }
+        let staged = self.staged(load);
+        let act = |error| refused(format!("make {} ready", self.name), error);
+        client.batch_execute("begin").await.map_err(act)?;
+        for left in self.ledger.leftovers(&client, &self.settings, load).await? {
+            client.batch_execute(&format!("drop table if exists {left}")).await.map_err(act)?;
+        }
+        self.ledger.forget(&client, &self.settings, load).await?;
+        for statement in self.statements(&staged) {
+            client
+                .batch_execute(&statement)
+                .await
+                .map_err(|error| refused(statement.as_str(), error))?;
+        }
+        let aside = (staged != self.name).then(|| staged.sql());
+        self.ledger.begin(&client, &self.settings, load, aside.as_deref()).await?;
+        client.batch_execute("commit").await.map_err(act)?;
+        self.give_back(client);
+        Ok(())
+    }
+
+    async fn writer(&self, load: &Load, unit: &Unit) -> Result<Box<dyn UnitWriter>> {
+        let staged = self.staged(load);
+        Ok(Box::new(Loader::begin(&self.shared, &staged, unit).await?))
+    }
+
+    async fn finish(&self, load: &Load) -> Result<()> {
+        let client = self.shared.client().await?;
+        let staged = self.staged(load);
+        let act = |error| refused(format!("finish {}", self.name), error);
+        let begin = format!("begin; {}", share_lock(&self.settings));
+        client.batch_execute(&begin).await.map_err(act)?;
+        if staged != self.name {
+            for statement in self.swap(&client, &staged).await? {
+                client
+                    .batch_execute(&statement)
+                    .await
+                    .map_err(|error| refused(statement.as_str(), error))?;
+            }
+        }
+        let finish = format!("{}; commit", self.ledger.finish(&self.settings, load));
+        client.batch_execute(&finish).await.map_err(act)?;
+        self.give_back(client);
+        Ok(())
+    }
+
+    async fn content(&self) -> Result<ContentHash> {
+        let client = self.shared.client().await?;
+        let names = idents(self.shared.columns.iter().map(|column| column.name.as_str()));
+        let copy = format!("copy {} ({names}) to stdout (format binary)", self.name.sql());
+        let act = |error| refused(format!("read {}", self.name), error);
+        let mut rows = pin!(client.copy_out(&copy).await.map_err(act)?);
+        let (mut splitter, mut tuples) = (Splitter::new(), Vec::new());
+        let broken = |error: forebay_pgcopy::DecodeError| {
+            ConnectorError::data(self.name.to_string(), error.to_string())
+        };
+        let mut content = ContentHash::default();
+        while let Some(bytes) = rows.try_next().await.map_err(act)? {
+            splitter.push(&bytes, &mut tuples).map_err(broken)?;
+            tuples.clear();
+        }
+        content.merge(splitter.take_hash());
+        splitter.finish().map_err(broken)?;
+        Ok(content)
+    }
+}

@@ -1,0 +1,153 @@
+//! Copying the units of a stream, several at once, each until it is committed or given up.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use forebay_pgcopy::ContentHash;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+
+use super::context::{Context, Phase};
+use super::engine::Pipeline;
+use super::outlet::{Budget, Outlet};
+use crate::config::TargetSettings;
+use crate::connector::{LedgerEntry, Load, SourceStream, Target, Unit};
+use crate::error::ConnectorError;
+
+/// What copies the units of a stream.
+pub(super) struct Copying<'a> {
+    pub(super) pipeline: &'a Pipeline<'a>,
+    pub(super) stream: Arc<dyn SourceStream>,
+    pub(super) target: Arc<dyn Target>,
+    pub(super) settings: &'a TargetSettings,
+    pub(super) load: &'a Load,
+    pub(super) budget: &'a Budget,
+    pub(super) context: &'a Context,
+}
+
+/// What was copied.
+pub(super) struct Copied {
+    /// The entries of this run.
+    pub(super) entries: Vec<LedgerEntry>,
+    /// Of all rows of the load, those of earlier runs too.
+    pub(super) content: ContentHash,
+}
+
+impl Copying<'_> {
+    /// Copies those units that no entry names.
+    pub(super) async fn units(
+        &self,
+        units: &[Unit],
+        before: &[LedgerEntry],
+    ) -> Result<Copied, ConnectorError> {
+        let is_left = |unit: &Unit| !before.iter().any(|entry| entry.unit == unit.name);
+        let left = units.iter().enumerate().filter(|(_, unit)| is_left(unit));
+        let at_once = self.pipeline.parallelism().max(1);
+        let entries: Vec<LedgerEntry> = stream::iter(left)
+            .map(|(index, unit)| self.unit(index, unit))
+            .buffer_unordered(at_once)
+            .try_collect()
+            .await?;
+        let mut content = ContentHash::default();
+        for entry in before.iter().chain(&entries) {
+            let sum = u128::from_str_radix(&entry.hash, 16).map_err(|_| {
+                ConnectorError::data("the ledger", format!("{:?} is no content hash", entry.hash))
+            })?;
+            content.merge(ContentHash { rows: entry.rows, sum });
+        }
+        Ok(Copied { entries, content })
+    }
+
+    /// Copies a unit, again and again where that may help.
+    async fn unit(&self, index: usize, unit: &Unit) -> Result<LedgerEntry, ConnectorError> {
+        let resources = &self.pipeline.file.resources;
+        let mut wait = resources.retry_after.get();
+        for attempt in 0.. {
+            if self.context.is_cancelled() {
+                return Err(ConnectorError::Stopped);
+            }
+            let error = match self.attempt(index, unit).await {
+                Ok(entry) => {
+                    self.context.moved.rows_committed.fetch_add(entry.rows, Ordering::Relaxed);
+                    self.context.moved.rows_dead.fetch_add(entry.dead, Ordering::Relaxed);
+                    self.context.moved.units_committed.fetch_add(1, Ordering::Relaxed);
+                    return Ok(entry);
+                }
+                Err(error) => error,
+            };
+            if !error.is_retryable() || attempt >= resources.max_retries {
+                return Err(error);
+            }
+            tracing::warn!(
+                stream = self.settings.stream, unit = unit.name, attempt, wait = ?wait,
+                error = %forebay_base::error_chain::chain(&error), "a unit is tried again"
+            );
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = self.context.cancelled() => return Err(ConnectorError::Stopped),
+            }
+            wait = wait.saturating_mul(2);
+            // The commit may have come about, and its answer not.
+            if let Some(entry) = self.committed(unit).await? {
+                return Ok(entry);
+            }
+        }
+        Err(ConnectorError::Stopped)
+    }
+
+    /// The entry of a unit, if it is committed.
+    async fn committed(&self, unit: &Unit) -> Result<Option<LedgerEntry>, ConnectorError> {
+        let last = self.pipeline.destination.last_load(self.settings).await;
+        match last {
+            Ok(Some((load, entries))) if load.id == self.load.id => {
+                Ok(entries.into_iter().find(|entry| entry.unit == unit.name))
+            }
+            Ok(_) => Ok(None),
+            // Not there yet: the next attempt fails for the same reason, and asks again.
+            Err(error) if error.is_retryable() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Copies a unit once.
+    async fn attempt(&self, index: usize, unit: &Unit) -> Result<LedgerEntry, ConnectorError> {
+        let mut writer = self.target.writer(self.load, unit).await?;
+        let (mut outlet, mut inlet) = Outlet::new(self.budget.clone(), self.context.clone());
+        let stream = Arc::clone(&self.stream);
+        let reading = tokio::spawn(async move { stream.read(index, &mut outlet).await });
+        let written = async {
+            loop {
+                let waiting = Instant::now();
+                let batch = inlet.recv().await;
+                self.context.phases.add(Phase::Wait, waiting);
+                let Some(batch) = batch else { return Ok(()) };
+                writer.write(batch).await?;
+            }
+        }
+        .await;
+        // With the inlet gone, a source that still reads stops.
+        drop(inlet);
+        let read = reading.await.unwrap_or_else(|panicked| {
+            Err(ConnectorError::Refused {
+                act: format!("read {}", unit.name),
+                source: panicked.into(),
+            })
+        });
+        match (written, read) {
+            (Ok(()), Ok(())) => {}
+            (Err(error), _) => return Err(error),
+            (Ok(()), Err(error)) => return Err(error),
+        }
+        let entry = LedgerEntry {
+            pipeline: self.settings.pipeline.clone(),
+            stream: self.settings.stream.clone(),
+            load: self.load.id.clone(),
+            run: self.context.run.to_string(),
+            unit: unit.name.clone(),
+            rows: 0,
+            dead: 0,
+            hash: String::new(),
+        };
+        writer.commit(entry).await
+    }
+}

@@ -1,0 +1,143 @@
+//! Comparing both sides by their content hashes.
+
+use forebay_pgcopy::{ContentHash, Encoder};
+use serde::Serialize;
+
+use super::context::Context;
+use super::engine::Pipeline;
+use super::outlet::{Budget, Outlet};
+use crate::batch::Rows;
+use crate::config::SyncMode;
+use crate::connector::{Division, Opening, SourceStream};
+use crate::error::{ConnectorError, RunError};
+
+/// How both sides compare.
+#[derive(Debug, Clone, Serialize)]
+pub struct Verification {
+    /// Whether all streams are the same on both sides.
+    pub same: bool,
+    /// Each stream.
+    pub streams: Vec<StreamVerification>,
+}
+
+/// How both sides of a stream compare.
+#[derive(Debug, Clone, Serialize)]
+pub struct StreamVerification {
+    /// Its name in the source.
+    pub stream: String,
+    /// Its name in the destination.
+    pub into: String,
+    /// Whether rows and hashes are the same.
+    pub same: bool,
+    /// Rows in the source.
+    pub source_rows: u64,
+    /// Rows in the destination.
+    pub destination_rows: u64,
+    /// Content hash of the source.
+    pub source_hash: String,
+    /// Content hash of the destination.
+    pub destination_hash: String,
+}
+
+impl Pipeline<'_> {
+    /// Reads both sides whole and compares them.
+    ///
+    /// # Errors
+    /// [`RunError`]; what differs is none.
+    pub async fn verify(&self, context: &Context) -> Result<Verification, RunError> {
+        if !self.file.transforms.is_empty() {
+            let error = ConnectorError::unsupported(
+                "with transforms the two sides are meant to differ",
+                "verify a pipeline without them",
+            );
+            return Err(RunError::of("transforms", error));
+        }
+        let mut streams = Vec::new();
+        for stream in &self.file.source.streams {
+            let compared = self.compare(stream, context).await;
+            streams.push(compared.map_err(|error| RunError::of(&stream.name, error))?);
+        }
+        Ok(Verification { same: streams.iter().all(|stream| stream.same), streams })
+    }
+
+    async fn compare(
+        &self,
+        stream: &crate::config::StreamSettings,
+        context: &Context,
+    ) -> Result<StreamVerification, ConnectorError> {
+        let settings = self.target_settings(&stream.name, stream.target());
+        let whole =
+            crate::config::StreamSettings { sync_mode: SyncMode::FullRefresh, ..stream.clone() };
+        let mut opening = Opening {
+            form: self.destination.form(),
+            since: None,
+            division: Division::Whole,
+            unit_size: u64::MAX,
+            batch_size: 1 << 20,
+            parallelism: 1,
+        };
+        let mut open = self.source.open(&whole, &opening, context).await?;
+        let target = self.destination.open(&settings, open.columns(), context).await?;
+        if !target.takes_tuples() && opening.form == crate::connector::Form::Tuples {
+            opening.form = crate::connector::Form::Records;
+            open = self.source.open(&whole, &opening, context).await?;
+        }
+        let (source, destination) = tokio::try_join!(content(open, context), target.content())?;
+        Ok(StreamVerification {
+            stream: stream.name.clone(),
+            into: settings.into,
+            same: source == destination,
+            source_rows: source.rows,
+            destination_rows: destination.rows,
+            source_hash: source.to_string(),
+            destination_hash: destination.to_string(),
+        })
+    }
+
+    /// Forgets nothing, but says what the last load of each stream was.
+    ///
+    /// # Errors
+    /// [`RunError`].
+    pub async fn last_loads(
+        &self,
+    ) -> Result<Vec<(String, Option<crate::connector::Load>)>, RunError> {
+        let mut loads = Vec::new();
+        for stream in &self.file.source.streams {
+            let settings = self.target_settings(&stream.name, stream.target());
+            let last = self.destination.last_load(&settings).await;
+            let last = last.map_err(|error| RunError::of(&stream.name, error))?;
+            loads.push((stream.name.clone(), last.map(|(load, _)| load)));
+        }
+        Ok(loads)
+    }
+}
+
+/// The content hash of everything a stream has.
+async fn content(
+    stream: std::sync::Arc<dyn SourceStream>,
+    context: &Context,
+) -> Result<ContentHash, ConnectorError> {
+    let mut content = ContentHash::default();
+    let schema = forebay_pgcopy::column::schema(stream.columns());
+    let encoder = Encoder::new(&schema, stream.columns());
+    let encoder = encoder.map_err(|error| ConnectorError::data("columns", error.to_string()))?;
+    for unit in 0..stream.units().len() {
+        let (mut outlet, mut inlet) = Outlet::new(Budget::new(16 << 20), context.clone());
+        let reading = std::sync::Arc::clone(&stream);
+        let reading = tokio::spawn(async move { reading.read(unit, &mut outlet).await });
+        while let Some(batch) = inlet.recv().await {
+            match &batch.rows {
+                Rows::Tuples(_, hash) => content.merge(*hash),
+                Rows::Records(records) => {
+                    let hash = encoder.hash(records);
+                    content
+                        .merge(hash.map_err(|e| ConnectorError::data("a batch", e.to_string()))?);
+                }
+            }
+        }
+        reading.await.unwrap_or_else(|panicked| {
+            Err(ConnectorError::Refused { act: "read".into(), source: panicked.into() })
+        })?;
+    }
+    Ok(content)
+}

@@ -1,0 +1,209 @@
+//! A stream as a table of a query.
+//!
+//! Invariants:
+//! * Units are read one after another, so that rows come in the same order every time.
+//! * At most one batch is on its way to the query, beside the one that the stream makes: what the query
+//!   keeps is in its own account.
+//! * A stream that the query needs no more of is told so with its next batch, and [`Reading::ended`]
+//!   waits for that.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as Poller, Poll, ready};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::error::{DataFusionError, Result as PlanResult};
+use datafusion::execution::TaskContext;
+use datafusion::physical_plan::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::PartitionStream;
+use forebay_pgcopy::column;
+use futures_util::Stream;
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::batch::{Batch, DeadRow};
+use crate::connector::{Result, SourceStream};
+use crate::error::ConnectorError;
+use crate::run::{Context, Outlet};
+use crate::transform::step::{first_cause, records};
+
+/// Lots of dead rows that wait to be sent on.
+const DEAD_QUEUED_MAX: usize = 4;
+
+/// What the parts of one reading of a query share.
+pub(super) struct Reading {
+    context: Context,
+    /// Why a stream failed, if one did.
+    failed: Mutex<Option<ConnectorError>>,
+    /// Dead rows of streams below, which are no business of the query's.
+    dead: mpsc::Sender<Vec<DeadRow>>,
+    /// Tables whose dead rows were sent on: one that is read twice has them twice.
+    read_before: Mutex<Vec<String>>,
+}
+
+impl Reading {
+    /// A reading, and where the dead rows of the streams below it come out. That has ended when all
+    /// streams have.
+    pub(super) fn new(context: Context) -> (Arc<Self>, mpsc::Receiver<Vec<DeadRow>>) {
+        let (dead, receiver) = mpsc::channel(DEAD_QUEUED_MAX);
+        let failed = Mutex::default();
+        (Arc::new(Self { context, failed, dead, read_before: Mutex::default() }), receiver)
+    }
+
+    /// Why a stream failed, if one did.
+    pub(super) fn failure(&self) -> Option<ConnectorError> {
+        self.failed.lock().take()
+    }
+}
+
+/// A stream as a table.
+pub(super) struct Table {
+    name: String,
+    stream: Arc<dyn SourceStream>,
+    schema: SchemaRef,
+}
+
+impl Table {
+    /// The table of a stream.
+    pub(super) fn new(name: &str, stream: &Arc<dyn SourceStream>) -> Self {
+        let schema = Arc::new(column::schema(stream.columns()));
+        Self { name: name.to_owned(), stream: Arc::clone(stream), schema }
+    }
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl PartitionStream for Table {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, task: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let reading = task.session_config().get_extension::<Reading>();
+        let dead = reading.as_ref().and_then(|reading| {
+            let mut before = reading.read_before.lock();
+            let is_first = !before.contains(&self.name);
+            is_first.then(|| {
+                before.push(self.name.clone());
+                reading.dead.clone()
+            })
+        });
+        let scan = Scan {
+            stream: Arc::clone(&self.stream),
+            schema: Arc::clone(&self.schema),
+            reading,
+            dead,
+            units: 0..self.stream.units().len(),
+            unit: None,
+        };
+        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), scan))
+    }
+}
+
+/// The rows of a stream, unit by unit.
+struct Scan {
+    stream: Arc<dyn SourceStream>,
+    schema: SchemaRef,
+    reading: Option<Arc<Reading>>,
+    dead: Option<mpsc::Sender<Vec<DeadRow>>>,
+    units: std::ops::Range<usize>,
+    unit: Option<(mpsc::Receiver<RecordBatch>, JoinHandle<Result<()>>)>,
+}
+
+impl Scan {
+    /// Begins to read a unit.
+    fn begin(
+        &self,
+        unit: usize,
+    ) -> PlanResult<(mpsc::Receiver<RecordBatch>, JoinHandle<Result<()>>)> {
+        let reading = self.reading.as_ref().ok_or_else(|| {
+            DataFusionError::Internal("a table is read outside of a reading".into())
+        })?;
+        let (batches, receiver) = mpsc::channel(1);
+        let (mut outlet, below) = Outlet::below(1, reading.context.clone());
+        let stream = Arc::clone(&self.stream);
+        let schema = Arc::clone(&self.schema);
+        let dead = self.dead.clone();
+        // Kept until the end, so that whoever waits for dead rows waits for the stream, too.
+        let reading = Arc::clone(reading);
+        let task = tokio::spawn(async move {
+            let read = async {
+                let read = stream.read(unit, &mut outlet).await;
+                drop(outlet);
+                read
+            };
+            let passed = pass(stream.columns(), &schema, below, &batches, dead);
+            let (read, passed) = tokio::join!(read, passed);
+            drop(reading);
+            first_cause(passed, read)
+        });
+        Ok((receiver, task))
+    }
+
+    /// The error of a unit, told to those who asked for the result.
+    fn fail(&self, error: ConnectorError) -> DataFusionError {
+        if let Some(reading) = &self.reading {
+            reading.failed.lock().get_or_insert(error);
+        }
+        DataFusionError::Execution("a stream failed".into())
+    }
+}
+
+/// Passes the rows of a unit on to a query, and its dead rows past it.
+async fn pass(
+    columns: &[forebay_pgcopy::Column],
+    schema: &SchemaRef,
+    mut below: mpsc::Receiver<Batch>,
+    batches: &mpsc::Sender<RecordBatch>,
+    dead: Option<mpsc::Sender<Vec<DeadRow>>>,
+) -> Result<()> {
+    while let Some(mut batch) = below.recv().await {
+        if let Some(dead) = &dead
+            && !batch.dead.is_empty()
+        {
+            let rows = std::mem::take(&mut batch.dead);
+            dead.send(rows).await.map_err(|_| ConnectorError::Stopped)?;
+        }
+        let records = records(&batch.rows, columns)?;
+        // Metadata of fields may differ from file to file; the query wants its own schema.
+        let records = records
+            .with_schema(Arc::clone(schema))
+            .map_err(|error| ConnectorError::data("a batch for a query", error.to_string()))?;
+        batches.send(records).await.map_err(|_| ConnectorError::Stopped)?;
+        drop(batch);
+    }
+    Ok(())
+}
+
+impl Stream for Scan {
+    type Item = PlanResult<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, poller: &mut Poller<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            if let Some((batches, task)) = &mut self.unit {
+                if let Some(records) = ready!(batches.poll_recv(poller)) {
+                    return Poll::Ready(Some(Ok(records)));
+                }
+                let read = ready!(Pin::new(task).poll(poller));
+                self.unit = None;
+                match read {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => return Poll::Ready(Some(Err(self.fail(error)))),
+                    Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                    // The runtime is going away, and with it whoever asked.
+                    Err(_) => return Poll::Ready(Some(Err(self.fail(ConnectorError::Stopped)))),
+                }
+            }
+            let Some(unit) = self.units.next() else { return Poll::Ready(None) };
+            self.unit = Some(self.begin(unit)?);
+        }
+    }
+}

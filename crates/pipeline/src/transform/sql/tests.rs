@@ -1,0 +1,368 @@
+//! Queries over streams: right whatever batches the rows come in, and refused before anything is read.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use forebay_pgcopy::{Column, Wire};
+
+use crate::connector::{Cursor, SourceStream};
+use crate::error::ConnectorError;
+use crate::error::ConnectorError::{Refused, Unsupported};
+use crate::transform::testing::{Memory, apply, batch, column, read, read_some, rows};
+
+const MEMORY: usize = 16 << 20;
+
+fn decimal() -> Wire {
+    Wire::Decimal { precision: 10, scale: 2 }
+}
+
+fn order_columns() -> Vec<Column> {
+    vec![
+        column("id", Wire::Int8, "bigint"),
+        column("customer", Wire::Int8, "bigint"),
+        column("amount", decimal(), "numeric(10,2)"),
+    ]
+}
+
+/// Orders 0 to `count`, in batches and units of these sizes. Every seventh has no amount.
+fn orders(count: usize, batch_rows: usize, unit_batches: usize) -> Memory {
+    let rows: Vec<String> = (0..count)
+        .map(|id| {
+            let amount =
+                if id % 7 == 0 { "null".into() } else { format!("{}.{:02}", id % 100, id % 97) };
+            format!("[{id}, {}, {amount}]", id % 13)
+        })
+        .collect();
+    let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
+    let batches: Vec<_> =
+        rows.chunks(batch_rows).map(|rows| batch(&order_columns(), rows)).collect();
+    let units = batches.chunks(unit_batches).map(<[_]>::to_vec).collect();
+    Memory::new(order_columns(), units)
+}
+
+fn customers() -> Memory {
+    let columns = vec![column("id", Wire::Int8, "bigint"), column("name", Wire::Text, "text")];
+    Memory::of(columns, &[r#"[1, "ann"]"#, r#"[2, "bob"]"#, r#"[99, "zoe"]"#])
+}
+
+fn sql(query: &str, into: Option<&str>) -> String {
+    let into = into.map(|into| format!(", into: {into}")).unwrap_or_default();
+    format!("- sql: {{ query: {}{into} }}", serde_json::to_string(query).unwrap())
+}
+
+/// The rows of the first stream that comes out.
+async fn query(query: &str, streams: Vec<(&str, Memory)>) -> Vec<String> {
+    let streams = apply(&sql(query, Some("result")), streams, MEMORY).await.unwrap();
+    let stream = &streams[0].1;
+    assert_eq!(stream.units().len(), 1);
+    let read = read(stream, 0).await;
+    read.result.unwrap();
+    rows(stream.columns(), &read.batches)
+}
+
+#[tokio::test]
+async fn aggregates_are_over_the_whole_stream_whatever_its_batches() {
+    let text = "select customer, count(*) as n, count(amount) as with_amount, sum(amount) as total \
+                from orders group by customer order by customer";
+    let whole = query(text, vec![("orders", orders(1000, 1000, 1))]).await;
+    assert_eq!(whole.len(), 13);
+    let mut expected = [(0_u32, 0_u32, 0_u64); 13];
+    for id in 0..1000_u32 {
+        let of = &mut expected[id as usize % 13];
+        of.0 += 1;
+        if id % 7 != 0 {
+            of.1 += 1;
+            of.2 += u64::from(id % 100 * 100 + id % 97);
+        }
+    }
+    for (customer, (count, amounts, cents)) in expected.into_iter().enumerate() {
+        let total = format!("{}.{:02}", cents / 100, cents % 100);
+        assert_eq!(whole[customer], format!("[{customer},{count},{amounts},{total}]"));
+    }
+    for (batch_rows, unit_batches) in [(1, 100), (7, 3), (64, 1)] {
+        let again = query(text, vec![("orders", orders(1000, batch_rows, unit_batches))]).await;
+        assert_eq!(again, whole, "{batch_rows} {unit_batches}");
+    }
+}
+
+#[tokio::test]
+async fn joins_see_both_streams_and_others_flow_on_untouched() {
+    let text = "select c.name, o.id, o.amount from customers c left join orders o \
+                on o.customer = c.id and o.id < 20 order by c.name, o.id";
+    let streams = vec![
+        ("before", customers()),
+        ("orders", orders(100, 9, 4)),
+        ("customers", customers()),
+        ("after", customers()),
+    ];
+    let streams = apply(&sql(text, Some("named")), streams, MEMORY).await.unwrap();
+    let names: Vec<&str> = streams.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["before", "named", "after"]);
+    let read = read(&streams[1].1, 0).await;
+    read.result.unwrap();
+    assert_eq!(
+        rows(streams[1].1.columns(), &read.batches),
+        [
+            r#"["ann",1,1.01]"#,
+            r#"["ann",14,null]"#,
+            r#"["bob",2,2.02]"#,
+            r#"["bob",15,15.15]"#,
+            r#"["zoe",null,null]"#,
+        ]
+    );
+    assert_eq!(read.context.moved.rows_read.load(Ordering::Relaxed), 103);
+}
+
+#[tokio::test]
+async fn what_does_not_fit_into_memory_goes_to_files_and_the_result_is_right() {
+    // Some 30 MB of rows on either side, in 8 MiB.
+    let pad = "x".repeat(200);
+    let columns = || vec![column("k", Wire::Int8, "bigint"), column("pad", Wire::Text, "text")];
+    let side = |from: u64| {
+        let batches = (0..64_u64).map(|part| {
+            let rows: Vec<String> = (0..2048_u64)
+                .map(|row| {
+                    let key = (part * 2048 + row) * 48_271 % 131_101 + from;
+                    format!("[{key}, \"{key}{pad}\"]")
+                })
+                .collect();
+            let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
+            batch(&columns(), &rows)
+        });
+        Memory::new(columns(), vec![batches.collect()])
+    };
+    let text = "select l.k, count(*) as n, max(r.pad) as pad from l join r on l.k = r.k \
+                group by l.k order by l.k";
+    let streams = vec![("l", side(0)), ("r", side(1000))];
+    let streams = apply(&sql(text, Some("both")), streams, 8 << 20).await.unwrap();
+    let read = read(&streams[0].1, 0).await;
+    read.result.unwrap();
+    // Keys are 0 to 131100 but a few, once; those of the other side are a thousand more.
+    let keys: std::collections::BTreeSet<u64> =
+        (0..131_072_u64).map(|row| row * 48_271 % 131_101).collect();
+    assert_eq!(keys.len(), 131_072);
+    let expected: Vec<String> = keys
+        .iter()
+        .filter(|key| **key >= 1000 && keys.contains(&(**key - 1000)))
+        .map(|key| format!("[{key},1,\"{key}{pad}\"]"))
+        .collect();
+    assert_eq!(rows(streams[0].1.columns(), &read.batches), expected);
+}
+
+#[tokio::test]
+async fn columns_that_are_passed_on_keep_their_types_and_those_computed_have_their_own() {
+    let columns = || {
+        vec![
+            column("id", Wire::Uuid, "uuid"),
+            column("data", Wire::Jsonb, "jsonb"),
+            column("mood", Wire::Text, "public.mood"),
+            column("exact", Wire::Numeric, "numeric"),
+            column("at", Wire::TimestampTz, "timestamp with time zone"),
+            column("amount", decimal(), "numeric(10,2)"),
+        ]
+    };
+    let row = r#"["67e55044-10b1-426f-9247-bb680e5fe0c8", {"a": 1}, "sad", 1.500, "2024-02-29T12:00:00Z", 19.99]"#;
+    let text = r#"
+        with both as (select * from one union all select * from two)
+        select b.id as key, data, mood, mood::text as said, exact, at, amount * 1.1 as more,
+               cast(amount as double precision) as about, count(*) over () as n, at::date as day,
+               row_number() over () as "row", at + interval '1 day' as next
+        from both b where amount > 1 limit 1"#;
+    let streams = vec![("one", Memory::of(columns(), &[row])), ("two", Memory::of(columns(), &[]))];
+    let streams = apply(&sql(text, Some("both")), streams, MEMORY).await.unwrap();
+    let stream = &streams[0].1;
+    let types: Vec<(&str, &str)> = stream
+        .columns()
+        .iter()
+        .map(|column| (column.name.as_str(), column.sql_type.as_str()))
+        .collect();
+    assert_eq!(
+        types,
+        [
+            ("key", "uuid"),
+            ("data", "jsonb"),
+            ("mood", "public.mood"),
+            ("said", "text"),
+            ("exact", "numeric"),
+            ("at", "timestamp with time zone"),
+            ("more", "numeric(13,3)"),
+            ("about", "double precision"),
+            ("n", "bigint"),
+            ("day", "date"),
+            ("row", "numeric(20,0)"),
+            ("next", "timestamp with time zone"),
+        ]
+    );
+    let read = read(stream, 0).await;
+    read.result.unwrap();
+    assert_eq!(
+        rows(stream.columns(), &read.batches),
+        [
+            r#"["67e55044-10b1-426f-9247-bb680e5fe0c8",{"a": 1},"sad","sad",1.500,"2024-02-29T12:00:00Z",21.989,19.99,1,"2024-02-29",1,"2024-03-01T12:00:00Z"]"#
+        ]
+    );
+    for (batch, column) in read.batches[0].columns().iter().zip(stream.columns()) {
+        assert_eq!(*batch.data_type(), column.wire.data_type(), "{}", column.name);
+    }
+}
+
+#[tokio::test]
+async fn queries_that_cannot_be_are_refused_before_anything_is_read() {
+    for (text, into, expected) in [
+        ("select amont from orders", None, "amount"),
+        ("select * from order_lines", None, "orders, customers"),
+        ("select * from information_schema.tables", Some("x"), "information_schema"),
+        ("select * from 'orders.csv'", Some("x"), "orders.csv"),
+        ("select * from other.orders", Some("x"), "other.orders"),
+        ("select from orders", None, ""),
+        ("selct 1", Some("x"), "selct"),
+        ("select 1 as a; select 2 as a", Some("x"), "single"),
+        ("select o.id, c.id from orders o, customers c", Some("x"), "AS"),
+        ("select * from orders o join customers c on o.customer = c.id", Some("x"), "AS"),
+        ("select o.id from orders o, customers c", None, "into"),
+        ("select id from orders", Some("customers"), "customers"),
+        ("select 1 as one", None, "into"),
+        ("select struct(id, customer) as both from orders", None, "both"),
+        ("insert into orders select * from customers", Some("x"), "SELECT"),
+        ("create table x as select * from orders", Some("x"), "SELECT"),
+        ("create external table x stored as csv location '/etc/passwd'", Some("x"), "SELECT"),
+        ("copy orders to '/tmp/x.csv'", Some("x"), "SELECT"),
+        ("explain select * from orders", Some("x"), "SELECT"),
+        ("set datafusion.execution.batch_size = 1", Some("x"), "SELECT"),
+        ("show tables", Some("x"), "SELECT"),
+        ("select * into x from orders", Some("y"), ""),
+    ] {
+        let orders = orders(10, 10, 1);
+        let ended = Arc::clone(&orders.ended);
+        let streams = vec![("orders", orders), ("customers", customers())];
+        let error = match apply(&sql(text, into), streams, MEMORY).await {
+            Err(error @ (Unsupported { .. } | Refused { .. })) => error,
+            Err(error) => panic!("{text}: {error:?}"),
+            Ok(_) => panic!("{text}"),
+        };
+        let said = forebay_base::error_chain::chain(&error).to_string();
+        assert!(said.contains(expected), "{text}: {said}");
+        assert_eq!(ended.load(Ordering::Relaxed), 0, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn names_that_are_not_plain_stand_in_quotes() {
+    let columns =
+        || vec![column("User Id", Wire::Int4, "integer"), column("b", Wire::Int4, "integer")];
+    let text = r#"select "User Id" + 1 as "Σ ""x""" from "Some Orders""#;
+    let streams = vec![("Some Orders", Memory::of(columns(), &["[1, 2]"]))];
+    let streams = apply(&sql(text, None), streams, MEMORY).await.unwrap();
+    assert_eq!(streams[0].0, "Some Orders", "the result takes the place of what it is made of");
+    assert_eq!(streams[0].1.columns()[0].name, "Σ \"x\"");
+    assert_eq!(
+        query(r"select b from public.t", vec![("t", Memory::of(columns(), &["[1, 2]"]))]).await,
+        ["[2]"]
+    );
+}
+
+#[tokio::test]
+async fn the_error_of_a_stream_is_the_error_of_the_query() {
+    let mut orders = orders(1000, 10, 10);
+    orders.fails = Some(3);
+    let text = "select customer, sum(amount) as total from orders group by customer";
+    let streams = apply(&sql(text, None), vec![("orders", orders)], MEMORY).await.unwrap();
+    let read = read(&streams[0].1, 0).await;
+    let error = read.result.unwrap_err();
+    assert!(matches!(error, ConnectorError::Unreachable { .. }), "{error:?}");
+    assert!(read.batches.is_empty(), "no total of a part");
+}
+
+#[tokio::test]
+async fn values_that_cannot_be_computed_name_the_query() {
+    let text = "select 1 / (id - 5) as x from orders";
+    let streams =
+        apply(&sql(text, None), vec![("orders", orders(10, 10, 1))], MEMORY).await.unwrap();
+    let error = read(&streams[0].1, 0).await.result.unwrap_err();
+    let ConnectorError::Data { place, found } = error else { panic!("{error:?}") };
+    assert_eq!(place, "the query for orders");
+    assert!(found.contains("zero"), "{found}");
+}
+
+#[tokio::test]
+async fn streams_end_when_the_query_or_the_reader_needs_no_more_of_them() {
+    for (text, batches) in
+        [("select id from orders limit 3", usize::MAX), ("select id from orders", 1)]
+    {
+        let orders = orders(10_000, 10, 10_000);
+        let ended = Arc::clone(&orders.ended);
+        let streams = apply(&sql(text, None), vec![("orders", orders)], MEMORY).await.unwrap();
+        let read = read_some(&streams[0].1, 0, batches).await;
+        assert_eq!(ended.load(Ordering::SeqCst), 1, "{text}");
+        if batches == usize::MAX {
+            read.result.unwrap();
+            assert_eq!(rows(streams[0].1.columns(), &read.batches), ["[0]", "[1]", "[2]"]);
+        } else {
+            assert!(matches!(read.result, Err(ConnectorError::Stopped)));
+        }
+    }
+}
+
+#[tokio::test]
+async fn rows_put_aside_below_a_query_come_out_once() {
+    let yaml = format!(
+        "- validate: {{ stream: orders, on_failure: dlq, rules: [{{ not_null: amount }}] }}\n{}",
+        sql("select count(*) as n from orders a join orders b on a.id = b.id", Some("pairs"))
+    );
+    let streams = apply(&yaml, vec![("orders", orders(700, 50, 2))], MEMORY).await.unwrap();
+    let read = read(&streams[0].1, 0).await;
+    read.result.unwrap();
+    assert_eq!(rows(streams[0].1.columns(), &read.batches), ["[600]"]);
+    assert_eq!(read.dead.len(), 100);
+}
+
+#[tokio::test]
+async fn the_cursor_of_one_stream_passes_and_joins_of_incremental_ones_are_refused() {
+    let cursor = Cursor { value: "17".into(), tie_breaker: None };
+    let incremental = || {
+        let mut orders = orders(10, 5, 1);
+        orders.cursor = Some(cursor.clone());
+        orders
+    };
+    let text = "select id from orders where amount > 1";
+    let streams = apply(&sql(text, None), vec![("orders", incremental())], MEMORY).await.unwrap();
+    assert_eq!(streams[0].1.cursor(), Some(cursor.clone()));
+    assert!(!streams[0].1.units_are_stable());
+    let notes = streams[0].1.notes();
+    assert!(notes.iter().any(|note| note.contains("since the last run")), "{notes:?}");
+    let text = "select o.id from orders o join customers c on o.customer = c.id";
+    let streams = vec![("orders", incremental()), ("customers", customers())];
+    let Err(error) = apply(&sql(text, Some("x")), streams, MEMORY).await else { panic!() };
+    assert!(error.to_string().contains("incrementally"), "{error}");
+}
+
+#[tokio::test]
+async fn the_result_can_be_read_again_and_is_the_same() {
+    // No order is asked for, and sums of floats depend on theirs.
+    let text = "select customer, sum(cast(amount as double precision)) as total, \
+                first_value(id) over (partition by customer) as first from orders \
+                group by customer, id limit 50";
+    let streams = vec![("orders", orders(5000, 37, 11))];
+    let streams = apply(&sql(text, None), streams, MEMORY).await.unwrap();
+    let stream: &Arc<dyn SourceStream> = &streams[0].1;
+    let first = read(stream, 0).await;
+    first.result.unwrap();
+    let second = read(stream, 0).await;
+    let rows_of = |batches: &[_]| rows(stream.columns(), batches);
+    assert_eq!(rows_of(&first.batches), rows_of(&second.batches));
+    assert_eq!(rows_of(&first.batches).len(), 50);
+}
+
+#[tokio::test]
+async fn queries_follow_one_another() {
+    let yaml = format!(
+        "{}\n{}\n- mask: {{ columns: {{ total: redact }} }}",
+        sql("select customer, sum(amount) as total from orders group by customer", Some("totals")),
+        sql("select count(*) as n, max(total) as total from totals", None),
+    );
+    let streams = apply(&yaml, vec![("orders", orders(100, 10, 1))], MEMORY).await.unwrap();
+    assert_eq!(streams[0].0, "totals");
+    let read = read(&streams[0].1, 0).await;
+    read.result.unwrap();
+    assert_eq!(rows(streams[0].1.columns(), &read.batches), ["[13,0.00]"]);
+}

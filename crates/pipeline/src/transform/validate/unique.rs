@@ -1,0 +1,185 @@
+//! The keys of rows that were seen, in a bounded memory.
+//!
+//! A key is the XXH3-128 of its values: two keys that differ have the same one in one of 10^19 streams of
+//! a billion rows. With each stands where it was seen, so that a unit which is read again after a failure
+//! finds its own rows and not duplicates.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+/// Parts of the keys that are locked, and grow, each on its own.
+const SHARDS: usize = 64;
+/// Bytes of a slot: key, place and the byte that tells whether it is taken.
+const SLOT_SIZE: usize = size_of::<(Key, Place)>() + 1;
+/// Bits of a place that are the row's.
+const ROW_BITS: u32 = 40;
+
+/// The hash of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Key(u64, u64);
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.0);
+    }
+}
+
+/// A hasher for what is a hash already.
+#[derive(Debug, Default)]
+struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
+        }
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+/// Where a row stands: the unit above [`ROW_BITS`], the row in it below.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place(u64);
+
+impl Place {
+    /// The place of a row of a unit, both from 0; none beyond 2^40 rows or 2^24 units.
+    pub(super) fn new(unit: usize, row: u64) -> Option<Self> {
+        let unit = u64::try_from(unit).ok().filter(|unit| *unit < 1 << (u64::BITS - ROW_BITS))?;
+        (row < 1 << ROW_BITS).then_some(Self(unit << ROW_BITS | row))
+    }
+
+    /// Its unit.
+    pub(super) fn unit(self) -> usize {
+        usize::try_from(self.0 >> ROW_BITS).unwrap_or(usize::MAX)
+    }
+
+    /// Its row in the unit.
+    pub(super) fn row(self) -> u64 {
+        self.0 & ((1 << ROW_BITS) - 1)
+    }
+}
+
+type Shard = Mutex<HashMap<Key, Place, BuildHasherDefault<AsItIs>>>;
+
+/// The keys that were seen.
+pub(super) struct Seen {
+    shards: Vec<Shard>,
+    /// Bytes taken.
+    size: AtomicUsize,
+    size_max: usize,
+}
+
+/// What is known of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Known {
+    /// It is new, or the row's own.
+    No,
+    /// A row here has it.
+    At(Place),
+    /// There is no memory for it.
+    Full,
+}
+
+impl Seen {
+    /// No keys, in so many bytes at most.
+    pub(super) fn new(size_max: usize) -> Self {
+        let shards = std::iter::repeat_with(Shard::default).take(SHARDS).collect();
+        Self { shards, size: AtomicUsize::new(0), size_max }
+    }
+
+    /// Looks a key up, and keeps it if it is new.
+    pub(super) fn see(&self, key: u128, place: Place) -> Known {
+        let [low, high] = [key, key >> 64].map(|half| (half & u128::from(u64::MAX)) as u64);
+        // The map takes its bits from the low half, the shard from the high one.
+        let Some(shard) =
+            usize::try_from(high % SHARDS as u64).ok().and_then(|n| self.shards.get(n))
+        else {
+            unreachable!("a remainder is below its divisor")
+        };
+        let mut seen = shard.lock();
+        if seen.len() == seen.capacity() && !seen.contains_key(&Key(low, high)) {
+            let grown = slots(seen.capacity()).saturating_sub(slots_now(seen.capacity()));
+            let size = grown * SLOT_SIZE;
+            if self.size.fetch_add(size, Ordering::Relaxed) + size > self.size_max {
+                self.size.fetch_sub(size, Ordering::Relaxed);
+                return Known::Full;
+            }
+        }
+        match seen.entry(Key(low, high)) {
+            Entry::Occupied(entry) if *entry.get() == place => Known::No,
+            Entry::Occupied(entry) => Known::At(*entry.get()),
+            Entry::Vacant(entry) => {
+                entry.insert(place);
+                Known::No
+            }
+        }
+    }
+
+    /// Bytes it may take.
+    pub(super) fn size_max(&self) -> usize {
+        self.size_max
+    }
+}
+
+/// Slots of a map of this capacity: a power of two, of which seven eighths are used.
+fn slots_now(capacity: usize) -> usize {
+    if capacity == 0 { 0 } else { (capacity * 8).div_ceil(7).next_power_of_two() }
+}
+
+/// Slots of it once it has grown.
+fn slots(capacity: usize) -> usize {
+    (slots_now(capacity) * 2).max(4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(unit: usize, row: u64) -> Place {
+        Place::new(unit, row).unwrap()
+    }
+
+    fn key(number: u64) -> u128 {
+        xxhash_rust::xxh3::xxh3_128(&number.to_le_bytes())
+    }
+
+    #[test]
+    fn a_key_is_known_by_the_row_that_had_it_first() {
+        let seen = Seen::new(1 << 20);
+        assert_eq!(seen.see(key(1), place(3, 7)), Known::No);
+        assert_eq!(seen.see(key(1), place(4, 7)), Known::At(place(3, 7)));
+        assert_eq!(seen.see(key(1), place(3, 7)), Known::No, "the same row, read again");
+        assert_eq!((place(3, 7).unit(), place(3, 7).row()), (3, 7));
+    }
+
+    #[test]
+    fn keys_take_no_more_memory_than_they_may() {
+        let size_max = 1 << 20;
+        let seen = Seen::new(size_max);
+        let count = (0..1 << 20)
+            .position(|number| seen.see(key(number), place(0, number)) == Known::Full)
+            .expect("a million keys do not fit into a mebibyte");
+        assert!(count * SLOT_SIZE <= size_max, "{count}");
+        assert!(count >= size_max / 64, "{count}");
+        assert_eq!(seen.see(key(0), place(0, 0)), Known::No, "what is there is still found");
+        assert_eq!(seen.see(key(0), place(1, 0)), Known::At(place(0, 0)));
+    }
+
+    #[test]
+    fn places_beyond_their_bits_are_none() {
+        assert_eq!(Place::new(1 << 24, 0), None);
+        assert_eq!(Place::new(0, 1 << 40), None);
+        assert!(Place::new((1 << 24) - 1, (1 << 40) - 1).is_some());
+    }
+}
