@@ -98,3 +98,24 @@ pub fn fingerprint(settings: &[TransformSettings]) -> String {
     }
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::testing::settings;
+    use super::*;
+
+    #[test]
+    fn the_fingerprint_tells_transforms_apart_salts_too() {
+        let yaml = "- mask: { salt: a long enough salt, columns: { a: hash } }";
+        let one = fingerprint(&settings(yaml));
+        assert_eq!(one, fingerprint(&settings(yaml)));
+        for other in [
+            "- mask: { salt: another long salt, columns: { a: hash } }",
+            "- mask: { salt: a long enough salt, columns: { b: hash } }",
+            "- sql: { query: select 1 }",
+            "[]",
+        ] {
+            assert_ne!(one, fingerprint(&settings(other)), "{other}");
+        }
+    }
+}

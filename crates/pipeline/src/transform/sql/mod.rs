@@ -2,7 +2,7 @@
 //!
 //! The query sees every row of the streams it names at once, whatever batches they come in, so that what
 //! it counts, adds up and joins is right. What does not fit into its memory goes to files for the time
-//! being, in a directory that is removed with the stream.
+//! being.
 //!
 //! | room | what it does |
 //! |---|---|
@@ -11,6 +11,7 @@
 //! | `columns` | the columns of the result |
 //! | `scan` | a stream as a table |
 //! | `result` | what the query gives, as a stream |
+//! | `spill` | files for what does not fit into memory |
 //!
 //! Invariants:
 //! * Only a `SELECT`: no statement that makes or changes anything, no file and no address.
@@ -26,7 +27,10 @@ mod result;
 #[cfg(feature = "sql")]
 mod scan;
 pub(super) mod settings;
-#[cfg(all(test, feature = "sql"))]
+#[cfg(feature = "sql")]
+mod spill;
+#[cfg(feature = "sql")]
+#[cfg(test)]
 mod tests;
 
 use self::settings::SqlSettings;

@@ -7,6 +7,7 @@ use datafusion::common::TableReference;
 use datafusion::common::config::Dialect;
 use datafusion::error::DataFusionError;
 use datafusion::execution::context::{SQLOptions, SessionContext};
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::logical_expr::LogicalPlan;
@@ -19,6 +20,7 @@ use super::columns;
 use super::result::QueryStream;
 use super::scan::Table;
 use super::settings::SqlSettings;
+use super::spill::Spills;
 use crate::connector::{Result, Unit};
 use crate::error::ConnectorError;
 use crate::run::Context;
@@ -95,7 +97,11 @@ fn session(memory: usize) -> Result<SessionContext, DataFusionError> {
     // A hash join keeps one side whole and cannot go to files; sorted sides can.
     options.optimizer.prefer_hash_join = false;
     let pool = Arc::new(FairSpillPool::new(memory));
-    let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc()?;
+    let spills = DiskManagerMode::Custom(Arc::new(Spills::default()));
+    let runtime = RuntimeEnvBuilder::new()
+        .with_memory_pool(pool)
+        .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(spills))
+        .build_arc()?;
     Ok(SessionContext::new_with_config_rt(config, runtime))
 }
 

@@ -100,7 +100,8 @@ impl Seen {
 
     /// Looks a key up, and keeps it if it is new.
     pub(super) fn see(&self, key: u128, place: Place) -> Known {
-        let [low, high] = [key, key >> 64].map(|half| (half & u128::from(u64::MAX)) as u64);
+        let [low, high] = [key, key >> 64]
+            .map(|half| u64::try_from(half & u128::from(u64::MAX)).unwrap_or(u64::MAX));
         // The map takes its bits from the low half, the shard from the high one.
         let Some(shard) =
             usize::try_from(high % SHARDS as u64).ok().and_then(|n| self.shards.get(n))
