@@ -18,6 +18,7 @@
 //!
 //! This crate reads no environment, no arguments and no signals, and prints nothing.
 
+pub mod acceptance;
 pub mod batch;
 pub mod config;
 pub mod connector;

@@ -30,6 +30,9 @@ mod target;
 mod text;
 mod writer;
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use crate::connector::{Destination, Source};

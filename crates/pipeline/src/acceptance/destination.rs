@@ -1,0 +1,340 @@
+//! What every destination promises.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use forebay_pgcopy::{Column, ContentHash};
+
+use super::{Claim, Failure, columns, rows};
+use crate::batch::{Batch, Rows};
+use crate::config::{
+    LoadMethod, OnDataError, SchemaEvolution, TargetSettings, WriteMode,
+};
+use crate::connector::{Cursor, Destination, LedgerEntry, Load, Target, Unit};
+use crate::native::hash::Hasher;
+use crate::run::Context;
+
+/// What a destination can do beside adding rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities {
+    /// It has `write_mode: replace`.
+    pub replace: bool,
+    /// It has `write_mode: upsert`.
+    pub upsert: bool,
+}
+
+/// Tries everything a destination promises. It must be empty, and is not afterwards.
+///
+/// # Errors
+/// The first promise that is not kept.
+pub async fn destination(
+    destination: &Arc<dyn Destination>,
+    capabilities: Capabilities,
+) -> Result<(), Failure> {
+    let suite = Suite { destination: Arc::clone(destination), columns: columns() };
+    let claim = Claim("a check says what answered");
+    let answer = claim.ok(destination.check().await)?;
+    claim.holds(!answer.is_empty(), || "it said nothing".into())?;
+    suite.commits().await?;
+    suite.aborts().await?;
+    suite.side_by_side().await?;
+    suite.odd_names().await?;
+    suite.gives_up().await?;
+    suite.claims().await?;
+    match capabilities.replace {
+        true => suite.replaces().await?,
+        false => suite.refuses(WriteMode::Replace).await?,
+    }
+    match capabilities.upsert {
+        true => suite.upserts().await,
+        false => suite.refuses(WriteMode::Upsert).await,
+    }
+}
+
+struct Suite {
+    destination: Arc<dyn Destination>,
+    columns: Vec<Column>,
+}
+
+/// The hash of these rows, as the encoder of binary COPY has it.
+fn hash(claim: Claim, columns: &[Column], batches: &[&RecordBatch]) -> Result<ContentHash, Failure> {
+    let mut hasher = claim.ok(Hasher::new(columns))?;
+    for batch in batches {
+        claim.ok(hasher.add(batch))?;
+    }
+    Ok(hasher.content())
+}
+
+fn unit(name: &str) -> Unit {
+    Unit { name: name.into(), from: None, to: None, rows: None, bytes: None }
+}
+
+fn load(id: &str, units: &[&str]) -> Load {
+    Load {
+        id: id.into(),
+        fingerprint: "f".into(),
+        units: units.iter().map(|name| unit(name)).collect(),
+        since: None,
+        is_stable: true,
+        is_finished: false,
+        cursor: None,
+    }
+}
+
+fn settings(into: &str, write_mode: WriteMode) -> TargetSettings {
+    TargetSettings {
+        pipeline: "acceptance".into(),
+        stream: format!("from.{into}"),
+        into: into.into(),
+        write_mode,
+        primary_key: match write_mode {
+            WriteMode::Upsert => vec!["id".into()],
+            _ => Vec::new(),
+        },
+        on_data_error: OnDataError::Fail,
+        schema_evolution: SchemaEvolution::default(),
+        load_method: LoadMethod::Copy,
+    }
+}
+
+impl Suite {
+    async fn open(&self, claim: Claim, settings: &TargetSettings) -> Result<Arc<dyn Target>, Failure> {
+        let (context, _cancel) = Context::new("acceptance");
+        claim.ok(self.destination.open(settings, &self.columns, &context).await)
+    }
+
+    async fn write(
+        &self,
+        claim: Claim,
+        target: &Arc<dyn Target>,
+        settings: &TargetSettings,
+        load: &Load,
+        name: &str,
+        batches: &[&RecordBatch],
+    ) -> Result<LedgerEntry, Failure> {
+        let mut writer = claim.ok(target.writer(load, &unit(name)).await)?;
+        for batch in batches {
+            let rows = Rows::Records((*batch).clone());
+            claim.ok(writer.write(Batch::unbounded(rows)).await)?;
+        }
+        let entry = LedgerEntry {
+            pipeline: settings.pipeline.clone(),
+            stream: settings.stream.clone(),
+            load: load.id.clone(),
+            run: "run".into(),
+            unit: name.into(),
+            rows: 0,
+            dead: 0,
+            hash: String::new(),
+        };
+        claim.ok(writer.commit(entry).await)
+    }
+
+    /// The content, by a target that is opened anew.
+    async fn content(&self, claim: Claim, settings: &TargetSettings) -> Result<ContentHash, Failure> {
+        claim.ok(self.open(claim, settings).await?.content().await)
+    }
+
+    async fn commits(&self) -> Result<(), Failure> {
+        let settings = settings("commits", WriteMode::Append);
+        let claim = Claim("nothing is there before the first load");
+        let last = claim.ok(self.destination.last_load(&settings).await)?;
+        claim.same(last.is_none(), true)?;
+        let load = load("load-1", &["a", "b"]);
+        let (first, second) = (rows(&self.columns, 0..40), rows(&self.columns, 40..57));
+        {
+            let target = self.open(claim, &settings).await?;
+            claim.holds(!target.plan().is_empty(), || "the plan says nothing".into())?;
+            claim.ok(target.prepare(&load).await)?;
+            let claim = Claim("nothing is visible before it is committed");
+            let mut writer = claim.ok(target.writer(&load, &unit("a")).await)?;
+            let batch = Batch::unbounded(Rows::Records(first.clone()));
+            claim.ok(writer.write(batch).await)?;
+            claim.same(self.content(claim, &settings).await?.rows, 0)?;
+            drop(writer);
+            let claim = Claim("what is committed is there, and its entry has its rows and hash");
+            let entry = self.write(claim, &target, &settings, &load, "a", &[&first]).await?;
+            let expected = hash(claim, &self.columns, &[&first])?;
+            claim.same((entry.rows, entry.dead, entry.hash), (40, 0, expected.to_string()))?;
+            claim.same(claim.ok(target.content().await)?, expected)?;
+        }
+        let claim = Claim("a load is found again with what it committed, and goes on");
+        let last = claim.ok(self.destination.last_load(&settings).await)?;
+        let (found, entries) = last.unwrap_or_else(|| (load.clone(), Vec::new()));
+        claim.same(&found, &load)?;
+        claim.same(entries.iter().map(|entry| &*entry.unit).collect::<Vec<_>>(), vec!["a"])?;
+        let target = self.open(claim, &settings).await?;
+        claim.ok(target.prepare(&load).await)?;
+        self.write(claim, &target, &settings, &load, "b", &[&second]).await?;
+        let cursor = Some(Cursor { value: "57".into(), tie_breaker: Some("x'y".into()) });
+        claim.ok(target.finish(&Load { cursor: cursor.clone(), ..load.clone() }).await)?;
+        let last = claim.ok(self.destination.last_load(&settings).await)?;
+        let found = last.map(|(load, entries)| (load.is_finished, load.cursor, entries.len()));
+        claim.same(found, Some((true, cursor, 2)))?;
+        let both = hash(claim, &self.columns, &[&first, &second])?;
+        claim.same(self.content(claim, &settings).await?, both)?;
+        let claim = Claim("another load adds to what is there");
+        let next = self::load("load-2", &["a"]);
+        claim.ok(target.prepare(&next).await)?;
+        self.write(claim, &target, &settings, &next, "a", &[&second]).await?;
+        claim.ok(target.finish(&next).await)?;
+        let all = hash(claim, &self.columns, &[&first, &second, &second])?;
+        claim.same(self.content(claim, &settings).await?, all)
+    }
+
+    async fn aborts(&self) -> Result<(), Failure> {
+        let claim = Claim("a writer that is dropped leaves nothing");
+        let settings = settings("aborts", WriteMode::Append);
+        let load = load("load-1", &["a", "nothing"]);
+        let batch = rows(&self.columns, 0..30);
+        let target = self.open(claim, &settings).await?;
+        claim.ok(target.prepare(&load).await)?;
+        for _ in 0..2 {
+            let mut writer = claim.ok(target.writer(&load, &unit("a")).await)?;
+            let rows = Rows::Records(batch.clone());
+            claim.ok(writer.write(Batch::unbounded(rows)).await)?;
+            drop(writer);
+        }
+        claim.same(self.content(claim, &settings).await?.rows, 0)?;
+        let claim = Claim("a unit without rows is committed as well");
+        let entry = self.write(claim, &target, &settings, &load, "nothing", &[]).await?;
+        claim.same((entry.rows, entry.hash), (0, ContentHash::default().to_string()))?;
+        self.write(claim, &target, &settings, &load, "a", &[&batch]).await?;
+        claim.ok(target.finish(&load).await)?;
+        let expected = hash(claim, &self.columns, &[&batch])?;
+        claim.same(self.content(claim, &settings).await?, expected)
+    }
+
+    async fn side_by_side(&self) -> Result<(), Failure> {
+        let claim = Claim("units are written side by side");
+        let settings = settings("side_by_side", WriteMode::Append);
+        let names: Vec<String> = (0..4).map(|number| format!("unit {number}")).collect();
+        let load = load("load-1", &names.iter().map(|name| &**name).collect::<Vec<_>>());
+        let target = self.open(claim, &settings).await?;
+        claim.ok(target.prepare(&load).await)?;
+        let batches: Vec<RecordBatch> =
+            (0..4).map(|number| rows(&self.columns, number * 10..number * 10 + 10)).collect();
+        let writes = names.iter().zip(&batches).map(|(name, batch)| {
+            let (target, settings, load) = (&target, &settings, &load);
+            async move { self.write(claim, target, settings, load, name, &[batch]).await }
+        });
+        futures_util::future::try_join_all(writes).await?;
+        claim.ok(target.finish(&load).await)?;
+        let expected = hash(claim, &self.columns, &batches.iter().collect::<Vec<_>>())?;
+        claim.same(self.content(claim, &settings).await?, expected)?;
+        let last = claim.ok(self.destination.last_load(&settings).await)?;
+        claim.same(last.map(|(_, entries)| entries.len()), Some(4))
+    }
+
+    async fn odd_names(&self) -> Result<(), Failure> {
+        let claim = Claim("any name of a stream has its own place");
+        let batch = rows(&self.columns, 0..3);
+        let names = ["a b", "a\"b", "a'b; drop table x", "größe ✓", "../up", "a%2Fb", "A/b", "_x"];
+        for name in names {
+            let settings = settings(name, WriteMode::Append);
+            let target = self.open(claim, &settings).await?;
+            let load = load("load-1", &["a"]);
+            claim.ok(target.prepare(&load).await)?;
+            self.write(claim, &target, &settings, &load, "a", &[&batch]).await?;
+            claim.ok(target.finish(&load).await)?;
+        }
+        let expected = hash(claim, &self.columns, &[&batch])?;
+        for name in names {
+            let settings = settings(name, WriteMode::Append);
+            claim.same(self.content(claim, &settings).await?, expected)?;
+        }
+        Ok(())
+    }
+
+    async fn gives_up(&self) -> Result<(), Failure> {
+        let claim = Claim("what a load committed that was given up stays with `append`");
+        let settings = settings("gives_up", WriteMode::Append);
+        let (first, second) = (rows(&self.columns, 0..5), rows(&self.columns, 5..9));
+        let target = self.open(claim, &settings).await?;
+        let given_up = load("load-1", &["a", "b"]);
+        claim.ok(target.prepare(&given_up).await)?;
+        self.write(claim, &target, &settings, &given_up, "a", &[&first]).await?;
+        let next = load("load-2", &["a"]);
+        claim.ok(target.prepare(&next).await)?;
+        self.write(claim, &target, &settings, &next, "a", &[&second]).await?;
+        claim.ok(target.finish(&next).await)?;
+        let last = claim.ok(self.destination.last_load(&settings).await)?;
+        claim.same(last.map(|(load, entries)| (load.id, entries.len())), Some(("load-2".into(), 1)))?;
+        let expected = hash(claim, &self.columns, &[&first, &second])?;
+        claim.same(self.content(claim, &settings).await?, expected)
+    }
+
+    async fn claims(&self) -> Result<(), Failure> {
+        let claim = Claim("a stream is claimed by one run at a time");
+        let settings = settings("claims", WriteMode::Append);
+        let held = claim.ok(self.destination.claim(&settings).await)?;
+        claim.same(self.destination.claim(&settings).await.is_err(), true)?;
+        drop(held);
+        claim.ok(self.destination.claim(&settings).await).map(drop)
+    }
+
+    async fn replaces(&self) -> Result<(), Failure> {
+        let settings = settings("replaces", WriteMode::Replace);
+        let claim = Claim("`replace` begins with what is loaded first");
+        let (old, new) = (rows(&self.columns, 0..25), rows(&self.columns, 100..117));
+        let first = load("load-1", &["a"]);
+        let target = self.open(claim, &settings).await?;
+        claim.ok(target.prepare(&first).await)?;
+        self.write(claim, &target, &settings, &first, "a", &[&old]).await?;
+        claim.same(self.content(claim, &settings).await?.rows, 0)?;
+        claim.ok(target.finish(&first).await)?;
+        let before = hash(claim, &self.columns, &[&old])?;
+        claim.same(self.content(claim, &settings).await?, before)?;
+        let claim = Claim("`replace` shows what was there until the load is finished");
+        let second = load("load-2", &["a", "b"]);
+        claim.ok(target.prepare(&second).await)?;
+        self.write(claim, &target, &settings, &second, "a", &[&new]).await?;
+        claim.same(self.content(claim, &settings).await?, before)?;
+        let claim = Claim("`replace` goes on after it was interrupted");
+        drop(target);
+        let target = self.open(claim, &settings).await?;
+        claim.ok(target.prepare(&second).await)?;
+        claim.same(self.content(claim, &settings).await?, before)?;
+        self.write(claim, &target, &settings, &second, "b", &[&old]).await?;
+        claim.ok(target.finish(&second).await)?;
+        let claim = Claim("`replace` leaves nothing of what was there before");
+        let both = hash(claim, &self.columns, &[&new, &old])?;
+        claim.same(self.content(claim, &settings).await?, both)?;
+        let third = load("load-3", &["a"]);
+        let target = self.open(claim, &settings).await?;
+        claim.ok(target.prepare(&third).await)?;
+        self.write(claim, &target, &settings, &third, "a", &[]).await?;
+        claim.same(self.content(claim, &settings).await?, both)?;
+        claim.ok(target.finish(&third).await)?;
+        claim.same(self.content(claim, &settings).await?, ContentHash::default())
+    }
+
+    async fn upserts(&self) -> Result<(), Failure> {
+        let claim = Claim("`upsert` puts rows in the place of those with the same key");
+        let settings = settings("upserts", WriteMode::Upsert);
+        let target = self.open(claim, &settings).await?;
+        let (old, new) = (rows(&self.columns, 0..10), rows(&self.columns, 5..15));
+        for (id, batch) in [("load-1", &old), ("load-2", &new), ("load-3", &new)] {
+            let load = load(id, &["a"]);
+            claim.ok(target.prepare(&load).await)?;
+            self.write(claim, &target, &settings, &load, "a", &[batch]).await?;
+            claim.ok(target.finish(&load).await)?;
+        }
+        let expected = hash(claim, &self.columns, &[&rows(&self.columns, 0..15)])?;
+        claim.same(self.content(claim, &settings).await?, expected)?;
+        let claim = Claim("`upsert` takes the last of rows with the same key");
+        let load = load("load-4", &["a"]);
+        claim.ok(target.prepare(&load).await)?;
+        self.write(claim, &target, &settings, &load, "a", &[&old, &old]).await?;
+        claim.ok(target.finish(&load).await)?;
+        claim.same(self.content(claim, &settings).await?, expected)
+    }
+
+    async fn refuses(&self, mode: WriteMode) -> Result<(), Failure> {
+        let claim = Claim("a write mode it has not is refused before anything is written");
+        let (context, _cancel) = Context::new("acceptance");
+        let settings = settings("refuses", mode);
+        let opened = self.destination.open(&settings, &self.columns, &context).await;
+        claim.holds(opened.is_err(), || format!("{mode:?} was taken"))
+    }
+}
