@@ -2,11 +2,11 @@
 //!
 //! Tests and benchmarks of the cache compare it with a Redis server, which they start and stop
 //! themselves, and unmodified clients in several languages run against it; a test that finds none
-//! says so and is left out. The checks need `cargo-deny`, which is
+//! says so and is left out. Tests of pipelines start a PostgreSQL of their own. The checks need `cargo-deny`, which is
 //! built once into a directory outside the checkout. Without a network neither can be installed; `ci`
 //! then runs everything else and says what it left out.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::command::{cargo, say, works};
@@ -41,6 +41,9 @@ fn check() {
             say(format_args!("{program} is missing: {what} will be left out"));
         }
     }
+    if !has_postgresql() {
+        say("PostgreSQL is missing: tests of pipelines with a database will be left out");
+    }
 }
 
 /// Programs, and the packages of Debian that have them.
@@ -58,20 +61,45 @@ const PACKAGES: [(&str, &[&str]); 8] = [
 /// Installs what is missing with the system's package manager, if there is one.
 fn install_missing() {
     let missing = PACKAGES.iter().filter(|(program, _)| !is_there(program));
-    let packages: Vec<&str> = missing.flat_map(|(_, packages)| packages.iter().copied()).collect();
+    let mut packages: Vec<&str> =
+        missing.flat_map(|(_, packages)| packages.iter().copied()).collect();
+    if !has_postgresql() {
+        packages.push("postgresql");
+    }
     if !packages.is_empty() {
         install(&packages);
     }
 }
 
-/// Installs packages of Debian; says what went wrong, and leaves it to whoever needs them to fail.
+/// Whether a PostgreSQL is installed: Debian keeps its programs off the path.
+fn has_postgresql() -> bool {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    versions.map(|version| version.path()).any(|version| version.join("bin/initdb").is_file())
+}
+
+/// What keeps packages of Debian from starting the services they bring.
+const POLICY: &str = "/usr/sbin/policy-rc.d";
+
+/// Installs packages of Debian, without starting their services; says what went wrong, and leaves it to
+/// whoever needs them to fail.
 pub(crate) fn install(packages: &[&str]) {
+    let is_ours = !Path::new(POLICY).exists() && forbid_services().is_ok();
     let mut install = Command::new("apt-get");
     install.args(["install", "-y", "--no-install-recommends"]).args(packages);
     install.env("DEBIAN_FRONTEND", "noninteractive");
     if let Err(error) = crate::command::run(&mut install) {
         say(format_args!("{error:#}"));
     }
+    if is_ours && let Err(error) = std::fs::remove_file(POLICY) {
+        say(format_args!("cannot remove {POLICY}: {error}"));
+    }
+}
+
+/// Writes the policy; who is not root cannot, nor install anything.
+fn forbid_services() -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::write(POLICY, "#!/bin/sh\nexit 101\n")?;
+    std::fs::set_permissions(POLICY, std::fs::Permissions::from_mode(0o755))
 }
 
 /// Whether a program is on the path.

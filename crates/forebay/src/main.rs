@@ -18,6 +18,7 @@ mod serve;
 mod telemetry;
 mod tls;
 mod tour;
+mod usage;
 mod web;
 mod wiring;
 

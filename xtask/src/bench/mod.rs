@@ -11,6 +11,7 @@ mod events;
 mod intake;
 mod inventory;
 mod page;
+mod pipeline;
 mod report;
 mod table;
 
@@ -32,7 +33,7 @@ struct Subsystem {
 }
 
 /// To add one: a file beside this with its bars, claims and figures, and a line here.
-const SUBSYSTEMS: [Subsystem; 4] = [
+const SUBSYSTEMS: [Subsystem; 5] = [
     Subsystem {
         name: "intake",
         bars: &intake::BARS,
@@ -56,6 +57,12 @@ const SUBSYSTEMS: [Subsystem; 4] = [
         bars: &inventory::BARS,
         claims: &inventory::CLAIMS,
         figures: inventory::FIGURES,
+    },
+    Subsystem {
+        name: "pipeline",
+        bars: &pipeline::BARS,
+        claims: &pipeline::CLAIMS,
+        figures: pipeline::FIGURES,
     },
 ];
 
@@ -149,7 +156,12 @@ fn measure(args: &Args) -> anyhow::Result<String> {
         command.arg("--peers").arg(events_peers()?);
     }
     if args.subsystem == "inventory" {
-        command.arg("--peer-python").arg(duckdb()?);
+        command.arg("--peer-python").arg(venv("duckdb-2.0.0", &[DUCKDB])?);
+    }
+    if args.subsystem == "pipeline" {
+        let python = venv("pipeline-1", &PIPELINE_PEERS)?;
+        command.arg("--lineitem").arg(lineitem(&python)?);
+        command.arg("--peer-python").arg(python);
     }
     output(command.args(&args.rest))
 }
@@ -175,9 +187,25 @@ fn events_peers() -> anyhow::Result<PathBuf> {
 /// DuckDB as it comes from PyPI, of the version the figures are of.
 const DUCKDB: &str = "duckdb==2.0.0";
 
-/// Installs DuckDB into a virtual environment of its own, once; returns its Python.
-fn duckdb() -> anyhow::Result<PathBuf> {
-    let dir = root().join("target/peers").join(DUCKDB.replace("==", "-"));
+/// What the pipeline is compared with, as it comes from PyPI, and what makes TPC-H's tables.
+const PIPELINE_PEERS: [&str; 12] = [
+    "dlt[postgres]==1.31.0",
+    "sqlalchemy",
+    "sling==1.4.11",
+    "sling-linux-amd64==1.4.11",
+    "psycopg2-binary",
+    "tpchgen-cli==4.0.0",
+    "connectorx==0.4.6",
+    "pyarrow",
+    "duckdb==1.5.5",
+    "duckdb-extensions==1.5.5",
+    "duckdb-extension-postgres-scanner==1.5.5",
+    "adbc-driver-postgresql",
+];
+
+/// Installs packages of PyPI into a virtual environment of their own, once; returns its Python.
+fn venv(name: &str, packages: &[&str]) -> anyhow::Result<PathBuf> {
+    let dir = root().join("target/peers").join(name);
     let python = dir.join("bin/python");
     let ready = dir.join("ready");
     if !ready.exists() {
@@ -185,11 +213,32 @@ fn duckdb() -> anyhow::Result<PathBuf> {
         output(venv.args(["-m", "venv", "--clear"]).arg(&dir))
             .context("cannot make a virtual environment; it needs python3-venv")?;
         let mut pip = std::process::Command::new(&python);
-        pip.args(["-m", "pip", "--disable-pip-version-check", "install", "-q", DUCKDB]);
-        output(&mut pip).context("cannot fetch DuckDB")?;
+        pip.args(["-m", "pip", "--disable-pip-version-check", "install", "-q"]).args(packages);
+        output(&mut pip).with_context(|| format!("cannot fetch {}", packages.join(", ")))?;
         std::fs::write(&ready, "").with_context(|| format!("cannot fill {}", dir.display()))?;
     }
     Ok(python)
+}
+
+/// TPC-H's lineitem of about a million rows, as `|`-separated values; made once.
+fn lineitem(python: &std::path::Path) -> anyhow::Result<PathBuf> {
+    let dir = root().join("target/peers/tpch");
+    let file = dir.join("lineitem.csv");
+    if !file.exists() {
+        std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        let program = python.with_file_name("tpchgen-cli");
+        let mut make = std::process::Command::new(program);
+        make.args(["-s", "0.17", "--tables", "lineitem", "--format", "tbl", "--output-dir"])
+            .arg(&dir);
+        output(&mut make).context("cannot make TPC-H's lineitem")?;
+        let made =
+            std::fs::read_to_string(dir.join("lineitem.tbl")).context("no lineitem was made")?;
+        // A bar at the end of a line is one field too many for COPY.
+        let lines: String =
+            made.lines().flat_map(|line| [line.strip_suffix('|').unwrap_or(line), "\n"]).collect();
+        std::fs::write(&file, lines).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    Ok(file)
 }
 
 fn write(name: &str, section: &str) -> anyhow::Result<()> {

@@ -12,6 +12,7 @@ mod intake;
 pub(crate) mod inventory;
 pub(crate) mod latency;
 mod look_ups;
+pub(crate) mod pipeline;
 mod rows;
 mod upload;
 

@@ -1,4 +1,4 @@
-//! `forebay bench intake`, `cache`, `events` and `inventory`.
+//! `forebay bench intake`, `cache`, `events`, `inventory` and `pipeline`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,6 +38,12 @@ pub(super) enum Command {
     /// aggregation. `cargo xtask bench inventory` fetches DuckDB.
     #[command(after_help = "Example: forebay bench inventory --json --rounds 3")]
     Inventory(InventoryArgs),
+    /// Measure the pipeline on a PostgreSQL of its own, beside psql and other tools.
+    ///
+    /// Starts a server on a free loopback port, which needs PostgreSQL installed; every copy is compared
+    /// with its source by the server itself. `cargo xtask bench pipeline` fetches the other tools.
+    #[command(after_help = "Example: forebay bench pipeline --json --rounds 3")]
+    Pipeline(PipelineArgs),
     /// One process that writes events, for `forebay bench events`.
     #[command(hide = true)]
     EventsWriter(EventsWriterArgs),
@@ -147,6 +153,31 @@ pub(super) struct InventoryArgs {
 }
 
 #[derive(clap::Args, Debug)]
+pub(super) struct PipelineArgs {
+    /// Print one flat JSON object of figures.
+    #[arg(long)]
+    json: bool,
+    /// Rounds of each comparison; medians are told.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
+    rounds: u32,
+    /// Rows of the table.
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1_000..=100_000_000))]
+    rows: u64,
+    /// Times as many rows in the large one.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    times: u64,
+    /// TPC-H's lineitem as `|`-separated values.
+    #[arg(long, value_name = "FILE")]
+    lineitem: Option<PathBuf>,
+    /// A Python that has dlt and Sling.
+    #[arg(long, value_name = "FILE")]
+    peer_python: Option<PathBuf>,
+    /// Directory for the server and scratch data, on the disk to measure; emptied afterwards.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+}
+
+#[derive(clap::Args, Debug)]
 pub(super) struct EventsWriterArgs {
     #[command(flatten)]
     load: bench::events::writer::Load,
@@ -160,6 +191,7 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Cache(args) => cache(args),
         Command::Events(args) => events(args),
         Command::Inventory(args) => inventory(args),
+        Command::Pipeline(args) => pipeline(args),
         Command::EventsWriter(args) => {
             bench::events::writer::run(&args.load, &args.dir)?;
             Ok(Exit::Ok)
@@ -222,6 +254,20 @@ fn inventory(args: &InventoryArgs) -> anyhow::Result<Exit> {
     let figures =
         bench::inventory::run(&plan, &|text| out::note(format_args!("measuring: {text}")))
             .context("the benchmark could not be completed")?;
+    tell(figures, args.json)
+}
+
+fn pipeline(args: &PipelineArgs) -> anyhow::Result<Exit> {
+    let plan = bench::pipeline::Plan {
+        dir: args.dir.clone(),
+        rounds: args.rounds,
+        rows: args.rows,
+        times: args.times,
+        lineitem: args.lineitem.clone(),
+        peer_python: args.peer_python.clone(),
+    };
+    let figures = bench::pipeline::run(&plan, &|text| out::note(format_args!("measuring: {text}")))
+        .context("the benchmark could not be completed")?;
     tell(figures, args.json)
 }
 

@@ -21,6 +21,7 @@ use super::inventory::json_line;
 use crate::exit::{Coded, Exit};
 use crate::export::target::S3Options;
 use crate::out;
+use crate::usage::Usage;
 
 const HELP: &str = "\
 Sources:
@@ -139,7 +140,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
 
 fn report(args: &Args, built: &Built, took: Duration) -> anyhow::Result<()> {
     let seconds = took.as_secs_f64();
-    let (cpu_seconds, peak_rss_bytes) = usage();
+    let Usage { cpu_seconds, peak_rss_bytes } = Usage::of_this_process()?;
     if args.json {
         return json_line(&json!({
             "objects": built.objects,
@@ -221,17 +222,6 @@ fn quarter_of_memory() -> ByteSize {
     let machine = machine.totalram.saturating_mul(u64::from(machine.mem_unit));
     let allowed = getrlimit(Resource::As).current.unwrap_or(u64::MAX);
     ByteSize(machine.min(allowed) / 4)
-}
-
-/// The processor time of this process in seconds, and the most memory it had in bytes.
-fn usage() -> (f64, u64) {
-    let of = |text: &str| std::fs::read_to_string(text).unwrap_or_default();
-    let status = of("/proc/self/status");
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let peak = peak.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
-    let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    let seconds = cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9;
-    (seconds, peak.map_or(0, |kib: u64| kib * 1024))
 }
 
 /// Shows the progress, and stops the build on SIGINT or SIGTERM.

@@ -19,6 +19,7 @@ use super::pipeline::{load, now_ms, runtime, state};
 use super::settings::DataArgs;
 use crate::exit::{Coded, Exit};
 use crate::out;
+use crate::usage::Usage;
 
 const HELP: &str = "\
 A unit of rows and the entry that names it are committed as one at the destination. A run that is
@@ -130,7 +131,13 @@ fn end(
 
 fn print(args: &Args, report: &Report) -> anyhow::Result<()> {
     if args.json {
-        return out::json(&serde_json::to_value(report)?);
+        let mut report = serde_json::to_value(report)?;
+        let used = Usage::of_this_process()?;
+        if let Some(report) = report.as_object_mut() {
+            report.insert("cpu_seconds".into(), json!(used.cpu_seconds));
+            report.insert("peak_rss_bytes".into(), json!(used.peak_rss_bytes));
+        }
+        return out::json(&report);
     }
     for stream in &report.streams {
         let Some(load) = &stream.load else {

@@ -1,6 +1,6 @@
 //! A PostgreSQL of our own, on a free port, gone when it is dropped.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
 /// Where Debian keeps the programs that are not on the path.
@@ -13,12 +13,18 @@ pub(crate) struct Postgres {
     child: Option<Child>,
 }
 
+/// Says something about a test that is left out, or of what it leaves behind.
+#[expect(clippy::print_stderr, reason = "a test that is left out says so")]
+fn say(text: &str) {
+    eprintln!("{text}");
+}
+
 /// Starts one; nothing, and says so, where none is installed and none is required.
 pub(crate) fn postgres() -> Option<Postgres> {
     let Some(programs) = programs() else {
         let required = std::env::var("FOREBAY_REQUIRE_SERVICES").is_ok_and(|it| it == "1");
         assert!(!required, "FOREBAY_REQUIRE_SERVICES=1, but PostgreSQL is not installed");
-        eprintln!("SKIPPED: PostgreSQL is not installed (apt-get install postgresql)");
+        say("SKIPPED: PostgreSQL is not installed (apt-get install postgresql)");
         return None;
     };
     let dir = tempfile::Builder::new().prefix("forebay-pg-").tempdir().unwrap().keep();
@@ -153,10 +159,6 @@ impl Postgres {
             .spawn()
             .unwrap()
     }
-
-    pub(crate) fn dir(&self) -> &Path {
-        &self.dir
-    }
 }
 
 impl Drop for Postgres {
@@ -165,14 +167,14 @@ impl Drop for Postgres {
             // At once: what it wrote is thrown away.
             let pid = rustix::process::Pid::from_child(&child);
             if rustix::process::kill_process(pid, rustix::process::Signal::QUIT).is_err() {
-                eprintln!("PostgreSQL was gone already");
+                say("PostgreSQL was gone already");
             }
             if let Err(error) = child.wait() {
-                eprintln!("cannot wait for PostgreSQL: {error}");
+                say(&format!("cannot wait for PostgreSQL: {error}"));
             }
         }
         if let Err(error) = std::fs::remove_dir_all(&self.dir) {
-            eprintln!("cannot remove {}: {error}", self.dir.display());
+            say(&format!("cannot remove {}: {error}", self.dir.display()));
         }
     }
 }

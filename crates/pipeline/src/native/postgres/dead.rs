@@ -20,7 +20,8 @@ use crate::error::ConnectorError;
 pub(super) async fn write_tolerantly(loader: &mut Loader, batch: Bytes) -> Result<()> {
     let tuples = split(&batch)?;
     // Ranges of rows to be tried, the next one last.
-    let mut open = vec![0..tuples.len()];
+    let whole = 0..tuples.len();
+    let mut open = Vec::from([whole]);
     let mut dead = Vec::new();
     while let Some(rows) = open.pop() {
         let (Some(first), Some(last)) =

@@ -1,4 +1,4 @@
-//! The ledger: which loads there are, and which of their units are committed.
+//! The ledger: which loads there are, and which of their units are committed (`docs/formats/pipeline-ledger.md`).
 //!
 //! Two tables in a schema of their own. An entry is written in the transaction that has the unit's rows,
 //! and its key is unique: whoever would commit a unit a second time fails instead.

@@ -1,7 +1,5 @@
 //! SQL as text: names and literals from outside enter it here, quoted, and nowhere else.
 
-use std::fmt::Write as _;
-
 /// A name, quoted: `"a""b"`.
 pub(super) fn ident(name: &str) -> String {
     let mut quoted = String::with_capacity(name.len() + 2);
@@ -112,15 +110,8 @@ fn first_part(text: &str) -> Option<(String, &str)> {
 
 /// `a = b, c = d` for names: `SET` of an upsert.
 pub(super) fn assignments(names: &[&str]) -> String {
-    let mut list = String::new();
-    for name in names {
-        if !list.is_empty() {
-            list.push_str(", ");
-        }
-        let name = ident(name);
-        let _ = write!(list, "{name} = EXCLUDED.{name}");
-    }
-    list
+    let one = |name: &&str| format!("{0} = EXCLUDED.{0}", ident(name));
+    names.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

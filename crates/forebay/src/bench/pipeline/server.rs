@@ -1,0 +1,142 @@
+//! A PostgreSQL of our own: made in a directory, on a free port, gone when it is dropped.
+//!
+//! It is set as a server would be that holds data: every commit is flushed to the disk.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use anyhow::{Context as _, bail, ensure};
+
+/// Where Debian keeps the programs that are not on the path.
+const DEBIAN: &str = "/usr/lib/postgresql";
+
+/// A server that runs.
+pub(super) struct Server {
+    dir: PathBuf,
+    programs: PathBuf,
+    pub(super) port: u16,
+    child: Child,
+}
+
+/// The programs of the newest version that is installed.
+fn programs() -> anyhow::Result<PathBuf> {
+    let versions = std::fs::read_dir(DEBIAN);
+    let versions = versions.context("PostgreSQL is not installed: apt-get install postgresql")?;
+    let mut found = Vec::new();
+    for version in versions {
+        let dir = version.context("cannot list the versions of PostgreSQL")?.path().join("bin");
+        if dir.join("initdb").is_file() {
+            found.push(dir);
+        }
+    }
+    found.sort();
+    found.pop().context("PostgreSQL is not installed: apt-get install postgresql")
+}
+
+impl Server {
+    /// Makes a server in `scratch` and starts it.
+    pub(super) fn start(scratch: &Path) -> anyhow::Result<Self> {
+        let programs = programs()?;
+        let dir = scratch.join("postgres");
+        std::fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        if is_root() {
+            // The server refuses to run as root; its user has to reach its directory.
+            open_to_all(scratch)?;
+            let owned = Command::new("chown").arg("postgres:").arg(&dir).status();
+            ensure!(
+                owned.context("cannot start chown")?.success(),
+                "cannot give {} away",
+                dir.display()
+            );
+        }
+        let data = dir.join("data");
+        let made = program(&programs, "initdb", &dir)
+            .args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync", "-D"])
+            .arg(&data)
+            .output()
+            .context("cannot start initdb")?;
+        ensure!(made.status.success(), "initdb failed: {}", String::from_utf8_lossy(&made.stderr));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").context("no port is free")?;
+        let port = listener.local_addr().context("no port is free")?.port();
+        drop(listener);
+        let log =
+            std::fs::File::create(scratch.join("postgres.log")).context("cannot make a log")?;
+        let mut command = program(&programs, "postgres", &dir);
+        command
+            .arg("-D")
+            .arg(data)
+            .args(["-p", &port.to_string(), "-h", "127.0.0.1", "-k"])
+            .arg(&dir);
+        for setting in
+            ["shared_buffers=512MB", "max_wal_size=8GB", "checkpoint_timeout=1h", "autovacuum=off"]
+        {
+            command.args(["-c", setting]);
+        }
+        let child =
+            command.stdout(Stdio::null()).stderr(log).spawn().context("cannot start PostgreSQL")?;
+        let mut server = Self { dir, programs, port, child };
+        while !server.psql("postgres", "select 1")?.status.success() {
+            if server.child.try_wait().context("cannot wait for PostgreSQL")?.is_some() {
+                bail!("PostgreSQL did not start; see {}", scratch.join("postgres.log").display());
+            }
+        }
+        Ok(server)
+    }
+
+    fn psql(&self, database: &str, sql: &str) -> anyhow::Result<Output> {
+        self.psql_command(database).args(["-c", sql]).output().context("cannot start psql")
+    }
+
+    /// psql, connected to a database.
+    pub(super) fn psql_command(&self, database: &str) -> Command {
+        let mut command = Command::new(self.programs.join("psql"));
+        command.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1"]);
+        command.args(["-U", "postgres", "-p", &self.port.to_string(), "-d", database]);
+        command
+    }
+
+    /// What a query gives, as psql prints it.
+    pub(super) fn query(&self, database: &str, sql: &str) -> anyhow::Result<String> {
+        let output = self.psql(database, sql)?;
+        ensure!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Lets every user pass through a directory.
+fn open_to_all(dir: &Path) -> anyhow::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let all = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(dir, all).with_context(|| format!("cannot open {}", dir.display()))
+}
+
+/// A program of PostgreSQL, as a user that it lets run it.
+fn program(programs: &Path, name: &str, dir: &Path) -> Command {
+    let program = programs.join(name);
+    let mut command = if is_root() {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]).arg(program);
+        command
+    } else {
+        Command::new(program)
+    };
+    command.current_dir(dir);
+    command
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // At once: what it wrote is thrown away with its directory.
+        let pid = rustix::process::Pid::from_child(&self.child);
+        if let Err(error) = rustix::process::kill_process(pid, rustix::process::Signal::QUIT) {
+            tracing::warn!(%error, "cannot stop PostgreSQL");
+        }
+        if let Err(error) = self.child.wait() {
+            tracing::warn!(%error, dir = %self.dir.display(), "cannot wait for PostgreSQL");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The pipeline's bars, claims and figures, in one place.
+
+use super::bars::{Bar, Claim, Good, aiming, claim, value_at_least, value_at_most};
+
+const fn in_unit(bar: Bar, unit: &'static str) -> Bar {
+    Bar { unit, ..bar }
+}
+
+/// What the pipeline promises.
+pub(super) const BARS: [Bar; 13] = [
+    aiming(
+        value_at_least("one stream, of psql's COPY through a pipe", "copy_one_of_psql_ratio", 0.9),
+        1.0,
+    ),
+    aiming(value_at_least("two partitions, of it", "copy_two_of_psql_ratio", 1.0), 1.15),
+    aiming(
+        value_at_least("lineitem, one stream, of psql's", "lineitem_one_of_psql_ratio", 0.9),
+        1.0,
+    ),
+    aiming(
+        value_at_least("lineitem, two partitions, of psql's", "lineitem_two_of_psql_ratio", 1.0),
+        1.15,
+    ),
+    aiming(value_at_least("COPY, of INSERT, 100,000 rows", "copy_of_insert_100k_ratio", 2.1), 4.0),
+    aiming(value_at_least("one stream, of dlt", "copy_of_dlt_ratio", 10.0), 30.0),
+    aiming(value_at_least("one stream, of Sling", "copy_of_sling_ratio", 3.0), 7.0),
+    aiming(
+        value_at_least(
+            "into Parquet, of the fastest of ConnectorX, DuckDB and ADBC",
+            "parquet_of_fastest_ratio",
+            0.9,
+        ),
+        1.3,
+    ),
+    in_unit(aiming(value_at_most("peak memory, 1M rows", "peak_memory_mib", 96.0), 48.0), "MiB"),
+    in_unit(
+        aiming(value_at_most("peak memory, 10M rows", "large_peak_memory_mib", 96.0), 48.0),
+        "MiB",
+    ),
+    in_unit(
+        aiming(value_at_most("an incremental run with nothing new", "nothing_new_ms", 80.0), 25.0),
+        "ms",
+    ),
+    aiming(
+        value_at_least(
+            "documents into PostgreSQL, of COPY of the same rows",
+            "documents_of_copy_ratio",
+            0.7,
+        ),
+        0.9,
+    ),
+    value_at_least("COPY, of INSERT, 10,000 rows", "copy_of_insert_10k_ratio", 1.0),
+];
+
+/// What the description of the earlier system publishes, on its author's machine.
+pub(super) const CLAIMS: [Claim; 12] = [
+    claim("10,000 rows by INSERT", 153.0, "insert_10k_ms", Good::AtMost, "ms"),
+    claim("its flush", 107.0, "insert_10k_flush_ms", Good::AtMost, "ms"),
+    claim("10,000 rows by COPY", 121.0, "copy_10k_ms", Good::AtMost, "ms"),
+    claim("its flush", 60.0, "copy_10k_flush_ms", Good::AtMost, "ms"),
+    claim("its commit", 12.0, "copy_10k_commit_ms", Good::AtMost, "ms"),
+    claim("100,000 rows by INSERT", 1_054.0, "insert_100k_ms", Good::AtMost, "ms"),
+    claim("its flush", 1_006.0, "insert_100k_flush_ms", Good::AtMost, "ms"),
+    claim("100,000 rows by COPY", 507.0, "copy_100k_ms", Good::AtMost, "ms"),
+    claim("its flush", 399.0, "copy_100k_flush_ms", Good::AtMost, "ms"),
+    claim("its commit", 67.0, "copy_100k_commit_ms", Good::AtMost, "ms"),
+    claim("its fetch", 298.0, "copy_100k_fetch_ms", Good::AtMost, "ms"),
+    claim("COPY, of INSERT", 2.1, "copy_of_insert_100k_ratio", Good::AtLeast, ""),
+];
+
+/// What each figure is.
+pub(super) const FIGURES: &[(&str, &str)] = &[
+    ("copy_psql_rows_per_s", "two psqls and a pipe, binary COPY: the limit"),
+    ("copy_one_rows_per_s", "ours, one stream, the whole process"),
+    ("copy_two_rows_per_s", "ours, two ranges of the key at once"),
+    ("copy_one_cpu_s", "processor time of ours, one stream"),
+    ("lineitem_psql_rows_per_s", "the same of TPC-H's lineitem"),
+    ("lineitem_one_rows_per_s", "ours, one stream"),
+    ("lineitem_two_rows_per_s", "ours, two ranges of the key at once"),
+    ("lineitem_one_cpu_s", "processor time of ours, one stream"),
+    ("large_two_rows_per_s", "ours, ten times the rows, two ranges at once"),
+    ("dlt_rows_per_s", "dlt as it comes, Python's start left out"),
+    ("sling_rows_per_s", "Sling as it comes, Python's start left out"),
+    (
+        "parquet_rows_per_s",
+        "ours into Parquet, the whole process; both sides compared by content hash",
+    ),
+    (
+        "connectorx_parquet_rows_per_s",
+        "ConnectorX in two parts and pyarrow, Python's start left out",
+    ),
+    ("duckdb_parquet_rows_per_s", "DuckDB's postgres_scanner, Python's start left out"),
+    ("adbc_parquet_rows_per_s", "ADBC and pyarrow, Python's start left out"),
+    ("nothing_new_ms", "the whole process, connecting included"),
+];
