@@ -22,6 +22,8 @@ mod decode;
 mod encode;
 mod error;
 mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod hash;
 mod split;
 pub mod text;

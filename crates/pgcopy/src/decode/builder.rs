@@ -53,7 +53,7 @@ enum Cells {
     },
     Decimal256 {
         values: Vec<i256>,
-        precision: u8,
+        bound: i256,
         scale: i8,
     },
     Date(Vec<i32>),
@@ -194,8 +194,8 @@ impl Builder {
             Cells::Decimal128 { values, precision, scale } => {
                 values.push(text::numeric::to_i128(field, *precision, *scale)?);
             }
-            Cells::Decimal256 { values, precision, scale } => {
-                values.push(text::numeric::to_i256(field, *precision, *scale)?);
+            Cells::Decimal256 { values, bound, scale } => {
+                values.push(text::numeric::to_i256(field, *bound, *scale)?);
             }
             Cells::Worded(kind, values) => {
                 kind.to_text(field, &mut values.data)?;
@@ -306,9 +306,11 @@ impl Cells {
             Wire::Decimal { precision, scale } if *precision <= 38 => {
                 Self::Decimal128 { values: Vec::new(), precision: *precision, scale: *scale }
             }
-            Wire::Decimal { precision, scale } => {
-                Self::Decimal256 { values: Vec::new(), precision: *precision, scale: *scale }
-            }
+            Wire::Decimal { precision, scale } => Self::Decimal256 {
+                values: Vec::new(),
+                bound: text::numeric::bound(*precision),
+                scale: *scale,
+            },
             Wire::Text => Self::Text(Bytes::new()),
             Wire::Bytes | Wire::Opaque => Self::Bytes(Bytes::new()),
             Wire::Jsonb => Self::Jsonb(Bytes::new()),

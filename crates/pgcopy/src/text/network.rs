@@ -23,7 +23,8 @@ const FAMILY_V6: u8 = 3;
 /// The field is malformed.
 pub fn to_text(field: &[u8], cidr: bool, out: &mut Vec<u8>) -> Result<(), CellError> {
     let ([family, bits, kind, size], address) = field.split_first_chunk().ok_or(MALFORMED)?;
-    if usize::from(*size) != address.len() || *kind != u8::from(cidr) {
+    let is_whole = usize::from(*size) == address.len() && *kind == u8::from(cidr);
+    if !is_whole || cidr && has_host_bits(address, *bits) {
         return Err(MALFORMED);
     }
     let bits_max = match (*family, address.len()) {
@@ -42,6 +43,16 @@ pub fn to_text(field: &[u8], cidr: bool, out: &mut Vec<u8>) -> Result<(), CellEr
         bits if bits == bits_max && !cidr => Ok(()),
         bits => write!(out, "/{bits}").map_err(|_| MALFORMED),
     }
+}
+
+/// Whether bits are set that the mask leaves out.
+fn has_host_bits(address: &[u8], bits: u8) -> bool {
+    let mut masked = u32::from(bits);
+    address.iter().any(|byte| {
+        let left_out = u8::MAX.checked_shr(masked).unwrap_or(0);
+        masked = masked.saturating_sub(8);
+        byte & left_out != 0
+    })
 }
 
 fn put_v4(address: &[u8], out: &mut Vec<u8>) {
@@ -117,18 +128,13 @@ pub fn from_text(text: &str, cidr: bool, out: &mut Vec<u8>) -> Result<(), CellEr
     if bits > bits_max {
         return Err(MALFORMED);
     }
-    let host_bits = match address {
-        IpAddr::V4(v4) => u128::from(v4.to_bits()) << 96,
-        IpAddr::V6(v6) => v6.to_bits(),
-    };
-    if cidr && host_bits.checked_shl(bits).unwrap_or(0) != 0 {
-        return Err(MALFORMED);
-    }
     let bits = u8::try_from(bits).map_err(|_| MALFORMED)?;
     out.extend_from_slice(&[family, bits, u8::from(cidr), size]);
+    let start = out.len();
     match address {
         IpAddr::V4(v4) => out.extend_from_slice(&v4.octets()),
         IpAddr::V6(v6) => out.extend_from_slice(&v6.octets()),
     }
-    Ok(())
+    let refused = cidr && out.get(start..).is_some_and(|address| has_host_bits(address, bits));
+    if refused { Err(MALFORMED) } else { Ok(()) }
 }

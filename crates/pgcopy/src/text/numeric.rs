@@ -96,7 +96,7 @@ pub fn to_text(field: &[u8], out: &mut Vec<u8>) -> Result<(), CellError> {
         POSITIVE_INFINITY => out.extend_from_slice(b"Infinity"),
         NEGATIVE_INFINITY => out.extend_from_slice(b"-Infinity"),
         sign => {
-            if sign == NEGATIVE {
+            if sign == NEGATIVE && parts.digits.iter().any(|digit| *digit != [0; 2]) {
                 out.push(b'-');
             }
             put_number(&parts, out);
@@ -249,41 +249,102 @@ fn put_digits(
     Ok(())
 }
 
+/// Powers of ten, as far as a decimal of 38 digits has places.
+const POWERS: [u128; 39] = {
+    let mut powers = [1; 39];
+    let mut place = 1;
+    while place < powers.len() {
+        #[expect(clippy::indexing_slicing, reason = "at compile time, within the bounds")]
+        {
+            powers[place] = powers[place - 1] * 10;
+        }
+        place += 1;
+    }
+    powers
+};
+
+/// `10^places`, where a decimal of 38 digits has so many.
+#[inline]
+fn power(places: i32) -> Option<u128> {
+    usize::try_from(places).ok().and_then(|places| POWERS.get(places)).copied()
+}
+
 /// The value times `10^scale`, for a decimal of up to 38 digits.
 ///
 /// # Errors
 /// The field is malformed, NaN or infinite, of another scale, or larger than the precision.
 #[inline]
 pub(crate) fn to_i128(field: &[u8], precision: u8, scale: i8) -> Result<i128, CellError> {
-    let parts = Parts::parse(field)?;
-    let negative = parts.is_negative()?;
-    parts.check_scale(scale)?;
-    let mut value = 0_u128;
-    let mut last = 0;
-    for (digit, place) in parts.placed(scale) {
-        value = match place {
-            0.. => value.checked_mul(10_000).and_then(|value| value.checked_add(digit.into())),
-            _ => {
-                let (tens, shift, digit) = partial(digit, place)?;
-                value.checked_mul(tens).and_then(|value| value.checked_add((digit / shift).into()))
-            }
-        }
-        .ok_or(OUT_OF_RANGE)?;
-        last = place;
-    }
-    if last > 0 && value != 0 {
-        let places = u32::try_from(last).ok().filter(|places| *places <= 38);
-        let power = places.map(|places| 10_u128.pow(places));
-        value = power.and_then(|power| value.checked_mul(power)).ok_or(OUT_OF_RANGE)?;
-    }
-    let bound = 10_u128.checked_pow(u32::from(precision)).ok_or(OUT_OF_RANGE)?;
+    let (value, negative) = match short(field, scale) {
+        Some(short) => short,
+        None => long(field, scale)?,
+    };
+    let bound = power(i32::from(precision)).ok_or(OUT_OF_RANGE)?;
     let value = i128::try_from(value).ok().filter(|_| value < bound).ok_or(OUT_OF_RANGE)?;
     Ok(if negative { -value } else { value })
 }
 
+/// The value times `10^scale` and whether it is negative, of a number of up to four digits of base
+/// 10,000, as most are. `None` where it takes a closer look.
+#[inline]
+fn short(field: &[u8], scale: i8) -> Option<(u128, bool)> {
+    let ([n0, n1, w0, w1, s0, s1, d0, d1], digits) = field.split_first_chunk::<8>()?;
+    let (digits, odd) = digits.as_chunks::<2>();
+    let count = u16::from_be_bytes([*n0, *n1]);
+    let negative = match u16::from_be_bytes([*s0, *s1]) {
+        POSITIVE => false,
+        NEGATIVE => true,
+        _ => return None,
+    };
+    let has_scale = i32::from(u16::from_be_bytes([*d0, *d1])) == i32::from(scale);
+    if digits.len() > 4 || digits.len() != usize::from(count) || !odd.is_empty() || !has_scale {
+        return None;
+    }
+    let (mut value, mut is_small) = (0_u64, true);
+    for digit in digits {
+        let digit = u16::from_be_bytes(*digit);
+        is_small &= digit < BASE;
+        value = value * u64::from(BASE) + u64::from(digit);
+    }
+    if !is_small {
+        return None;
+    }
+    let last =
+        i32::from(scale) + 4 * (i32::from(i16::from_be_bytes([*w0, *w1])) + 1 - i32::from(count));
+    let exact = |shift: u64| value.is_multiple_of(shift).then_some(u128::from(value / shift));
+    let value = match last {
+        0 => Some(u128::from(value)),
+        -1 => exact(10),
+        -2 => exact(100),
+        -3 => exact(1000),
+        _ => power(last).and_then(|power| power.checked_mul(u128::from(value))),
+    };
+    Some((value?, negative))
+}
+
+/// The value times `10^scale` and whether it is negative, of any number.
+fn long(field: &[u8], scale: i8) -> Result<(u128, bool), CellError> {
+    let parts = Parts::parse(field)?;
+    let negative = parts.is_negative()?;
+    parts.check_scale(scale)?;
+    let (mut value, mut last) = (0_u128, 0);
+    for (digit, place) in parts.placed(scale) {
+        let (tens, shift) = if place >= 0 { (u128::from(BASE), 1) } else { partial(digit, place)? };
+        value = value
+            .checked_mul(tens)
+            .and_then(|value| value.checked_add(u128::from(digit / shift)))
+            .ok_or(OUT_OF_RANGE)?;
+        last = place;
+    }
+    if last > 0 && value != 0 {
+        value = power(last).and_then(|power| value.checked_mul(power)).ok_or(OUT_OF_RANGE)?;
+    }
+    Ok((value, negative))
+}
+
 /// What a digit that the last decimal place goes through adds: the value is to be multiplied by the
 /// first, and the digit to be divided by the second.
-fn partial(digit: u16, place: i32) -> Result<(u128, u16, u16), CellError> {
+fn partial(digit: u16, place: i32) -> Result<(u128, u16), CellError> {
     let (tens, shift) = match place {
         -1 => (1000, 10),
         -2 => (100, 100),
@@ -291,41 +352,53 @@ fn partial(digit: u16, place: i32) -> Result<(u128, u16, u16), CellError> {
         _ => (1, BASE),
     };
     // What would be cut off has no place in a decimal of this scale.
-    if digit.is_multiple_of(shift) { Ok((tens, shift, digit)) } else { Err(OUT_OF_RANGE) }
+    if digit.is_multiple_of(shift) { Ok((tens, shift)) } else { Err(OUT_OF_RANGE) }
 }
 
-/// The value times `10^scale`, for a decimal of up to 76 digits.
+/// What a decimal of so many digits does not reach.
+pub(crate) fn bound(precision: u8) -> i256 {
+    let ten = i256::from_parts(10, 0);
+    ten.checked_pow(u32::from(precision)).unwrap_or(i256::MAX)
+}
+
+/// The value times `10^scale`, for a decimal of up to 76 digits; `bound` is that of its precision.
 ///
 /// # Errors
 /// As [`to_i128`].
-pub(crate) fn to_i256(field: &[u8], precision: u8, scale: i8) -> Result<i256, CellError> {
+pub(crate) fn to_i256(field: &[u8], bound: i256, scale: i8) -> Result<i256, CellError> {
+    let small = |number: u128| i256::from_parts(number, 0);
+    let (value, negative) = match short(field, scale) {
+        Some((value, negative)) => (small(value), negative),
+        None => longest(field, scale)?,
+    };
+    match value {
+        value if value >= bound => Err(OUT_OF_RANGE),
+        value if negative => Ok(value.wrapping_neg()),
+        value => Ok(value),
+    }
+}
+
+/// As [`long`], where 128 bits are not enough.
+fn longest(field: &[u8], scale: i8) -> Result<(i256, bool), CellError> {
     let parts = Parts::parse(field)?;
     let negative = parts.is_negative()?;
     parts.check_scale(scale)?;
-    let mut value = i256::ZERO;
-    let mut last = 0;
     let small = |number: u128| i256::from_parts(number, 0);
+    let (mut value, mut last) = (i256::ZERO, 0);
     for (digit, place) in parts.placed(scale) {
-        let (tens, shift, digit) =
-            if place >= 0 { (10_000, 1, digit) } else { partial(digit, place)? };
+        let (tens, shift) = if place >= 0 { (u128::from(BASE), 1) } else { partial(digit, place)? };
         value = value
             .checked_mul(small(tens))
             .and_then(|value| value.checked_add(small(u128::from(digit / shift))))
             .ok_or(OUT_OF_RANGE)?;
         last = place;
     }
-    let ten = small(10);
     if last > 0 && value != i256::ZERO {
-        let places = u32::try_from(last).ok().filter(|places| *places <= 76);
-        let power = places.and_then(|places| ten.checked_pow(places));
+        let places = u8::try_from(last).ok().filter(|places| *places <= 76);
+        let power = places.map(bound);
         value = power.and_then(|power| value.checked_mul(power)).ok_or(OUT_OF_RANGE)?;
     }
-    let bound = ten.checked_pow(u32::from(precision)).ok_or(OUT_OF_RANGE)?;
-    match value {
-        value if value >= bound => Err(OUT_OF_RANGE),
-        value if negative => Ok(value.wrapping_neg()),
-        value => Ok(value),
-    }
+    Ok((value, negative))
 }
 
 /// Appends the field of a decimal of up to 38 digits.
@@ -386,20 +459,24 @@ fn put_small(value: u64, sign: u16, scale: u16, out: &mut Vec<u8>) {
         rest /= u64::from(BASE);
         last_place += 1;
     }
-    // 64 bits have at most 5 groups.
-    let mut field = [0; 18];
-    let mut at = field.len();
+    // 64 bits have at most 5 groups; the header is before them.
+    let mut groups = [[0; 2]; 9];
     let mut count = 0_u16;
-    while rest > 0 {
-        let group = u16::try_from(rest % u64::from(BASE)).unwrap_or(0);
-        rest /= u64::from(BASE);
-        at -= 2;
-        if let Some(place) = field.get_mut(at..).and_then(|tail| tail.first_chunk_mut()) {
-            *place = group.to_be_bytes();
+    for group in groups.iter_mut().rev() {
+        if rest == 0 {
+            break;
         }
+        let digit = u16::try_from(rest % u64::from(BASE)).unwrap_or(0);
+        *group = digit.to_be_bytes();
+        rest /= u64::from(BASE);
         count += 1;
     }
     let weight = i16::try_from(last_place + i32::from(count) - 1).unwrap_or(0);
-    put_header(count, weight, sign, scale, out);
-    out.extend_from_slice(field.get(at..).unwrap_or_default());
+    let start = groups.len() - 4 - usize::from(count);
+    if let Some(field) = groups.get_mut(start..) {
+        for (group, word) in field.iter_mut().zip([count, weight.cast_unsigned(), sign, scale]) {
+            *group = word.to_be_bytes();
+        }
+        out.extend_from_slice(field.as_flattened());
+    }
 }

@@ -1,6 +1,12 @@
 //! Behaviour of the codecs as their users see it.
-#![expect(clippy::unwrap_used, reason = "tests say what they mean by panicking")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "tests say what they mean by panicking, and what they leave out"
+)]
 
 mod frames;
+mod postgres;
+mod server;
 mod support;
 mod values;

@@ -154,6 +154,8 @@ fn addresses_are_what_postgresql_writes() {
     assert_eq!(refused(Wire::Inet, &[2, 33, 0, 4, 1, 2, 3, 4]), "malformed network address");
     assert_eq!(refused(Wire::Inet, &[2, 32, 1, 4, 1, 2, 3, 4]), "malformed network address");
     assert_eq!(refused(Wire::Inet, &[2, 32]), "malformed network address");
+    assert_eq!(refused(Wire::Cidr, &[2, 9, 1, 4, 1, 0x40, 0, 0]), "malformed network address");
+    assert_eq!(shown(Wire::Cidr, &[2, 9, 1, 4, 1, 0x80, 0, 0]), "1.128.0.0/9");
     assert_eq!(shown(Wire::MacAddr { bytes: 6 }, &[8, 0, 0x2b, 1, 2, 0xff]), "08:00:2b:01:02:ff");
     let eight = Wire::MacAddr { bytes: 8 };
     assert_eq!(shown(eight.clone(), &[1, 2, 3, 4, 5, 6, 7, 8]), "01:02:03:04:05:06:07:08");
