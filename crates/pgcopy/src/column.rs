@@ -246,24 +246,49 @@ impl Column {
     /// The column an Arrow field becomes: the one that made it, or the nearest of PostgreSQL's types.
     ///
     /// Narrow and unsigned integers become the next larger type; large and view forms of texts, bytes
-    /// and lists become the plain ones (see `conform` in the encoder).
+    /// and lists become the plain ones (see `conform` in the encoder). Where a field was given another
+    /// type since its column made it, what its metadata says is of the old one and does not count.
     ///
     /// # Errors
     /// When PostgreSQL has no such type (structs, maps, unions).
     pub fn from_field(field: &Field) -> Result<Self, UnfitType> {
-        let said = field.metadata().get(WIRE).and_then(|name| Wire::from_name(name));
-        let said = said.filter(|wire| &wire.data_type() == field.data_type());
-        let (wire, derived) = match (said, derived(field.data_type())) {
-            (Some(wire), derived) => (wire, derived.map(|(_, sql)| sql).unwrap_or_default()),
-            (None, Some(derived)) => derived,
-            (None, None) => {
+        let metadata = field.metadata();
+        let said = metadata.get(WIRE).map(|name| {
+            Wire::from_name(name).filter(|wire| is_form_of(field.data_type(), &wire.data_type()))
+        });
+        // What no wire form goes with is somebody's own wish.
+        let sql_type = match said {
+            Some(None) => None,
+            Some(Some(_)) | None => metadata.get(SQL_TYPE).cloned(),
+        };
+        let (wire, sql_type) = match (said.flatten(), sql_type, derived(field.data_type())) {
+            (Some(wire), Some(sql_type), _) => (wire, sql_type),
+            (Some(wire), None, derived) => (wire, derived.map(|(_, sql)| sql).unwrap_or_default()),
+            (None, sql_type, Some((wire, derived))) => (wire, sql_type.unwrap_or(derived)),
+            (None, _, None) => {
                 let column = field.name().clone();
                 let data_type = field.data_type().clone();
                 return Err(UnfitType { column, data_type, wanted: None });
             }
         };
-        let sql_type = field.metadata().get(SQL_TYPE).cloned().unwrap_or(derived);
         Ok(Self { name: field.name().clone(), sql_type, wire, nullable: field.is_nullable() })
+    }
+}
+
+/// Whether a type is a wire form's own, or another layout of the same values: what a reader of files or a
+/// query may have made of it.
+fn is_form_of(found: &DataType, own: &DataType) -> bool {
+    use DataType::{
+        Binary, BinaryView, Dictionary, LargeBinary, LargeList, LargeListView, LargeUtf8, List,
+        ListView, Utf8, Utf8View,
+    };
+    match (found, own) {
+        (Dictionary(_, value), own) => is_form_of(value, own),
+        (LargeUtf8 | Utf8View, Utf8) | (LargeBinary | BinaryView, Binary) => true,
+        (List(found) | LargeList(found) | ListView(found) | LargeListView(found), List(own)) => {
+            is_form_of(found.data_type(), own.data_type())
+        }
+        (found, own) => found == own,
     }
 }
 
@@ -345,4 +370,68 @@ fn builtin_oid(wire: &Wire) -> Option<u32> {
         Wire::Decimal { .. } | Wire::Numeric => 1700,
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn column(sql_type: &str, wire: Wire) -> Column {
+        Column { name: "c".into(), sql_type: sql_type.into(), wire, nullable: false }
+    }
+
+    #[test]
+    fn a_column_survives_arrow() {
+        let array = Wire::Array { element: Box::new(Wire::Numeric), element_oid: 1700 };
+        let decimal = Wire::Decimal { precision: 50, scale: 7 };
+        for column in [
+            column("jsonb", Wire::Jsonb),
+            column("numeric[]", array),
+            column("price", decimal),
+            column("macaddr8", Wire::MacAddr { bytes: 8 }),
+            column("pair", Wire::Opaque),
+        ] {
+            assert_eq!(Column::from_field(&column.field()), Ok(column));
+        }
+    }
+
+    #[test]
+    fn another_layout_of_the_values_is_still_the_column() {
+        let jsonb = column("jsonb", Wire::Jsonb);
+        let view = jsonb.field().with_data_type(DataType::Utf8View);
+        assert_eq!(Column::from_field(&view), Ok(jsonb));
+        let array = Wire::Array { element: Box::new(Wire::Inet), element_oid: 869 };
+        let array = column("inet[]", array);
+        let element = Field::new("element", DataType::LargeUtf8, true);
+        let list = array.field().with_data_type(DataType::LargeList(element.into()));
+        assert_eq!(Column::from_field(&list), Ok(array));
+    }
+
+    #[test]
+    fn a_field_that_was_cast_is_not_what_it_was() {
+        let cast = column("integer", Wire::Int4).field().with_data_type(DataType::Utf8);
+        assert_eq!(Column::from_field(&cast), Ok(column("text", Wire::Text)));
+        let cast = column("text", Wire::Text).field().with_data_type(DataType::Int64);
+        assert_eq!(Column::from_field(&cast), Ok(column("bigint", Wire::Int8)));
+    }
+
+    #[test]
+    fn names_of_any_depth_are_not_followed() {
+        let name = "array:1:".repeat(100_000);
+        assert_eq!(Wire::from_name(&name), None);
+        assert_eq!(
+            Wire::from_name("array:25:text").map(|wire| wire.name()),
+            Some("array:25:text".into())
+        );
+    }
+
+    #[test]
+    fn what_postgresql_has_no_type_for_says_so() {
+        let error = Column::from_field(&Field::new_struct("s", Vec::<Field>::new(), true));
+        let text = error.unwrap_err().to_string();
+        assert_eq!(
+            text,
+            "column \"s\" is Struct(), which PostgreSQL has no type for; cast it in a transform"
+        );
+    }
 }

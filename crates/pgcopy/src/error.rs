@@ -163,7 +163,10 @@ pub enum EncodeError {
         to: DataType,
     },
     /// The batch has other columns than the encoder was made for.
-    #[error("the batch's column {index} is {found:?} where {expected} was announced")]
+    #[error(
+        "the batch's column {index} is {} where {expected} was announced",
+        .found.as_ref().map_or("missing".to_owned(), DataType::to_string)
+    )]
     Schema {
         /// The column, from 0.
         index: usize,

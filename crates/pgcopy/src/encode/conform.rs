@@ -45,7 +45,10 @@ impl Failure {
 pub(super) fn fits(from: &DataType, wire: &Wire) -> bool {
     let to = wire.data_type();
     let elements = |element: &DataType| match wire {
-        Wire::Array { element: to, .. } => fits(element, to),
+        // Texts are read as UUIDs one by one, which a list's are not.
+        Wire::Array { element: to, .. } => {
+            fits(element, to) && !(is_text(element) && **to == Wire::Uuid)
+        }
         _ => false,
     };
     match from {

@@ -5,6 +5,7 @@
     reason = "tests say what they mean by panicking, and what they leave out"
 )]
 
+mod casts;
 mod frames;
 mod postgres;
 mod server;

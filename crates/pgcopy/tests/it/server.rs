@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_pgcopy::catalog::{self, PgType};
-use forebay_pgcopy::{Column, Decoder, Encoder, HEADER, Splitter, TRAILER, Wire};
+use forebay_pgcopy::{Column, Decoder, Encoder, HEADER, Splitter, TRAILER, Wire, column};
 use futures_util::{SinkExt as _, TryStreamExt as _};
 use tokio_postgres::Client;
 
+use crate::casts::{batch, forms};
 use crate::postgres::{Postgres, postgres};
 
 /// Types of every kind, and values at the edges of each.
@@ -303,5 +304,39 @@ async fn texts_made_here_are_those_postgresql_writes() {
         assert_eq!(batch.column(0), batch.column(1), "{expression}");
         let encoder = Encoder::new(&batch.schema(), &columns).unwrap();
         assert_eq!(encoder.hash(&batch).unwrap(), hash, "{expression}");
+    }
+}
+
+#[tokio::test]
+async fn what_arrow_has_arrives() {
+    let Some((_server, client)) = connect("arrow").await else { return };
+    for (index, array) in forms().into_iter().enumerate() {
+        let batch = batch(array);
+        let columns = column::columns(&batch.schema()).unwrap();
+        let sql = &columns[0].sql_type;
+        client.batch_execute(&format!("create table t{index} (c {sql})")).await.unwrap();
+        let encoder = Encoder::new(&batch.schema(), &columns).unwrap();
+        let mut tuples = Vec::new();
+        encoder.encode(&batch, 0..batch.num_rows(), &mut tuples).unwrap();
+        copy_in(&client, &format!("t{index}"), &tuples).await;
+        let stored = copy_out(&client, &format!("t{index}")).await.concat();
+        assert_eq!(stored, [HEADER, &tuples, TRAILER].concat(), "{sql}");
+    }
+    let texts = [
+        ("t11", "{1970-01-01,1970-01-02,1969-12-31}"),
+        ("t12", "{00:00:00,00:00:01,23:59:59}"),
+        ("t13", "{\"1970-01-01 00:00:00\",NULL,\"1969-12-31 23:59:59.999\"}"),
+        (
+            "t14",
+            "{\"1970-01-01 00:00:00+00\",\"1970-01-01 00:00:00.000001+00\",\
+                 \"1969-12-31 23:59:59.999999+00\"}",
+        ),
+        ("t15", "{00:00:00,00:00:01,-00:00:01}"),
+    ];
+    client.batch_execute("set timezone = 'UTC'").await.unwrap();
+    for (table, expected) in texts {
+        let query = format!("select array_agg(c)::text from {table}");
+        let row = client.query_one(&query, &[]).await.unwrap();
+        assert_eq!(row.get::<_, String>(0), expected, "{table}");
     }
 }
