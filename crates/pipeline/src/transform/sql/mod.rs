@@ -11,15 +11,18 @@
 //! | `columns` | the columns of the result |
 //! | `scan` | a stream as a table |
 //! | `result` | what the query gives, as a stream |
+//! | `in_order` | sides of a union one after another |
 //! | `spill` | files for what does not fit into memory |
 //!
 //! Invariants:
 //! * Only a `SELECT`: no statement that makes or changes anything, no file and no address.
-//! * The same rows give the same result in the same order: units are read one after another, by a plan
-//!   of one partition. So the result is a unit that can be read again.
+//! * The same rows give the same result: units are read one after another, by a plan without parts at
+//!   work at once. So the result is a unit that can be read again, also where no order is asked for.
 
 #[cfg(feature = "sql")]
 mod columns;
+#[cfg(feature = "sql")]
+mod in_order;
 #[cfg(feature = "sql")]
 mod query;
 #[cfg(feature = "sql")]

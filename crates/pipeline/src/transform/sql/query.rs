@@ -94,6 +94,8 @@ fn session(memory: usize) -> Result<SessionContext, DataFusionError> {
     options.sql_parser.map_string_types_to_utf8view = false;
     options.execution.time_zone = Some("UTC".into());
     options.execution.sort_in_place_threshold_bytes = (memory / 16).min(1 << 20);
+    // Sorted in one, so that rows of equal keys stay in one order.
+    options.optimizer.repartition_sorts = false;
     // A hash join keeps one side whole and cannot go to files; sorted sides can.
     options.optimizer.prefer_hash_join = false;
     let pool = Arc::new(FairSpillPool::new(memory));

@@ -15,6 +15,7 @@ use forebay_pgcopy::Column;
 use futures_util::{Stream, StreamExt};
 
 use super::columns::Shape;
+use super::in_order::in_order;
 use super::scan::Reading;
 use crate::batch::Rows;
 use crate::connector::{Cursor, Result, SourceStream, Unit};
@@ -40,7 +41,7 @@ impl QueryStream {
         &self,
         reading: Arc<Reading>,
     ) -> Result<SendableRecordBatchStream, DataFusionError> {
-        let plan = self.state.create_physical_plan(&self.plan).await?;
+        let plan = in_order(self.state.create_physical_plan(&self.plan).await?)?;
         let config = self.state.config().clone().with_extension(reading);
         let task = TaskContext::from(&self.state).with_session_config(config);
         execute_stream(plan, Arc::new(task))

@@ -354,6 +354,31 @@ async fn the_result_can_be_read_again_and_is_the_same() {
 }
 
 #[tokio::test]
+async fn sides_of_a_union_come_one_after_another() {
+    for (text, count) in [
+        ("select id from a union all select id from b union all select id from a", 600),
+        ("select id from a union all select id from b limit 250", 250),
+        ("select id from (select id from a union all select id from b) where id % 2 = 0", 200),
+    ] {
+        let streams = vec![("a", orders(200, 7, 3)), ("b", orders(200, 30, 1))];
+        let rows = query(text, streams).await;
+        let step = if count == 200 { 2 } else { 1 };
+        let expected = (0..3).flat_map(|_| (0..200).step_by(step)).take(count);
+        assert_eq!(rows, expected.map(|id| format!("[{id}]")).collect::<Vec<_>>(), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_sorted_union_keeps_the_order_of_equal_rows() {
+    let text = "select a % 2 as k, n from (select id as a, 1 as n from x union all \
+                select id as a, 2 as n from y) order by k, n limit 150";
+    let streams = || vec![("x", orders(200, 7, 3)), ("y", orders(200, 30, 1))];
+    let first = query(text, streams()).await;
+    assert_eq!(first.len(), 150);
+    assert_eq!(first, query(text, streams()).await);
+}
+
+#[tokio::test]
 async fn queries_follow_one_another() {
     let yaml = format!(
         "{}\n{}\n- mask: {{ columns: {{ total: redact }} }}",
