@@ -188,10 +188,9 @@ fn events_peers() -> anyhow::Result<PathBuf> {
 const DUCKDB: &str = "duckdb==2.0.0";
 
 /// What the pipeline is compared with, as it comes from PyPI, and what makes TPC-H's tables.
-const PIPELINE_PEERS: [&str; 12] = [
+const PIPELINE_PEERS: [&str; 11] = [
     "dlt[postgres]==1.31.0",
     "sqlalchemy",
-    "sling==1.4.11",
     "sling-linux-amd64==1.4.11",
     "psycopg2-binary",
     "tpchgen-cli==4.0.0",

@@ -21,6 +21,8 @@ enum End {
     /// A PostgreSQL.
     #[default]
     Postgres,
+    /// Parquet files.
+    Parquet,
 }
 
 const POSTGRES: &str = "    host: 127.0.0.1
@@ -32,6 +34,10 @@ const POSTGRES: &str = "    host: 127.0.0.1
     # tls: verify                  # auto (verify beyond this machine), verify, disable
     # tls_ca_file: /etc/ssl/db.pem
     # schema: public               # of tables whose name says none
+";
+
+const FILES: &str = "    path: ./files                  # or s3://BUCKET/PREFIX
+    # s3: {region: eu-central-1}   # endpoint, access_key_id, secret_access_key, path_style
 ";
 
 const STREAMS: &str = "  streams:
@@ -72,6 +78,7 @@ resources:
 fn config(of: End) -> (&'static str, &'static str) {
     match of {
         End::Postgres => ("postgres", POSTGRES),
+        End::Parquet => ("parquet", FILES),
     }
 }
 

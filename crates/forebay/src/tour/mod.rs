@@ -19,6 +19,7 @@ mod inventory;
 mod jobs;
 mod load;
 mod oracle;
+mod pipeline;
 mod report;
 mod stages;
 mod tally;
@@ -86,19 +87,23 @@ fn tour(plan: &Plan, interrupt: &Interrupt) -> anyhow::Result<bool> {
     let (server, cache) = tour.cache(&mut report, server)?;
     let (server, mut events) = tour.events(&mut report, server)?;
     let (server, inventory) = tour.inventory(&mut report, server, scratch.path())?;
+    let chapter = pipeline::Chapter { tree: &files.tree, interrupt, scratch: scratch.path() };
+    let pipeline = chapter.run(&mut report)?;
     tour.stop_and_check(&mut report, server, &mut events, scratch.path())?;
     tour.measure(&mut report);
     cache.tell(&mut report);
     events.tell(&mut report);
     inventory.tell(&mut report);
+    pipeline.tell(&mut report);
     report.figures()?;
     let what = format!(
-        "{} files, {} documents, {} keys of the cache, {} events, {} indexed files",
+        "{} files, {} documents, {} keys of the cache, {} events, {} indexed files, {} rows piped",
         tour.tally.oracle.files.len(),
         tour.tally.oracle.document_count(),
         cache.keys(),
         events.events(),
-        inventory.objects()
+        inventory.objects(),
+        pipeline.rows()
     );
     interrupt.check()?;
     let kept = plan.keep.then(|| Server::start(&cache::SERVE, &data, &tour.log)).transpose()?;

@@ -11,8 +11,8 @@ import time
 tool, table, port, out = sys.argv[1:5]
 shutil.rmtree(out, ignore_errors=True)
 os.makedirs(out)
-source = f"postgresql://postgres@127.0.0.1:{port}/src"
-target = f"postgresql://postgres@127.0.0.1:{port}/dst"
+source = f"postgresql://postgres:none@127.0.0.1:{port}/src"
+target = f"postgresql://postgres:none@127.0.0.1:{port}/dst"
 
 
 def count(query):
@@ -30,18 +30,21 @@ def dlt_copy():
     pipeline = dlt.pipeline("bench", destination=dlt.destinations.postgres(target), dataset_name="dlt_bench",
                             pipelines_dir=out, dev_mode=False)
     begun = time.perf_counter()
-    pipeline.run(sql_table(credentials=source, table=table), write_disposition="replace")
+    rows = sql_table(credentials=source.replace("postgresql:", "postgresql+psycopg2:"), table=table)
+    pipeline.run(rows, write_disposition="replace")
     seconds = time.perf_counter() - begun
     return seconds, count(f"select count(*) from dlt_bench.{table}")
 
 
 def sling_copy():
-    from sling.bin import SLING_BIN
+    import sling_linux_amd64
 
+    program = os.path.join(os.path.dirname(sling_linux_amd64.__file__), "bin", "sling-linux-amd64")
+    os.chmod(program, 0o755)
     env = dict(os.environ, SRC=source + "?sslmode=disable", DST=target + "?sslmode=disable", SLING_HOME_DIR=out,
                SLING_DISABLE_TELEMETRY="TRUE")
     begun = time.perf_counter()
-    subprocess.run([SLING_BIN, "run", "--src-conn", "SRC", "--src-stream", f"public.{table}", "--tgt-conn", "DST",
+    subprocess.run([program, "run", "--src-conn", "SRC", "--src-stream", f"public.{table}", "--tgt-conn", "DST",
                     "--tgt-object", f"public.sling_{table}", "--mode", "full-refresh"],
                    env=env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     seconds = time.perf_counter() - begun
@@ -61,7 +64,7 @@ def connectorx_copy():
 
     begun = time.perf_counter()
     read = cx.read_sql(source, f"select * from {table}", return_type="arrow", partition_on="id", partition_num=2)
-    pq.write_table(read, os.path.join(out, "t.parquet"), compression="zstd")
+    pq.write_table(read, os.path.join(out, "t.parquet"), compression="snappy")
     seconds = time.perf_counter() - begun
     return seconds, parquet_rows()
 
@@ -75,7 +78,7 @@ def duckdb_copy():
     connection.sql("load postgres_scanner")
     begun = time.perf_counter()
     connection.sql(f"attach '{source}' as pg (type postgres, read_only)")
-    connection.sql(f"copy (select * from pg.public.{table}) to '{out}/t.parquet' (format parquet, compression zstd)")
+    connection.sql(f"copy (select * from pg.public.{table}) to '{out}/t.parquet' (format parquet, compression snappy)")
     seconds = time.perf_counter() - begun
     return seconds, parquet_rows()
 
@@ -88,7 +91,7 @@ def adbc_copy():
     with adbc.connect(source) as connection, connection.cursor() as cursor:
         cursor.execute(f"select * from {table}")
         reader = cursor.fetch_record_batch()
-        with pq.ParquetWriter(os.path.join(out, "t.parquet"), reader.schema, compression="zstd") as writer:
+        with pq.ParquetWriter(os.path.join(out, "t.parquet"), reader.schema, compression="snappy") as writer:
             for batch in reader:
                 writer.write_batch(batch)
     seconds = time.perf_counter() - begun
