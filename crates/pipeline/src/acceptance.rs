@@ -23,9 +23,9 @@ mod source;
 
 use crate::error::ConnectorError;
 
-pub use destination::{Capabilities, destination};
+pub use destination::{Capabilities, destination, fill};
 pub use rows::{columns, plain_columns, rows};
-pub use source::source;
+pub use source::{open_source, source};
 
 /// Why a connector does not pass.
 #[derive(Debug, thiserror::Error)]

@@ -7,9 +7,7 @@ use forebay_pgcopy::{Column, ContentHash};
 
 use super::{Claim, Failure, columns, rows};
 use crate::batch::{Batch, Rows};
-use crate::config::{
-    LoadMethod, OnDataError, SchemaEvolution, TargetSettings, WriteMode,
-};
+use crate::config::{LoadMethod, OnDataError, SchemaEvolution, TargetSettings, WriteMode};
 use crate::connector::{Cursor, Destination, LedgerEntry, Load, Target, Unit};
 use crate::native::hash::Hasher;
 use crate::run::Context;
@@ -51,13 +49,40 @@ pub async fn destination(
     }
 }
 
+/// Loads batches into a stream of a destination, each as a unit, for a source to be tried with.
+///
+/// # Errors
+/// When the destination fails.
+pub async fn fill(
+    destination: &Arc<dyn Destination>,
+    into: &str,
+    columns: &[Column],
+    batches: &[&RecordBatch],
+) -> Result<(), Failure> {
+    let claim = Claim("rows are loaded");
+    let suite = Suite { destination: Arc::clone(destination), columns: columns.to_vec() };
+    let settings = settings(into, WriteMode::Append);
+    let target = suite.open(claim, &settings).await?;
+    let names: Vec<String> = (0..batches.len()).map(|number| format!("unit {number}")).collect();
+    let load = load("load-1", &names.iter().map(|name| &**name).collect::<Vec<_>>());
+    claim.ok(target.prepare(&load).await)?;
+    for (name, batch) in names.iter().zip(batches) {
+        suite.write(claim, &target, &settings, &load, name, &[batch]).await?;
+    }
+    claim.ok(target.finish(&load).await)
+}
+
 struct Suite {
     destination: Arc<dyn Destination>,
     columns: Vec<Column>,
 }
 
 /// The hash of these rows, as the encoder of binary COPY has it.
-fn hash(claim: Claim, columns: &[Column], batches: &[&RecordBatch]) -> Result<ContentHash, Failure> {
+fn hash(
+    claim: Claim,
+    columns: &[Column],
+    batches: &[&RecordBatch],
+) -> Result<ContentHash, Failure> {
     let mut hasher = claim.ok(Hasher::new(columns))?;
     for batch in batches {
         claim.ok(hasher.add(batch))?;
@@ -98,7 +123,11 @@ fn settings(into: &str, write_mode: WriteMode) -> TargetSettings {
 }
 
 impl Suite {
-    async fn open(&self, claim: Claim, settings: &TargetSettings) -> Result<Arc<dyn Target>, Failure> {
+    async fn open(
+        &self,
+        claim: Claim,
+        settings: &TargetSettings,
+    ) -> Result<Arc<dyn Target>, Failure> {
         let (context, _cancel) = Context::new("acceptance");
         claim.ok(self.destination.open(settings, &self.columns, &context).await)
     }
@@ -131,7 +160,11 @@ impl Suite {
     }
 
     /// The content, by a target that is opened anew.
-    async fn content(&self, claim: Claim, settings: &TargetSettings) -> Result<ContentHash, Failure> {
+    async fn content(
+        &self,
+        claim: Claim,
+        settings: &TargetSettings,
+    ) -> Result<ContentHash, Failure> {
         claim.ok(self.open(claim, settings).await?.content().await)
     }
 
@@ -259,7 +292,10 @@ impl Suite {
         self.write(claim, &target, &settings, &next, "a", &[&second]).await?;
         claim.ok(target.finish(&next).await)?;
         let last = claim.ok(self.destination.last_load(&settings).await)?;
-        claim.same(last.map(|(load, entries)| (load.id, entries.len())), Some(("load-2".into(), 1)))?;
+        claim.same(
+            last.map(|(load, entries)| (load.id, entries.len())),
+            Some(("load-2".into(), 1)),
+        )?;
         let expected = hash(claim, &self.columns, &[&first, &second])?;
         claim.same(self.content(claim, &settings).await?, expected)
     }

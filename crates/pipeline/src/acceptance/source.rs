@@ -54,6 +54,17 @@ pub async fn source(
     stops(claim, &open).await
 }
 
+/// Opens a stream as the suite does, for a test of its own.
+///
+/// # Errors
+/// What the source says.
+pub async fn open_source(
+    source: &Arc<dyn Source>,
+    stream: &StreamSettings,
+) -> crate::connector::Result<Arc<dyn SourceStream>> {
+    opened(source, stream, Division::Any).await
+}
+
 /// The units of a load that was not finished are had again.
 async fn again(source: &Arc<dyn Source>, stream: &StreamSettings) -> Result<(), Failure> {
     let claim = Claim("stable units are had again, with the same rows");
@@ -81,8 +92,7 @@ async fn again(source: &Arc<dyn Source>, stream: &StreamSettings) -> Result<(), 
 async fn projects(source: &Arc<dyn Source>, stream: &StreamSettings) -> Result<(), Failure> {
     let claim = Claim("the columns that are chosen are read, in their order");
     let open = open(claim, source, stream, Division::Any).await?;
-    let mut names: Vec<String> =
-        open.columns().iter().map(|column| column.name.clone()).collect();
+    let mut names: Vec<String> = open.columns().iter().map(|column| column.name.clone()).collect();
     names.reverse();
     names.truncate(names.len().div_ceil(2));
     let chosen = StreamSettings { columns: names.clone(), ..stream.clone() };

@@ -18,9 +18,8 @@ impl Hasher {
     /// # Errors
     /// When a column has no form in binary COPY.
     pub(crate) fn new(columns: &[Column]) -> Result<Self, ConnectorError> {
-        let encoder = Encoder::new(&schema(columns), columns).map_err(|error| ConnectorError::Refused {
-            act: "hash rows".into(),
-            source: error.into(),
+        let encoder = Encoder::new(&schema(columns), columns).map_err(|error| {
+            ConnectorError::Refused { act: "hash rows".into(), source: error.into() }
         })?;
         Ok(Self { encoder, content: ContentHash::default() })
     }

@@ -5,6 +5,7 @@ pub(crate) mod cast;
 pub mod files;
 pub(crate) mod hash;
 pub mod postgres;
+pub mod sqlite;
 pub(crate) mod values;
 
 use std::sync::Arc;
@@ -27,6 +28,8 @@ pub enum SourceSettings {
     Csv(files::CsvSource),
     /// `ndjson`
     Ndjson(files::NdjsonSource),
+    /// `sqlite`
+    Sqlite(sqlite::SqliteSourceSettings),
 }
 
 /// Settings of a destination.
@@ -37,11 +40,17 @@ pub enum DestinationSettings {
     Postgres(postgres::Settings),
     /// `parquet`
     Parquet(files::ParquetDestination),
+    /// `csv`
+    Csv(files::CsvDestination),
+    /// `ndjson`
+    Ndjson(files::NdjsonDestination),
+    /// `sqlite`
+    Sqlite(sqlite::SqliteDestinationSettings),
 }
 
 impl Chosen for SourceSettings {
     const WHAT: &'static str = "source";
-    const NAMES: &'static [&'static str] = &["postgres", "parquet", "csv", "ndjson"];
+    const NAMES: &'static [&'static str] = &["postgres", "parquet", "csv", "ndjson", "sqlite"];
 
     fn read<'de, D: Deserializer<'de>>(name: &str, from: D) -> Result<Self, D::Error> {
         match name {
@@ -49,6 +58,7 @@ impl Chosen for SourceSettings {
             "parquet" => Deserialize::deserialize(from).map(Self::Parquet),
             "csv" => Deserialize::deserialize(from).map(Self::Csv),
             "ndjson" => Deserialize::deserialize(from).map(Self::Ndjson),
+            "sqlite" => Deserialize::deserialize(from).map(Self::Sqlite),
             _ => Err(unknown(name)),
         }
     }
@@ -59,6 +69,7 @@ impl Chosen for SourceSettings {
             "parquet" => generator.subschema_for::<files::ParquetSource>(),
             "csv" => generator.subschema_for::<files::CsvSource>(),
             "ndjson" => generator.subschema_for::<files::NdjsonSource>(),
+            "sqlite" => generator.subschema_for::<sqlite::SqliteSourceSettings>(),
             _ => Schema::default(),
         }
     }
@@ -66,12 +77,15 @@ impl Chosen for SourceSettings {
 
 impl Chosen for DestinationSettings {
     const WHAT: &'static str = "destination";
-    const NAMES: &'static [&'static str] = &["postgres", "parquet"];
+    const NAMES: &'static [&'static str] = &["postgres", "parquet", "csv", "ndjson", "sqlite"];
 
     fn read<'de, D: Deserializer<'de>>(name: &str, from: D) -> Result<Self, D::Error> {
         match name {
             "postgres" => Deserialize::deserialize(from).map(Self::Postgres),
             "parquet" => Deserialize::deserialize(from).map(Self::Parquet),
+            "csv" => Deserialize::deserialize(from).map(Self::Csv),
+            "ndjson" => Deserialize::deserialize(from).map(Self::Ndjson),
+            "sqlite" => Deserialize::deserialize(from).map(Self::Sqlite),
             _ => Err(unknown(name)),
         }
     }
@@ -80,6 +94,9 @@ impl Chosen for DestinationSettings {
         match name {
             "postgres" => generator.subschema_for::<postgres::Settings>(),
             "parquet" => generator.subschema_for::<files::ParquetDestination>(),
+            "csv" => generator.subschema_for::<files::CsvDestination>(),
+            "ndjson" => generator.subschema_for::<files::NdjsonDestination>(),
+            "sqlite" => generator.subschema_for::<sqlite::SqliteDestinationSettings>(),
             _ => Schema::default(),
         }
     }
@@ -93,10 +110,13 @@ fn unknown<E: serde::de::Error>(name: &str) -> E {
 #[must_use]
 pub fn source(settings: &SourceSettings) -> Arc<dyn Source> {
     match settings {
-        SourceSettings::Postgres(settings) => Arc::new(postgres::PostgresSource::new(settings.clone())),
+        SourceSettings::Postgres(settings) => {
+            Arc::new(postgres::PostgresSource::new(settings.clone()))
+        }
         SourceSettings::Parquet(settings) => files::parquet_source(settings),
         SourceSettings::Csv(settings) => files::csv_source(settings),
         SourceSettings::Ndjson(settings) => files::ndjson_source(settings),
+        SourceSettings::Sqlite(settings) => Arc::new(sqlite::SqliteSource::new(settings.clone())),
     }
 }
 
@@ -108,5 +128,8 @@ pub fn destination(settings: &DestinationSettings) -> Arc<dyn Destination> {
             Arc::new(postgres::PostgresDestination::new(settings.clone()))
         }
         DestinationSettings::Parquet(settings) => files::parquet_destination(settings),
+        DestinationSettings::Csv(settings) => files::csv_destination(settings),
+        DestinationSettings::Ndjson(settings) => files::ndjson_destination(settings),
+        DestinationSettings::Sqlite(settings) => Arc::new(sqlite::SqliteDestination::new(settings)),
     }
 }

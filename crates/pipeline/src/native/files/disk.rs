@@ -143,7 +143,8 @@ fn switch(rooms: &Rooms, names: &[String]) -> Result<()> {
         return Ok(());
     }
     // Only a directory without anybody else's files is exchanged.
-    let is_all = waiting.len() == names.len() && self::names(&shown)?.iter().all(|(it, _)| is_ours(it));
+    let is_all =
+        waiting.len() == names.len() && self::names(&shown)?.iter().all(|(it, _)| is_ours(it));
     if !is_all || renameat_with(CWD, &next, CWD, &shown, RenameFlags::EXCHANGE).is_err() {
         for name in waiting {
             let (from, to) = (next.join(name), shown.join(name));
@@ -219,7 +220,8 @@ impl Store for Disk {
         blocking(move || {
             create_directory(&staging)?;
             let file = File::create(&path).map_err(failed("create", &path))?;
-            Ok(Box::new(StagedFile { file: Some(Arc::new(file)), path, to, size: 0 }) as Box<dyn Staged>)
+            Ok(Box::new(StagedFile { file: Some(Arc::new(file)), path, to, size: 0 })
+                as Box<dyn Staged>)
         })
         .await
     }
@@ -291,7 +293,9 @@ impl Staged for StagedFile {
 
 impl Drop for StagedFile {
     fn drop(&mut self) {
-        if self.file.take().is_some() && let Err(error) = fs::remove_file(&self.path) {
+        if self.file.take().is_some()
+            && let Err(error) = fs::remove_file(&self.path)
+        {
             let path = self.path.display();
             tracing::debug!(%path, %error, "a staged file stays until the next load removes it");
         }

@@ -64,8 +64,8 @@ pub(super) trait Layout: Send + Sync + std::fmt::Debug {
     /// A new file.
     fn encode(&self, columns: &[Column]) -> Result<Box<dyn Encode>, ConnectorError>;
 
-    /// What reads the files back as they were written.
-    fn format(&self) -> Box<dyn Format>;
+    /// What reads files of these columns back as they were written.
+    fn format(&self, columns: &[Column]) -> Box<dyn Format>;
 
     /// What is made otherwise of these columns.
     fn notes(&self, columns: &[Column]) -> Vec<String>;

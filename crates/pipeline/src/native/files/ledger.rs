@@ -120,10 +120,8 @@ impl Ledger {
 
 /// The columns as a ledger keeps them.
 pub(super) fn kept(columns: &[Column]) -> Vec<Kept> {
-    let kept = |column: &Column| Kept {
-        name: column.name.clone(),
-        sql_type: column.sql_type.clone(),
-    };
+    let kept =
+        |column: &Column| Kept { name: column.name.clone(), sql_type: column.sql_type.clone() };
     columns.iter().map(kept).collect()
 }
 

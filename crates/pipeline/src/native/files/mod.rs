@@ -14,6 +14,7 @@
 //! A directory that is written has nothing in it but files of whole units that were committed. Exactly
 //! once is by the ledger (`_forebay/STREAM/ledger.json`): `docs/formats/files-ledger.md`.
 
+mod compress;
 mod csv;
 mod destination;
 mod disk;
@@ -58,6 +59,18 @@ pub(super) fn parquet_destination(settings: &ParquetDestination) -> Arc<dyn Dest
 pub(super) fn csv_source(settings: &CsvSource) -> Arc<dyn Source> {
     let format = Arc::new(csv::CsvFormat::new(settings));
     Arc::new(source::FileSource::new(&settings.path, &settings.s3, format))
+}
+
+/// The destination of CSV files.
+pub(super) fn csv_destination(settings: &CsvDestination) -> Arc<dyn Destination> {
+    let layout = Arc::new(csv::CsvLayout::new(settings));
+    Arc::new(destination::FileDestination::new(&settings.path, &settings.s3, layout))
+}
+
+/// The destination of NDJSON files.
+pub(super) fn ndjson_destination(settings: &NdjsonDestination) -> Arc<dyn Destination> {
+    let layout = Arc::new(ndjson::NdjsonLayout::new(settings));
+    Arc::new(destination::FileDestination::new(&settings.path, &settings.s3, layout))
 }
 
 /// The source of NDJSON files.

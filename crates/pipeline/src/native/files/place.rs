@@ -129,11 +129,14 @@ impl Place {
             let there = directory.ancestors().find(|path| path.exists());
             let there = there.filter(|path| !path.as_os_str().is_empty());
             let there = there.unwrap_or(Path::new("."));
-            let metadata = there
-                .metadata()
-                .map_err(|error| ConnectorError::file("look at", there, error))?;
+            let metadata =
+                there.metadata().map_err(|error| ConnectorError::file("look at", there, error))?;
             if !metadata.is_dir() {
-                return Err(ConnectorError::file("write to", there, io::Error::from(io::ErrorKind::NotADirectory)));
+                return Err(ConnectorError::file(
+                    "write to",
+                    there,
+                    io::Error::from(io::ErrorKind::NotADirectory),
+                ));
             }
             rustix::fs::access(there, rustix::fs::Access::WRITE_OK)
                 .map_err(|error| ConnectorError::file("write to", there, io::Error::from(error)))?;
@@ -269,7 +272,8 @@ impl Bucket {
             let mut objects = self.store.list(Some(&key));
             while let Some(meta) = objects.try_next().await.map_err(failed)? {
                 let below = meta.location.prefix_match(&key);
-                let is_data = below.is_some_and(|mut parts| parts.all(|it| !is_hidden(it.as_ref())));
+                let is_data =
+                    below.is_some_and(|mut parts| parts.all(|it| !is_hidden(it.as_ref())));
                 if is_data && meta.location != key {
                     files.extend(self.listed(meta));
                 }
@@ -345,9 +349,10 @@ impl Opened {
         let store = error.get_ref().and_then(|inner| inner.downcast_ref::<object_store::Error>());
         match store {
             Some(object_store::Error::Precondition { .. }) => changed(&self.path),
-            Some(object_store::Error::Generic { .. }) => {
-                ConnectorError::Unreachable { what: self.path.display().to_string(), source: error.into() }
-            }
+            Some(object_store::Error::Generic { .. }) => ConnectorError::Unreachable {
+                what: self.path.display().to_string(),
+                source: error.into(),
+            },
             _ => ConnectorError::file("read", self.path.clone(), error),
         }
     }

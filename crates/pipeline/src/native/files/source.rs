@@ -147,7 +147,13 @@ impl FileSource {
         let discovered = streams.into_iter().take(DISCOVERED_MAX).map(|(name, (first, bytes))| {
             let columns = self.format.columns(&place.open(&first)?, &[])?;
             let columns = columns.into_iter().map(discovered_column).collect();
-            Ok(Discovered { name, columns, primary_key: Vec::new(), rows: None, bytes: Some(bytes) })
+            Ok(Discovered {
+                name,
+                columns,
+                primary_key: Vec::new(),
+                rows: None,
+                bytes: Some(bytes),
+            })
         });
         discovered.collect()
     }
@@ -164,7 +170,9 @@ fn check_mode(stream: &StreamSettings) -> Result<()> {
     if stream.sync_mode == SyncMode::Incremental && cursor_field != Some(CURSOR_FIELD) {
         return Err(ConnectorError::unsupported(
             format!("{}: files have no cursor field {:?}", stream.name, cursor_field.unwrap_or("")),
-            format!("set `cursor_field: {CURSOR_FIELD}` to read files that are new since the last run"),
+            format!(
+                "set `cursor_field: {CURSOR_FIELD}` to read files that are new since the last run"
+            ),
         ));
     }
     if stream.partition_key.is_some() {
@@ -318,7 +326,9 @@ impl SourceStream for FileStream {
         files.dedup();
         let mut notes = vec![format!("{} files in {} units", files.len(), self.units.len())];
         if self.cursor.is_some() {
-            notes.push("files that are new since the last run, by the time they were written".into());
+            notes.push(
+                "files that are new since the last run, by the time they were written".into(),
+            );
         }
         notes
     }

@@ -7,8 +7,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
 use forebay_pgcopy::column::schema;
 use forebay_pgcopy::{Column, ContentHash};
 use tokio::sync::Mutex;
@@ -128,7 +128,10 @@ fn check_columns(
         match ledger.columns.iter().find(|kept| kept.name == *name) {
             Some(kept) if kept.sql_type != *sql_type => {
                 return refuse(
-                    format!("column {name:?} is {} in the files there, and {sql_type} now", kept.sql_type),
+                    format!(
+                        "column {name:?} is {} in the files there, and {sql_type} now",
+                        kept.sql_type
+                    ),
                     "cast it in a transform, or write with `write_mode: replace`",
                 );
             }
@@ -147,7 +150,10 @@ fn check_columns(
         let is_refused = evolution.removed_column == RemovedColumn::Fail;
         if !is_here && (is_refused || !layout.columns_may_differ()) {
             return refuse(
-                format!("the files there have a column {:?} that does not come any more", kept.name),
+                format!(
+                    "the files there have a column {:?} that does not come any more",
+                    kept.name
+                ),
                 "make it NULL in a transform, or write with `write_mode: replace`",
             );
         }
@@ -265,7 +271,10 @@ impl Shared {
         });
         match foreign {
             Some(file) => Err(ConnectorError::unsupported(
-                format!("{} is there, which no load wrote", self.store.display(Room::Shown, &file.name)),
+                format!(
+                    "{} is there, which no load wrote",
+                    self.store.display(Room::Shown, &file.name)
+                ),
                 "give the stream a directory of its own with `into`",
             )),
             None => Ok(()),
@@ -328,7 +337,8 @@ impl Target for FileTarget {
                 if !ledger.has(load) {
                     return Err(ConnectorError::Refused {
                         act: "finish the load".into(),
-                        source: format!("the load {} is not the one that was prepared", load.id).into(),
+                        source: format!("the load {} is not the one that was prepared", load.id)
+                            .into(),
                     });
                 }
                 let is_aside = ledger.next.is_some();
@@ -349,13 +359,16 @@ impl Target for FileTarget {
             let Some(found) = found.filter(|found| found.size == file.bytes) else {
                 return Err(ConnectorError::data(
                     self.shared.store.display(Room::Shown, &file.name),
-                    format!("the ledger has it with {} bytes, and it is not there as such", file.bytes),
+                    format!(
+                        "the ledger has it with {} bytes, and it is not there as such",
+                        file.bytes
+                    ),
                 ));
             };
             let shared = Arc::clone(&self.shared);
             hasher = blocking(move || {
                 let opened = shared.store.place().open(&found)?;
-                let format = shared.layout.format();
+                let format = shared.layout.format(&shared.columns);
                 let part = Part::whole(opened.size);
                 let reading = Reading {
                     file: &opened,

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use forebay_pgcopy::ContentHash;
 use serde_json::json;
 
 use crate::acceptance::{self, Capabilities};
-use crate::config::{StreamSettings, TargetSettings};
-use crate::connector::{Destination, Load, Source, Unit};
+use crate::config::StreamSettings;
+use crate::connector::{Destination, Source};
 use crate::native::hash::Hasher;
-use crate::run::Context;
 
 fn stream(name: &str) -> StreamSettings {
     serde_json::from_value(json!({ "name": name })).unwrap()
@@ -40,51 +40,14 @@ async fn passes(destination: Arc<dyn Destination>) {
 }
 
 /// Loads rows of all types in two units.
-async fn fill(destination: &Arc<dyn Destination>) -> forebay_pgcopy::ContentHash {
+async fn fill(destination: &Arc<dyn Destination>) -> ContentHash {
     let columns = acceptance::columns();
-    let (context, _cancel) = Context::new("test");
-    let settings = TargetSettings {
-        pipeline: "p".into(),
-        stream: "s".into(),
-        into: "t".into(),
-        write_mode: Default::default(),
-        primary_key: Vec::new(),
-        on_data_error: Default::default(),
-        schema_evolution: Default::default(),
-        load_method: Default::default(),
-    };
-    let unit = |name: &str| Unit { name: name.into(), from: None, to: None, rows: None, bytes: None };
-    let load = Load {
-        id: "1".into(),
-        fingerprint: String::new(),
-        units: vec![unit("a"), unit("b")],
-        since: None,
-        is_stable: true,
-        is_finished: false,
-        cursor: None,
-    };
-    let target = destination.open(&settings, &columns, &context).await.unwrap();
-    target.prepare(&load).await.unwrap();
+    let (first, second) =
+        (acceptance::rows(&columns, 0..200), acceptance::rows(&columns, 200..300));
+    acceptance::fill(destination, "t", &columns, &[&first, &second]).await.unwrap();
     let mut hasher = Hasher::new(&columns).unwrap();
-    for (name, ids) in [("a", 0..200), ("b", 200..300)] {
-        let batch = acceptance::rows(&columns, ids);
-        hasher.add(&batch).unwrap();
-        let mut writer = target.writer(&load, &unit(name)).await.unwrap();
-        let rows = crate::Rows::Records(batch);
-        writer.write(crate::Batch::unbounded(rows)).await.unwrap();
-        let entry = crate::connector::LedgerEntry {
-            pipeline: "p".into(),
-            stream: "s".into(),
-            load: "1".into(),
-            run: "r".into(),
-            unit: name.into(),
-            rows: 0,
-            dead: 0,
-            hash: String::new(),
-        };
-        writer.commit(entry).await.unwrap();
-    }
-    target.finish(&load).await.unwrap();
+    hasher.add(&first).unwrap();
+    hasher.add(&second).unwrap();
     hasher.content()
 }
 
@@ -104,4 +67,29 @@ async fn parquet_files_are_a_source() {
             panic!("{name}: {}", chain(&failure));
         }
     }
+}
+
+fn csv(settings: serde_json::Value) -> Arc<dyn Destination> {
+    super::csv_destination(&serde_json::from_value(settings).unwrap())
+}
+
+fn ndjson(settings: serde_json::Value) -> Arc<dyn Destination> {
+    super::ndjson_destination(&serde_json::from_value(settings).unwrap())
+}
+
+#[tokio::test]
+async fn csv_files_are_a_destination() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    passes(csv(json!({ "path": path.join("plain") }))).await;
+    let other = json!({ "path": path.join("b"), "delimiter": ";", "header": false, "null": "NULL", "compression": "gzip" });
+    passes(csv(other)).await;
+}
+
+#[tokio::test]
+async fn ndjson_files_are_a_destination() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    passes(ndjson(json!({ "path": path.join("plain") }))).await;
+    passes(ndjson(json!({ "path": path.join("z"), "compression": "zstd" }))).await;
 }

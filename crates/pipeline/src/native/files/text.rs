@@ -128,7 +128,8 @@ fn zstd<R: Read>(
     file: &Opened,
     bytes: R,
 ) -> Result<zstd::Decoder<'static, BufReader<R>>, ConnectorError> {
-    zstd::Decoder::new(bytes).map_err(|error| ConnectorError::file("read", file.path.clone(), error))
+    zstd::Decoder::new(bytes)
+        .map_err(|error| ConnectorError::file("read", file.path.clone(), error))
 }
 
 /// Collects rows into batches of a stream's columns.
@@ -163,8 +164,9 @@ impl Collecting {
         let arrays = self.builders.iter_mut().map(Builder::finish).collect();
         let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
         (self.rows, self.size) = (0, 0);
-        RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)
-            .map_err(|error| ConnectorError::data(file.path.display().to_string(), error.to_string()))
+        RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options).map_err(
+            |error| ConnectorError::data(file.path.display().to_string(), error.to_string()),
+        )
     }
 }
 
@@ -268,4 +270,3 @@ pub(super) fn check_given(
         None => Ok(()),
     }
 }
-

@@ -189,7 +189,9 @@ fn take_offset(text: &str) -> Option<(i64, &str)> {
     let mut seconds = hours * 3600;
     for unit in [60, 1] {
         match pair(rest.strip_prefix(':').unwrap_or(rest)) {
-            Some((number, after)) if number < 60 => (seconds, rest) = (seconds + number * unit, after),
+            Some((number, after)) if number < 60 => {
+                (seconds, rest) = (seconds + number * unit, after)
+            }
             _ => break,
         }
     }

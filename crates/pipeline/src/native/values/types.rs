@@ -36,7 +36,9 @@ pub(crate) fn wire_of(name: &str) -> Option<(Wire, String)> {
         "float8" | "double" | "float" | "double precision" => (Wire::Float8, "double precision"),
         "numeric" | "decimal" => return decimal(&arguments),
         "text" | "string" | "clob" => (Wire::Text, "text"),
-        "varchar" | "character varying" | "nvarchar" => return sized("character varying", &arguments),
+        "varchar" | "character varying" | "nvarchar" => {
+            return sized("character varying", &arguments);
+        }
         "char" | "character" | "nchar" | "bpchar" => return sized("character", &arguments),
         "json" => (Wire::Text, "json"),
         "jsonb" => (Wire::Jsonb, "jsonb"),

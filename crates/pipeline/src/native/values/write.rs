@@ -4,6 +4,7 @@
 
 use std::io::Write as _;
 
+use arrow::array::PrimitiveArray;
 use arrow::array::{
     Array, AsArray, BinaryArray, BooleanArray, FixedSizeBinaryArray, ListArray, StringArray,
 };
@@ -12,7 +13,6 @@ use arrow::datatypes::{
     Int32Type, Int64Type, IntervalMonthDayNanoType, IntervalUnit, Time64MicrosecondType, TimeUnit,
     TimestampMicrosecondType, UInt32Type,
 };
-use arrow::array::PrimitiveArray;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use forebay_pgcopy::{Column, Wire};
 
@@ -45,6 +45,17 @@ enum Kind<'a> {
     Timestamp(&'a PrimitiveArray<TimestampMicrosecondType>, bool),
     Interval(&'a PrimitiveArray<IntervalMonthDayNanoType>),
     List(&'a ListArray, Box<Cells<'a>>),
+}
+
+/// A value in one of the forms that databases without types have.
+pub(crate) enum Native<'a> {
+    Null,
+    Integer(i64),
+    Real(f64),
+    Text(&'a str),
+    Bytes(&'a [u8]),
+    /// None of these: its text stands for it.
+    Other,
 }
 
 impl<'a> Cells<'a> {
@@ -106,6 +117,27 @@ impl<'a> Cells<'a> {
         matches!(self.kind, Kind::Json(_))
     }
 
+    /// A value, where it is one of the plain forms.
+    pub(crate) fn native(&self, row: usize) -> Native<'a> {
+        if self.is_null(row) {
+            return Native::Null;
+        }
+        match &self.kind {
+            Kind::Bool(array) => Native::Integer(array.value(row).into()),
+            Kind::Int2(array) => Native::Integer(array.value(row).into()),
+            Kind::Int4(array) => Native::Integer(array.value(row).into()),
+            Kind::Int8(array) => Native::Integer(array.value(row)),
+            Kind::Oid(array) => Native::Integer(array.value(row).into()),
+            Kind::Float4(array) => Native::Real(array.value(row).into()),
+            Kind::Float8(array) => Native::Real(array.value(row)),
+            Kind::Numeric(array) | Kind::Text(array) | Kind::Json(array) => {
+                Native::Text(array.value(row))
+            }
+            Kind::Bytes(array) => Native::Bytes(array.value(row)),
+            _ => Native::Other,
+        }
+    }
+
     /// Appends a value as text. Of NULL it is nothing.
     pub(crate) fn text(&self, row: usize, out: &mut Vec<u8>) {
         if self.is_null(row) {
@@ -136,7 +168,9 @@ impl<'a> Cells<'a> {
             Kind::Numeric(array) | Kind::Text(array) | Kind::Json(array) => {
                 out.extend_from_slice(array.value(row).as_bytes());
             }
-            Kind::Bytes(array) => put(out, base64::display::Base64Display::new(array.value(row), &BASE64)),
+            Kind::Bytes(array) => {
+                put(out, base64::display::Base64Display::new(array.value(row), &BASE64))
+            }
             Kind::Uuid(array) => match uuid::Uuid::from_slice(array.value(row)) {
                 Ok(uuid) => put(out, uuid),
                 Err(_) => unreachable!("the array's values have 16 bytes by its type"),
@@ -170,7 +204,9 @@ impl<'a> Cells<'a> {
             Kind::Json(array) => {
                 let text = array.value(row).bytes();
                 // Outside of JSON's own texts, where there are none, a line end is a space.
-                out.extend(text.map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
+                out.extend(
+                    text.map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }),
+                );
             }
             Kind::List(list, values) => {
                 let offsets = list.value_offsets();

@@ -3,5 +3,7 @@
 
 mod parse;
 mod read;
+mod write;
 
 pub(super) use read::CsvFormat;
+pub(super) use write::CsvLayout;

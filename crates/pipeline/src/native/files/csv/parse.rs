@@ -170,7 +170,9 @@ impl<'a> Records<'a> {
                 Some(byte) => {
                     let byte = byte.escape_ascii();
                     let field = self.fields.len() + 1;
-                    return Err(self.found(format!("field {field} goes on with {byte} after its quote")));
+                    return Err(
+                        self.found(format!("field {field} goes on with {byte} after its quote"))
+                    );
                 }
             }
             self.text.consume(1);

@@ -21,6 +21,8 @@ pub(in super::super) struct CsvFormat {
     pub(super) null: String,
     pub(super) given: BTreeMap<String, String>,
     pub(super) sample_rows: u32,
+    /// Names of columns in files without a header; numbered where there are none.
+    pub(super) names: Vec<String>,
 }
 
 impl CsvFormat {
@@ -32,6 +34,7 @@ impl CsvFormat {
             null: settings.null.clone(),
             given: settings.columns.clone(),
             sample_rows: settings.sample_rows.get(),
+            names: Vec::new(),
         }
     }
 
@@ -39,7 +42,15 @@ impl CsvFormat {
         Ok(Records::new(TextReader::new(file, self.compression)?, self.delimiter))
     }
 
-    /// The names of a file's columns, and whether they stand in it.
+    /// Names of columns in a file without a header.
+    fn numbered(&self, count: usize) -> Vec<String> {
+        match self.names.is_empty() {
+            true => (1..=count).map(|number| format!("column_{number}")).collect(),
+            false => self.names.clone(),
+        }
+    }
+
+    /// The names of a file's columns, as its header has them.
     fn header(&self, records: &mut Records<'_>) -> Result<Vec<String>, ConnectorError> {
         let Some(record) = records.next()? else {
             return Err(records.found("there is no header"));
@@ -50,11 +61,6 @@ impl CsvFormat {
             None => Ok(names),
         }
     }
-}
-
-/// Names of columns in a file without a header.
-fn numbered(count: usize) -> Vec<String> {
-    (1..=count).map(|number| format!("column_{number}")).collect()
 }
 
 impl Format for CsvFormat {
@@ -77,7 +83,7 @@ impl Format for CsvFormat {
                 continue;
             }
             if names.is_empty() {
-                names = numbered(record.len());
+                names = self.numbered(record.len());
                 seen.resize(names.len(), Seen::default());
             }
             rows += 1;
@@ -113,7 +119,7 @@ impl Format for CsvFormat {
             }
             let places = match &columns {
                 Some(places) => places,
-                None => columns.insert(places(reading, &numbered(record.len()))?),
+                None => columns.insert(places(reading, &self.numbered(record.len()))?),
             };
             if record.len() != places.count() {
                 let (is, should) = (record.len(), places.count());

@@ -34,7 +34,9 @@ fn failed(file: &Opened, error: ParquetError) -> ConnectorError {
         // Reading failed, not the format.
         ParquetError::External(error) => match error.downcast::<std::io::Error>() {
             Ok(error) => file.failed(*error),
-            Err(error) => ConnectorError::File { act: "read", path: file.path.clone(), source: error },
+            Err(error) => {
+                ConnectorError::File { act: "read", path: file.path.clone(), source: error }
+            }
         },
         error => ConnectorError::data(file.path.display().to_string(), error.to_string()),
     }
@@ -93,11 +95,7 @@ impl Format for ParquetFormat {
                     part.rows = part.rows.map(|before| before + rows);
                     part.groups.1 = index + 1;
                 }
-                None => parts.push(Part {
-                    groups: (index, index + 1),
-                    rows: Some(rows),
-                    bytes,
-                }),
+                None => parts.push(Part { groups: (index, index + 1), rows: Some(rows), bytes }),
             }
         }
         if parts.is_empty() {
@@ -130,7 +128,9 @@ impl Format for ParquetFormat {
             let batch = batch.map_err(|error| match error {
                 arrow::error::ArrowError::ExternalError(error) => match error.downcast() {
                     Ok(error) => failed(file, *error),
-                    Err(error) => ConnectorError::data(file.path.display().to_string(), error.to_string()),
+                    Err(error) => {
+                        ConnectorError::data(file.path.display().to_string(), error.to_string())
+                    }
                 },
                 error => ConnectorError::data(file.path.display().to_string(), error.to_string()),
             })?;

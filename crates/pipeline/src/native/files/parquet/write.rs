@@ -74,7 +74,7 @@ impl Layout for ParquetLayout {
         Ok(Box::new(ParquetEncode { writer, columns: columns.to_vec(), schema }))
     }
 
-    fn format(&self) -> Box<dyn Format> {
+    fn format(&self, _columns: &[Column]) -> Box<dyn Format> {
         Box::new(ParquetFormat)
     }
 
