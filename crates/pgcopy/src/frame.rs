@@ -30,6 +30,8 @@ const CRITICAL_FLAGS: u32 = 0xffff_0000;
 const EXTENSION_SIZE_MAX: usize = 64 * 1024;
 /// A field or a tuple of PostgreSQL has less than 1 GiB (`MaxAllocSize`).
 pub(crate) const TUPLE_SIZE_MAX: usize = (1 << 30) - 1;
+/// Room that is kept for tuples a cut goes through.
+const CUT_KEPT_MAX: usize = 1024 * 1024;
 
 /// Takes whole tuples.
 pub(crate) trait Sink {
@@ -215,6 +217,7 @@ impl Framer {
             }
         }
         self.cut.clear();
+        self.cut.shrink_to(CUT_KEPT_MAX);
         self.scan = Scan::default();
         Ok(true)
     }

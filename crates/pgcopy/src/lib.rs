@@ -18,6 +18,7 @@
 
 pub mod catalog;
 pub mod column;
+mod decimal;
 mod decode;
 mod encode;
 mod error;

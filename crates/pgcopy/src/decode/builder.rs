@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! * NULLs cost nothing until the first: a bitmap is made when there is one.
-//! * A builder keeps room for as much as its last batch had.
+//! * A builder makes room for as much as its last batch had, within a bound.
 
 use std::sync::Arc;
 
@@ -21,10 +21,12 @@ use arrow::datatypes::{DataType, Field, i256};
 use super::field;
 use crate::column::{Column, Wire};
 use crate::error::CellError;
-use crate::{text, time};
+use crate::{decimal, text, time};
 
 /// A field that ends before its length says; the framer lets none through.
 pub(super) const CUT_SHORT: CellError = CellError::Malformed("field");
+/// Bytes a builder makes room for before they come.
+const ROOM_SIZE_MAX: usize = 4 * 1024 * 1024;
 
 /// Builds one column, or the elements of one.
 #[derive(Debug)]
@@ -154,10 +156,15 @@ impl Bytes {
     }
 }
 
-/// Takes the values, and leaves room for as many.
+/// Takes the values, and leaves room for as many: but not for those of an uncommonly large batch, and not
+/// in the array itself, which is counted by the room it takes.
 fn taken<T>(values: &mut Vec<T>) -> Vec<T> {
-    let room = Vec::with_capacity(values.len());
-    std::mem::replace(values, room)
+    let room = values.len().min(ROOM_SIZE_MAX / size_of::<T>());
+    let mut taken = std::mem::replace(values, Vec::with_capacity(room));
+    if taken.capacity() / 2 > taken.len() {
+        taken.shrink_to_fit();
+    }
+    taken
 }
 
 impl Builder {
@@ -192,10 +199,10 @@ impl Builder {
                 _ => return Err(CellError::Malformed("jsonb")),
             },
             Cells::Decimal128 { values, precision, scale } => {
-                values.push(text::numeric::to_i128(field, *precision, *scale)?);
+                values.push(decimal::to_i128(field, *precision, *scale)?);
             }
             Cells::Decimal256 { values, bound, scale } => {
-                values.push(text::numeric::to_i256(field, *bound, *scale)?);
+                values.push(decimal::to_i256(field, *bound, *scale)?);
             }
             Cells::Worded(kind, values) => {
                 kind.to_text(field, &mut values.data)?;
@@ -308,7 +315,7 @@ impl Cells {
             }
             Wire::Decimal { precision, scale } => Self::Decimal256 {
                 values: Vec::new(),
-                bound: text::numeric::bound(*precision),
+                bound: decimal::bound(*precision),
                 scale: *scale,
             },
             Wire::Text => Self::Text(Bytes::new()),

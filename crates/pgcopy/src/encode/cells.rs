@@ -14,7 +14,7 @@ use arrow::datatypes::{IntervalMonthDayNano, i256};
 use crate::column::Wire;
 use crate::error::CellError;
 use crate::frame::TUPLE_SIZE_MAX;
-use crate::{text, time};
+use crate::{decimal, text, time};
 
 /// A column, downcast.
 pub(super) struct View<'a> {
@@ -126,10 +126,10 @@ impl<'a> View<'a> {
             Cells::Jsonb(values) => return bytes(&[1], values.value(row).as_bytes(), out),
             Cells::Uuid(values) => return bytes(&[], values.value(row), out),
             Cells::Decimal128(values, scale) => {
-                return made(out, |out| text::numeric::from_i128(values[row], *scale, out));
+                return made(out, |out| decimal::from_i128(values[row], *scale, out));
             }
             Cells::Decimal256(values, scale) => {
-                return made(out, |out| text::numeric::from_i256(values[row], *scale, out));
+                return made(out, |out| decimal::from_i256(values[row], *scale, out));
             }
             Cells::Worded(values, from_text) => {
                 return made(out, |out| from_text(values.value(row), out));

@@ -185,6 +185,22 @@ fn texts_people_write_are_understood() {
 }
 
 #[test]
+fn values_become_text_where_a_column_is_text() {
+    let text = |array: ArrayRef| {
+        let batch = batch(array);
+        let columns = [of(Wire::Text)];
+        let decoded = decode(&columns, &encode(&columns, &batch)).unwrap();
+        arrow::util::display::array_value_to_string(decoded.column(0), 0).unwrap()
+    };
+    assert_eq!(text(Arc::new(Int64Array::from(vec![-5]))), "-5");
+    assert_eq!(text(Arc::new(BooleanArray::from(vec![true]))), "true");
+    let cents = Decimal128Array::from(vec![150]).with_precision_and_scale(9, 2).unwrap();
+    assert_eq!(text(Arc::new(cents)), "1.50");
+    let instant = TimestampNanosecondArray::from(vec![1]).with_timezone("Europe/Berlin");
+    assert_eq!(text(Arc::new(instant)), "1970-01-01T00:00:00.000000001Z");
+}
+
+#[test]
 fn columns_that_do_not_fit_are_refused_before_any_row() {
     let unfit = |array: ArrayRef, wire: Wire| {
         let column = Column { sql_type: "integer".into(), ..of(wire) };

@@ -188,3 +188,15 @@ fn tables_without_columns_have_rows() {
     let (batch, hash) = decoder.finish().unwrap().unwrap();
     assert_eq!((batch.num_rows(), hash.rows), (2, 2));
 }
+
+#[test]
+fn a_large_batch_does_not_make_the_next_ones_large() {
+    let mut decoder = Decoder::without_header(&columns());
+    let large = vec![b'x'; 32 << 20];
+    decoder.push(&tuple(&[None, Some(&large), None])).unwrap();
+    assert!(decoder.take().unwrap().0.get_array_memory_size() >= large.len());
+    for _ in 0..2 {
+        decoder.push(&tuples()[0]).unwrap();
+        assert!(decoder.take().unwrap().0.get_array_memory_size() < 4096);
+    }
+}

@@ -340,3 +340,24 @@ async fn what_arrow_has_arrives() {
         assert_eq!(row.get::<_, String>(0), expected, "{table}");
     }
 }
+
+#[tokio::test]
+async fn an_array_that_lost_its_null_is_read_and_written_without_the_flag() {
+    let Some((_server, client)) = connect("flags").await else { return };
+    let setup =
+        "create table t (c int4[]); insert into t values ('{1,null}'); update t set c[2] = 2;
+        create table copied (like t)";
+    client.batch_execute(setup).await.unwrap();
+    let columns = columns(&client, "t").await;
+    let original = copy_out(&client, "t").await.concat();
+    let mut decoder = Decoder::new(&columns);
+    decoder.push(&original).unwrap();
+    let (batch, _) = decoder.finish().unwrap().unwrap();
+    let mut tuples = Vec::new();
+    let encoder = Encoder::new(&batch.schema(), &columns).unwrap();
+    encoder.encode(&batch, 0..1, &mut tuples).unwrap();
+    copy_in(&client, "copied", &tuples).await;
+    let copied = copy_out(&client, "copied").await.concat();
+    assert_eq!(copied, [HEADER, &tuples, TRAILER].concat(), "as the server writes it itself");
+    assert_ne!(copied, original, "the flag of the original is stale");
+}
