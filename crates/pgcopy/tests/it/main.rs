@@ -8,6 +8,7 @@
 mod casts;
 mod frames;
 mod postgres;
+mod random;
 mod server;
 mod support;
 mod values;

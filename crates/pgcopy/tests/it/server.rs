@@ -3,6 +3,8 @@
 use std::pin::pin;
 use std::sync::Arc;
 
+use arrow::compute::cast;
+use arrow::datatypes::DataType;
 use bytes::Bytes;
 use forebay_pgcopy::catalog::{self, PgType};
 use forebay_pgcopy::{Column, Decoder, Encoder, HEADER, Splitter, TRAILER, Wire, column};
@@ -360,4 +362,35 @@ async fn an_array_that_lost_its_null_is_read_and_written_without_the_flag() {
     let copied = copy_out(&client, "copied").await.concat();
     assert_eq!(copied, [HEADER, &tuples, TRAILER].concat(), "as the server writes it itself");
     assert_ne!(copied, original, "the flag of the original is stale");
+}
+
+#[tokio::test]
+async fn decimals_of_a_server_are_its_texts_and_come_back_the_same() {
+    let Some((_server, client)) = connect("decimals").await else { return };
+    for (precision, scale) in
+        [(4, 2), (15, 2), (18, 0), (19, 18), (38, 9), (38, 38), (60, 30), (76, 1)]
+    {
+        let table = format!("t{precision}_{scale}");
+        let random = format!(
+            "create table {table} as
+             select value, value::text written from (
+                 select (case when n % 3 = 0 then -1 else 1 end * trunc(
+                     (select string_agg(floor(random() * 10 + g * 0)::text, '')
+                         from generate_series(1, 1 + n % {precision}) g where n > 0)::numeric
+                 ) / power(10::numeric, {scale}))::numeric({precision}, {scale}) as value
+                 from generate_series(1, 500) n offset 0
+             ) made"
+        );
+        client.batch_execute(&random).await.unwrap_or_else(|error| panic!("{random}: {error:?}"));
+        let columns = columns(&client, &table).await;
+        assert_eq!(columns[0].wire, Wire::Decimal { precision, scale });
+        let original = copy_out(&client, &table).await;
+        let mut decoder = Decoder::new(&columns);
+        original.iter().for_each(|piece| decoder.push(piece).unwrap());
+        let (batch, hash) = decoder.finish().unwrap().unwrap();
+        let written = cast(batch.column(0), &DataType::Utf8).unwrap();
+        assert_eq!(written.as_ref(), batch.column(1).as_ref(), "{table}");
+        let encoder = Encoder::new(&batch.schema(), &columns).unwrap();
+        assert_eq!(encoder.hash(&batch).unwrap(), hash, "{table}");
+    }
 }

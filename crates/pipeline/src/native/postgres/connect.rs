@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
@@ -116,6 +117,33 @@ impl Server {
         } else {
             ConnectorError::Unreachable { what: self.name.clone(), source: error.into() }
         }
+    }
+}
+
+/// Connections to a server that nobody uses at the moment: a new one costs a process there.
+#[derive(Debug)]
+pub(super) struct Pool {
+    pub(super) server: Server,
+    idle: Mutex<Vec<Client>>,
+}
+
+impl Pool {
+    pub(super) fn new(server: Server) -> Self {
+        Self { server, idle: Mutex::default() }
+    }
+
+    /// One that was given back, or a new one.
+    pub(super) async fn client(&self, phases: Option<&Phases>) -> Result<Client> {
+        let idle = self.idle.lock().pop();
+        match idle {
+            Some(client) if !client.is_closed() => Ok(client),
+            _ => self.server.connect(phases).await,
+        }
+    }
+
+    /// Takes one back that has no transaction open.
+    pub(super) fn give_back(&self, client: Client) {
+        self.idle.lock().push(client);
     }
 }
 

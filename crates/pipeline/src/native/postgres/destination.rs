@@ -1,12 +1,12 @@
 //! Writing to a PostgreSQL: what a stream finds there, and who may write it.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use forebay_pgcopy::Column;
 
 use super::catalog::table;
-use super::connect::{Server, refused};
+use super::connect::{Pool, Server, refused};
 use super::ledger::{self, Ledger};
 use super::settings::Settings;
 use super::sql::TableName;
@@ -17,16 +17,26 @@ use crate::error::ConnectorError;
 use crate::run::Context;
 
 /// A PostgreSQL to be written.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct PostgresDestination {
     settings: Settings,
+    pool: OnceLock<Arc<Pool>>,
 }
 
 impl PostgresDestination {
     /// A destination of these settings; asks nobody yet.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Self { settings }
+        Self { settings, pool: OnceLock::new() }
+    }
+
+    /// The connections all of it share.
+    fn pool(&self) -> Result<Arc<Pool>> {
+        if let Some(pool) = self.pool.get() {
+            return Ok(Arc::clone(pool));
+        }
+        let pool = Arc::new(Pool::new(Server::new(&self.settings)?));
+        Ok(Arc::clone(self.pool.get_or_init(|| pool)))
     }
 
     fn ledger(&self) -> Ledger {
@@ -70,12 +80,15 @@ impl Destination for PostgresDestination {
     }
 
     async fn last_load(&self, target: &TargetSettings) -> Result<Option<(Load, Vec<LedgerEntry>)>> {
-        let client = Server::new(&self.settings)?.connect(None).await?;
-        self.ledger().last(&client, target).await
+        let pool = self.pool()?;
+        let client = pool.client(None).await?;
+        let last = self.ledger().last(&client, target).await?;
+        pool.give_back(client);
+        Ok(last)
     }
 
     async fn claim(&self, target: &TargetSettings) -> Result<Box<dyn Claim>> {
-        let client = Server::new(&self.settings)?.connect(None).await?;
+        let client = self.pool()?.client(None).await?;
         Ok(Box::new(ledger::claim(client, target).await?))
     }
 
@@ -85,8 +98,8 @@ impl Destination for PostgresDestination {
         columns: &[Column],
         context: &Context,
     ) -> Result<Arc<dyn Target>> {
-        let server = Server::new(&self.settings)?;
-        let client = server.connect(Some(&context.phases)).await?;
+        let pool = self.pool()?;
+        let client = pool.client(Some(&context.phases)).await?;
         let name = TableName::parse(&target.into, &self.settings.schema.0).ok_or_else(|| {
             ConnectorError::unsupported(
                 format!("{:?} is no name of a table", target.into),
@@ -94,9 +107,9 @@ impl Destination for PostgresDestination {
             )
         })?;
         let found = table(&client, &name).await?;
+        pool.give_back(client);
         let target =
-            PostgresTarget::new(server, self.ledger(), target, name, found, columns, context)?;
-        target.give_back(client);
+            PostgresTarget::new(pool, self.ledger(), target, name, found, columns, context)?;
         Ok(Arc::new(target))
     }
 }

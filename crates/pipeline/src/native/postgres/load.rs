@@ -12,10 +12,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_pgcopy::{Column, ContentHash, Encoder, HEADER, TRAILER};
 use futures_util::SinkExt as _;
-use parking_lot::Mutex;
 use tokio_postgres::{Client, CopyInSink};
 
-use super::connect::{Server, refused};
+use super::connect::{Pool, refused};
 use super::ledger::{Ledger, share_lock};
 use super::sql::{TableName, assignments, idents};
 use crate::batch::{Batch, DeadRow, Rows};
@@ -26,25 +25,18 @@ use crate::run::{Context, Phase};
 
 /// What the writers of a table share.
 pub(super) struct Shared {
-    pub(super) server: Server,
+    pub(super) pool: Arc<Pool>,
     pub(super) settings: TargetSettings,
     pub(super) ledger: Ledger,
     pub(super) columns: Vec<Column>,
     /// The table beside the target for rows that were not taken.
     pub(super) dead_letters: TableName,
     pub(super) context: Context,
-    /// Connections nobody uses.
-    pub(super) idle: Mutex<Vec<Client>>,
 }
 
 impl Shared {
     pub(super) async fn client(&self) -> Result<Client> {
-        if let Some(client) = self.idle.lock().pop()
-            && !client.is_closed()
-        {
-            return Ok(client);
-        }
-        self.server.connect(Some(&self.context.phases)).await
+        self.pool.client(Some(&self.context.phases)).await
     }
 }
 
@@ -285,7 +277,7 @@ impl UnitWriter for Loader {
             .map_err(|error| refused(format!("commit {} ({})", self.into, self.unit), error))?;
         self.shared.context.phases.add(Phase::Commit, begun);
         let Self { shared, client, .. } = *self;
-        shared.idle.lock().push(client);
+        shared.pool.give_back(client);
         Ok(entry)
     }
 }

@@ -9,11 +9,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use forebay_pgcopy::{Column, ContentHash, Splitter};
 use futures_util::TryStreamExt as _;
-use parking_lot::Mutex;
 use tokio_postgres::Client;
 
 use super::catalog::Table;
-use super::connect::{Server, refused};
+use super::connect::{Pool, refused};
 use super::evolve::{Evolution, create, evolve};
 use super::ledger::{Ledger, share_lock};
 use super::load::{Loader, Shared};
@@ -49,7 +48,7 @@ pub(super) struct PostgresTarget {
 
 impl PostgresTarget {
     pub(super) fn new(
-        server: Server,
+        pool: Arc<Pool>,
         ledger: Ledger,
         settings: &TargetSettings,
         name: TableName,
@@ -76,21 +75,15 @@ impl PostgresTarget {
             None => Evolution { statements: Vec::new(), written: columns.to_vec(), is_same: true },
         };
         let shared = Shared {
-            server,
+            pool,
             settings: settings.clone(),
             ledger: ledger.clone(),
             columns: evolution.written.clone(),
             dead_letters: TableName::new(&name.schema, &beside(&name.table)),
             context: context.clone(),
-            idle: Mutex::default(),
         };
         let settings = settings.clone();
         Ok(Self { ledger, settings, name, table, evolution, shared: Arc::new(shared) })
-    }
-
-    /// Keeps a connection for the next who needs one.
-    pub(super) fn give_back(&self, client: Client) {
-        self.shared.idle.lock().push(client);
     }
 
     /// The table a load writes to: aside, where it replaces what is there.
@@ -195,7 +188,7 @@ impl Target for PostgresTarget {
         let last = self.ledger.last(&client, &self.settings).await?;
         if last.is_some_and(|(last, _)| last.id == load.id) {
             // Its transaction made everything ready.
-            self.give_back(client);
+            self.shared.pool.give_back(client);
             return Ok(());
         }
         let staged = self.staged(load);
@@ -214,7 +207,7 @@ impl Target for PostgresTarget {
         let aside = (staged != self.name).then(|| staged.sql());
         self.ledger.begin(&client, &self.settings, load, aside.as_deref()).await?;
         client.batch_execute("commit").await.map_err(act)?;
-        self.give_back(client);
+        self.shared.pool.give_back(client);
         Ok(())
     }
 
@@ -239,7 +232,7 @@ impl Target for PostgresTarget {
         }
         let finish = format!("{}; commit", self.ledger.finish(&self.settings, load));
         client.batch_execute(&finish).await.map_err(act)?;
-        self.give_back(client);
+        self.shared.pool.give_back(client);
         Ok(())
     }
 

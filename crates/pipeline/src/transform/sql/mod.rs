@@ -11,13 +11,16 @@
 //! | `columns` | the columns of the result |
 //! | `scan` | a stream as a table |
 //! | `result` | what the query gives, as a stream |
+//! | `spool` | streams that a query names more than once |
 //! | `in_order` | sides of a union one after another |
-//! | `spill` | files for what does not fit into memory |
+//! | `spill` | files for these, and for what does not fit into memory |
 //!
 //! Invariants:
 //! * Only a `SELECT`: no statement that makes or changes anything, no file and no address.
 //! * The same rows give the same result: units are read one after another, by a plan without parts at
 //!   work at once. So the result is a unit that can be read again, also where no order is asked for.
+//! * A stream is read once, however often the query names it: no source is asked for a unit while it
+//!   already gives that unit.
 
 #[cfg(feature = "sql")]
 mod columns;
@@ -32,6 +35,8 @@ mod scan;
 pub(super) mod settings;
 #[cfg(feature = "sql")]
 mod spill;
+#[cfg(feature = "sql")]
+mod spool;
 #[cfg(feature = "sql")]
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,12 @@
 //! Planning a query over streams.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::common::TableReference;
 use datafusion::common::config::Dialect;
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::DataFusionError;
 use datafusion::execution::context::{SQLOptions, SessionContext};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
@@ -41,7 +43,8 @@ pub(super) async fn apply(
     _: &Context,
 ) -> Result<Vec<Named>> {
     let memory = memory.max(MEMORY_MIN);
-    let session = session(memory).map_err(|error| refused(&error))?;
+    let spills = Arc::new(Spills::default());
+    let session = session(memory, Arc::clone(&spills)).map_err(|error| refused(&error))?;
     for (name, stream) in &streams {
         let table: Arc<dyn PartitionStream> = Arc::new(Table::new(name, stream));
         let table = StreamingTable::try_new(Arc::clone(table.schema()), vec![table]);
@@ -54,6 +57,7 @@ pub(super) async fn apply(
         (0..streams.len()).filter(|&at| named.contains(&streams[at].0)).collect();
     let name = name(settings, &streams, &inputs)?;
     let columns = columns::of(&plan)?;
+    let spooled = named_again(&plan);
     let state = session.state();
     // What only the physical plan finds out is found out now, too.
     state.create_physical_plan(&plan).await.map_err(|error| refused(&error))?;
@@ -66,6 +70,8 @@ pub(super) async fn apply(
         plan,
         columns,
         memory,
+        spooled: spooled.map_err(|error| refused(&error))?,
+        spills,
     };
     let at = inputs.first().copied().unwrap_or(streams.len());
     streams.insert(at, (name, Arc::new(result)));
@@ -80,7 +86,7 @@ pub(super) async fn apply(
 }
 
 /// Where a query is planned and run.
-fn session(memory: usize) -> Result<SessionContext, DataFusionError> {
+fn session(memory: usize, spills: Arc<Spills>) -> Result<SessionContext, DataFusionError> {
     let mut config = SessionConfig::new()
         .with_target_partitions(1)
         .with_batch_size(BATCH_ROWS)
@@ -99,7 +105,7 @@ fn session(memory: usize) -> Result<SessionContext, DataFusionError> {
     // A hash join keeps one side whole and cannot go to files; sorted sides can.
     options.optimizer.prefer_hash_join = false;
     let pool = Arc::new(FairSpillPool::new(memory));
-    let spills = DiskManagerMode::Custom(Arc::new(Spills::default()));
+    let spills = DiskManagerMode::Custom(spills);
     let runtime = RuntimeEnvBuilder::new()
         .with_memory_pool(pool)
         .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(spills))
@@ -147,6 +153,24 @@ async fn plan(
     let only_reads = only_reads.with_allow_statements(false).verify_plan(&plan);
     only_reads.map_err(|error| refused(&error))?;
     Ok((plan, named))
+}
+
+/// The streams that a plan reads more than once: named twice, or in a query that goes round.
+fn named_again(plan: &LogicalPlan) -> Result<BTreeSet<String>, DataFusionError> {
+    let mut counts = BTreeMap::new();
+    let mut goes_round = false;
+    plan.apply_with_subqueries(|node| {
+        match node {
+            LogicalPlan::TableScan(scan) => {
+                *counts.entry(scan.table_name.table().to_owned()).or_insert(0) += 1;
+            }
+            LogicalPlan::RecursiveQuery(_) => goes_round = true,
+            _ => {}
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    counts.retain(|_, count| goes_round || *count > 1);
+    Ok(counts.into_keys().collect())
 }
 
 /// The name of the result.

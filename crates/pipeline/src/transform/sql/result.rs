@@ -1,5 +1,6 @@
 //! What a query gives, as a stream of one unit.
 
+use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as Poller, Poll};
@@ -13,11 +14,13 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::{SendableRecordBatchStream, execute_stream};
 use forebay_pgcopy::Column;
 use futures_util::{Stream, StreamExt};
+use tokio::sync::mpsc;
 
 use super::columns::Shape;
 use super::in_order::in_order;
 use super::scan::Reading;
-use crate::batch::Rows;
+use super::spill::Spills;
+use crate::batch::{DeadRow, Rows};
 use crate::connector::{Cursor, Result, SourceStream, Unit};
 use crate::error::ConnectorError;
 use crate::run::{Context, Outlet, Phase};
@@ -33,6 +36,10 @@ pub(super) struct QueryStream {
     pub(super) notes: Vec<String>,
     /// Bytes it may take.
     pub(super) memory: usize,
+    /// Names of streams that it names more than once.
+    pub(super) spooled: BTreeSet<String>,
+    /// Files for these.
+    pub(super) spills: Arc<Spills>,
 }
 
 impl QueryStream {
@@ -45,6 +52,36 @@ impl QueryStream {
         let config = self.state.config().clone().with_extension(reading);
         let task = TaskContext::from(&self.state).with_session_config(config);
         execute_stream(plan, Arc::new(task))
+    }
+
+    /// Passes on what the query gives, and what streams below it have put aside.
+    async fn pass(
+        &self,
+        reading: &Arc<Reading>,
+        shape: &Shape,
+        dead: &mut mpsc::Receiver<Vec<DeadRow>>,
+        out: &mut Outlet,
+    ) -> Result<()> {
+        let query = self.run(Arc::clone(reading)).await;
+        let query = query.map_err(|error| self.failure(reading, &error))?;
+        let mut query = Timed { query, context: out.context().clone() };
+        loop {
+            tokio::select! {
+                records = query.next() => {
+                    let Some(records) = records else { return Ok(()) };
+                    let records = records.map_err(|error| self.failure(reading, &error))?;
+                    if records.num_rows() > 0 {
+                        let records = shape.fit(&records).map_err(|error| {
+                            ConnectorError::data(format!("the query for {}", self.name), error.to_string())
+                        })?;
+                        out.forward(Rows::Records(records), Vec::new()).await?;
+                    }
+                }
+                Some(rows) = dead.recv() => {
+                    out.forward(Rows::Records(shape.empty()), rows).await?;
+                }
+            }
+        }
     }
 
     /// Why the query failed: the stream that failed below it, or what it says itself.
@@ -94,39 +131,11 @@ impl SourceStream for QueryStream {
 
     async fn read(&self, _: usize, out: &mut Outlet) -> Result<()> {
         let shape = Shape::new(&self.columns);
-        let (reading, mut dead) = Reading::new(out.context().clone());
-        let query = self.run(Arc::clone(&reading)).await;
-        let query = query.map_err(|error| self.failure(&reading, &error))?;
-        let mut query = Timed { query, context: out.context().clone() };
-        let result = loop {
-            tokio::select! {
-                records = query.next() => match records {
-                    None => break Ok(()),
-                    Some(Err(error)) => break Err(self.failure(&reading, &error)),
-                    Some(Ok(records)) if records.num_rows() == 0 => {}
-                    Some(Ok(records)) => {
-                        let records = shape.fit(&records).map_err(|error| {
-                            ConnectorError::data(format!("the query for {}", self.name), error.to_string())
-                        });
-                        let sent = match records {
-                            Ok(records) => out.forward(Rows::Records(records), Vec::new()).await,
-                            Err(error) => Err(error),
-                        };
-                        if let Err(error) = sent {
-                            break Err(error);
-                        }
-                    }
-                },
-                Some(rows) = dead.recv() => {
-                    if let Err(error) = out.forward(Rows::Records(shape.empty()), rows).await {
-                        break Err(error);
-                    }
-                }
-            }
-        };
+        let (reading, mut dead) = Reading::new(out.context().clone(), &self.spooled, &self.spills);
+        let reading = Ending(reading);
+        let result = self.pass(&reading.0, &shape, &mut dead, out).await;
         // Streams that are still read are told that nobody takes their rows, and end. What they have put
         // aside by then belongs to the result.
-        drop(query);
         drop(reading);
         while let Some(rows) = dead.recv().await {
             if result.is_ok() {
@@ -134,6 +143,15 @@ impl SourceStream for QueryStream {
             }
         }
         result
+    }
+}
+
+/// Ends a reading when it is dropped, also where nobody waits for its result any more.
+struct Ending(Arc<Reading>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 

@@ -4,12 +4,14 @@
 //! * Units are read one after another, so that rows come in the same order every time.
 //! * At most one batch is on its way to the query, beside the one that the stream makes: what the query
 //!   keeps is in its own account.
-//! * A stream that the query needs no more of is told so with its next batch, and [`Reading::ended`]
-//!   waits for that.
+//! * A stream that the query needs no more of is told so with its next batch. Whoever waits for the end
+//!   of dead rows waits for that.
 
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context as Poller, Poll, ready};
 
 use arrow::array::RecordBatch;
@@ -20,11 +22,13 @@ use datafusion::physical_plan::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use forebay_pgcopy::column;
-use futures_util::Stream;
+use futures_util::{Stream, stream};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use super::spill::Spills;
+use super::spool::{self, Filled};
 use crate::batch::{Batch, DeadRow};
 use crate::connector::{Result, SourceStream};
 use crate::error::ConnectorError;
@@ -41,17 +45,51 @@ pub(super) struct Reading {
     failed: Mutex<Option<ConnectorError>>,
     /// Dead rows of streams below, which are no business of the query's.
     dead: mpsc::Sender<Vec<DeadRow>>,
-    /// Tables whose dead rows were sent on: one that is read twice has them twice.
-    read_before: Mutex<Vec<String>>,
+    /// Streams that are named more than once, by name, and their files once they are asked for.
+    spools: Mutex<HashMap<String, Option<Filled>>>,
+    spills: Arc<Spills>,
+    has_ended: AtomicBool,
 }
 
 impl Reading {
     /// A reading, and where the dead rows of the streams below it come out. That has ended when all
     /// streams have.
-    pub(super) fn new(context: Context) -> (Arc<Self>, mpsc::Receiver<Vec<DeadRow>>) {
+    ///
+    /// * `spooled`: names of streams that are named more than once.
+    pub(super) fn new(
+        context: Context,
+        spooled: &BTreeSet<String>,
+        spills: &Arc<Spills>,
+    ) -> (Arc<Self>, mpsc::Receiver<Vec<DeadRow>>) {
         let (dead, receiver) = mpsc::channel(DEAD_QUEUED_MAX);
-        let failed = Mutex::default();
-        (Arc::new(Self { context, failed, dead, read_before: Mutex::default() }), receiver)
+        let spools = spooled.iter().map(|name| (name.clone(), None)).collect();
+        let reading = Self {
+            context,
+            failed: Mutex::default(),
+            dead,
+            spools: Mutex::new(spools),
+            spills: Arc::clone(spills),
+            has_ended: AtomicBool::new(false),
+        };
+        (Arc::new(reading), receiver)
+    }
+
+    /// Ends what nobody waits for any more.
+    pub(super) fn end(&self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+        // They hold the reading in turn.
+        self.spools.lock().clear();
+    }
+
+    /// Whether the query has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed)
+    }
+
+    /// Keeps why a stream failed, if it is the first; what the query is told says only that one did.
+    pub(super) fn fail(&self, error: ConnectorError) -> DataFusionError {
+        self.failed.lock().get_or_insert(error);
+        DataFusionError::Execution("a stream failed".into())
     }
 
     /// Why a stream failed, if one did.
@@ -87,33 +125,39 @@ impl PartitionStream for Table {
     }
 
     fn execute(&self, task: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let reading = task.session_config().get_extension::<Reading>();
-        let dead = reading.as_ref().and_then(|reading| {
-            let mut before = reading.read_before.lock();
-            let is_first = !before.contains(&self.name);
-            is_first.then(|| {
-                before.push(self.name.clone());
-                reading.dead.clone()
-            })
-        });
+        let schema = Arc::clone(&self.schema);
+        let Some(reading) = task.session_config().get_extension::<Reading>() else {
+            let error = DataFusionError::Internal("a table is read outside of a reading".into());
+            let failed = stream::once(async move { Err(error) });
+            return Box::pin(RecordBatchStreamAdapter::new(schema, failed));
+        };
         let scan = Scan {
             stream: Arc::clone(&self.stream),
-            schema: Arc::clone(&self.schema),
-            reading,
-            dead,
+            schema: Arc::clone(&schema),
+            reading: Arc::clone(&reading),
             units: 0..self.stream.units().len(),
             unit: None,
         };
-        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), scan))
+        let filled = reading.spools.lock().get_mut(&self.name).map(|filled| {
+            let begin =
+                || spool::fill(scan.again(), Arc::clone(&reading.spills), Arc::clone(&reading));
+            filled.get_or_insert_with(begin).clone()
+        });
+        match filled {
+            Some(filled) => {
+                let rows = spool::rows(filled, reading);
+                Box::pin(RecordBatchStreamAdapter::new(schema, rows))
+            }
+            None => Box::pin(RecordBatchStreamAdapter::new(schema, scan)),
+        }
     }
 }
 
 /// The rows of a stream, unit by unit.
-struct Scan {
+pub(super) struct Scan {
     stream: Arc<dyn SourceStream>,
     schema: SchemaRef,
-    reading: Option<Arc<Reading>>,
-    dead: Option<mpsc::Sender<Vec<DeadRow>>>,
+    reading: Arc<Reading>,
     units: std::ops::Range<usize>,
     unit: Option<(mpsc::Receiver<RecordBatch>, JoinHandle<Result<()>>)>,
 }
@@ -124,36 +168,39 @@ impl Scan {
         &self,
         unit: usize,
     ) -> PlanResult<(mpsc::Receiver<RecordBatch>, JoinHandle<Result<()>>)> {
-        let reading = self.reading.as_ref().ok_or_else(|| {
-            DataFusionError::Internal("a table is read outside of a reading".into())
-        })?;
         let (batches, receiver) = mpsc::channel(1);
-        let (mut outlet, below) = Outlet::below(1, reading.context.clone());
+        let (mut outlet, below) = Outlet::below(1, self.reading.context.clone());
         let stream = Arc::clone(&self.stream);
         let schema = Arc::clone(&self.schema);
-        let dead = self.dead.clone();
-        // Kept until the end, so that whoever waits for dead rows waits for the stream, too.
-        let reading = Arc::clone(reading);
+        // Kept until the end: whoever waits for dead rows waits for the stream, too.
+        let reading = Arc::clone(&self.reading);
         let task = tokio::spawn(async move {
             let read = async {
                 let read = stream.read(unit, &mut outlet).await;
                 drop(outlet);
                 read
             };
-            let passed = pass(stream.columns(), &schema, below, &batches, dead);
+            let passed = pass(stream.columns(), &schema, below, &batches, &reading.dead);
             let (read, passed) = tokio::join!(read, passed);
-            drop(reading);
             first_cause(passed, read)
         });
-        Ok((receiver, task))
+        (receiver, task)
     }
 
-    /// The error of a unit, told to those who asked for the result.
-    fn fail(&self, error: ConnectorError) -> DataFusionError {
-        if let Some(reading) = &self.reading {
-            reading.failed.lock().get_or_insert(error);
+    /// Another that begins at the beginning.
+    fn again(&self) -> Self {
+        Self {
+            stream: Arc::clone(&self.stream),
+            schema: Arc::clone(&self.schema),
+            reading: Arc::clone(&self.reading),
+            units: 0..self.stream.units().len(),
+            unit: None,
         }
-        DataFusionError::Execution("a stream failed".into())
+    }
+
+    /// The schema of its batches.
+    pub(super) fn schema(&self) -> &SchemaRef {
+        &self.schema
     }
 }
 
@@ -163,12 +210,10 @@ async fn pass(
     schema: &SchemaRef,
     mut below: mpsc::Receiver<Batch>,
     batches: &mpsc::Sender<RecordBatch>,
-    dead: Option<mpsc::Sender<Vec<DeadRow>>>,
+    dead: &mpsc::Sender<Vec<DeadRow>>,
 ) -> Result<()> {
     while let Some(mut batch) = below.recv().await {
-        if let Some(dead) = &dead
-            && !batch.dead.is_empty()
-        {
+        if !batch.dead.is_empty() {
             let rows = std::mem::take(&mut batch.dead);
             dead.send(rows).await.map_err(|_| ConnectorError::Stopped)?;
         }
@@ -196,14 +241,16 @@ impl Stream for Scan {
                 self.unit = None;
                 match read {
                     Ok(Ok(())) => {}
-                    Ok(Err(error)) => return Poll::Ready(Some(Err(self.fail(error)))),
+                    Ok(Err(error)) => return Poll::Ready(Some(Err(self.reading.fail(error)))),
                     Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                     // The runtime is going away, and with it whoever asked.
-                    Err(_) => return Poll::Ready(Some(Err(self.fail(ConnectorError::Stopped)))),
+                    Err(_) => {
+                        return Poll::Ready(Some(Err(self.reading.fail(ConnectorError::Stopped))));
+                    }
                 }
             }
             let Some(unit) = self.units.next() else { return Poll::Ready(None) };
-            self.unit = Some(self.begin(unit)?);
+            self.unit = Some(self.begin(unit));
         }
     }
 }

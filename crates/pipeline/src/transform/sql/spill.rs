@@ -1,4 +1,4 @@
-//! Where a query puts what does not fit into its memory.
+//! Files for what a query has no room for, and for streams that it names more than once.
 //!
 //! Invariants:
 //! * The files have no names. They are gone with the process however it ends, and nobody can put
@@ -6,7 +6,7 @@
 //! * Together they take no more than [`SPILL_SIZE_MAX`].
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -29,17 +29,26 @@ pub(super) struct Spills {
     size: Arc<AtomicU64>,
 }
 
-impl TempFileFactory for Spills {
-    fn create_temp_file(&self, _: &str) -> Result<Arc<dyn SpillFile>> {
-        let file = tempfile::tempfile().map_err(DataFusionError::IoError)?;
-        let size = AtomicU64::new(0);
-        Ok(Arc::new(Spill(Arc::new(Shared { file, size, all: Arc::clone(&self.size) }))))
+impl Spills {
+    /// A new file.
+    pub(super) fn file(&self) -> io::Result<Spill> {
+        let (file, size) = (tempfile::tempfile()?, AtomicU64::new(0));
+        Ok(Spill(Arc::new(Shared { file, size, all: Arc::clone(&self.size) })))
     }
 }
 
-struct Spill(Arc<Shared>);
+impl TempFileFactory for Spills {
+    fn create_temp_file(&self, _: &str) -> Result<Arc<dyn SpillFile>> {
+        Ok(Arc::new(self.file().map_err(DataFusionError::IoError)?))
+    }
+}
+
+/// A file; clones are the same.
+#[derive(Debug, Clone)]
+pub(super) struct Spill(Arc<Shared>);
 
 /// What a file shares with its writers and readers.
+#[derive(Debug)]
 struct Shared {
     file: File,
     size: AtomicU64,
@@ -50,6 +59,33 @@ struct Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         self.all.fetch_sub(*self.size.get_mut(), Ordering::Relaxed);
+    }
+}
+
+impl Spill {
+    /// Appends to it. There is one writer at a time.
+    pub(super) fn writer(&self) -> Writer {
+        Writer(Arc::clone(&self.0))
+    }
+
+    /// Reads it from its beginning to where it ends by then.
+    pub(super) fn reader(&self) -> Reader {
+        Reader { shared: Arc::clone(&self.0), at: 0 }
+    }
+}
+
+/// Reads a file; waits for the disk.
+#[derive(Debug)]
+pub(super) struct Reader {
+    shared: Arc<Shared>,
+    at: u64,
+}
+
+impl Read for Reader {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let count = self.shared.file.read_at(bytes, self.at)?;
+        self.at += count as u64;
+        Ok(count)
     }
 }
 
@@ -74,7 +110,7 @@ impl SpillFile for Spill {
     }
 
     fn open_writer(&self) -> Result<Box<dyn SpillWriter>> {
-        Ok(Box::new(Writer(Arc::clone(&self.0))))
+        Ok(Box::new(self.writer()))
     }
 }
 
@@ -90,7 +126,8 @@ impl Shared {
 }
 
 /// Appends to a file.
-struct Writer(Arc<Shared>);
+#[derive(Debug)]
+pub(super) struct Writer(Arc<Shared>);
 
 impl Write for Writer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -379,6 +379,51 @@ async fn a_sorted_union_keeps_the_order_of_equal_rows() {
 }
 
 #[tokio::test]
+async fn a_stream_that_is_named_more_than_once_is_read_once() {
+    for (text, expected) in [
+        ("select count(*) as n from orders a join orders b on a.customer = b.customer", "[770]"),
+        (
+            "with o as (select * from orders) select count(*) as n from o \
+             where amount > (select avg(amount) from o)",
+            "[43]",
+        ),
+        // Both sides come in order, and are wanted in turn.
+        (
+            "with n as (select id, row_number() over () as row from orders) \
+             select count(*) as n from n a join n b on a.row + 1 = b.row and b.id = a.id + 1",
+            "[99]",
+        ),
+        (
+            "with recursive chain(id) as (select 1 union all select o.id from orders o \
+             join chain c on o.id = c.id * 2) select count(*) as n from chain",
+            "[7]",
+        ),
+    ] {
+        let orders = orders(100, 9, 3);
+        let ended = Arc::clone(&orders.ended);
+        let units = orders.units().len();
+        assert_eq!(query(text, vec![("orders", orders)]).await, [expected], "{text}");
+        assert_eq!(ended.load(Ordering::SeqCst), units, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_is_named_twice_fails_and_ends_like_any_other() {
+    let text = "select a.id from orders a join orders b on a.id = b.id";
+    let mut failing = orders(1000, 10, 10);
+    failing.fails = Some(3);
+    let streams = apply(&sql(text, None), vec![("orders", failing)], MEMORY).await.unwrap();
+    let error = read(&streams[0].1, 0).await.result.unwrap_err();
+    assert!(matches!(error, ConnectorError::Unreachable { .. }), "{error:?}");
+    let orders = orders(1000, 10, 10);
+    let ended = Arc::clone(&orders.ended);
+    let streams = apply(&sql(text, None), vec![("orders", orders)], MEMORY).await.unwrap();
+    let read = read_some(&streams[0].1, 0, 0).await;
+    assert!(matches!(read.result, Err(ConnectorError::Stopped)), "{:?}", read.result);
+    assert!(ended.load(Ordering::SeqCst) <= 10);
+}
+
+#[tokio::test]
 async fn queries_follow_one_another() {
     let yaml = format!(
         "{}\n{}\n- mask: {{ columns: {{ total: redact }} }}",
