@@ -4,8 +4,9 @@
 //!
 //! | room | what it does |
 //! |---|---|
-//! | [`column`] | what a column is on the wire, in Arrow and in SQL |
+//! | [`mod@column`] | what a column is on the wire, in Arrow and in SQL |
 //! | [`hash`] | the content hash: the same for the same rows in any order |
+//! | [`catalog`] | from a type in a server's catalogue to its form on the wire |
 //! | `frame` | where a tuple ends, in bytes that are cut anywhere |
 //! | [`Splitter`] | whole tuples as they are, counted and hashed |
 //! | [`Decoder`] | binary COPY to Arrow |
