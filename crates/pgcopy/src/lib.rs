@@ -14,7 +14,8 @@
 //! | [`text`] | types Arrow has none for, to the text PostgreSQL writes, and back |
 //!
 //! Invariants:
-//! * What is decoded and encoded again has the same bytes, for every type.
+//! * What is decoded and encoded again has the same bytes, for every type. (But for an array which says
+//!   that it may have NULLs and has none: it is encoded as a server writes it when it is given the array.)
 //! * Bytes from a server never panic: they are an error that names row and column.
 
 pub mod catalog;

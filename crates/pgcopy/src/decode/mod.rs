@@ -16,10 +16,13 @@ use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
 
 use self::builder::Builder;
-use crate::column::{Column, schema};
+use crate::column::{Column, Wire, schema};
 use crate::error::{CellError, DecodeError};
 use crate::frame::{Framer, Sink};
 use crate::hash::ContentHash;
+
+/// Bytes of tuples after which the builders are measured again.
+const MEASURED_EVERY: usize = 4096;
 
 /// Decodes a stream of binary COPY, cut anywhere, into batches of Arrow.
 ///
@@ -55,6 +58,12 @@ struct Rows {
     hash: ContentHash,
     /// Rows of the batches that were taken before.
     taken: u64,
+    /// Bytes in the builders when they were last measured.
+    measured: usize,
+    /// Bytes of the tuples since.
+    since: usize,
+    /// Whether a few bytes of a tuple can become many.
+    swells: bool,
 }
 
 impl Sink for Rows {
@@ -72,10 +81,25 @@ impl Sink for Rows {
         }
         self.count += 1;
         self.hash.add(tuple);
+        self.since += tuple.len();
+        if self.since >= MEASURED_EVERY {
+            self.measured = self.size();
+            self.since = 0;
+        }
         Ok(())
     }
 
     fn run(&mut self, _: &[u8]) {}
+}
+
+/// Whether a value can have many more bytes in Arrow than on the wire: 10 of a `numeric` can say 131,072
+/// digits.
+fn swells(wire: &Wire) -> bool {
+    match wire {
+        Wire::Numeric | Wire::Bits => true,
+        Wire::Array { element, .. } => swells(element),
+        _ => false,
+    }
 }
 
 /// The field `rest` begins with; none for NULL. That it is whole was seen by the framer.
@@ -92,6 +116,11 @@ fn field<'a>(rest: &mut &'a [u8]) -> Result<Option<&'a [u8]>, CellError> {
 }
 
 impl Rows {
+    /// Bytes in the builders.
+    fn size(&self) -> usize {
+        self.builders.iter().map(|builder| builder.size(self.count)).sum()
+    }
+
     #[cold]
     fn wrong(&self, row: u64, index: usize, reason: CellError) -> DecodeError {
         let column = self.schema.fields().get(index).map(|field| field.name().clone());
@@ -114,6 +143,7 @@ impl Rows {
         let batch = RecordBatch::try_new_with_options(self.schema.clone(), arrays, &options)
             .map_err(|source| DecodeError::Batch { rows, source })?;
         self.count = 0;
+        (self.measured, self.since) = (0, 0);
         self.taken += rows as u64;
         Ok((batch, std::mem::take(&mut self.hash)))
     }
@@ -141,6 +171,9 @@ impl Decoder {
             count: 0,
             hash: ContentHash::default(),
             taken: 0,
+            measured: 0,
+            since: 0,
+            swells: columns.iter().any(|column| swells(&column.wire)),
         };
         Self { framer: Framer::new(enclosed, Some(count)), rows }
     }
@@ -166,10 +199,11 @@ impl Decoder {
         self.rows.count
     }
 
-    /// Bytes of the rows decoded and not yet taken, as Arrow.
+    /// About how many bytes the rows decoded and not yet taken have, as Arrow: those of the last few are
+    /// taken for what they had on the wire. It can be asked after every row.
     #[must_use]
     pub fn size(&self) -> usize {
-        self.rows.builders.iter().map(|builder| builder.size(self.rows.count)).sum()
+        if self.rows.swells { self.rows.size() } else { self.rows.measured + self.rows.since }
     }
 
     /// Whether the trailer came.

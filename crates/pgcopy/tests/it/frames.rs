@@ -200,3 +200,20 @@ fn a_large_batch_does_not_make_the_next_ones_large() {
         assert!(decoder.take().unwrap().0.get_array_memory_size() < 4096);
     }
 }
+
+#[test]
+fn the_size_is_that_of_the_batch() {
+    let columns = [named("short", Wire::Text), named("long", Wire::Numeric)];
+    let mut decoder = Decoder::without_header(&columns);
+    // One digit of base 10,000, and 131,068 zeros.
+    let number = [0, 1, 127, 255, 0, 0, 0, 0, 0, 1];
+    for rows in 1..2000 {
+        decoder.push(&tuple(&[Some(b"x"), (rows % 50 == 0).then_some(&number[..])])).unwrap();
+        let measured = decoder.size();
+        if rows % 500 == 0 {
+            let size = decoder.take().unwrap().0.get_array_memory_size();
+            assert!(measured > size / 2 && measured < size * 2, "{measured} for {size}");
+            assert!(decoder.size() < 100, "what was taken is gone");
+        }
+    }
+}
