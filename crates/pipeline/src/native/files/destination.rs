@@ -5,10 +5,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use forebay_pgcopy::Column;
 
+use super::bucket::BucketStore;
 use super::disk::Disk;
 use super::format::Layout;
 use super::ledger::directory_name;
-use super::place::Place;
+use super::place::{At, Place};
 use super::settings::S3Settings;
 use super::store::{Room, Store};
 use super::target::{FileTarget, read_ledger};
@@ -20,8 +21,7 @@ use crate::run::Context;
 /// The destination of files of one format.
 #[derive(Debug, Clone)]
 pub(super) struct FileDestination {
-    path: Text,
-    s3: S3Settings,
+    at: At,
     layout: Arc<dyn Layout>,
 }
 
@@ -34,17 +34,20 @@ impl Claim for Claimed {}
 
 impl FileDestination {
     pub(super) fn new(path: &Text, s3: &S3Settings, layout: Arc<dyn Layout>) -> Self {
-        Self { path: path.clone(), s3: s3.clone(), layout }
+        Self { at: At::Named(path.clone(), Box::new(s3.clone())), layout }
+    }
+
+    /// At a place that is open already.
+    #[cfg(test)]
+    pub(super) fn at(place: Place, layout: Arc<dyn Layout>) -> Self {
+        Self { at: At::Open(place), layout }
     }
 
     fn store(&self, target: &TargetSettings) -> Result<Arc<dyn Store>> {
         let directory = directory_name(&target.into)?;
-        match Place::new(&self.path, &self.s3)? {
+        match self.at.place()? {
             Place::Disk(path) => Ok(Arc::new(Disk::new(&path, &directory))),
-            Place::Bucket(_) => Err(ConnectorError::unsupported(
-                "buckets are not written to yet",
-                "write to a directory",
-            )),
+            Place::Bucket(bucket) => Ok(Arc::new(BucketStore::new(bucket, &directory))),
         }
     }
 }
@@ -52,7 +55,7 @@ impl FileDestination {
 #[async_trait]
 impl Destination for FileDestination {
     async fn check(&self) -> Result<String> {
-        let place = Place::new(&self.path, &self.s3)?;
+        let place = self.at.place()?;
         crate::native::bridge::blocking(move || place.check_writable()).await
     }
 
@@ -62,7 +65,7 @@ impl Destination for FileDestination {
 
     async fn last_load(&self, target: &TargetSettings) -> Result<Option<(Load, Vec<LedgerEntry>)>> {
         let store = self.store(target)?;
-        let ledger = read_ledger(&*store, target).await?;
+        let (ledger, _) = read_ledger(&*store, target).await?;
         let mut load = ledger.load;
         if let Some(load) = load.as_mut().filter(|_| ledger.is_switching) {
             // What is left of it is done by whoever opens the directory next.

@@ -20,7 +20,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::ledger::{LEDGER_SIZE_MAX, is_ours};
 use super::place::{Listed, Place};
-use super::store::{Room, Staged, Store};
+use super::store::{Room, Staged, Store, Version};
 use crate::error::ConnectorError;
 use crate::native::bridge::blocking;
 
@@ -189,25 +189,28 @@ impl Store for Disk {
         .await
     }
 
-    async fn ledger(&self) -> Result<Option<Vec<u8>>> {
+    async fn ledger(&self) -> Result<Option<(Vec<u8>, Version)>> {
         let path = self.rooms.own.join("ledger.json");
         blocking(move || match fs::metadata(&path) {
             Ok(metadata) if metadata.len() > LEDGER_SIZE_MAX => Err(ConnectorError::data(
                 path.display().to_string(),
                 format!("it has more than {LEDGER_SIZE_MAX} bytes: no ledger"),
             )),
-            Ok(_) => fs::read(&path).map(Some).map_err(failed("read", &path)),
+            Ok(_) => fs::read(&path)
+                .map(|bytes| Some((bytes, Version::default())))
+                .map_err(failed("read", &path)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(failed("read", &path)(error)),
         })
         .await
     }
 
-    async fn put_ledger(&self, bytes: Vec<u8>) -> Result<()> {
+    async fn put_ledger(&self, bytes: Vec<u8>, _was: Option<&Version>) -> Result<Version> {
         let rooms = Arc::clone(&self.rooms);
         blocking(move || {
             create_directory(&rooms.own)?;
-            replace_file(&rooms.own.join("ledger.json"), &bytes)
+            replace_file(&rooms.own.join("ledger.json"), &bytes)?;
+            Ok(Version::default())
         })
         .await
     }

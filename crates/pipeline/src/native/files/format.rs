@@ -3,7 +3,7 @@
 use arrow::array::RecordBatch;
 use forebay_pgcopy::Column;
 
-use super::place::Opened;
+use super::opened::Opened;
 use crate::error::ConnectorError;
 use crate::native::bridge::Give;
 

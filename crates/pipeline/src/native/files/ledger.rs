@@ -11,7 +11,7 @@
 //!  "columns": [{"name": "id", "type": "bigint"}],
 //!  "files": [{"name": "part-LOAD-UNIT.parquet", "rows": 10, "bytes": 812}],
 //!  "next": null, "is_switching": false,
-//!  "load": {..}, "entries": [{..}]}
+//!  "load": {..}, "entries": [{..}], "dead": [], "runs": 1}
 //! ```
 
 use forebay_pgcopy::Column;
@@ -47,6 +47,9 @@ pub(super) struct Ledger {
     /// Files with the dead letters of all loads.
     #[serde(default)]
     pub(super) dead: Vec<PartFile>,
+    /// How often a run made ready for a load: so that no run writes what it read before another did.
+    #[serde(default)]
+    pub(super) runs: u64,
 }
 
 /// A column of the files.
@@ -89,6 +92,7 @@ impl Ledger {
             load: None,
             entries: Vec::new(),
             dead: Vec::new(),
+            runs: 0,
         }
     }
 
@@ -110,6 +114,22 @@ impl Ledger {
             act: "encode the ledger of files".into(),
             source: error.into(),
         })
+    }
+
+    /// Begins a load. Files that one left aside which was given up do not count any more.
+    pub(super) fn begin(&mut self, load: &Load, columns: Vec<Kept>, is_replace: bool) {
+        self.next = None;
+        if is_replace {
+            self.next = Some(Next { columns, files: Vec::new() });
+        } else if self.files.is_empty() {
+            self.columns = columns;
+        } else {
+            let new: Vec<Kept> =
+                columns.into_iter().filter(|column| !self.columns.contains(column)).collect();
+            self.columns.extend(new);
+        }
+        self.entries.clear();
+        self.load = Some(load.clone());
     }
 
     /// Whether it has a load of this id.

@@ -3,17 +3,18 @@
 //! | room | what it does |
 //! |---|---|
 //! | `settings` | what the pipeline file says of them |
-//! | `place`, `list` | where files are, and which of them a stream has |
+//! | `place`, `list`, `opened` | where files are, which of them a stream has, and their bytes |
 //! | `format` | what a format is to the rest |
 //! | `parquet`, `csv`, `ndjson` | the formats |
 //! | `source` | files to rows |
 //! | `destination`, `target`, `writer` | rows to files |
 //! | `ledger` | which files count |
-//! | `store`, `disk` | how they are put where they belong |
+//! | `store`, `disk`, `bucket` | how they are put where they belong |
 //!
 //! A directory that is written has nothing in it but files of whole units that were committed. Exactly
-//! once is by the ledger (`_forebay/STREAM/ledger.json`): `docs/formats/files-ledger.md`.
+//! once is by the ledger (`_forebay/STREAM/ledger.json`): `docs/formats/pipeline-files.md`.
 
+mod bucket;
 mod compress;
 mod csv;
 mod destination;
@@ -22,6 +23,7 @@ mod format;
 mod ledger;
 mod list;
 mod ndjson;
+mod opened;
 mod parquet;
 mod place;
 mod settings;

@@ -4,35 +4,49 @@
 //! relative, with `/` between their parts; none leaves it.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use object_store::aws::AmazonS3Builder;
-use object_store::path::Path as Key;
+use object_store::path::{Path as Key, PathPart};
 use object_store::{ObjectStore, ObjectStoreExt as _};
-use parquet::file::reader::{ChunkReader, Length};
 use tokio::runtime::Handle;
 
+use super::opened::{From, Opened};
 use super::settings::S3Settings;
 use crate::config::Text;
 use crate::error::ConnectorError;
 
 /// Files a stream may have.
 const FILES_MAX: usize = 100_000;
-/// Bytes that are asked for at once where a file is read from one end to the other.
-const READ_SIZE: u64 = 1 << 20;
-/// Bytes that are read at once where a page begins whose size is not known yet.
-const PAGE_SIZE: u64 = 64 << 10;
 
 /// A directory, or a prefix in a bucket.
 #[derive(Debug, Clone)]
 pub(super) enum Place {
     Disk(PathBuf),
     Bucket(Bucket),
+}
+
+/// Where a connector's files are, as its settings say it.
+#[derive(Debug, Clone)]
+pub(super) enum At {
+    Named(Text, Box<S3Settings>),
+    /// Opened by a test.
+    #[cfg(test)]
+    Open(Place),
+}
+
+impl At {
+    pub(super) fn place(&self) -> Result<Place, ConnectorError> {
+        match self {
+            Self::Named(path, s3) => Place::new(path, s3),
+            #[cfg(test)]
+            Self::Open(place) => Ok(place.clone()),
+        }
+    }
 }
 
 /// A prefix in a bucket.
@@ -141,7 +155,12 @@ impl Place {
             rustix::fs::access(there, rustix::fs::Access::WRITE_OK)
                 .map_err(|error| ConnectorError::file("write to", there, io::Error::from(error)))?;
         }
-        Ok(format!("{} can be written", path.display()))
+        if let Self::Bucket(bucket) = self {
+            let mut objects = bucket.store.list(Some(&bucket.prefix));
+            let reached = Handle::current().block_on(objects.try_next());
+            reached.map_err(|error| bucket.error("list", &bucket.prefix, error))?;
+        }
+        Ok(format!("{} can be reached", path.display()))
     }
 
     /// A file of a disk as it is listed.
@@ -165,12 +184,12 @@ impl Place {
             }
             Self::Bucket(bucket) => From::Bucket(bucket.clone(), bucket.key(&listed.name)),
         };
-        Ok(Opened { from, size: listed.size, tag: listed.tag.clone(), path })
+        Ok(Opened::new(from, listed.size, listed.tag.clone(), path))
     }
 }
 
 /// Why a file cannot be read any more.
-fn changed(path: &Path) -> ConnectorError {
+pub(super) fn changed(path: &Path) -> ConnectorError {
     let place = path.display().to_string();
     ConnectorError::data(place, "it was changed after the run began; run again to read it as it is")
 }
@@ -232,9 +251,13 @@ fn list_disk(directory: &Path, name: &str) -> Result<Vec<Listed>, ConnectorError
 }
 
 impl Bucket {
-    /// The key of a name.
+    /// The key of a name. Parts that are keys already are taken as they are.
     pub(super) fn key(&self, name: &str) -> Key {
-        name.split('/').filter(|part| !part.is_empty()).fold(self.prefix.clone(), Key::join)
+        let parts = name.split('/').filter(|part| !part.is_empty());
+        parts.fold(self.prefix.clone(), |key, part| match PathPart::parse(part) {
+            Ok(part) => key.join(part),
+            Err(_) => key.join(part),
+        })
     }
 
     /// What a key is called in messages.
@@ -291,117 +314,5 @@ impl Bucket {
         let name = parts.iter().map(AsRef::as_ref).collect::<Vec<_>>().join("/");
         let modified_ns = meta.last_modified.timestamp_nanos_opt().unwrap_or(0).into();
         Some(Listed { name, size: meta.size, modified_ns, tag: meta.e_tag })
-    }
-}
-
-/// A file that is open.
-#[derive(Debug, Clone)]
-pub(super) struct Opened {
-    from: From,
-    pub(super) size: u64,
-    tag: Option<String>,
-    pub(super) path: PathBuf,
-}
-
-#[derive(Debug, Clone)]
-enum From {
-    Disk(Arc<File>),
-    Bucket(Bucket, Key),
-}
-
-impl Opened {
-    /// Some bytes of it.
-    fn range(&self, from: u64, size: u64) -> io::Result<Bytes> {
-        let end = from.saturating_add(size).min(self.size);
-        if from >= end {
-            return Ok(Bytes::new());
-        }
-        match &self.from {
-            From::Disk(file) => {
-                use std::os::unix::fs::FileExt as _;
-                let size = usize::try_from(end - from).map_err(io::Error::other)?;
-                let mut bytes = vec![0; size];
-                file.read_exact_at(&mut bytes, from)?;
-                Ok(bytes.into())
-            }
-            From::Bucket(bucket, key) => {
-                let options = object_store::GetOptions {
-                    range: Some((from..end).into()),
-                    if_match: self.tag.clone(),
-                    ..Default::default()
-                };
-                let answer = async {
-                    let result = bucket.store.get_opts(key, options).await?;
-                    result.bytes().await
-                };
-                Handle::current().block_on(answer).map_err(io::Error::other)
-            }
-        }
-    }
-
-    /// Its bytes from a place on, to the end.
-    pub(super) fn reader(&self, at: u64) -> Sequential {
-        Sequential { file: self.clone(), at, chunk: Bytes::new(), step: READ_SIZE }
-    }
-
-    /// Why reading failed.
-    pub(super) fn failed(&self, error: io::Error) -> ConnectorError {
-        let store = error.get_ref().and_then(|inner| inner.downcast_ref::<object_store::Error>());
-        match store {
-            Some(object_store::Error::Precondition { .. }) => changed(&self.path),
-            Some(object_store::Error::Generic { .. }) => ConnectorError::Unreachable {
-                what: self.path.display().to_string(),
-                source: error.into(),
-            },
-            _ => ConnectorError::file("read", self.path.clone(), error),
-        }
-    }
-}
-
-/// Reads a file from a place to its end.
-pub(super) struct Sequential {
-    file: Opened,
-    at: u64,
-    chunk: Bytes,
-    step: u64,
-}
-
-impl Read for Sequential {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.chunk.is_empty() {
-            self.chunk = self.file.range(self.at, self.step)?;
-            self.at += self.chunk.len() as u64;
-        }
-        let taken = self.chunk.split_to(buffer.len().min(self.chunk.len()));
-        if let Some(buffer) = buffer.get_mut(..taken.len()) {
-            buffer.copy_from_slice(&taken);
-        }
-        Ok(taken.len())
-    }
-}
-
-impl Length for Opened {
-    fn len(&self) -> u64 {
-        self.size
-    }
-}
-
-impl ChunkReader for Opened {
-    type T = Sequential;
-
-    fn get_read(&self, start: u64) -> parquet::errors::Result<Sequential> {
-        Ok(Sequential { step: PAGE_SIZE, ..self.reader(start) })
-    }
-
-    fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
-        let bytes = self.range(start, length as u64)?;
-        if bytes.len() == length {
-            Ok(bytes)
-        } else {
-            Err(parquet::errors::ParquetError::EOF(format!(
-                "{length} bytes from {start} on are beyond its end at {}",
-                self.size
-            )))
-        }
     }
 }

@@ -13,7 +13,7 @@ use sha2::Digest as _;
 
 use super::format::{Format, Part, Reading};
 use super::list;
-use super::place::{Listed, Place};
+use super::place::{At, Listed, Place};
 use super::settings::S3Settings;
 use crate::config::{StreamSettings, SyncMode, Text};
 use crate::connector::{
@@ -31,8 +31,7 @@ const DISCOVERED_MAX: usize = 1_000;
 /// The source of files of one format.
 #[derive(Debug, Clone)]
 pub(super) struct FileSource {
-    path: Text,
-    s3: S3Settings,
+    at: At,
     format: Arc<dyn Format>,
 }
 
@@ -54,11 +53,17 @@ struct FileStream {
 
 impl FileSource {
     pub(super) fn new(path: &Text, s3: &S3Settings, format: Arc<dyn Format>) -> Self {
-        Self { path: path.clone(), s3: s3.clone(), format }
+        Self { at: At::Named(path.clone(), Box::new(s3.clone())), format }
+    }
+
+    /// At a place that is open already.
+    #[cfg(test)]
+    pub(super) fn at(place: Place, format: Arc<dyn Format>) -> Self {
+        Self { at: At::Open(place), format }
     }
 
     fn place(&self) -> Result<Place> {
-        Place::new(&self.path, &self.s3)
+        self.at.place()
     }
 
     fn open_blocking(&self, stream: &StreamSettings, opening: &Opening) -> Result<FileStream> {

@@ -25,11 +25,11 @@ pub(super) trait Store: Send + Sync {
     /// Makes sure that nobody else writes here, until what it gives is dropped.
     async fn claim(&self) -> Result<Box<dyn std::any::Any + Send + Sync>>;
 
-    /// The ledger, if there is one.
-    async fn ledger(&self) -> Result<Option<Vec<u8>>>;
+    /// The ledger, if there is one, and which version of it that is.
+    async fn ledger(&self) -> Result<Option<(Vec<u8>, Version)>>;
 
-    /// Replaces the ledger that was read or written last.
-    async fn put_ledger(&self, bytes: Vec<u8>) -> Result<()>;
+    /// Puts a ledger in the place of the one of this version, or where none is.
+    async fn put_ledger(&self, bytes: Vec<u8>, was: Option<&Version>) -> Result<Version>;
 
     /// Begins a file.
     async fn stage(&self, room: Room, name: &str) -> Result<Box<dyn Staged>>;
@@ -43,6 +43,13 @@ pub(super) trait Store: Send + Sync {
     /// Puts the files of the next room in the place of those that are shown. All of `names` are in one of
     /// the two; what else is shown may stay. May be called again after it was interrupted.
     async fn switch(&self, names: Vec<String>) -> Result<()>;
+}
+
+/// A version of the ledger, as the store tells them apart; a disk, which has locks, does not.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Version {
+    pub(super) tag: Option<String>,
+    pub(super) version: Option<String>,
 }
 
 /// Where a file is.

@@ -14,8 +14,8 @@ use forebay_pgcopy::{Column, ContentHash};
 use tokio::sync::Mutex;
 
 use super::format::{Layout, Part, Reading};
-use super::ledger::{self, Ledger, Next, PartFile};
-use super::store::{Room, Store};
+use super::ledger::{self, Ledger, PartFile};
+use super::store::{Room, Store, Version};
 use super::writer::FileWriter;
 use crate::config::{NewColumn, OnDataError, RemovedColumn, TargetSettings, WriteMode};
 use crate::connector::{LedgerEntry, Load, Result, Target, Unit, UnitWriter};
@@ -42,16 +42,30 @@ pub(super) struct Shared {
     pub(super) is_replace: bool,
     pub(super) context: Context,
     settings: TargetSettings,
-    /// Held while the ledger is replaced: that is what it is for.
-    ledger: Mutex<Ledger>,
+    /// The ledger as it is. Held while it is replaced: that is what it is for.
+    ledger: Mutex<Known>,
 }
 
-/// Reads the ledger of a stream, and completes a switch that was interrupted.
-pub(super) async fn read_ledger(store: &dyn Store, settings: &TargetSettings) -> Result<Ledger> {
+/// What is known of the ledger.
+#[derive(Default)]
+struct Known {
+    /// The ledger and its version; nothing where it was to be replaced and nobody knows whether it was.
+    ledger: Option<(Ledger, Option<Version>)>,
+    /// How many runs there were with the one that prepared this target.
+    runs: Option<u64>,
+}
+
+/// Reads the ledger of a stream; a new one where there is none.
+pub(super) async fn read_ledger(
+    store: &dyn Store,
+    settings: &TargetSettings,
+) -> Result<(Ledger, Option<Version>)> {
     let place = store.display(Room::Shown, "");
-    let ledger = match store.ledger().await? {
-        Some(bytes) => Ledger::decode(&bytes, &format!("the ledger of {place}"))?,
-        None => return Ok(Ledger::new(&settings.pipeline, &settings.stream)),
+    let (ledger, version) = match store.ledger().await? {
+        Some((bytes, version)) => {
+            (Ledger::decode(&bytes, &format!("the ledger of {place}"))?, version)
+        }
+        None => return Ok((Ledger::new(&settings.pipeline, &settings.stream), None)),
     };
     if ledger.pipeline != settings.pipeline || ledger.stream != settings.stream {
         let Ledger { pipeline, stream, .. } = &ledger;
@@ -61,7 +75,7 @@ pub(super) async fn read_ledger(store: &dyn Store, settings: &TargetSettings) ->
              `_forebay` has of it",
         ));
     }
-    Ok(ledger)
+    Ok((ledger, Some(version)))
 }
 
 impl FileTarget {
@@ -72,7 +86,7 @@ impl FileTarget {
         columns: &[Column],
         context: &Context,
     ) -> Result<Self> {
-        let ledger = read_ledger(&*store, settings).await?;
+        let (ledger, _) = read_ledger(&*store, settings).await?;
         let is_replace = settings.write_mode == WriteMode::Replace;
         check_names(columns)?;
         if !is_replace {
@@ -92,7 +106,7 @@ impl FileTarget {
             is_replace,
             context: context.clone(),
             settings: settings.clone(),
-            ledger: Mutex::new(ledger),
+            ledger: Mutex::default(),
         };
         Ok(Self { shared: Arc::new(shared), notes })
     }
@@ -174,11 +188,29 @@ impl Shared {
 
     /// Replaces the ledger by what `change` makes of it, or leaves it as it is.
     async fn change<T>(&self, change: impl FnOnce(&mut Ledger) -> Result<T>) -> Result<T> {
-        let mut ledger = self.ledger.lock().await;
+        let mut known = self.ledger.lock().await;
+        let (ledger, version) = match known.ledger.take() {
+            Some(ledger) => ledger,
+            None => read_ledger(&*self.store, &self.settings).await?,
+        };
+        if known.runs.is_some_and(|runs| runs != ledger.runs) {
+            return Err(ConnectorError::Refused {
+                act: format!("write to {}", self.store.display(Room::Shown, "")),
+                source: "another run has begun to write there".into(),
+            });
+        }
         let mut next = ledger.clone();
-        let result = change(&mut next)?;
-        self.store.put_ledger(next.encode()?).await?;
-        *ledger = next;
+        let result = match change(&mut next) {
+            Ok(result) => result,
+            Err(error) => {
+                known.ledger = Some((ledger, version));
+                return Err(error);
+            }
+        };
+        let bytes = next.encode()?;
+        // Where this fails or is given up, the ledger is read again before it is changed again.
+        let version = self.store.put_ledger(bytes, version.as_ref()).await?;
+        known.ledger = Some((next, Some(version)));
         Ok(result)
     }
 
@@ -215,7 +247,7 @@ impl Shared {
 
     /// Completes a switch, if one was begun.
     async fn settle(&self) -> Result<()> {
-        let ledger = self.ledger.lock().await.clone();
+        let (ledger, _) = read_ledger(&*self.store, &self.settings).await?;
         let Some(next) = ledger.next.filter(|_| ledger.is_switching) else { return Ok(()) };
         let names = next.files.iter().map(|file| file.name.clone()).collect();
         self.store.switch(names).await?;
@@ -235,7 +267,7 @@ impl Shared {
 
     /// Removes what runs left that were killed: files of ours that the ledger does not name.
     async fn sweep(&self) -> Result<()> {
-        let ledger = self.ledger.lock().await.clone();
+        let (ledger, _) = read_ledger(&*self.store, &self.settings).await?;
         let next = ledger.next.as_ref().map_or(&[][..], |next| &next.files);
         let rooms = [
             (Room::Shown, &ledger.files[..]),
@@ -294,35 +326,21 @@ impl Target for FileTarget {
 
     async fn prepare(&self, load: &Load) -> Result<()> {
         let shared = &self.shared;
-        let ledger = read_ledger(&*shared.store, &shared.settings).await?;
-        *shared.ledger.lock().await = ledger;
+        // Of what was known before nothing counts: another run may have written since.
+        *shared.ledger.lock().await = Known::default();
         shared.settle().await?;
         shared.check_foreign().await?;
-        let is_known = shared.ledger.lock().await.has(load);
-        if !is_known {
-            let columns = ledger::kept(&shared.columns);
-            shared
-                .change(|ledger| {
-                    // Files of a load that was given up do not count, nor do those it left aside.
-                    if shared.is_replace {
-                        ledger.next = Some(Next { columns, files: Vec::new() });
-                    } else {
-                        ledger.next = None;
-                        let new = columns.into_iter().filter(|column| {
-                            ledger.files.is_empty() || !ledger.columns.contains(column)
-                        });
-                        let new: Vec<_> = new.collect();
-                        match ledger.files.is_empty() {
-                            true => ledger.columns = new,
-                            false => ledger.columns.extend(new),
-                        }
-                    }
-                    ledger.entries.clear();
-                    ledger.load = Some(load.clone());
-                    Ok(())
-                })
-                .await?;
-        }
+        let columns = ledger::kept(&shared.columns);
+        let begin = |ledger: &mut Ledger| {
+            // What another run read before is not the ledger any more.
+            ledger.runs += 1;
+            if !ledger.has(load) {
+                ledger.begin(load, columns, shared.is_replace);
+            }
+            Ok(ledger.runs)
+        };
+        let runs = shared.change(begin).await?;
+        shared.ledger.lock().await.runs = Some(runs);
         shared.sweep().await
     }
 
@@ -351,7 +369,7 @@ impl Target for FileTarget {
     }
 
     async fn content(&self) -> Result<ContentHash> {
-        let ledger = read_ledger(&*self.shared.store, &self.shared.settings).await?;
+        let (ledger, _) = read_ledger(&*self.shared.store, &self.shared.settings).await?;
         let listed = self.shared.store.list(Room::Shown).await?;
         let mut hasher = Hasher::new(&self.shared.columns)?;
         for file in ledger.files {

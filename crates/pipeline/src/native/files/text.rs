@@ -12,7 +12,7 @@ use forebay_pgcopy::Column;
 use forebay_pgcopy::column::schema;
 
 use super::format::Reading;
-use super::place::Opened;
+use super::opened::Opened;
 use super::settings::Compression;
 use crate::error::ConnectorError;
 use crate::native::values::read::Builder;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use forebay_pgcopy::Column;
 
 use super::super::format::{Format, Part, Reading};
-use super::super::place::Opened;
+use super::super::opened::Opened;
 use super::super::settings::{Compression, CsvSource};
 use super::super::text::{Collecting, Seen, TextReader, check_given, typed};
 use super::parse::Records;

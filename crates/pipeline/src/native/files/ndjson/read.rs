@@ -12,7 +12,7 @@ use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::super::format::{Format, Part, Reading};
-use super::super::place::Opened;
+use super::super::opened::Opened;
 use super::super::settings::{Compression, NdjsonSource};
 use super::super::text::{Collecting, Seen, TextReader, check_given, typed};
 use crate::error::ConnectorError;

@@ -13,7 +13,7 @@ use parquet::arrow::arrow_reader::{
 use parquet::errors::ParquetError;
 
 use super::super::format::{Format, Part, Reading};
-use super::super::place::Opened;
+use super::super::opened::Opened;
 use super::is_kept_as_text;
 use crate::error::ConnectorError;
 use crate::native::bridge::Give;

@@ -1,0 +1,181 @@
+//! A file that is read: from one end to the other, or a piece here and a piece there.
+//!
+//! Pieces of an object in a bucket come by blocks, some of which are kept: a reader of Parquet asks for
+//! many small pieces that lie side by side, and every request costs a round trip.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use object_store::path::Path as Key;
+use parking_lot::Mutex;
+use parquet::file::reader::{ChunkReader, Length};
+use tokio::runtime::Handle;
+
+use super::place::{Bucket, changed};
+use crate::error::ConnectorError;
+
+/// Bytes that are asked for at once where a file is read from one end to the other.
+const READ_SIZE: u64 = 1 << 20;
+/// Bytes that are read at once where a page begins whose size is not known yet.
+const PAGE_SIZE: u64 = 64 << 10;
+/// Bytes of a block.
+const BLOCK_SIZE: u64 = 512 << 10;
+/// Blocks that are kept of a file.
+const BLOCKS_MAX: usize = 16;
+
+/// A file that is open.
+#[derive(Debug, Clone)]
+pub(super) struct Opened {
+    from: From,
+    pub(super) size: u64,
+    tag: Option<String>,
+    pub(super) path: PathBuf,
+    /// The blocks that were read last, by their number, the latest at the end.
+    blocks: Arc<Mutex<VecDeque<(u64, Bytes)>>>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum From {
+    Disk(Arc<File>),
+    Bucket(Bucket, Key),
+}
+
+impl Opened {
+    pub(super) fn new(from: From, size: u64, tag: Option<String>, path: PathBuf) -> Self {
+        Self { from, size, tag, path, blocks: Arc::default() }
+    }
+
+    /// Some bytes of it; fewer at its end.
+    fn range(&self, from: u64, size: u64) -> io::Result<Bytes> {
+        let end = from.saturating_add(size).min(self.size);
+        if from >= end {
+            return Ok(Bytes::new());
+        }
+        match &self.from {
+            From::Disk(file) => {
+                use std::os::unix::fs::FileExt as _;
+                let size = usize::try_from(end - from).map_err(io::Error::other)?;
+                let mut bytes = vec![0; size];
+                file.read_exact_at(&mut bytes, from)?;
+                Ok(bytes.into())
+            }
+            From::Bucket(bucket, key) => {
+                let options = object_store::GetOptions {
+                    range: Some((from..end).into()),
+                    if_match: self.tag.clone(),
+                    ..Default::default()
+                };
+                let answer = async {
+                    let result = bucket.store.get_opts(key, options).await?;
+                    result.bytes().await
+                };
+                Handle::current().block_on(answer).map_err(io::Error::other)
+            }
+        }
+    }
+
+    /// The same, from blocks that are kept where a request would be small.
+    fn piece(&self, from: u64, size: u64) -> io::Result<Bytes> {
+        if matches!(self.from, From::Disk(_)) || size >= BLOCK_SIZE {
+            return self.range(from, size);
+        }
+        let end = from.saturating_add(size).min(self.size);
+        let mut bytes = BytesMut::new();
+        let mut at = from;
+        while at < end {
+            let block = self.block(at / BLOCK_SIZE)?;
+            let begin = usize::try_from(at % BLOCK_SIZE).map_err(io::Error::other)?;
+            let count = usize::try_from(end - at).map_err(io::Error::other)?;
+            let Some(rest) = block.get(begin..).filter(|rest| !rest.is_empty()) else { break };
+            let taken = rest.get(..count.min(rest.len())).unwrap_or_default();
+            bytes.extend_from_slice(taken);
+            at += taken.len() as u64;
+        }
+        Ok(bytes.freeze())
+    }
+
+    fn block(&self, number: u64) -> io::Result<Bytes> {
+        let kept =
+            self.blocks.lock().iter().find(|(of, _)| *of == number).map(|(_, it)| it.clone());
+        if let Some(block) = kept {
+            return Ok(block);
+        }
+        let block = self.range(number * BLOCK_SIZE, BLOCK_SIZE)?;
+        let mut blocks = self.blocks.lock();
+        if blocks.len() == BLOCKS_MAX {
+            blocks.pop_front();
+        }
+        blocks.push_back((number, block.clone()));
+        Ok(block)
+    }
+
+    /// Its bytes from a place on, to the end.
+    pub(super) fn reader(&self, at: u64) -> Sequential {
+        Sequential { file: self.clone(), at, chunk: Bytes::new(), step: READ_SIZE }
+    }
+
+    /// Why reading failed.
+    pub(super) fn failed(&self, error: io::Error) -> ConnectorError {
+        let store = error.get_ref().and_then(|inner| inner.downcast_ref::<object_store::Error>());
+        match store {
+            Some(object_store::Error::Precondition { .. }) => changed(&self.path),
+            Some(object_store::Error::Generic { .. }) => ConnectorError::Unreachable {
+                what: self.path.display().to_string(),
+                source: error.into(),
+            },
+            _ => ConnectorError::file("read", self.path.clone(), error),
+        }
+    }
+}
+
+/// Reads a file from a place to its end.
+pub(super) struct Sequential {
+    file: Opened,
+    at: u64,
+    chunk: Bytes,
+    step: u64,
+}
+
+impl Read for Sequential {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.chunk.is_empty() {
+            self.chunk = self.file.piece(self.at, self.step)?;
+            self.at += self.chunk.len() as u64;
+        }
+        let taken = self.chunk.split_to(buffer.len().min(self.chunk.len()));
+        if let Some(buffer) = buffer.get_mut(..taken.len()) {
+            buffer.copy_from_slice(&taken);
+        }
+        Ok(taken.len())
+    }
+}
+
+impl Length for Opened {
+    fn len(&self) -> u64 {
+        self.size
+    }
+}
+
+impl ChunkReader for Opened {
+    type T = Sequential;
+
+    fn get_read(&self, start: u64) -> parquet::errors::Result<Sequential> {
+        Ok(Sequential { step: PAGE_SIZE, ..self.reader(start) })
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
+        let bytes = self.piece(start, length as u64)?;
+        if bytes.len() == length {
+            Ok(bytes)
+        } else {
+            Err(parquet::errors::ParquetError::EOF(format!(
+                "{length} bytes from {start} on are beyond its end at {}",
+                self.size
+            )))
+        }
+    }
+}
