@@ -4,31 +4,36 @@
 //! (`jsonb`, `uuid`, `numeric` without bounds). One that is computed has the type nearest to what Arrow
 //! says: a cast of an enum to text is a text, whatever it was cast from.
 
-use std::sync::Arc;
-
-use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{Field, FieldRef, Schema, SchemaRef};
-use arrow::error::ArrowError;
+use datafusion::common::Column as PlanColumn;
 use datafusion::logical_expr::{Distinct, Expr, JoinType, LogicalPlan};
-use forebay_pgcopy::{Column, column};
+use forebay_pgcopy::Column;
 
+use super::present;
 use crate::connector::Result;
 use crate::error::ConnectorError;
+use crate::transform::streams::Named;
 
-/// The columns of what a plan gives.
+/// The columns of what a plan over these streams gives.
 ///
 /// # Errors
 /// Two columns of one name, or a type that no database has.
-pub(super) fn of(plan: &LogicalPlan) -> Result<Vec<Column>> {
+pub(super) fn of(plan: &LogicalPlan, streams: &[Named]) -> Result<Vec<Column>> {
     let mut columns: Vec<Column> = Vec::new();
     for (index, field) in plan.schema().fields().iter().enumerate() {
-        let metadata =
-            origin(plan, index).map(|field| field.metadata().clone()).unwrap_or_default();
-        let field = Field::new(field.name(), field.data_type().clone(), field.is_nullable());
-        let column = Column::from_field(&field.with_metadata(metadata)).map_err(|error| {
-            ConnectorError::Refused { act: "use what the query gives".into(), source: error.into() }
-        })?;
+        let column = match origin(plan, index, streams) {
+            Some(origin) if present::data_type(&origin.wire) == *field.data_type() => Column {
+                name: field.name().clone(),
+                nullable: field.is_nullable(),
+                ..origin.clone()
+            },
+            // A plan's word that what it computes is never NULL is not worth a run.
+            _ => Column::from_field(&field.as_ref().clone().with_nullable(true)).map_err(
+                |error| ConnectorError::Refused {
+                    act: "use what the query gives".into(),
+                    source: error.into(),
+                },
+            )?,
+        };
         if columns.iter().any(|before| before.name == column.name) {
             return Err(ConnectorError::unsupported(
                 format!("the query gives two columns of the name {:?}", column.name),
@@ -43,44 +48,47 @@ pub(super) fn of(plan: &LogicalPlan) -> Result<Vec<Column>> {
     Ok(columns)
 }
 
-/// The field of a table that a column of a plan is, where nothing is done with it on the way.
-fn origin(plan: &LogicalPlan, index: usize) -> Option<FieldRef> {
+/// The column of a stream that a column of a plan is, where nothing is done with it on the way.
+fn origin<'a>(plan: &LogicalPlan, index: usize, streams: &'a [Named]) -> Option<&'a Column> {
+    let of = |input: &LogicalPlan, index| origin(input, index, streams);
+    let passed = |input: &LogicalPlan, expression: Option<&Expr>| {
+        let column = column_of(expression?)?;
+        of(input, input.schema().maybe_index_of_column(column)?)
+    };
     match plan {
         LogicalPlan::TableScan(scan) => {
-            Some(Arc::clone(scan.projected_schema.fields().get(index)?))
+            let field = scan.projected_schema.fields().get(index)?;
+            let (_, stream) = streams.iter().find(|(name, _)| name == scan.table_name.table())?;
+            stream.columns().iter().find(|column| column.name == *field.name())
         }
-        LogicalPlan::Projection(projection) => {
-            passed(&projection.input, projection.expr.get(index)?)
-        }
-        LogicalPlan::Aggregate(aggregate) => {
-            passed(&aggregate.input, aggregate.group_expr.get(index)?)
-        }
-        LogicalPlan::Distinct(Distinct::On(on)) => passed(&on.input, on.select_expr.get(index)?),
-        LogicalPlan::Distinct(Distinct::All(input)) => origin(input, index),
-        LogicalPlan::SubqueryAlias(alias) => origin(&alias.input, index),
-        LogicalPlan::Filter(filter) => origin(&filter.input, index),
-        LogicalPlan::Sort(sort) => origin(&sort.input, index),
-        LogicalPlan::Limit(limit) => origin(&limit.input, index),
-        LogicalPlan::Repartition(repartition) => origin(&repartition.input, index),
+        LogicalPlan::Projection(made) => passed(&made.input, made.expr.get(index)),
+        LogicalPlan::Aggregate(made) => passed(&made.input, made.group_expr.get(index)),
+        LogicalPlan::Distinct(Distinct::On(on)) => passed(&on.input, on.select_expr.get(index)),
+        LogicalPlan::Distinct(Distinct::All(input)) => of(input, index),
+        LogicalPlan::SubqueryAlias(alias) => of(&alias.input, index),
+        LogicalPlan::Filter(filter) => of(&filter.input, index),
+        LogicalPlan::Sort(sort) => of(&sort.input, index),
+        LogicalPlan::Limit(limit) => of(&limit.input, index),
+        LogicalPlan::Repartition(repartition) => of(&repartition.input, index),
         // The columns of the input come first, then those of the windows.
         LogicalPlan::Window(window) if index < window.input.schema().fields().len() => {
-            origin(&window.input, index)
+            of(&window.input, index)
         }
         LogicalPlan::Join(join) => {
             let left = join.left.schema().fields().len();
             match join.join_type {
                 JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => {
-                    origin(&join.right, index)
+                    of(&join.right, index)
                 }
-                _ if index < left => origin(&join.left, index),
-                _ => origin(&join.right, index - left),
+                _ if index < left => of(&join.left, index),
+                _ => of(&join.right, index - left),
             }
         }
         LogicalPlan::Union(union) => {
-            let mut inputs = union.inputs.iter().map(|input| origin(input, index));
+            let mut inputs = union.inputs.iter().map(|input| of(input, index));
             let first = inputs.next()??;
-            let same = |other: Option<FieldRef>| {
-                other.is_some_and(|other| other.metadata() == first.metadata())
+            let same = |other: Option<&Column>| {
+                other.is_some_and(|it| it.wire == first.wire && it.sql_type == first.sql_type)
             };
             inputs.all(same).then_some(first)
         }
@@ -88,56 +96,11 @@ fn origin(plan: &LogicalPlan, index: usize) -> Option<FieldRef> {
     }
 }
 
-/// The origin of an expression that is a column and nothing more.
-fn passed(input: &LogicalPlan, expression: &Expr) -> Option<FieldRef> {
+/// The column that an expression is, where it is nothing more.
+fn column_of(expression: &Expr) -> Option<&PlanColumn> {
     match expression {
-        Expr::Column(column) => origin(input, input.schema().maybe_index_of_column(column)?),
-        Expr::Alias(alias) => passed(input, &alias.expr),
+        Expr::Column(column) => Some(column),
+        Expr::Alias(alias) => column_of(&alias.expr),
         _ => None,
-    }
-}
-
-/// Brings a batch of a result into the types of its columns.
-pub(super) struct Shape {
-    schema: SchemaRef,
-}
-
-impl Shape {
-    /// For these columns.
-    pub(super) fn new(columns: &[Column]) -> Self {
-        Self { schema: Arc::new(column::schema(columns)) }
-    }
-
-    /// A batch without rows.
-    pub(super) fn empty(&self) -> RecordBatch {
-        RecordBatch::new_empty(Arc::clone(&self.schema))
-    }
-
-    /// The batch, with every column of its type.
-    ///
-    /// # Errors
-    /// A value that does not fit.
-    pub(super) fn fit(&self, records: &RecordBatch) -> Result<RecordBatch, ArrowError> {
-        // What does not fit is an error and not NULL.
-        let options = CastOptions { safe: false, ..CastOptions::default() };
-        let arrays = records.columns().iter().zip(self.schema.fields());
-        let arrays = arrays.map(|(array, field)| {
-            if array.data_type() == field.data_type() {
-                Ok(Arc::clone(array))
-            } else {
-                cast_with_options(array, field.data_type(), &options)
-            }
-        });
-        let arrays = arrays.collect::<Result<Vec<ArrayRef>, _>>()?;
-        // A plan may know less of NULL than its schema says.
-        let fields = self.schema.fields().iter().zip(&arrays).map(|(field, array)| {
-            let is_nullable = field.is_nullable() || array.null_count() > 0;
-            field.as_ref().clone().with_nullable(is_nullable)
-        });
-        let schema = Schema::new(fields.collect::<Vec<_>>());
-        let schema =
-            if schema == *self.schema { Arc::clone(&self.schema) } else { Arc::new(schema) };
-        let rows = RecordBatchOptions::new().with_row_count(Some(records.num_rows()));
-        RecordBatch::try_new_with_options(schema, arrays, &rows)
     }
 }

@@ -9,6 +9,7 @@
 //! | [`settings`] | the settings |
 //! | `query` | planning, with errors before anything is written |
 //! | `columns` | the columns of the result |
+//! | `present` | how a query sees columns, and back |
 //! | `scan` | a stream as a table |
 //! | `result` | what the query gives, as a stream |
 //! | `spool` | streams that a query names more than once |
@@ -26,6 +27,8 @@
 mod columns;
 #[cfg(feature = "sql")]
 mod in_order;
+#[cfg(feature = "sql")]
+mod present;
 #[cfg(feature = "sql")]
 mod query;
 #[cfg(feature = "sql")]

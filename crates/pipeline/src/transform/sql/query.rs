@@ -56,7 +56,7 @@ pub(super) async fn apply(
     let inputs: Vec<usize> =
         (0..streams.len()).filter(|&at| named.contains(&streams[at].0)).collect();
     let name = name(settings, &streams, &inputs)?;
-    let columns = columns::of(&plan)?;
+    let columns = columns::of(&plan, &streams)?;
     let spooled = named_again(&plan);
     let state = session.state();
     // What only the physical plan finds out is found out now, too.

@@ -16,8 +16,8 @@ use forebay_pgcopy::Column;
 use futures_util::{Stream, StreamExt};
 use tokio::sync::mpsc;
 
-use super::columns::Shape;
 use super::in_order::in_order;
+use super::present::Shape;
 use super::scan::Reading;
 use super::spill::Spills;
 use crate::batch::{DeadRow, Rows};

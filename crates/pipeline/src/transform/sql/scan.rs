@@ -21,12 +21,12 @@ use datafusion::execution::TaskContext;
 use datafusion::physical_plan::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
-use forebay_pgcopy::column;
 use futures_util::{Stream, stream};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use super::present;
 use super::spill::Spills;
 use super::spool::{self, Filled};
 use crate::batch::{Batch, DeadRow};
@@ -108,7 +108,7 @@ pub(super) struct Table {
 impl Table {
     /// The table of a stream.
     pub(super) fn new(name: &str, stream: &Arc<dyn SourceStream>) -> Self {
-        let schema = Arc::new(column::schema(stream.columns()));
+        let schema = Arc::new(present::schema(stream.columns()));
         Self { name: name.to_owned(), stream: Arc::clone(stream), schema }
     }
 }
@@ -164,10 +164,7 @@ pub(super) struct Scan {
 
 impl Scan {
     /// Begins to read a unit.
-    fn begin(
-        &self,
-        unit: usize,
-    ) -> PlanResult<(mpsc::Receiver<RecordBatch>, JoinHandle<Result<()>>)> {
+    fn begin(&self, unit: usize) -> (mpsc::Receiver<RecordBatch>, JoinHandle<Result<()>>) {
         let (batches, receiver) = mpsc::channel(1);
         let (mut outlet, below) = Outlet::below(1, self.reading.context.clone());
         let stream = Arc::clone(&self.stream);
@@ -218,9 +215,7 @@ async fn pass(
             dead.send(rows).await.map_err(|_| ConnectorError::Stopped)?;
         }
         let records = records(&batch.rows, columns)?;
-        // Metadata of fields may differ from file to file; the query wants its own schema.
-        let records = records
-            .with_schema(Arc::clone(schema))
+        let records = present::present(&records, schema)
             .map_err(|error| ConnectorError::data("a batch for a query", error.to_string()))?;
         batches.send(records).await.map_err(|_| ConnectorError::Stopped)?;
         drop(batch);

@@ -207,6 +207,42 @@ async fn columns_that_are_passed_on_keep_their_types_and_those_computed_have_the
 }
 
 #[tokio::test]
+async fn a_uuid_is_compared_with_texts_and_stays_a_uuid() {
+    let columns = || vec![column("id", Wire::Uuid, "uuid"), column("as_text", Wire::Text, "text")];
+    let row = r#"["67e55044-10b1-426f-9247-bb680e5fe0c8","67e55044-10b1-426f-9247-bb680e5fe0c8"]"#;
+    let streams = vec![("t", Memory::of(columns(), &[row, "[null, null]"]))];
+    let text = "select a.id, max(b.id) as top, count(*) as n from t a join t b on a.id = b.as_text \
+                where a.id = '67e55044-10b1-426f-9247-bb680e5fe0c8' group by a.id \
+                union all select id, null, 0 from t where id is null";
+    let streams = apply(&sql(text, None), streams, MEMORY).await.unwrap();
+    let stream = &streams[0].1;
+    let types: Vec<&str> = stream.columns().iter().map(|it| it.sql_type.as_str()).collect();
+    assert_eq!(types, ["uuid", "text", "bigint"]);
+    let read = read(stream, 0).await;
+    read.result.unwrap();
+    let id = "67e55044-10b1-426f-9247-bb680e5fe0c8";
+    assert_eq!(
+        rows(stream.columns(), &read.batches),
+        [format!("[\"{id}\",\"{id}\",1]"), "[null,null,0]".to_owned()]
+    );
+}
+
+#[tokio::test]
+async fn columns_of_different_types_in_sql_come_together() {
+    let named = |sql_type| vec![column("name", Wire::Text, sql_type)];
+    let streams = vec![
+        ("a", Memory::of(named("character varying(10)"), &[r#"["x"]"#])),
+        ("b", Memory::of(named("public.mood"), &[r#"["sad"]"#])),
+    ];
+    let text = "select name from a union all select name from b";
+    let streams = apply(&sql(text, Some("both")), streams, MEMORY).await.unwrap();
+    let stream = &streams[0].1;
+    assert_eq!(stream.columns()[0].sql_type, "text");
+    let read = read(stream, 0).await;
+    assert_eq!(rows(stream.columns(), &read.batches), [r#"["x"]"#, r#"["sad"]"#]);
+}
+
+#[tokio::test]
 async fn queries_that_cannot_be_are_refused_before_anything_is_read() {
     for (text, into, expected) in [
         ("select amont from orders", None, "amount"),
@@ -381,7 +417,7 @@ async fn a_sorted_union_keeps_the_order_of_equal_rows() {
 #[tokio::test]
 async fn a_stream_that_is_named_more_than_once_is_read_once() {
     for (text, expected) in [
-        ("select count(*) as n from orders a join orders b on a.customer = b.customer", "[770]"),
+        ("select count(*) as n from orders a join orders b on a.customer = b.customer", "[772]"),
         (
             "with o as (select * from orders) select count(*) as n from o \
              where amount > (select avg(amount) from o)",
