@@ -41,7 +41,6 @@ static CLAIMED: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default)
 #[derive(Debug, Clone)]
 pub(super) struct BucketStore {
     root: Bucket,
-    shown: Place,
     directory: String,
 }
 
@@ -66,9 +65,7 @@ struct StagedObject {
 impl BucketStore {
     /// The prefix of a stream below that of `root`.
     pub(super) fn new(root: Bucket, directory: &str) -> Self {
-        let prefix = root.key(directory);
-        let shown = Place::Bucket(Bucket { prefix, ..root.clone() });
-        Self { root, shown, directory: directory.to_owned() }
+        Self { root, directory: directory.to_owned() }
     }
 
     fn prefix(&self, room: Room) -> Key {
@@ -88,8 +85,8 @@ impl BucketStore {
 
 #[async_trait]
 impl Store for BucketStore {
-    fn place(&self) -> &Place {
-        &self.shown
+    fn place(&self, room: Room) -> Place {
+        Place::Bucket(Bucket { prefix: self.prefix(room), ..self.root.clone() })
     }
 
     fn display(&self, room: Room, name: &str) -> String {

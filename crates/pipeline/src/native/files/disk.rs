@@ -32,7 +32,6 @@ static STAGED: AtomicU64 = AtomicU64::new(0);
 /// A directory.
 #[derive(Debug, Clone)]
 pub(super) struct Disk {
-    shown: Place,
     rooms: Arc<Rooms>,
 }
 
@@ -55,7 +54,7 @@ impl Disk {
     pub(super) fn new(path: &Path, directory: &str) -> Self {
         let shown = path.join(directory);
         let own = path.join("_forebay").join(directory);
-        Self { shown: Place::Disk(shown.clone()), rooms: Arc::new(Rooms { shown, own }) }
+        Self { rooms: Arc::new(Rooms { shown, own }) }
     }
 }
 
@@ -162,8 +161,8 @@ fn switch(rooms: &Rooms, names: &[String]) -> Result<()> {
 
 #[async_trait]
 impl Store for Disk {
-    fn place(&self) -> &Place {
-        &self.shown
+    fn place(&self, room: Room) -> Place {
+        Place::Disk(self.rooms.path(room))
     }
 
     fn display(&self, room: Room, name: &str) -> String {

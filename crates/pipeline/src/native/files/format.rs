@@ -1,4 +1,6 @@
 //! What a format of files is to the connectors: how columns are found, how rows are read and written.
+//!
+//! `docs/formats/pipeline-files.md` says how each of them keeps values.
 
 use arrow::array::RecordBatch;
 use forebay_pgcopy::Column;

@@ -4,7 +4,7 @@
 //! says is true: a file in the directory that it does not name is what a killed run left, and is removed
 //! before the next load. Where `next` is there, the load replaces all files: its own wait in
 //! `_forebay/STREAM/next` until it is over; once `is_switching` is set they are moved, and whoever opens
-//! the directory then first completes that.
+//! the directory then first completes that. `docs/formats/pipeline-files.md` has every key.
 //!
 //! ```json
 //! {"version": 1, "pipeline": "..", "stream": "..",

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use parquet::file::reader::{ChunkReader, Length};
 use tokio::runtime::Handle;
 
-use super::place::{Bucket, changed};
+use super::place::{Bucket, changed, store_error};
 use crate::error::ConnectorError;
 
 /// Bytes that are asked for at once where a file is read from one end to the other.
@@ -120,14 +120,15 @@ impl Opened {
 
     /// Why reading failed.
     pub(super) fn failed(&self, error: io::Error) -> ConnectorError {
-        let store = error.get_ref().and_then(|inner| inner.downcast_ref::<object_store::Error>());
-        match store {
-            Some(object_store::Error::Precondition { .. }) => changed(&self.path),
-            Some(object_store::Error::Generic { .. }) => ConnectorError::Unreachable {
-                what: self.path.display().to_string(),
-                source: error.into(),
-            },
-            _ => ConnectorError::file("read", self.path.clone(), error),
+        let is_of_store = error.get_ref().is_some_and(|inner| inner.is::<object_store::Error>());
+        if !is_of_store {
+            return ConnectorError::file("read", self.path.clone(), error);
+        }
+        match error.into_inner().map(|inner| inner.downcast::<object_store::Error>()) {
+            Some(Ok(inner)) if !matches!(*inner, object_store::Error::Precondition { .. }) => {
+                store_error("read", self.path.display().to_string(), *inner)
+            }
+            _ => changed(&self.path),
         }
     }
 }

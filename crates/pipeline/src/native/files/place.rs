@@ -250,6 +250,28 @@ fn list_disk(directory: &Path, name: &str) -> Result<Vec<Listed>, ConnectorError
     Ok(files)
 }
 
+/// Why a request for an object failed: what the server refused is not tried again.
+pub(super) fn store_error(
+    act: &'static str,
+    url: String,
+    error: object_store::Error,
+) -> ConnectorError {
+    // Each error of the store repeats those below it; the last says what happened.
+    let mut innermost: &dyn std::error::Error = &error;
+    while let Some(below) = innermost.source() {
+        innermost = below;
+    }
+    let cause = innermost.to_string();
+    // A status of the server has no form but its text.
+    let is_refused = cause.contains("status code: 4");
+    match error {
+        object_store::Error::Generic { .. } if !is_refused => {
+            ConnectorError::Unreachable { what: url, source: cause.into() }
+        }
+        _ => ConnectorError::file(act, url, cause),
+    }
+}
+
 impl Bucket {
     /// The key of a name. Parts that are keys already are taken as they are.
     pub(super) fn key(&self, name: &str) -> Key {
@@ -272,12 +294,7 @@ impl Bucket {
         key: &Key,
         error: object_store::Error,
     ) -> ConnectorError {
-        match error {
-            object_store::Error::Generic { .. } => {
-                ConnectorError::Unreachable { what: self.url(key), source: error.into() }
-            }
-            error => ConnectorError::file(act, self.url(key), error),
-        }
+        store_error(act, self.url(key), error)
     }
 
     fn list(&self, name: &str) -> Result<Vec<Listed>, ConnectorError> {
@@ -285,13 +302,6 @@ impl Bucket {
         let failed = |error| self.error("list", &key, error);
         Handle::current().block_on(async {
             let mut files = Vec::new();
-            if !name.is_empty() {
-                match self.store.head(&key).await {
-                    Ok(meta) => files.extend(self.listed(meta)),
-                    Err(object_store::Error::NotFound { .. }) => {}
-                    Err(error) => return Err(failed(error)),
-                }
-            }
             let mut objects = self.store.list(Some(&key));
             while let Some(meta) = objects.try_next().await.map_err(failed)? {
                 let below = meta.location.prefix_match(&key);
@@ -302,6 +312,14 @@ impl Bucket {
                 }
                 if files.len() > FILES_MAX {
                     return Err(too_many(self.url(&key).as_ref()));
+                }
+            }
+            // With nothing below it, the name may be an object's own.
+            if files.is_empty() && !name.is_empty() {
+                match self.store.head(&key).await {
+                    Ok(meta) => files.extend(self.listed(meta)),
+                    Err(object_store::Error::NotFound { .. }) => {}
+                    Err(error) => return Err(failed(error)),
                 }
             }
             Ok(files)

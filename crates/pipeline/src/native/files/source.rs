@@ -56,12 +56,6 @@ impl FileSource {
         Self { at: At::Named(path.clone(), Box::new(s3.clone())), format }
     }
 
-    /// At a place that is open already.
-    #[cfg(test)]
-    pub(super) fn at(place: Place, format: Arc<dyn Format>) -> Self {
-        Self { at: At::Open(place), format }
-    }
-
     fn place(&self) -> Result<Place> {
         self.at.place()
     }

@@ -16,8 +16,8 @@ type Result<T> = std::result::Result<T, ConnectorError>;
 /// A directory of a stream, and what belongs to it.
 #[async_trait]
 pub(super) trait Store: Send + Sync {
-    /// The directory of the shown files.
-    fn place(&self) -> &Place;
+    /// Where the files of a room are.
+    fn place(&self, room: Room) -> Place;
 
     /// What is called what in messages.
     fn display(&self, room: Room, name: &str) -> String;

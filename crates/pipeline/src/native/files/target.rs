@@ -4,7 +4,7 @@
 //! ledger is replaced by one that names it: with that the unit is there. A run that is killed between
 //! leaves a file the ledger does not name, which the next load removes before it begins.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
@@ -15,6 +15,7 @@ use tokio::sync::Mutex;
 
 use super::format::{Layout, Part, Reading};
 use super::ledger::{self, Ledger, PartFile};
+use super::place::{Listed, Place};
 use super::store::{Room, Store, Version};
 use super::writer::FileWriter;
 use crate::config::{NewColumn, OnDataError, RemovedColumn, TargetSettings, WriteMode};
@@ -314,6 +315,22 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// Adds the rows of a file.
+    fn hash_file(&self, place: &Place, file: &Listed, hasher: &mut Hasher) -> Result<()> {
+        let opened = place.open(file)?;
+        let part = Part::whole(opened.size);
+        let reading = Reading {
+            file: &opened,
+            part: &part,
+            columns: &self.columns,
+            is_projection: true,
+            batch_size: READ_BACK_SIZE,
+        };
+        self.layout.format(&self.columns).read(&reading, &mut |batch| hasher.add(&batch))
+    }
+}
+
 #[async_trait]
 impl Target for FileTarget {
     fn plan(&self) -> Vec<String> {
@@ -370,32 +387,28 @@ impl Target for FileTarget {
 
     async fn content(&self) -> Result<ContentHash> {
         let (ledger, _) = read_ledger(&*self.shared.store, &self.shared.settings).await?;
-        let listed = self.shared.store.list(Room::Shown).await?;
+        // While files take the place of others, the new ones count, and are in one room or the other.
+        let (files, rooms) = match ledger.next.filter(|_| ledger.is_switching) {
+            Some(next) => (next.files, &[Room::Shown, Room::Next][..]),
+            None => (ledger.files, &[Room::Shown][..]),
+        };
+        let mut listed = HashMap::new();
+        for room in rooms {
+            for file in self.shared.store.list(*room).await? {
+                listed.insert((file.name.clone(), file.size), (*room, file));
+            }
+        }
         let mut hasher = Hasher::new(&self.shared.columns)?;
-        for file in ledger.files {
-            let found = listed.iter().find(|listed| listed.name == file.name).cloned();
-            let Some(found) = found.filter(|found| found.size == file.bytes) else {
-                return Err(ConnectorError::data(
-                    self.shared.store.display(Room::Shown, &file.name),
-                    format!(
-                        "the ledger has it with {} bytes, and it is not there as such",
-                        file.bytes
-                    ),
-                ));
+        for file in files {
+            let Some((room, found)) = listed.remove(&(file.name.clone(), file.bytes)) else {
+                let name = self.shared.store.display(Room::Shown, &file.name);
+                let found =
+                    format!("the ledger has it with {} bytes, and it is not there", file.bytes);
+                return Err(ConnectorError::data(name, found));
             };
             let shared = Arc::clone(&self.shared);
             hasher = blocking(move || {
-                let opened = shared.store.place().open(&found)?;
-                let format = shared.layout.format(&shared.columns);
-                let part = Part::whole(opened.size);
-                let reading = Reading {
-                    file: &opened,
-                    part: &part,
-                    columns: &shared.columns,
-                    is_projection: true,
-                    batch_size: READ_BACK_SIZE,
-                };
-                format.read(&reading, &mut |batch| hasher.add(&batch))?;
+                shared.hash_file(&shared.store.place(room), &found, &mut hasher)?;
                 Ok(hasher)
             })
             .await?;

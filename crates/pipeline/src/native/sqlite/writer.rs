@@ -11,14 +11,14 @@ use rusqlite::{Connection, ErrorCode, ToSql};
 
 use super::target::{Shared, read_rows};
 use super::{Access, ledger, quoted, quoted_list, values};
-use crate::batch::{Batch, DeadRow, Rows, json_rows};
+use crate::batch::{Batch, DeadRow, Rows};
 use crate::config::{OnDataError, WriteMode};
 use crate::connector::{LedgerEntry, Load, Result, UnitWriter};
 use crate::error::ConnectorError;
 use crate::native::bridge::blocking;
 use crate::native::cast::exact;
 use crate::native::hash::Hasher;
-use crate::native::values::write::Cells;
+use crate::native::values::write::{Cells, json_rows};
 use crate::run::Phase;
 
 /// The table rows wait in.
@@ -224,10 +224,7 @@ impl Work {
             let mut rows = Vec::new();
             read_rows(&self.shared, &self.connection, &sql, &mut |batch| {
                 lost.add(&batch)?;
-                rows.extend(json_rows(&batch).map_err(|error| ConnectorError::Refused {
-                    act: "write a dead letter".into(),
-                    source: error.into(),
-                })?);
+                rows.extend(json_rows(&batch, &self.shared.columns)?);
                 Ok(())
             })?;
             let dead = rows.into_iter().map(|row| DeadRow {

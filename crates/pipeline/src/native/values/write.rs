@@ -6,7 +6,8 @@ use std::io::Write as _;
 
 use arrow::array::PrimitiveArray;
 use arrow::array::{
-    Array, AsArray, BinaryArray, BooleanArray, FixedSizeBinaryArray, ListArray, StringArray,
+    Array, AsArray, BinaryArray, BooleanArray, FixedSizeBinaryArray, ListArray, RecordBatch,
+    StringArray,
 };
 use arrow::datatypes::{
     DataType, Date32Type, Decimal128Type, Decimal256Type, Float32Type, Float64Type, Int16Type,
@@ -229,6 +230,33 @@ impl<'a> Cells<'a> {
             }
         }
     }
+}
+
+/// Each row of a batch as a JSON object.
+///
+/// # Errors
+/// When an array is not of its column's type.
+pub(crate) fn json_rows(
+    batch: &RecordBatch,
+    columns: &[Column],
+) -> Result<Vec<String>, ConnectorError> {
+    let cells = batch.columns().iter().zip(columns);
+    let cells = cells.map(|(array, column)| Cells::new(array.as_ref(), column));
+    let cells: Vec<Cells<'_>> = cells.collect::<Result<_, _>>()?;
+    let row = |row: usize| {
+        let mut out = Vec::new();
+        let mut mark = b'{';
+        for (cells, column) in cells.iter().zip(columns) {
+            out.push(mark);
+            mark = b',';
+            json_text(&column.name, &mut out);
+            out.push(b':');
+            cells.json(row, &mut out);
+        }
+        out.push(b'}');
+        String::from_utf8_lossy(&out).into_owned()
+    };
+    Ok((0..batch.num_rows()).map(row).collect())
 }
 
 /// Appends a text as a JSON string.

@@ -1,5 +1,9 @@
 //! Files pass the acceptance suite, and what is particular to them.
 
+mod bucket;
+mod interrupted;
+mod sources;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -92,26 +96,4 @@ async fn ndjson_files_are_a_destination() {
     let path = directory.path();
     passes(ndjson(json!({ "path": path.join("plain") }))).await;
     passes(ndjson(json!({ "path": path.join("z"), "compression": "zstd" }))).await;
-}
-
-/// A destination in a bucket that is kept in memory.
-fn in_memory(layout: &'static str) -> Arc<dyn Destination> {
-    let store = Arc::new(object_store::memory::InMemory::new());
-    let bucket = super::place::Bucket { store, name: "b".into(), prefix: "some/where".into() };
-    let layout: Arc<dyn super::format::Layout> = match layout {
-        "parquet" => Arc::new(super::parquet::ParquetLayout::new(
-            &serde_json::from_value(json!({ "path": "s3://b/some/where" })).unwrap(),
-        )),
-        _ => Arc::new(super::csv::CsvLayout::new(
-            &serde_json::from_value(json!({ "path": "s3://b/some/where" })).unwrap(),
-        )),
-    };
-    let place = super::place::Place::Bucket(bucket);
-    Arc::new(super::destination::FileDestination::at(place, layout))
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_bucket_is_a_destination() {
-    passes(in_memory("parquet")).await;
-    passes(in_memory("csv")).await;
 }

@@ -1,0 +1,372 @@
+//! Files as sources: what columns they have, what is wrong with them, and what is new.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use serde_json::{Value, json};
+
+use super::{chain, csv, ndjson, stream};
+use crate::acceptance;
+use crate::config::StreamSettings;
+use crate::connector::{Division, Form, Opening, Source, SourceStream};
+use crate::error::ConnectorError;
+use crate::native::hash::Hasher;
+use crate::native::values::write::json_rows;
+use crate::run::{Budget, Context, Outlet};
+
+fn csv_source(settings: Value) -> Arc<dyn Source> {
+    super::super::csv_source(&serde_json::from_value(settings).unwrap())
+}
+
+fn ndjson_source(settings: Value) -> Arc<dyn Source> {
+    super::super::ndjson_source(&serde_json::from_value(settings).unwrap())
+}
+
+fn types(stream: &Arc<dyn SourceStream>) -> Vec<(String, String)> {
+    let columns = stream.columns().iter();
+    columns.map(|column| (column.name.clone(), column.sql_type.clone())).collect()
+}
+
+fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(name, sql)| ((*name).to_owned(), (*sql).to_owned())).collect()
+}
+
+/// All batches of a stream.
+async fn read(stream: &Arc<dyn SourceStream>) -> Result<Vec<RecordBatch>, ConnectorError> {
+    let mut read = Vec::new();
+    for unit in 0..stream.units().len() {
+        let (context, _cancel) = Context::new("test");
+        let (mut out, mut batches) = Outlet::new(Budget::new(64 << 20), context);
+        let reader = Arc::clone(stream);
+        let reading = async move { reader.read(unit, &mut out).await };
+        let taking = async {
+            while let Some(batch) = batches.recv().await {
+                let crate::Rows::Records(records) = &batch.rows else { panic!("tuples") };
+                read.push(records.clone());
+            }
+        };
+        let (done, ()) = tokio::join!(reading, taking);
+        done?;
+    }
+    Ok(read)
+}
+
+/// Rows as JSON.
+async fn json_of(source: &Arc<dyn Source>, name: &str) -> Vec<Value> {
+    let stream = acceptance::open_source(source, &stream(name)).await.unwrap();
+    let batches = read(&stream).await.unwrap();
+    let rows = batches.iter().flat_map(|batch| json_rows(batch, stream.columns()).unwrap());
+    rows.map(|row| serde_json::from_str(&row).unwrap()).collect()
+}
+
+/// What is wrong with a stream, when it is opened or read.
+async fn error_of(source: &Arc<dyn Source>, settings: &StreamSettings) -> String {
+    match acceptance::open_source(source, settings).await {
+        Err(error) => chain(&error),
+        Ok(stream) => chain(&read(&stream).await.unwrap_err()),
+    }
+}
+
+fn write(path: &Path, bytes: &[u8]) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, bytes).unwrap();
+}
+
+#[tokio::test]
+async fn types_of_csv_are_found_and_quotes_tell_empty_texts_from_null() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = "\u{feff}id,price,rate,ok,day,at,zip,\"a \"\"note\"\"\"\r\n\
+        1,12.50,1e-3,true,2024-02-29,2024-02-29T10:00:00Z,00123,\"\"\r\n\
+        \r\n\
+        2,,NaN,false,,,4,\"two\r\nlines, \"\"and\"\" quotes\"\r\n\
+        -3,7,,,2024-03-01,2024-02-29 10:00:00+02,5,";
+    write(&directory.path().join("a.csv"), text.as_bytes());
+    let source = csv_source(json!({ "path": directory.path() }));
+    let stream = acceptance::open_source(&source, &stream("a.csv")).await.unwrap();
+    let expected = [
+        ("id", "bigint"),
+        ("price", "numeric"),
+        ("rate", "double precision"),
+        ("ok", "boolean"),
+        ("day", "date"),
+        ("at", "timestamp with time zone"),
+        ("zip", "text"),
+        ("a \"note\"", "text"),
+    ];
+    assert_eq!(types(&stream), pairs(&expected));
+    let rows = json_of(&source, "a.csv").await;
+    assert_eq!(rows.len(), 3);
+    assert_eq!(rows[0]["price"].to_string(), "12.5");
+    assert_eq!(rows[0]["a \"note\""], "");
+    assert_eq!(rows[1]["a \"note\""], "two\r\nlines, \"and\" quotes");
+    assert_eq!((&rows[1]["price"], &rows[2]["a \"note\""]), (&Value::Null, &Value::Null));
+    let content = content(&source, "a.csv").await;
+    acceptance::source(&source, &super::stream("a.csv"), content).await.unwrap();
+}
+
+/// The content hash of a stream, of its own columns.
+async fn content(source: &Arc<dyn Source>, name: &str) -> forebay_pgcopy::ContentHash {
+    let stream = acceptance::open_source(source, &stream(name)).await.unwrap();
+    let mut hasher = Hasher::new(stream.columns()).unwrap();
+    for batch in read(&stream).await.unwrap() {
+        hasher.add(&batch).unwrap();
+    }
+    hasher.content()
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_csv_is_said_with_file_and_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let cases: &[(&str, &[u8], &str)] = &[
+        ("fields", b"a,b\n1,2\n\"x\ny\",2\n1\n", "fields.csv line 5: it has 1 fields, not 2"),
+        ("open", b"a\n\"x\ny\n", "open.csv line 2: a quote is not closed"),
+        ("after", b"a,b\n\"x\"y,1\n", "after.csv line 2: field 1 goes on with y after its quote"),
+        ("utf8", b"a,b\n1,\xff\n", "utf8.csv line 2: field 2 is not UTF-8"),
+        ("twice", b"a,a\n1,2\n", "it has two columns \"a\""),
+        ("none", b"", "there is no header"),
+        ("unnamed", b"a,,b\n", "column 2 of the header has no name"),
+    ];
+    for (name, bytes, expected) in cases {
+        write(&directory.path().join(format!("{name}.csv")), bytes);
+        let source = csv_source(json!({ "path": directory.path() }));
+        let found = error_of(&source, &stream(&format!("{name}.csv"))).await;
+        assert!(found.contains(expected), "{name}: {found}");
+    }
+    let late = format!("a\n{}x\n", "1\n".repeat(20));
+    write(&directory.path().join("late.csv"), late.as_bytes());
+    let source = csv_source(json!({ "path": directory.path(), "sample_rows": 5 }));
+    let found = error_of(&source, &stream("late.csv")).await;
+    assert!(found.contains("late.csv line 22: column \"a\": \"x\" is no bigint"), "{found}");
+    let given = json!({ "path": directory.path(), "columns": { "a": "text" } });
+    assert_eq!(json_of(&csv_source(given), "late.csv").await.len(), 21);
+}
+
+#[tokio::test]
+async fn types_of_ndjson_are_found_and_what_is_mixed_stays_json() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = r#"{"id": 1, "n": 1, "mixed": 1, "o": {"a": [1, 2.50]}, "t": "x", "b": true}
+
+        {"id": 2, "n": 1.10, "mixed": "1", "o": null, "t": "a\"\u0041\n", "new": null}
+        {"n": 123456789012345678901234567890, "id": 3, "b": null, "o": [1]}"#;
+    write(&directory.path().join("d/a.ndjson"), text.as_bytes());
+    let source = ndjson_source(json!({ "path": directory.path() }));
+    let stream = acceptance::open_source(&source, &stream("d")).await.unwrap();
+    let expected = [
+        ("id", "bigint"),
+        ("n", "numeric"),
+        ("mixed", "json"),
+        ("o", "json"),
+        ("t", "text"),
+        ("b", "boolean"),
+        ("new", "text"),
+    ];
+    assert_eq!(types(&stream), pairs(&expected));
+    let rows = json_of(&source, "d").await;
+    assert_eq!(rows[0]["o"], json!({"a": [1, 2.5]}));
+    assert_eq!((&rows[1]["mixed"], &rows[1]["t"]), (&json!("1"), &json!("a\"A\n")));
+    assert_eq!(
+        (&rows[2]["n"], &rows[2]["mixed"]),
+        (&json!(123456789012345678901234567890_f64), &Value::Null)
+    );
+    let content = content(&source, "d").await;
+    acceptance::source(&source, &super::stream("d"), content).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_ndjson_is_said_with_file_and_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let cases = [
+        ("syntax", "{\"a\": 1}\n{\"a\": }\n", "syntax.ndjson line 2: it is no JSON object"),
+        ("array", "{\"a\": 1}\n[1]\n", "array.ndjson line 2: it is no JSON object"),
+        (
+            "twice",
+            "{\"a\": 1}\n{\"a\": 1, \"a\": 2}\n",
+            "twice.ndjson line 2: the key \"a\" is there twice",
+        ),
+        ("after", "{\"a\": 1} {\"a\": 1}\n", "after.ndjson line 1: it is no JSON object"),
+    ];
+    for (name, text, expected) in cases {
+        write(&directory.path().join(format!("{name}.ndjson")), text.as_bytes());
+        let source = ndjson_source(json!({ "path": directory.path() }));
+        let found = error_of(&source, &stream(&format!("{name}.ndjson"))).await;
+        assert!(found.contains(expected), "{name}: {found}");
+    }
+    write(
+        &directory.path().join("late.ndjson"),
+        b"{\"a\": 1}\n{\"a\": 2, \"b\": 1}\n{\"a\": 1.5}\n",
+    );
+    let sampled = |more: Value| {
+        let mut settings = json!({ "path": directory.path(), "sample_rows": 1 });
+        settings["columns"] = more;
+        ndjson_source(settings)
+    };
+    let found = error_of(&sampled(json!({})), &stream("late.ndjson")).await;
+    assert!(
+        found.contains("late.ndjson line 2: the key \"b\" is not in the first lines"),
+        "{found}"
+    );
+    let found = error_of(&sampled(json!({ "b": "bigint" })), &stream("late.ndjson")).await;
+    assert!(found.contains("late.ndjson line 3: column \"a\": \"1.5\" is no bigint"), "{found}");
+    let both = sampled(json!({ "b": "bigint", "a": "numeric" }));
+    assert_eq!(json_of(&both, "late.ndjson").await.len(), 3);
+}
+
+#[tokio::test]
+async fn compressed_files_are_read_and_cut_ones_are_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let text: String = (0..5000).map(|id| format!("{{\"id\": {id}}}\n")).collect();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(text.as_bytes()).unwrap();
+    let mut members = gzip.finish().unwrap();
+    members.extend_from_within(..);
+    let zstd = zstd::encode_all(text.as_bytes(), 1).unwrap();
+    write(&directory.path().join("x/a.jsonl.gz"), &members);
+    write(&directory.path().join("x/b.ndjson.zst"), &zstd);
+    write(&directory.path().join("cut.json.gz"), &members[..members.len() - 20]);
+    write(&directory.path().join("cut.json.zst"), &zstd[..zstd.len() - 20]);
+    let source = ndjson_source(json!({ "path": directory.path() }));
+    assert_eq!(json_of(&source, "x").await.len(), 15_000);
+    for name in ["cut.json.gz", "cut.json.zst"] {
+        let found = error_of(&source, &stream(name)).await;
+        assert!(found.contains("cannot be decompressed"), "{name}: {found}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_written_is_read_back_with_types_that_are_given() {
+    let directory = tempfile::tempdir().unwrap();
+    let columns = acceptance::columns();
+    let batch = acceptance::rows(&columns, 0..100);
+    let given = |except: &str| {
+        let columns = columns.iter().filter(|column| column.sql_type != except);
+        let types = columns.map(|column| {
+            let name = if column.sql_type == "money" { "bigint" } else { &column.sql_type };
+            (column.name.clone(), json!(name))
+        });
+        Value::Object(types.collect())
+    };
+    let mut hasher = Hasher::new(&columns).unwrap();
+    hasher.add(&batch).unwrap();
+    let path = directory.path();
+    acceptance::fill(&csv(json!({ "path": path })), "c", &columns, &[&batch]).await.unwrap();
+    let source = csv_source(json!({ "path": path, "columns": given("") }));
+    acceptance::source(&source, &stream("c"), hasher.content()).await.unwrap();
+    // `null` of JSON and NULL are one when files of others are read.
+    let without: Vec<_> = columns.iter().filter(|it| it.sql_type != "json").cloned().collect();
+    let batch = acceptance::rows(&without, 0..100);
+    let mut hasher = Hasher::new(&without).unwrap();
+    hasher.add(&batch).unwrap();
+    acceptance::fill(&ndjson(json!({ "path": path })), "n", &without, &[&batch]).await.unwrap();
+    let source = ndjson_source(json!({ "path": path, "columns": given("json") }));
+    acceptance::source(&source, &stream("n"), hasher.content()).await.unwrap();
+}
+
+#[tokio::test]
+async fn names_are_files_directories_and_patterns_and_none_leaves_its_place() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in
+        ["in/a.csv", "in/b.csv.gz.not", "in/deep/c.csv", "in/_hidden/d.csv", "in/.e.csv", "out.csv"]
+    {
+        write(&directory.path().join(name), b"a\n1\n");
+    }
+    let source = csv_source(json!({ "path": directory.path().join("in") }));
+    for (name, rows) in [
+        ("", 2),
+        (".", 2),
+        ("a.csv", 1),
+        ("*.csv", 1),
+        ("**/*.csv", 2),
+        ("deep", 1),
+        ("[ab].csv", 1),
+    ] {
+        assert_eq!(json_of(&source, name).await.len(), rows, "{name:?}");
+    }
+    for name in ["../out.csv", "/etc/passwd", "nothing/*.csv"] {
+        assert!(acceptance::open_source(&source, &stream(name)).await.is_err(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn files_with_other_columns_are_an_error_unless_columns_are_chosen() {
+    let directory = tempfile::tempdir().unwrap();
+    write(&directory.path().join("1.csv"), b"a,b\n1,2\n");
+    write(&directory.path().join("2.csv"), b"c,a\n3,4\n");
+    let source = csv_source(json!({ "path": directory.path() }));
+    let found = error_of(&source, &stream("*.csv")).await;
+    assert!(found.contains("2.csv: it has a column \"c\""), "{found}");
+    let chosen: StreamSettings =
+        serde_json::from_value(json!({ "name": "*.csv", "columns": ["b", "a"] })).unwrap();
+    let open = acceptance::open_source(&source, &chosen).await.unwrap();
+    let rows: Vec<String> = read(&open)
+        .await
+        .unwrap()
+        .iter()
+        .flat_map(|batch| json_rows(batch, open.columns()).unwrap())
+        .collect();
+    assert_eq!(rows, ["{\"b\":2,\"a\":1}", "{\"b\":null,\"a\":4}"]);
+}
+
+#[tokio::test]
+async fn incremental_reads_files_that_were_written_since() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |second: u64| std::time::UNIX_EPOCH + std::time::Duration::from_secs(second);
+    let put = |name: &str, second: u64| {
+        let path = directory.path().join(name);
+        write(&path, b"a\n1\n");
+        fs::File::options().write(true).open(path).unwrap().set_modified(at(second)).unwrap();
+    };
+    put("b.csv", 100);
+    put("a.csv", 200);
+    let source = csv_source(json!({ "path": directory.path() }));
+    let stream: StreamSettings = serde_json::from_value(json!({
+        "name": "*.csv", "sync_mode": "incremental", "cursor_field": "last_modified"
+    }))
+    .unwrap();
+    let open = async |since| {
+        let opening = Opening {
+            form: Form::PlainRecords,
+            since,
+            division: Division::Stable,
+            unit_size: 1 << 20,
+            batch_size: 1 << 20,
+            parallelism: 1,
+        };
+        let (context, _cancel) = Context::new("test");
+        source.open(&stream, &opening, &context).await.unwrap()
+    };
+    let first = open(None).await;
+    assert_eq!(first.units().len(), 2);
+    let cursor = first.cursor();
+    let nothing = open(cursor.clone()).await;
+    assert_eq!((read(&nothing).await.unwrap().len(), nothing.cursor()), (0, cursor.clone()));
+    put("old.csv", 150);
+    put("a2.csv", 200);
+    put("c.csv", 201);
+    let new = open(cursor).await;
+    let names: Vec<&str> = new.units().iter().map(|unit| &*unit.name).collect();
+    assert!(
+        names.len() == 2 && names[0].contains("a2.csv") && names[1].contains("c.csv"),
+        "{names:?}"
+    );
+    let wrong: StreamSettings = serde_json::from_value(json!({
+        "name": "*.csv", "sync_mode": "incremental", "cursor_field": "id"
+    }))
+    .unwrap();
+    let found = error_of(&source, &wrong).await;
+    assert!(found.contains("cursor_field: last_modified"), "{found}");
+}
+
+#[tokio::test]
+async fn a_file_that_changes_during_a_run_fails_its_unit() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.csv");
+    write(&path, b"a\n1\n");
+    let source = csv_source(json!({ "path": directory.path() }));
+    let open = acceptance::open_source(&source, &stream("a.csv")).await.unwrap();
+    write(&path, b"a\n1\n2\n");
+    let found = chain(&read(&open).await.unwrap_err());
+    assert!(found.contains("it was changed after the run began"), "{found}");
+}
