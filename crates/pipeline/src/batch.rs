@@ -1,6 +1,9 @@
 //! Rows on their way: as Arrow, or as the tuples of binary COPY where nobody needs to look inside.
 
-use arrow::array::RecordBatch;
+use std::sync::Arc;
+
+use arrow::array::{Array as _, ArrayRef, AsArray as _, RecordBatch};
+use arrow::datatypes::{Schema, TimestampMicrosecondType};
 use arrow::error::ArrowError;
 use arrow::json::WriterBuilder;
 use arrow::json::writer::LineDelimited;
@@ -89,8 +92,27 @@ pub fn json_rows(records: &RecordBatch) -> Result<Vec<String>, ArrowError> {
     let mut writer = WriterBuilder::new()
         .with_explicit_nulls(true)
         .build::<_, LineDelimited>(Vec::new());
-    writer.write(records)?;
+    writer.write(&with_offsets(records)?)?;
     writer.finish()?;
     let text = String::from_utf8_lossy(&writer.into_inner()).into_owned();
     Ok(text.lines().map(ToOwned::to_owned).collect())
+}
+
+/// The same rows with moments at an offset of zero: Arrow has no text for those in a zone with a name.
+fn with_offsets(records: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+    let schema = records.schema();
+    let (fields, columns): (Vec<_>, Vec<_>) = schema
+        .fields()
+        .iter()
+        .zip(records.columns())
+        .map(|(field, column)| match column.as_primitive_opt::<TimestampMicrosecondType>() {
+            Some(moments) if moments.timezone().is_some() => {
+                let moments = moments.clone().with_timezone("+00:00");
+                let of = moments.data_type().clone();
+                (field.as_ref().clone().with_data_type(of), Arc::new(moments) as ArrayRef)
+            }
+            _ => (field.as_ref().clone(), Arc::clone(column)),
+        })
+        .unzip();
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
 }

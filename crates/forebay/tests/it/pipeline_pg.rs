@@ -186,8 +186,11 @@ fn incremental_reads_what_is_new_and_a_row_committed_late_is_not_lost() {
 #[test]
 fn bad_rows_are_put_aside_with_their_reason_and_the_good_ones_go_through() {
     let Some(pg) = two_databases() else { return };
-    pg.query("src", "create table t (id int primary key, v int); insert into t select g, g from generate_series(1, 5000) g");
-    pg.query("dst", "create table t (id int primary key, v int check (v % 1000 <> 7))");
+    pg.query("src", "create table t (id int primary key, v int, at timestamptz, j jsonb); insert into t select g, g, now(), '{\"a\": 1}' from generate_series(1, 5000) g");
+    pg.query(
+        "dst",
+        "create table t (id int primary key, v int check (v % 1000 <> 7), at timestamptz, j jsonb)",
+    );
     let strict = Pipeline::new(&pg, "[{name: t}]", "", "");
     strict.fails("check constraint");
     assert_eq!(pg.query("dst", "select count(*) from t"), "0");

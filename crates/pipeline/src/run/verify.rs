@@ -1,5 +1,6 @@
 //! Comparing both sides by their content hashes.
 
+use forebay_base::error_chain::chain;
 use forebay_pgcopy::{ContentHash, Encoder};
 use serde::Serialize;
 
@@ -120,7 +121,7 @@ async fn content(
     let mut content = ContentHash::default();
     let schema = forebay_pgcopy::column::schema(stream.columns());
     let encoder = Encoder::new(&schema, stream.columns());
-    let encoder = encoder.map_err(|error| ConnectorError::data("columns", error.to_string()))?;
+    let encoder = encoder.map_err(|error| ConnectorError::data("columns", chain(&error).to_string()))?;
     for unit in 0..stream.units().len() {
         let (mut outlet, mut inlet) = Outlet::new(Budget::new(16 << 20), context.clone());
         let reading = std::sync::Arc::clone(&stream);
@@ -131,7 +132,7 @@ async fn content(
                 Rows::Records(records) => {
                     let hash = encoder.hash(records);
                     content
-                        .merge(hash.map_err(|e| ConnectorError::data("a batch", e.to_string()))?);
+                        .merge(hash.map_err(|e| ConnectorError::data("a batch", chain(&e).to_string()))?);
                 }
             }
         }

@@ -5,6 +5,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
+use forebay_base::error_chain::chain;
 use forebay_pgcopy::{ContentHash, Decoder};
 
 use super::connect::{is_of_data, refused};
@@ -87,7 +88,7 @@ fn letter(
             Some(detail) => format!("{}: {detail}", error.message()),
             None => error.message().to_owned(),
         },
-        None => error.to_string(),
+        None => chain(error).to_string(),
     };
     let row = tuple.map(|tuple| json(loader, tuple)).transpose()?.unwrap_or_default();
     let position = format!("{} row {}", loader.unit(), loader.seen + rows.start as u64 + 1);
@@ -98,11 +99,11 @@ fn letter(
 fn json(loader: &Loader, tuple: &[u8]) -> Result<String> {
     let broken = |error: String| ConnectorError::data(loader.act(), error);
     let mut decoder = Decoder::without_header(&loader.shared.columns);
-    decoder.push(tuple).map_err(|error| broken(error.to_string()))?;
+    decoder.push(tuple).map_err(|error| broken(chain(&error).to_string()))?;
     let (record, _): (_, ContentHash) =
-        decoder.take().map_err(|error| broken(error.to_string()))?;
+        decoder.take().map_err(|error| broken(chain(&error).to_string()))?;
     crate::batch::json_rows(&record)
-        .map_err(|error| broken(error.to_string()))
+        .map_err(|error| broken(chain(&error).to_string()))
         .map(|mut rows| rows.pop().unwrap_or_default())
 }
 

@@ -1,6 +1,6 @@
 //! What has to be done to a table so that rows of other columns go into it.
 
-use forebay_pgcopy::{Column, catalog};
+use forebay_pgcopy::{Column, Wire, catalog};
 
 use super::catalog::Table;
 use super::sql::{TableName, ident, idents};
@@ -120,8 +120,19 @@ impl Evolution {
     ) -> Result<()> {
         let quoted = ident(&column.name);
         let mut written = column.clone();
+        let here = catalog::wire(&there.pg_type, true);
+        if let (Wire::Array { element, element_oid }, Wire::Array { element: of, .. }) =
+            (&here, &column.wire)
+            && element == of
+            && here != column.wire
+        {
+            // Types of users have other numbers on every server; arrays carry those of their elements.
+            tracing::debug!(column = column.name, element_oid, "elements are renumbered");
+            written.wire = here.clone();
+            self.is_same = false;
+        }
         if there.pg_type.name != column.sql_type {
-            let wire = catalog::wire(&there.pg_type, true);
+            let wire = here;
             match target.schema_evolution.type_change {
                 // Its own type holds every value of the source's.
                 _ if wire == column.wire && !narrows(&there.pg_type.name) => {}
@@ -176,7 +187,7 @@ fn narrows(name: &str) -> bool {
 }
 
 /// Whether every value of one form is one of the other.
-fn widens(from: &forebay_pgcopy::Wire, to: &forebay_pgcopy::Wire) -> bool {
-    use forebay_pgcopy::Wire::{Float4, Float8, Int2, Int4, Int8, Jsonb, Text};
+fn widens(from: &Wire, to: &Wire) -> bool {
+    use Wire::{Float4, Float8, Int2, Int4, Int8, Jsonb, Text};
     matches!((from, to), (Int2, Int4 | Int8) | (Int4, Int8) | (Float4, Float8) | (Jsonb, Text))
 }

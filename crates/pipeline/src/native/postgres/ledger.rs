@@ -7,6 +7,7 @@
 //! runs do not meet. The other is shared by the transactions of its writers: a run takes it alone for a
 //! moment before it begins, and so waits for what a killed one may still have on its way.
 
+use forebay_base::error_chain::chain;
 use tokio_postgres::{Client, Row};
 
 use super::connect::refused;
@@ -225,7 +226,7 @@ fn json<T: serde::Serialize>(value: &T) -> Result<String> {
 }
 
 fn load_of(row: &Row) -> Result<Load> {
-    let broken = |error: serde_json::Error| ConnectorError::data("the ledger", error.to_string());
+    let broken = |error: serde_json::Error| ConnectorError::data("the ledger", chain(&error).to_string());
     let units: Vec<Unit> = serde_json::from_str(row.get(2)).map_err(broken)?;
     let cursor = |column: usize| -> Result<Option<Cursor>> {
         let text: Option<&str> = row.get(column);

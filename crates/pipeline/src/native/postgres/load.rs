@@ -10,6 +10,7 @@ use std::time::Instant;
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use bytes::Bytes;
+use forebay_base::error_chain::chain;
 use forebay_pgcopy::{Column, ContentHash, Encoder, HEADER, TRAILER};
 use futures_util::SinkExt as _;
 use tokio_postgres::{Client, CopyInSink};
@@ -166,13 +167,13 @@ impl Loader {
         if self.encoder.is_none() {
             let encoder = Encoder::new(&records.schema(), &self.shared.columns);
             let encoder =
-                encoder.map_err(|error| ConnectorError::data(self.act(), error.to_string()))?;
+                encoder.map_err(|error| ConnectorError::data(self.act(), chain(&error).to_string()))?;
             self.encoder = Some(encoder);
         }
         let Some(encoder) = &self.encoder else { return Err(ConnectorError::Stopped) };
         let mut tuples = Vec::with_capacity(records.get_array_memory_size());
         let hash = encoder.encode(&records, 0..records.num_rows(), &mut tuples);
-        let hash = hash.map_err(|error| ConnectorError::data(self.act(), error.to_string()))?;
+        let hash = hash.map_err(|error| ConnectorError::data(self.act(), chain(&error).to_string()))?;
         self.shared.context.phases.add(Phase::Encode, begun);
         Ok((Bytes::from(tuples), hash))
     }
@@ -183,7 +184,7 @@ impl Loader {
         let indices = self.shared.columns.iter().map(|column| schema.index_of(&column.name));
         let indices = indices.collect::<std::result::Result<Vec<_>, _>>();
         let written = indices.and_then(|indices| records.project(&indices));
-        written.map_err(|error| ConnectorError::data(self.act(), error.to_string()))
+        written.map_err(|error| ConnectorError::data(self.act(), chain(&error).to_string()))
     }
 
     /// Adds tuples to the unit's one COPY.

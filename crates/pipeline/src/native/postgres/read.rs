@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::time::Instant;
 
 use bytes::Bytes;
+use forebay_base::error_chain::chain;
 use forebay_pgcopy::{Column, ContentHash, DecodeError, Decoder, Splitter};
 use futures_util::TryStreamExt as _;
 use tokio_postgres::Client;
@@ -101,7 +102,7 @@ impl Reading<'_> {
         phases.add(Phase::Query, asked);
         let mut rows = pin!(rows);
         let mut maker = Maker::new(self);
-        let broken = |error: DecodeError| ConnectorError::data(&*self.place, error.to_string());
+        let broken = |error: DecodeError| ConnectorError::data(&*self.place, chain(&error).to_string());
         let mut fetching = Instant::now();
         while let Some(bytes) =
             rows.try_next().await.map_err(|error| refused(format!("read {}", self.place), error))?

@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use forebay_base::error_chain::chain;
 use forebay_pgcopy::{Column, ContentHash, Splitter};
 use futures_util::TryStreamExt as _;
 use tokio_postgres::Client;
@@ -244,7 +245,7 @@ impl Target for PostgresTarget {
         let mut rows = pin!(client.copy_out(&copy).await.map_err(act)?);
         let (mut splitter, mut tuples) = (Splitter::new(), Vec::new());
         let broken = |error: forebay_pgcopy::DecodeError| {
-            ConnectorError::data(self.name.to_string(), error.to_string())
+            ConnectorError::data(self.name.to_string(), chain(&error).to_string())
         };
         let mut content = ContentHash::default();
         while let Some(bytes) = rows.try_next().await.map_err(act)? {
