@@ -105,9 +105,9 @@ pub struct CsvSource {
     /// Whether the first line has the names of columns; else they are `column_1` and so on.
     #[serde(default = "yes")]
     pub header: bool,
-    /// The text that is NULL where it is not quoted.
+    /// The text that is NULL where it is not quoted in the file. (In YAML `null` by itself is no text.)
     #[serde(default)]
-    pub null: String,
+    pub null_text: String,
     /// Types of columns by their names, as in SQL; those of others are found by looking.
     #[serde(default)]
     pub columns: BTreeMap<String, String>,
@@ -193,7 +193,7 @@ pub struct CsvDestination {
     pub header: bool,
     /// What stands for NULL; texts that are the same are quoted.
     #[serde(default)]
-    pub null: String,
+    pub null_text: String,
 }
 
 /// Files with a JSON object a line, as a destination.

@@ -31,7 +31,7 @@ impl CsvFormat {
             compression: settings.compression,
             delimiter: settings.delimiter.0,
             has_header: settings.header,
-            null: settings.null.clone(),
+            null: settings.null_text.clone(),
             given: settings.columns.clone(),
             sample_rows: settings.sample_rows.get(),
             names: Vec::new(),

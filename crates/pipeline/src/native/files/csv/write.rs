@@ -36,7 +36,7 @@ impl CsvLayout {
             compression: settings.compression,
             delimiter: settings.delimiter.0,
             has_header: settings.header,
-            null: settings.null.clone(),
+            null: settings.null_text.clone(),
         }
     }
 }

@@ -86,7 +86,7 @@ async fn csv_files_are_a_destination() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     passes(csv(json!({ "path": path.join("plain") }))).await;
-    let other = json!({ "path": path.join("b"), "delimiter": ";", "header": false, "null": "NULL", "compression": "gzip" });
+    let other = json!({ "path": path.join("b"), "delimiter": ";", "header": false, "null_text": "NULL", "compression": "gzip" });
     passes(csv(other)).await;
 }
 
@@ -96,4 +96,94 @@ async fn ndjson_files_are_a_destination() {
     let path = directory.path();
     passes(ndjson(json!({ "path": path.join("plain") }))).await;
     passes(ndjson(json!({ "path": path.join("z"), "compression": "zstd" }))).await;
+}
+
+#[test]
+fn settings_are_read_from_a_pipeline_file() {
+    let text = "
+path: s3://b/${X}
+s3: { endpoint: 'http://127.0.0.1:9', path_style: true, access_key_id: a, secret_access_key: b }
+compression: gzip
+delimiter: ';'
+header: false
+null_text: 'NULL'
+columns: { a: 'numeric(10,2)', b: text }
+sample_rows: 5
+";
+    let settings: super::CsvSource = serde_saphyr::from_str(text).unwrap();
+    assert_eq!(
+        (settings.null_text.as_str(), settings.delimiter.0, settings.header),
+        ("NULL", b';', false)
+    );
+    assert_eq!(settings.columns["a"], "numeric(10,2)");
+    assert!(format!("{settings:?}").contains("***"));
+    for wrong in [
+        "path: x\ndelimiter: ''",
+        "path: x\ndelimiter: ab",
+        "path: x\nsample_rows: 0",
+        "path: x\nnope: 1",
+        "{}",
+    ] {
+        assert!(serde_saphyr::from_str::<super::CsvSource>(wrong).is_err(), "{wrong}");
+    }
+    let settings: super::ParquetDestination =
+        serde_saphyr::from_str("path: x\nrow_group_size: 1MiB\ncompression: zstd").unwrap();
+    assert_eq!(settings.row_group_size.0, 1 << 20);
+}
+
+#[tokio::test]
+async fn a_directory_of_somebody_else_is_refused_and_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    std::fs::create_dir(path.join("t")).unwrap();
+    std::fs::write(path.join("t/orders.parquet"), b"mine").unwrap();
+    let columns = acceptance::plain_columns();
+    let batch = acceptance::rows(&columns, 0..3);
+    let refused = acceptance::fill(&parquet(path), "t", &columns, &[&batch]).await;
+    let error = chain(&refused.unwrap_err());
+    assert!(error.contains("t/orders.parquet is there, which no load wrote"), "{error}");
+    assert_eq!(std::fs::read(path.join("t/orders.parquet")).unwrap(), b"mine");
+    // What is no data of the format may lie beside it.
+    std::fs::rename(path.join("t/orders.parquet"), path.join("t/README.md")).unwrap();
+    acceptance::fill(&parquet(path), "t", &columns, &[&batch]).await.unwrap();
+    assert_eq!(std::fs::read(path.join("t/README.md")).unwrap(), b"mine");
+}
+
+#[tokio::test]
+async fn a_parquet_file_of_others_is_read_with_its_own_types() {
+    use arrow::array::{ArrayRef, DictionaryArray, Int8Array, TimestampNanosecondArray};
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, ns: i64| {
+        let words: DictionaryArray<arrow::datatypes::Int32Type> =
+            ["x", "y", "x"].into_iter().map(Some).collect();
+        let columns: Vec<(&str, ArrayRef)> = vec![
+            ("small", Arc::new(Int8Array::from(vec![Some(-1), None, Some(127)]))),
+            ("word", Arc::new(words)),
+            (
+                "at",
+                Arc::new(
+                    TimestampNanosecondArray::from(vec![1_000, ns, 3_000]).with_timezone("+02:00"),
+                ),
+            ),
+        ];
+        let batch = arrow::array::RecordBatch::try_from_iter(columns).unwrap();
+        let file = std::fs::File::create(directory.path().join(name)).unwrap();
+        let mut writer =
+            ::parquet::arrow::ArrowWriter::try_new(file, batch.schema(), None).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
+    };
+    file("exact.parquet", 2_000);
+    file("finer.parquet", 2_001);
+    let source = parquet_source(directory.path());
+    let open = acceptance::open_source(&source, &stream("exact.parquet")).await.unwrap();
+    let types: Vec<&str> = open.columns().iter().map(|column| &*column.sql_type).collect();
+    assert_eq!(types, ["smallint", "text", "timestamp with time zone"]);
+    let rows = sources::read(&open).await.unwrap();
+    assert_eq!(rows[0].num_rows(), 3);
+    let open = acceptance::open_source(&source, &stream("finer.parquet")).await.unwrap();
+    let error = chain(&sources::read(&open).await.unwrap_err());
+    assert!(error.contains("finer.parquet from row 1 on, column \"at\""), "{error}");
+    std::fs::write(directory.path().join("cut.parquet"), b"PAR1....PAR1").unwrap();
+    assert!(acceptance::open_source(&source, &stream("cut.parquet")).await.is_err());
 }

@@ -35,7 +35,9 @@ fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 /// All batches of a stream.
-async fn read(stream: &Arc<dyn SourceStream>) -> Result<Vec<RecordBatch>, ConnectorError> {
+pub(super) async fn read(
+    stream: &Arc<dyn SourceStream>,
+) -> Result<Vec<RecordBatch>, ConnectorError> {
     let mut read = Vec::new();
     for unit in 0..stream.units().len() {
         let (context, _cancel) = Context::new("test");
