@@ -122,11 +122,6 @@ impl FileSource {
                 units.push((unit(&file, &part), vec![(file.clone(), part)]));
             }
         }
-        if units.is_empty() {
-            let name = "no new file".into();
-            let unit = Unit { name, from: None, to: None, rows: Some(0), bytes: Some(0) };
-            units.push((unit, Vec::new()));
-        }
         if opening.division == Division::Whole && units.len() > 1 {
             units = vec![together(units)];
         }
@@ -246,9 +241,6 @@ fn again(files: &[Listed], units: &[Unit]) -> Result<Vec<(Unit, Parts)>> {
     let by_version: HashMap<String, &Listed> =
         files.iter().map(|file| (version(file), file)).collect();
     let find = |wanted: &Unit| {
-        if wanted.name == "no new file" {
-            return Some((wanted.clone(), Vec::new()));
-        }
         let groups = match (&wanted.from, &wanted.to) {
             (None, None) => (0, usize::MAX),
             (from, to) => (from.as_ref()?.parse().ok()?, to.as_ref()?.parse().ok()?),

@@ -33,7 +33,8 @@ pub(super) struct SqliteStream {
     connection: Arc<Mutex<Connection>>,
     columns: Arc<[Column]>,
     units: Vec<Unit>,
-    selects: Vec<Select>,
+    /// How each is read; those of an earlier load cannot be.
+    selects: Vec<Option<Select>>,
     cursor: Option<Cursor>,
     reading: Arc<Reading>,
 }
@@ -62,12 +63,6 @@ impl SqliteStream {
         opening: &Opening,
     ) -> Result<Self> {
         let failed = |error| database.failed("read", error);
-        if let Division::As(_) = opening.division {
-            return Err(ConnectorError::unsupported(
-                format!("{}: a table of SQLite is not divided as before", stream.name),
-                "reset the stream to load it from its beginning",
-            ));
-        }
         let connection = database.open(Access::Read)?;
         connection.execute_batch("BEGIN").map_err(failed)?;
         let tables = layout::tables(&connection).map_err(failed)?;
@@ -88,15 +83,21 @@ impl SqliteStream {
             batch_size: opening.batch_size,
         };
         let mut cursor = None;
-        let divided = if stream.sync_mode == SyncMode::Incremental {
+        let divided = if let Division::As(units) = &opening.division {
+            // Named, so that a load whose units are all committed can end; see `read`.
+            units.iter().map(|unit| (unit.clone(), None)).collect()
+        } else if stream.sync_mode == SyncMode::Incremental {
             let incremental = Incremental::new(&connection, stream, &database)?;
             let since = opening.since.as_ref();
             cursor = incremental.last(&connection).map_err(failed)?.or_else(|| since.cloned());
-            vec![incremental.unit(&reading, since)?]
+            match since.is_some() && cursor.as_ref() == since {
+                true => Vec::new(),
+                false => vec![incremental.unit(&reading, since)?],
+            }
         } else if opening.division == Division::Any && table.has_rowid {
             ranges(&connection, &reading, opening.unit_size).map_err(failed)?
         } else {
-            vec![(unit("all"), reading.select("", Vec::new()))]
+            vec![(unit("all"), Some(reading.select("", Vec::new())))]
         };
         let (units, selects) = divided.into_iter().unzip();
         let connection = Arc::new(Mutex::new(connection));
@@ -130,14 +131,14 @@ fn ranges(
     connection: &Connection,
     reading: &Reading,
     unit_size: u64,
-) -> rusqlite::Result<Vec<(Unit, Select)>> {
+) -> rusqlite::Result<Vec<(Unit, Option<Select>)>> {
     let table = quoted(&reading.table);
     let sql = format!("SELECT min(rowid), max(rowid) FROM {table}");
     let ends = connection.query_row(&sql, [], |row| {
         Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, Option<i64>>(1)?))
     })?;
     let (Some(first), Some(last)) = ends else {
-        return Ok(vec![(unit("all"), reading.select("", Vec::new()))]);
+        return Ok(vec![(unit("all"), Some(reading.select("", Vec::new())))]);
     };
     let bytes = i128::from(table_size(connection, &reading.table)?);
     let size = i128::from(unit_size.max(1));
@@ -156,7 +157,7 @@ fn ranges(
         unit.bytes = u64::try_from(bytes / count).ok();
         let parameters = vec![Value::Integer(from), Value::Integer(to)];
         let condition = "WHERE rowid BETWEEN ?1 AND ?2 ORDER BY rowid";
-        units.push((unit, reading.select(condition, parameters)));
+        units.push((unit, Some(reading.select(condition, parameters))));
     }
     Ok(units)
 }
@@ -280,10 +281,10 @@ impl Incremental {
         Ok(Some(Cursor { value, tie_breaker: tie_breaker.as_ref().map(encode) }))
     }
 
-    fn unit(&self, reading: &Reading, since: Option<&Cursor>) -> Result<(Unit, Select)> {
+    fn unit(&self, reading: &Reading, since: Option<&Cursor>) -> Result<(Unit, Option<Select>)> {
         let field = quoted(&self.field);
         let Some(since) = since else {
-            return Ok((unit("all"), reading.select("", Vec::new())));
+            return Ok((unit("all"), Some(reading.select("", Vec::new()))));
         };
         let value = decode(&since.value)?;
         let mut unit = unit(&format!("{} after {}", self.field, since.value));
@@ -298,7 +299,7 @@ impl Incremental {
             }
             _ => (format!("WHERE {field} > ?1 ORDER BY {field}"), vec![value]),
         };
-        Ok((unit, reading.select(&condition, parameters)))
+        Ok((unit, Some(reading.select(&condition, parameters))))
     }
 }
 
@@ -362,7 +363,15 @@ impl SourceStream for SqliteStream {
     }
 
     async fn read(&self, unit: usize, out: &mut Outlet) -> Result<()> {
-        let Some(select) = self.selects.get(unit).cloned() else { return Ok(()) };
+        let Some(Some(select)) = self.selects.get(unit).cloned() else {
+            return Err(ConnectorError::unsupported(
+                format!(
+                    "{}: what a table of SQLite had in an earlier run is not known",
+                    self.reading.table
+                ),
+                "run from scratch to load it from its beginning",
+            ));
+        };
         let connection = Arc::clone(&self.connection).lock_owned().await;
         let reading = Arc::clone(&self.reading);
         pump(out, move |give| reading.read(&connection, &select, give)).await

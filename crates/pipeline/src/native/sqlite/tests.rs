@@ -299,7 +299,9 @@ async fn incremental_goes_on_after_the_last_row_and_its_tie_breaker() {
         let (context, _cancel) = Context::new("test");
         let open = source(&path).open(&stream, &opening, &context).await.unwrap();
         let (mut out, mut batches) = Outlet::new(Budget::new(1 << 20), context);
-        open.read(0, &mut out).await.unwrap();
+        if !open.units().is_empty() {
+            open.read(0, &mut out).await.unwrap();
+        }
         drop(out);
         let mut ids = Vec::new();
         while let Some(batch) = batches.recv().await {
