@@ -135,6 +135,21 @@ impl Place {
         Ok(files)
     }
 
+    /// That there is something to read here.
+    pub(super) fn check_readable(&self) -> Result<(), ConnectorError> {
+        match self {
+            Self::Disk(directory) => {
+                let read = directory.read_dir().map(drop);
+                read.map_err(|error| ConnectorError::file("list", directory, error))
+            }
+            Self::Bucket(bucket) => {
+                let mut objects = bucket.store.list(Some(&bucket.prefix));
+                let reached = Handle::current().block_on(objects.try_next());
+                reached.map(drop).map_err(|error| bucket.error("list", &bucket.prefix, error))
+            }
+        }
+    }
+
     /// That files can be written here, and where that is.
     pub(super) fn check_writable(&self) -> Result<String, ConnectorError> {
         let path = self.display("");
@@ -155,10 +170,8 @@ impl Place {
             rustix::fs::access(there, rustix::fs::Access::WRITE_OK)
                 .map_err(|error| ConnectorError::file("write to", there, io::Error::from(error)))?;
         }
-        if let Self::Bucket(bucket) = self {
-            let mut objects = bucket.store.list(Some(&bucket.prefix));
-            let reached = Handle::current().block_on(objects.try_next());
-            reached.map_err(|error| bucket.error("list", &bucket.prefix, error))?;
+        if let Self::Bucket(_) = self {
+            self.check_readable()?;
         }
         Ok(format!("{} can be reached", path.display()))
     }

@@ -268,10 +268,8 @@ impl Source for FileSource {
         let source = self.clone();
         blocking(move || {
             let place = source.place()?;
-            let files = list::files(&place, "", source.format.endings())?;
-            let size: u64 = files.iter().map(|file| file.size).sum();
-            let place = place.display("");
-            Ok(format!("{}: {} files, {size} bytes", place.display(), files.len()))
+            place.check_readable()?;
+            Ok(format!("{} can be reached", place.display("").display()))
         })
         .await
     }

@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use forebay_pgcopy::Column;
-use sha2::{Digest as _, Sha256};
 
 use super::target::SqliteTarget;
-use super::{Access, Database, SqliteDestinationSettings, display, ledger};
+use super::{Access, Database, SqliteDestinationSettings, digits_of, display, ledger};
 use crate::config::TargetSettings;
 use crate::connector::{Claim, Destination, Form, LedgerEntry, Load, Result, Target};
 use crate::error::ConnectorError;
@@ -36,10 +35,8 @@ impl SqliteDestination {
 
 /// Locks the file that stands for a stream. It stays: who removed it could let two in.
 fn claim(database: &Database, settings: &TargetSettings) -> Result<Claimed> {
-    let digest = Sha256::digest(settings.into.as_bytes());
-    let digits: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     let mut path = database.path.clone().into_os_string();
-    path.push(format!("-forebay-{digits}.lock"));
+    path.push(format!("-forebay-{}.lock", digits_of(&settings.into)));
     let failed = |act| {
         let path = path.clone();
         move |error: std::io::Error| ConnectorError::file(act, path, error)

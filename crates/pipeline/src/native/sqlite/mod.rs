@@ -29,6 +29,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
 
 use crate::config::Text;
 use crate::error::ConnectorError;
@@ -126,6 +127,13 @@ impl Database {
             _ => ConnectorError::file(act, self.path.clone(), error),
         }
     }
+}
+
+/// Digits that stand for a table's name where it cannot stand itself. SQLite does not tell names apart
+/// by the case of ASCII letters, so they are the same for those.
+fn digits_of(table: &str) -> String {
+    let digest = Sha256::digest(table.to_ascii_lowercase().as_bytes());
+    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A name in SQL.

@@ -10,11 +10,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use forebay_pgcopy::{Column, ContentHash};
 use rusqlite::Connection;
-use sha2::{Digest as _, Sha256};
 
 use super::layout::{self, Declared};
 use super::writer::SqliteWriter;
-use super::{Access, Database, ledger, quoted, quoted_list, values};
+use super::{Access, Database, digits_of, ledger, quoted, quoted_list, values};
 use crate::config::{NewColumn, NullabilityChange, RemovedColumn, TargetSettings, WriteMode};
 use crate::connector::{Load, Result, Target, Unit, UnitWriter};
 use crate::error::ConnectorError;
@@ -211,9 +210,7 @@ fn fits(column: &Column, declared: &Declared) -> bool {
 
 /// The table that waits beside the one it is to replace.
 pub(super) fn next_table(settings: &TargetSettings) -> String {
-    let digest = Sha256::digest(settings.into.as_bytes());
-    let digits: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    format!("_forebay_next_{digits}")
+    format!("_forebay_next_{}", digits_of(&settings.into))
 }
 
 fn create(table: &str, settings: &TargetSettings, columns: &[Column]) -> String {

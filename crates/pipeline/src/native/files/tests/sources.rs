@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{chain, csv, ndjson, stream};
@@ -14,7 +15,7 @@ use crate::config::StreamSettings;
 use crate::connector::{Division, Form, Opening, Source, SourceStream};
 use crate::error::ConnectorError;
 use crate::native::hash::Hasher;
-use crate::native::values::write::json_rows;
+use crate::native::values::write::{Cells, json_rows};
 use crate::run::{Budget, Context, Outlet};
 
 fn csv_source(settings: Value) -> Arc<dyn Source> {
@@ -371,4 +372,63 @@ async fn a_file_that_changes_during_a_run_fails_its_unit() {
     write(&path, b"a\n1\n2\n");
     let found = chain(&read(&open).await.unwrap_err());
     assert!(found.contains("it was changed after the run began"), "{found}");
+}
+
+/// The rows of a file of these bytes, as far as it can be read.
+fn read_bytes(name: &str, bytes: &[u8]) -> Result<Vec<Vec<Option<String>>>, String> {
+    let directory = tempfile::tempdir().unwrap();
+    write(&directory.path().join(name), bytes);
+    let settings = json!({ "path": directory.path() });
+    let source =
+        if name.ends_with(".csv") { csv_source(settings) } else { ndjson_source(settings) };
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let stream = acceptance::open_source(&source, &stream(name)).await;
+        let stream = stream.map_err(|error| chain(&error))?;
+        let batches = read(&stream).await.map_err(|error| chain(&error))?;
+        let mut rows = Vec::new();
+        for batch in batches {
+            let columns = batch.columns().iter().zip(stream.columns());
+            let cells: Vec<Cells<'_>> = columns
+                .map(|(array, column)| Cells::new(array.as_ref(), column).unwrap())
+                .collect();
+            for row in 0..batch.num_rows() {
+                let value = |cells: &Cells<'_>| {
+                    let mut out = Vec::new();
+                    cells.text(row, &mut out);
+                    (!cells.is_null(row)).then(|| String::from_utf8(out).unwrap())
+                };
+                rows.push(cells.iter().map(value).collect());
+            }
+        }
+        Ok(rows)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn no_bytes_make_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        for name in ["a.csv", "a.ndjson", "a.csv.gz", "a.ndjson.zst"] {
+            drop(read_bytes(name, &bytes));
+        }
+        let mut headed = b"a,b\n".to_vec();
+        headed.extend(&bytes);
+        drop(read_bytes("a.csv", &headed));
+    }
+
+    #[test]
+    fn texts_of_any_kind_stand_in_csv(
+        rows in prop::collection::vec([".{0,8}", "[\"\r\n, ;a]{0,8}"], 1..20),
+    ) {
+        let quoted = |text: &String| format!("\"{}\"", text.replace('"', "\"\""));
+        // A letter in every value, so that none is taken for a number.
+        let rows: Vec<[String; 2]> = rows.into_iter().map(|row| row.map(|it| it + "x")).collect();
+        let lines: String = rows.iter().map(|row| row.each_ref().map(quoted).join(",") + "\r\n").collect();
+        let read = read_bytes("a.csv", format!("a,b\n{lines}").as_bytes()).unwrap();
+        let expected: Vec<Vec<Option<String>>> =
+            rows.into_iter().map(|row| row.map(Some).into()).collect();
+        prop_assert_eq!(read, expected);
+    }
 }
