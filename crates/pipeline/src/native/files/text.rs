@@ -1,6 +1,8 @@
 //! What CSV and NDJSON have in common: decompression, lines, types that are found by looking, and rows
 //! that are collected into batches.
 
+#![deny(clippy::indexing_slicing)]
+
 use std::collections::BTreeMap;
 use std::io::{self, BufRead as _, BufReader, Read};
 use std::sync::Arc;

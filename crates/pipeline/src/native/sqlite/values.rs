@@ -4,6 +4,8 @@
 //! how texts that look like numbers are kept. So types whose texts do are declared with a name that has
 //! `TEXT` in it, which keeps them as they are (<https://sqlite.org/datatype3.html#determination_of_column_affinity>).
 
+#![deny(clippy::indexing_slicing)]
+
 use forebay_pgcopy::{Column, Wire};
 use rusqlite::types::ValueRef;
 

@@ -1,5 +1,7 @@
 //! Text and JSON to columns of a batch.
 
+#![deny(clippy::indexing_slicing)]
+
 use std::sync::Arc;
 
 use arrow::array::{

@@ -4,6 +4,8 @@
 //! the calendar is computed here; it is the proleptic Gregorian one, with a year 0. The infinities that
 //! PostgreSQL has are the largest and smallest numbers in Arrow, and `infinity`, `-infinity` as text.
 
+#![deny(clippy::indexing_slicing)]
+
 use std::io::Write as _;
 
 use arrow::datatypes::IntervalMonthDayNano;

@@ -1,5 +1,7 @@
 //! Columns by the names of their types in SQL, as people write them in settings and `CREATE TABLE`.
 
+#![deny(clippy::indexing_slicing)]
+
 use forebay_pgcopy::{Column, Wire};
 
 /// Characters of a type's name that are looked at.

@@ -3,6 +3,8 @@
 //! Quotes matter here, other than to most readers of CSV: `""` is an empty text and nothing is NULL. A
 //! quote within a field that does not begin with one stands for itself.
 
+#![deny(clippy::indexing_slicing)]
+
 use super::super::text::{LINE_SIZE_MAX, TextReader};
 use crate::error::ConnectorError;
 

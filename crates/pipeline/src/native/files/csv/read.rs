@@ -1,5 +1,7 @@
 //! Reading CSV: names from the header, types by looking at the first rows of the first file.
 
+#![deny(clippy::indexing_slicing)]
+
 use std::collections::BTreeMap;
 
 use forebay_pgcopy::Column;
@@ -88,7 +90,7 @@ impl Format for CsvFormat {
             }
             rows += 1;
             for ((value, is_quoted), seen) in record.fields().zip(&mut seen) {
-                if is_quoted || value != self.null {
+                if !value.is_empty() && (is_quoted || value != self.null) {
                     seen.look(value);
                 }
             }
@@ -134,7 +136,11 @@ impl Format for CsvFormat {
                 if !is_quoted && value == self.null {
                     builder.null();
                 } else if let Err(wanted) = builder.text(value) {
-                    refused = refused.or(place.map(|at| (at, wanted)));
+                    match value.is_empty() && is_quoted {
+                        // Some quote everything: what is empty and no text is NULL.
+                        true => builder.null(),
+                        false => refused = refused.or(place.map(|at| (at, wanted))),
+                    }
                 }
             }
             if let Some((at, wanted)) = refused {

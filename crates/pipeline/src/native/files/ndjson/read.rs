@@ -2,6 +2,8 @@
 //!
 //! Values are not taken apart further than a column needs: objects and arrays stay the text they are.
 
+#![deny(clippy::indexing_slicing)]
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

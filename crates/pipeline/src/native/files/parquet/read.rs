@@ -1,5 +1,7 @@
 //! Reading Parquet: a page of every column is in memory, and the batch that is made of them.
 
+#![deny(clippy::indexing_slicing)]
+
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, RecordBatch, new_null_array};

@@ -121,6 +121,19 @@ async fn content(source: &Arc<dyn Source>, name: &str) -> forebay_pgcopy::Conten
 }
 
 #[tokio::test]
+async fn a_file_that_quotes_everything_has_types_and_null() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = "\"id\",\"day\",\"note\"\n\"1\",\"\",\"\"\n\"\",\"2024-01-02\",\"x\"\n";
+    write(&directory.path().join("a.csv"), text.as_bytes());
+    let source = csv_source(json!({ "path": directory.path() }));
+    let stream = acceptance::open_source(&source, &stream("a.csv")).await.unwrap();
+    assert_eq!(types(&stream), pairs(&[("id", "bigint"), ("day", "date"), ("note", "text")]));
+    let rows = json_of(&source, "a.csv").await;
+    assert_eq!(rows[0], json!({ "id": 1, "day": null, "note": "" }));
+    assert_eq!(rows[1], json!({ "id": null, "day": "2024-01-02", "note": "x" }));
+}
+
+#[tokio::test]
 async fn what_is_wrong_with_csv_is_said_with_file_and_line() {
     let directory = tempfile::tempdir().unwrap();
     let cases: &[(&str, &[u8], &str)] = &[
