@@ -77,6 +77,19 @@ impl Postgres {
         command
     }
 
+    /// Writes a file into its data directory that only it may read.
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        let path = self.dir.join("data").join(name);
+        std::fs::write(&path, text).unwrap();
+        if is_root() {
+            let owned = Command::new("chown").arg("postgres:").arg(&path).status().unwrap();
+            assert!(owned.success(), "chown");
+        }
+        let mut mode = std::fs::metadata(&path).unwrap().permissions();
+        std::os::unix::fs::PermissionsExt::set_mode(&mut mode, 0o600);
+        std::fs::set_permissions(&path, mode).unwrap();
+    }
+
     pub(crate) fn start(&mut self) {
         let (port, dir) = (self.port.to_string(), self.dir.display().to_string());
         let log = std::fs::File::create(self.dir.join("log")).unwrap();

@@ -274,3 +274,59 @@ fn the_file_that_init_writes_is_one_that_check_reads() {
     let schema: Value = serde_json::from_str(&run_ok(&dir, &["pipeline", "schema"])).unwrap();
     assert!(schema["properties"]["source"].is_object());
 }
+
+#[test]
+fn a_connection_is_encrypted_verified_and_asks_for_the_password() {
+    let Some(mut pg) = two_databases() else { return };
+    pg.query("src", "create table t (id int); insert into t values (1)");
+    pg.query("postgres", "create role app login superuser password 'geheim'");
+    let authority = rcgen::KeyPair::generate().unwrap();
+    let mut of_authority = rcgen::CertificateParams::new(vec![]).unwrap();
+    of_authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let authority_file = of_authority.self_signed(&authority).unwrap().pem();
+    let issuer = rcgen::Issuer::new(of_authority, authority);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let names = vec!["localhost".to_owned()];
+    let certificate =
+        rcgen::CertificateParams::new(names).unwrap().signed_by(&key, &issuer).unwrap();
+    pg.write("server.crt", &certificate.pem());
+    pg.write("server.key", &key.serialize_pem());
+    pg.write(
+        "pg_hba.conf",
+        "host all postgres 127.0.0.1/32 trust\nhostssl all app all scram-sha-256\n",
+    );
+    pg.write("postgresql.auto.conf", "ssl = on\n");
+    pg.kill();
+    pg.start();
+    let dir = TempDir::new().unwrap();
+    std::fs::write(dir.path().join("ca.pem"), authority_file).unwrap();
+    let check = |host: &str, password: &str, more: &str| {
+        let config = format!(
+            "config: {{host: {host}, port: {}, database: DB, user: app, password: '{password}'{more}}}",
+            pg.port
+        );
+        let file = format!(
+            "version: 1\npipeline: p\nsource:\n  use: postgres\n  {}\n  streams: [{{name: t}}]\n\
+             destination:\n  use: postgres\n  {}\n",
+            config.replace("DB", "src"),
+            config.replace("DB", "dst")
+        );
+        std::fs::write(dir.path().join("p.yaml"), file).unwrap();
+        run(&dir, &["pipeline", "run", "p.yaml"])
+    };
+    let verified = ", tls: verify, tls_ca_file: ca.pem";
+    let done = check("localhost", "geheim", verified);
+    assert!(done.status.success(), "{}", stderr(&done));
+    assert_eq!(pg.query("dst", "select count(*) from t"), "1");
+    for (host, password, more, found) in [
+        ("localhost", "geheim", ", tls: disable", "no encryption"),
+        ("localhost", "guess", verified, "password authentication failed"),
+        ("localhost", "geheim", ", tls: verify", "certificate"),
+        ("127.0.0.1", "geheim", verified, "certificate"),
+    ] {
+        let refused = check(host, password, more);
+        let said = stderr(&refused);
+        assert!(!refused.status.success() && said.contains(found), "{found:?} is not in {said}");
+        assert!(!said.contains(password), "{said}");
+    }
+}

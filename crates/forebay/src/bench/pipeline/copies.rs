@@ -16,9 +16,9 @@ const TEN_THOUSAND: u64 = 10_000;
 /// Seven columns, about a hundred bytes.
 const TABLE: &str = "(id bigint primary key, customer int not null, status text not null, amount double precision not null,
     placed timestamptz not null, email text not null, note text)";
-const ROWS: &str = "select g, (g * 7919) % 100000, (array['new', 'paid', 'sent', 'closed'])[1 + g % 4],
+const ROWS: &str = "select g, (g::bigint * 7919) % 100000, (array['new', 'paid', 'sent', 'closed'])[1 + g % 4],
     round((g % 100000)::numeric / 7, 2)::float8, timestamptz '2026-01-01' + g * interval '1 second',
-    'customer' || (g * 7919) % 100000 || '@example.org', case when g % 10 > 0 then 'order ' || g || ' of today' end
+    'customer' || (g::bigint * 7919) % 100000 || '@example.org', case when g % 10 > 0 then 'order ' || g || ' of today' end
     from generate_series(1, N) g";
 
 /// `lineitem` of TPC-H, as its specification has it.
