@@ -217,6 +217,15 @@ pub trait Destination: Send + Sync {
     /// The last load of a stream, if it had any, and its entries. Changes nothing.
     async fn last_load(&self, target: &TargetSettings) -> Result<Option<(Load, Vec<LedgerEntry>)>>;
 
+    /// Forgets all loads of a stream, so that the next run begins as if there had been none; its rows
+    /// stay. Returns how many loads that were. Only whoever has a claim may do this.
+    async fn forget(&self, target: &TargetSettings) -> Result<u64> {
+        Err(ConnectorError::unsupported(
+            "this destination cannot forget loads and keep their rows",
+            format!("remove {:?} at the destination, ledger and all", target.into),
+        ))
+    }
+
     /// Makes sure that no other run writes this stream, nor anything is left of one that was killed. It
     /// stays so until the result is dropped.
     async fn claim(&self, target: &TargetSettings) -> Result<Box<dyn Claim>>;

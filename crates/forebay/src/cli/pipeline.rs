@@ -24,6 +24,8 @@ pub(super) enum Command {
     Explain(FileArgs),
     /// Read both sides whole and compare their content hashes.
     Verify(FileArgs),
+    /// Forget what was loaded, so that the next run begins anew; the rows that are there stay.
+    Reset(pipeline_ask::ResetArgs),
     /// Print the JSON Schema of pipeline files, for editors.
     Schema,
     /// Print a commented pipeline file for a source and a destination.
@@ -55,6 +57,7 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Plan(args) => pipeline_ask::plan(args),
         Command::Explain(args) => pipeline_ask::explain(args),
         Command::Verify(args) => pipeline_ask::verify(args),
+        Command::Reset(args) => pipeline_ask::reset(args),
         Command::Schema => pipeline_ask::schema(),
         Command::Init(args) => pipeline_init::run(args),
         Command::Runs(args) => pipeline_ask::runs(args),

@@ -40,6 +40,18 @@ pub(super) struct StatusArgs {
     data: DataArgs,
 }
 
+#[derive(clap::Args, Debug)]
+pub(super) struct ResetArgs {
+    #[command(flatten)]
+    of: FileArgs,
+    /// Of this stream only.
+    #[arg(long, value_name = "NAME")]
+    stream: Option<String>,
+    /// Do it without asking for it once more.
+    #[arg(long)]
+    yes: bool,
+}
+
 pub(super) fn check(args: &FileArgs) -> anyhow::Result<Exit> {
     let file = load(&args.file)?;
     let (source, destination) = runtime()?.block_on(Pipeline::new(&file).check())?;
@@ -186,6 +198,29 @@ pub(super) fn verify(args: &FileArgs) -> anyhow::Result<Exit> {
         }
     }
     Ok(if verified.same { Exit::Ok } else { Exit::Failed })
+}
+
+pub(super) fn reset(args: &ResetArgs) -> anyhow::Result<Exit> {
+    let file = load(&args.of.file)?;
+    if !args.yes {
+        let message = "the next run would copy everything again, beside the rows that are there: \
+                       --yes says that it may";
+        return Err(Coded::error(Exit::Usage, message));
+    }
+    let forgotten = runtime()?.block_on(Pipeline::new(&file).reset(args.stream.as_deref()))?;
+    if let (Some(stream), true) = (&args.stream, forgotten.is_empty()) {
+        let names: Vec<&str> = file.source.streams.iter().map(|it| it.name.as_str()).collect();
+        let message = format!("no stream is called {stream:?}; there are {}", names.join(", "));
+        return Err(Coded::error(Exit::Usage, message));
+    }
+    for (stream, loads) in forgotten {
+        if args.of.json {
+            json_line(&json!({ "stream": stream, "loads": loads }))?;
+        } else {
+            out::line(format_args!("{stream}: {loads} loads forgotten"))?;
+        }
+    }
+    Ok(Exit::Ok)
 }
 
 pub(super) fn schema() -> anyhow::Result<Exit> {

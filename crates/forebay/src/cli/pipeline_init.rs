@@ -23,6 +23,12 @@ enum End {
     Postgres,
     /// Parquet files.
     Parquet,
+    /// CSV files.
+    Csv,
+    /// Files with a JSON object a line.
+    Ndjson,
+    /// An SQLite database.
+    Sqlite,
 }
 
 const POSTGRES: &str = "    host: 127.0.0.1
@@ -38,6 +44,9 @@ const POSTGRES: &str = "    host: 127.0.0.1
 
 const FILES: &str = "    path: ./files                  # or s3://BUCKET/PREFIX
     # s3: {region: eu-central-1}   # endpoint, access_key_id, secret_access_key, path_style
+";
+
+const SQLITE: &str = "    path: ./data.sqlite
 ";
 
 const STREAMS: &str = "  streams:
@@ -79,6 +88,9 @@ fn config(of: End) -> (&'static str, &'static str) {
     match of {
         End::Postgres => ("postgres", POSTGRES),
         End::Parquet => ("parquet", FILES),
+        End::Csv => ("csv", FILES),
+        End::Ndjson => ("ndjson", FILES),
+        End::Sqlite => ("sqlite", SQLITE),
     }
 }
 

@@ -161,6 +161,8 @@ fn incremental_reads_what_is_new_and_a_row_committed_late_is_not_lost() {
     assert_eq!(pipeline.run()["rows"], 2);
     let nothing = pipeline.run();
     assert_eq!((&nothing["rows"], &nothing["streams"][0]["load"]), (&Value::from(0), &Value::Null));
+    let refused = run(&pipeline.dir, &["pipeline", "reset", "p.yaml"]);
+    assert_eq!(refused.status.code(), Some(2), "not without --yes");
     // One takes a smaller value and commits after the larger one is there.
     let mut late = pg.session("src");
     let mut says = late.stdin.take().unwrap();
@@ -181,6 +183,9 @@ fn incremental_reads_what_is_new_and_a_row_committed_late_is_not_lost() {
     assert!(done.status.success());
     assert_eq!(pg.query("dst", "select string_agg(v, ' ' order by id) from t"), "a b late early");
     assert_eq!(pipeline.run()["rows"], 0);
+    pg.query("dst", "truncate t");
+    run_ok(&pipeline.dir, &["pipeline", "reset", "p.yaml", "--yes"]);
+    assert_eq!(pipeline.run()["rows"], 4, "all of it, once it was forgotten");
 }
 
 #[test]

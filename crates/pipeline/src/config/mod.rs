@@ -295,11 +295,55 @@ impl Default for Resources {
     }
 }
 
+/// Endings of files that are no part of what they hold.
+const ENDINGS: [&str; 9] =
+    ["parquet", "csv", "tsv", "ndjson", "jsonl", "json", "gz", "gzip", "zst"];
+
 impl StreamSettings {
-    /// Its name in the destination.
+    /// Its name in the destination: `into`, or what `name` ends with. Of `sales/orders-*.csv.gz` that is
+    /// `orders`, of `sales/*.csv` it is `sales`, of `public.orders` it is `orders`.
     #[must_use]
     pub fn target(&self) -> &str {
-        let last = || self.name.rsplit(['.', '/']).next().unwrap_or(&self.name);
-        self.into.as_deref().unwrap_or_else(last)
+        if let Some(into) = &self.into {
+            return into;
+        }
+        let mut path = self.name.as_str();
+        while let Some((before, ending)) = path.rsplit_once('.')
+            && ENDINGS.contains(&ending)
+        {
+            path = before;
+        }
+        let is_file = path.len() < self.name.len() || self.name.contains(['/', '*']);
+        if !is_file {
+            return path.rsplit('.').next().unwrap_or(path);
+        }
+        let mut named = path.rsplit('/').filter_map(|part| {
+            let literal = part.split(['*', '?', '[', '{']).next().unwrap_or_default();
+            let literal = literal.trim_end_matches(['-', '_', '.']);
+            (!literal.is_empty()).then_some(literal)
+        });
+        named.next().unwrap_or(&self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_goes_into_what_its_name_is_about() {
+        for (name, target) in [
+            ("orders", "orders"),
+            ("public.orders", "orders"),
+            ("orders.csv", "orders"),
+            ("sales/orders-*.csv.gz", "orders"),
+            ("sales/*.parquet", "sales"),
+            ("*.csv", "*.csv"),
+            ("sales/2026/", "2026"),
+        ] {
+            let stream: StreamSettings =
+                serde_json::from_value(serde_json::json!({ "name": name })).unwrap();
+            assert_eq!(stream.target(), target, "{name}");
+        }
     }
 }

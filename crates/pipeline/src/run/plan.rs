@@ -95,6 +95,30 @@ impl Pipeline<'_> {
         Ok((source, destination))
     }
 
+    /// Forgets the loads of streams, so that the next run begins as if there had been none; rows stay.
+    ///
+    /// * `stream`: of this one only.
+    /// * Returns each stream and how many loads were forgotten.
+    ///
+    /// # Errors
+    /// [`RunError`]: another run writes the stream, or the destination cannot forget.
+    pub async fn reset(&self, stream: Option<&str>) -> Result<Vec<(String, u64)>, RunError> {
+        let mut forgotten = Vec::new();
+        for settings in &self.file.source.streams {
+            if stream.is_some_and(|stream| stream != settings.name) {
+                continue;
+            }
+            let name = &settings.name;
+            let target = self.target_settings(name, settings.target());
+            let claim = self.destination.claim(&target).await;
+            let claim = claim.map_err(|error| RunError::of(name, error))?;
+            let loads = self.destination.forget(&target).await;
+            forgotten.push((name.clone(), loads.map_err(|error| RunError::of(name, error))?));
+            drop(claim);
+        }
+        Ok(forgotten)
+    }
+
     /// Lists the streams of the source.
     ///
     /// # Errors

@@ -94,23 +94,6 @@ impl Pipeline<'_> {
             destination_hash: destination.to_string(),
         })
     }
-
-    /// Forgets nothing, but says what the last load of each stream was.
-    ///
-    /// # Errors
-    /// [`RunError`].
-    pub async fn last_loads(
-        &self,
-    ) -> Result<Vec<(String, Option<crate::connector::Load>)>, RunError> {
-        let mut loads = Vec::new();
-        for stream in &self.file.source.streams {
-            let settings = self.target_settings(&stream.name, stream.target());
-            let last = self.destination.last_load(&settings).await;
-            let last = last.map_err(|error| RunError::of(&stream.name, error))?;
-            loads.push((stream.name.clone(), last.map(|(load, _)| load)));
-        }
-        Ok(loads)
-    }
 }
 
 /// The content hash of everything a stream has.
@@ -121,7 +104,8 @@ async fn content(
     let mut content = ContentHash::default();
     let schema = forebay_pgcopy::column::schema(stream.columns());
     let encoder = Encoder::new(&schema, stream.columns());
-    let encoder = encoder.map_err(|error| ConnectorError::data("columns", chain(&error).to_string()))?;
+    let encoder =
+        encoder.map_err(|error| ConnectorError::data("columns", chain(&error).to_string()))?;
     for unit in 0..stream.units().len() {
         let (mut outlet, mut inlet) = Outlet::new(Budget::new(16 << 20), context.clone());
         let reading = std::sync::Arc::clone(&stream);
@@ -131,8 +115,9 @@ async fn content(
                 Rows::Tuples(_, hash) => content.merge(*hash),
                 Rows::Records(records) => {
                     let hash = encoder.hash(records);
-                    content
-                        .merge(hash.map_err(|e| ConnectorError::data("a batch", chain(&e).to_string()))?);
+                    content.merge(
+                        hash.map_err(|e| ConnectorError::data("a batch", chain(&e).to_string()))?,
+                    );
                 }
             }
         }

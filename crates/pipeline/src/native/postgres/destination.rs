@@ -87,6 +87,14 @@ impl Destination for PostgresDestination {
         Ok(last)
     }
 
+    async fn forget(&self, target: &TargetSettings) -> Result<u64> {
+        let pool = self.pool()?;
+        let client = pool.client(None).await?;
+        let forgotten = self.ledger().forget_all(&client, target).await?;
+        pool.give_back(client);
+        Ok(forgotten)
+    }
+
     async fn claim(&self, target: &TargetSettings) -> Result<Box<dyn Claim>> {
         let client = self.pool()?.client(None).await?;
         Ok(Box::new(ledger::claim(client, target).await?))

@@ -202,6 +202,26 @@ impl Ledger {
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
+    /// Forgets all loads of a stream, and drops the tables that unfinished ones have left; how many.
+    pub(super) async fn forget_all(&self, client: &Client, target: &TargetSettings) -> Result<u64> {
+        if !self.exists(client).await? {
+            return Ok(0);
+        }
+        let act = |error| refused("forget the loads", error);
+        client.batch_execute("begin").await.map_err(act)?;
+        let delete = format!(
+            "delete from {} where pipeline = $1 and stream = $2
+             returning case when finished_at is null then staging end",
+            self.loads
+        );
+        let rows = client.query(&delete, &[&target.pipeline, &target.stream]).await.map_err(act)?;
+        for left in rows.iter().filter_map(|row| row.get::<_, Option<String>>(0)) {
+            client.batch_execute(&format!("drop table if exists {left}")).await.map_err(act)?;
+        }
+        client.batch_execute("commit").await.map_err(act)?;
+        Ok(rows.len() as u64)
+    }
+
     /// Forgets loads that were never finished, but this one.
     pub(super) async fn forget(
         &self,
@@ -226,7 +246,8 @@ fn json<T: serde::Serialize>(value: &T) -> Result<String> {
 }
 
 fn load_of(row: &Row) -> Result<Load> {
-    let broken = |error: serde_json::Error| ConnectorError::data("the ledger", chain(&error).to_string());
+    let broken =
+        |error: serde_json::Error| ConnectorError::data("the ledger", chain(&error).to_string());
     let units: Vec<Unit> = serde_json::from_str(row.get(2)).map_err(broken)?;
     let cursor = |column: usize| -> Result<Option<Cursor>> {
         let text: Option<&str> = row.get(column);

@@ -166,14 +166,15 @@ impl Loader {
         let records = self.written(&records)?;
         if self.encoder.is_none() {
             let encoder = Encoder::new(&records.schema(), &self.shared.columns);
-            let encoder =
-                encoder.map_err(|error| ConnectorError::data(self.act(), chain(&error).to_string()))?;
+            let encoder = encoder
+                .map_err(|error| ConnectorError::data(self.act(), chain(&error).to_string()))?;
             self.encoder = Some(encoder);
         }
         let Some(encoder) = &self.encoder else { return Err(ConnectorError::Stopped) };
         let mut tuples = Vec::with_capacity(records.get_array_memory_size());
         let hash = encoder.encode(&records, 0..records.num_rows(), &mut tuples);
-        let hash = hash.map_err(|error| ConnectorError::data(self.act(), chain(&error).to_string()))?;
+        let hash =
+            hash.map_err(|error| ConnectorError::data(self.act(), chain(&error).to_string()))?;
         self.shared.context.phases.add(Phase::Encode, begun);
         Ok((Bytes::from(tuples), hash))
     }

@@ -102,7 +102,8 @@ impl Reading<'_> {
         phases.add(Phase::Query, asked);
         let mut rows = pin!(rows);
         let mut maker = Maker::new(self);
-        let broken = |error: DecodeError| ConnectorError::data(&*self.place, chain(&error).to_string());
+        let broken =
+            |error: DecodeError| ConnectorError::data(&*self.place, chain(&error).to_string());
         let mut fetching = Instant::now();
         while let Some(bytes) =
             rows.try_next().await.map_err(|error| refused(format!("read {}", self.place), error))?
