@@ -26,13 +26,10 @@ pub(super) fn of(plan: &LogicalPlan, streams: &[Named]) -> Result<Vec<Column>> {
                 nullable: field.is_nullable(),
                 ..origin.clone()
             },
-            // A plan's word that what it computes is never NULL is not worth a run.
-            _ => Column::from_field(&field.as_ref().clone().with_nullable(true)).map_err(
-                |error| ConnectorError::Refused {
-                    act: "use what the query gives".into(),
-                    source: error.into(),
-                },
-            )?,
+            _ => present::computed(field).map_err(|error| ConnectorError::Refused {
+                act: "use what the query gives".into(),
+                source: error.into(),
+            })?,
         };
         if columns.iter().any(|before| before.name == column.name) {
             return Err(ConnectorError::unsupported(

@@ -1,27 +1,39 @@
 //! How a query sees columns, and back.
 //!
 //! As Arrow has them, without their types in SQL: a query would take different metadata for a reason not
-//! to bring columns together. And a `uuid` as its text: it is compared with texts, and as 16 bytes would
-//! never be equal to one.
+//! to bring columns together. And two types otherwise than Arrow has them, so that a query is right:
+//!
+//! * A `uuid` as its text: it is compared with texts, and as 16 bytes would never be equal to one.
+//! * A `numeric` without bounds as a decimal of 56 digits before the point and 20 after it: as a text, 9
+//!   would be more than 10. What is computed of it is such a `numeric` again, without zeros at its end.
 
 use std::sync::Arc;
 
-use arrow::array::{
-    Array, ArrayRef, AsArray, FixedSizeBinaryBuilder, RecordBatch, RecordBatchOptions,
-    StringBuilder,
-};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, StringBuilder};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use arrow::error::ArrowError;
+use forebay_pgcopy::column::UnfitType;
 use forebay_pgcopy::{Column, Wire, column};
+
+use crate::connector::Result;
+use crate::error::ConnectorError;
+use crate::native::values::read::Builder;
+use crate::native::values::write::Cells;
+use crate::transform::validate::numeric;
 
 /// Bytes of a `uuid` as text.
 const UUID_SIZE: usize = 36;
+
+/// Digits of a `numeric` without bounds.
+const NUMERIC_PRECISION: u8 = 76;
+/// Those after the point.
+const NUMERIC_SCALE: i8 = 20;
 
 /// The type a query sees.
 pub(super) fn data_type(wire: &Wire) -> DataType {
     match wire {
         Wire::Uuid => DataType::Utf8,
+        Wire::Numeric => DataType::Decimal256(NUMERIC_PRECISION, NUMERIC_SCALE),
         wire => wire.data_type(),
     }
 }
@@ -34,33 +46,50 @@ pub(super) fn schema(columns: &[Column]) -> Schema {
     Schema::new(fields.collect::<Vec<_>>())
 }
 
-/// A batch as a query sees it.
+/// The column of what a query computes.
 ///
 /// # Errors
-/// It is not of the schema.
+/// PostgreSQL has no such type.
+pub(super) fn computed(field: &Field) -> Result<Column, UnfitType> {
+    // A plan's word that what it computes is never NULL is not worth a run.
+    let mut column = Column::from_field(&field.clone().with_nullable(true))?;
+    if matches!(field.data_type(), DataType::Decimal256(..)) {
+        column.wire = Wire::Numeric;
+        column.sql_type = "numeric".into();
+    }
+    Ok(column)
+}
+
+/// A batch of these columns as a query sees it.
+///
+/// # Errors
+/// It is not of the columns, or a number has more digits than a query sees.
 pub(super) fn present(
     records: &RecordBatch,
+    columns: &[Column],
     schema: &SchemaRef,
-) -> Result<RecordBatch, ArrowError> {
-    let arrays = records.columns().iter().zip(schema.fields());
-    let arrays = arrays.map(|(array, field)| match (array.data_type(), field.data_type()) {
-        (DataType::FixedSizeBinary(16), DataType::Utf8) => texts_of(array),
+) -> Result<RecordBatch> {
+    let arrays = records.columns().iter().zip(columns).map(|(array, column)| match &column.wire {
+        Wire::Uuid => texts_of(array, column),
+        Wire::Numeric => decimals_of(array, column),
         _ => Ok(Arc::clone(array)),
     });
-    let arrays = arrays.collect::<Result<Vec<_>, _>>()?;
+    let arrays = arrays.collect::<Result<Vec<_>>>()?;
     let rows = RecordBatchOptions::new().with_row_count(Some(records.num_rows()));
     RecordBatch::try_new_with_options(Arc::clone(schema), arrays, &rows)
+        .map_err(|error| ConnectorError::data("a batch for a query", error.to_string()))
 }
 
 /// Brings batches of a result into the types of its columns.
 pub(super) struct Shape {
+    columns: Vec<Column>,
     schema: SchemaRef,
 }
 
 impl Shape {
     /// For these columns.
     pub(super) fn new(columns: &[Column]) -> Self {
-        Self { schema: Arc::new(column::schema(columns)) }
+        Self { columns: columns.to_vec(), schema: Arc::new(column::schema(columns)) }
     }
 
     /// A batch without rows.
@@ -71,48 +100,101 @@ impl Shape {
     /// The batch, with every column of its type.
     ///
     /// # Errors
-    /// A value that does not fit, or a NULL where the plan said there is none.
-    pub(super) fn fit(&self, records: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+    /// A value that does not fit, or a NULL where there can be none.
+    pub(super) fn fit(&self, records: &RecordBatch) -> Result<RecordBatch> {
         // What does not fit is an error and not NULL.
         let options = CastOptions { safe: false, ..CastOptions::default() };
-        let arrays = records.columns().iter().zip(self.schema.fields());
-        let arrays = arrays.map(|(array, field)| match (array.data_type(), field.data_type()) {
-            (from, to) if from == to => Ok(Arc::clone(array)),
-            (DataType::Utf8, DataType::FixedSizeBinary(16)) => uuids_of(array),
-            (_, to) => cast_with_options(array, to, &options),
+        let arrays = records.columns().iter().zip(&self.columns);
+        let arrays = arrays.map(|(array, column)| match (array.data_type(), &column.wire) {
+            (DataType::Utf8, Wire::Uuid) => uuids_of(array, column),
+            (DataType::Decimal256(..), Wire::Numeric) => numerics_of(array, column),
+            (from, wire) if *from == wire.data_type() => Ok(Arc::clone(array)),
+            (_, wire) => cast_with_options(array, &wire.data_type(), &options)
+                .map_err(|error| unfit(column, error)),
         });
-        let arrays = arrays.collect::<Result<Vec<_>, _>>()?;
+        let arrays = arrays.collect::<Result<Vec<_>>>()?;
         let rows = RecordBatchOptions::new().with_row_count(Some(records.num_rows()));
         RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &rows)
+            .map_err(|error| ConnectorError::data("what the query gives", error.to_string()))
     }
 }
 
 /// The texts of uuids.
-fn texts_of(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
-    let values = array.as_fixed_size_binary();
-    let mut texts = StringBuilder::with_capacity(values.len(), values.len() * UUID_SIZE);
-    let mut text = [0; UUID_SIZE];
-    for value in values {
-        let Some(value) = value else {
+fn texts_of(array: &ArrayRef, column: &Column) -> Result<ArrayRef> {
+    let cells = Cells::new(array, column)?;
+    let mut texts = StringBuilder::with_capacity(array.len(), array.len() * UUID_SIZE);
+    let mut text = Vec::with_capacity(UUID_SIZE);
+    for row in 0..array.len() {
+        if cells.is_null(row) {
             texts.append_null();
             continue;
-        };
-        let value =
-            uuid::Uuid::from_slice(value).map_err(|e| ArrowError::CastError(e.to_string()))?;
-        texts.append_value(value.hyphenated().encode_lower(&mut text));
+        }
+        text.clear();
+        cells.text(row, &mut text);
+        texts.append_value(std::str::from_utf8(&text).map_err(|error| unfit(column, error))?);
     }
     Ok(Arc::new(texts.finish()))
 }
 
 /// The uuids of texts.
-fn uuids_of(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
-    let mut values = FixedSizeBinaryBuilder::with_capacity(array.len(), 16);
+fn uuids_of(array: &ArrayRef, column: &Column) -> Result<ArrayRef> {
+    let mut values = Builder::new(column);
     for text in array.as_string::<i32>() {
-        match text.map(uuid::Uuid::try_parse) {
-            None => values.append_null(),
-            Some(Ok(value)) => values.append_value(value.as_bytes())?,
-            Some(Err(error)) => return Err(ArrowError::CastError(error.to_string())),
+        match text {
+            None => values.null(),
+            Some(text) => values.text(text).map_err(|found| unfit(column, found))?,
         }
     }
-    Ok(Arc::new(values.finish()))
+    Ok(values.finish())
+}
+
+/// The decimals of numerics.
+fn decimals_of(array: &ArrayRef, column: &Column) -> Result<ArrayRef> {
+    let texts = array.as_string_opt::<i32>();
+    let texts =
+        texts.ok_or_else(|| unfit(column, format!("is {}, not text", array.data_type())))?;
+    let wire = Wire::Decimal { precision: NUMERIC_PRECISION, scale: NUMERIC_SCALE };
+    let mut values = Builder::new(&Column { wire, ..column.clone() });
+    for text in texts {
+        match text {
+            None => values.null(),
+            Some(text) => values.text(text).map_err(|_| {
+                let digits = NUMERIC_PRECISION.saturating_sub(NUMERIC_SCALE.unsigned_abs());
+                let seen = format!("{digits} digits before the point and {NUMERIC_SCALE} after it");
+                unfit(
+                    column,
+                    format!("{text} is not a number of at most {seen}, as a query sees it"),
+                )
+            })?,
+        }
+    }
+    Ok(values.finish())
+}
+
+/// The numerics of decimals.
+fn numerics_of(array: &ArrayRef, column: &Column) -> Result<ArrayRef> {
+    let DataType::Decimal256(precision, scale) = *array.data_type() else {
+        return Err(unfit(column, format!("is {}, not a decimal", array.data_type())));
+    };
+    let wire = Wire::Decimal { precision, scale };
+    let cells = Cells::new(array, &Column { wire, ..column.clone() })?;
+    let mut texts = StringBuilder::with_capacity(array.len(), array.len() * 8);
+    let (mut text, mut shortest) = (Vec::new(), Vec::new());
+    for row in 0..array.len() {
+        if cells.is_null(row) {
+            texts.append_null();
+            continue;
+        }
+        text.clear();
+        cells.text(row, &mut text);
+        let text = std::str::from_utf8(&text).map_err(|error| unfit(column, error))?;
+        shortest.clear();
+        numeric::write_canonical(text, &mut shortest);
+        texts.append_value(std::str::from_utf8(&shortest).map_err(|error| unfit(column, error))?);
+    }
+    Ok(Arc::new(texts.finish()))
+}
+
+fn unfit(column: &Column, found: impl std::fmt::Display) -> ConnectorError {
+    ConnectorError::data(format!("column {:?}", column.name), found.to_string())
 }

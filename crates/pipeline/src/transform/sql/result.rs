@@ -71,9 +71,7 @@ impl QueryStream {
                     let Some(records) = records else { return Ok(()) };
                     let records = records.map_err(|error| self.failure(reading, &error))?;
                     if records.num_rows() > 0 {
-                        let records = shape.fit(&records).map_err(|error| {
-                            ConnectorError::data(format!("the query for {}", self.name), error.to_string())
-                        })?;
+                        let records = shape.fit(&records)?;
                         out.forward(Rows::Records(records), Vec::new()).await?;
                     }
                 }

@@ -215,8 +215,7 @@ async fn pass(
             dead.send(rows).await.map_err(|_| ConnectorError::Stopped)?;
         }
         let records = records(&batch.rows, columns)?;
-        let records = present::present(&records, schema)
-            .map_err(|error| ConnectorError::data("a batch for a query", error.to_string()))?;
+        let records = present::present(&records, columns, schema)?;
         batches.send(records).await.map_err(|_| ConnectorError::Stopped)?;
         drop(batch);
     }

@@ -161,7 +161,7 @@ async fn columns_that_are_passed_on_keep_their_types_and_those_computed_have_the
             column("amount", decimal(), "numeric(10,2)"),
         ]
     };
-    let row = r#"["67e55044-10b1-426f-9247-bb680e5fe0c8", {"a": 1}, "sad", 1.500, "2024-02-29T12:00:00Z", 19.99]"#;
+    let row = r#"["67e55044-10b1-426f-9247-bb680e5fe0c8", {"a": 1}, "sad", 1.5, "2024-02-29T12:00:00Z", 19.99]"#;
     let text = r#"
         with both as (select * from one union all select * from two)
         select b.id as key, data, mood, mood::text as said, exact, at, amount * 1.1 as more,
@@ -198,7 +198,7 @@ async fn columns_that_are_passed_on_keep_their_types_and_those_computed_have_the
     assert_eq!(
         rows(stream.columns(), &read.batches),
         [
-            r#"["67e55044-10b1-426f-9247-bb680e5fe0c8",{"a": 1},"sad","sad",1.500,"2024-02-29T12:00:00Z",21.989,19.99,1,"2024-02-29",1,"2024-03-01T12:00:00Z"]"#
+            r#"["67e55044-10b1-426f-9247-bb680e5fe0c8",{"a": 1},"sad","sad",1.5,"2024-02-29T12:00:00Z",21.989,19.99,1,"2024-02-29",1,"2024-03-01T12:00:00Z"]"#
         ]
     );
     for (batch, column) in read.batches[0].columns().iter().zip(stream.columns()) {
@@ -225,6 +225,37 @@ async fn a_uuid_is_compared_with_texts_and_stays_a_uuid() {
         rows(stream.columns(), &read.batches),
         [format!("[\"{id}\",\"{id}\",1]"), "[null,null,0]".to_owned()]
     );
+}
+
+#[tokio::test]
+async fn numerics_without_bounds_are_numbers_and_not_texts() {
+    let columns = || vec![column("v", Wire::Numeric, "numeric")];
+    let rows_of = ["[9]", "[10.50]", "[null]", "[-0.00000000000000000001]", "[10.5]"];
+    let text = "select max(v) as top, sum(v) as total, count(distinct v) as n, \
+                sum(v * 1.1) as more from t where v < 100";
+    let streams = vec![("t", Memory::of(columns(), &rows_of))];
+    let streams = apply(&sql(text, None), streams, MEMORY).await.unwrap();
+    let stream = &streams[0].1;
+    let types: Vec<&str> = stream.columns().iter().map(|it| it.sql_type.as_str()).collect();
+    assert_eq!(types, ["numeric", "numeric", "bigint", "numeric"]);
+    let read = read(stream, 0).await;
+    read.result.unwrap();
+    assert_eq!(
+        rows(stream.columns(), &read.batches),
+        [
+            "[10.5,29.99999999999999999999,3,7.499999999999999999997499,32.999999999999999999989,30.00]"
+        ]
+    );
+    let text = "select v as w from t order by v desc nulls last";
+    let streams = vec![("t", Memory::of(columns(), &rows_of))];
+    assert_eq!(
+        query(text, streams).await,
+        ["[10.5]", "[10.5]", "[9]", "[-0.00000000000000000001]", "[null]"]
+    );
+    let streams = vec![("t", Memory::of(columns(), &[r#"["NaN"]"#]))];
+    let streams = apply(&sql("select v + 1 as v from t", None), streams, MEMORY).await.unwrap();
+    let error = crate::transform::testing::read(&streams[0].1, 0).await.result.unwrap_err();
+    assert!(error.to_string().contains("NaN"), "{error}");
 }
 
 #[tokio::test]

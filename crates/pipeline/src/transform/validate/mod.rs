@@ -6,7 +6,7 @@
 //! * `unique` sees only rows that keep all other rules; the first of several that is read stays.
 //! * A value that a later `mask` hides is in no message and no dead letter.
 
-mod numeric;
+pub(super) mod numeric;
 mod rule;
 pub(super) mod settings;
 #[cfg(test)]

@@ -19,12 +19,12 @@ enum Number<'a> {
 }
 
 /// Whether a text is a number.
-pub(super) fn is_numeric(text: &str) -> bool {
+pub(in crate::transform) fn is_numeric(text: &str) -> bool {
     parse(text).is_some()
 }
 
 /// The order of two numbers; nothing where one of the texts is none.
-pub(super) fn compare(left: &str, right: &str) -> Option<Ordering> {
+pub(in crate::transform) fn compare(left: &str, right: &str) -> Option<Ordering> {
     let (left, right) = (parse(left)?, parse(right)?);
     Some(match (left, right) {
         (Number::Special(left), Number::Special(right)) => left.cmp(&right),
@@ -43,7 +43,7 @@ pub(super) fn compare(left: &str, right: &str) -> Option<Ordering> {
 }
 
 /// Appends a number so that equal numbers have equal bytes: `1.50` as `1.5`, `-0.0` as `0`.
-pub(super) fn write_canonical(text: &str, out: &mut Vec<u8>) {
+pub(in crate::transform) fn write_canonical(text: &str, out: &mut Vec<u8>) {
     match parse(text) {
         Some(Number::Finite { is_negative, whole, fraction }) => {
             if is_negative {
