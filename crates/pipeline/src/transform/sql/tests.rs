@@ -242,9 +242,7 @@ async fn numerics_without_bounds_are_numbers_and_not_texts() {
     read.result.unwrap();
     assert_eq!(
         rows(stream.columns(), &read.batches),
-        [
-            "[10.5,29.99999999999999999999,3,7.499999999999999999997499,32.999999999999999999989,30.00]"
-        ]
+        ["[10.5,29.99999999999999999999,3,32.999999999999999999989]"]
     );
     let text = "select v as w from t order by v desc nulls last";
     let streams = vec![("t", Memory::of(columns(), &rows_of))];

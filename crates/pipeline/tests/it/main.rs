@@ -1,0 +1,5 @@
+//! Whole pipelines, from the file that describes them to what is at their destination.
+
+mod files;
+#[cfg(feature = "sql")]
+mod transforms;
