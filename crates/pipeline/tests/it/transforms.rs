@@ -1,5 +1,6 @@
 //! Transforms in whole pipelines, between directories of files: what comes out, and what is refused
 //! before anything is written.
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
