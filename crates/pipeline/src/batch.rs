@@ -89,9 +89,8 @@ impl Batch {
 /// # Errors
 /// Arrow has no JSON for a type.
 pub fn json_rows(records: &RecordBatch) -> Result<Vec<String>, ArrowError> {
-    let mut writer = WriterBuilder::new()
-        .with_explicit_nulls(true)
-        .build::<_, LineDelimited>(Vec::new());
+    let mut writer =
+        WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(Vec::new());
     writer.write(&with_offsets(records)?)?;
     writer.finish()?;
     let text = String::from_utf8_lossy(&writer.into_inner()).into_owned();

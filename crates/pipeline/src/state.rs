@@ -92,6 +92,8 @@ pub struct Progress {
 
 const SCHEMA: &str = "
 pragma journal_mode = wal;
+-- A power cut may take the last words of a run: the ledger does not depend on them.
+pragma synchronous = normal;
 create table if not exists runs (
     run text primary key, pipeline text not null, began_ms integer not null, heard_ms integer not null,
     outcome text, rows_read integer not null default 0, rows_committed integer not null default 0,

@@ -227,8 +227,7 @@ fn lineitem(python: &std::path::Path) -> anyhow::Result<PathBuf> {
         std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let program = python.with_file_name("tpchgen-cli");
         let mut make = std::process::Command::new(program);
-        make.args(["tbl", "-s", "0.17", "--tables", "lineitem", "--output-dir"])
-            .arg(&dir);
+        make.args(["tbl", "-s", "0.17", "--tables", "lineitem", "--output-dir"]).arg(&dir);
         output(&mut make).context("cannot make TPC-H's lineitem")?;
         let made =
             std::fs::read_to_string(dir.join("lineitem.tbl")).context("no lineitem was made")?;

@@ -21,7 +21,7 @@ use crate::connector::{
 };
 use crate::error::{ConnectorError, RunError};
 use crate::native;
-use crate::transform;
+use crate::transform::{self, TransformSettings};
 
 /// How a pipeline is to be run.
 #[derive(Debug, Clone, Copy, Default)]
@@ -120,6 +120,14 @@ impl<'a> Pipeline<'a> {
             claims.push(claim.map_err(|error| RunError::of(&stream.name, error))?);
         }
         let streams = self.open(options, self.destination.form(), context).await?;
+        for made in &streams {
+            // What transforms make goes where no stream of the source does.
+            let name = &made.settings.stream;
+            if !self.file.source.streams.iter().any(|stream| &stream.name == name) {
+                let claim = self.destination.claim(&made.settings).await;
+                claims.push(claim.map_err(|error| RunError::of(name, error))?);
+            }
+        }
         let budget = Budget::new(self.budget());
         let mut reports = Vec::with_capacity(streams.len());
         for stream in streams {
@@ -134,7 +142,7 @@ impl<'a> Pipeline<'a> {
             run: context.run.to_string(),
             pipeline: self.file.pipeline.as_str().to_owned(),
             rows: reports.iter().map(|report| report.rows).sum(),
-            dead: reports.iter().map(|report| report.dead).sum(),
+            dead: moved(&context.moved.rows_dead),
             bytes: moved(&context.moved.bytes_read),
             streams: reports,
             seconds: begun.elapsed().as_secs_f64(),
@@ -229,7 +237,7 @@ impl<'a> Pipeline<'a> {
         context: &Context,
     ) -> Result<Opened, ConnectorError> {
         let settings = self.target_settings(&stream.name, stream.target());
-        let source = fingerprint_of_settings(stream, &settings);
+        let source = fingerprint_of_settings(stream, &settings, &self.file.transforms);
         let last = self.destination.last_load(&settings).await?;
         let has_history = last.is_some();
         let mut since = None;
@@ -382,15 +390,20 @@ fn new_load(
 }
 
 /// What a load has to have in common with another to go on, but for its columns.
-fn fingerprint_of_settings(stream: &StreamSettings, target: &TargetSettings) -> String {
+fn fingerprint_of_settings(
+    stream: &StreamSettings,
+    target: &TargetSettings,
+    transforms: &[TransformSettings],
+) -> String {
     let said = format!(
-        "{:?} {:?} {:?} {:?} {:?} {:?}",
+        "{:?} {:?} {:?} {:?} {:?} {:?} {}",
         stream.sync_mode,
         stream.cursor_field,
         stream.tie_breaker_field,
         stream.partition_key,
         target.into,
-        target.write_mode
+        target.write_mode,
+        transform::fingerprint(transforms)
     );
     format!("{:016x}", xxh3_64(said.as_bytes()))
 }

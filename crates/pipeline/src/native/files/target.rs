@@ -18,7 +18,7 @@ use super::ledger::{self, Ledger, PartFile};
 use super::place::{Listed, Place};
 use super::store::{Room, Store, Version};
 use super::writer::FileWriter;
-use crate::config::{NewColumn, OnDataError, RemovedColumn, TargetSettings, WriteMode};
+use crate::config::{NewColumn, RemovedColumn, TargetSettings, WriteMode};
 use crate::connector::{LedgerEntry, Load, Result, Target, Unit, UnitWriter};
 use crate::error::ConnectorError;
 use crate::native::bridge::blocking;
@@ -177,11 +177,6 @@ fn check_columns(
 }
 
 impl Shared {
-    /// What is done with rows that are not taken.
-    pub(super) fn on_data_error(&self) -> OnDataError {
-        self.settings.on_data_error
-    }
-
     /// The stream, for messages.
     pub(super) fn stream(&self) -> &str {
         &self.settings.stream

@@ -11,7 +11,6 @@ use super::ledger::{PartFile, file_name};
 use super::store::{Room, Staged};
 use super::target::Shared;
 use crate::batch::{Batch, DeadRow, Rows};
-use crate::config::OnDataError;
 use crate::connector::{LedgerEntry, Load, Result, Unit, UnitWriter};
 use crate::error::ConnectorError;
 use crate::native::bridge::blocking;
@@ -93,7 +92,7 @@ impl FileWriter {
 
     async fn bury(&mut self, rows: &[DeadRow]) -> Result<()> {
         self.dead_rows += rows.len() as u64;
-        if rows.is_empty() || self.shared.on_data_error() != OnDataError::Dlq {
+        if rows.is_empty() {
             return Ok(());
         }
         let mut lines = Vec::new();

@@ -21,6 +21,10 @@ const DIVIDED_FROM: u64 = 16 << 20;
 /// Parts at most.
 const PARTS_MAX: u64 = 4096;
 
+/// Pages that are looked at for each bound, some thousands of rows, and at most.
+const SAMPLED_EACH: f64 = 50.0;
+const SAMPLED_MAX: f64 = 1_000.0;
+
 /// A part of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Part {
@@ -172,9 +176,10 @@ fn range(table: &Table, key: &str, from: Option<&str>, to: Option<&str>) -> Stri
 /// Values of a key that divide a table into about equal parts, from a sample of its pages.
 async fn bounds(client: &Client, table: &Table, key: &str, count: u64) -> Result<Vec<String>> {
     let act = |error| refused(format!("divide {} by {key}", table.name), error);
-    // About 30,000 rows of a hundred bytes.
-    let percent =
-        (400.0 * 100.0 / u32::try_from(table.pages.max(1)).map_or(f64::MAX, f64::from)).min(100.0);
+    let pages = u32::try_from(count).map_or(SAMPLED_MAX, |count| f64::from(count) * SAMPLED_EACH);
+    let pages = pages.min(SAMPLED_MAX);
+    let share = pages * 100.0 / u32::try_from(table.pages.max(1)).map_or(f64::MAX, f64::from);
+    let percent = share.min(100.0);
     let sample = if matches!(table.kind, 'r' | 'm') {
         format!(" tablesample system ({percent}) repeatable (1)")
     } else {

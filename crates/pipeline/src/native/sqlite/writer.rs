@@ -120,11 +120,18 @@ impl Work {
         self.hasher.add(&records)
     }
 
-    fn bury(&mut self, dead: Vec<DeadRow>) -> Result<()> {
-        self.dead_rows += dead.len() as u64;
+    /// Rows the table does not take: kept where that is asked for.
+    fn refuse(&mut self, dead: Vec<DeadRow>) -> Result<()> {
         if self.shared.settings.on_data_error != OnDataError::Dlq {
+            self.dead_rows += dead.len() as u64;
             return Ok(());
         }
+        self.bury(dead)
+    }
+
+    /// Keeps rows beside the table.
+    fn bury(&mut self, dead: Vec<DeadRow>) -> Result<()> {
+        self.dead_rows += dead.len() as u64;
         self.dead.extend(dead);
         match self.dead.len() > DEAD_MAX {
             true => Err(ConnectorError::data(
@@ -232,7 +239,7 @@ impl Work {
                 reason: error.to_string(),
                 row,
             });
-            self.bury(dead.collect())?;
+            self.refuse(dead.collect())?;
         }
         Ok(lost.content())
     }
