@@ -15,7 +15,7 @@
 //! ```
 //!
 //! Rows have every type there is, NULL in every column, and names with quotes, spaces and letters that
-//! are not ASCII: [`columns`], [`rows`].
+//! are not ASCII: [`columns`], [`rows()`].
 
 mod destination;
 mod rows;

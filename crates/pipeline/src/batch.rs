@@ -40,6 +40,9 @@ pub struct Batch {
     pub rows: Rows,
     /// Rows that a transform put aside.
     pub dead: Vec<DeadRow>,
+    /// The content hash of the rows, where the source had it for nothing: it is that of exactly these
+    /// rows in the stream's columns.
+    pub hash: Option<ContentHash>,
     /// Its share of the memory the run may take, given back when it is dropped.
     _share: Option<OwnedSemaphorePermit>,
 }
@@ -76,11 +79,16 @@ impl Batch {
     /// A batch that counts against no bound.
     #[must_use]
     pub fn unbounded(rows: Rows) -> Self {
-        Self { rows, dead: Vec::new(), _share: None }
+        Self { rows, dead: Vec::new(), hash: None, _share: None }
     }
 
-    pub(crate) fn sharing(rows: Rows, dead: Vec<DeadRow>, share: OwnedSemaphorePermit) -> Self {
-        Self { rows, dead, _share: Some(share) }
+    pub(crate) fn sharing(
+        rows: Rows,
+        dead: Vec<DeadRow>,
+        hash: Option<ContentHash>,
+        share: OwnedSemaphorePermit,
+    ) -> Self {
+        Self { rows, dead, hash, _share: Some(share) }
     }
 }
 

@@ -78,7 +78,7 @@ const REST: &str = "\
 
 resources:
   max_memory: 32MiB                # of all batches on their way
-  max_batch_bytes: 256KiB
+  # max_batch_bytes: 1MiB
   # parallelism: 2                 # units copied at once; by default one a processor
   checkpoint_interval_bytes: 256MiB
   max_retries: 5

@@ -1,6 +1,6 @@
 //! The pipeline file: what is read from where, what is made of it, and where it goes.
 //!
-//! One YAML file a pipeline; [`load`] reads it, and [`json_schema`] tells editors what may stand in it.
+//! One YAML file a pipeline; [`load()`] reads it, and [`json_schema`] tells editors what may stand in it.
 //! Unknown fields are errors. Texts may name variables of the environment (`${NAME}`) and files
 //! (`${file:/run/secrets/x}`); what they stand for is resolved while the file is read, and a [`Secret`]
 //! is never printed.
@@ -267,9 +267,10 @@ pub struct Resources {
     /// Bytes that batches on their way may take together.
     #[schemars(with = "String")]
     pub max_memory: ByteSize,
-    /// Bytes of a batch; larger where a single row is.
-    #[schemars(with = "String")]
-    pub max_batch_bytes: ByteSize,
+    /// Bytes of a batch; larger where a single row is. By default 256 KiB where rows go through as they
+    /// are, 1 MiB as Arrow.
+    #[schemars(with = "Option<String>")]
+    pub max_batch_bytes: Option<ByteSize>,
     /// Units that are copied at once; chosen by the machine and the table where it is not given.
     pub parallelism: Option<NonZeroU32>,
     /// Bytes after which a unit is committed, where a stream can be divided.
@@ -286,7 +287,7 @@ impl Default for Resources {
     fn default() -> Self {
         Self {
             max_memory: ByteSize(32 << 20),
-            max_batch_bytes: ByteSize(256 << 10),
+            max_batch_bytes: None,
             parallelism: None,
             checkpoint_interval_bytes: ByteSize(256 << 20),
             max_retries: 5,

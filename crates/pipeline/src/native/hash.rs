@@ -38,6 +38,11 @@ impl Hasher {
         Ok(())
     }
 
+    /// Adds rows whose hash is known.
+    pub(crate) fn add_hashed(&mut self, hash: ContentHash) {
+        self.content.merge(hash);
+    }
+
     /// What was added.
     pub(crate) fn content(&self) -> ContentHash {
         self.content

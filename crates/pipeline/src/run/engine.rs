@@ -155,6 +155,14 @@ impl<'a> Pipeline<'a> {
         usize::try_from(self.file.resources.max_memory.0).unwrap_or(usize::MAX)
     }
 
+    /// Bytes of a batch: small where it is only handed on, so that it stays in the processor's cache;
+    /// larger where each costs something for each of its columns.
+    fn batch_size(&self, form: Form) -> usize {
+        let by_itself = if form == Form::Tuples { 256 << 10 } else { 1 << 20 };
+        let said = self.file.resources.max_batch_bytes;
+        said.map_or(by_itself, |said| usize::try_from(said.0).unwrap_or(by_itself))
+    }
+
     /// Units that are copied at once.
     pub(super) fn parallelism(&self) -> usize {
         let machine = || std::thread::available_parallelism().map_or(1, usize::from);
@@ -277,14 +285,15 @@ impl<'a> Pipeline<'a> {
             since: since.clone(),
             division,
             unit_size: self.file.resources.checkpoint_interval_bytes.0,
-            batch_size: usize::try_from(self.file.resources.max_batch_bytes.0).unwrap_or(1 << 20),
+            batch_size: self.batch_size(form),
             parallelism: self.parallelism(),
         };
         let open = self.source.open(stream, &opening, context).await?;
         if form == Form::Tuples {
             let target = self.destination.open(&settings, open.columns(), context).await?;
             if !target.takes_tuples() {
-                let opening = Opening { form: Form::Records, ..opening };
+                let form = Form::Records;
+                let opening = Opening { form, batch_size: self.batch_size(form), ..opening };
                 let stream = self.source.open(stream, &opening, context).await?;
                 return Ok(Opened {
                     stream,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use forebay_pgcopy::ContentHash;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::context::{Context, Phase};
@@ -84,9 +85,27 @@ impl Outlet {
         rows: Rows,
         dead: Vec<DeadRow>,
     ) -> Result<(), ConnectorError> {
+        self.count(&rows);
+        self.forward(rows, dead).await
+    }
+
+    /// Sends rows on of which the source knows the content hash.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn send_hashed(
+        &mut self,
+        rows: Rows,
+        hash: ContentHash,
+    ) -> Result<(), ConnectorError> {
+        self.count(&rows);
+        self.put(rows, Vec::new(), Some(hash)).await
+    }
+
+    /// Counts rows that were read.
+    fn count(&self, rows: &Rows) {
         self.context.moved.rows_read.fetch_add(rows.count(), Ordering::Relaxed);
         self.context.moved.bytes_read.fetch_add(rows.size() as u64, Ordering::Relaxed);
-        self.forward(rows, dead).await
     }
 
     /// Sends on rows that a transform made of others, which were counted when they were read.
@@ -95,13 +114,22 @@ impl Outlet {
         rows: Rows,
         dead: Vec<DeadRow>,
     ) -> Result<(), ConnectorError> {
+        self.put(rows, dead, None).await
+    }
+
+    async fn put(
+        &mut self,
+        rows: Rows,
+        dead: Vec<DeadRow>,
+        hash: Option<ContentHash>,
+    ) -> Result<(), ConnectorError> {
         let begun = Instant::now();
         let size = dead.iter().fold(rows.size(), |size, row| size.saturating_add(row.size()));
         let grains = u32::try_from(size.div_ceil(GRAIN)).unwrap_or(u32::MAX);
         let grains = grains.min(self.budget.grains);
         let share = Arc::clone(&self.budget.semaphore).acquire_many_owned(grains).await;
         let share = share.map_err(|_| ConnectorError::Stopped)?;
-        let sent = self.batches.send(Batch::sharing(rows, dead, share)).await;
+        let sent = self.batches.send(Batch::sharing(rows, dead, hash, share)).await;
         if !self.is_below {
             self.context.phases.add(Phase::Wait, begun);
         }

@@ -149,10 +149,15 @@ impl UnitWriter for FileWriter {
             ));
         };
         let (records, shared) = (records.clone(), Arc::clone(&self.shared));
+        let hash = batch.hash;
         self.encode(move |encoding| {
             let records = conform(&records, &shared)?;
             encoding.encode.write(&records, &mut encoding.out)?;
-            encoding.hasher.add(&records)
+            match hash {
+                Some(hash) => encoding.hasher.add_hashed(hash),
+                None => encoding.hasher.add(&records)?,
+            }
+            Ok(())
         })
         .await?;
         // Its share of the budget is given back when the rows are encoded and written.

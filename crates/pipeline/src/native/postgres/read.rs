@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use forebay_base::error_chain::chain;
-use forebay_pgcopy::{Column, ContentHash, DecodeError, Decoder, Splitter};
+use forebay_pgcopy::{Column, ContentHash, DecodeError, Decoder, Splitter, Wire};
 use futures_util::TryStreamExt as _;
 use tokio_postgres::Client;
 
@@ -58,7 +58,7 @@ impl Maker {
     }
 
     /// What there is, to be sent.
-    fn take(&mut self, capacity: usize) -> Result<Option<Rows>, DecodeError> {
+    fn take(&mut self, capacity: usize) -> Result<Option<(Rows, ContentHash)>, DecodeError> {
         match self {
             Self::Tuples { splitter, tuples } => {
                 let hash: ContentHash = splitter.take_hash();
@@ -66,14 +66,14 @@ impl Maker {
                     return Ok(None);
                 }
                 let full = std::mem::replace(tuples, Vec::with_capacity(capacity));
-                Ok(Some(Rows::Tuples(Bytes::from(full), hash)))
+                Ok(Some((Rows::Tuples(Bytes::from(full), hash), hash)))
             }
             Self::Records(decoder) => {
                 if decoder.rows() == 0 {
                     return Ok(None);
                 }
-                let (records, _) = decoder.take()?;
-                Ok(Some(Rows::Records(records)))
+                let (records, hash) = decoder.take()?;
+                Ok(Some((Rows::Records(records), hash)))
             }
         }
     }
@@ -91,6 +91,15 @@ impl Reading<'_> {
     /// Room for a batch: what comes at once goes beyond its size.
     fn capacity(&self) -> usize {
         self.batch_size + self.batch_size / 8
+    }
+
+    /// Sends a batch on, with its hash where encoding it again gives the same bytes: an array may say that
+    /// it has NULLs long after it had one.
+    async fn send(&self, batch: (Rows, ContentHash), out: &mut Outlet) -> Result<()> {
+        let (rows, hash) = batch;
+        let has_arrays =
+            self.columns.iter().any(|column| matches!(column.wire, Wire::Array { .. }));
+        if has_arrays { out.send(rows).await } else { out.send_hashed(rows, hash).await }
     }
 
     /// Reads what `copy` gives into `out`.
@@ -115,7 +124,7 @@ impl Reading<'_> {
                 let batch = maker.take(self.capacity()).map_err(broken)?;
                 phases.add(Phase::Decode, decoding);
                 if let Some(batch) = batch {
-                    out.send(batch).await?;
+                    self.send(batch, out).await?;
                 }
                 if out.context().is_cancelled() {
                     return Err(ConnectorError::Stopped);
@@ -125,7 +134,7 @@ impl Reading<'_> {
         }
         phases.add(Phase::Fetch, fetching);
         if let Some(batch) = maker.take(0).map_err(broken)? {
-            out.send(batch).await?;
+            self.send(batch, out).await?;
         }
         maker.finish().map_err(broken)
     }

@@ -4,11 +4,11 @@
 //! | room | what it does |
 //! |---|---|
 //! | [`time`] | dates, times and intervals as ISO 8601 text |
-//! | [`write`] | cells of a batch to text or JSON |
+//! | [`mod@write`] | cells of a batch to text or JSON |
 //! | [`read`] | text or JSON to columns of a batch |
 //! | [`types`] | names of SQL types to columns |
 //!
-//! Invariant: what [`write`] wrote, [`read`] reads back into the same column as the same value, for every
+//! Invariant: what [`mod@write`] wrote, [`read`] reads back into the same column as the same value, for every
 //! type; only the bits of a NaN beyond its being one are lost.
 
 pub(crate) mod read;

@@ -23,6 +23,10 @@ const ROW_GROUP_ROWS_MAX: usize = 1 << 20;
 /// Bytes of what is compared of long texts in statistics.
 const STATISTICS_SIZE_MAX: usize = 64;
 
+/// Bytes of a column's dictionary at most: one that grows beyond is of values that hardly repeat, and each
+/// of them would be looked up in vain.
+const DICTIONARY_SIZE_MAX: usize = 128 << 10;
+
 /// How Parquet files are written.
 #[derive(Debug)]
 pub(in super::super) struct ParquetLayout {
@@ -48,6 +52,7 @@ impl ParquetLayout {
             .set_compression(compression)
             .set_created_by(concat!("forebay ", env!("CARGO_PKG_VERSION")).to_owned())
             .set_statistics_enabled(EnabledStatistics::Chunk)
+            .set_dictionary_page_size_limit(DICTIONARY_SIZE_MAX)
             .set_statistics_truncate_length(Some(STATISTICS_SIZE_MAX))
             .set_max_row_group_bytes(Some(usize::try_from(size).unwrap_or(usize::MAX)))
             .set_max_row_group_row_count(Some(ROW_GROUP_ROWS_MAX))
