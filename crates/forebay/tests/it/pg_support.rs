@@ -10,6 +10,8 @@ pub(crate) struct Postgres {
     dir: PathBuf,
     programs: PathBuf,
     pub(crate) port: u16,
+    /// Whether anybody was told the port.
+    is_known: bool,
     child: Option<Child>,
 }
 
@@ -28,8 +30,8 @@ pub(crate) fn postgres() -> Option<Postgres> {
         return None;
     };
     let dir = tempfile::Builder::new().prefix("forebay-pg-").tempdir().unwrap().keep();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let mut postgres = Postgres { dir, programs, port, child: None };
+    let port = free_port();
+    let mut postgres = Postgres { dir, programs, port, is_known: false, child: None };
     if is_root() {
         let owned = Command::new("chown").arg("postgres:").arg(&postgres.dir).status().unwrap();
         assert!(owned.success(), "chown");
@@ -44,6 +46,10 @@ pub(crate) fn postgres() -> Option<Postgres> {
     assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
     postgres.start();
     Some(postgres)
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 fn is_root() -> bool {
@@ -90,7 +96,20 @@ impl Postgres {
         std::fs::set_permissions(&path, mode).unwrap();
     }
 
+    /// Starts it; again and again while processes of one that was killed are still on their way out.
     pub(crate) fn start(&mut self) {
+        while let Err(log) = self.attempt() {
+            // Another test may have been given the port first; later it stands in pipeline files.
+            if !self.is_known && log.contains("could not bind") {
+                self.port = free_port();
+                continue;
+            }
+            assert!(log.contains("still in use"), "PostgreSQL ended: {log}");
+        }
+        self.is_known = true;
+    }
+
+    fn attempt(&mut self) -> Result<(), String> {
         let (port, dir) = (self.port.to_string(), self.dir.display().to_string());
         let log = std::fs::File::create(self.dir.join("log")).unwrap();
         let child = self
@@ -106,9 +125,12 @@ impl Postgres {
         self.child = Some(child);
         while !self.psql("postgres", "select 1").status.success() {
             let child = self.child.as_mut().unwrap();
-            let log = std::fs::read_to_string(self.dir.join("log")).unwrap_or_default();
-            assert!(child.try_wait().unwrap().is_none(), "PostgreSQL ended: {log}");
+            if child.try_wait().unwrap().is_some() {
+                let log = std::fs::read(self.dir.join("log")).unwrap_or_default();
+                return Err(String::from_utf8_lossy(&log).into_owned());
+            }
         }
+        Ok(())
     }
 
     /// Kills it, as a power cut would.

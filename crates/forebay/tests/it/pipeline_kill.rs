@@ -30,6 +30,16 @@ fn committed(pg: &Postgres) -> u32 {
     pg.try_query("dst", count).and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
+/// Whether a load is over: a run that is killed after that has nothing left to do, and one that is begun
+/// then copies everything once more, as it should.
+fn is_finished(pg: &Postgres) -> bool {
+    // What a killed run had on its way may still come about: the server does not know yet.
+    let there = "select count(*) from pg_stat_activity where application_name = 'forebay'";
+    while pg.try_query("dst", there).is_some_and(|count| count != "0") {}
+    let count = "select count(*) from forebay.pipeline_loads where finished_at is not null";
+    pg.try_query("dst", count).is_some_and(|count| count != "0")
+}
+
 fn is_whole(pg: &Postgres, table: &str) {
     let expected =
         pg.query("src", "select count(*), count(distinct id), sum(hashtext(t::text)) from t");
@@ -43,29 +53,20 @@ fn a_run_killed_at_every_commit_loses_and_doubles_nothing() {
     let Some(pg) = filled() else { return };
     let pipeline = Pipeline::new(&pg, "[{name: t, partition_key: id}]", "", RESOURCES);
     let mut seen = 0;
-    let report = loop {
+    while !is_finished(&pg) {
         let mut running =
-            pipeline.command().stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+            pipeline.command().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         // Until one more unit is committed, or the run is over.
         while committed(&pg) <= seen && running.try_wait().unwrap().is_none() {}
         seen = committed(&pg);
         if running.try_wait().unwrap().is_none() {
             running.kill().unwrap();
         }
-        let output = running.wait_with_output().unwrap();
-        if output.status.success() {
-            break String::from_utf8(output.stdout).unwrap();
-        }
-    };
-    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
-    let stream = &report["streams"][0];
-    assert_eq!(stream["resumed"], true);
-    assert!(stream["units_before"].as_u64().unwrap() >= 3, "{stream}");
+        running.wait().unwrap();
+    }
     is_whole(&pg, "t");
-    assert_eq!(
-        pg.query("dst", "select sum(rows), count(distinct run) > 2 from forebay.pipeline_ledger"),
-        format!("{ROWS}|t")
-    );
+    let told = "select sum(rows), count(distinct load), count(distinct run) > 2 from forebay.pipeline_ledger";
+    assert_eq!(pg.query("dst", told), format!("{ROWS}|1|t"));
 }
 
 #[test]
@@ -82,7 +83,8 @@ fn a_killed_replace_leaves_what_was_there_and_then_takes_its_place() {
         if running.try_wait().unwrap().is_none() {
             running.kill().unwrap();
         }
-        if running.wait().unwrap().success() {
+        running.wait().unwrap();
+        if is_finished(&pg) {
             break;
         }
         assert_eq!(pg.query("dst", "select id from t"), "-1", "not before all is there");
@@ -112,8 +114,13 @@ fn a_database_killed_under_a_run_loses_and_doubles_nothing() {
         running.wait().unwrap();
         pg.start();
         assert!(committed(&pg) >= seen, "what was committed stays");
+        if is_finished(&pg) {
+            break;
+        }
     }
-    pipeline.run();
+    if !is_finished(&pg) {
+        pipeline.run();
+    }
     is_whole(&pg, "t");
 }
 
@@ -126,9 +133,12 @@ fn a_run_that_is_interrupted_stops_at_a_commit_boundary_and_the_next_goes_on() {
     while committed(&pg) < 1 && running.try_wait().unwrap().is_none() {}
     let pid = rustix::process::Pid::from_child(&running);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    assert_eq!(running.wait().unwrap().code(), Some(130));
+    let code = running.wait().unwrap().code();
     assert!(committed(&pg) >= 1);
-    pipeline.run();
+    if !is_finished(&pg) {
+        assert_eq!(code, Some(130));
+        pipeline.run();
+    }
     is_whole(&pg, "t");
 }
 
