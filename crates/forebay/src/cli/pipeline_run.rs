@@ -24,7 +24,8 @@ use crate::usage::Usage;
 const HELP: &str = "\
 A unit of rows and the entry that names it are committed as one at the destination. A run that is
 stopped or killed has copied whole units only; the next run goes on with the others. The first SIGINT
-or SIGTERM stops at the next commit boundary, a second one at once: neither loses or doubles a row.
+or SIGTERM stops at the next commit boundary, a second one at once: neither loses or doubles a row of
+a load that was not finished. Streams that were finished are copied again by the next run.
 
 Examples:
   forebay pipeline init --from postgres --to parquet > orders.yaml
