@@ -15,6 +15,7 @@ mod bench;
 mod ci;
 mod clients;
 mod command;
+mod ferretdb;
 mod setup;
 mod test;
 mod tidy;

@@ -2,9 +2,10 @@
 //!
 //! Tests and benchmarks of the cache compare it with a Redis server, which they start and stop
 //! themselves, and unmodified clients in several languages run against it; a test that finds none
-//! says so and is left out. Tests of pipelines start a PostgreSQL of their own. The checks need `cargo-deny`, which is
-//! built once into a directory outside the checkout. Without a network neither can be installed; `ci`
-//! then runs everything else and says what it left out.
+//! says so and is left out. Tests of pipelines and sinks start a PostgreSQL and a FerretDB (which speaks
+//! the protocol of MongoDB) of their own. FerretDB and `cargo-deny`, which the checks need, are built once
+//! into a directory outside the checkout. Without a network none of them can be installed; `ci` then runs
+//! everything else and says what it left out.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -44,6 +45,7 @@ fn check() {
     if !has_postgresql() {
         say("PostgreSQL is missing: tests of pipelines with a database will be left out");
     }
+    crate::ferretdb::install();
 }
 
 /// Programs, and the packages of Debian that have them.
