@@ -21,7 +21,8 @@ use arrow::array::{BinaryArray, RecordBatch};
 
 use crate::column::Value;
 use crate::error::SinkError;
-use crate::schema::{Field, RefusedField};
+use crate::schema::{Field, RefusedField, TableSchema};
+use crate::sqlite::Identity;
 
 /// A position in the source's log: which entry something came from.
 ///
@@ -98,6 +99,14 @@ pub trait Sink: Send {
     /// The position of the last commit, `None` before the first.
     fn position(&self) -> Option<Position>;
 
+    /// Which sink this is: random, made with it, moved with it. `None` where the kind keeps none.
+    ///
+    /// Whoever feeds a sink compares it with what it remembers: another identity is another place,
+    /// and its position says nothing about this log.
+    fn identity(&self) -> Option<Identity> {
+        None
+    }
+
     /// Makes everything written since the last commit visible, together with `position`.
     ///
     /// With nothing written, only the position moves; a position at or below the committed one and
@@ -141,6 +150,13 @@ pub trait DocumentSink: Sink {
         namespace: &str,
         documents: &[Document<'_>],
     ) -> Result<Written, SinkError>;
+
+    /// The largest id in `namespace`, those of the open transaction included; `None` where it has
+    /// no documents.
+    ///
+    /// # Errors
+    /// The device's; as [`write_documents`](DocumentSink::write_documents).
+    fn last_id(&mut self, namespace: &str) -> Result<Option<u64>, SinkError>;
 }
 
 /// Takes documents together with values lifted out of them, one row at a time and nothing copied.
@@ -161,6 +177,13 @@ pub trait RowSink: DocumentSink {
         namespace: &str,
         fields: &[Field<'_>],
     ) -> Result<Box<dyn RowWriter + 's>, SinkError>;
+
+    /// The columns of `namespace`, those of the open transaction included; `None` when it does not
+    /// exist.
+    ///
+    /// # Errors
+    /// As [`DocumentSink::last_id`].
+    fn columns(&mut self, namespace: &str) -> Result<Option<&TableSchema>, SinkError>;
 }
 
 /// Writes rows into one namespace; see [`RowSink::row_writer`].

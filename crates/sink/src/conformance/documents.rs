@@ -187,6 +187,7 @@ fn reopening_keeps_all(place: &dyn DocumentSubject) -> Result<(), Failure> {
     let expected: Vec<u64> = (1..=5).flat_map(|at| [at * 10, at * 10 + 1]).collect();
     equal("ids", ids(place, "a")?, expected)?;
     let mut sink = place.open()?;
+    equal("the last id", (sink.last_id("a")?, sink.last_id("b")?), (Some(51), None))?;
     let failed = write(&mut *sink, 9, "a", &[51]);
     refused("an id of before", failed, |error| matches!(error, SinkError::IdOrder { .. }))
 }

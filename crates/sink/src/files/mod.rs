@@ -12,7 +12,7 @@
 
 mod ledger;
 mod manifest;
-mod ndjson;
+pub mod ndjson;
 mod parquet;
 
 use std::fs::{self, File};

@@ -220,6 +220,12 @@ impl DocumentSink for NdjsonSink {
         let appended = self.append(at, namespace, documents);
         self.ledger.settle(appended)
     }
+
+    fn last_id(&mut self, namespace: &str) -> Result<Option<u64>, SinkError> {
+        let (pending, committed) = (self.ledger.pending(), &self.ledger.committed().namespaces);
+        let known = pending.get(namespace).or_else(|| committed.get(namespace));
+        Ok(known.and_then(|entry| entry.last_id))
+    }
 }
 
 fn path(dir: &Path, namespace: &str) -> PathBuf {
@@ -257,7 +263,8 @@ fn cut(path: &Path, length: u64) -> Result<(), OpenError> {
     Ok(())
 }
 
-fn encode(document: &Document<'_>, line: &mut Vec<u8>) {
+/// Appends a document as a line of its own, line break included.
+pub fn encode(document: &Document<'_>, line: &mut Vec<u8>) {
     let (id, received_ms, raw) = (document.id, document.received_ms, document.raw);
     line.extend_from_slice(format!(r#"{{"_id":{id},"_received_ms":{received_ms},"#).as_bytes());
     if fits_line(raw) {
@@ -285,7 +292,9 @@ fn fits_line(raw: &[u8]) -> bool {
         && serde_json::from_slice::<&RawValue>(raw).is_ok()
 }
 
-fn decode(line: &[u8]) -> Option<StoredDocument> {
+/// The document of a line that [`encode`] made, line break included; `None` for any other.
+#[must_use]
+pub fn decode(line: &[u8]) -> Option<StoredDocument> {
     let line = line.strip_suffix(b"}\n")?;
     let (id, rest) = number(line.strip_prefix(b"{\"_id\":")?)?;
     let (received_ms, rest) = number(rest.strip_prefix(b",\"_received_ms\":")?)?;

@@ -217,6 +217,10 @@ impl Sink for SqliteSink {
         self.position
     }
 
+    fn identity(&self) -> Option<Identity> {
+        Some(self.identity)
+    }
+
     fn commit(&mut self, position: Position) -> Result<(), SinkError> {
         check_number("position", position.0)?;
         match self.transaction {

@@ -293,6 +293,10 @@ impl DocumentSink for SqliteSink {
         inserter.settle(result)?;
         Ok(inserter.written)
     }
+
+    fn last_id(&mut self, namespace: &str) -> Result<Option<u64>, SinkError> {
+        Ok(self.namespaces.get(namespace).and_then(|found| found.last_id))
+    }
 }
 
 impl TableSink for SqliteSink {
@@ -326,6 +330,10 @@ impl RowSink for SqliteSink {
     ) -> Result<Box<dyn RowWriter + 's>, SinkError> {
         let inserter = self.inserter(at, namespace, fields)?;
         Ok(Box::new(SqliteRowWriter { inserter }))
+    }
+
+    fn columns(&mut self, namespace: &str) -> Result<Option<&TableSchema>, SinkError> {
+        Ok(self.schema(namespace))
     }
 }
 
