@@ -5,6 +5,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::server::ServerError;
 use crate::sink::Position;
 
 /// Why a sink or a reader could not be opened.
@@ -65,6 +66,23 @@ pub enum OpenError {
         /// What the system said.
         source: io::Error,
     },
+    /// A database server did not do it.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+}
+
+impl OpenError {
+    /// A server was not reached, or the connection to it was lost.
+    #[must_use]
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self, OpenError::Server(error) if error.is_unreachable())
+    }
+
+    /// Trying the same again may succeed.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        matches!(self, OpenError::Server(error) if error.is_transient())
+    }
 }
 
 /// Why a write, a commit or a checkpoint failed.
@@ -172,6 +190,57 @@ pub enum SinkError {
         /// What the Parquet writer said.
         source: parquet::errors::ParquetError,
     },
+    /// A document or row is larger than the database can hold.
+    #[error(
+        "write to {namespace}: the row {id} has {size} bytes, at most {size_max} can be stored"
+    )]
+    RowSize {
+        /// The namespace.
+        namespace: String,
+        /// The row.
+        id: u64,
+        /// Its size, in bytes.
+        size: usize,
+        /// The largest there can be.
+        size_max: usize,
+    },
+    /// A database server did not do it.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// The connection was lost while a commit was under way: it has happened, or it has not.
+    /// [`Sink::position`](crate::Sink::position) tells after the next
+    /// [`Sink::roll_back`](crate::Sink::roll_back) that succeeds.
+    #[error("commit at position {position}: whether it has happened is not known")]
+    CommitInDoubt {
+        /// The position given to the commit.
+        position: Position,
+        /// Why no answer came.
+        source: ServerError,
+    },
+}
+
+impl SinkError {
+    /// A server was not reached, or the connection to it was lost.
+    #[must_use]
+    pub fn is_unreachable(&self) -> bool {
+        match self {
+            SinkError::Server(error) => error.is_unreachable(),
+            SinkError::CommitInDoubt { .. } => true,
+            SinkError::Reread(error) => error.is_unreachable(),
+            _ => false,
+        }
+    }
+
+    /// Trying the same again, after a roll-back, may succeed.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            SinkError::Server(error) => error.is_transient(),
+            SinkError::CommitInDoubt { .. } => true,
+            SinkError::Reread(error) => error.is_transient(),
+            _ => false,
+        }
+    }
 }
 
 /// Why a read failed.
@@ -208,4 +277,7 @@ pub enum ReadError {
         /// What the system said.
         source: io::Error,
     },
+    /// A database server did not do it.
+    #[error(transparent)]
+    Server(#[from] ServerError),
 }

@@ -8,9 +8,9 @@
 //! | trait | what goes in | implemented by |
 //! |---|---|---|
 //! | [`Sink`] | positions: commit, roll back, checkpoint | all |
-//! | [`DocumentSink`] | JSON documents, kept byte for byte | [`SqliteSink`], [`NdjsonSink`] |
-//! | [`RowSink`] | documents together with values lifted out of them | [`SqliteSink`] |
-//! | [`TableSink`] | Arrow record batches | [`SqliteSink`], [`ParquetSink`] |
+//! | [`DocumentSink`] | JSON documents, kept byte for byte | these and [`NdjsonSink`] |
+//! | [`RowSink`] | documents together with values lifted out of them | [`SqliteSink`], `PostgresSink`, `MongoSink` |
+//! | [`TableSink`] | Arrow record batches | [`SqliteSink`], `PostgresSink`, [`ParquetSink`] |
 //!
 //! Invariants:
 //! * Bytes handed over as a document come back unchanged. A column is a copy for querying; where a
@@ -20,15 +20,23 @@
 //!   [`Written`]; errors are left to devices, damaged files and callers that break a promise.
 //! * No name taken from data reaches SQL or a path unchecked: see [`name`].
 //!
-//! This crate has no threads and reads no configuration. A sink is driven by one thread; readers
-//! ([`SqliteReader`]) live on their own connections in others.
+//! This crate reads no configuration. A sink is driven by one thread, which its calls block; readers
+//! ([`SqliteReader`]) live on their own connections in others. Sinks of servers have a thread each that
+//! does their network's reading and writing; the others have none.
+//!
+//! What needs a server's driver stands behind a feature each: `postgres`, `mongodb`.
 
 pub mod column;
 pub mod conformance;
 mod error;
 pub mod files;
+#[cfg(feature = "mongodb")]
+pub mod mongo;
 pub mod name;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod schema;
+pub mod server;
 mod sink;
 pub mod sqlite;
 
@@ -37,7 +45,12 @@ mod arrow_cells;
 pub use column::{ColumnType, Value};
 pub use error::{OpenError, ReadError, SinkError};
 pub use files::{NdjsonSink, ParquetSink};
+#[cfg(feature = "mongodb")]
+pub use mongo::MongoSink;
+#[cfg(feature = "postgres")]
+pub use postgres::PostgresSink;
 pub use schema::{Column, Field, NamespaceKind, Refusal, RefusedField, TableSchema};
+pub use server::ServerError;
 pub use sink::{
     Document, DocumentSink, Position, Records, RowSink, RowWriter, Sink, StoredDocument, TableSink,
     Written,
