@@ -17,6 +17,7 @@ pub(crate) mod namespaces;
 pub(crate) mod prepared;
 pub mod profile;
 pub(crate) mod view;
+pub(crate) mod write;
 
 use forebay_sink::ColumnType;
 

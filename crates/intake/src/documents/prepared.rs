@@ -74,6 +74,11 @@ pub(crate) enum Found<'a> {
 }
 
 impl Prepared {
+    /// How many documents there are.
+    pub(crate) fn count(&self) -> u64 {
+        self.runs.iter().map(|run| u64::from(run.count())).sum()
+    }
+
     /// Memory taken, about.
     pub(crate) fn size(&self) -> usize {
         self.runs.iter().map(Run::size).sum::<usize>() + self.fields.len() * 64 + 256

@@ -16,17 +16,15 @@ use std::time::{Duration, Instant};
 
 use forebay_base::error_chain::chain;
 use forebay_log::{Log, Lsn};
-use forebay_sink::{
-    Document, DocumentSink as _, Field, Position, RowSink as _, Sink as _, SqliteSink, Value,
-};
+use forebay_sink::{Position, Sink as _, SqliteSink};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Notify, watch};
 
-use super::flatten::{Bounds, Leaf, read};
-use super::prepared::{Found, Prepared};
-use super::{DocumentError, column_type};
+use super::flatten::Bounds;
+use super::prepared::Prepared;
+use super::write::{read_commit, write_commit, write_prepared};
 use crate::error::{ApplyError, IntakeError};
-use crate::format::{DecodeError, DocumentCommit, Documents, Entry, TargetCode};
+use crate::format::{DocumentCommit, Entry};
 use crate::shared::Applied;
 
 /// Commits waiting at most.
@@ -329,59 +327,14 @@ impl Writer {
         Ok(commits)
     }
 
-    /// Writes a commit that was read when it came in.
+    /// Writes a commit that was read when it came in; returns how many documents it has.
     fn write_prepared(&mut self, end: Lsn, commit: &Prepared) -> Result<u64, ApplyError> {
-        let at = Position(end.0);
-        let received_ms = commit.received_ms.max(0).cast_unsigned();
-        let namespace = commit.namespace.as_str();
-        let mut id = commit.first_id;
-        let mut number = |raw| {
-            id += 1;
-            Document { id: id - 1, received_ms, raw }
-        };
-        if commit.target == TargetCode::Collection {
-            for run in &commit.runs {
-                let mut batch = Vec::with_capacity(to_size(run.count()));
-                run.each(|raw, _| {
-                    batch.push(number(raw));
-                    Ok::<(), ApplyError>(())
-                })?;
-                self.sink.write_documents(at, namespace, &batch).map_err(ApplyError::Sink)?;
-            }
-            return Ok(id - commit.first_id);
-        }
-        let fields: Vec<Field<'_>> =
-            commit.fields.iter().map(|(path, ty)| Field { path, ty: *ty }).collect();
-        let mut writer = self.sink.row_writer(at, namespace, &fields).map_err(ApplyError::Sink)?;
-        for run in &commit.runs {
-            run.each(|raw, found| {
-                let found: Vec<(usize, Found<'_>)> = found.collect();
-                let mut values = vec![Value::Null; fields.len()];
-                for (field, found) in &found {
-                    if let Some(value) = values.get_mut(*field) {
-                        *value = match found {
-                            Found::Boolean(value) => Value::Boolean(*value),
-                            Found::Number(text) => Value::Number(text),
-                            Found::Text(text) => Value::Text(text),
-                            Found::Json(text) => Value::Json(text),
-                        };
-                    }
-                }
-                writer.write(&number(raw), &values).map_err(ApplyError::Sink)
-            })?;
-        }
-        let written = writer.finish().map_err(ApplyError::Sink)?;
-        crate::meters::conflicts(written.conflicts);
-        Ok(id - commit.first_id)
+        crate::meters::conflicts(write_prepared(&mut self.sink, end, commit)?);
+        Ok(commit.count())
     }
 
     fn write_commit(&mut self, log: &Log, lsn: Lsn, end: Lsn) -> Result<u64, ApplyError> {
-        let payload = log.read(lsn).map_err(|source| ApplyError::Read { lsn: lsn.0, source })?;
-        match Entry::decode(&payload) {
-            Ok(Entry::DocumentCommit(commit)) => self.write(log, lsn, end, &commit),
-            Ok(_) => Err(ApplyError::Chunk { lsn: lsn.0, chunk: lsn.0 }),
-            Err(source) => Err(ApplyError::Decode { lsn: lsn.0, source }),
-        }
+        read_commit(log, lsn, |commit| self.write(log, lsn, end, commit))
     }
 
     fn write(
@@ -391,141 +344,8 @@ impl Writer {
         end: Lsn,
         commit: &DocumentCommit<'_>,
     ) -> Result<u64, ApplyError> {
-        let mut next_id = commit.first_id;
-        for &chunk in &commit.chunks {
-            let payload =
-                log.read(Lsn(chunk)).map_err(|source| ApplyError::Read { lsn: chunk, source })?;
-            match Entry::decode(&payload) {
-                Ok(Entry::DocumentChunk(part)) if part.request == commit.request => {
-                    self.write_documents(end, commit, &mut next_id, &part.documents)?;
-                }
-                Ok(_) => return Err(ApplyError::Chunk { lsn: lsn.0, chunk }),
-                Err(source) => return Err(ApplyError::Decode { lsn: chunk, source }),
-            }
-        }
-        self.write_documents(end, commit, &mut next_id, &commit.documents)?;
-        let found = next_id - commit.first_id;
-        if found == commit.count {
-            Ok(found)
-        } else {
-            Err(ApplyError::Count { lsn: lsn.0, expected: commit.count, found })
-        }
-    }
-
-    fn write_documents(
-        &mut self,
-        end: Lsn,
-        commit: &DocumentCommit<'_>,
-        next_id: &mut u64,
-        documents: &Documents<'_>,
-    ) -> Result<(), ApplyError> {
-        let at = Position(end.0);
-        let received_ms = commit.received_ms.max(0).cast_unsigned();
-        let namespace = commit.namespace.as_str();
-        let mut number = |raw| {
-            let document = Document { id: *next_id, received_ms, raw };
-            *next_id += 1;
-            document
-        };
-        if commit.target == TargetCode::Collection {
-            let batch: Vec<Document<'_>> = documents.iter().map(&mut number).collect();
-            self.sink.write_documents(at, namespace, &batch).map_err(ApplyError::Sink)?;
-            return Ok(());
-        }
-        let known = self.sink.schema(namespace).cloned().unwrap_or_default();
-        let mut fields: Vec<Field<'_>> = known
-            .columns()
-            .iter()
-            .map(|column| Field { path: &column.path, ty: column.ty })
-            .collect();
-        for added in &commit.columns {
-            let ty = column_type(added.type_code).ok_or_else(|| ApplyError::Decode {
-                lsn: end.0,
-                source: DecodeError::Value {
-                    field: "column type",
-                    offset: 0,
-                    found: added.type_code.into(),
-                },
-            })?;
-            if known.column(&added.path).is_none() {
-                fields.push(Field { path: &added.path, ty });
-            }
-        }
-        let slots = Slots::new(&fields);
-        let mut writer = self.sink.row_writer(at, namespace, &fields).map_err(ApplyError::Sink)?;
-        let mut scratch = Scratch::default();
-        for raw in documents.iter() {
-            let values = slots.values(raw, &self.bounds, &mut scratch);
-            let values: Vec<Value<'_>> = values.iter().map(value_of).collect();
-            writer.write(&number(raw), &values).map_err(ApplyError::Sink)?;
-        }
-        let written = writer.finish().map_err(ApplyError::Sink)?;
-        crate::meters::conflicts(written.conflicts);
-        Ok(())
-    }
-}
-
-/// Which value of a row each field is.
-struct Slots<'a> {
-    paths: Vec<&'a str>,
-    by_path: std::collections::HashMap<&'a str, usize>,
-}
-
-#[derive(Default)]
-struct Scratch {
-    path: String,
-}
-
-impl<'a> Slots<'a> {
-    fn new(fields: &[Field<'a>]) -> Self {
-        let paths: Vec<&'a str> = fields.iter().map(|field| field.path).collect();
-        let by_path = paths.iter().enumerate().map(|(at, path)| (*path, at)).collect();
-        Self { paths, by_path }
-    }
-
-    /// The leaves of one document in the order of the fields.
-    ///
-    /// The document passed the same reader when it came in; should it not pass now, its columns
-    /// The document passed the door when it came in, under the limits of that day. Should it not be
-    /// readable now, its columns stay empty and the document itself is kept.
-    fn values<'d>(&self, raw: &'d [u8], bounds: &Bounds, scratch: &mut Scratch) -> Vec<Leaf<'d>> {
-        let mut values = vec![Leaf::Null; self.paths.len()];
-        let bounds = &Bounds { depth_max: usize::MAX, key_size_max: usize::MAX, ..*bounds };
-        let Ok(members) = read(raw, bounds) else { return values };
-        let mut next = 0;
-        let read =
-            members.leaves::<DocumentError>(bounds, &mut scratch.path, &mut |path, leaf, _| {
-                let at = match self.paths.get(next) {
-                    Some(known) if *known == path => Some(next),
-                    _ => self.by_path.get(path).copied(),
-                };
-                if let Some(at) = at {
-                    next = at + 1;
-                    if let Some(value) = values.get_mut(at) {
-                        *value = leaf;
-                    }
-                }
-                Ok(())
-            });
-        if read.is_err() {
-            values.fill(Leaf::Null);
-        }
-        values
-    }
-}
-
-fn to_size(n: u32) -> usize {
-    usize::try_from(n).unwrap_or(usize::MAX)
-}
-
-fn value_of<'a>(leaf: &'a Leaf<'_>) -> Value<'a> {
-    match leaf {
-        Leaf::Null => Value::Null,
-        Leaf::Boolean(value) => Value::Boolean(*value),
-        Leaf::Integer(_, text) | Leaf::BigInteger(text) | Leaf::Real(text) => Value::Number(text),
-        Leaf::Text(text) => Value::Text(text),
-        Leaf::Unrepresentable(text) | Leaf::Array(text, _) | Leaf::Object(text) => {
-            Value::Json(text)
-        }
+        let conflicts = write_commit(&mut self.sink, log, &self.bounds, lsn, end, commit)?;
+        crate::meters::conflicts(conflicts);
+        Ok(commit.count)
     }
 }

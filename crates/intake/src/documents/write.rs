@@ -1,0 +1,294 @@
+//! Commits into a sink: from what was read when they came in, or from the log.
+//!
+//! Used by the document view and by the forwarder alike, so a database elsewhere gets the rows the
+//! local one has.
+//!
+//! Invariants: all documents of a commit are written at its end's position; a commit that has not the
+//! documents it says it has is an error, never half a commit; nothing is decided here: the columns are
+//! those the sink has and those the commit adds.
+
+use std::collections::HashMap;
+
+use forebay_log::{Log, Lsn};
+use forebay_sink::{Document, Field, Position, RowSink, TableSchema, Value};
+
+use super::flatten::{Bounds, Leaf, read};
+use super::prepared::{Found, Prepared};
+use super::{DocumentError, column_type};
+use crate::error::ApplyError;
+use crate::format::{AddedColumn, DecodeError, DocumentCommit, Entry, TargetCode};
+
+/// What a commit says of its documents.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Head<'a> {
+    /// Where the commit ends in the log.
+    pub(crate) end: Lsn,
+    pub(crate) namespace: &'a str,
+    pub(crate) target: TargetCode,
+    /// Id of the first document; the others follow in order.
+    pub(crate) first_id: u64,
+    pub(crate) count: u64,
+    pub(crate) received_ms: i64,
+    /// Columns the table gains.
+    pub(crate) columns: &'a [AddedColumn],
+}
+
+impl<'a> Head<'a> {
+    pub(crate) fn of(end: Lsn, commit: &'a DocumentCommit<'_>) -> Self {
+        Self {
+            end,
+            namespace: commit.namespace.as_str(),
+            target: commit.target,
+            first_id: commit.first_id,
+            count: commit.count,
+            received_ms: commit.received_ms,
+            columns: &commit.columns,
+        }
+    }
+
+    /// When the documents were received, as sinks count it.
+    pub(crate) fn received(&self) -> u64 {
+        self.received_ms.max(0).cast_unsigned()
+    }
+}
+
+/// Calls `each` with the documents of a commit in their order, a run of them at a time, and the id of
+/// the first of each run.
+///
+/// # Errors
+/// The log's, or those of `each`; or the commit is not what it says it is.
+pub(crate) fn read_documents<E: From<ApplyError>>(
+    log: &Log,
+    lsn: Lsn,
+    commit: &DocumentCommit<'_>,
+    each: &mut dyn FnMut(u64, &mut dyn Iterator<Item = &[u8]>) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut next_id = commit.first_id;
+    for &chunk in &commit.chunks {
+        let payload =
+            log.read(Lsn(chunk)).map_err(|source| ApplyError::Read { lsn: chunk, source })?;
+        match Entry::decode(&payload) {
+            Ok(Entry::DocumentChunk(part)) if part.request == commit.request => {
+                each(next_id, &mut part.documents.iter())?;
+                next_id += part.documents.len() as u64;
+            }
+            Ok(_) => return Err(ApplyError::Chunk { lsn: lsn.0, chunk }.into()),
+            Err(source) => return Err(ApplyError::Decode { lsn: chunk, source }.into()),
+        }
+    }
+    each(next_id, &mut commit.documents.iter())?;
+    let found = next_id + commit.documents.len() as u64 - commit.first_id;
+    if found == commit.count {
+        Ok(())
+    } else {
+        Err(ApplyError::Count { lsn: lsn.0, expected: commit.count, found }.into())
+    }
+}
+
+/// Reads the commit at `lsn` and hands it to `take`.
+///
+/// # Errors
+/// The log's, or those of `take`; or there is no commit.
+pub(crate) fn read_commit<T, E: From<ApplyError>>(
+    log: &Log,
+    lsn: Lsn,
+    take: impl FnOnce(&DocumentCommit<'_>) -> Result<T, E>,
+) -> Result<T, E> {
+    let payload = log.read(lsn).map_err(|source| ApplyError::Read { lsn: lsn.0, source })?;
+    match Entry::decode(&payload) {
+        Ok(Entry::DocumentCommit(commit)) => take(&commit),
+        Ok(_) => Err(ApplyError::Chunk { lsn: lsn.0, chunk: lsn.0 }.into()),
+        Err(source) => Err(ApplyError::Decode { lsn: lsn.0, source }.into()),
+    }
+}
+
+/// Writes a commit as the log has it; returns how many values did not fit their columns.
+pub(crate) fn write_commit(
+    sink: &mut dyn RowSink,
+    log: &Log,
+    bounds: &Bounds,
+    lsn: Lsn,
+    end: Lsn,
+    commit: &DocumentCommit<'_>,
+) -> Result<u64, ApplyError> {
+    let head = Head::of(end, commit);
+    let mut conflicts = 0;
+    read_documents::<ApplyError>(log, lsn, commit, &mut |first_id, documents| {
+        conflicts += write_documents(sink, bounds, &head, first_id, documents)?;
+        Ok(())
+    })?;
+    Ok(conflicts)
+}
+
+/// Writes a commit that was read when it came in; returns how many values did not fit their columns.
+pub(crate) fn write_prepared(
+    sink: &mut dyn RowSink,
+    end: Lsn,
+    commit: &Prepared,
+) -> Result<u64, ApplyError> {
+    let at = Position(end.0);
+    let received_ms = commit.received_ms.max(0).cast_unsigned();
+    let namespace = commit.namespace.as_str();
+    let mut id = commit.first_id;
+    let mut number = |raw| {
+        id += 1;
+        Document { id: id - 1, received_ms, raw }
+    };
+    if commit.target == TargetCode::Collection {
+        for run in &commit.runs {
+            let mut batch = Vec::with_capacity(to_size(run.count()));
+            run.each(|raw, _| {
+                batch.push(number(raw));
+                Ok::<(), ApplyError>(())
+            })?;
+            sink.write_documents(at, namespace, &batch).map_err(ApplyError::Sink)?;
+        }
+        return Ok(0);
+    }
+    let fields: Vec<Field<'_>> =
+        commit.fields.iter().map(|(path, ty)| Field { path, ty: *ty }).collect();
+    let mut writer = sink.row_writer(at, namespace, &fields).map_err(ApplyError::Sink)?;
+    for run in &commit.runs {
+        run.each(|raw, found| {
+            let found: Vec<(usize, Found<'_>)> = found.collect();
+            let mut values = vec![Value::Null; fields.len()];
+            for (field, found) in &found {
+                if let Some(value) = values.get_mut(*field) {
+                    *value = match found {
+                        Found::Boolean(value) => Value::Boolean(*value),
+                        Found::Number(text) => Value::Number(text),
+                        Found::Text(text) => Value::Text(text),
+                        Found::Json(text) => Value::Json(text),
+                    };
+                }
+            }
+            writer.write(&number(raw), &values).map_err(ApplyError::Sink)
+        })?;
+    }
+    Ok(writer.finish().map_err(ApplyError::Sink)?.conflicts)
+}
+
+/// Writes documents of a commit, the first of which has the id `first_id`; returns how many values did
+/// not fit their columns.
+pub(crate) fn write_documents(
+    sink: &mut dyn RowSink,
+    bounds: &Bounds,
+    head: &Head<'_>,
+    first_id: u64,
+    documents: &mut dyn Iterator<Item = &[u8]>,
+) -> Result<u64, ApplyError> {
+    let received_ms = head.received();
+    let numbered = (first_id..).zip(documents).map(|(id, raw)| Document { id, received_ms, raw });
+    let at = Position(head.end.0);
+    if head.target == TargetCode::Collection {
+        let batch: Vec<Document<'_>> = numbered.collect();
+        sink.write_documents(at, head.namespace, &batch).map_err(ApplyError::Sink)?;
+        return Ok(0);
+    }
+    let known = sink.columns(head.namespace).map_err(ApplyError::Sink)?;
+    let known = known.cloned().unwrap_or_default();
+    let mut fields = fields_of(&known);
+    for added in head.columns {
+        let ty = column_type(added.type_code).ok_or_else(|| ApplyError::Decode {
+            lsn: head.end.0,
+            source: DecodeError::Value {
+                field: "column type",
+                offset: 0,
+                found: added.type_code.into(),
+            },
+        })?;
+        if known.column(&added.path).is_none() {
+            fields.push(Field { path: &added.path, ty });
+        }
+    }
+    write_rows(sink, bounds, at, head.namespace, &fields, &mut numbered.into_iter())
+}
+
+/// The fields of the columns there are.
+pub(crate) fn fields_of(schema: &TableSchema) -> Vec<Field<'_>> {
+    schema.columns().iter().map(|column| Field { path: &column.path, ty: column.ty }).collect()
+}
+
+/// Writes documents as rows with these fields; returns how many values did not fit their columns.
+pub(crate) fn write_rows<'d>(
+    sink: &mut dyn RowSink,
+    bounds: &Bounds,
+    at: Position,
+    namespace: &str,
+    fields: &[Field<'_>],
+    documents: &mut dyn Iterator<Item = Document<'d>>,
+) -> Result<u64, ApplyError> {
+    let slots = Slots::new(fields);
+    let mut writer = sink.row_writer(at, namespace, fields).map_err(ApplyError::Sink)?;
+    let mut scratch = Scratch::default();
+    for document in documents {
+        let values = slots.values(document.raw, bounds, &mut scratch);
+        let values: Vec<Value<'_>> = values.iter().map(value_of).collect();
+        writer.write(&document, &values).map_err(ApplyError::Sink)?;
+    }
+    Ok(writer.finish().map_err(ApplyError::Sink)?.conflicts)
+}
+
+/// Which value of a row each field is.
+struct Slots<'a> {
+    paths: Vec<&'a str>,
+    by_path: HashMap<&'a str, usize>,
+}
+
+#[derive(Default)]
+struct Scratch {
+    path: String,
+}
+
+impl<'a> Slots<'a> {
+    fn new(fields: &[Field<'a>]) -> Self {
+        let paths: Vec<&'a str> = fields.iter().map(|field| field.path).collect();
+        let by_path = paths.iter().enumerate().map(|(at, path)| (*path, at)).collect();
+        Self { paths, by_path }
+    }
+
+    /// The leaves of one document in the order of the fields.
+    ///
+    /// The document passed the door when it came in, under the limits of that day. Should it not be
+    /// readable now, its columns stay empty and the document itself is kept.
+    fn values<'d>(&self, raw: &'d [u8], bounds: &Bounds, scratch: &mut Scratch) -> Vec<Leaf<'d>> {
+        let mut values = vec![Leaf::Null; self.paths.len()];
+        let bounds = &Bounds { depth_max: usize::MAX, key_size_max: usize::MAX, ..*bounds };
+        let Ok(members) = read(raw, bounds) else { return values };
+        let mut next = 0;
+        let read =
+            members.leaves::<DocumentError>(bounds, &mut scratch.path, &mut |path, leaf, _| {
+                let at = match self.paths.get(next) {
+                    Some(known) if *known == path => Some(next),
+                    _ => self.by_path.get(path).copied(),
+                };
+                if let Some(at) = at {
+                    next = at + 1;
+                    if let Some(value) = values.get_mut(at) {
+                        *value = leaf;
+                    }
+                }
+                Ok(())
+            });
+        if read.is_err() {
+            values.fill(Leaf::Null);
+        }
+        values
+    }
+}
+
+fn to_size(n: u32) -> usize {
+    usize::try_from(n).unwrap_or(usize::MAX)
+}
+
+fn value_of<'a>(leaf: &'a Leaf<'_>) -> Value<'a> {
+    match leaf {
+        Leaf::Null => Value::Null,
+        Leaf::Boolean(value) => Value::Boolean(*value),
+        Leaf::Integer(_, text) | Leaf::BigInteger(text) | Leaf::Real(text) => Value::Number(text),
+        Leaf::Text(text) => Value::Text(text),
+        Leaf::Unrepresentable(text) | Leaf::Array(text, _) | Leaf::Object(text) => {
+            Value::Json(text)
+        }
+    }
+}
