@@ -185,6 +185,18 @@ pub struct LedgerEntry {
     pub hash: String,
 }
 
+/// The loads of one run, taken together: a run that failed with some of them goes on with the others.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Round {
+    /// Its id; greater than that of every round before. Empty for a load that belongs to none.
+    pub id: String,
+    /// What whoever began it calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The streams it copies whole.
+    pub streams: Vec<String>,
+}
+
 /// A load, as a destination knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
@@ -199,6 +211,9 @@ pub struct Load {
     pub since: Option<Cursor>,
     /// Whether a later run can go on with it: its units are stable.
     pub is_stable: bool,
+    /// What it was begun with.
+    #[serde(default)]
+    pub round: Round,
     /// Whether it is over.
     pub is_finished: bool,
     /// What the cursor is once it is over.

@@ -24,8 +24,11 @@ use crate::usage::Usage;
 const HELP: &str = "\
 A unit of rows and the entry that names it are committed as one at the destination. A run that is
 stopped or killed has copied whole units only; the next run goes on with the others. The first SIGINT
-or SIGTERM stops at the next commit boundary, a second one at once: neither loses or doubles a row of
-a load that was not finished. Streams that were finished are copied again by the next run.
+or SIGTERM stops at the next commit boundary, a second one at once: neither loses or doubles a row.
+
+With `write_mode: append` a run that failed is gone on with until all its streams are copied; those that
+are done are not copied twice. A scheduler that repeats what it is not sure of gives the run a name
+(--once 2026-11-21): under one name everything is copied once, however often it is called.
 
 Examples:
   forebay pipeline init --from postgres --to parquet > orders.yaml
@@ -41,6 +44,9 @@ pub(super) struct Args {
     /// Begin again with loads that were not finished, instead of going on with them.
     #[arg(long)]
     from_scratch: bool,
+    /// The name of this run: where a run of this name is over already, nothing is copied.
+    #[arg(long, value_name = "NAME", value_parser = run_name, conflicts_with = "from_scratch")]
+    once: Option<String>,
     /// Do not remember this run in the data directory.
     #[arg(long)]
     forget: bool,
@@ -49,6 +55,17 @@ pub(super) struct Args {
     json: bool,
     #[command(flatten)]
     data: DataArgs,
+}
+
+/// Letters the name of a run may have.
+const NAME_MAX: usize = 128;
+
+fn run_name(text: &str) -> Result<String, String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._:-".contains(c);
+    match text.len() {
+        1..=NAME_MAX if text.chars().all(is_plain) => Ok(text.to_owned()),
+        _ => Err(format!("1 to {NAME_MAX} of a-z A-Z 0-9 . _ : -")),
+    }
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
@@ -65,7 +82,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let pipeline = Pipeline::new(&file);
     let ended = runtime.block_on(async {
         let watch = Watch { context: &context, state: state.as_ref(), shown: !args.json, begun };
-        let options = Options { from_scratch: args.from_scratch };
+        let options = Options { from_scratch: args.from_scratch, once: args.once.clone() };
         tokio::select! {
             biased;
             ended = pipeline.run(options, &context) => ended.map_err(Ended::Failed),
@@ -145,6 +162,11 @@ fn print(args: &Args, report: &Report) -> anyhow::Result<()> {
             out::line(format_args!("{} -> {}: nothing new", stream.stream, stream.into))?;
             continue;
         };
+        if stream.resumed && stream.units == 0 {
+            let into = &stream.into;
+            out::line(format_args!("{} -> {into}: done before, load {load}", stream.stream))?;
+            continue;
+        }
         let resumed = if stream.resumed {
             format!(", {} units were there already", stream.units_before)
         } else {

@@ -156,3 +156,39 @@ fn two_runs_of_a_pipeline_do_not_meet() {
     let count: usize = pg.query("dst", "select count(*) from t").parse().unwrap();
     assert_eq!(count, done * ROWS as usize);
 }
+
+#[test]
+fn a_run_of_several_streams_killed_at_every_commit_copies_each_once() {
+    let Some(pg) = two_databases() else { return };
+    for table in ["t", "u", "w"] {
+        pg.query(
+            "src",
+            &format!(
+                "create table {table} (id int primary key, v text, at timestamptz);
+                 insert into {table} select g, repeat(md5(g::text), 4), now() from generate_series(1, 60000) g;
+                 analyze {table}"
+            ),
+        );
+    }
+    let streams = "[{name: t, partition_key: id}, {name: u, partition_key: id}, {name: w, partition_key: id}]";
+    let pipeline = Pipeline::new(&pg, streams, "", RESOURCES);
+    let mut seen = 0;
+    loop {
+        let mut command = pipeline.command();
+        command.args(["--once", "tonight"]).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut running = command.spawn().unwrap();
+        while committed(&pg) <= seen && running.try_wait().unwrap().is_none() {}
+        seen = committed(&pg);
+        if running.try_wait().unwrap().is_none() {
+            running.kill().unwrap();
+        }
+        if running.wait().unwrap().success() {
+            break;
+        }
+    }
+    for table in ["t", "u", "w"] {
+        let told =
+            format!("select count(*), count(distinct id), sum(hashtext(x::text)) from {table} x");
+        assert_eq!(pg.query("dst", &told), pg.query("src", &told), "{table}");
+    }
+}

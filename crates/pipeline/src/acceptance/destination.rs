@@ -101,6 +101,7 @@ fn load(id: &str, units: &[&str]) -> Load {
         units: units.iter().map(|name| unit(name)).collect(),
         since: None,
         is_stable: true,
+        round: crate::connector::Round::default(),
         is_finished: false,
         cursor: None,
     }

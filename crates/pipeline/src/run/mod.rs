@@ -2,13 +2,17 @@
 
 mod context;
 mod engine;
+mod open;
 mod outlet;
 mod plan;
+mod report;
+mod round;
 mod units;
 mod verify;
 
 pub use context::{Cancel, Context, Moved, PHASES, Phase, PhaseSeconds, Phases};
-pub use engine::{Options, Pipeline, Report, StreamReport};
+pub use engine::{Options, Pipeline};
 pub use outlet::{Budget, Outlet};
 pub use plan::{Plan, StreamPlan};
+pub use report::{Report, StreamReport};
 pub use verify::{StreamVerification, Verification};

@@ -53,7 +53,9 @@ impl Pipeline<'_> {
     /// # Errors
     /// As a run before its first row.
     pub async fn plan(&self, context: &Context) -> Result<Plan, RunError> {
-        let streams = self.open(Options::default(), self.destination.form(), context).await?;
+        let options = Options::default();
+        let history = self.history(&options).await?;
+        let streams = self.open(&options, &history, self.destination.form(), context).await?;
         let mut plans = Vec::with_capacity(streams.len());
         for opened in streams {
             let stream = &opened.stream;
@@ -104,16 +106,16 @@ impl Pipeline<'_> {
     /// [`RunError`]: another run writes the stream, or the destination cannot forget.
     pub async fn reset(&self, stream: Option<&str>) -> Result<Vec<(String, u64)>, RunError> {
         let mut forgotten = Vec::new();
-        for settings in &self.file.source.streams {
-            if stream.is_some_and(|stream| stream != settings.name) {
+        for target in self.possible_targets() {
+            let name = target.stream.as_str();
+            if stream.is_some_and(|stream| stream != name) {
                 continue;
             }
-            let name = &settings.name;
-            let target = self.target_settings(name, settings.target());
             let claim = self.destination.claim(&target).await;
             let claim = claim.map_err(|error| RunError::of(name, error))?;
             let loads = self.destination.forget(&target).await;
-            forgotten.push((name.clone(), loads.map_err(|error| RunError::of(name, error))?));
+            let loads = loads.map_err(|error| RunError::of(name, error))?;
+            forgotten.push((name.to_owned(), loads));
             drop(claim);
         }
         Ok(forgotten)

@@ -33,6 +33,18 @@ pub(super) struct Copied {
     pub(super) content: ContentHash,
 }
 
+/// The content hash of what entries name.
+pub(super) fn content_of(entries: &[LedgerEntry]) -> Result<ContentHash, ConnectorError> {
+    let mut content = ContentHash::default();
+    for entry in entries {
+        let sum = u128::from_str_radix(&entry.hash, 16).map_err(|_| {
+            ConnectorError::data("the ledger", format!("{:?} is no content hash", entry.hash))
+        })?;
+        content.merge(ContentHash { rows: entry.rows, sum });
+    }
+    Ok(content)
+}
+
 impl Copying<'_> {
     /// Copies those units that no entry names.
     pub(super) async fn units(
@@ -48,13 +60,8 @@ impl Copying<'_> {
             .buffer_unordered(at_once)
             .try_collect()
             .await?;
-        let mut content = ContentHash::default();
-        for entry in before.iter().chain(&entries) {
-            let sum = u128::from_str_radix(&entry.hash, 16).map_err(|_| {
-                ConnectorError::data("the ledger", format!("{:?} is no content hash", entry.hash))
-            })?;
-            content.merge(ContentHash { rows: entry.rows, sum });
-        }
+        let mut content = content_of(before)?;
+        content.merge(content_of(&entries)?);
         Ok(Copied { entries, content })
     }
 

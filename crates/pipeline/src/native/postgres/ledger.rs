@@ -65,7 +65,7 @@ impl Ledger {
              create table if not exists {loads} (
                  pipeline text not null, stream text not null, load text not null,
                  fingerprint text not null, units jsonb not null, is_stable boolean not null,
-                 since jsonb, cursor jsonb, staging text, began_at timestamptz not null default now(),
+                 round jsonb not null, since jsonb, cursor jsonb, staging text, began_at timestamptz not null default now(),
                  finished_at timestamptz, seq bigint generated always as identity,
                  primary key (pipeline, stream, load));
              create table if not exists {entries} (
@@ -90,7 +90,7 @@ impl Ledger {
         }
         let act = |error| refused("read the ledger", error);
         let query = format!(
-            "select load, fingerprint, units::text, is_stable, cursor::text, finished_at is not null, since::text
+            "select load, fingerprint, units::text, is_stable, cursor::text, finished_at is not null, since::text, round::text
              from {} where pipeline = $1 and stream = $2 order by seq desc limit 1",
             self.loads
         );
@@ -129,13 +129,15 @@ impl Ledger {
     ) -> Result<()> {
         let insert = format!(
             "insert into {} (pipeline, stream, load, fingerprint, units, is_stable, cursor, staging,
-                             since)
-             values ($1, $2, $3, $4, $5::text::jsonb, $6, $7::text::jsonb, $8, $9::text::jsonb) on conflict do nothing",
+                             since, round)
+             values ($1, $2, $3, $4, $5::text::jsonb, $6, $7::text::jsonb, $8, $9::text::jsonb, $10::text::jsonb)
+             on conflict do nothing",
             self.loads
         );
         let units = json(&load.units)?;
         let cursor = load.cursor.as_ref().map(json).transpose()?;
         let since = load.since.as_ref().map(json).transpose()?;
+        let round = json(&load.round)?;
         client
             .execute(
                 &insert,
@@ -149,6 +151,7 @@ impl Ledger {
                     &cursor,
                     &staging,
                     &since,
+                    &round,
                 ],
             )
             .await
@@ -260,6 +263,7 @@ fn load_of(row: &Row) -> Result<Load> {
         is_stable: row.get(3),
         since: cursor(6)?,
         cursor: cursor(4)?,
+        round: serde_json::from_str(row.get(7)).map_err(broken)?,
         is_finished: row.get(5),
     })
 }

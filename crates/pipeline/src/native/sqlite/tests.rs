@@ -156,6 +156,7 @@ async fn load(
         units: vec![unit.clone()],
         since: None,
         is_stable: true,
+        round: crate::connector::Round::default(),
         is_finished: false,
         cursor: None,
     };

@@ -163,6 +163,7 @@ impl Trial {
             units: self.units(id).into_iter().map(|(unit, _)| unit).collect(),
             since: None,
             is_stable: true,
+            round: crate::connector::Round::default(),
             is_finished: false,
             cursor: None,
         }

@@ -1,0 +1,200 @@
+//! Opening the streams of a run: from where each is read, in which form, through which transforms.
+//!
+//! Invariant: a stream that goes on with a load is opened with that load's own units, or not at all.
+
+use std::sync::Arc;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::context::Context;
+use super::engine::{Options, Pipeline};
+use super::round::{History, LastLoad};
+use crate::config::{StreamSettings, SyncMode, TargetSettings, WriteMode};
+use crate::connector::{Cursor, Division, Form, Opening, SourceStream};
+use crate::error::{ConnectorError, RunError};
+use crate::transform::{self, TransformSettings};
+
+/// A stream of the source, open, and what is known of where it goes.
+pub(super) struct Opened {
+    pub(super) stream: Arc<dyn SourceStream>,
+    pub(super) settings: TargetSettings,
+    /// How it is divided, how its source is opened: what a load has to have in common to go on.
+    pub(super) source: String,
+    /// A load to go on with, and what is committed of it.
+    pub(super) resumed: Option<LastLoad>,
+    /// The load that is over already, in a run that goes on with another.
+    pub(super) finished: Option<LastLoad>,
+    /// Whether it is copied whole, and not from where the last run stopped.
+    pub(super) is_whole: bool,
+    pub(super) since: Option<Cursor>,
+    pub(super) form: Form,
+    pub(super) has_history: bool,
+}
+
+impl Pipeline<'_> {
+    /// Opens every stream, and puts the transforms around them.
+    pub(super) async fn open(
+        &self,
+        options: &Options,
+        history: &History,
+        form: Form,
+        context: &Context,
+    ) -> Result<Vec<Opened>, RunError> {
+        let is_transformed = !self.file.transforms.is_empty();
+        let form = match form {
+            Form::Tuples if is_transformed => Form::Records,
+            other => other,
+        };
+        let mut opened = Vec::new();
+        for stream in &self.file.source.streams {
+            let one = self.open_one(stream, options, history, form, context).await;
+            opened.push(one.map_err(|error| RunError::of(&stream.name, error))?);
+        }
+        if !is_transformed {
+            return Ok(opened);
+        }
+        self.transform(opened, history, context).await
+    }
+
+    async fn transform(
+        &self,
+        opened: Vec<Opened>,
+        history: &History,
+        context: &Context,
+    ) -> Result<Vec<Opened>, RunError> {
+        let inputs = opened.iter().map(|one| (one.settings.into.clone(), Arc::clone(&one.stream)));
+        let made =
+            transform::apply(&self.file.transforms, inputs.collect(), self.budget(), context).await;
+        let made = made.map_err(|error| RunError::of("transforms", error))?;
+        let mut transformed = Vec::with_capacity(made.len());
+        for (into, stream) in made {
+            let before = opened.iter().find(|one| one.settings.into == into);
+            let settings = match before {
+                Some(before) => before.settings.clone(),
+                None => self.target_settings(&into, &into),
+            };
+            let kept = before.filter(|before| before.stream.units() == stream.units());
+            transformed.push(Opened {
+                source: before.map_or_else(String::new, |before| before.source.clone()),
+                resumed: kept.and_then(|kept| kept.resumed.clone()),
+                since: before.and_then(|before| before.since.clone()),
+                form: Form::Records,
+                finished: history.finished(&settings.stream).cloned(),
+                is_whole: before.is_none_or(|before| before.is_whole),
+                has_history: before.is_some_and(|before| before.has_history),
+                stream,
+                settings,
+            });
+        }
+        Ok(transformed)
+    }
+
+    async fn open_one(
+        &self,
+        stream: &StreamSettings,
+        options: &Options,
+        history: &History,
+        form: Form,
+        context: &Context,
+    ) -> Result<Opened, ConnectorError> {
+        let settings = self.target_settings(&stream.name, stream.target());
+        let source = fingerprint_of_settings(stream, &settings, &self.file.transforms);
+        let is_whole = stream.sync_mode != SyncMode::Incremental;
+        let finished = history.finished(&settings.stream).filter(|_| is_whole).cloned();
+        let last = history.last(&settings.stream);
+        let resumed =
+            last.map(|last| goes_on(last, &source, &settings, is_whole, options, history));
+        let resumed = resumed.transpose()?.flatten();
+        let since = last.filter(|_| !is_whole).and_then(|(load, _)| match load.is_finished {
+            true => load.cursor.clone(),
+            false => load.since.clone(),
+        });
+        let division = match (&resumed, settings.write_mode) {
+            (Some((load, _)), _) => Division::As(load.units.clone()),
+            (None, WriteMode::Append) => Division::Stable,
+            (None, WriteMode::Replace | WriteMode::Upsert) => Division::Any,
+        };
+        let opening = Opening {
+            form,
+            since: since.clone(),
+            division,
+            unit_size: self.file.resources.checkpoint_interval_bytes.0,
+            batch_size: self.batch_size(form),
+            parallelism: self.parallelism(),
+        };
+        let mut open = self.source.open(stream, &opening, context).await?;
+        let mut taken = form;
+        if form == Form::Tuples {
+            let target = self.destination.open(&settings, open.columns(), context).await?;
+            if !target.takes_tuples() {
+                taken = Form::Records;
+                let opening =
+                    Opening { form: taken, batch_size: self.batch_size(taken), ..opening };
+                open = self.source.open(stream, &opening, context).await?;
+            }
+        }
+        Ok(Opened {
+            stream: open,
+            settings,
+            source,
+            resumed,
+            finished,
+            is_whole,
+            since,
+            form: taken,
+            has_history: last.is_some(),
+        })
+    }
+}
+
+/// The last load of a stream, if this run goes on with it.
+fn goes_on(
+    last: &LastLoad,
+    source: &str,
+    settings: &TargetSettings,
+    is_whole: bool,
+    options: &Options,
+    history: &History,
+) -> Result<Option<LastLoad>, ConnectorError> {
+    let (load, entries) = last;
+    if load.is_finished || entries.is_empty() {
+        return Ok(None);
+    }
+    let is_same = load.fingerprint.starts_with(source);
+    let is_meant = !is_whole || load.round.id == history.round.id;
+    let can_go_on = load.is_stable || entries.len() == load.units.len();
+    if is_same && is_meant && can_go_on && !options.from_scratch {
+        return Ok(Some(last.clone()));
+    }
+    if settings.write_mode != WriteMode::Append {
+        return Ok(None);
+    }
+    Err(ConnectorError::unsupported(
+        format!(
+            "{} of {} units of an earlier load are in {} already, and the pipeline was changed since",
+            entries.len(),
+            load.units.len(),
+            settings.into
+        ),
+        "change it back and let it finish, or remove those rows and `forebay pipeline reset`",
+    ))
+}
+
+/// What a load has to have in common with another to go on, but for its columns.
+fn fingerprint_of_settings(
+    stream: &StreamSettings,
+    target: &TargetSettings,
+    transforms: &[TransformSettings],
+) -> String {
+    let said = format!(
+        "{:?} {:?} {:?} {:?} {:?} {:?} {}",
+        stream.sync_mode,
+        stream.cursor_field,
+        stream.tie_breaker_field,
+        stream.partition_key,
+        target.into,
+        target.write_mode,
+        transform::fingerprint(transforms)
+    );
+    format!("{:016x}", xxh3_64(said.as_bytes()))
+}
