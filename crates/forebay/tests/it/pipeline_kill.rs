@@ -25,6 +25,19 @@ fn filled() -> Option<Postgres> {
     Some(pg)
 }
 
+/// The table at the destination, where every unit takes a while: whoever looks sees it before the next.
+fn slow_destination(pg: &Postgres, table: &str) {
+    pg.query(
+        "dst",
+        &format!(
+            "create table {table} (id int, v text, at timestamptz);
+             create or replace function wait() returns trigger language plpgsql as
+             'begin perform pg_sleep(0.2); return null; end';
+             create trigger wait after insert on {table} for each statement execute function wait()"
+        ),
+    );
+}
+
 fn committed(pg: &Postgres) -> u32 {
     let count = "select count(*) from forebay.pipeline_ledger";
     pg.try_query("dst", count).and_then(|count| count.parse().ok()).unwrap_or(0)
@@ -51,6 +64,7 @@ fn is_whole(pg: &Postgres, table: &str) {
 #[test]
 fn a_run_killed_at_every_commit_loses_and_doubles_nothing() {
     let Some(pg) = filled() else { return };
+    slow_destination(&pg, "t");
     let pipeline = Pipeline::new(&pg, "[{name: t, partition_key: id}]", "", RESOURCES);
     let mut seen = 0;
     while !is_finished(&pg) {
@@ -169,9 +183,11 @@ fn a_run_of_several_streams_killed_at_every_commit_copies_each_once() {
                  analyze {table}"
             ),
         );
+        slow_destination(&pg, table);
     }
     let streams = "[{name: t, partition_key: id}, {name: u, partition_key: id}, {name: w, partition_key: id}]";
-    let pipeline = Pipeline::new(&pg, streams, "", RESOURCES);
+    let resources = RESOURCES.replace("parallelism: 2", "parallelism: 1");
+    let pipeline = Pipeline::new(&pg, streams, "", &resources);
     let mut seen = 0;
     loop {
         let mut command = pipeline.command();
@@ -190,5 +206,6 @@ fn a_run_of_several_streams_killed_at_every_commit_copies_each_once() {
         let told =
             format!("select count(*), count(distinct id), sum(hashtext(x::text)) from {table} x");
         assert_eq!(pg.query("dst", &told), pg.query("src", &told), "{table}");
-    }
+    }    let told = "select sum(rows), count(distinct load), count(distinct run) > 2 from forebay.pipeline_ledger";
+    assert_eq!(pg.query("dst", told), "180000|3|t");
 }
