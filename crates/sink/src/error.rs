@@ -204,6 +204,18 @@ pub enum SinkError {
         /// The largest there can be.
         size_max: usize,
     },
+    /// What is committed there is not what this sink committed last: somebody else wrote, or an older
+    /// state was restored. [`Sink::position`](crate::Sink::position) says what holds after the next
+    /// [`Sink::roll_back`](crate::Sink::roll_back).
+    #[error("{server} stands at {}, it was left at {}", at(found), at(expected))]
+    Moved {
+        /// Where.
+        server: String,
+        /// The position found.
+        found: Option<Position>,
+        /// The position this sink left it at.
+        expected: Option<Position>,
+    },
     /// A database server did not do it.
     #[error(transparent)]
     Server(#[from] ServerError),
@@ -236,11 +248,15 @@ impl SinkError {
     pub fn is_transient(&self) -> bool {
         match self {
             SinkError::Server(error) => error.is_transient(),
-            SinkError::CommitInDoubt { .. } => true,
+            SinkError::CommitInDoubt { .. } | SinkError::Moved { .. } => true,
             SinkError::Reread(error) => error.is_transient(),
             _ => false,
         }
     }
+}
+
+fn at(position: &Option<Position>) -> String {
+    position.map_or("no position".to_owned(), |position| format!("position {position}"))
 }
 
 /// Why a read failed.

@@ -28,6 +28,8 @@
 
 pub mod column;
 pub mod conformance;
+#[cfg(any(feature = "mongodb", feature = "postgres"))]
+mod book;
 mod error;
 pub mod files;
 #[cfg(feature = "mongodb")]
@@ -48,7 +50,7 @@ pub use files::{NdjsonSink, ParquetSink};
 #[cfg(feature = "mongodb")]
 pub use mongo::MongoSink;
 #[cfg(feature = "postgres")]
-pub use postgres::PostgresSink;
+pub use postgres::{PostgresReader, PostgresSink};
 pub use schema::{Column, Field, NamespaceKind, Refusal, RefusedField, TableSchema};
 pub use server::ServerError;
 pub use sink::{

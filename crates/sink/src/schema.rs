@@ -127,6 +127,11 @@ impl TableSchema {
     /// Which columns `fields` have here or would get. Changes nothing.
     #[must_use]
     pub fn plan(&self, fields: &[Field<'_>]) -> Plan {
+        self.plan_beside(fields, &[])
+    }
+
+    /// As [`plan`](Self::plan), where the table has columns of its own called `reserved` as well.
+    pub(crate) fn plan_beside(&self, fields: &[Field<'_>], reserved: &[&str]) -> Plan {
         let mut plan = Plan::default();
         let mut names: Option<HashSet<String>> = None;
         let mut seen: HashSet<&str> = HashSet::with_capacity(fields.len());
@@ -150,7 +155,9 @@ impl TableSchema {
             }
             let names =
                 names.get_or_insert_with(|| self.columns.iter().map(|c| c.name.clone()).collect());
-            let name = distinct_identifier(field.path, |name| names.contains(name));
+            let name = distinct_identifier(field.path, |name| {
+                names.contains(name) || reserved.contains(&name)
+            });
             names.insert(name.clone());
             plan.slots.push(Some(self.columns.len() + plan.added.len()));
             plan.added.push(Column { path: field.path.to_owned(), name, ty: field.ty });

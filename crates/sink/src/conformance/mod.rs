@@ -98,6 +98,11 @@ pub trait DocumentSubject {
 
 /// A place for rows that carry documents.
 pub trait RowSubject {
+    /// Whether a text column can hold the character U+0000. In one that cannot, such a text is a conflict.
+    fn keeps_nul(&self) -> bool {
+        true
+    }
+
     /// Opens the sink, as a new process would; everything uncommitted is to be gone.
     ///
     /// # Errors
@@ -113,6 +118,11 @@ pub trait RowSubject {
 
 /// A place for record batches.
 pub trait TableSubject {
+    /// As [`RowSubject::keeps_nul`].
+    fn keeps_nul(&self) -> bool {
+        true
+    }
+
     /// Opens the sink, as a new process would; everything uncommitted is to be gone.
     ///
     /// # Errors
@@ -136,8 +146,30 @@ pub struct ReadRow {
     /// The document it was made from.
     pub document: Option<Vec<u8>>,
     /// The values that are not NULL as text, by their fields' paths: booleans as 0 and 1, doubles
-    /// in Rust's shortest form, bytes as hexadecimal digits.
+    /// in Rust's shortest form, decimals in any notation of their value, bytes as hexadecimal digits.
     pub values: BTreeMap<String, String>,
+}
+
+/// A JSON number in the one notation that all of its notations have in common: what counts of its digits,
+/// and the power of ten of the last of them. Anything else as it is.
+fn plain_number(text: &str) -> String {
+    let (sign, rest) = text.strip_prefix('-').map_or(("", text), |rest| ("-", rest));
+    let (plain, exponent) = rest.split_once(['e', 'E']).unwrap_or((rest, "0"));
+    let (whole, fraction) = plain.split_once('.').unwrap_or((plain, ""));
+    let digits = format!("{whole}{fraction}");
+    let fraction_length = i64::try_from(fraction.len()).unwrap_or(i64::MAX);
+    let (Ok(exponent), true) =
+        (exponent.parse::<i64>(), digits.bytes().all(|byte| byte.is_ascii_digit()))
+    else {
+        return text.to_owned();
+    };
+    let cut = digits.trim_end_matches('0');
+    let zeros = i64::try_from(digits.len() - cut.len()).unwrap_or(0);
+    let kept = cut.trim_start_matches('0');
+    if kept.is_empty() {
+        return "0".to_owned();
+    }
+    format!("{sign}{kept}e{}", exponent - fraction_length + zeros)
 }
 
 fn equal<T: PartialEq + std::fmt::Debug>(

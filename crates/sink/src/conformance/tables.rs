@@ -70,7 +70,8 @@ fn values_come_back(place: &dyn TableSubject) -> Result<(), Failure> {
     ];
     let mut sink = place.open()?;
     let written = write(&mut *sink, 1, "t", 40, &batch(&columns)?)?;
-    equal("written", written, Written { rows: 2, ..Written::default() })?;
+    let conflicts = u64::from(!place.keeps_nul());
+    equal("written", written, Written { rows: 2, conflicts, ..Written::default() })?;
     sink.commit(Position(1))?;
     let rows = place.read("t")?;
     equal(
@@ -87,7 +88,8 @@ fn values_come_back(place: &dyn TableSubject) -> Result<(), Failure> {
         ("u", "18446744073709551615"),
         ("x", "0.1"),
     ];
-    equal("values", found, vec![first.to_vec(), vec![("n", "9223372036854775807"), ("u", "0")]])
+    let first = first.into_iter().filter(|(path, _)| place.keeps_nul() || *path != "s");
+    equal("values", found, vec![first.collect(), vec![("n", "9223372036854775807"), ("u", "0")]])
 }
 
 fn documents_come_back(place: &dyn TableSubject) -> Result<(), Failure> {

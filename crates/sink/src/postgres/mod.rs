@@ -1,89 +1,174 @@
-//! Tables and documents in a PostgreSQL.
+//! Tables and documents in a schema of a PostgreSQL.
+//!
+//! Every namespace is a table: the documents in `_document`, byte for byte, beside columns of the values
+//! lifted out of them. The layout is described in `docs/formats/postgres-sink.md`.
+//!
+//! From the bottom: `settings`, `connect`, `layout` (SQL), `tuple` (rows as bytes), `session` (the connection
+//! that writes), `load` (COPY and INSERT), `writer` (the traits that take rows), `reader` and its `pool`.
+//!
+//! Invariants:
+//! * One [`PostgresSink`] writes a schema: it holds the schema's advisory lock as long as its session
+//!   lives, and locks the row of the position in each transaction besides. (Something between that hands
+//!   out sessions by transaction, such as a pooler, would break the first of these, not the second.)
+//! * Rows, columns, counts and the position change in one transaction, which the server has on its disk when
+//!   [`commit`](crate::Sink::commit) returns (`synchronous_commit` is never `off`), so that a checkpoint
+//!   has nothing left to do.
+//! * [`position`](crate::Sink::position) changes by a commit and by a roll-back only. A lost connection is
+//!   made anew by the next of them or by the next write, and where another position or another sink is
+//!   found then than was left, that is an error, not a quiet gap.
 
 pub mod connect;
+mod layout;
+mod load;
+mod pool;
+mod reader;
+mod session;
 mod settings;
+mod tuple;
+mod writer;
 
+use crate::book::{Book, Commit, Transaction};
 use crate::error::{OpenError, SinkError};
-use crate::schema::{Field, TableSchema};
-use crate::sink::{
-    Document, DocumentSink, Position, Records, RowSink, RowWriter, Sink, TableSink, Written,
-};
+use crate::schema::TableSchema;
+use crate::sink::{Position, Sink};
+use crate::sqlite::Identity;
+use load::Load;
+use session::Session;
 
+pub use layout::LAYOUT_VERSION;
+pub use load::COPY_ABOVE_ROWS;
+pub use reader::PostgresReader;
 pub use settings::{PoolSettings, ServerSettings, Settings, Tls};
 
-/// Writes tables and documents into a PostgreSQL.
+/// Writes tables and documents into a PostgreSQL; see the [module](self).
+///
+/// Its calls block and have a thread of their own to wait for: they are not for tasks of a runtime.
 #[derive(Debug)]
 pub struct PostgresSink {
-    position: Option<Position>,
+    load: Load,
+    session: Session,
+    book: Book,
 }
 
 impl PostgresSink {
-    /// Opens the sink at a server, making it where it is not there.
+    /// Connects and opens the sink, making its schema and tables where they are not there.
     ///
     /// # Errors
-    /// [`OpenError::Server`].
+    /// [`OpenError::Server`]: the settings, the way to the server, the server, another writer, or what it
+    /// has under these names; [`OpenError::is_transient`] tells whether to try again.
     pub fn open(settings: &Settings) -> Result<PostgresSink, OpenError> {
-        connect::Server::new(&settings.server)?;
-        tracing::debug!(?settings, "open a sink");
-        Ok(PostgresSink { position: None })
+        let mut session = Session::new(settings)?;
+        session.connect()?;
+        let book = session.read()?;
+        Ok(PostgresSink { load: Load::default(), session, book })
+    }
+
+    /// For people: which schema of which server.
+    #[must_use]
+    pub fn place(&self) -> &str {
+        &self.session.place
+    }
+
+    /// The columns of `namespace`, those of the open transaction included; `None` when it does not exist.
+    #[must_use]
+    pub fn schema(&self, namespace: &str) -> Option<&TableSchema> {
+        self.book.get(namespace).map(|found| &found.schema)
+    }
+
+    /// Opens a transaction unless one is open.
+    fn begin(&mut self) -> Result<(), SinkError> {
+        match self.book.transaction {
+            Transaction::Open { .. } => return Ok(()),
+            Transaction::Failed => return Err(SinkError::RolledBack),
+            Transaction::Idle => {}
+        }
+        if self.session.connect()? {
+            self.load.forget();
+            let book = self.session.read()?;
+            self.compare(book.identity, book.position)?;
+            self.book = book;
+        }
+        const ACT: &str = "begin a transaction";
+        let answer = self.session.ask(ACT, &self.session.layout.begin())?;
+        let (identity, position) =
+            layout::parse_state(&answer).map_err(|found| self.session.contents(ACT, found))?;
+        self.compare(identity, position)?;
+        self.book.transaction = Transaction::Open { written: None };
+        Ok(())
+    }
+
+    /// Whether the sink is as it was left.
+    fn compare(&self, identity: Identity, found: Option<Position>) -> Result<(), SinkError> {
+        let expected = self.book.position;
+        if (identity, found) == (self.book.identity, expected) {
+            return Ok(());
+        }
+        Err(SinkError::Moved { server: self.session.place.clone(), found, expected })
+    }
+
+    /// Ends a transaction that went wrong, on the server as well, where it would keep others waiting.
+    fn abandon(&mut self) {
+        self.load.forget();
+        self.book.transaction = Transaction::Failed;
+        if self.session.client().is_some() && self.session.ask("roll back", "ROLLBACK").is_err() {
+            // The server rolls back what a connection leaves behind.
+            self.session.disconnect();
+        }
+    }
+
+    /// Passes `result` on; an error takes the transaction with it.
+    fn settle<T>(&mut self, result: Result<T, SinkError>) -> Result<T, SinkError> {
+        if result.is_err() {
+            self.abandon();
+        }
+        result
+    }
+
+    fn store(&mut self, position: Position) -> Result<(), SinkError> {
+        match self.book.commit(position)? {
+            Commit::Nothing => return Ok(()),
+            Commit::Begin => self.begin()?,
+            Commit::Store => {}
+        }
+        self.load.flush_all(&mut self.session, &self.book)?;
+        let sql = self.session.layout.commit(self.book.dirty(), position);
+        match self.session.ask("commit", &sql) {
+            Ok(_) => {}
+            Err(source) if source.is_unreachable() => {
+                return Err(SinkError::CommitInDoubt { position, source });
+            }
+            Err(source) => return Err(source.into()),
+        }
+        self.book.committed(position);
+        Ok(())
     }
 }
 
 impl Sink for PostgresSink {
     fn position(&self) -> Option<Position> {
-        self.position
+        self.book.position
     }
 
-    fn commit(&mut self, _: Position) -> Result<(), SinkError> {
-        Err(SinkError::RolledBack)
+    fn identity(&self) -> Option<Identity> {
+        Some(self.book.identity)
+    }
+
+    fn commit(&mut self, position: Position) -> Result<(), SinkError> {
+        let stored = self.store(position);
+        self.settle(stored)
     }
 
     fn roll_back(&mut self) -> Result<(), SinkError> {
+        if self.book.transaction == Transaction::Idle {
+            return Ok(());
+        }
+        self.abandon();
+        let read = self.session.connect().and_then(|_| self.session.read());
+        self.book = read.map_err(|error| SinkError::Reread(error.into()))?;
         Ok(())
     }
 
     fn checkpoint(&mut self) -> Result<Option<Position>, SinkError> {
-        Ok(self.position)
-    }
-}
-
-impl DocumentSink for PostgresSink {
-    fn write_documents(
-        &mut self,
-        _: Position,
-        _: &str,
-        _: &[Document<'_>],
-    ) -> Result<Written, SinkError> {
-        Err(SinkError::RolledBack)
-    }
-
-    fn last_id(&mut self, _: &str) -> Result<Option<u64>, SinkError> {
-        Err(SinkError::RolledBack)
-    }
-}
-
-impl RowSink for PostgresSink {
-    fn row_writer<'s>(
-        &'s mut self,
-        _: Position,
-        _: &str,
-        _: &[Field<'_>],
-    ) -> Result<Box<dyn RowWriter + 's>, SinkError> {
-        Err(SinkError::RolledBack)
-    }
-
-    fn columns(&mut self, _: &str) -> Result<Option<&TableSchema>, SinkError> {
-        Err(SinkError::RolledBack)
-    }
-}
-
-impl TableSink for PostgresSink {
-    fn write_records(
-        &mut self,
-        _: Position,
-        _: &str,
-        _: &Records<'_>,
-    ) -> Result<Written, SinkError> {
-        Err(SinkError::RolledBack)
+        Ok(self.book.position)
     }
 }

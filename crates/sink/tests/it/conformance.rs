@@ -1,5 +1,6 @@
 //! Every sink passes `forebay_sink::conformance`.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -11,17 +12,18 @@ use forebay_sink::conformance::{
     Case, DOCUMENT_CASES, DocumentSubject, Failure, ROW_CASES, ReadRow, RowSubject, TABLE_CASES,
     TableSubject,
 };
-use forebay_sink::sqlite::{OwnedValue, PageLimits};
+use forebay_sink::postgres::{PostgresReader, Settings};
+use forebay_sink::sqlite::{OwnedValue, PageLimits, RowPage};
 use forebay_sink::{
-    DocumentSink, NdjsonSink, ParquetSink, RowSink, SqliteReader, SqliteSink, StoredDocument,
-    TableSink,
+    DocumentSink, NdjsonSink, ParquetSink, PostgresSink, RowSink, SqliteReader, SqliteSink,
+    StoredDocument, TableSink,
 };
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use tempfile::TempDir;
 
-use crate::chain;
+use crate::{chain, pg};
 
-fn check<S: ?Sized>(cases: &[Case<S>], make: fn() -> Box<S>) {
+fn check<S: ?Sized>(cases: &[Case<S>], make: impl Fn() -> Box<S>) {
     for case in cases {
         if let Err(failure) = (case.run)(&*make()) {
             panic!("{}: {}", case.claim, chain(&failure));
@@ -46,6 +48,24 @@ fn sqlite_keeps_the_promises_of_rows() {
 #[test]
 fn sqlite_keeps_the_promises_of_tables() {
     check(TABLE_CASES, || Box::new(Sqlite(dir())));
+}
+
+#[test]
+fn postgres_keeps_the_promises_of_documents() {
+    let Some(server) = pg::shared() else { return };
+    check(DOCUMENT_CASES, || Box::new(Postgres::new(&server)));
+}
+
+#[test]
+fn postgres_keeps_the_promises_of_rows() {
+    let Some(server) = pg::shared() else { return };
+    check(ROW_CASES, || Box::new(Postgres::new(&server)));
+}
+
+#[test]
+fn postgres_keeps_the_promises_of_tables() {
+    let Some(server) = pg::shared() else { return };
+    check(TABLE_CASES, || Box::new(Postgres::new(&server)));
 }
 
 #[test]
@@ -78,22 +98,106 @@ impl Sqlite {
     fn rows(&self, namespace: &str) -> Result<Vec<ReadRow>, Failure> {
         let limits = PageLimits { rows_max: usize::MAX, bytes_max: usize::MAX };
         let page = self.reader()?.rows(namespace, None, limits).map_err(Failure::other)?;
-        let rows = page.rows.into_iter().map(|row| {
-            let values =
-                page.schema.columns().iter().zip(row.values).filter_map(|(column, value)| {
-                    let text = match value {
-                        OwnedValue::Null => return None,
-                        OwnedValue::Integer(value) => value.to_string(),
-                        OwnedValue::Real(value) => format!("{value:?}"),
-                        OwnedValue::Text(value) => value,
-                        OwnedValue::Bytes(value) => hex(&value),
-                    };
-                    Some((column.path.clone(), text))
-                });
-            let values = values.collect();
-            ReadRow { id: row.id, received_ms: row.received_ms, document: row.document, values }
+        Ok(shown(page))
+    }
+}
+
+/// Rows with the values that are not NULL as text.
+fn shown(page: RowPage) -> Vec<ReadRow> {
+    let rows = page.rows.into_iter().map(|row| {
+        let values = page.schema.columns().iter().zip(row.values).filter_map(|(column, value)| {
+            let text = match value {
+                OwnedValue::Null => return None,
+                OwnedValue::Integer(value) => value.to_string(),
+                OwnedValue::Real(value) => format!("{value:?}"),
+                OwnedValue::Text(value) => value,
+                OwnedValue::Bytes(value) => hex(&value),
+            };
+            Some((column.path.clone(), text))
         });
-        Ok(rows.collect())
+        let values = values.collect();
+        ReadRow { id: row.id, received_ms: row.received_ms, document: row.document, values }
+    });
+    rows.collect()
+}
+
+/// A schema of its own.
+struct Postgres {
+    settings: Settings,
+    reader: OnceCell<PostgresReader>,
+}
+
+impl Postgres {
+    fn new(server: &pg::Postgres) -> Postgres {
+        Postgres { settings: server.settings(), reader: OnceCell::new() }
+    }
+
+    fn open(&self) -> Result<PostgresSink, Failure> {
+        PostgresSink::open(&self.settings).map_err(Failure::other)
+    }
+
+    /// Connected with the first read, when there is a sink.
+    fn reader(&self) -> Result<&PostgresReader, Failure> {
+        if self.reader.get().is_none() {
+            let reader = PostgresReader::open(&self.settings).map_err(Failure::other)?;
+            assert!(self.reader.set(reader).is_ok());
+        }
+        Ok(self.reader.get().unwrap())
+    }
+
+    fn rows(&self, namespace: &str) -> Result<Vec<ReadRow>, Failure> {
+        let limits = PageLimits { rows_max: usize::MAX, bytes_max: usize::MAX };
+        let page = self.reader()?.rows(namespace, None, limits).map_err(Failure::other)?;
+        Ok(shown(page))
+    }
+}
+
+impl DocumentSubject for Postgres {
+    fn open(&self) -> Result<Box<dyn DocumentSink>, Failure> {
+        Ok(Box::new(self.open()?))
+    }
+
+    fn read(&self, namespace: &str) -> Result<Vec<StoredDocument>, Failure> {
+        // In small pages, so that paging is checked as well.
+        let limits = PageLimits { rows_max: 3, bytes_max: 100 };
+        let mut found: Vec<StoredDocument> = Vec::new();
+        loop {
+            let after = found.last().map(|document| document.id);
+            let page =
+                self.reader()?.documents(namespace, after, limits).map_err(Failure::other)?;
+            found.extend(page.documents);
+            if !page.more {
+                return Ok(found);
+            }
+        }
+    }
+}
+
+impl RowSubject for Postgres {
+    fn keeps_nul(&self) -> bool {
+        false
+    }
+
+    fn open(&self) -> Result<Box<dyn RowSink>, Failure> {
+        Ok(Box::new(self.open()?))
+    }
+
+    fn read(&self, namespace: &str) -> Result<Vec<ReadRow>, Failure> {
+        self.rows(namespace)
+    }
+}
+
+impl TableSubject for Postgres {
+    fn keeps_nul(&self) -> bool {
+        false
+    }
+
+    fn open(&self) -> Result<Box<dyn TableSink>, Failure> {
+        Ok(Box::new(self.open()?))
+    }
+
+    fn read(&self, namespace: &str) -> Result<Vec<ReadRow>, Failure> {
+        self.rows(namespace)
     }
 }
 

@@ -7,6 +7,7 @@ mod conformance;
 mod files;
 mod model;
 mod names;
+mod pg;
 mod sqlite;
 
 use std::error::Error;

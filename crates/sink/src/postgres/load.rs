@@ -1,0 +1,313 @@
+//! Getting tuples to the server: many by COPY, few by INSERT.
+//!
+//! Tuples wait in memory, by namespace, until there are enough of them or the transaction is committed. More
+//! than [`COPY_ABOVE_ROWS`] rows of a namespace in one transaction go by COPY, which is a stream; up to so
+//! many go by one INSERT of arrays, which is prepared once for any number of rows and takes one round trip.
+//!
+//! Invariants: what waits is bounded by [`WAITING_SIZE_MAX`] beside the row last written; one COPY is open
+//! at most, and only while its namespace is written; as many rows arrive as were sent, or it is an error.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+
+use bytes::{Bytes, BytesMut};
+use forebay_pgcopy::{HEADER, TRAILER};
+use futures_util::SinkExt as _;
+use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
+use tokio_postgres::{CopyInSink, Statement};
+
+use super::session::Session;
+use super::tuple;
+use crate::book::{Book, Namespace};
+use crate::error::SinkError;
+use crate::server::ServerError;
+
+/// Rows of a namespace in a transaction up to which they are inserted.
+pub const COPY_ABOVE_ROWS: u64 = 100;
+/// Bytes handed to a COPY at once.
+const CHUNK_SIZE: usize = 256 << 10;
+/// Bytes after which a COPY is ended and another one begun: a server ends what takes too long.
+const COPY_SIZE_MAX: usize = 64 << 20;
+/// Bytes that wait together.
+const WAITING_SIZE_MAX: usize = 8 << 20;
+/// Statements kept prepared, each of which has its memory at the server too.
+const PREPARED_MAX: usize = 512;
+
+/// Rows of a namespace that wait.
+#[derive(Debug, Default)]
+pub(super) struct Buffer {
+    pub(super) tuples: Vec<u8>,
+    pub(super) rows: u64,
+}
+
+/// A COPY that has begun.
+struct Copy {
+    sink: Pin<Box<CopyInSink<Bytes>>>,
+    rows: u64,
+    size: usize,
+}
+
+/// What waits, and what is under way.
+#[derive(Default)]
+pub(super) struct Load {
+    /// By the namespaces' places in the book.
+    waiting: HashMap<usize, Buffer>,
+    waiting_size: usize,
+    copy: Option<Copy>,
+    /// Statements by namespace: COPY and INSERT.
+    prepared: HashMap<(usize, Method), Statement>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Method {
+    Copy,
+    Insert,
+}
+
+impl std::fmt::Debug for Load {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Load").field("waiting_size", &self.waiting_size).finish_non_exhaustive()
+    }
+}
+
+impl Load {
+    /// Drops everything: what waits, what is under way, and what was prepared for tables that may never
+    /// have been.
+    pub(super) fn forget(&mut self) {
+        self.waiting.clear();
+        self.waiting_size = 0;
+        self.copy = None;
+        self.prepared.clear();
+    }
+
+    /// The rows that wait for this namespace, to add to them.
+    pub(super) fn take(&mut self, index: usize) -> Buffer {
+        let buffer = self.waiting.remove(&index).unwrap_or_default();
+        self.waiting_size -= buffer.tuples.len();
+        buffer
+    }
+
+    /// Sends rows on the way, as soon as there are enough of them.
+    pub(super) fn pass(
+        &mut self,
+        session: &mut Session,
+        (index, namespace): (usize, &Namespace),
+        buffer: &mut Buffer,
+    ) -> Result<(), SinkError> {
+        if buffer.tuples.len() < CHUNK_SIZE {
+            return Ok(());
+        }
+        if namespace.rows_pending > COPY_ABOVE_ROWS {
+            self.stream(session, (index, namespace), buffer)?;
+            if self.copy.as_ref().is_some_and(|copy| copy.size >= COPY_SIZE_MAX) {
+                self.end_copy(session, namespace)?;
+            }
+            return Ok(());
+        }
+        if buffer.tuples.len() >= WAITING_SIZE_MAX {
+            self.insert(session, (index, namespace), buffer)?;
+        }
+        Ok(())
+    }
+
+    /// Takes back the rows of a namespace when a write to it ends.
+    pub(super) fn put_back(
+        &mut self,
+        session: &mut Session,
+        book: &Book,
+        index: usize,
+        mut buffer: Buffer,
+    ) -> Result<(), SinkError> {
+        if self.copy.is_some() {
+            let Some(namespace) = book.namespaces.get(index) else { return Ok(()) };
+            self.stream(session, (index, namespace), &mut buffer)?;
+            return self.end_copy(session, namespace);
+        }
+        if buffer.rows > 0 {
+            self.waiting_size += buffer.tuples.len();
+            self.waiting.insert(index, buffer);
+        }
+        if self.waiting_size >= WAITING_SIZE_MAX {
+            self.flush_all(session, book)?;
+        }
+        Ok(())
+    }
+
+    /// Sends everything that waits.
+    pub(super) fn flush_all(
+        &mut self,
+        session: &mut Session,
+        book: &Book,
+    ) -> Result<(), SinkError> {
+        let mut waiting: Vec<usize> = self.waiting.keys().copied().collect();
+        waiting.sort_unstable();
+        waiting.into_iter().try_for_each(|index| self.flush(session, book, index))
+    }
+
+    /// Sends what waits for a namespace.
+    pub(super) fn flush(
+        &mut self,
+        session: &mut Session,
+        book: &Book,
+        index: usize,
+    ) -> Result<(), SinkError> {
+        let mut buffer = self.take(index);
+        let Some(namespace) = book.namespaces.get(index).filter(|_| buffer.rows > 0) else {
+            return Ok(());
+        };
+        if namespace.rows_pending > COPY_ABOVE_ROWS {
+            self.stream(session, (index, namespace), &mut buffer)?;
+            self.end_copy(session, namespace)
+        } else {
+            self.insert(session, (index, namespace), &mut buffer)
+        }
+    }
+
+    /// The columns of a namespace have changed: its statements are to be made anew.
+    pub(super) fn columns_changed(&mut self, index: usize) {
+        self.prepared.remove(&(index, Method::Copy));
+        self.prepared.remove(&(index, Method::Insert));
+    }
+
+    /// Hands the rows to the COPY that is open, or to a new one.
+    fn stream(
+        &mut self,
+        session: &mut Session,
+        (index, namespace): (usize, &Namespace),
+        buffer: &mut Buffer,
+    ) -> Result<(), SinkError> {
+        let act = act(namespace);
+        let client = session.connected(&act)?;
+        let copy = match &mut self.copy {
+            Some(copy) => copy,
+            None => {
+                let statement = self.prepare(session, (index, namespace), Method::Copy)?;
+                let begun = session.wait(&act, async {
+                    let mut sink = Box::pin(client.copy_in(&statement).await?);
+                    sink.as_mut().feed(Bytes::from_static(HEADER)).await?;
+                    Ok(sink)
+                })?;
+                self.copy.insert(Copy { sink: begun, rows: 0, size: 0 })
+            }
+        };
+        let capacity = buffer.tuples.len().min(2 * CHUNK_SIZE);
+        let chunk = std::mem::replace(&mut buffer.tuples, Vec::with_capacity(capacity));
+        copy.rows += std::mem::take(&mut buffer.rows);
+        copy.size += chunk.len();
+        let sink = copy.sink.as_mut();
+        Ok(session.wait(&act, feed(sink, chunk.into()))?)
+    }
+
+    fn end_copy(&mut self, session: &mut Session, namespace: &Namespace) -> Result<(), SinkError> {
+        let Some(mut copy) = self.copy.take() else { return Ok(()) };
+        let act = act(namespace);
+        let taken = session.wait(&act, async {
+            feed(copy.sink.as_mut(), Bytes::from_static(TRAILER)).await?;
+            copy.sink.as_mut().finish().await
+        })?;
+        Ok(compare(session, act, taken, copy.rows)?)
+    }
+
+    fn insert(
+        &mut self,
+        session: &mut Session,
+        (index, namespace): (usize, &Namespace),
+        buffer: &mut Buffer,
+    ) -> Result<(), SinkError> {
+        let act = act(namespace);
+        let statement = self.prepare(session, (index, namespace), Method::Insert)?;
+        let types = namespace.schema.columns().iter().map(|column| tuple::type_oid(column.ty));
+        let types = [20, 20].into_iter().chain(types).chain([17]);
+        let width = namespace.schema.columns().len() + tuple::FIXED_FIELDS;
+        let rows = std::mem::take(&mut buffer.rows);
+        let count = u32::try_from(rows).ok();
+        let fields = tuple::columns(&buffer.tuples, width).zip(count);
+        buffer.tuples.clear();
+        // They were made here; were they not tuples, then that is a fault of ours.
+        let (fields, count) =
+            fields.ok_or_else(|| session.contents(&act, "rows that are no rows".to_owned()))?;
+        let arrays: Vec<Array> = types
+            .zip(fields)
+            .map(|(oid, fields)| {
+                let mut array = Vec::with_capacity(20 + fields.len());
+                tuple::begin_array(oid, count, &mut array);
+                array.extend_from_slice(&fields);
+                Array(array)
+            })
+            .collect();
+        let client = session.connected(&act)?;
+        let taken = session.wait(&act, client.execute_raw(&statement, arrays))?;
+        Ok(compare(session, act, taken, rows)?)
+    }
+
+    fn prepare(
+        &mut self,
+        session: &mut Session,
+        (index, namespace): (usize, &Namespace),
+        method: Method,
+    ) -> Result<Statement, SinkError> {
+        if let Some(statement) = self.prepared.get(&(index, method)) {
+            return Ok(statement.clone());
+        }
+        let sql = match method {
+            Method::Copy => session.layout.copy(namespace),
+            Method::Insert => session.layout.insert(namespace),
+        };
+        let act = act(namespace);
+        let client = session.connected(&act)?;
+        let statement = session.wait(&act, client.prepare(&sql))?;
+        if self.prepared.len() >= PREPARED_MAX {
+            self.prepared.clear();
+        }
+        self.prepared.insert((index, method), statement.clone());
+        Ok(statement)
+    }
+}
+
+fn act(namespace: &Namespace) -> String {
+    format!("write to {}", namespace.name)
+}
+
+/// Hands bytes to a COPY. Where it takes no more, the reason is with its answer.
+async fn feed(
+    mut sink: Pin<&mut CopyInSink<Bytes>>,
+    bytes: Bytes,
+) -> Result<(), tokio_postgres::Error> {
+    match sink.feed(bytes).await {
+        Ok(()) => Ok(()),
+        Err(error) => Err(sink.finish().await.err().unwrap_or(error)),
+    }
+}
+
+/// Rows can only be missing where something of the database's owner (a trigger, a rule) left them out.
+fn compare(session: &Session, act: String, taken: u64, sent: u64) -> Result<(), ServerError> {
+    if taken == sent {
+        return Ok(());
+    }
+    Err(session.contents(&act, format!("of {sent} rows {taken} were taken")))
+}
+
+/// An array as it is on the wire.
+#[derive(Debug)]
+struct Array(Vec<u8>);
+
+impl ToSql for Array {
+    fn to_sql(
+        &self,
+        _: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        out.extend_from_slice(&self.0);
+        Ok(IsNull::No)
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    fn encode_format(&self, _: &Type) -> Format {
+        Format::Binary
+    }
+
+    to_sql_checked!();
+}

@@ -1,0 +1,245 @@
+//! The connection a sink writes over, and the thread that does its reading and writing.
+//!
+//! Invariants:
+//! * Whoever has the connection has the schema's lock: it is taken before anything is read, and the server
+//!   gives it up when the session ends. So the outcome of a commit whose answer was lost is settled once
+//!   a new session has the lock, and what it reads then is true.
+//! * Every call ends: a server that does not answer in time counts as unreachable, and its connection is
+//!   dropped.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tokio_postgres::{Client, SimpleQueryMessage};
+
+use super::connect::{Server, failure};
+use super::layout::{self, Layout};
+use super::settings::Settings;
+use crate::book::Book;
+use crate::server::ServerError;
+
+/// How much longer than the server itself we wait before a statement counts as lost.
+const GRACE: Duration = Duration::from_secs(10);
+/// How long an answer may take where the server ends no statement.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// A thread that drives connections, and calls that wait for them.
+#[derive(Debug)]
+pub(super) struct Driver {
+    /// `None` while it is dropped only.
+    runtime: Option<Runtime>,
+}
+
+impl Driver {
+    pub(super) fn new() -> Result<Driver, ServerError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("forebay-postgres")
+            .enable_all()
+            .build();
+        let runtime = runtime.map_err(|error| {
+            ServerError::settings(
+                format!("the thread of a PostgreSQL sink cannot be started: {error}"),
+                "allow this process more threads or file descriptors",
+            )
+        })?;
+        Ok(Driver { runtime: Some(runtime) })
+    }
+
+    /// Waits for `future`; `None`: it took too long.
+    pub(super) fn wait<T>(&self, within: Duration, future: impl Future<Output = T>) -> Option<T> {
+        let runtime = self.runtime.as_ref()?;
+        runtime.block_on(async { tokio::time::timeout(within, future).await }).ok()
+    }
+}
+
+/// A runtime must not be waited for where its owner may be dropped, such as in a task of another.
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// The connection, or the want of one.
+#[derive(Debug)]
+pub(super) struct Session {
+    // Before the driver, which its tasks live on.
+    client: Option<Arc<Client>>,
+    server: Server,
+    pub(super) layout: Layout,
+    lock_timeout: Duration,
+    answer_timeout: Duration,
+    connect_timeout: Duration,
+    /// For people: the schema and the server.
+    pub(super) place: String,
+    pub(super) driver: Driver,
+}
+
+impl Session {
+    pub(super) fn new(settings: &Settings) -> Result<Session, ServerError> {
+        check_schema(&settings.schema)?;
+        let server = Server::new(&settings.server)?;
+        let place = format!("schema {} of {}", settings.schema, server.name());
+        let answer_timeout =
+            settings.server.statement_timeout.map_or(ANSWER_TIMEOUT, |timeout| timeout + GRACE);
+        Ok(Session {
+            client: None,
+            server,
+            layout: Layout::new(&settings.schema),
+            lock_timeout: settings.lock_timeout,
+            answer_timeout,
+            // Name, connection, TLS and log-in, each of them bounded on its own as well.
+            connect_timeout: settings.server.connect_timeout * 2,
+            place,
+            driver: Driver::new()?,
+        })
+    }
+
+    /// The connection, if it still is one.
+    pub(super) fn client(&self) -> Option<Arc<Client>> {
+        self.client.as_ref().filter(|client| !client.is_closed()).map(Arc::clone)
+    }
+
+    /// The connection; an error where there is none.
+    pub(super) fn connected(&self, act: &str) -> Result<Arc<Client>, ServerError> {
+        self.client().ok_or_else(|| self.lost(act, "the connection was closed"))
+    }
+
+    /// Ends the connection.
+    pub(super) fn disconnect(&mut self) {
+        self.client = None;
+    }
+
+    /// Waits for what the server answers to `future`.
+    pub(super) fn wait<T>(
+        &mut self,
+        act: &str,
+        future: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, ServerError> {
+        match self.driver.wait(self.answer_timeout, future) {
+            Some(Ok(answer)) => Ok(answer),
+            Some(Err(error)) => Err(failure(act, &self.place, error)),
+            None => {
+                // Whatever it still answers, nobody would know to what.
+                self.client = None;
+                Err(self.lost(act, "no answer came in time"))
+            }
+        }
+    }
+
+    /// Asks something simple.
+    pub(super) fn ask(
+        &mut self,
+        act: &str,
+        sql: &str,
+    ) -> Result<Vec<SimpleQueryMessage>, ServerError> {
+        let client = self.connected(act)?;
+        self.wait(act, client.simple_query(sql))
+    }
+
+    /// A connection that was lost.
+    pub(super) fn lost(&self, act: &str, why: &'static str) -> ServerError {
+        ServerError::Unreachable {
+            act: act.to_owned(),
+            server: self.place.clone(),
+            source: why.into(),
+        }
+    }
+
+    /// Contents that make no sense.
+    pub(super) fn contents(&self, act: &str, found: String) -> ServerError {
+        ServerError::Contents { act: act.to_owned(), server: self.place.clone(), found }
+    }
+
+    /// Connects unless connected, takes the lock, makes the tables if they are not there.
+    ///
+    /// Returns whether this is a new connection.
+    pub(super) fn connect(&mut self) -> Result<bool, ServerError> {
+        if self.client().is_some() {
+            return Ok(false);
+        }
+        self.client = None;
+        let client = self.driver.wait(self.connect_timeout, self.server.connect());
+        let Some(client) = client else {
+            return Err(self.lost("connect", "no connection came about in time"));
+        };
+        self.client = Some(Arc::new(client?));
+        let prepared = self.lock().and_then(|()| self.prepare());
+        if prepared.is_err() {
+            self.client = None;
+        }
+        prepared.map(|()| true)
+    }
+
+    fn lock(&mut self) -> Result<(), ServerError> {
+        let timeout_ms = self.lock_timeout.as_millis().max(1);
+        let key = layout::lock_key(&self.layout.name);
+        let sql = format!(
+            "SET lock_timeout = {timeout_ms}; SELECT pg_advisory_lock({key}); RESET lock_timeout; \
+             SELECT set_config('synchronous_commit', 'on', false) \
+              WHERE current_setting('synchronous_commit') = 'off'; SHOW server_encoding"
+        );
+        let answer = match self.ask("lock the sink", &sql) {
+            // A lock of this session is what was waited for; nothing else is locked here.
+            Err(ServerError::Busy { act, server, source }) if is_locked(&source) => {
+                drop(source);
+                return Err(ServerError::InUse { act, server });
+            }
+            answer => answer?,
+        };
+        let encoding = layout::rows(&answer).last().and_then(|row| row.try_get(0).ok().flatten());
+        match encoding {
+            Some("UTF8") => Ok(()),
+            other => Err(ServerError::settings(
+                format!("{} has the encoding {}", self.place, other.unwrap_or("of nobody knows")),
+                "use a database made with ENCODING 'UTF8', which can hold any text",
+            )),
+        }
+    }
+
+    fn prepare(&mut self) -> Result<(), ServerError> {
+        let answer = self.ask("look for the sink", &self.layout.probe())?;
+        let is_there = |index| {
+            let row = layout::rows(&answer).next();
+            row.and_then(|row| row.try_get(index).ok().flatten()) == Some("t")
+        };
+        if !is_there(1) {
+            self.ask("make the sink's tables", &self.layout.create(!is_there(0)))?;
+        }
+        Ok(())
+    }
+
+    /// Reads what the server knows.
+    pub(super) fn read(&mut self) -> Result<Book, ServerError> {
+        const ACT: &str = "read the state of the sink";
+        let state = self.ask(ACT, &self.layout.state())?;
+        let (identity, position) =
+            layout::parse_state(&state).map_err(|found| self.contents(ACT, found))?;
+        let namespaces = self.ask(ACT, &self.layout.namespaces(None))?;
+        let columns = self.ask(ACT, &self.layout.columns(None))?;
+        let namespaces = layout::parse_namespaces(&namespaces, &columns)
+            .map_err(|found| self.contents(ACT, found))?;
+        Ok(Book::new(identity, position, namespaces))
+    }
+}
+
+fn is_locked(source: &crate::server::Cause) -> bool {
+    let error = source.downcast_ref::<tokio_postgres::Error>();
+    let code = error.and_then(tokio_postgres::Error::code);
+    code == Some(&tokio_postgres::error::SqlState::LOCK_NOT_AVAILABLE)
+}
+
+/// A schema can have any name that is kept whole.
+fn check_schema(name: &str) -> Result<(), ServerError> {
+    if name.is_empty() || name.len() > crate::name::IDENTIFIER_LEN_MAX || name.contains('\0') {
+        return Err(ServerError::settings(
+            "`schema` is no name of a schema",
+            "use one of 1 to 63 bytes",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,297 @@
+//! How rows get into the schema: documents, documents with values, Arrow batches.
+//!
+//! All three end in the same tuples, which are written from borrowed values; nothing is allocated for a
+//! row.
+
+use arrow::array::{Array as _, BinaryArray};
+
+use super::PostgresSink;
+use super::layout::{SYSTEM_COLUMNS, rows, table_name};
+use super::load::Buffer;
+use super::tuple::{self, ROW_SIZE_MAX};
+use crate::arrow_cells::{Cells, column_type};
+use crate::book::{Namespace, Transaction};
+use crate::column::{ColumnType, Value};
+use crate::error::SinkError;
+use crate::schema::{Field, Plan, TableSchema};
+use crate::sink::{
+    Document, DocumentSink, Position, Records, RowSink, RowWriter, TableSink, Written,
+};
+
+/// A write to a namespace.
+#[derive(Debug)]
+struct Job {
+    /// The namespace's place in the book.
+    index: usize,
+    /// For each column its type and the field it gets its values from.
+    columns: Vec<(ColumnType, Option<usize>)>,
+    fields: usize,
+    buffer: Buffer,
+    written: Written,
+}
+
+impl PostgresSink {
+    /// Opens the transaction and makes sure of the namespace and its columns. `None`: the position is
+    /// committed already.
+    fn start(
+        &mut self,
+        at: Position,
+        namespace: &str,
+        fields: &[Field<'_>],
+    ) -> Result<Option<Job>, SinkError> {
+        let started = self.prepare(at, namespace, fields);
+        self.settle(started)
+    }
+
+    fn prepare(
+        &mut self,
+        at: Position,
+        name: &str,
+        fields: &[Field<'_>],
+    ) -> Result<Option<Job>, SinkError> {
+        if !self.book.admits(at, name)? {
+            return Ok(None);
+        }
+        self.begin()?;
+        self.book.note(at);
+        let (index, plan) = match self.book.find(name) {
+            Some(index) => (index, self.grow(index, fields)?),
+            None => self.make(name, fields)?,
+        };
+        self.book.touch(index);
+        let schema = self.book.namespaces.get(index).map(|namespace| &namespace.schema);
+        let mut columns: Vec<(ColumnType, Option<usize>)> = schema
+            .map(|schema| schema.columns().iter().map(|column| (column.ty, None)).collect())
+            .unwrap_or_default();
+        for (field, slot) in plan.slots.iter().enumerate() {
+            if let Some((_, from)) = slot.and_then(|slot| columns.get_mut(slot)) {
+                *from = Some(field);
+            }
+        }
+        let written = Written { refused: plan.refused, ..Written::default() };
+        let buffer = self.load.take(index);
+        Ok(Some(Job { index, columns, fields: fields.len(), buffer, written }))
+    }
+
+    /// Makes a namespace and its table.
+    fn make(&mut self, name: &str, fields: &[Field<'_>]) -> Result<(usize, Plan), SinkError> {
+        let plan = TableSchema::default().plan_beside(fields, SYSTEM_COLUMNS);
+        let number = self.book.next_number();
+        let asked = self.session.layout.is_taken(name);
+        let answer = self.session.ask("look for a table", &asked)?;
+        let is_taken =
+            rows(&answer).next().and_then(|row| row.try_get(0).ok().flatten()) == Some("t");
+        let table = table_name(name, number, is_taken);
+        let mut namespace = Namespace::new(name.to_owned(), number, table);
+        let sql = self.session.layout.create_table(&namespace, &plan.added);
+        self.session.ask(&format!("make the table of {name}"), &sql)?;
+        namespace.schema = plan.added.iter().cloned().collect();
+        Ok((self.book.push(namespace), plan))
+    }
+
+    /// Adds to a namespace's table what `fields` need.
+    fn grow(&mut self, index: usize, fields: &[Field<'_>]) -> Result<Plan, SinkError> {
+        let Some(namespace) = self.book.namespaces.get(index) else { return Ok(Plan::default()) };
+        let plan = namespace.schema.plan_beside(fields, SYSTEM_COLUMNS);
+        if plan.added.is_empty() {
+            return Ok(plan);
+        }
+        // Rows that wait have the columns there were.
+        self.load.flush(&mut self.session, &self.book, index)?;
+        let sql = self.session.layout.add_columns(namespace, &plan.added);
+        self.session.ask(&format!("add columns to {}", namespace.name), &sql)?;
+        self.load.columns_changed(index);
+        if let Some(namespace) = self.book.namespaces.get_mut(index) {
+            plan.added.iter().for_each(|column| namespace.schema.push(column.clone()));
+        }
+        Ok(plan)
+    }
+
+    /// Adds a row, whose values are put into its tuple by `put`: one for each column, `false` where one
+    /// did not fit.
+    fn row(
+        &mut self,
+        job: &mut Job,
+        (id, received_ms): (u64, u64),
+        document: Option<&[u8]>,
+        mut put: impl FnMut(ColumnType, usize, &mut Vec<u8>) -> bool,
+    ) -> Result<(), SinkError> {
+        let Some(namespace) = self.book.namespaces.get_mut(job.index) else { return Ok(()) };
+        namespace.admit(id, received_ms)?;
+        let out = &mut job.buffer.tuples;
+        let start = out.len();
+        // Both were admitted, and are below 2^63.
+        tuple::begin(job.columns.len(), id.cast_signed(), received_ms.cast_signed(), out);
+        for (ty, field) in &job.columns {
+            match field {
+                Some(field) => job.written.conflicts += u64::from(!put(*ty, *field, out)),
+                None => tuple::put_null(out),
+            }
+        }
+        match document {
+            Some(document) => tuple::put(document, out),
+            None => tuple::put_null(out),
+        }
+        let size = out.len() - start;
+        if size > ROW_SIZE_MAX {
+            out.truncate(start);
+            let namespace = namespace.name.clone();
+            return Err(SinkError::RowSize { namespace, id, size, size_max: ROW_SIZE_MAX });
+        }
+        job.buffer.rows += 1;
+        job.written.rows += 1;
+        self.load.pass(&mut self.session, (job.index, namespace), &mut job.buffer)
+    }
+
+    fn document(
+        &mut self,
+        job: &mut Job,
+        document: &Document<'_>,
+        values: &[Value<'_>],
+    ) -> Result<(), SinkError> {
+        if values.len() != job.fields {
+            return Err(self.value_count(job, values.len(), job.fields));
+        }
+        let head = (document.id, document.received_ms);
+        self.row(job, head, Some(document.raw), |ty, field, out| {
+            tuple::put_value(ty, values.get(field).copied().unwrap_or(Value::Null), out)
+        })
+    }
+
+    fn records(&mut self, job: &mut Job, records: &Records<'_>) -> Result<(), SinkError> {
+        let batch = records.batch;
+        if let Some(documents) = records.documents.filter(|it| it.len() != batch.num_rows()) {
+            return Err(self.value_count(job, documents.len(), batch.num_rows()));
+        }
+        let mut cells = Vec::with_capacity(batch.num_columns());
+        for (column, field) in batch.columns().iter().zip(batch.schema_ref().fields()) {
+            cells.push(Cells::new(field, column).map_err(|source| SinkError::Arrow {
+                act: "read a column",
+                namespace: self.name(job),
+                source,
+            })?);
+        }
+        for (row, id) in (0..batch.num_rows()).zip(records.first_id..) {
+            let document = records.documents.and_then(|documents| document_at(documents, row));
+            self.row(job, (id, records.received_ms), document, |ty, field, out| {
+                let value = cells.get_mut(field).map_or(Value::Null, |cells| cells.value(row));
+                tuple::put_value(ty, value, out)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, mut job: Job) -> Result<Written, SinkError> {
+        let buffer = std::mem::take(&mut job.buffer);
+        self.load.put_back(&mut self.session, &self.book, job.index, buffer)?;
+        Ok(job.written)
+    }
+
+    fn name(&self, job: &Job) -> String {
+        self.book.namespaces.get(job.index).map(|it| it.name.clone()).unwrap_or_default()
+    }
+
+    fn value_count(&self, job: &Job, found: usize, expected: usize) -> SinkError {
+        SinkError::ValueCount { namespace: self.name(job), found, expected }
+    }
+}
+
+fn document_at(documents: &BinaryArray, row: usize) -> Option<&[u8]> {
+    documents.is_valid(row).then(|| documents.value(row))
+}
+
+impl DocumentSink for PostgresSink {
+    fn write_documents(
+        &mut self,
+        at: Position,
+        namespace: &str,
+        documents: &[Document<'_>],
+    ) -> Result<Written, SinkError> {
+        let Some(mut job) = self.start(at, namespace, &[])? else { return Ok(Written::replay()) };
+        let added = documents.iter().try_for_each(|it| self.document(&mut job, it, &[]));
+        let written = added.and_then(|()| self.finish(job));
+        self.settle(written)
+    }
+
+    fn last_id(&mut self, namespace: &str) -> Result<Option<u64>, SinkError> {
+        self.book.last_id(namespace)
+    }
+}
+
+impl TableSink for PostgresSink {
+    fn write_records(
+        &mut self,
+        at: Position,
+        namespace: &str,
+        records: &Records<'_>,
+    ) -> Result<Written, SinkError> {
+        let schema = records.batch.schema_ref();
+        let fields: Vec<Field<'_>> = schema
+            .fields()
+            .iter()
+            .map(|field| Field { path: field.name(), ty: column_type(field.data_type()) })
+            .collect();
+        let Some(mut job) = self.start(at, namespace, &fields)? else {
+            return Ok(Written::replay());
+        };
+        let added = self.records(&mut job, records);
+        let written = added.and_then(|()| self.finish(job));
+        self.settle(written)
+    }
+}
+
+impl RowSink for PostgresSink {
+    fn row_writer<'s>(
+        &'s mut self,
+        at: Position,
+        namespace: &str,
+        fields: &[Field<'_>],
+    ) -> Result<Box<dyn RowWriter + 's>, SinkError> {
+        let job = self.start(at, namespace, fields)?;
+        Ok(Box::new(PostgresRowWriter { sink: self, job, is_failed: false }))
+    }
+
+    fn columns(&mut self, namespace: &str) -> Result<Option<&TableSchema>, SinkError> {
+        self.book.columns(namespace)
+    }
+}
+
+/// The row writer of [`PostgresSink`]; without a job it swallows a replay.
+struct PostgresRowWriter<'s> {
+    sink: &'s mut PostgresSink,
+    job: Option<Job>,
+    is_failed: bool,
+}
+
+impl RowWriter for PostgresRowWriter<'_> {
+    fn write(&mut self, document: &Document<'_>, values: &[Value<'_>]) -> Result<(), SinkError> {
+        if self.is_failed {
+            return Err(SinkError::RolledBack);
+        }
+        let Some(job) = &mut self.job else { return Ok(()) };
+        let added = self.sink.document(job, document, values);
+        if added.is_err() {
+            self.job = None;
+            self.is_failed = true;
+        }
+        self.sink.settle(added)
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Written, SinkError> {
+        if self.is_failed {
+            return Err(SinkError::RolledBack);
+        }
+        let Some(job) = self.job.take() else { return Ok(Written::replay()) };
+        let written = self.sink.finish(job);
+        self.sink.settle(written)
+    }
+}
+
+impl Drop for PostgresRowWriter<'_> {
+    fn drop(&mut self) {
+        if self.job.is_some() {
+            debug_assert!(!matches!(self.sink.book.transaction, Transaction::Idle));
+            self.sink.abandon();
+        }
+    }
+}
