@@ -26,10 +26,12 @@
 //!
 //! What needs a server's driver stands behind a feature each: `postgres`, `mongodb`.
 
+#[cfg(any(feature = "mongodb", feature = "postgres"))]
+mod book;
 pub mod column;
 pub mod conformance;
 #[cfg(any(feature = "mongodb", feature = "postgres"))]
-mod book;
+mod driver;
 mod error;
 pub mod files;
 #[cfg(feature = "mongodb")]
@@ -48,7 +50,7 @@ pub use column::{ColumnType, Value};
 pub use error::{OpenError, ReadError, SinkError};
 pub use files::{NdjsonSink, ParquetSink};
 #[cfg(feature = "mongodb")]
-pub use mongo::MongoSink;
+pub use mongo::{MongoReader, MongoSink};
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresReader, PostgresSink};
 pub use schema::{Column, Field, NamespaceKind, Refusal, RefusedField, TableSchema};

@@ -13,10 +13,10 @@ use tokio_postgres::{Client, Row, SimpleQueryMessage};
 use super::connect::{Server, failure};
 use super::layout::{self, Layout};
 use super::pool::Pool;
-use super::session::Driver;
 use super::settings::Settings;
 use crate::book::Namespace;
 use crate::column::ColumnType;
+use crate::driver::Driver;
 use crate::error::{OpenError, ReadError};
 use crate::name::check_namespace;
 use crate::schema::TableSchema;
@@ -53,7 +53,8 @@ impl PostgresReader {
         let place = format!("schema {} of {}", settings.schema, server.name());
         let pool = Pool::new(server, settings.pool)?;
         let layout = Layout::new(&settings.schema);
-        let reader = PostgresReader { pool, layout, place, driver: Driver::new()? };
+        let reader =
+            PostgresReader { pool, layout, place, driver: Driver::new("forebay-postgres")? };
         reader.wait(reader.pool.warm_up())?;
         reader.position()?;
         Ok(reader)

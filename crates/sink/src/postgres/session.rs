@@ -1,4 +1,4 @@
-//! The connection a sink writes over, and the thread that does its reading and writing.
+//! The connection a sink writes over.
 //!
 //! Invariants:
 //! * Whoever has the connection has the schema's lock: it is taken before anything is read, and the server
@@ -11,58 +11,19 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Runtime;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 use super::connect::{Server, failure};
 use super::layout::{self, Layout};
 use super::settings::Settings;
 use crate::book::Book;
+use crate::driver::Driver;
 use crate::server::ServerError;
 
 /// How much longer than the server itself we wait before a statement counts as lost.
 const GRACE: Duration = Duration::from_secs(10);
 /// How long an answer may take where the server ends no statement.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3600);
-
-/// A thread that drives connections, and calls that wait for them.
-#[derive(Debug)]
-pub(super) struct Driver {
-    /// `None` while it is dropped only.
-    runtime: Option<Runtime>,
-}
-
-impl Driver {
-    pub(super) fn new() -> Result<Driver, ServerError> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("forebay-postgres")
-            .enable_all()
-            .build();
-        let runtime = runtime.map_err(|error| {
-            ServerError::settings(
-                format!("the thread of a PostgreSQL sink cannot be started: {error}"),
-                "allow this process more threads or file descriptors",
-            )
-        })?;
-        Ok(Driver { runtime: Some(runtime) })
-    }
-
-    /// Waits for `future`; `None`: it took too long.
-    pub(super) fn wait<T>(&self, within: Duration, future: impl Future<Output = T>) -> Option<T> {
-        let runtime = self.runtime.as_ref()?;
-        runtime.block_on(async { tokio::time::timeout(within, future).await }).ok()
-    }
-}
-
-/// A runtime must not be waited for where its owner may be dropped, such as in a task of another.
-impl Drop for Driver {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
 
 /// The connection, or the want of one.
 #[derive(Debug)]
@@ -95,7 +56,7 @@ impl Session {
             // Name, connection, TLS and log-in, each of them bounded on its own as well.
             connect_timeout: settings.server.connect_timeout * 2,
             place,
-            driver: Driver::new()?,
+            driver: Driver::new("forebay-postgres")?,
         })
     }
 

@@ -12,6 +12,7 @@ use forebay_sink::conformance::{
     Case, DOCUMENT_CASES, DocumentSubject, Failure, ROW_CASES, ReadRow, RowSubject, TABLE_CASES,
     TableSubject,
 };
+use forebay_sink::mongo::{self, MongoReader, MongoSink};
 use forebay_sink::postgres::{PostgresReader, Settings};
 use forebay_sink::sqlite::{OwnedValue, PageLimits, RowPage};
 use forebay_sink::{
@@ -21,7 +22,7 @@ use forebay_sink::{
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use tempfile::TempDir;
 
-use crate::{chain, pg};
+use crate::{chain, ferret, pg};
 
 fn check<S: ?Sized>(cases: &[Case<S>], make: impl Fn() -> Box<S>) {
     for case in cases {
@@ -66,6 +67,18 @@ fn postgres_keeps_the_promises_of_rows() {
 fn postgres_keeps_the_promises_of_tables() {
     let Some(server) = pg::shared() else { return };
     check(TABLE_CASES, || Box::new(Postgres::new(&server)));
+}
+
+#[test]
+fn mongodb_keeps_the_promises_of_documents() {
+    let Some(server) = ferret::shared() else { return };
+    check(DOCUMENT_CASES, || Box::new(Mongo::new(&server)));
+}
+
+#[test]
+fn mongodb_keeps_the_promises_of_rows() {
+    let Some(server) = ferret::shared() else { return };
+    check(ROW_CASES, || Box::new(Mongo::new(&server)));
 }
 
 #[test]
@@ -198,6 +211,64 @@ impl TableSubject for Postgres {
 
     fn read(&self, namespace: &str) -> Result<Vec<ReadRow>, Failure> {
         self.rows(namespace)
+    }
+}
+
+/// A database of its own.
+struct Mongo {
+    settings: mongo::Settings,
+    reader: OnceCell<MongoReader>,
+}
+
+impl Mongo {
+    fn new(server: &ferret::Ferret) -> Mongo {
+        Mongo { settings: server.settings(), reader: OnceCell::new() }
+    }
+
+    fn open(&self) -> Result<MongoSink, Failure> {
+        MongoSink::open(&self.settings).map_err(Failure::other)
+    }
+
+    /// Connected with the first read, when there is a sink.
+    fn reader(&self) -> Result<&MongoReader, Failure> {
+        if self.reader.get().is_none() {
+            let reader = MongoReader::open(&self.settings).map_err(Failure::other)?;
+            assert!(self.reader.set(reader).is_ok());
+        }
+        Ok(self.reader.get().unwrap())
+    }
+}
+
+impl DocumentSubject for Mongo {
+    fn open(&self) -> Result<Box<dyn DocumentSink>, Failure> {
+        Ok(Box::new(self.open()?))
+    }
+
+    fn read(&self, namespace: &str) -> Result<Vec<StoredDocument>, Failure> {
+        // In small pages, so that paging is checked as well.
+        let limits = PageLimits { rows_max: 3, bytes_max: 100 };
+        let mut found: Vec<StoredDocument> = Vec::new();
+        loop {
+            let after = found.last().map(|document| document.id);
+            let page =
+                self.reader()?.documents(namespace, after, limits).map_err(Failure::other)?;
+            found.extend(page.documents);
+            if !page.more {
+                return Ok(found);
+            }
+        }
+    }
+}
+
+impl RowSubject for Mongo {
+    fn open(&self) -> Result<Box<dyn RowSink>, Failure> {
+        Ok(Box::new(self.open()?))
+    }
+
+    fn read(&self, namespace: &str) -> Result<Vec<ReadRow>, Failure> {
+        let limits = PageLimits { rows_max: usize::MAX, bytes_max: usize::MAX };
+        let page = self.reader()?.rows(namespace, None, limits).map_err(Failure::other)?;
+        Ok(shown(page))
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod column;
 mod conformance;
+mod ferret;
 mod files;
 mod model;
 mod names;

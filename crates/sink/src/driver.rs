@@ -1,0 +1,50 @@
+//! The thread that a sink in a server has for its network, and how calls wait for it.
+//!
+//! Invariant: every call ends; what takes longer than it may is given up, and told apart from an answer.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+
+use crate::server::ServerError;
+
+/// A thread that drives connections, and calls that wait for them.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    /// `None` while it is dropped only.
+    runtime: Option<Runtime>,
+}
+
+impl Driver {
+    /// * `name`: the thread's.
+    pub(crate) fn new(name: &str) -> Result<Driver, ServerError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name(name)
+            .enable_all()
+            .build();
+        let runtime = runtime.map_err(|error| {
+            ServerError::settings(
+                format!("the thread of a sink cannot be started: {error}"),
+                "allow this process more threads or file descriptors",
+            )
+        })?;
+        Ok(Driver { runtime: Some(runtime) })
+    }
+
+    /// Waits for `future`; `None`: it took too long.
+    pub(crate) fn wait<T>(&self, within: Duration, future: impl Future<Output = T>) -> Option<T> {
+        let runtime = self.runtime.as_ref()?;
+        runtime.block_on(async { tokio::time::timeout(within, future).await }).ok()
+    }
+}
+
+/// A runtime must not be waited for where its owner may be dropped, such as in a task of another.
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
