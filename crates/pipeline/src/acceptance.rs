@@ -23,8 +23,8 @@ mod source;
 
 use crate::error::ConnectorError;
 
-pub use destination::{Capabilities, destination, fill};
-pub use rows::{columns, plain_columns, rows};
+pub use destination::{Capabilities, Lacks, destination, destination_lacking, fill};
+pub use rows::{columns, finite_rows, plain_columns, rows};
 pub use source::{open_source, source};
 
 /// Why a connector does not pass.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use forebay_pgcopy::{Column, ContentHash};
 
-use super::{Claim, Failure, columns, rows};
+use super::{Claim, Failure, columns, finite_rows, rows};
 use crate::batch::{Batch, Rows};
 use crate::config::{LoadMethod, OnDataError, SchemaEvolution, TargetSettings, WriteMode};
 use crate::connector::{Cursor, Destination, LedgerEntry, Load, Target, Unit};
@@ -21,6 +21,13 @@ pub struct Capabilities {
     pub upsert: bool,
 }
 
+/// What a server behind a destination does not take, whatever the destination does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Lacks {
+    /// Numbers that are none: NaN and the infinities, as floating point numbers.
+    pub not_finite: bool,
+}
+
 /// Tries everything a destination promises. It must be empty, and is not afterwards.
 ///
 /// # Errors
@@ -29,7 +36,19 @@ pub async fn destination(
     destination: &Arc<dyn Destination>,
     capabilities: Capabilities,
 ) -> Result<(), Failure> {
-    let suite = Suite { destination: Arc::clone(destination), columns: columns() };
+    self::destination_lacking(destination, capabilities, Lacks::default()).await
+}
+
+/// As [`destination`](self::destination), with a server that lacks something.
+///
+/// # Errors
+/// The first promise that is not kept.
+pub async fn destination_lacking(
+    destination: &Arc<dyn Destination>,
+    capabilities: Capabilities,
+    lacks: Lacks,
+) -> Result<(), Failure> {
+    let suite = Suite { destination: Arc::clone(destination), columns: columns(), lacks };
     let claim = Claim("a check says what answered");
     let answer = claim.ok(destination.check().await)?;
     claim.holds(!answer.is_empty(), || "it said nothing".into())?;
@@ -60,7 +79,11 @@ pub async fn fill(
     batches: &[&RecordBatch],
 ) -> Result<(), Failure> {
     let claim = Claim("rows are loaded");
-    let suite = Suite { destination: Arc::clone(destination), columns: columns.to_vec() };
+    let suite = Suite {
+        destination: Arc::clone(destination),
+        columns: columns.to_vec(),
+        lacks: Lacks::default(),
+    };
     let settings = settings(into, WriteMode::Append);
     let target = suite.open(claim, &settings).await?;
     let names: Vec<String> = (0..batches.len()).map(|number| format!("unit {number}")).collect();
@@ -75,6 +98,7 @@ pub async fn fill(
 struct Suite {
     destination: Arc<dyn Destination>,
     columns: Vec<Column>,
+    lacks: Lacks,
 }
 
 /// The hash of these rows, as the encoder of binary COPY has it.
@@ -124,6 +148,14 @@ fn settings(into: &str, write_mode: WriteMode) -> TargetSettings {
 }
 
 impl Suite {
+    /// Rows that the server takes.
+    fn rows(&self, ids: std::ops::Range<usize>) -> RecordBatch {
+        match self.lacks.not_finite {
+            true => finite_rows(&self.columns, ids),
+            false => rows(&self.columns, ids),
+        }
+    }
+
     async fn open(
         &self,
         claim: Claim,
@@ -175,7 +207,7 @@ impl Suite {
         let last = claim.ok(self.destination.last_load(&settings).await)?;
         claim.same(last.is_none(), true)?;
         let load = load("load-1", &["a", "b"]);
-        let (first, second) = (rows(&self.columns, 0..40), rows(&self.columns, 40..57));
+        let (first, second) = (self.rows(0..40), self.rows(40..57));
         {
             let target = self.open(claim, &settings).await?;
             claim.holds(!target.plan().is_empty(), || "the plan says nothing".into())?;
@@ -220,7 +252,7 @@ impl Suite {
         let claim = Claim("a writer that is dropped leaves nothing");
         let settings = settings("aborts", WriteMode::Append);
         let load = load("load-1", &["a", "nothing"]);
-        let batch = rows(&self.columns, 0..30);
+        let batch = self.rows(0..30);
         let target = self.open(claim, &settings).await?;
         claim.ok(target.prepare(&load).await)?;
         for _ in 0..2 {
@@ -247,7 +279,7 @@ impl Suite {
         let target = self.open(claim, &settings).await?;
         claim.ok(target.prepare(&load).await)?;
         let batches: Vec<RecordBatch> =
-            (0..4).map(|number| rows(&self.columns, number * 10..number * 10 + 10)).collect();
+            (0..4).map(|number| self.rows(number * 10..number * 10 + 10)).collect();
         let writes = names.iter().zip(&batches).map(|(name, batch)| {
             let (target, settings, load) = (&target, &settings, &load);
             async move { self.write(claim, target, settings, load, name, &[batch]).await }
@@ -262,7 +294,7 @@ impl Suite {
 
     async fn odd_names(&self) -> Result<(), Failure> {
         let claim = Claim("any name of a stream has its own place");
-        let batch = rows(&self.columns, 0..3);
+        let batch = self.rows(0..3);
         let names = ["a b", "a\"b", "a'b; drop table x", "größe ✓", "../up", "a%2Fb", "A/b", "_x"];
         for name in names {
             let settings = settings(name, WriteMode::Append);
@@ -283,7 +315,7 @@ impl Suite {
     async fn gives_up(&self) -> Result<(), Failure> {
         let claim = Claim("what a load committed that was given up stays with `append`");
         let settings = settings("gives_up", WriteMode::Append);
-        let (first, second) = (rows(&self.columns, 0..5), rows(&self.columns, 5..9));
+        let (first, second) = (self.rows(0..5), self.rows(5..9));
         let target = self.open(claim, &settings).await?;
         let given_up = load("load-1", &["a", "b"]);
         claim.ok(target.prepare(&given_up).await)?;
@@ -313,7 +345,7 @@ impl Suite {
     async fn replaces(&self) -> Result<(), Failure> {
         let settings = settings("replaces", WriteMode::Replace);
         let claim = Claim("`replace` begins with what is loaded first");
-        let (old, new) = (rows(&self.columns, 0..25), rows(&self.columns, 100..117));
+        let (old, new) = (self.rows(0..25), self.rows(100..117));
         let first = load("load-1", &["a"]);
         let target = self.open(claim, &settings).await?;
         claim.ok(target.prepare(&first).await)?;
@@ -350,14 +382,14 @@ impl Suite {
         let claim = Claim("`upsert` puts rows in the place of those with the same key");
         let settings = settings("upserts", WriteMode::Upsert);
         let target = self.open(claim, &settings).await?;
-        let (old, new) = (rows(&self.columns, 0..10), rows(&self.columns, 5..15));
+        let (old, new) = (self.rows(0..10), self.rows(5..15));
         for (id, batch) in [("load-1", &old), ("load-2", &new), ("load-3", &new)] {
             let load = load(id, &["a"]);
             claim.ok(target.prepare(&load).await)?;
             self.write(claim, &target, &settings, &load, "a", &[batch]).await?;
             claim.ok(target.finish(&load).await)?;
         }
-        let expected = hash(claim, &self.columns, &[&rows(&self.columns, 0..15)])?;
+        let expected = hash(claim, &self.columns, &[&self.rows(0..15)])?;
         claim.same(self.content(claim, &settings).await?, expected)?;
         let claim = Claim("`upsert` takes the last of rows with the same key");
         let load = load("load-4", &["a"]);

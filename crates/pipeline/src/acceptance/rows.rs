@@ -82,12 +82,34 @@ pub fn plain_columns() -> Vec<Column> {
 /// If a column is neither of [`columns`] nor of [`plain_columns`].
 #[must_use]
 pub fn rows(columns: &[Column], ids: std::ops::Range<usize>) -> RecordBatch {
+    made(columns, ids, |_, _| true)
+}
+
+/// The same without floating point numbers that are no numbers.
+///
+/// # Panics
+/// As [`rows`].
+#[must_use]
+pub fn finite_rows(columns: &[Column], ids: std::ops::Range<usize>) -> RecordBatch {
+    let is_special = |text: &str| matches!(text, "NaN" | "Infinity" | "-Infinity");
+    made(columns, ids, |column, text| {
+        !matches!(column.wire, Wire::Float4 | Wire::Float8) || !is_special(text)
+    })
+}
+
+fn made(
+    columns: &[Column],
+    ids: std::ops::Range<usize>,
+    is_taken: impl Fn(&Column, &str) -> bool,
+) -> RecordBatch {
     let array = |(at, column): (usize, &Column)| {
         let mut builder = Builder::new(column);
         let known = TYPES.iter().find(|(name, _)| {
             types::wire_of(name).is_some_and(|(_, sql_type)| sql_type == column.sql_type)
         });
         let values = known.map_or(&["1234", "-5"][..], |(_, values)| values);
+        let values: Vec<&str> =
+            values.iter().copied().filter(|value| is_taken(column, value)).collect();
         for id in ids.clone() {
             let taken = if column.name == "id" {
                 builder.text(&id.to_string())

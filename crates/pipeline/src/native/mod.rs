@@ -3,7 +3,9 @@
 pub(crate) mod bridge;
 pub(crate) mod cast;
 pub mod files;
+pub mod forebay;
 pub(crate) mod hash;
+pub mod mongodb;
 pub mod postgres;
 pub mod sqlite;
 pub(crate) mod values;
@@ -22,6 +24,8 @@ use crate::connector::{Destination, Source};
 pub enum SourceSettings {
     /// `postgres`
     Postgres(postgres::Settings),
+    /// `mongodb`
+    Mongodb(Box<mongodb::Settings>),
     /// `parquet`
     Parquet(files::ParquetSource),
     /// `csv`
@@ -30,6 +34,8 @@ pub enum SourceSettings {
     Ndjson(files::NdjsonSource),
     /// `sqlite`
     Sqlite(sqlite::SqliteSourceSettings),
+    /// `forebay`
+    Forebay(forebay::Settings),
 }
 
 /// Settings of a destination.
@@ -38,6 +44,8 @@ pub enum SourceSettings {
 pub enum DestinationSettings {
     /// `postgres`
     Postgres(postgres::Settings),
+    /// `mongodb`
+    Mongodb(Box<mongodb::Settings>),
     /// `parquet`
     Parquet(files::ParquetDestination),
     /// `csv`
@@ -50,15 +58,18 @@ pub enum DestinationSettings {
 
 impl Chosen for SourceSettings {
     const WHAT: &'static str = "source";
-    const NAMES: &'static [&'static str] = &["postgres", "parquet", "csv", "ndjson", "sqlite"];
+    const NAMES: &'static [&'static str] =
+        &["postgres", "mongodb", "parquet", "csv", "ndjson", "sqlite", "forebay"];
 
     fn read<'de, D: Deserializer<'de>>(name: &str, from: D) -> Result<Self, D::Error> {
         match name {
             "postgres" => Deserialize::deserialize(from).map(Self::Postgres),
+            "mongodb" => Deserialize::deserialize(from).map(Self::Mongodb),
             "parquet" => Deserialize::deserialize(from).map(Self::Parquet),
             "csv" => Deserialize::deserialize(from).map(Self::Csv),
             "ndjson" => Deserialize::deserialize(from).map(Self::Ndjson),
             "sqlite" => Deserialize::deserialize(from).map(Self::Sqlite),
+            "forebay" => Deserialize::deserialize(from).map(Self::Forebay),
             _ => Err(unknown(name)),
         }
     }
@@ -66,10 +77,12 @@ impl Chosen for SourceSettings {
     fn schema(name: &str, generator: &mut SchemaGenerator) -> Schema {
         match name {
             "postgres" => generator.subschema_for::<postgres::Settings>(),
+            "mongodb" => generator.subschema_for::<mongodb::Settings>(),
             "parquet" => generator.subschema_for::<files::ParquetSource>(),
             "csv" => generator.subschema_for::<files::CsvSource>(),
             "ndjson" => generator.subschema_for::<files::NdjsonSource>(),
             "sqlite" => generator.subschema_for::<sqlite::SqliteSourceSettings>(),
+            "forebay" => generator.subschema_for::<forebay::Settings>(),
             _ => Schema::default(),
         }
     }
@@ -77,11 +90,13 @@ impl Chosen for SourceSettings {
 
 impl Chosen for DestinationSettings {
     const WHAT: &'static str = "destination";
-    const NAMES: &'static [&'static str] = &["postgres", "parquet", "csv", "ndjson", "sqlite"];
+    const NAMES: &'static [&'static str] =
+        &["postgres", "mongodb", "parquet", "csv", "ndjson", "sqlite"];
 
     fn read<'de, D: Deserializer<'de>>(name: &str, from: D) -> Result<Self, D::Error> {
         match name {
             "postgres" => Deserialize::deserialize(from).map(Self::Postgres),
+            "mongodb" => Deserialize::deserialize(from).map(Self::Mongodb),
             "parquet" => Deserialize::deserialize(from).map(Self::Parquet),
             "csv" => Deserialize::deserialize(from).map(Self::Csv),
             "ndjson" => Deserialize::deserialize(from).map(Self::Ndjson),
@@ -93,6 +108,7 @@ impl Chosen for DestinationSettings {
     fn schema(name: &str, generator: &mut SchemaGenerator) -> Schema {
         match name {
             "postgres" => generator.subschema_for::<postgres::Settings>(),
+            "mongodb" => generator.subschema_for::<mongodb::Settings>(),
             "parquet" => generator.subschema_for::<files::ParquetDestination>(),
             "csv" => generator.subschema_for::<files::CsvDestination>(),
             "ndjson" => generator.subschema_for::<files::NdjsonDestination>(),
@@ -113,10 +129,14 @@ pub fn source(settings: &SourceSettings) -> Arc<dyn Source> {
         SourceSettings::Postgres(settings) => {
             Arc::new(postgres::PostgresSource::new(settings.clone()))
         }
+        SourceSettings::Mongodb(settings) => Arc::new(mongodb::MongoSource::new(settings)),
         SourceSettings::Parquet(settings) => files::parquet_source(settings),
         SourceSettings::Csv(settings) => files::csv_source(settings),
         SourceSettings::Ndjson(settings) => files::ndjson_source(settings),
         SourceSettings::Sqlite(settings) => Arc::new(sqlite::SqliteSource::new(settings.clone())),
+        SourceSettings::Forebay(settings) => {
+            Arc::new(forebay::ForebaySource::new(settings.clone()))
+        }
     }
 }
 
@@ -126,6 +146,9 @@ pub fn destination(settings: &DestinationSettings) -> Arc<dyn Destination> {
     match settings {
         DestinationSettings::Postgres(settings) => {
             Arc::new(postgres::PostgresDestination::new(settings.clone()))
+        }
+        DestinationSettings::Mongodb(settings) => {
+            Arc::new(mongodb::MongoDestination::new(settings))
         }
         DestinationSettings::Parquet(settings) => files::parquet_destination(settings),
         DestinationSettings::Csv(settings) => files::csv_destination(settings),

@@ -1,0 +1,180 @@
+//! That a collection is written by one run alone, on a server that has no locks for that.
+//!
+//! Who claims a collection puts a document with its name there, and counts it up every [`BEAT_EVERY`].
+//! Another run that finds it watches: when it is counted up, somebody is alive; when it is not for
+//! [`TAKEN_AFTER`] by the watcher's own clock, whoever it was is gone and the claim is taken over. No clock
+//! is compared with another's.
+//!
+//! Invariant: a holder that could not count up for [`LOST_AFTER`], which is shorter, takes its claim for
+//! lost and commits nothing more. What this cannot rule out: a process that stands still for longer than
+//! that between looking at its claim and the end of a command that was on its way. That command's
+//! documents then meet those of the other run by their ids.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mongodb::Collection;
+use mongodb::bson::{Document, doc};
+use parking_lot::Mutex;
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+use super::connect::{Server, code, refused};
+use crate::connector::{Claim, Result};
+use crate::error::ConnectorError;
+
+/// How often a holder counts up.
+const BEAT_EVERY: Duration = Duration::from_secs(2);
+/// A holder that could not for so long has lost its claim.
+const LOST_AFTER: Duration = Duration::from_secs(5);
+/// A claim that nobody counted up for so long is nobody's.
+const TAKEN_AFTER: Duration = Duration::from_secs(8);
+/// How often a watcher looks.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How long giving back a claim may take.
+const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(2);
+
+const CLAIMS: &str = "_forebay_claims";
+
+/// A claim that is held.
+#[derive(Debug)]
+pub(super) struct Held {
+    collection: Collection<Document>,
+    key: String,
+    holder: String,
+    /// When it was last known to be ours.
+    ours_at: Mutex<Option<Instant>>,
+}
+
+impl Held {
+    /// Whether it is still ours.
+    ///
+    /// # Errors
+    /// It is not, or that is not known.
+    pub(super) fn check(&self) -> Result<()> {
+        let ours = self.ours_at.lock().is_some_and(|at| at.elapsed() < LOST_AFTER);
+        ours.then_some(()).ok_or_else(|| ConnectorError::Refused {
+            act: format!("go on writing {:?}", self.key),
+            source: "the server could not be reached for so long that another run may write it"
+                .into(),
+        })
+    }
+
+    fn mine(&self) -> Document {
+        doc! { "_id": &self.key, "holder": &self.holder }
+    }
+
+    /// Counts up until the claim is dropped or lost.
+    async fn keep(&self) {
+        let mut every = tokio::time::interval(BEAT_EVERY);
+        every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            every.tick().await;
+            let begun = Instant::now();
+            let counted =
+                self.collection.update_one(self.mine(), doc! { "$inc": { "beat": 1_i64 } });
+            match counted.await {
+                Ok(counted) if counted.matched_count == 1 => *self.ours_at.lock() = Some(begun),
+                Ok(_) => {
+                    *self.ours_at.lock() = None;
+                    tracing::warn!(collection = self.key, "the claim was taken by another run");
+                    return;
+                }
+                Err(error) => {
+                    tracing::debug!(collection = self.key, %error, "a claim was not counted up");
+                }
+            }
+        }
+    }
+}
+
+/// A claim, given back when it is dropped.
+pub(super) struct Claimed {
+    held: Arc<Held>,
+    beating: tokio::task::JoinHandle<()>,
+}
+
+impl Claim for Claimed {}
+
+impl Claimed {
+    pub(super) fn held(&self) -> &Arc<Held> {
+        &self.held
+    }
+}
+
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        self.beating.abort();
+        *self.held.ours_at.lock() = None;
+        let Ok(runtime) = Handle::try_current() else { return };
+        let held = Arc::clone(&self.held);
+        let (send, done) = std::sync::mpsc::channel();
+        runtime.spawn(async move {
+            if let Err(error) = held.collection.delete_one(held.mine()).await {
+                tracing::debug!(collection = held.key, %error, "a claim was not given back");
+            }
+            // Where nobody waits any more, nobody needs to know.
+            send.send(()).unwrap_or_default();
+        });
+        // So that the next run need not wait until this one is taken for dead. With a single thread
+        // there is nobody to do it meanwhile.
+        if runtime.runtime_flavor() == RuntimeFlavor::MultiThread {
+            done.recv_timeout(GIVEN_BACK_WITHIN).unwrap_or_default();
+        }
+    }
+}
+
+/// Claims a collection.
+///
+/// # Errors
+/// [`ConnectorError::Busy`] where another run has it.
+pub(super) async fn claim(server: &Server, key: &str) -> Result<Claimed> {
+    let collection = server.database().await?.collection::<Document>(CLAIMS);
+    let holder = uuid::Uuid::new_v4().simple().to_string();
+    let act = |error| refused(format!("claim {key:?}"), error);
+    let mut watched: Option<(Document, Instant)> = None;
+    let begun = loop {
+        let begun = Instant::now();
+        let mine = doc! { "_id": key, "holder": &holder, "beat": 0_i64 };
+        match collection.insert_one(mine).await {
+            Ok(_) => break begun,
+            Err(error) if is_duplicate(&error) => {}
+            Err(error) => return Err(act(error)),
+        }
+        let found = collection.find_one(doc! { "_id": key }).await.map_err(act)?;
+        match (found, &watched) {
+            // Given back in between.
+            (None, _) => watched = None,
+            (Some(found), None) => watched = Some((found, Instant::now())),
+            (Some(found), Some((before, _))) if found != *before => {
+                return Err(ConnectorError::Busy {
+                    act: format!("write {key:?}"),
+                    source: "another run is writing it".into(),
+                });
+            }
+            (Some(_), Some((before, since))) if since.elapsed() >= TAKEN_AFTER => {
+                let begun = Instant::now();
+                let set = doc! { "$set": { "holder": &holder, "beat": 0_i64 } };
+                let taken = collection.update_one(before.clone(), set).await.map_err(act)?;
+                if taken.modified_count == 1 {
+                    break begun;
+                }
+                watched = None;
+            }
+            (Some(_), Some(_)) => {}
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    };
+    let ours_at = Mutex::new(Some(begun));
+    let held = Arc::new(Held { collection, key: key.to_owned(), holder, ours_at });
+    let kept = Arc::clone(&held);
+    let beating = tokio::spawn(async move { kept.keep().await });
+    Ok(Claimed { held, beating })
+}
+
+fn is_duplicate(error: &mongodb::error::Error) -> bool {
+    use mongodb::error::{ErrorKind, WriteFailure};
+    match error.kind.as_ref() {
+        ErrorKind::Write(WriteFailure::WriteError(error)) => error.code == super::bulk::DUPLICATE,
+        _ => code(error) == Some(super::bulk::DUPLICATE),
+    }
+}

@@ -1,0 +1,246 @@
+//! Connections to a MongoDB, and what its errors mean.
+//!
+//! The driver keeps a pool of connections for each server and finds out by itself where to write. It
+//! tries reads again that did not come about; writes are tried again by whoever knows what was written.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mongodb::bson::{Document, RawDocumentBuf, doc};
+use mongodb::error::ErrorKind;
+use mongodb::options::{ClientOptions, Compressor, Credential, ServerAddress, TlsOptions};
+use mongodb::{Client, Database};
+use tokio::sync::OnceCell;
+
+use super::settings::{Compression, Settings, Tls};
+use crate::connector::Result;
+use crate::error::ConnectorError;
+use crate::run::{Phase, Phases};
+
+/// How long a server may take to answer at all.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Codes of what a server could not do now and may do later: no primary, a shutdown, a lost connection to
+/// another server, a conflict, a cursor that was closed while nobody asked
+/// (`src/mongo/base/error_codes.yml`).
+const PASSING: [i32; 20] = [
+    6, 7, 43, 50, 64, 89, 91, 112, 134, 189, 202, 262, 317, 318, 358, 9001, 10107, 11600, 11602,
+    13435,
+];
+/// The code of a command or option that a server has not.
+const NOT_IMPLEMENTED: i32 = 238;
+/// The code of a collection or index that is not there.
+const NOT_FOUND: [i32; 2] = [26, 27];
+
+/// A server, how it is reached, and the database that is meant; clones are the same.
+#[derive(Debug, Clone)]
+pub(super) struct Server(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    settings: Settings,
+    connected: OnceCell<Connected>,
+}
+
+#[derive(Debug)]
+struct Connected {
+    database: Database,
+    /// For people: no secret in it.
+    name: String,
+}
+
+/// What a server answered, without what the driver says around it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Answer(pub(super) String);
+
+impl Server {
+    /// The server of these settings; asks nobody.
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self(Arc::new(Inner { settings: settings.clone(), connected: OnceCell::new() }))
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        &self.0.settings
+    }
+
+    /// The database. Whether somebody answers shows with the first command.
+    pub(super) async fn database(&self) -> Result<&Database> {
+        Ok(&self.connected().await?.database)
+    }
+
+    /// For people.
+    pub(super) async fn name(&self) -> Result<&str> {
+        Ok(&self.connected().await?.name)
+    }
+
+    async fn connected(&self) -> Result<&Connected> {
+        self.0.connected.get_or_try_init(|| connect(&self.0.settings)).await
+    }
+
+    /// Makes sure that somebody answers, and counts the time that takes.
+    pub(super) async fn reach(&self, phases: &Phases) -> Result<&Database> {
+        let begun = Instant::now();
+        let database = self.database().await?;
+        let answered = database.run_command(doc! { "ping": 1 }).await;
+        phases.add(Phase::Connect, begun);
+        answered.map_err(|error| refused("connect", error))?;
+        Ok(database)
+    }
+
+    /// Runs a command and returns its answer.
+    pub(super) async fn run(&self, act: &str, command: Document) -> Result<Document> {
+        let ran = self.database().await?.run_command(command).await;
+        ran.map_err(|error| refused(act, error))
+    }
+
+    /// Runs a command that may hold megabytes of documents.
+    pub(super) async fn run_raw(
+        &self,
+        command: RawDocumentBuf,
+    ) -> Result<Result<Document, mongodb::error::Error>> {
+        Ok(self.database().await?.run_raw_command(command).await)
+    }
+}
+
+async fn connect(settings: &Settings) -> Result<Connected> {
+    let mut options = match &settings.url {
+        Some(url) => ClientOptions::parse(url.expose()).await.map_err(|error| match *error.kind {
+            ErrorKind::DnsResolve { .. } => refused("find the servers of `url`", error),
+            // What is wrong with it would show a part of it.
+            _ => ConnectorError::unsupported(
+                "`url` is no address of a MongoDB",
+                "write mongodb://user:password@host:port/database, with special characters as %XX",
+            ),
+        })?,
+        None => from_fields(settings),
+    };
+    let named = settings.database.as_ref().map(|name| name.0.clone());
+    let Some(database) = named.or_else(|| options.default_database.clone()) else {
+        return Err(ConnectorError::unsupported(
+            "no database is named",
+            "set `database`, or name it in `url` after the host",
+        ));
+    };
+    let is_local = options.hosts.iter().all(is_local);
+    options.app_name = Some("forebay".into());
+    options.connect_timeout.get_or_insert(CONNECT_TIMEOUT);
+    options.server_selection_timeout.get_or_insert(CONNECT_TIMEOUT);
+    options.retry_writes = Some(false);
+    if settings.url.is_none() || options.max_pool_size.is_none() {
+        options.min_pool_size = Some(settings.pool.min);
+        options.max_pool_size = Some(u32::from(settings.pool.max.get()));
+    }
+    compress(&mut options, settings.compression, is_local);
+    encrypt(&mut options, settings, is_local);
+    let hosts: Vec<String> = options.hosts.iter().map(ToString::to_string).collect();
+    let user = options.credential.as_ref().and_then(|credential| credential.username.clone());
+    let user = user.map(|user| format!(" as {user}")).unwrap_or_default();
+    let name = format!("MongoDB {database} at {}{user}", hosts.join(", "));
+    let client = Client::with_options(options).map_err(|error| refused("connect", error))?;
+    Ok(Connected { database: client.database(&database), name })
+}
+
+fn from_fields(settings: &Settings) -> ClientOptions {
+    let host = settings.host.0.clone();
+    let address = ServerAddress::Tcp { host, port: Some(settings.port.get()) };
+    let mut options = ClientOptions::builder().hosts(vec![address]).build();
+    if let Some(user) = &settings.user {
+        let mut credential = Credential::default();
+        credential.username = Some(user.0.clone());
+        credential.password = settings.password.as_ref().map(|secret| secret.expose().to_owned());
+        credential.source = Some(settings.auth_database.0.clone());
+        options.credential = Some(credential);
+    }
+    options
+}
+
+fn is_local(address: &ServerAddress) -> bool {
+    match address {
+        ServerAddress::Tcp { host, .. } => {
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+        }
+        // A socket's path.
+        _ => true,
+    }
+}
+
+fn compress(options: &mut ClientOptions, compression: Compression, is_local: bool) {
+    let zstd = Compressor::Zstd { level: None };
+    let zlib = Compressor::Zlib { level: None };
+    options.compressors = match compression {
+        Compression::Auto if options.compressors.is_some() => return,
+        Compression::Auto if is_local => None,
+        Compression::Auto => Some(vec![zstd, Compressor::Snappy, zlib]),
+        Compression::None => None,
+        Compression::Zstd => Some(vec![zstd]),
+        Compression::Snappy => Some(vec![Compressor::Snappy]),
+        Compression::Zlib => Some(vec![zlib]),
+    };
+}
+
+fn encrypt(options: &mut ClientOptions, settings: &Settings, is_local: bool) {
+    use mongodb::options::Tls as Driver;
+    let trusted = settings.tls_ca_file.as_ref().map(|file| PathBuf::from(&file.0));
+    let verified = || Driver::Enabled(TlsOptions::builder().ca_file_path(trusted.clone()).build());
+    match (settings.tls, &options.tls) {
+        (Tls::Disable, _) => options.tls = Some(Driver::Disabled),
+        (Tls::Verify, _) => options.tls = Some(verified()),
+        (Tls::Auto, None) if !is_local => options.tls = Some(verified()),
+        (Tls::Auto, _) => {}
+    }
+}
+
+/// What an error of the driver means.
+///
+/// * `act`: what was attempted.
+pub(super) fn refused(act: impl Into<String>, error: mongodb::error::Error) -> ConnectorError {
+    let act = act.into();
+    match error.kind.as_ref() {
+        ErrorKind::Io(_)
+        | ErrorKind::ServerSelection { .. }
+        | ErrorKind::ConnectionPoolCleared { .. }
+        | ErrorKind::DnsResolve { .. } => ConnectorError::Unreachable {
+            what: format!("the MongoDB to {act}"),
+            source: Answer(told(&error)).into(),
+        },
+        ErrorKind::Command(answer) if PASSING.contains(&answer.code) => {
+            ConnectorError::Busy { act, source: Answer(told(&error)).into() }
+        }
+        _ => ConnectorError::Refused { act, source: Answer(told(&error)).into() },
+    }
+}
+
+/// What an error says.
+pub(super) fn told(error: &mongodb::error::Error) -> String {
+    match error.kind.as_ref() {
+        ErrorKind::Command(answer) if answer.code_name.is_empty() => answer.message.clone(),
+        ErrorKind::Command(answer) => format!("{} ({})", answer.message, answer.code_name),
+        kind => kind.to_string(),
+    }
+}
+
+/// Whether a server said that it has not what was asked of it.
+pub(super) fn is_not_implemented(error: &mongodb::error::Error) -> bool {
+    code(error) == Some(NOT_IMPLEMENTED)
+}
+
+/// Whether a server said that a collection is not there.
+pub(super) fn is_not_found(error: &mongodb::error::Error) -> bool {
+    code(error).is_some_and(|code| NOT_FOUND.contains(&code))
+}
+
+/// The code of a server's answer, where one came.
+pub(super) fn code(error: &mongodb::error::Error) -> Option<i32> {
+    match error.kind.as_ref() {
+        ErrorKind::Command(answer) => Some(answer.code),
+        _ => None,
+    }
+}
+
+/// Whether trying again may help.
+pub(super) fn passes(code: i32) -> bool {
+    PASSING.contains(&code)
+}

@@ -1,0 +1,84 @@
+//! A MongoDB as a destination: streams go into its collections.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use async_trait::async_trait;
+use forebay_pgcopy::Column;
+use parking_lot::Mutex;
+
+use super::claim::{Held, claim};
+use super::connect::Server;
+use super::ledger::Ledger;
+use super::names;
+use super::settings::Settings;
+use super::source::answer;
+use super::target::{self, MongoTarget};
+use crate::config::TargetSettings;
+use crate::connector::{Claim, Destination, Form, LedgerEntry, Load, Result, Target};
+use crate::run::Context;
+
+/// A MongoDB to be written.
+#[derive(Debug)]
+pub struct MongoDestination {
+    server: Server,
+    /// The claims that are held, by collection: who commits looks whether it still is.
+    claims: Mutex<HashMap<String, Weak<Held>>>,
+}
+
+impl MongoDestination {
+    /// A destination of these settings; asks nobody yet.
+    #[must_use]
+    pub fn new(settings: &Settings) -> Self {
+        Self { server: Server::new(settings), claims: Mutex::default() }
+    }
+}
+
+#[async_trait]
+impl Destination for MongoDestination {
+    async fn check(&self) -> Result<String> {
+        answer(&self.server).await
+    }
+
+    fn form(&self) -> Form {
+        Form::PlainRecords
+    }
+
+    async fn last_load(&self, target: &TargetSettings) -> Result<Option<(Load, Vec<LedgerEntry>)>> {
+        let ledger = Ledger::new(&self.server, target);
+        let Some(known) = ledger.load().await? else { return Ok(None) };
+        let entries = ledger.entries().await?.into_iter();
+        let of_load = entries.filter(|entry| entry.load_id == known.load.id);
+        let mut entries: Vec<LedgerEntry> = of_load.filter_map(|entry| entry.entry).collect();
+        entries.sort_unstable_by(|one, other| one.unit.cmp(&other.unit));
+        Ok(Some((known.load, entries)))
+    }
+
+    async fn forget(&self, target: &TargetSettings) -> Result<u64> {
+        let ledger = Ledger::new(&self.server, target);
+        let known = ledger.load().await?;
+        target::clear(&self.server, &ledger, target, known.as_ref()).await?;
+        ledger.drop_load().await?;
+        Ok(u64::from(known.is_some()))
+    }
+
+    async fn claim(&self, target: &TargetSettings) -> Result<Box<dyn Claim>> {
+        let key = names::collection(&target.into)?;
+        let claimed = claim(&self.server, &key).await?;
+        self.claims.lock().insert(key, Arc::downgrade(claimed.held()));
+        Ok(Box::new(claimed))
+    }
+
+    async fn open(
+        &self,
+        target: &TargetSettings,
+        columns: &[Column],
+        context: &Context,
+    ) -> Result<Arc<dyn Target>> {
+        self.server.reach(&context.phases).await?;
+        let key = names::collection(&target.into)?;
+        let held = self.claims.lock().get(&key).and_then(Weak::upgrade);
+        let (server, columns) = (self.server.clone(), columns.to_vec());
+        Ok(Arc::new(MongoTarget::open(server, target, columns, held, context).await?))
+    }
+}

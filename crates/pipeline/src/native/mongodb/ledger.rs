@@ -1,0 +1,298 @@
+//! Loads and their entries, in collections beside those they tell of.
+//!
+//! ```text
+//! _forebay_loads         one a stream   { _id: stream's digits, pipeline, stream, into, load_id, load: JSON, swaps }
+//! _forebay_ledger        one a unit     { _id: stream's and unit's digits, of: stream's digits, load_id, unit,
+//!                                         state: "begun" | "committed", entry: JSON }
+//! _forebay_dead_letters  one a row      { _id, pipeline, stream, load, unit, position, reason, row }
+//! ```
+//!
+//! Only the entries of the last load are kept: what was loaded before is in the rows.
+//!
+//! Invariants:
+//! * An entry says `begun` before the first document of its unit is where readers see it, and `committed`
+//!   after the last one is, each for certain on disk. So documents of a unit that is not committed are
+//!   always known of, and found by their ids.
+//! * An entry of another load is dropped only once its documents are, if it was not committed.
+
+use std::sync::Arc;
+
+use futures_util::TryStreamExt as _;
+use mongodb::Collection;
+use mongodb::bson::spec::BinarySubtype;
+use mongodb::bson::{Binary, Document, doc};
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::bulk::{Concern, Documents, Verb, write};
+use super::connect::{Server, refused};
+use super::encode::Refused;
+use super::names::digits_of;
+use crate::batch::DeadRow;
+use crate::config::TargetSettings;
+use crate::connector::{LedgerEntry, Load, Result};
+use crate::error::ConnectorError;
+
+const LOADS: &str = "_forebay_loads";
+const ENTRIES: &str = "_forebay_ledger";
+const DEAD: &str = "_forebay_dead_letters";
+
+/// Ids of the documents of one unit: 16 bytes that stand for it, and the number of the row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ids([u8; 16]);
+
+impl Ids {
+    pub(super) fn of(settings: &TargetSettings, load: &str, unit: &str) -> Self {
+        let digits = digits_of(&[&settings.pipeline, &settings.stream, &settings.into, load, unit]);
+        Self(xxh3_128(digits.as_bytes()).to_be_bytes())
+    }
+
+    /// The bytes of a row's id.
+    pub(super) fn row(&self, number: u64) -> [u8; 24] {
+        let mut id = [0; 24];
+        let (unit, row) = id.split_at_mut(16);
+        unit.copy_from_slice(&self.0);
+        row.copy_from_slice(&number.to_be_bytes());
+        id
+    }
+
+    /// All of them, for a server.
+    fn filter(&self) -> Document {
+        let binary =
+            |number| Binary { subtype: BinarySubtype::Generic, bytes: self.row(number).to_vec() };
+        doc! { "_id": { "$gte": binary(0), "$lte": binary(u64::MAX) } }
+    }
+}
+
+/// What is known of a stream's last load.
+#[derive(Debug, Clone)]
+pub(super) struct Known {
+    pub(super) load: Load,
+    pub(super) into: String,
+    /// Whether what was loaded aside is being put in its place.
+    pub(super) swaps: bool,
+}
+
+/// An entry of a unit.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) unit: String,
+    pub(super) load_id: String,
+    /// The entry itself; nothing where it is not committed.
+    pub(super) entry: Option<LedgerEntry>,
+}
+
+/// The ledger of one stream.
+#[derive(Debug, Clone)]
+pub(super) struct Ledger {
+    server: Server,
+    settings: Arc<TargetSettings>,
+    of: String,
+}
+
+impl Ledger {
+    pub(super) fn new(server: &Server, settings: &TargetSettings) -> Self {
+        let of = digits_of(&[&settings.pipeline, &settings.stream]);
+        Self { server: server.clone(), settings: Arc::new(settings.clone()), of }
+    }
+
+    async fn collection(&self, name: &str) -> Result<Collection<Document>> {
+        Ok(self.server.database().await?.collection(name))
+    }
+
+    /// The last load.
+    pub(super) async fn load(&self) -> Result<Option<Known>> {
+        let act = |error| refused("read the ledger", error);
+        let loads = self.collection(LOADS).await?;
+        let Some(found) = loads.find_one(doc! { "_id": &self.of }).await.map_err(act)? else {
+            return Ok(None);
+        };
+        let load = serde_json::from_str(text(&found, "load")?).map_err(broken)?;
+        let into = text(&found, "into")?.to_owned();
+        Ok(Some(Known { load, into, swaps: found.get_bool("swaps").unwrap_or(false) }))
+    }
+
+    /// All entries, of whatever load.
+    pub(super) async fn entries(&self) -> Result<Vec<Entry>> {
+        let act = |error| refused("read the ledger", error);
+        let found = self.collection(ENTRIES).await?.find(doc! { "of": &self.of }).await;
+        let found: Vec<Document> = found.map_err(act)?.try_collect().await.map_err(act)?;
+        found.iter().map(entry).collect()
+    }
+
+    /// Puts the load there as it is now.
+    pub(super) async fn put(&self, load: &Load, swaps: bool) -> Result<()> {
+        let TargetSettings { pipeline, stream, into, .. } = &*self.settings;
+        let json = serde_json::to_string(load).map_err(broken)?;
+        let document = doc! {
+            "_id": &self.of, "pipeline": pipeline, "stream": stream, "into": into,
+            "load_id": &load.id, "load": json, "swaps": swaps,
+        };
+        self.replace(LOADS, &self.of, document).await
+    }
+
+    /// Says that documents of a unit are going to be there. Returns whether it was said before, and the
+    /// unit not committed.
+    pub(super) async fn begin(&self, load: &Load, unit: &str) -> Result<bool> {
+        let id = self.entry_id(unit);
+        let act = |error| refused("read the ledger", error);
+        let found = self.collection(ENTRIES).await?.find_one(doc! { "_id": &id }).await;
+        let before = found.map_err(act)?.as_ref().map(entry).transpose()?;
+        match before {
+            Some(Entry { entry: Some(_), .. }) => Err(ConnectorError::Refused {
+                act: format!("write the unit {unit:?}"),
+                source: "it is committed already".into(),
+            }),
+            Some(before) if before.load_id == load.id => Ok(true),
+            Some(_) => Err(other_load(load)),
+            None => {
+                let document = doc! {
+                    "_id": &id, "of": &self.of, "load_id": &load.id, "unit": unit, "state": "begun",
+                };
+                self.replace(ENTRIES, &id, document).await?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Says that a unit is there.
+    pub(super) async fn commit(&self, entry: &LedgerEntry) -> Result<()> {
+        let id = self.entry_id(&entry.unit);
+        let document = doc! {
+            "_id": &id, "of": &self.of, "load_id": &entry.load, "unit": &entry.unit,
+            "state": "committed", "entry": serde_json::to_string(entry).map_err(broken)?,
+        };
+        self.replace(ENTRIES, &id, document).await
+    }
+
+    /// Drops an entry.
+    pub(super) async fn drop_entry(&self, unit: &str) -> Result<()> {
+        let id = self.entry_id(unit);
+        self.delete(ENTRIES, doc! { "_id": id }).await
+    }
+
+    /// Drops the load.
+    pub(super) async fn drop_load(&self) -> Result<()> {
+        self.delete(LOADS, doc! { "_id": &self.of }).await
+    }
+
+    /// Removes the documents of a unit from a collection, and its dead letters.
+    pub(super) async fn undo(&self, collection: &str, load: &str, unit: &str) -> Result<()> {
+        let ids = Ids::of(&self.settings, load, unit).filter();
+        self.delete(collection, ids.clone()).await?;
+        self.delete(DEAD, ids).await
+    }
+
+    /// Keeps dead letters of a unit.
+    pub(super) async fn bury(&self, entry: &LedgerEntry, dead: &[DeadRow]) -> Result<()> {
+        let ids = Ids::of(&self.settings, &entry.load, &entry.unit);
+        let LedgerEntry { pipeline, stream, load, unit, .. } = entry;
+        let mut documents = Documents::default();
+        let mut refused = Refused::new();
+        for (number, DeadRow { position, reason, row }) in dead.iter().enumerate() {
+            let bytes = ids.row(number as u64).to_vec();
+            let document = doc! {
+                "_id": Binary { subtype: BinarySubtype::Generic, bytes },
+                "pipeline": pipeline, "stream": stream, "load": load, "unit": unit,
+                "position": position, "reason": reason, "row": row,
+            };
+            match document.to_vec() {
+                Ok(document) => documents.add_whole(&document),
+                Err(error) => drop(refused.insert(number, error.to_string())),
+            }
+        }
+        if let Some((number, error)) = refused.into_iter().next() {
+            let place = format!("{stream} {unit}, dead letter {number}");
+            return Err(ConnectorError::data(place, error));
+        }
+        for range in documents.commands() {
+            let durable = Concern::Durable;
+            let failed =
+                write(&self.server, Verb::Insert, DEAD, &documents, range, durable).await?;
+            if let Some(failed) = failed.into_iter().next() {
+                return Err(ConnectorError::Refused {
+                    act: format!("keep dead letters of {unit}"),
+                    source: failed.message.into(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// That a load is the one that was prepared.
+    pub(super) async fn check(&self, load: &Load) -> Result<Known> {
+        match self.load().await? {
+            Some(known) if known.load.id == load.id => Ok(known),
+            _ => Err(other_load(load)),
+        }
+    }
+
+    fn entry_id(&self, unit: &str) -> String {
+        format!("{}-{}", self.of, digits_of(&[unit]))
+    }
+
+    /// Puts a document in the place of that with its id, for certain on disk.
+    async fn replace(&self, collection: &str, id: &str, document: Document) -> Result<()> {
+        let act = "write the ledger";
+        let broken = |error: mongodb::bson::error::Error| ConnectorError::Refused {
+            act: act.into(),
+            source: error.into(),
+        };
+        let statement = doc! { "q": { "_id": id }, "u": document, "upsert": true };
+        let mut documents = Documents::default();
+        documents.add_whole(&statement.to_vec().map_err(broken)?);
+        let durable = Concern::Durable;
+        let failed =
+            write(&self.server, Verb::Update, collection, &documents, 0..1, durable).await?;
+        match failed.into_iter().next() {
+            None => Ok(()),
+            Some(failed) => {
+                Err(ConnectorError::Refused { act: act.into(), source: failed.message.into() })
+            }
+        }
+    }
+
+    async fn delete(&self, collection: &str, filter: Document) -> Result<()> {
+        let command = doc! {
+            "delete": collection, "deletes": [{ "q": filter, "limit": 0 }],
+            "writeConcern": { "w": "majority", "j": true },
+        };
+        let act = format!("remove documents of {collection}");
+        let answer = self.server.run(&act, command).await?;
+        let failed = answer.get_array("writeErrors").is_ok_and(|errors| !errors.is_empty());
+        if failed || answer.contains_key("writeConcernError") {
+            return Err(ConnectorError::Busy { act, source: answer.to_string().into() });
+        }
+        Ok(())
+    }
+}
+
+fn other_load(load: &Load) -> ConnectorError {
+    ConnectorError::Refused {
+        act: "go on with the load".into(),
+        source: format!("the load {} is not the one that was prepared", load.id).into(),
+    }
+}
+
+fn entry(document: &Document) -> Result<Entry> {
+    let committed = document.get_str("state").is_ok_and(|state| state == "committed");
+    let entry = match committed {
+        true => Some(serde_json::from_str(text(document, "entry")?).map_err(broken)?),
+        false => None,
+    };
+    Ok(Entry {
+        unit: text(document, "unit")?.to_owned(),
+        load_id: text(document, "load_id")?.to_owned(),
+        entry,
+    })
+}
+
+fn text<'a>(document: &'a Document, field: &str) -> Result<&'a str> {
+    document.get_str(field).map_err(|error| ConnectorError::Refused {
+        act: "read the ledger".into(),
+        source: error.into(),
+    })
+}
+
+fn broken(error: serde_json::Error) -> ConnectorError {
+    ConnectorError::Refused { act: "use the ledger".into(), source: error.into() }
+}

@@ -1,0 +1,3 @@
+//! What is particular to reading.
+
+use super::*;
