@@ -149,14 +149,23 @@ fn list() -> Value {
         option("severity", "string", "At least: informational, low, medium, high, critical, fatal"),
         option("contains", "string", "Whose raw bytes contain this; may be given often"),
         option("regex", "string", "Whose raw bytes match this regular expression"),
-        option("order", "string", "oldest (the default) or newest first"),
+        option(
+            "order",
+            "string",
+            "oldest (the default) or newest first; or position: as they were accepted, seq ascending",
+        ),
         option("limit", "integer", "1 to 1000, by default 100; of a stream as many as wanted"),
-        option("cursor", "string", "next of the page before"),
+        option(
+            "cursor",
+            "string",
+            "next of the page before; with order=position the seq of the last event that is known",
+        ),
+        option("before", "integer", "With order=position: only events of a seq below this"),
         option("proof", "boolean", "Each event with the proof that it is stored"),
         option("follow", "boolean", "A stream of the newest limit events, then of those that come"),
     ];
     let mut operation = get(
-        "Search events, in order of time",
+        "Search events, in order of time or of acceptance",
         parameters,
         "application/json",
         vec![

@@ -1,5 +1,6 @@
 //! What `GET /v1/events` is asked, read from its query string.
 
+use std::ops::Range;
 use std::str::FromStr;
 
 use forebay_events::Severity;
@@ -20,7 +21,7 @@ const REGEX_MEMORY_MAX: usize = 1 << 20;
 const NEEDLES_MAX: usize = 16;
 
 const KNOWN: &str = "from, to, stream, type, host, ip, severity, contains, regex, order, limit, \
-                     cursor, proof and follow";
+                     cursor, before, proof and follow";
 
 /// A question.
 #[derive(Debug, Default)]
@@ -31,6 +32,8 @@ pub(super) struct Question {
     pub(super) proof: bool,
     /// The answer goes on with what comes.
     pub(super) follow: bool,
+    /// Events are wanted in the order they were accepted in, at these positions.
+    pub(super) positions: Option<Range<u64>>,
 }
 
 impl Question {
@@ -65,6 +68,8 @@ impl Question {
     pub(super) fn of(pairs: Vec<(String, Vec<u8>)>) -> Result<Self, Problem> {
         let mut asked = Self::default();
         let mut ordered = false;
+        let mut by_position = false;
+        let (mut after, mut before) = (None, None);
         for (name, value) in pairs {
             let text = String::from_utf8_lossy(&value).into_owned();
             let query = &mut asked.query;
@@ -88,14 +93,16 @@ impl Question {
                 "regex" => query.regex = Some(regex(&text)?),
                 "order" => {
                     ordered = true;
+                    by_position = text == "position";
                     query.order = match &*text {
-                        "oldest" => Order::OldestFirst,
+                        "oldest" | "position" => Order::OldestFirst,
                         "newest" => Order::NewestFirst,
-                        _ => return Err(wrong("order", "newest or oldest")),
+                        _ => return Err(wrong("order", "newest, oldest or position")),
                     };
                 }
                 "limit" => asked.limit = Some(parsed("limit", &text, "a whole number")?),
-                "cursor" => query.after = Some(cursor(&text)?),
+                "cursor" => after = Some(text),
+                "before" => before = Some(parsed("before", &text, "a position")?),
                 "proof" => asked.proof = flag("proof", &text)?,
                 "follow" => asked.follow = flag("follow", &text)?,
                 _ => {
@@ -105,7 +112,18 @@ impl Question {
                 }
             }
         }
-        if asked.follow && (ordered || asked.query.after.is_some()) {
+        if by_position {
+            let expected = "the position of the last event of the page before";
+            let last: Option<u64> =
+                after.as_deref().map(|text| parsed("cursor", text, expected)).transpose()?;
+            let from = last.map_or(0, |last| last.saturating_add(1));
+            asked.positions = Some(from..before.unwrap_or(u64::MAX));
+        } else if before.is_some() {
+            return Err(Problem::bad("query", "before goes with order=position"));
+        } else {
+            asked.query.after = after.as_deref().map(cursor).transpose()?;
+        }
+        if asked.follow && (ordered || after.is_some()) {
             let text = "follow goes with neither order nor cursor: it begins with the newest";
             return Err(Problem::bad("query", text));
         }
@@ -185,6 +203,16 @@ mod tests {
         assert_eq!(query.order, Order::NewestFirst);
         assert_eq!(query.after, Some(Cursor { timestamp_ns: -5, seq: 3 }));
         assert_eq!((asked.page().unwrap(), asked.proof, asked.follow), (7, true, false));
+    }
+
+    #[test]
+    fn positions_go_on_behind_a_cursor() {
+        assert_eq!(read("order=position").unwrap().positions, Some(0..u64::MAX));
+        let asked = read("cursor=6&before=9&order=position&stream=s").unwrap();
+        assert_eq!((asked.positions, asked.query.after), (Some(7..9), None));
+        for query in ["order=position&cursor=1.2", "before=3", "order=position&follow"] {
+            assert!(read(query).is_err(), "{query}");
+        }
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! `GET /v1/events`, `GET /v1/events/{id}` and `GET /v1/events/stats`.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::Response;
+use forebay_events::query::{Query, Scan};
 use forebay_events::{EventId, Record, Store, render};
 use http::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
@@ -47,21 +49,60 @@ async fn answer_list(shared: Arc<Shared>, lines: bool, uri: &Uri) -> Result<Resp
 }
 
 fn page(store: &Store, asked: Question, limit: u64) -> Result<Value, Problem> {
-    let mut scan = store.scan(asked.query);
+    let cursor = match asked.positions {
+        Some(_) => |last: &Record| last.seq().to_string(),
+        None => |last: &Record| cursor_text(last.event().timestamp_ns, last.seq()),
+    };
+    let mut found = Found::new(store, asked.query, asked.positions);
     let mut records: Vec<Record> = Vec::new();
     let mut size = 0;
     let mut next = None;
-    while let Some(record) = scan.next()? {
+    while let Some(record) = found.next()? {
         size += record.leaf().len();
         records.push(record);
         if records.len() as u64 == limit || size >= PAGE_SIZE_MAX {
-            let last = records.last();
-            next = last.map(|last| cursor_text(last.event().timestamp_ns, last.seq()));
+            next = records.last().map(cursor);
             break;
         }
     }
     let events = rendered(store, &records, asked.proof)?;
     Ok(json!({ "events": events, "next": next }))
+}
+
+/// The events that are asked for, in the order that is.
+pub(super) enum Found<'a> {
+    /// In order of time.
+    Times(Box<Scan>),
+    /// In the order they were accepted in.
+    Positions(&'a Store, Box<Query>, Range<u64>),
+}
+
+impl<'a> Found<'a> {
+    /// What is there now: positions that come later are not waited for.
+    pub(super) fn new(store: &'a Store, query: Query, positions: Option<Range<u64>>) -> Self {
+        match positions {
+            None => Self::Times(Box::new(store.scan(query))),
+            Some(Range { start, end }) => {
+                Self::Positions(store, Box::new(query), start..end.min(store.len()))
+            }
+        }
+    }
+
+    /// The next one.
+    pub(super) fn next(&mut self) -> Result<Option<Record>, Problem> {
+        match self {
+            Self::Times(scan) => Ok(scan.next()?),
+            Self::Positions(store, query, left) => {
+                for position in left {
+                    let found = store.at(position)?;
+                    if let Some(record) = found.filter(|record| query.matches(record)) {
+                        return Ok(Some(record));
+                    }
+                }
+                Ok(None)
+            }
+        }
+    }
 }
 
 /// Events as JSON, each with its proof if that is wanted.

@@ -19,7 +19,7 @@ use super::super::answer::streamed_lines;
 use super::Shared;
 use super::problem::Problem;
 use super::question::Question;
-use super::read::rendered;
+use super::read::{Found, rendered};
 
 /// Pieces on their way to the client.
 const PIECES: usize = 4;
@@ -91,9 +91,9 @@ struct Lines<'a> {
 impl Lines<'_> {
     fn scan(&mut self, asked: &Question) -> Result<(), Ended> {
         let mut left = asked.stream();
-        let mut scan = self.store.scan(asked.query.clone());
+        let mut found = Found::new(self.store, asked.query.clone(), asked.positions.clone());
         while left > 0
-            && let Some(record) = scan.next()?
+            && let Some(record) = found.next()?
         {
             left -= 1;
             self.add(record)?;
