@@ -14,6 +14,7 @@ mod exit;
 mod export;
 mod keys;
 mod out;
+mod pipelines;
 mod serve;
 mod telemetry;
 mod tls;

@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use forebay_pipeline::config::{self, PipelineFile};
+use forebay_pipeline::config::PipelineFile;
 use forebay_pipeline::state::State;
 
 use super::settings::DataArgs;
 use super::{pipeline_ask, pipeline_init, pipeline_run};
 use crate::exit::{Coded, Exit};
+use crate::pipelines;
 
 #[derive(clap::Subcommand, Debug)]
 pub(super) enum Command {
@@ -66,31 +67,12 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
     }
 }
 
-/// Bytes a file that a pipeline file names may have.
-const SECRET_SIZE_MAX: u64 = 1 << 20;
-
-/// What `${...}` stands for: a variable of the environment, or the content of a file.
-fn resolve(name: &str) -> Result<String, String> {
-    if let Some(path) = name.strip_prefix("file:") {
-        let size = std::fs::metadata(path).map_err(|error| format!("{path}: {error}"))?.len();
-        if size > SECRET_SIZE_MAX {
-            return Err(format!("{path} has {size} bytes: no secret"));
-        }
-        let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
-        return Ok(text.trim_end_matches(['\r', '\n']).to_owned());
-    }
-    std::env::var(name).map_err(|error| match error {
-        std::env::VarError::NotPresent => format!("the variable {name} is not set"),
-        std::env::VarError::NotUnicode(_) => format!("the variable {name} is not UTF-8"),
-    })
-}
-
 /// Reads a pipeline file.
 ///
 /// # Errors
 /// It says something that cannot be (exit code 2).
 pub(super) fn load(path: &std::path::Path) -> anyhow::Result<PipelineFile> {
-    config::load(path, &resolve)
+    pipelines::load(path)
         .map_err(|error| Coded::wrap(Exit::Usage, "wrong pipeline file", error.into()))
 }
 
@@ -111,11 +93,5 @@ pub(super) fn state(data: &DataArgs) -> anyhow::Result<State> {
     let config = data.resolve()?.config()?;
     let dir = &config.process.data;
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    Ok(State::open(&dir.join("pipelines.sqlite"))?)
-}
-
-/// Now, in milliseconds since 1970.
-pub(super) fn now_ms() -> u64 {
-    use forebay_base::clock::Clock as _;
-    forebay_base::clock::SystemClock::new().now_ms()
+    Ok(State::open(&pipelines::state_file(dir))?)
 }

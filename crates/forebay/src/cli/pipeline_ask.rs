@@ -8,10 +8,11 @@ use forebay_pipeline::run::{Context, Pipeline, Plan};
 use forebay_pipeline::state::{Outcome, RunRecord};
 use serde_json::{Value, json};
 
-use super::pipeline::{FileArgs, load, now_ms, runtime, state};
+use super::pipeline::{FileArgs, load, runtime, state};
 use super::settings::DataArgs;
 use crate::exit::{Coded, Exit};
 use crate::out;
+use crate::pipelines::now_ms;
 
 #[derive(clap::Args, Debug)]
 pub(super) struct RunsArgs {

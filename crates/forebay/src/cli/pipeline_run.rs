@@ -10,15 +10,16 @@ use forebay_base::error_chain::chain;
 use forebay_pipeline::ConnectorError;
 use forebay_pipeline::error::RunError;
 use forebay_pipeline::run::{Cancel, Context, Options, Pipeline, Report};
-use forebay_pipeline::state::{HEARTBEAT, Outcome, Progress, State};
+use forebay_pipeline::state::{HEARTBEAT, Outcome, State};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::pipeline::{load, now_ms, runtime, state};
+use super::pipeline::{load, runtime, state};
 use super::settings::DataArgs;
 use crate::exit::{Coded, Exit};
 use crate::out;
+use crate::pipelines::{now_ms, progress, run_name};
 use crate::usage::Usage;
 
 const HELP: &str = "\
@@ -55,17 +56,6 @@ pub(super) struct Args {
     json: bool,
     #[command(flatten)]
     data: DataArgs,
-}
-
-/// Letters the name of a run may have.
-const NAME_MAX: usize = 128;
-
-fn run_name(text: &str) -> Result<String, String> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._:-".contains(c);
-    match text.len() {
-        1..=NAME_MAX if text.chars().all(is_plain) => Ok(text.to_owned()),
-        _ => Err(format!("1 to {NAME_MAX} of a-z A-Z 0-9 . _ : -")),
-    }
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
@@ -197,15 +187,6 @@ fn print(args: &Args, report: &Report) -> anyhow::Result<()> {
         rate(report.rows),
         rate(report.bytes) / 1e6
     ))
-}
-
-fn progress(context: &Context) -> Progress {
-    let moved = &context.moved;
-    Progress {
-        rows_read: moved.rows_read.load(Ordering::Relaxed),
-        rows_committed: moved.rows_committed.load(Ordering::Relaxed),
-        bytes_read: moved.bytes_read.load(Ordering::Relaxed),
-    }
 }
 
 /// Asks the run to stop at the first signal; returns at the second.

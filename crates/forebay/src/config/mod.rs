@@ -13,6 +13,7 @@ mod events;
 mod file;
 mod inventory;
 mod nearest;
+mod pipelines;
 mod resolve;
 mod settings;
 mod show;
@@ -23,6 +24,7 @@ mod tests;
 
 pub(crate) use events::Preset;
 pub(crate) use inventory::Permitted;
+pub(crate) use pipelines::Schedule;
 pub(crate) use resolve::{Flags, Resolved};
 #[cfg(test)]
 pub(crate) use settings::find;

@@ -141,6 +141,7 @@ impl Resolved {
         }
         super::events::check(&config.events)?;
         super::inventory::check(&config.inventory)?;
+        super::pipelines::check(&config.pipelines)?;
         Ok(config)
     }
 

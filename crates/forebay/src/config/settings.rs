@@ -15,6 +15,7 @@ use forebay_events::segment::Compression;
 
 use super::events::{Preset, Retentions};
 use super::inventory::Sources;
+use super::pipelines::Schedules;
 use super::resolve::Resolved;
 use super::value::{Auth, CacheNetwork, CacheServer, LogFormat, Toml, Value};
 
@@ -291,5 +292,16 @@ settings! {
         build_memory("inventory.build_memory"): ByteSize = "256MiB";
         /// File with the prices costs are computed from (TOML); empty: Amazon's of us-east-1.
         prices("inventory.prices"): Option<PathBuf> = "";
+    }    /// Pipelines the server runs.
+    pipelines: Pipelines {
+        /// Whether `forebay serve` runs pipelines.
+        enabled("pipelines.enabled"): bool = "true";
+        /// Directory of the pipeline files, each NAME.yaml; empty: pipelines in the data directory.
+        dir("pipelines.dir"): Option<PathBuf> = "";
+        /// Which of them are run by themselves, and how long after the beginning of one run the next
+        /// begins: orders=15m,customers=24h.
+        every("pipelines.every"): Schedules = "";
+        /// Runs at once; further ones are answered 429 with Retry-After.
+        runs_max("pipelines.runs_max"): u32 = "2";
     }
 }

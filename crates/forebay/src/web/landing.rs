@@ -62,6 +62,9 @@ pub(crate) fn landing_page(status: &Status) -> String {
                 @if status.subsystems.contains(&"inventory") {
                     li { a href="/v1/inventories/page" { "Inventories: what takes how much room" } }
                 }
+                @if status.subsystems.contains(&"pipelines") {
+                    li { a href="/v1/pipelines/page" { "Pipelines: what is copied when, and how it went" } }
+                }
                 li { a href="/metrics" { "Metrics for Prometheus" } }
             }
             h2 { "A first file" }

@@ -9,6 +9,7 @@ mod events;
 mod inventory;
 mod landing;
 mod layout;
+mod pipelines;
 mod schema;
 
 #[cfg(test)]
@@ -19,6 +20,7 @@ pub(crate) use docs::docs_page;
 pub(crate) use events::{Field, Found, Row, events_page};
 pub(crate) use inventory::{Browsed, Cell, Child, Link, Listed, inventories_page, inventory_page};
 pub(crate) use landing::{Status, landing_page};
+pub(crate) use pipelines::{PipelineRow, pipelines_page};
 
 /// Script of the API browser.
 pub(crate) const DOCS_JS: &str = include_str!("docs.js");

@@ -8,6 +8,7 @@ pub(crate) mod cache;
 pub(crate) mod events;
 pub(crate) mod intake;
 pub(crate) mod inventory;
+mod pipelines;
 
 use std::sync::Arc;
 
@@ -15,8 +16,8 @@ use crate::config::Config;
 use crate::serve::Subsystem;
 
 /// First path segments below `/v1`, each counted and timed by itself in the request metrics.
-pub(crate) const ROUTE_CLASSES: [&str; 5] =
-    ["files", "documents", "ingest", "events", "inventories"];
+pub(crate) const ROUTE_CLASSES: [&str; 6] =
+    ["files", "documents", "ingest", "events", "inventories", "pipelines"];
 
 /// Opens every subsystem in the data directory of `config`.
 ///
@@ -33,6 +34,9 @@ pub(crate) fn open(config: &Config) -> anyhow::Result<Vec<Arc<dyn Subsystem>>> {
     }
     if config.inventory.enabled {
         subsystems.push(inventory::open(config, files)?);
+    }
+    if config.pipelines.enabled {
+        subsystems.push(pipelines::open(config)?);
     }
     if config.cache.enabled {
         subsystems.push(cache::open(config)?);

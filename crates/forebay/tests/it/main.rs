@@ -25,6 +25,7 @@ mod intake_kill;
 mod inventory_cli;
 mod inventory_http;
 mod pg_support;
+mod pipeline_http;
 mod pipeline_kill;
 mod pipeline_pg;
 mod process;

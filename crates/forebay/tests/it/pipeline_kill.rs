@@ -206,6 +206,7 @@ fn a_run_of_several_streams_killed_at_every_commit_copies_each_once() {
         let told =
             format!("select count(*), count(distinct id), sum(hashtext(x::text)) from {table} x");
         assert_eq!(pg.query("dst", &told), pg.query("src", &told), "{table}");
-    }    let told = "select sum(rows), count(distinct load), count(distinct run) > 2 from forebay.pipeline_ledger";
+    }
+    let told = "select sum(rows), count(distinct load), count(distinct run) > 2 from forebay.pipeline_ledger";
     assert_eq!(pg.query("dst", told), "180000|3|t");
 }

@@ -30,6 +30,8 @@ pub(crate) trait Chosen: Sized {
 /// Where rows come from.
 #[derive(Debug, Clone)]
 pub struct SourceSection {
+    /// What `use` says.
+    pub uses: String,
     /// The connector and its settings.
     pub connector: SourceSettings,
     /// What is read.
@@ -39,6 +41,8 @@ pub struct SourceSection {
 /// Where rows go.
 #[derive(Debug, Clone)]
 pub struct DestinationSection {
+    /// What `use` says.
+    pub uses: String,
     /// The connector and its settings.
     pub connector: DestinationSettings,
     /// How rows meet those that are there.
@@ -84,17 +88,18 @@ struct DestinationRest {
 
 impl<'de> Deserialize<'de> for SourceSection {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let (connector, rest) =
-            deserializer.deserialize_map(Section::<_, SourceRest>(PhantomData))?;
-        Ok(Self { connector, streams: rest.streams })
+        let section = Section::<_, SourceRest>(PhantomData);
+        let (uses, connector, rest) = deserializer.deserialize_map(section)?;
+        Ok(Self { uses, connector, streams: rest.streams })
     }
 }
 
 impl<'de> Deserialize<'de> for DestinationSection {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let section = Section::<_, DestinationRest>(PhantomData);
-        let (connector, rest) = deserializer.deserialize_map(section)?;
+        let (uses, connector, rest) = deserializer.deserialize_map(section)?;
         Ok(Self {
+            uses,
             connector,
             write_mode: rest.write_mode,
             primary_key: rest.primary_key,
@@ -109,7 +114,7 @@ impl<'de> Deserialize<'de> for DestinationSection {
 struct Section<C, R>(PhantomData<(C, R)>);
 
 impl<'de, C: Chosen, R: DeserializeOwned> Visitor<'de> for Section<C, R> {
-    type Value = (C, R);
+    type Value = (String, C, R);
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a {} with `use` and `config`", C::WHAT)
@@ -157,7 +162,7 @@ impl<'de, C: Chosen, R: DeserializeOwned> Visitor<'de> for Section<C, R> {
                 .map_err(|error| de::Error::custom(format_args!("without `config`: {error}")))?,
         };
         let rest = R::deserialize(serde_json::Value::Object(rest)).map_err(de::Error::custom)?;
-        Ok((connector, rest))
+        Ok((name, connector, rest))
     }
 }
 

@@ -54,9 +54,10 @@ impl Copying<'_> {
     ) -> Result<Copied, ConnectorError> {
         let is_left = |unit: &Unit| !before.iter().any(|entry| entry.unit == unit.name);
         let left = units.iter().enumerate().filter(|(_, unit)| is_left(unit));
+        let left: Vec<(usize, Unit)> = left.map(|(index, unit)| (index, unit.clone())).collect();
         let at_once = self.pipeline.parallelism().max(1);
         let entries: Vec<LedgerEntry> = stream::iter(left)
-            .map(|(index, unit)| self.unit(index, unit))
+            .map(|(index, unit)| async move { self.unit(index, &unit).await })
             .buffer_unordered(at_once)
             .try_collect()
             .await?;

@@ -1,0 +1,81 @@
+//! When the server runs which pipeline.
+
+use std::time::Duration;
+
+use super::error::ConfigError;
+use super::settings::Pipelines;
+use super::value::Value;
+
+/// The most often a pipeline can be run.
+const EVERY_MIN: Duration = Duration::from_secs(1);
+/// The most seldom: a year.
+const EVERY_MAX: Duration = Duration::from_secs(366 * 86_400);
+
+/// A pipeline and the time from the beginning of one run to that of the next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Schedule {
+    pub(crate) pipeline: String,
+    pub(crate) every: Duration,
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Schedules(pub(crate) Vec<Schedule>);
+
+impl Value for Schedules {
+    const EXPECTED: &'static str = "pipelines and times such as orders=15m,customers=24h";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut schedules: Vec<Schedule> = Vec::new();
+        for said in text.split(',').map(str::trim).filter(|said| !said.is_empty()) {
+            let (pipeline, every) =
+                said.split_once('=').ok_or_else(|| format!("{said:?} is not NAME=TIME"))?;
+            let (pipeline, every) = (pipeline.trim(), every.trim());
+            let every: forebay_base::duration::HumanDuration =
+                every.parse().map_err(|error| format!("{said:?}: {error}"))?;
+            let every = every.get();
+            if pipeline.is_empty() || !(EVERY_MIN..=EVERY_MAX).contains(&every) {
+                return Err(format!("{said:?} is not NAME=TIME with a time of 1s to 366 days"));
+            }
+            if schedules.iter().any(|other| other.pipeline == pipeline) {
+                return Err(format!("{pipeline:?} is there twice"));
+            }
+            schedules.push(Schedule { pipeline: pipeline.to_owned(), every });
+        }
+        Ok(Self(schedules))
+    }
+}
+
+/// Whether every number is one that works.
+///
+/// # Errors
+/// The first that is not, with what is allowed.
+pub(super) fn check(pipelines: &Pipelines) -> Result<(), ConfigError> {
+    if (1..=64).contains(&pipelines.runs_max) {
+        Ok(())
+    } else {
+        Err(ConfigError::Conflict("pipelines.runs_max must be 1 to 64".to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schedules_are_names_and_times() {
+        let read = |text| Schedules::parse(text).map(|schedules| schedules.0);
+        assert_eq!(read(""), Ok(vec![]));
+        let schedule = |pipeline: &str, seconds| Schedule {
+            pipeline: pipeline.to_owned(),
+            every: Duration::from_secs(seconds),
+        };
+        assert_eq!(
+            read("orders=15m, customers = 24h,"),
+            Ok(vec![schedule("orders", 900), schedule("customers", 86_400)])
+        );
+        for wrong in ["orders", "=1m", "a=", "a=0s", "a=1ms", "a=1m,a=2m", "a=soon", "a=99999h"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! The routes: which pipelines there are, how their runs went, and runs begun and stopped.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use forebay_base::error_chain::chain;
+use forebay_pipeline::run::{Context, Options, Pipeline};
+use forebay_pipeline::state::{Outcome, RunRecord};
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use serde::Deserialize;
+use serde_json::{Value, json as value};
+
+use super::super::answer::{Problem, answer, json, pairs};
+use super::catalogue::Name;
+use super::runner::Refused;
+use super::{Shared, clock, on_thread, unremembered};
+use crate::pipelines::now_ms;
+use crate::web::{PipelineRow, pipelines_page};
+
+/// Bytes of what a run is asked by.
+const BODY_SIZE_MAX: usize = 64 << 10;
+/// Runs that are listed where nobody says how many.
+const RUNS: u32 = 20;
+/// Runs that are listed at most.
+const RUNS_MAX: u32 = 1_000;
+
+/// What a run is asked by.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Asked {
+    once: Option<String>,
+    from_scratch: bool,
+}
+
+/// What is known of a pipeline without reading what it copies.
+fn known(shared: &Shared, name: &Name) -> Result<Value, Problem> {
+    let last = shared.runner.remembered(|state| state.runs(Some(name.as_str()), 1, now_ms()));
+    let last = last.map_err(|error| unremembered(&error))?.pop();
+    let mut known =
+        value!({ "name": name.as_str(), "running": shared.runner.running(name.as_str()) });
+    if let Some(schedule) = shared.schedules.iter().find(|it| it.pipeline == name.as_str()) {
+        known["every_seconds"] = schedule.every.as_secs().into();
+        known["due_at_ms"] = clock::due_ms(schedule, last.as_ref().map(|run| run.began_ms)).into();
+    }
+    match shared.catalogue.load(name) {
+        Ok(file) => {
+            known["source"] = file.source.uses.as_str().into();
+            known["destination"] = file.destination.uses.as_str().into();
+            let streams = file.source.streams.iter();
+            known["streams"] = streams
+                .map(|stream| value!({ "stream": stream.name, "into": stream.target() }))
+                .collect();
+        }
+        Err(problem) => known["error"] = problem.into_message().into(),
+    }
+    known["last_run"] = last.map_or(Value::Null, |run| told(&run, false));
+    Ok(known)
+}
+
+/// A run; with its report, if that is wanted.
+fn told(run: &RunRecord, with_report: bool) -> Value {
+    let mut told = value!({
+        "run": run.run, "pipeline": run.pipeline, "outcome": run.outcome,
+        "began_at_ms": run.began_ms, "ended_at_ms": run.ended_ms, "rows_read": run.rows_read,
+        "rows_committed": run.rows_committed, "bytes_read": run.bytes_read,
+    });
+    if run.outcome == Outcome::Running {
+        told["ended_at_ms"] = Value::Null;
+    }
+    if let Some(error) = &run.error {
+        told["error"] = error.as_str().into();
+    }
+    if with_report && let Some(report) = &run.report {
+        told["report"] = report.clone();
+    }
+    told
+}
+
+fn all(shared: &Shared) -> Result<Vec<Value>, Problem> {
+    shared.catalogue.names()?.iter().map(|name| known(shared, name)).collect()
+}
+
+pub(super) async fn list(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+    let listed = on_thread(move || Ok(value!({ "pipelines": all(&shared)? })));
+    answer(listed.await.map(|listed| json(StatusCode::OK, &listed)), &headers)
+}
+
+pub(super) async fn pipeline(
+    State(shared): State<Arc<Shared>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    let told = on_thread(move || {
+        let name = Name::parse(&name)?;
+        if shared.catalogue.names()?.contains(&name) {
+            return known(&shared, &name);
+        }
+        Err(Problem::not_found(format!("there is no pipeline {}", name.as_str())))
+    });
+    answer(told.await.map(|told| json(StatusCode::OK, &told)), &headers)
+}
+
+pub(super) async fn plan(
+    State(shared): State<Arc<Shared>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    let planned = async {
+        let file = on_thread(move || shared.catalogue.load(&Name::parse(&name)?)).await?;
+        let (context, _cancel) = Context::new("plan");
+        let plan = Pipeline::new(&file).plan(&context).await;
+        let failed = |error: &dyn std::error::Error| {
+            Problem::new(StatusCode::BAD_GATEWAY, "connector", chain(error).to_string())
+        };
+        let plan = plan.map_err(|error| failed(&error))?;
+        serde_json::to_value(plan).map_err(|error| failed(&error))
+    };
+    answer(planned.await.map(|plan| json(StatusCode::OK, &plan)), &headers)
+}
+
+pub(super) async fn start(
+    State(shared): State<Arc<Shared>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    answer(begin(shared, &name, body).await, &headers)
+}
+
+async fn begin(shared: Arc<Shared>, name: &str, body: Body) -> Result<Response, Problem> {
+    let name = Name::parse(name)?;
+    let body = axum::body::to_bytes(body, BODY_SIZE_MAX).await.map_err(|_| {
+        let text = "the body has more than 64 KiB, or ended early";
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", text)
+    })?;
+    let asked: Asked = match body.is_empty() {
+        true => Asked::default(),
+        false => serde_json::from_slice(&body).map_err(|error| {
+            Problem::bad("body", format!("that is not what a run needs: {error}"))
+        })?,
+    };
+    if asked.from_scratch && asked.once.is_some() {
+        return Err(Problem::bad("body", "a run with a name (once) cannot begin from_scratch"));
+    }
+    let once = asked.once.as_deref().map(crate::pipelines::run_name).transpose();
+    let once = once.map_err(|expected| Problem::bad("body", format!("once: {expected}")))?;
+    let options = Options { from_scratch: asked.from_scratch, once };
+    let its = name.clone();
+    let begun = on_thread(move || {
+        let file = shared.catalogue.load(&its)?;
+        Ok(shared.runner.start(file, options))
+    });
+    let name = name.as_str();
+    let id = begun.await?.map_err(|refused| match refused {
+        Refused::Running(run) => {
+            let text = format!("run {run} of {name} is under way; wait for it, or cancel it");
+            Problem::new(StatusCode::CONFLICT, "running", text).beside(value!({ "run": run }))
+        }
+        Refused::TooMany => Problem::busy("pipelines.runs_max"),
+        Refused::Closing => Problem::closed("the server is shutting down"),
+        Refused::State(error) => unremembered(&error),
+    })?;
+    let location = format!("/v1/pipelines/{name}/runs/{id}");
+    let mut response = json(StatusCode::ACCEPTED, &value!({ "run": id, "pipeline": name }));
+    if let Ok(location) = HeaderValue::try_from(location) {
+        response.headers_mut().insert(LOCATION, location);
+    }
+    Ok(response)
+}
+
+pub(super) async fn runs(
+    State(shared): State<Arc<Shared>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Response {
+    let listed = async {
+        let name = Name::parse(&name)?;
+        let limit = limit(&uri)?;
+        on_thread(move || {
+            let ask = |state: &forebay_pipeline::state::State| {
+                state.runs(Some(name.as_str()), limit, now_ms())
+            };
+            let runs = shared.runner.remembered(ask).map_err(|error| unremembered(&error))?;
+            let runs: Vec<Value> = runs.iter().map(|run| told(run, false)).collect();
+            Ok(value!({ "runs": runs }))
+        })
+        .await
+    };
+    answer(listed.await.map(|runs| json(StatusCode::OK, &runs)), &headers)
+}
+
+fn limit(uri: &Uri) -> Result<u32, Problem> {
+    let mut limit = RUNS;
+    for (name, text) in pairs(uri) {
+        if name != "limit" {
+            return Err(Problem::bad("parameter", format!("no parameter is called {name:?}")));
+        }
+        let text = String::from_utf8_lossy(&text);
+        let said = text.parse().ok().filter(|limit| (1..=RUNS_MAX).contains(limit));
+        limit = said.ok_or_else(|| {
+            Problem::bad("limit", format!("limit is 1 to {RUNS_MAX}, not {text:?}"))
+        })?;
+    }
+    Ok(limit)
+}
+
+/// A run of a pipeline.
+fn find(shared: &Shared, name: &Name, run: &str) -> Result<RunRecord, Problem> {
+    let found = shared.runner.remembered(|state| state.run(run, now_ms()));
+    let found = found.map_err(|error| unremembered(&error))?;
+    found.filter(|found| found.pipeline == name.as_str()).ok_or_else(|| {
+        Problem::not_found(format!("no run of {} is known by that id", name.as_str()))
+    })
+}
+
+pub(super) async fn run(
+    State(shared): State<Arc<Shared>>,
+    Path((name, run)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Response {
+    let found = on_thread(move || {
+        let name = Name::parse(&name)?;
+        Ok(told(&find(&shared, &name, &run)?, true))
+    });
+    answer(found.await.map(|run| json(StatusCode::OK, &run)), &headers)
+}
+
+pub(super) async fn cancel(
+    State(shared): State<Arc<Shared>>,
+    Path((name, run)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Response {
+    let cancelled = on_thread(move || {
+        let name = Name::parse(&name)?;
+        if shared.runner.cancel(name.as_str(), &run) {
+            return Ok(told(&find(&shared, &name, &run)?, false));
+        }
+        find(&shared, &name, &run)?;
+        let text = "that run has ended, or is none of this server";
+        Err(Problem::new(StatusCode::CONFLICT, "not_running", text))
+    });
+    answer(cancelled.await.map(|run| json(StatusCode::ACCEPTED, &run)), &headers)
+}
+
+pub(super) async fn to_page() -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::PERMANENT_REDIRECT;
+    response.headers_mut().insert(LOCATION, HeaderValue::from_static("/v1/pipelines/page"));
+    response
+}
+
+pub(super) async fn page(State(shared): State<Arc<Shared>>) -> Response {
+    let found = on_thread(move || {
+        let rows = all(&shared)?.iter().map(PipelineRow::of).collect();
+        Ok((rows, shared.catalogue.dir().display().to_string()))
+    });
+    let text = pipelines_page(&found.await.map_err(Problem::into_message));
+    let mut response = Response::new(Body::from(text));
+    let headers = response.headers_mut();
+    let policy = "default-src 'none'; style-src 'self'; img-src data:; base-uri 'none'; \
+                  form-action 'none'; frame-ancestors 'none'";
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

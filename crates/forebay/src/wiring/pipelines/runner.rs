@@ -1,0 +1,276 @@
+//! Runs of pipelines inside the server: begun by a request or by the clock, one at a time for each
+//! pipeline, so many in all.
+//!
+//! Invariants: a run is remembered before it begins and when it has ended; the server stops a run at a commit
+//! boundary, or drops it with its connections, and neither loses or doubles a row.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_base::error_chain::chain;
+use forebay_pipeline::ConnectorError;
+use forebay_pipeline::config::PipelineFile;
+use forebay_pipeline::error::RunError;
+use forebay_pipeline::run::{Cancel, Context, Options, Pipeline, Report};
+use forebay_pipeline::state::{HEARTBEAT, Outcome, Progress, State, StateError};
+use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+
+use crate::pipelines::{now_ms, progress};
+
+/// Why a run does not begin.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// One of this pipeline is under way: its id.
+    Running(String),
+    /// As many as may be are under way.
+    TooMany,
+    /// The server is about to end.
+    Closing,
+    /// It cannot be remembered.
+    State(StateError),
+}
+
+/// A run under way.
+struct Running {
+    id: String,
+    cancel: Cancel,
+    task: JoinHandle<()>,
+}
+
+/// Begins runs, and knows those under way.
+#[derive(Clone)]
+pub(super) struct Runner(Arc<Inner>);
+
+struct Inner {
+    state: Mutex<State>,
+    running: Mutex<Table>,
+    runs_max: usize,
+}
+
+#[derive(Default)]
+struct Table {
+    by_pipeline: BTreeMap<String, Running>,
+    is_closing: bool,
+}
+
+impl Runner {
+    pub(super) fn new(state: State, runs_max: usize) -> Self {
+        Self(Arc::new(Inner { state: Mutex::new(state), running: Mutex::default(), runs_max }))
+    }
+
+    /// Asks what is remembered of runs. Blocks.
+    pub(super) fn remembered<T>(
+        &self,
+        ask: impl FnOnce(&State) -> Result<T, StateError>,
+    ) -> Result<T, StateError> {
+        ask(&self.0.state.lock())
+    }
+
+    /// How many are under way.
+    pub(super) fn count(&self) -> usize {
+        self.0.running.lock().by_pipeline.len()
+    }
+
+    /// The run of a pipeline that is under way.
+    pub(super) fn running(&self, pipeline: &str) -> Option<String> {
+        self.0.running.lock().by_pipeline.get(pipeline).map(|running| running.id.clone())
+    }
+
+    /// Begins a run; its id. Blocks, inside the runtime.
+    pub(super) fn start(&self, file: PipelineFile, options: Options) -> Result<String, Refused> {
+        let name = file.pipeline.as_str().to_owned();
+        let mut table = self.0.running.lock();
+        if table.is_closing {
+            return Err(Refused::Closing);
+        }
+        if let Some(running) = table.by_pipeline.get(&name) {
+            return Err(Refused::Running(running.id.clone()));
+        }
+        if table.by_pipeline.len() >= self.0.runs_max {
+            return Err(Refused::TooMany);
+        }
+        let id = uuid::Uuid::now_v7().simple().to_string();
+        self.0.state.lock().begin(&id, &name, now_ms()).map_err(Refused::State)?;
+        let (context, cancel) = Context::new(&id);
+        let entry = Entry { inner: Arc::clone(&self.0), pipeline: name.clone(), id: id.clone() };
+        // Its entry cannot be removed before it is there: the table is locked.
+        let task = tokio::spawn(async move {
+            entry.inner.run(&file, options, &context).await;
+            drop(entry);
+        });
+        table.by_pipeline.insert(name, Running { id: id.clone(), cancel, task });
+        Ok(id)
+    }
+
+    /// Asks the run of a pipeline to stop at the next commit boundary. Whether it is under way.
+    pub(super) fn cancel(&self, pipeline: &str, run: &str) -> bool {
+        let table = self.0.running.lock();
+        let running = table.by_pipeline.get(pipeline).filter(|running| running.id == run);
+        running.inspect(|running| running.cancel.cancel()).is_some()
+    }
+
+    /// Lets no run begin any more, and asks all to stop.
+    pub(super) fn close(&self) {
+        let mut table = self.0.running.lock();
+        table.is_closing = true;
+        table.by_pipeline.values().for_each(|running| running.cancel.cancel());
+    }
+
+    /// Waits for all runs; drops those that take longer than `limit`, with their connections.
+    pub(super) async fn ended(&self, limit: Duration) {
+        let table = std::mem::take(&mut self.0.running.lock().by_pipeline);
+        let aborts: Vec<_> = table.values().map(|running| running.task.abort_handle()).collect();
+        let all = async {
+            for (pipeline, running) in table {
+                if let Err(error) = running.task.await {
+                    tracing::error!(pipeline, %error, "a run of a pipeline broke off");
+                }
+            }
+        };
+        if tokio::time::timeout(limit, all).await.is_err() {
+            tracing::warn!("runs of pipelines did not reach a commit boundary: they are dropped");
+            aborts.iter().for_each(tokio::task::AbortHandle::abort);
+        }
+    }
+}
+
+/// Takes a run out of the table when it ends, however it does.
+struct Entry {
+    inner: Arc<Inner>,
+    pipeline: String,
+    id: String,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let mut table = self.inner.running.lock();
+        if table.by_pipeline.get(&self.pipeline).is_some_and(|running| running.id == self.id) {
+            table.by_pipeline.remove(&self.pipeline);
+        }
+    }
+}
+
+impl Inner {
+    async fn run(self: &Arc<Self>, file: &PipelineFile, options: Options, context: &Context) {
+        let name = file.pipeline.as_str();
+        let begun = Instant::now();
+        tracing::info!(pipeline = name, run = &*context.run, "a run of a pipeline begins");
+        let mut meter = Meter::new(name);
+        let pipeline = Pipeline::new(file);
+        let ended = {
+            let mut running = std::pin::pin!(pipeline.run(options, context));
+            loop {
+                tokio::select! {
+                    ended = &mut running => break ended,
+                    () = tokio::time::sleep(HEARTBEAT) => {}
+                }
+                let at = progress(context);
+                meter.advance(at);
+                let run = context.run.to_string();
+                self.remember(move |state| state.progress(&run, at, now_ms())).await;
+            }
+        };
+        meter.advance(progress(context));
+        self.end(name, ended, begun, context).await;
+    }
+
+    /// Takes note of how a run ended.
+    async fn end(
+        self: &Arc<Self>,
+        name: &str,
+        ended: Result<Report, RunError>,
+        begun: Instant,
+        context: &Context,
+    ) {
+        let is_stopped = |error: &RunError| matches!(error.source, ConnectorError::Stopped);
+        let (word, outcome, error) = match &ended {
+            Ok(_) => ("done", Outcome::Done, None),
+            Err(error) if is_stopped(error) => ("cancelled", Outcome::Cancelled, None),
+            Err(error) => ("failed", Outcome::Failed, Some(chain(error).to_string())),
+        };
+        let seconds = begun.elapsed().as_secs_f64();
+        let labels = [("pipeline", name.to_owned()), ("outcome", word.to_owned())];
+        metrics::counter!("forebay_pipeline_runs_total", &labels).increment(1);
+        metrics::histogram!("forebay_pipeline_run_seconds", "pipeline" => name.to_owned())
+            .record(seconds);
+        let run = &*context.run;
+        match (&ended, &error) {
+            (Ok(report), _) => {
+                #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 fit")]
+                let at = now_ms() as f64 / 1e3;
+                let success = "forebay_pipeline_last_success_timestamp_seconds";
+                metrics::gauge!(success, "pipeline" => name.to_owned()).set(at);
+                let dead = "forebay_pipeline_rows_dead_total";
+                metrics::counter!(dead, "pipeline" => name.to_owned()).increment(report.dead);
+                let (rows, dead) = (report.rows, report.dead);
+                tracing::info!(
+                    pipeline = name,
+                    run,
+                    rows,
+                    dead,
+                    seconds,
+                    "a run of a pipeline is done"
+                );
+            }
+            (Err(_), Some(error)) => {
+                tracing::error!(pipeline = name, run, error, seconds, "a run of a pipeline failed");
+            }
+            (Err(_), None) => tracing::info!(pipeline = name, run, seconds, "a run was stopped"),
+        }
+        // A report is plain data: that it cannot be written as JSON would be a bug, and loses only itself.
+        let report = ended.ok().and_then(|report| serde_json::to_string(&report).ok());
+        let (run, at) = (context.run.to_string(), progress(context));
+        self.remember(move |state| {
+            state.progress(&run, at, now_ms())?;
+            state.end(&run, outcome, error.as_deref(), report.as_deref(), now_ms())
+        })
+        .await;
+    }
+
+    /// Writes down something about a run. What it copies does not depend on it, so a failure is told and the
+    /// run goes on.
+    async fn remember(
+        self: &Arc<Self>,
+        write: impl FnOnce(&State) -> Result<(), StateError> + Send + 'static,
+    ) {
+        let inner = Arc::clone(self);
+        match tokio::task::spawn_blocking(move || write(&inner.state.lock())).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::error!(error = %chain(&error), "a run of a pipeline cannot be remembered");
+            }
+            Err(error) => tracing::error!(%error, "a run of a pipeline was not remembered"),
+        }
+    }
+}
+
+/// Counts for `/metrics` what a run has moved.
+struct Meter {
+    counters: [metrics::Counter; 3],
+    last: Progress,
+}
+
+impl Meter {
+    fn new(pipeline: &str) -> Self {
+        let counter =
+            |name: &'static str| metrics::counter!(name, "pipeline" => pipeline.to_owned());
+        Self {
+            counters: [
+                counter("forebay_pipeline_rows_read_total"),
+                counter("forebay_pipeline_rows_committed_total"),
+                counter("forebay_pipeline_bytes_read_total"),
+            ],
+            last: Progress::default(),
+        }
+    }
+
+    fn advance(&mut self, at: Progress) {
+        let [read, committed, bytes] = &self.counters;
+        read.increment(at.rows_read - self.last.rows_read);
+        committed.increment(at.rows_committed - self.last.rows_committed);
+        bytes.increment(at.bytes_read - self.last.bytes_read);
+        self.last = at;
+    }
+}
