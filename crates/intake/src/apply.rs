@@ -176,7 +176,9 @@ impl Worker {
             // They are forgotten at the next try; an old key is refused by its age meanwhile.
             tracing::warn!(error = %chain(&error), "could not forget old requests");
         }
-        match reclaim(&self.shared, &mut self.catalogue, self.view.safe()) {
+        let safe = self.view.safe();
+        let safe = self.view.outbox.as_ref().map_or(safe, |outbox| outbox.release(safe));
+        match reclaim(&self.shared, &mut self.catalogue, safe) {
             Ok(0) => {}
             Ok(bytes) => tracing::info!(bytes, "gave back the space of what was deleted"),
             Err(error) => {

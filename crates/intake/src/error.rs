@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use forebay_log::Lsn;
 
+use crate::documents::forward::MemoryError;
 use crate::format::DecodeError;
 use crate::names::NameError;
 
@@ -60,6 +61,9 @@ pub enum OpenError {
         /// What the log still has.
         oldest: u64,
     },
+    /// What is remembered of the database elsewhere could not be read or kept.
+    #[error("could not take up forwarding to the database")]
+    Forward(#[source] MemoryError),
     /// Replaying the log into the views failed.
     #[error("could not bring the views up to the log")]
     Replay(#[source] ApplyError),
@@ -190,6 +194,19 @@ pub enum IntakeError {
     Busy {
         /// Which bound was met.
         what: &'static str,
+    },
+    /// The database elsewhere is too far behind for more documents to be taken.
+    #[error(
+        "{kept} bytes of log wait for the database documents are forwarded to ({state}), more than the \
+         {kept_max} of intake.database.log_max; repeat the request when it has caught up"
+    )]
+    DatabaseBehind {
+        /// How the database is.
+        state: &'static str,
+        /// Bytes that wait.
+        kept: u64,
+        /// The most there may be.
+        kept_max: u64,
     },
     /// The sender is too slow or has gone.
     #[error("{message}")]

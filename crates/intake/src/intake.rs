@@ -6,6 +6,8 @@
 //! <dir>/blobs/, staging/   large blobs
 //! <dir>/catalogue.sqlite   view: names, blobs, answered requests
 //! <dir>/documents.sqlite   view: documents
+//! <dir>/forward.json       what is remembered of a database elsewhere that gets the documents too
+//! <dir>/spill/             documents that wait for it
 //! ```
 //!
 //! Opening brings both views up to the log, removes what a crash left, and tells what it did.
@@ -28,6 +30,7 @@ use crate::apply::{Applier, replay};
 use crate::blob::{BlobStore, Swept};
 use crate::catalogue::{Catalogue, CatalogueReader, CatalogueTotals, FileFilter, FileRecord};
 use crate::documents::flatten::Bounds;
+use crate::documents::forward::{DatabaseStatus, Forwarder, Memory, Outbox, Parts, Remembered};
 use crate::documents::namespaces::Namespaces;
 use crate::documents::view::{View, ViewQueue, Writer};
 use crate::error::{ApplyError, IntakeError, OpenError};
@@ -57,6 +60,7 @@ pub(crate) struct Inner {
 #[derive(Debug)]
 struct Running {
     view: View,
+    forwarder: Option<Forwarder>,
     applier: Applier,
     committer: Committer,
     _lock: Box<dyn Lock>,
@@ -96,6 +100,7 @@ pub(crate) mod layout {
     pub(crate) const LOG: &str = "log";
     pub(crate) const CATALOGUE: &str = "catalogue.sqlite";
     pub(crate) const DOCUMENTS: &str = "documents.sqlite";
+    pub(crate) const SPILL: &str = "spill";
 }
 
 impl Intake {
@@ -139,7 +144,8 @@ impl Intake {
         let (sink, document_position) =
             catch_documents_up(sink, &log, bounds, erased, &mut report)?;
         let reader = catalogue.reader().map_err(OpenError::Catalogue)?;
-        let blobs = open_blobs(fs, &dir, &reader, &mut report)?;
+        let outbox = open_outbox(&options, &fs, &log, document_position, clock.as_ref())?;
+        let blobs = open_blobs(fs.clone(), &dir, &reader, &mut report)?;
         let known = learn(&reader).map_err(OpenError::Catalogue)?;
         let catalogue_position = Lsn(catalogue.position().map_err(OpenError::Catalogue)?);
 
@@ -157,10 +163,20 @@ impl Intake {
             applied: watch::Sender::new(Applied::at(catalogue_position)),
             reclaim: Mutex::new(()),
         });
-        let view = Arc::new(ViewQueue::new(document_position));
+        let view = Arc::new(ViewQueue::new(document_position, outbox.clone()));
         let namespaces = Namespaces::new(&dir.join(layout::DOCUMENTS));
         let thread = |source| OpenError::Prepare { path: dir.clone(), source };
+        let parts = || Parts {
+            log: log.clone(),
+            fs: fs.clone(),
+            clock: shared.clock.clone(),
+            bounds,
+            documents: dir.join(layout::DOCUMENTS),
+            spill: dir.join(layout::SPILL),
+        };
+        let forwarder = outbox.map(|outbox| Forwarder::start(outbox, parts())).transpose();
         let running = Running {
+            forwarder: forwarder.map_err(thread)?,
             view: View::start(view.clone(), log.clone(), sink, bounds).map_err(thread)?,
             applier: Applier::start(shared.clone(), catalogue, view.clone()).map_err(thread)?,
             committer: log.start_committer(),
@@ -182,6 +198,9 @@ impl Intake {
     pub fn close(&self) -> Result<(), IntakeError> {
         let Some(mut running) = self.inner.running.lock().take() else { return Ok(()) };
         running.view.stop();
+        if let Some(forwarder) = &mut running.forwarder {
+            forwarder.stop();
+        }
         running.applier.stop();
         running.committer.stop().map_err(IntakeError::Commit)
     }
@@ -196,6 +215,14 @@ impl Intake {
             Some(reason) => Err(IntakeError::ViewStopped { reason: reason.to_string() }),
             None => Ok(()),
         }
+    }
+
+    /// How the database is that documents are forwarded to; nothing where there is none.
+    #[must_use]
+    pub fn database(&self) -> Option<DatabaseStatus> {
+        let Inner { shared, view, .. } = self.inner.as_ref();
+        let outbox = view.outbox.as_ref()?;
+        Some(outbox.status(shared.log.end(), shared.now_ms()))
     }
 
     /// Sums over everything acknowledged before the call.
@@ -239,6 +266,14 @@ impl Intake {
 }
 
 impl Inner {
+    /// Whether documents may be taken as far as the database elsewhere is concerned.
+    pub(crate) fn check_outbox(&self) -> Result<(), IntakeError> {
+        match &self.view.outbox {
+            Some(outbox) => outbox.check_room(self.shared.log.end()),
+            None => Ok(()),
+        }
+    }
+
     /// Where the newest commit of documents ends in the log.
     pub(crate) fn newest_commit(&self) -> Lsn {
         let states = self.namespaces.states.lock();
@@ -375,6 +410,26 @@ fn catch_documents_up(
     let reached = writer.sink.checkpoint().map_err(|e| OpenError::Replay(ApplyError::Sink(e)))?;
     let reached = reached.map_or(from, |position| Lsn(position.0));
     Ok((writer.sink, reached))
+}
+
+/// Takes up forwarding where it was left, or notes that there is none.
+fn open_outbox(
+    options: &IntakeOptions,
+    fs: &Arc<dyn FileSystem>,
+    log: &Log,
+    applied: Lsn,
+    clock: &dyn Clock,
+) -> Result<Option<Arc<Outbox>>, OpenError> {
+    let mut memory =
+        Memory::open(fs.clone(), &options.dir, log.id()).map_err(OpenError::Forward)?;
+    let known = memory.now();
+    let Some(forward) = &options.forward else {
+        // From now on nothing is kept for it.
+        memory.keep(Remembered { held: false, ..known }).map_err(OpenError::Forward)?;
+        return Ok(None);
+    };
+    let now_ms = i64::try_from(clock.now_ms()).unwrap_or(i64::MAX);
+    Ok(Some(Arc::new(Outbox::new(forward.clone(), memory, applied, now_ms))))
 }
 
 fn open_blobs(

@@ -35,6 +35,7 @@ mod reclaim;
 mod request;
 mod shared;
 
+pub use documents::forward::{Database, DatabaseState, DatabaseStatus, ForwardOptions};
 pub use error::{ApplyError, CatalogueError, IntakeError, OpenError};
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]

@@ -13,6 +13,7 @@ use metrics::{
 };
 
 use crate::Intake;
+use crate::documents::forward::DatabaseStatus;
 
 struct Meters {
     files_stored: Counter,
@@ -29,6 +30,9 @@ struct Meters {
     documents_apply_seconds: Histogram,
     bytes_reclaimed: Counter,
     large_uploads: Gauge,
+    forwarded: Counter,
+    forward_seconds: Histogram,
+    forward_retries: Counter,
 }
 
 static METERS: LazyLock<Meters> = LazyLock::new(|| Meters {
@@ -46,6 +50,9 @@ static METERS: LazyLock<Meters> = LazyLock::new(|| Meters {
     documents_apply_seconds: histogram!("forebay_intake_documents_commit_seconds"),
     bytes_reclaimed: counter!("forebay_intake_reclaimed_bytes_total"),
     large_uploads: gauge!("forebay_intake_large_uploads_count"),
+    forwarded: counter!("forebay_intake_database_documents_total"),
+    forward_seconds: histogram!("forebay_intake_database_commit_seconds"),
+    forward_retries: counter!("forebay_intake_database_retries_total"),
 });
 
 pub(crate) fn file_put(duplicate: bool, bytes: u64) {
@@ -83,6 +90,15 @@ pub(crate) fn conflicts(values: u64) {
 
 pub(crate) fn reclaimed(bytes: u64) {
     METERS.bytes_reclaimed.increment(bytes);
+}
+
+pub(crate) fn forwarded(documents: u64, took: Duration) {
+    METERS.forwarded.increment(documents);
+    METERS.forward_seconds.record(took.as_secs_f64());
+}
+
+pub(crate) fn forward_retry() {
+    METERS.forward_retries.increment(1);
 }
 
 pub(crate) fn large_uploads(change: f64) {
@@ -129,6 +145,34 @@ const LOG_GAUGES: [LogGauge; 3] = [
     }),
 ];
 
+/// A state of the database elsewhere, its name, and what it means.
+type DatabaseGauge = (&'static str, &'static str, fn(&DatabaseStatus) -> f64);
+
+const DATABASE_GAUGES: [DatabaseGauge; 5] = [
+    ("forebay_intake_database_up", "1 while the database takes documents, else 0.", |status| {
+        f64::from(u8::from(!status.state.is_degraded()))
+    }),
+    ("forebay_intake_database_lag_documents", "Documents the database has not yet.", |status| {
+        status.documents_waiting as f64
+    }),
+    ("forebay_intake_database_lag_seconds", "Age of the oldest of them.", |status| {
+        status.lag_seconds
+    }),
+    ("forebay_intake_database_spill_bytes", "Documents spilled to files.", |status| {
+        status.spill_bytes as f64
+    }),
+    ("forebay_intake_database_log_kept_bytes", "Log kept for the database.", |status| {
+        status.log_bytes_kept as f64
+    }),
+];
+
+static DATABASE_METERS: LazyLock<[Gauge; DATABASE_GAUGES.len()]> = LazyLock::new(|| {
+    DATABASE_GAUGES.map(|(name, meaning, _)| {
+        describe_gauge!(name, meaning);
+        gauge!(name)
+    })
+});
+
 struct LogMeters {
     counters: [Counter; LOG_COUNTERS.len()],
     gauges: [Gauge; LOG_GAUGES.len()],
@@ -157,6 +201,11 @@ impl Intake {
         }
         for (gauge, (_, _, value)) in LOG_METERS.gauges.iter().zip(LOG_GAUGES) {
             gauge.set(value(log) as f64);
+        }
+        if let Some(status) = self.database() {
+            for (gauge, (_, _, value)) in DATABASE_METERS.iter().zip(DATABASE_GAUGES) {
+                gauge.set(value(&status));
+            }
         }
     }
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use forebay_base::durability::Durability;
 
+use crate::documents::forward::ForwardOptions;
+
 /// How an intake is opened and what it refuses.
 #[derive(Debug, Clone)]
 pub struct IntakeOptions {
@@ -18,6 +20,8 @@ pub struct IntakeOptions {
     pub limits: IntakeLimits,
     /// Thresholds of the table-or-collection decision.
     pub decision: DecisionOptions,
+    /// The database elsewhere that gets every document too, if there is one.
+    pub forward: Option<ForwardOptions>,
 }
 
 /// Bounds on requests and on what waits in memory.
@@ -78,6 +82,7 @@ impl IntakeOptions {
             segment_size: 64 << 20,
             limits: IntakeLimits::default(),
             decision: DecisionOptions::default(),
+            forward: None,
         }
     }
 }

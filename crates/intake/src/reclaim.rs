@@ -52,8 +52,9 @@ pub(crate) enum ReclaimError {
 
 /// One pass. Runs on the applier's thread, which owns the catalogue.
 ///
-/// * `documents_safe`: everything below is in the document database on stable storage, and no
-///   request still coming in has a chunk below.
+/// * `documents_safe`: everything below is in the document database on stable storage, and in the
+///   database elsewhere or the spill where documents are forwarded; and no request still coming in has a
+///   chunk below.
 pub(crate) fn reclaim(
     shared: &Shared,
     catalogue: &mut Catalogue,

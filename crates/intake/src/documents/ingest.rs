@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use super::decide::{Rule, Wish};
 use super::flatten::{Bounds, read};
+use super::forward::Told;
 use super::frame::{Framer, Framing, Place};
 use super::namespaces::Planned;
 use super::prepared::{PREPARED_SIZE_MAX, Prepared, Run};
@@ -224,6 +225,7 @@ impl DocumentIngest {
             let answer = self.without_commit(refused_all)?;
             return Ok((answer.status(), to_json(&answer), answer));
         }
+        self.inner.check_outbox()?;
         self.inner.view.wait_for_room().await?;
         loop {
             match self.append_commit(record)? {
@@ -245,6 +247,7 @@ impl DocumentIngest {
             self.gathered.keep = false;
             return Ok(());
         }
+        self.inner.check_outbox()?;
         let header = encode_chunk_header(self.request, self.gathered.run.count());
         loop {
             let shared = &self.inner.shared;
@@ -326,7 +329,8 @@ impl DocumentIngest {
             state.advance(&planned, count, end);
         }
         let prepared = self.gathered.prepared(&self.namespace, &planned, first_id, received_ms);
-        inner.view.push(self.request, lsn, end, prepared);
+        let prepared = prepared.map(Arc::new);
+        inner.view.push(self.request, Told { first: lsn, lsn, end, count, received_ms, prepared });
         Ok(Some((end, status, json, answer)))
     }
 

@@ -11,6 +11,7 @@
 
 pub mod decide;
 pub mod flatten;
+pub mod forward;
 pub mod frame;
 pub(crate) mod ingest;
 pub(crate) mod namespaces;

@@ -21,6 +21,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Notify, watch};
 
 use super::flatten::Bounds;
+use super::forward::{Outbox, Told};
 use super::prepared::Prepared;
 use super::write::{read_commit, write_commit, write_prepared};
 use crate::error::{ApplyError, IntakeError};
@@ -45,6 +46,8 @@ pub(crate) struct ViewQueue {
     work: Condvar,
     room: Notify,
     pub(crate) applied: watch::Sender<Applied>,
+    /// Told of what is applied, where documents are forwarded to a database elsewhere.
+    pub(crate) outbox: Option<Arc<Outbox>>,
 }
 
 #[derive(Debug, Default)]
@@ -54,7 +57,7 @@ struct QueueState {
     prepared_size: usize,
     /// First chunk of each request that is still coming in.
     open: HashMap<[u8; 16], Lsn>,
-    /// First chunk and end of each commit not yet on the database's stable storage.
+    /// First entry and end of each commit not yet on the database's stable storage.
     unsafe_commits: VecDeque<(Lsn, Lsn)>,
     /// Up to where the database is on stable storage.
     durable: Lsn,
@@ -62,13 +65,14 @@ struct QueueState {
 }
 
 impl ViewQueue {
-    pub(crate) fn new(position: Lsn) -> Self {
+    pub(crate) fn new(position: Lsn, outbox: Option<Arc<Outbox>>) -> Self {
         let state = QueueState { durable: position, ..QueueState::default() };
         Self {
             state: Mutex::new(state),
             work: Condvar::new(),
             room: Notify::new(),
             applied: watch::Sender::new(Applied::at(position)),
+            outbox,
         }
     }
 
@@ -98,16 +102,18 @@ impl ViewQueue {
     }
 
     /// Tells of a commit; the caller holds the lock that orders commits.
-    pub(crate) fn push(&self, request: [u8; 16], lsn: Lsn, end: Lsn, prepared: Option<Prepared>) {
+    ///
+    /// * `commit`: its `first` entry is found out here.
+    pub(crate) fn push(&self, request: [u8; 16], mut commit: Told) {
         let mut state = self.state.lock();
-        let first = state.open.get(&request).copied().unwrap_or(lsn);
-        state.unsafe_commits.push_back((first, end));
-        let size = prepared.as_ref().map_or(0, Prepared::size);
-        let prepared = prepared.filter(|_| state.prepared_size + size <= PREPARED_MAX);
-        if prepared.is_some() {
+        commit.first = state.open.get(&request).copied().unwrap_or(commit.lsn);
+        state.unsafe_commits.push_back((commit.first, commit.end));
+        let size = commit.prepared.as_ref().map_or(0, |prepared| prepared.size());
+        commit.prepared = commit.prepared.filter(|_| state.prepared_size + size <= PREPARED_MAX);
+        if commit.prepared.is_some() {
             state.prepared_size += size;
         }
-        state.commits.push_back((lsn, end, prepared.map(Arc::new)));
+        state.commits.push_back(commit);
         drop(state);
         self.work.notify_one();
     }
@@ -115,11 +121,8 @@ impl ViewQueue {
     /// Drops the `count` oldest commits, now in the database.
     fn forget(&self, count: usize) {
         let mut state = self.state.lock();
-        let done: usize = state
-            .commits
-            .drain(..count)
-            .filter_map(|(_, _, prepared)| Some(prepared?.size()))
-            .sum();
+        let done: usize =
+            state.commits.drain(..count).filter_map(|told| Some(told.prepared?.size())).sum();
         state.prepared_size -= done;
     }
 
@@ -159,9 +162,6 @@ impl ViewQueue {
         }
     }
 }
-
-/// A commit the view was told of.
-type Told = (Lsn, Lsn, Option<Arc<Prepared>>);
 
 /// The running view.
 #[derive(Debug)]
@@ -270,10 +270,10 @@ impl Worker {
     fn apply(&mut self, batch: &[Told]) -> Result<(), ApplyError> {
         let mut written = 0;
         let mut done = 0;
-        for (at, (lsn, end, prepared)) in batch.iter().enumerate() {
-            let (lsn, end) = (*lsn, *end);
+        for (at, told) in batch.iter().enumerate() {
+            let (lsn, end) = (told.lsn, told.end);
             self.log.commit(end).map_err(|source| ApplyError::Commit { lsn: lsn.0, source })?;
-            written += match prepared {
+            written += match &told.prepared {
                 Some(prepared) => self.writer.write_prepared(end, prepared)?,
                 None => self.writer.write_commit(&self.log, lsn, end)?,
             };
@@ -286,6 +286,9 @@ impl Worker {
                 crate::meters::documents_applied(written, started.elapsed());
                 written = 0;
                 self.queue.forget(at + 1 - done);
+                if let Some(outbox) = &self.queue.outbox {
+                    outbox.tell(batch.get(done..=at).unwrap_or_default());
+                }
                 done = at + 1;
                 self.queue.applied.send_modify(|applied| applied.position = end);
                 self.queue.room.notify_waiters();

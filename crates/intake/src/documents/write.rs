@@ -52,6 +52,9 @@ impl<'a> Head<'a> {
     }
 }
 
+/// Called with a run of documents and the id of the first of them.
+pub(crate) type Run<'r, E> = dyn FnMut(u64, &mut dyn Iterator<Item = &[u8]>) -> Result<(), E> + 'r;
+
 /// Calls `each` with the documents of a commit in their order, a run of them at a time, and the id of
 /// the first of each run.
 ///
@@ -61,7 +64,7 @@ pub(crate) fn read_documents<E: From<ApplyError>>(
     log: &Log,
     lsn: Lsn,
     commit: &DocumentCommit<'_>,
-    each: &mut dyn FnMut(u64, &mut dyn Iterator<Item = &[u8]>) -> Result<(), E>,
+    each: &mut Run<'_, E>,
 ) -> Result<(), E> {
     let mut next_id = commit.first_id;
     for &chunk in &commit.chunks {

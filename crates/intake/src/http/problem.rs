@@ -51,6 +51,7 @@ pub(super) fn classify(error: &IntakeError) -> (StatusCode, &'static str) {
         IntakeError::KeyInUse => (StatusCode::CONFLICT, "idempotency_key_in_use"),
         IntakeError::Precondition { .. } => (StatusCode::PRECONDITION_FAILED, "precondition"),
         IntakeError::Busy { .. } => (StatusCode::TOO_MANY_REQUESTS, "busy"),
+        IntakeError::DatabaseBehind { .. } => (StatusCode::SERVICE_UNAVAILABLE, "database_behind"),
         IntakeError::Body { slow: true, .. } => (StatusCode::REQUEST_TIMEOUT, "body_too_slow"),
         IntakeError::Body { slow: false, .. } => (StatusCode::BAD_REQUEST, "body_incomplete"),
         IntakeError::Append(forebay_log::AppendError::TooLarge { .. }) => {

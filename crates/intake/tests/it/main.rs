@@ -6,6 +6,8 @@ mod batches;
 mod concurrent;
 mod crash;
 mod documents;
+mod elsewhere;
+mod forward;
 mod hostile;
 mod model;
 mod reclaim;

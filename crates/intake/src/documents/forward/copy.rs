@@ -1,0 +1,200 @@
+//! Bringing a database up to the local one: what it lacks, namespace by namespace.
+//!
+//! Needed where neither the log nor the spill has what the database lacks: it is new, it was set back to
+//! a copy, or nobody forwarded to it for a while. What is missing is told by each namespace's last id on
+//! both sides.
+//!
+//! Invariants: from before the first read on, the log keeps everything that is not read here; each
+//! transaction moves the database's position by one, which stays below the position that is reached in
+//! the end, for each of them has at least one document and a document is more than one byte of log; a
+//! copy that is broken off goes on from the last ids.
+
+use std::time::Instant;
+
+use forebay_log::Lsn;
+use forebay_sink::sqlite::{Identity, NamespaceInfo, PageLimits};
+use forebay_sink::{Document, NamespaceKind, Position, RowSink, SqliteReader, TableSchema};
+
+use super::super::write::{fields_of, write_rows};
+use super::error::ForwardError;
+use super::worker::{DOCUMENTS_PER_TRANSACTION, Worker};
+use super::{DatabaseState, Remembered};
+
+/// Documents read at a time.
+const PAGE: PageLimits = PageLimits { rows_max: 1_000, bytes_max: 8 << 20 };
+
+/// How far a copy is.
+struct Copying {
+    /// The database's position after the open transaction.
+    at: Position,
+    /// Where the copy ends.
+    until: Position,
+    /// Documents in the open transaction.
+    pending: u64,
+    conflicts: u64,
+    received_ms: i64,
+}
+
+impl Worker {
+    /// Copies what the open database lacks and lets the log go on from there.
+    pub(super) fn copy(&mut self, identity: Identity) -> Result<(), ForwardError> {
+        // From here on nothing that comes after `held` leaves the log, and the rest is in the local
+        // database for good.
+        let held = self.outbox.hold_from_here();
+        self.remember(Remembered { database: Some(identity), held: false, ..self.remembered() })?;
+        self.clear_spill()?;
+        let now_ms = self.now_ms();
+        self.outbox.set_state(DatabaseState::Copying, None, now_ms);
+        let reader = SqliteReader::open(&self.parts.documents).map_err(ForwardError::OpenLocal)?;
+        let until = reader.position()?.map_or(held, |position| Lsn(position.0)).max(held);
+        let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
+        let lacking = lacking(&reader, sink)?;
+        let documents: u64 = lacking.iter().map(|(info, last)| to(info) - last).sum();
+        self.outbox.set_waiting(documents, Some(now_ms));
+        if documents > 0 {
+            let database = self.outbox.options.database.name();
+            tracing::info!(documents, %database, "copying what the database lacks");
+        }
+        let position = sink.position().map_or(0, |position| position.0);
+        if position >= until.0 && !lacking.is_empty() {
+            return Err(ForwardError::Ahead { position, end: until.0 });
+        }
+        let mut copying = Copying {
+            at: Position(position + 1),
+            until: Position(until.0),
+            pending: 0,
+            conflicts: 0,
+            received_ms: now_ms,
+        };
+        for (info, last) in &lacking {
+            self.copy_namespace(&reader, info, *last, &mut copying)?;
+        }
+        self.finish_copy(&mut copying)?;
+        let released = self.outbox.released();
+        self.remember(Remembered {
+            database: Some(identity),
+            held: true,
+            durable: until,
+            released,
+        })?;
+        self.copied(until);
+        Ok(())
+    }
+
+    fn copy_namespace(
+        &mut self,
+        reader: &SqliteReader,
+        info: &NamespaceInfo,
+        last: u64,
+        copying: &mut Copying,
+    ) -> Result<(), ForwardError> {
+        let schema = reader.schema(&info.name)?.unwrap_or_default();
+        let (mut after, until) = (last, to(info));
+        while after < until {
+            if self.outbox.stopping() {
+                return Err(ForwardError::Closing);
+            }
+            let page = reader.documents(&info.name, Some(after), PAGE)?;
+            // What came since is in the log, which is read afterwards.
+            let documents = page.documents.iter().filter(|document| document.id <= until);
+            let batch: Vec<Document<'_>> = documents
+                .map(|document| Document {
+                    id: document.id,
+                    received_ms: document.received_ms,
+                    raw: &document.raw,
+                })
+                .collect();
+            let Some(newest) = batch.last() else { break };
+            after = newest.id;
+            copying.received_ms = i64::try_from(newest.received_ms).unwrap_or(i64::MAX);
+            copying.pending += batch.len() as u64;
+            let bounds = self.parts.bounds;
+            let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
+            copying.conflicts += write(sink, &bounds, copying.at, info, &schema, &batch)?;
+            if copying.pending >= DOCUMENTS_PER_TRANSACTION {
+                self.commit_copied(copying)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn commit_copied(&mut self, copying: &mut Copying) -> Result<(), ForwardError> {
+        if copying.at >= copying.until {
+            let (position, end) = (copying.at.0, copying.until.0);
+            return Err(ForwardError::Ahead { position, end });
+        }
+        let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
+        let started = Instant::now();
+        sink.commit(copying.at)?;
+        self.count_copied(copying, started);
+        copying.at = Position(copying.at.0 + 1);
+        Ok(())
+    }
+
+    /// Commits what is left, with the position the log is read from.
+    fn finish_copy(&mut self, copying: &mut Copying) -> Result<(), ForwardError> {
+        let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
+        let started = Instant::now();
+        sink.commit(copying.until)?;
+        sink.checkpoint()?;
+        self.count_copied(copying, started);
+        Ok(())
+    }
+
+    fn count_copied(&self, copying: &mut Copying, started: Instant) {
+        let documents = std::mem::take(&mut copying.pending);
+        let conflicts = std::mem::take(&mut copying.conflicts);
+        crate::meters::forwarded(documents, started.elapsed());
+        self.outbox.count_written(documents, documents, conflicts, copying.received_ms);
+    }
+
+    fn remembered(&self) -> Remembered {
+        self.outbox.memory.lock().now()
+    }
+
+    fn remember(&self, next: Remembered) -> Result<(), ForwardError> {
+        Ok(self.outbox.memory.lock().keep(next)?)
+    }
+}
+
+/// The namespaces of which the database has not everything, with the last id it has of each.
+fn lacking(
+    reader: &SqliteReader,
+    sink: &mut dyn RowSink,
+) -> Result<Vec<(NamespaceInfo, u64)>, ForwardError> {
+    let mut lacking = Vec::new();
+    for info in reader.namespaces()? {
+        let last = sink.last_id(&info.name)?.unwrap_or(0);
+        let here = to(&info);
+        if last > here {
+            let namespace = info.name;
+            return Err(ForwardError::Overlap { namespace, first: here, end: here, last });
+        }
+        if last < here {
+            lacking.push((info, last));
+        }
+    }
+    Ok(lacking)
+}
+
+/// The last id of a namespace.
+fn to(info: &NamespaceInfo) -> u64 {
+    info.last_id.unwrap_or(0)
+}
+
+fn write(
+    sink: &mut dyn RowSink,
+    bounds: &super::super::flatten::Bounds,
+    at: Position,
+    info: &NamespaceInfo,
+    schema: &TableSchema,
+    documents: &[Document<'_>],
+) -> Result<u64, ForwardError> {
+    if info.kind == NamespaceKind::Collection {
+        sink.write_documents(at, &info.name, documents)?;
+        return Ok(0);
+    }
+    let fields = fields_of(schema);
+    let mut documents = documents.iter().copied();
+    Ok(write_rows(sink, bounds, at, &info.name, &fields, &mut documents)?)
+}

@@ -1,0 +1,241 @@
+//! What is remembered about the database from one run to the next: `<dir>/forward.json`.
+//!
+//! ```text
+//! {"format":"forebay-forward","version":1,"log":"<32 hex digits>","database":"<32 hex digits>",
+//!  "held":true,"durable":4711,"released":4000}
+//! ```
+//!
+//! Invariants: the file is replaced as a whole, on stable storage before what it allows is done;
+//! while `held` is true, everything after `released` is in the log and everything up to `durable` is in
+//! the database or in the spill.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use forebay_base::fs::{Access, FileSystem};
+use forebay_log::Lsn;
+use forebay_sink::sqlite::Identity;
+use serde::{Deserialize, Serialize};
+
+const FORMAT: &str = "forebay-forward";
+const VERSION: u32 = 1;
+/// Name of the file in the intake's directory.
+const FILE: &str = "forward.json";
+/// The file is a line; anything longer is something else.
+const FILE_SIZE_MAX: u64 = 4_096;
+
+/// Why it could not be read or kept.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// The file system refused.
+    #[error("could not {act} {path}", path = path.display())]
+    Io {
+        /// What was attempted.
+        act: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file is not what was written.
+    #[error(
+        "{path} is damaged: {found}; remove it, and the documents the database lacks are copied to it \
+         from the intake's own",
+        path = path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What was found.
+        found: String,
+    },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    format: String,
+    version: u32,
+    log: String,
+    database: Option<String>,
+    held: bool,
+    durable: u64,
+    released: u64,
+}
+
+/// What is remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Remembered {
+    /// The database that was last written to.
+    pub(crate) database: Option<Identity>,
+    /// Whether the log was kept for it ever since.
+    pub(crate) held: bool,
+    /// Up to here the documents were in the database or the spill.
+    pub(crate) durable: Lsn,
+    /// Up to here the log may have given documents up.
+    pub(crate) released: Lsn,
+}
+
+/// The file.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    fs: Arc<dyn FileSystem>,
+    path: PathBuf,
+    log: [u8; 16],
+    now: Remembered,
+}
+
+impl Memory {
+    /// Reads the file in `dir`; where there is none, nothing is remembered.
+    ///
+    /// # Errors
+    /// [`MemoryError`].
+    pub(crate) fn open(
+        fs: Arc<dyn FileSystem>,
+        dir: &Path,
+        log: [u8; 16],
+    ) -> Result<Self, MemoryError> {
+        let path = dir.join(FILE);
+        let mut memory = Self { fs, path, log, now: Remembered::default() };
+        if memory.fs.exists(&memory.path).map_err(memory.io("look for"))? {
+            memory.now = memory.read()?;
+        }
+        Ok(memory)
+    }
+
+    pub(crate) fn now(&self) -> Remembered {
+        self.now
+    }
+
+    /// Remembers this from now on.
+    ///
+    /// # Errors
+    /// [`MemoryError::Io`]; what was remembered before still is.
+    pub(crate) fn keep(&mut self, next: Remembered) -> Result<(), MemoryError> {
+        if next == self.now {
+            return Ok(());
+        }
+        let line = Line {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            log: Identity(self.log).to_string(),
+            database: next.database.map(|identity| identity.to_string()),
+            held: next.held,
+            durable: next.durable.0,
+            released: next.released.0,
+        };
+        let mut text = serde_json::to_vec(&line).map_err(|error| MemoryError::Damaged {
+            path: self.path.clone(),
+            found: error.to_string(),
+        })?;
+        text.push(b'\n');
+        self.replace(&text)?;
+        self.now = next;
+        Ok(())
+    }
+
+    fn replace(&self, text: &[u8]) -> Result<(), MemoryError> {
+        let beside = self.path.with_extension("tmp");
+        if self.fs.exists(&beside).map_err(self.io("look beside"))? {
+            self.fs.remove_file(&beside).map_err(self.io("remove what was left beside"))?;
+        }
+        let file = self.fs.create_new(&beside).map_err(self.io("create a file beside"))?;
+        file.write_all_at(text, 0).map_err(self.io("write beside"))?;
+        file.sync_all().map_err(self.io("sync beside"))?;
+        self.fs.rename(&beside, &self.path).map_err(self.io("replace"))?;
+        let dir = self.path.parent().unwrap_or(Path::new("."));
+        self.fs.sync_dir(dir).map_err(self.io("sync the directory of"))
+    }
+
+    fn read(&self) -> Result<Remembered, MemoryError> {
+        let damaged = |found: String| MemoryError::Damaged { path: self.path.clone(), found };
+        let file = self.fs.open(&self.path, Access::Read).map_err(self.io("open"))?;
+        let size = file.len().map_err(self.io("measure"))?;
+        if size > FILE_SIZE_MAX {
+            return Err(damaged(format!("{size} bytes, expected at most {FILE_SIZE_MAX}")));
+        }
+        let mut text = vec![0; usize::try_from(size).unwrap_or_default()];
+        file.read_exact_at(&mut text, 0).map_err(self.io("read"))?;
+        let line: Line =
+            serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+        if line.format != FORMAT || line.version != VERSION {
+            return Err(damaged(format!("format {:?} version {}", line.format, line.version)));
+        }
+        if line.log != Identity(self.log).to_string() {
+            // Another log: what it says is about positions that mean nothing here.
+            return Ok(Remembered::default());
+        }
+        let database = match line.database {
+            None => None,
+            Some(hex) => {
+                Some(identity(&hex).ok_or_else(|| damaged(format!("the identity {hex:?}")))?)
+            }
+        };
+        Ok(Remembered {
+            database,
+            held: line.held,
+            durable: Lsn(line.durable),
+            released: Lsn(line.released),
+        })
+    }
+
+    fn io(&self, act: &'static str) -> impl FnOnce(std::io::Error) -> MemoryError + use<> {
+        let path = self.path.clone();
+        move |source| MemoryError::Io { act, path, source }
+    }
+}
+
+fn identity(hex: &str) -> Option<Identity> {
+    let number = u128::from_str_radix(hex, 16).ok().filter(|_| hex.len() == 32)?;
+    Some(Identity(number.to_be_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_base::fs::sim::{Fault, SimFs};
+
+    use super::*;
+
+    fn some(durable: u64) -> Remembered {
+        let database = Some(Identity([7; 16]));
+        Remembered { database, held: true, durable: Lsn(durable), released: Lsn(1) }
+    }
+
+    #[test]
+    fn what_is_kept_is_there_after_a_power_cut_whole_or_as_before() {
+        let disk = SimFs::new(1);
+        let dir = Path::new("/d");
+        disk.create_dir_all(dir).unwrap();
+        let open = |disk: &SimFs| Memory::open(Arc::new(disk.clone()), dir, [1; 16]).unwrap();
+        let mut memory = open(&disk);
+        assert_eq!(memory.now(), Remembered::default());
+        memory.keep(some(5)).unwrap();
+        for at in 0.. {
+            let cut = disk.fork();
+            cut.plan(at, Fault::Stop);
+            let kept = Memory::open(Arc::new(cut.clone()), dir, [1; 16])
+                .and_then(|mut memory| memory.keep(some(6)));
+            let found = open(&cut.power_off(at)).now();
+            assert!(found == some(6) || kept.is_err() && found == some(5), "{at}: {found:?}");
+            if !cut.stopped() {
+                break;
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_of_another_log_says_nothing_and_a_damaged_one_is_refused() {
+        let disk: Arc<dyn FileSystem> = Arc::new(SimFs::new(1));
+        let dir = Path::new("/d");
+        disk.create_dir_all(dir).unwrap();
+        Memory::open(disk.clone(), dir, [1; 16]).unwrap().keep(some(5)).unwrap();
+        let other = Memory::open(disk.clone(), dir, [2; 16]).unwrap();
+        assert_eq!(other.now(), Remembered::default());
+        let file = disk.open(&dir.join(FILE), Access::ReadWrite).unwrap();
+        file.write_all_at(b"}", 0).unwrap();
+        let error = Memory::open(disk, dir, [1; 16]).unwrap_err();
+        assert!(matches!(error, MemoryError::Damaged { .. }), "{error}");
+    }
+}

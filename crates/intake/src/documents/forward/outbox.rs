@@ -1,0 +1,402 @@
+//! What the view, the requests, the reclaiming of space and the forwarder tell one another.
+//!
+//! The view tells of each commit it has applied; the forwarder takes them from here, or from the log
+//! where they are too many. What may leave the log is decided here, with what the forwarder has made
+//! safe elsewhere.
+//!
+//! Invariants: `commits` has every commit applied after `queued_from`; memory is bounded by a number of
+//! commits and by bytes, and what does not fit is read from the log; a position is given up only after
+//! it was remembered that it may be ([`Memory`]); the first chunk of a commit is kept as long as the
+//! commit is.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_base::error_chain::chain;
+use forebay_log::Lsn;
+use parking_lot::{Condvar, Mutex};
+
+use super::super::prepared::Prepared;
+use super::memory::Memory;
+use super::{DatabaseState, DatabaseStatus, ForwardOptions, Remembered};
+use crate::answer::time_text;
+use crate::error::IntakeError;
+
+/// Commits queued at most; more are read from the log.
+const COMMITS_MAX: usize = 4_096;
+/// Memory of commits queued with what was read of them.
+const PREPARED_MAX: usize = 32 << 20;
+
+/// A commit the view has applied.
+#[derive(Debug, Clone)]
+pub(crate) struct Told {
+    /// The first entry that belongs to it.
+    pub(crate) first: Lsn,
+    pub(crate) lsn: Lsn,
+    pub(crate) end: Lsn,
+    pub(crate) count: u64,
+    pub(crate) received_ms: i64,
+    pub(crate) prepared: Option<Arc<Prepared>>,
+}
+
+/// What the log has to keep for the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hold {
+    /// Nothing: what the database lacks will be copied from the local database.
+    Nothing,
+    /// Everything after this position: the copy is under way.
+    After(Lsn),
+    /// What is not safe elsewhere.
+    Unsafe,
+}
+
+/// Shared by everybody who has to do with forwarding.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    pub(super) options: ForwardOptions,
+    state: Mutex<State>,
+    told: Condvar,
+    pub(super) memory: Mutex<Memory>,
+}
+
+#[derive(Debug)]
+struct State {
+    commits: VecDeque<Told>,
+    queued_from: Lsn,
+    prepared_size: usize,
+    /// First and end of commits of more than one entry that are not safe elsewhere.
+    chunked: VecDeque<(Lsn, Lsn)>,
+    /// Up to where the view has come.
+    applied: Lsn,
+    hold: Hold,
+    /// Up to where the database or the spill has everything on stable storage.
+    durable: Lsn,
+    /// Commits up to here were not told: their chunks are not known.
+    untold: Lsn,
+    /// Up to where the log was allowed to give documents up.
+    released: Lsn,
+    stop: bool,
+    told_status: Status,
+}
+
+/// What is told to people.
+#[derive(Debug, Clone)]
+struct Status {
+    state: DatabaseState,
+    reason: Option<Arc<str>>,
+    since_ms: i64,
+    waiting: u64,
+    oldest_ms: Option<i64>,
+    written: u64,
+    conflicts: u64,
+    retries: u64,
+    spill_bytes: u64,
+    spill_is_full: bool,
+}
+
+impl Outbox {
+    /// * `applied`: up to where the view has come; nothing is being appended.
+    pub(crate) fn new(options: ForwardOptions, memory: Memory, applied: Lsn, now_ms: i64) -> Self {
+        let known = memory.now();
+        // Without a promise of the last run, anything may have been given up.
+        let released = if known.held { known.released } else { applied };
+        let status = Status {
+            state: DatabaseState::Connecting,
+            reason: None,
+            since_ms: now_ms,
+            waiting: 0,
+            oldest_ms: None,
+            written: 0,
+            conflicts: 0,
+            retries: 0,
+            spill_bytes: 0,
+            spill_is_full: false,
+        };
+        let state = State {
+            commits: VecDeque::new(),
+            queued_from: applied,
+            prepared_size: 0,
+            chunked: VecDeque::new(),
+            applied,
+            hold: if known.held { Hold::Unsafe } else { Hold::Nothing },
+            durable: known.durable,
+            untold: applied,
+            released,
+            stop: false,
+            told_status: status,
+        };
+        Self { options, state: Mutex::new(state), told: Condvar::new(), memory: Mutex::new(memory) }
+    }
+
+    /// Tells of commits that were applied, in order.
+    pub(crate) fn tell(&self, commits: &[Told]) {
+        let mut state = self.state.lock();
+        for told in commits {
+            state.applied = told.end;
+            if state.hold == Hold::Nothing {
+                state.queued_from = told.end;
+                continue;
+            }
+            state.told_status.waiting += told.count;
+            state.told_status.oldest_ms.get_or_insert(told.received_ms);
+            if told.first < told.lsn {
+                state.chunked.push_back((told.first, told.end));
+            }
+            if state.commits.len() >= COMMITS_MAX {
+                state.commits.clear();
+                state.prepared_size = 0;
+                state.queued_from = told.end;
+                continue;
+            }
+            let mut told = told.clone();
+            let size = told.prepared.as_ref().map_or(0, |prepared| prepared.size());
+            if state.prepared_size + size > PREPARED_MAX {
+                told.prepared = None;
+            } else {
+                state.prepared_size += size;
+            }
+            state.commits.push_back(told);
+        }
+        drop(state);
+        self.told.notify_one();
+    }
+
+    /// Whether one more request of documents may be taken.
+    ///
+    /// # Errors
+    /// [`IntakeError::DatabaseBehind`].
+    pub(crate) fn check_room(&self, log_end: Lsn) -> Result<(), IntakeError> {
+        let state = self.state.lock();
+        let kept = state.kept(log_end);
+        if kept <= self.options.log_max {
+            return Ok(());
+        }
+        Err(IntakeError::DatabaseBehind {
+            state: state.told_status.state.name(),
+            kept,
+            kept_max: self.options.log_max,
+        })
+    }
+
+    /// Up to where documents may leave the log, given that they may up to `others` as far as everybody
+    /// else is concerned.
+    pub(crate) fn release(&self, others: Lsn) -> Lsn {
+        let mut memory = self.memory.lock();
+        let (safe, next) = {
+            let mut state = self.state.lock();
+            match state.hold {
+                Hold::Nothing => {
+                    state.released = state.released.max(others);
+                    return others;
+                }
+                Hold::After(position) => {
+                    let safe = others.min(position);
+                    state.released = state.released.max(safe);
+                    return safe;
+                }
+                Hold::Unsafe => {}
+            }
+            let safe = state.floor().min(others);
+            let durable = state.durable;
+            (safe, Remembered { durable, released: safe, ..memory.now() })
+        };
+        let known = memory.now();
+        if safe <= known.released {
+            return known.released.min(others);
+        }
+        match memory.keep(next) {
+            Ok(()) => {
+                self.state.lock().released = safe;
+                safe
+            }
+            Err(error) => {
+                tracing::warn!(error = %chain(&error), "the log is kept: could not remember how far the database is");
+                known.released.min(others)
+            }
+        }
+    }
+
+    /// From now on everything that is applied is kept for the database; returns from where on.
+    pub(super) fn hold_from_here(&self) -> Lsn {
+        let mut state = self.state.lock();
+        let applied = state.applied;
+        state.hold = Hold::After(applied);
+        state.untold = applied;
+        state.commits.clear();
+        state.chunked.clear();
+        state.prepared_size = 0;
+        state.queued_from = applied;
+        applied
+    }
+
+    /// The database has everything up to `position` on stable storage; what comes after is kept for it
+    /// until it is safe.
+    pub(super) fn follow_from(&self, position: Lsn) {
+        let mut state = self.state.lock();
+        if position < state.durable {
+            // The chunks of what is unsafe again may have been forgotten.
+            state.untold = state.applied;
+        }
+        state.durable = position;
+        state.hold = Hold::Unsafe;
+    }
+
+    /// Everything up to `position` is on stable storage in the database or in the spill.
+    pub(super) fn made_safe(&self, position: Lsn) {
+        let mut state = self.state.lock();
+        state.durable = state.durable.max(position);
+        let durable = state.durable;
+        while state.chunked.front().is_some_and(|(_, end)| *end <= durable) {
+            state.chunked.pop_front();
+        }
+    }
+
+    /// Up to where the log was allowed to give documents up.
+    pub(super) fn released(&self) -> Lsn {
+        self.state.lock().released
+    }
+
+    /// Up to where the view has come.
+    pub(super) fn applied(&self) -> Lsn {
+        self.state.lock().applied
+    }
+
+    pub(super) fn stopping(&self) -> bool {
+        self.state.lock().stop
+    }
+
+    pub(crate) fn stop(&self) {
+        self.state.lock().stop = true;
+        self.told.notify_all();
+    }
+
+    /// The queued commits after `position`, at most `max`; `Err` with the position up to which the log
+    /// is to be read instead.
+    pub(super) fn take(&self, position: Lsn, max: usize) -> Result<Vec<Told>, Lsn> {
+        let mut state = self.state.lock();
+        if position < state.queued_from {
+            return Err(state.queued_from);
+        }
+        while state.commits.front().is_some_and(|told| told.end <= position) {
+            let told = state.commits.pop_front();
+            let size = told.and_then(|told| Some(told.prepared?.size())).unwrap_or(0);
+            state.prepared_size = state.prepared_size.saturating_sub(size);
+        }
+        state.queued_from = state.queued_from.max(position.min(state.applied));
+        Ok(state.commits.iter().take(max).cloned().collect())
+    }
+
+    /// Waits until something is told after `position`, or for so long.
+    pub(super) fn wait(&self, position: Lsn, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        let mut state = self.state.lock();
+        while !state.stop && state.applied <= position {
+            if self.told.wait_until(&mut state, deadline).timed_out() {
+                return;
+            }
+        }
+    }
+
+    /// Waits so long, or until the intake closes.
+    pub(super) fn pause(&self, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        let mut state = self.state.lock();
+        while !state.stop {
+            if self.told.wait_until(&mut state, deadline).timed_out() {
+                return;
+            }
+        }
+    }
+
+    /// Tells how the database is; returns whether that is news.
+    pub(super) fn set_state(&self, to: DatabaseState, reason: Option<String>, now_ms: i64) -> bool {
+        let mut state = self.state.lock();
+        let status = &mut state.told_status;
+        let news = status.state != to || status.reason.as_deref() != reason.as_deref();
+        if status.state != to {
+            status.since_ms = now_ms;
+        }
+        status.state = to;
+        status.reason = reason.map(Into::into);
+        news
+    }
+
+    pub(super) fn set_waiting(&self, documents: u64, oldest_ms: Option<i64>) {
+        let status = &mut self.state.lock().told_status;
+        status.waiting = documents;
+        status.oldest_ms = oldest_ms.filter(|_| documents > 0);
+    }
+
+    /// The database has everything up to `position`.
+    pub(super) fn all_written(&self, position: Lsn) {
+        let mut state = self.state.lock();
+        if state.applied <= position {
+            state.told_status.waiting = 0;
+            state.told_status.oldest_ms = None;
+        }
+    }
+
+    pub(super) fn set_spill(&self, bytes: u64, is_full: bool) {
+        let status = &mut self.state.lock().told_status;
+        status.spill_bytes = bytes;
+        status.spill_is_full = is_full;
+    }
+
+    pub(super) fn count_retry(&self) {
+        self.state.lock().told_status.retries += 1;
+    }
+
+    /// Counts documents that the database has now; some it may have had before.
+    pub(super) fn count_written(&self, passed: u64, written: u64, conflicts: u64, oldest_ms: i64) {
+        let status = &mut self.state.lock().told_status;
+        status.waiting = status.waiting.saturating_sub(passed);
+        status.written += written;
+        status.conflicts += conflicts;
+        status.oldest_ms = (status.waiting > 0).then_some(oldest_ms);
+    }
+
+    /// How forwarding goes.
+    pub(crate) fn status(&self, log_end: Lsn, now_ms: i64) -> DatabaseStatus {
+        let state = self.state.lock();
+        let status = &state.told_status;
+        let age_ms = status.oldest_ms.map_or(0, |oldest| now_ms.saturating_sub(oldest).max(0));
+        DatabaseStatus {
+            database: self.options.database.name(),
+            state: status.state,
+            reason: status.reason.as_deref().map(str::to_owned),
+            since: time_text(status.since_ms),
+            documents_waiting: status.waiting,
+            lag_seconds: Duration::from_millis(age_ms.unsigned_abs()).as_secs_f64(),
+            documents_written: status.written,
+            column_conflicts: status.conflicts,
+            retries: status.retries,
+            spill_bytes: status.spill_bytes,
+            spill_bytes_max: self.options.spill_max,
+            spill_is_full: status.spill_is_full,
+            log_bytes_kept: state.kept(log_end),
+            log_bytes_max: self.options.log_max,
+        }
+    }
+}
+
+impl State {
+    /// Below this everything is safe elsewhere.
+    fn floor(&self) -> Lsn {
+        if self.durable < self.untold {
+            return self.released;
+        }
+        let chunks = self.chunked.iter().filter(|(_, end)| *end > self.durable);
+        chunks.map(|(first, _)| *first).min().map_or(self.durable, |first| first.min(self.durable))
+    }
+
+    /// Bytes of log kept for the database.
+    fn kept(&self, log_end: Lsn) -> u64 {
+        let from = match self.hold {
+            Hold::Nothing => return 0,
+            Hold::After(position) => position,
+            Hold::Unsafe => self.durable.max(self.released),
+        };
+        log_end.0.saturating_sub(from.0)
+    }
+}

@@ -1,0 +1,398 @@
+//! Documents that wait for a database that is away, in files one can read.
+//!
+//! ```text
+//! <dir>/spill/<position, 16 hex digits>.ndjson    commits after that position, in order
+//! ```
+//!
+//! Every segment but the last was synced whole before the next was begun. The last may end anywhere
+//! after a crash: what is not whole is cut off on opening, and the log still has it, for nothing counts
+//! as spilled before a sync.
+//!
+//! Invariants: the segments follow one another without a gap; a commit is in one segment, whole; the
+//! bytes of all segments stay below a limit, and a commit that would pass it is taken back; after a
+//! failed write or sync nothing further is believed until the files were read again.
+
+mod format;
+mod segment;
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use forebay_base::checksum::extend;
+use forebay_base::fs::{Access, File, FileSystem};
+use forebay_log::Lsn;
+use forebay_sink::Document;
+
+pub(crate) use self::format::Spilled;
+pub(crate) use self::segment::{Item, SegmentReader};
+
+use self::format::{Header, push_commit, push_document, push_end, push_json, seed};
+use super::super::write::{Head, Run};
+
+/// A segment larger than this is followed by another.
+const SEGMENT_SIZE: u64 = 16 << 20;
+/// Lines gathered before they are written.
+const BUFFER_SIZE: usize = 256 << 10;
+/// What a segment's name ends with.
+const SUFFIX: &str = ".ndjson";
+
+/// Why documents could not be spilled or read back.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum SpillError {
+    /// The file system refused.
+    #[error("could not {act} {path}", path = path.display())]
+    Io {
+        act: &'static str,
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    /// A segment is not what was written.
+    #[error("{path} is damaged at byte {offset}: {found}", path = path.display())]
+    Damaged { path: PathBuf, offset: u64, found: String },
+    /// A commit cannot be put into lines.
+    #[error("could not spill the commit that ends at {end}: {found}")]
+    Commit { end: u64, found: String },
+}
+
+fn io(act: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> SpillError + use<> {
+    let path = path.to_owned();
+    move |source| SpillError::Io { act, path, source }
+}
+
+/// A segment as far as it is whole.
+#[derive(Debug, Clone)]
+struct Segment {
+    path: PathBuf,
+    after: Lsn,
+    end: Lsn,
+    size: u64,
+    documents: u64,
+}
+
+/// The segment that is written to.
+#[derive(Debug)]
+struct Writing {
+    file: Arc<dyn File>,
+    seed: u32,
+    /// Whether something in it is not yet on stable storage.
+    dirty: bool,
+}
+
+/// The spilled documents.
+#[derive(Debug)]
+pub(crate) struct Spill {
+    fs: Arc<dyn FileSystem>,
+    dir: PathBuf,
+    log: [u8; 16],
+    size_max: u64,
+    segments: VecDeque<Segment>,
+    /// Of the last segment; `None` where the next commit begins a new one.
+    writing: Option<Writing>,
+    buffer: Vec<u8>,
+}
+
+/// What became of a commit that was to be spilled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Spilling {
+    /// It is in the last segment, and safe after the next [`Spill::sync`].
+    Done,
+    /// There is no room for it; nothing of it is there.
+    Full,
+}
+
+impl Spill {
+    /// Opens the segments in `dir`, making it where there is none, and cuts off what a crash left.
+    ///
+    /// # Errors
+    /// [`SpillError::Io`]; [`SpillError::Damaged`] where more than the end of the last segment is not
+    /// what was written: see [`Spill::put_aside`].
+    pub(crate) fn open(
+        fs: Arc<dyn FileSystem>,
+        dir: &Path,
+        log: [u8; 16],
+        size_max: u64,
+    ) -> Result<Self, SpillError> {
+        fs.create_dir_all(dir).map_err(io("create", dir))?;
+        let mut spill = Self {
+            fs,
+            dir: dir.to_owned(),
+            log,
+            size_max,
+            segments: VecDeque::new(),
+            writing: None,
+            buffer: Vec::new(),
+        };
+        let mut paths = spill.names(".tmp")?;
+        for left in paths.drain(..) {
+            spill.fs.remove_file(&left).map_err(io("remove", &left))?;
+        }
+        let paths = spill.names(SUFFIX)?;
+        for (at, path) in paths.iter().enumerate() {
+            spill.admit(path, at + 1 == paths.len())?;
+        }
+        Ok(spill)
+    }
+
+    /// Gives every segment a name that is not read any more, and begins without any.
+    ///
+    /// # Errors
+    /// [`SpillError::Io`].
+    pub(crate) fn put_aside(
+        fs: Arc<dyn FileSystem>,
+        dir: &Path,
+        log: [u8; 16],
+        size_max: u64,
+    ) -> Result<Self, SpillError> {
+        let (segments, writing) = (VecDeque::new(), None);
+        let (dir, buffer) = (dir.to_owned(), Vec::new());
+        let spill = Self { fs, dir, log, size_max, segments, writing, buffer };
+        for path in spill.names(SUFFIX)? {
+            spill.fs.rename(&path, &path.with_extension("damaged")).map_err(io("rename", &path))?;
+        }
+        spill.fs.sync_dir(&spill.dir).map_err(io("sync", &spill.dir))?;
+        Ok(spill)
+    }
+
+    /// The positions spilled: after the first, up to the second; `None` where there are none.
+    pub(crate) fn range(&self) -> Option<(Lsn, Lsn)> {
+        Some((self.segments.front()?.after, self.segments.back()?.end))
+    }
+
+    /// Bytes of all segments.
+    pub(crate) fn size(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.size).sum()
+    }
+
+    /// Documents in all segments.
+    pub(crate) fn documents(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.documents).sum()
+    }
+
+    /// Adds a commit after all others.
+    ///
+    /// * `after`: where the commit before it ends, spilled or not.
+    /// * `feed`: calls its argument with the documents in their order.
+    ///
+    /// # Errors
+    /// Those of `feed`, and [`SpillError`]; nothing of the commit remains then, or the spill has to be
+    /// opened again.
+    pub(crate) fn append<E: From<SpillError>>(
+        &mut self,
+        after: Lsn,
+        head: &Head<'_>,
+        feed: impl FnOnce(&mut Run<'_, E>) -> Result<(), E>,
+    ) -> Result<Spilling, E> {
+        let begun = self.prepare(after)?;
+        let (mut offset, room) = (begun.size, self.size_max.saturating_sub(self.size()));
+        let (file, first) = (begun.file, begun.size);
+        let path = begun.path;
+        let mut crc = begun.seed;
+        let mut full = false;
+        self.buffer.clear();
+        let failed = |found| SpillError::Commit { end: head.end.0, found };
+        push_commit(&mut self.buffer, head).map_err(failed)?;
+        crc = extend(crc, &self.buffer);
+        let buffer = &mut self.buffer;
+        let mut documents_count = 0_u64;
+        let fed = feed(&mut |first_id, documents| {
+            for (id, raw) in (first_id..).zip(documents) {
+                let line = buffer.len();
+                let document = Document { id, received_ms: head.received(), raw };
+                push_document(buffer, head.end, head.namespace, &document);
+                crc = extend(crc, buffer.get(line..).unwrap_or_default());
+                documents_count += 1;
+                full |= offset - first + buffer.len() as u64 > room;
+                if full {
+                    buffer.clear();
+                    return Ok(());
+                }
+                if buffer.len() >= BUFFER_SIZE {
+                    file.write_all_at(buffer, offset).map_err(io("append to", &path))?;
+                    offset += buffer.len() as u64;
+                    buffer.clear();
+                }
+            }
+            Ok(())
+        });
+        push_end(buffer, head.end, crc);
+        full |= offset - first + buffer.len() as u64 > room;
+        if full || fed.is_err() {
+            if offset > first {
+                file.set_len(first).map_err(io("cut", &path))?;
+            }
+            return fed.map(|()| Spilling::Full);
+        }
+        file.write_all_at(buffer, offset).map_err(io("append to", &path))?;
+        offset += buffer.len() as u64;
+        if let (Some(segment), Some(writing)) = (self.segments.back_mut(), &mut self.writing) {
+            segment.size = offset;
+            segment.end = head.end;
+            segment.documents += documents_count;
+            writing.dirty = true;
+        }
+        Ok(Spilling::Done)
+    }
+
+    /// Puts everything spilled onto stable storage.
+    ///
+    /// # Errors
+    /// [`SpillError::Io`]; the spill has to be opened again.
+    pub(crate) fn sync(&mut self) -> Result<(), SpillError> {
+        if let (Some(writing), Some(segment)) = (&mut self.writing, self.segments.back())
+            && writing.dirty
+        {
+            writing.file.sync_data().map_err(io("sync", &segment.path))?;
+            writing.dirty = false;
+        }
+        Ok(())
+    }
+
+    /// Removes the segments that hold nothing after `position`.
+    ///
+    /// # Errors
+    /// [`SpillError::Io`].
+    pub(crate) fn remove_through(&mut self, position: Lsn) -> Result<(), SpillError> {
+        let mut removed = false;
+        while let Some(segment) = self.segments.front().filter(|it| it.end <= position) {
+            self.fs.remove_file(&segment.path).map_err(io("remove", &segment.path))?;
+            self.segments.pop_front();
+            removed = true;
+        }
+        if self.segments.is_empty() {
+            self.writing = None;
+        }
+        if removed {
+            // A name that came back beside newer ones would look like a gap.
+            self.fs.sync_dir(&self.dir).map_err(io("sync", &self.dir))?;
+        }
+        Ok(())
+    }
+
+    /// A reader of the first segment that holds something after `position`.
+    ///
+    /// # Errors
+    /// [`SpillError::Io`].
+    pub(crate) fn reader(&self, position: Lsn) -> Result<Option<SegmentReader>, SpillError> {
+        let Some(segment) = self.segments.iter().find(|segment| segment.end > position) else {
+            return Ok(None);
+        };
+        let file = self.fs.open(&segment.path, Access::Read).map_err(io("open", &segment.path))?;
+        Ok(Some(SegmentReader::new(&segment.path, file, self.log)))
+    }
+
+    /// The segment the next commit goes into, as it is before it.
+    fn prepare(&mut self, after: Lsn) -> Result<Begun, SpillError> {
+        let is_large = self.segments.back().is_none_or(|segment| segment.size >= SEGMENT_SIZE);
+        if is_large || self.writing.is_none() {
+            self.sync()?;
+            let follows = self.segments.back().map_or(after, |segment| segment.end);
+            self.create(follows)?;
+        }
+        match (self.segments.back(), &self.writing) {
+            (Some(segment), Some(writing)) => Ok(Begun {
+                path: segment.path.clone(),
+                file: writing.file.clone(),
+                size: segment.size,
+                seed: writing.seed,
+            }),
+            _ => Err(SpillError::Commit { end: after.0, found: "no segment is open".to_owned() }),
+        }
+    }
+
+    fn create(&mut self, after: Lsn) -> Result<(), SpillError> {
+        let path = self.dir.join(format!("{:016x}{SUFFIX}", after.0));
+        let file = self.fs.create_new(&path).map_err(io("create", &path))?;
+        let mut header = Vec::new();
+        push_json(&mut header, &Header::new(self.log, after))
+            .map_err(|found| SpillError::Commit { end: after.0, found })?;
+        file.write_all_at(&header, 0).map_err(io("write", &path))?;
+        self.fs.sync_dir(&self.dir).map_err(io("sync", &self.dir))?;
+        self.writing = Some(Writing { file, seed: seed(&header), dirty: true });
+        let size = header.len() as u64;
+        self.segments.push_back(Segment { path, after, end: after, size, documents: 0 });
+        Ok(())
+    }
+
+    /// The files of the directory whose names end so, in order.
+    fn names(&self, suffix: &str) -> Result<Vec<PathBuf>, SpillError> {
+        let entries = self.fs.list(&self.dir).map_err(io("list", &self.dir))?;
+        let ours = entries.iter().filter_map(|entry| {
+            let name = entry.name.to_str()?;
+            let digits = name.strip_suffix(suffix)?;
+            let is_ours = digits.len() == 16 && u64::from_str_radix(digits, 16).is_ok();
+            (is_ours && !entry.is_dir).then(|| self.dir.join(name))
+        });
+        Ok(ours.collect())
+    }
+
+    /// Reads a segment through and takes it in.
+    fn admit(&mut self, path: &Path, is_last: bool) -> Result<(), SpillError> {
+        let file = self.fs.open(path, Access::Read).map_err(io("open", path))?;
+        let mut reader = SegmentReader::new(path, file.clone(), self.log);
+        let (mut end, mut documents, mut open_documents) = (None, 0, 0);
+        let torn = loop {
+            match reader.next() {
+                Ok(Some(Item::Commit(_))) => open_documents = 0,
+                Ok(Some(Item::Document(_))) => open_documents += 1,
+                Ok(Some(Item::End(position))) => {
+                    documents += open_documents;
+                    end = Some(position);
+                }
+                Ok(None) => break false,
+                Err(SpillError::Damaged { .. }) if is_last => break true,
+                Err(error) => return Err(error),
+            }
+        };
+        let (Some(after), Some(end)) = (reader.after(), end) else {
+            // Begun, and nothing in it yet.
+            self.fs.remove_file(path).map_err(io("remove", path))?;
+            return self.fs.sync_dir(&self.dir).map_err(io("sync", &self.dir));
+        };
+        let follows = self.segments.back().is_none_or(|before| before.end == after);
+        if !follows || end <= after {
+            let found = format!("it holds commits after {after} up to {end}, which do not follow");
+            return Err(SpillError::Damaged { path: path.to_owned(), offset: 0, found });
+        }
+        let size = reader.whole();
+        if is_last {
+            // A sync of before the crash may have failed, so what was read may be in memory alone.
+            self.write_anew(path, file.as_ref(), size)?;
+            if torn {
+                tracing::warn!(path = %path.display(), size, "cut a torn tail off the spill");
+            }
+        }
+        self.segments.push_back(Segment { path: path.to_owned(), after, end, size, documents });
+        Ok(())
+    }
+
+    /// Writes the first `size` bytes of a segment into a file that takes its name, on stable storage.
+    fn write_anew(&self, path: &Path, file: &dyn File, size: u64) -> Result<(), SpillError> {
+        let beside = path.with_extension("tmp");
+        let new = self.fs.create_new(&beside).map_err(io("create", &beside))?;
+        let mut buffer = vec![0; BUFFER_SIZE];
+        let mut offset = 0;
+        while offset < size {
+            let left = usize::try_from(size - offset).unwrap_or(usize::MAX).min(BUFFER_SIZE);
+            let piece = buffer.get_mut(..left).unwrap_or_default();
+            file.read_exact_at(piece, offset).map_err(io("read", path))?;
+            new.write_all_at(piece, offset).map_err(io("write", &beside))?;
+            offset += left as u64;
+        }
+        new.sync_all().map_err(io("sync", &beside))?;
+        self.fs.rename(&beside, path).map_err(io("rename", &beside))?;
+        self.fs.sync_dir(&self.dir).map_err(io("sync", &self.dir))
+    }
+}
+
+/// The segment a commit goes into.
+#[derive(Debug)]
+struct Begun {
+    path: PathBuf,
+    file: Arc<dyn File>,
+    /// Bytes before the commit.
+    size: u64,
+    seed: u32,
+}
