@@ -3,7 +3,7 @@
 //! Who claims a collection puts a document with its name there, and counts it up every [`BEAT_EVERY`].
 //! Another run that finds it watches: when it is counted up, somebody is alive; when it is not for
 //! [`TAKEN_AFTER`] by the watcher's own clock, whoever it was is gone and the claim is taken over. No clock
-//! is compared with another's.
+//! is compared with another's. A process of the watcher's own machine that has ended is gone at once.
 //!
 //! Invariant: a holder that could not count up for [`LOST_AFTER`], which is shorter, takes its claim for
 //! lost and commits nothing more. What this cannot rule out: a process that stands still for longer than
@@ -19,15 +19,16 @@ use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::connect::{Server, code, refused};
+use super::process;
 use crate::connector::{Claim, Result};
 use crate::error::ConnectorError;
 
-/// How often a holder counts up.
-const BEAT_EVERY: Duration = Duration::from_secs(2);
+/// How often a holder counts up. In tests, which wait for it, four times as often.
+const BEAT_EVERY: Duration = Duration::from_millis(if cfg!(test) { 500 } else { 2_000 });
 /// A holder that could not for so long has lost its claim.
-const LOST_AFTER: Duration = Duration::from_secs(5);
+const LOST_AFTER: Duration = Duration::from_millis(if cfg!(test) { 1_250 } else { 5_000 });
 /// A claim that nobody counted up for so long is nobody's.
-const TAKEN_AFTER: Duration = Duration::from_secs(8);
+const TAKEN_AFTER: Duration = Duration::from_millis(if cfg!(test) { 2_000 } else { 8_000 });
 /// How often a watcher looks.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How long giving back a claim may take.
@@ -130,37 +131,38 @@ impl Drop for Claimed {
 pub(super) async fn claim(server: &Server, key: &str) -> Result<Claimed> {
     let collection = server.database().await?.collection::<Document>(CLAIMS);
     let holder = uuid::Uuid::new_v4().simple().to_string();
+    let process = process::this().unwrap_or_default();
     let act = |error| refused(format!("claim {key:?}"), error);
     let mut watched: Option<(Document, Instant)> = None;
     let begun = loop {
         let begun = Instant::now();
-        let mine = doc! { "_id": key, "holder": &holder, "beat": 0_i64 };
+        let mine = doc! { "_id": key, "holder": &holder, "process": &process, "beat": 0_i64 };
         match collection.insert_one(mine).await {
             Ok(_) => break begun,
             Err(error) if is_duplicate(&error) => {}
             Err(error) => return Err(act(error)),
         }
         let found = collection.find_one(doc! { "_id": key }).await.map_err(act)?;
-        match (found, &watched) {
+        let Some(found) = found else {
             // Given back in between.
-            (None, _) => watched = None,
-            (Some(found), None) => watched = Some((found, Instant::now())),
-            (Some(found), Some((before, _))) if found != *before => {
-                return Err(ConnectorError::Busy {
-                    act: format!("write {key:?}"),
-                    source: "another run is writing it".into(),
-                });
+            watched = None;
+            continue;
+        };
+        let (before, since) = watched.get_or_insert_with(|| (found.clone(), Instant::now()));
+        let is_gone = found.get_str("process").is_ok_and(process::is_gone);
+        if found != *before && !is_gone {
+            return Err(ConnectorError::Busy {
+                act: format!("write {key:?}"),
+                source: "another run is writing it".into(),
+            });
+        }
+        if is_gone || since.elapsed() >= TAKEN_AFTER {
+            let begun = Instant::now();
+            let set = doc! { "$set": { "holder": &holder, "process": &process, "beat": 0_i64 } };
+            if collection.update_one(found, set).await.map_err(act)?.modified_count == 1 {
+                break begun;
             }
-            (Some(_), Some((before, since))) if since.elapsed() >= TAKEN_AFTER => {
-                let begun = Instant::now();
-                let set = doc! { "$set": { "holder": &holder, "beat": 0_i64 } };
-                let taken = collection.update_one(before.clone(), set).await.map_err(act)?;
-                if taken.modified_count == 1 {
-                    break begun;
-                }
-                watched = None;
-            }
-            (Some(_), Some(_)) => {}
+            watched = None;
         }
         tokio::time::sleep(LOOK_EVERY).await;
     };

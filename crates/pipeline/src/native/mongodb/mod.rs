@@ -7,7 +7,7 @@
 //! | `extjson` | BSON as extended JSON, and JSON as BSON |
 //! | `decode`, `encode` | values between BSON and columns |
 //! | `infer`, `ranges`, `source`, `stream` | collections to rows |
-//! | `claim`, `ledger`, `bulk`, `writer`, `target`, `destination` | rows to collections |
+//! | `process`, `claim`, `ledger`, `bulk`, `writer`, `target`, `destination` | rows to collections |
 //!
 //! What is used works on a single server, which has no transactions. What holds nevertheless:
 //!
@@ -29,6 +29,7 @@ mod extjson;
 mod infer;
 mod ledger;
 mod names;
+mod process;
 mod ranges;
 mod settings;
 mod source;

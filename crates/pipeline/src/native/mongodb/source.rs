@@ -46,7 +46,8 @@ impl MongoSource {
 pub(super) async fn answer(server: &Server) -> Result<String> {
     let info = server.run("ask for the version", doc! { "buildInfo": 1 }).await?;
     let version = info.get_str("version").unwrap_or("of a version it does not say");
-    let maker = if info.contains_key("ferretdb") { " (FerretDB)" } else { "" };
+    let is_ferret = info.keys().any(|key| key.starts_with("ferretdb"));
+    let maker = if is_ferret { " (FerretDB)" } else { "" };
     Ok(format!("MongoDB {version}{maker}: {}", server.name().await?))
 }
 

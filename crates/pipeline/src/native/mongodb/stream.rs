@@ -142,6 +142,7 @@ impl MongoStream {
             "documents whose {} gets a value below one that was read, after that, are missed",
             order.field
         ));
+        self.notes.push("documents whose cursor has no value, or one of another type, are read by the first run alone".into());
         let Some(last) = last.filter(|last| Some(last) != since) else {
             // A stream that never had a document has one unit, with none.
             if since.is_none() {
