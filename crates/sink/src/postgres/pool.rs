@@ -4,9 +4,9 @@
 //! `acquire_timeout`; one that is given back has no transaction open; those unused for `idle_timeout` are
 //! closed, but for `connections_min` of them.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_postgres::Client;
 
@@ -75,12 +75,6 @@ impl Pool {
         if !lent.client.is_closed() {
             self.idle().push((lent.client, Instant::now()));
         }
-    }
-
-    /// How many are open and unused.
-    #[cfg(test)]
-    pub(super) fn idle_count(&self) -> usize {
-        self.idle().len()
     }
 
     /// The one used last, having closed those unused for too long.

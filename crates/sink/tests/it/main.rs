@@ -7,8 +7,12 @@ mod conformance;
 mod ferret;
 mod files;
 mod model;
+mod mongodb;
 mod names;
 mod pg;
+mod postgres;
+mod proxy;
+mod servers;
 mod sqlite;
 
 use std::error::Error;

@@ -1,0 +1,102 @@
+//! What the MongoDB sink promises beyond the suite all sinks pass.
+
+use forebay_sink::mongo::Settings;
+use forebay_sink::sqlite::PageLimits;
+use forebay_sink::{
+    Document, DocumentSink as _, MongoReader, MongoSink, Position, ServerError, Sink as _,
+    SinkError,
+};
+use mongodb::bson::doc;
+
+use crate::{chain, ferret};
+
+fn write(sink: &mut MongoSink, at: u64, raw: &[u8]) -> Result<(), SinkError> {
+    let document = Document { id: at, received_ms: 7, raw };
+    sink.write_documents(Position(at), "a", &[document]).map(|_| ())
+}
+
+/// How many rows lie in the collection, committed or not.
+fn lying(settings: &Settings, collection: &str) -> u64 {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = mongodb::Client::with_uri_str(&settings.url).await.unwrap();
+        let database = client.default_database().unwrap();
+        let collection = database.collection::<mongodb::bson::Document>(collection);
+        collection.count_documents(doc! {}).await.unwrap()
+    })
+}
+
+fn ids(settings: &Settings) -> Vec<u64> {
+    let reader = MongoReader::open(settings).unwrap();
+    let page = reader.documents("a", None, PageLimits::default()).unwrap();
+    page.documents.iter().map(|document| document.id).collect()
+}
+
+#[test]
+fn rows_that_were_not_committed_are_not_read_and_go_away() {
+    let Some(server) = ferret::shared() else { return };
+    let settings = server.settings();
+    let mut sink = MongoSink::open(&settings).unwrap();
+    write(&mut sink, 1, b"{}").unwrap();
+    sink.commit(Position(1)).unwrap();
+    // More than waits in memory.
+    let long = vec![b'x'; 6 << 20];
+    for at in 2..=5 {
+        write(&mut sink, at, &long).unwrap();
+    }
+    assert!(lying(&settings, "a") > 1);
+    assert_eq!(ids(&settings), [1]);
+    // As a process that is killed would leave it.
+    drop(sink);
+    assert!(lying(&settings, "a") > 1);
+    let mut sink = MongoSink::open(&settings).unwrap();
+    assert_eq!((sink.position(), lying(&settings, "a")), (Some(Position(1)), 1));
+    for at in 2..=5 {
+        write(&mut sink, at, &long).unwrap();
+    }
+    sink.roll_back().unwrap();
+    assert_eq!((sink.position(), lying(&settings, "a")), (Some(Position(1)), 1));
+}
+
+#[test]
+fn a_writer_that_was_superseded_commits_nothing_more() {
+    let Some(server) = ferret::shared() else { return };
+    let settings = server.settings();
+    let mut first = MongoSink::open(&settings).unwrap();
+    write(&mut first, 1, b"{}").unwrap();
+    first.commit(Position(1)).unwrap();
+    write(&mut first, 2, b"{}").unwrap();
+    let mut second = MongoSink::open(&settings).unwrap();
+    let error = first.commit(Position(2)).unwrap_err();
+    assert!(matches!(error, SinkError::Server(ServerError::InUse { .. })), "{}", chain(&error));
+    let error = first.roll_back().unwrap_err();
+    assert!(error.is_transient() && !error.is_unreachable(), "{}", chain(&error));
+    assert_eq!((second.position(), ids(&settings)), (Some(Position(1)), vec![1]));
+    // What the other left behind is a key that is there already.
+    write(&mut second, 2, b"{}").unwrap();
+    second.commit(Position(2)).unwrap();
+    assert_eq!(ids(&settings), [1, 2]);
+    assert_eq!(lying(&settings, "a"), 2);
+}
+
+#[test]
+fn documents_beyond_what_a_server_takes_at_once_come_back() {
+    let Some(server) = ferret::shared() else { return };
+    let settings = server.settings();
+    let mut sink = MongoSink::open(&settings).unwrap();
+    let mut long = vec![b' '; 20 << 20];
+    long.extend_from_slice(b"{\"\xff\":1}");
+    write(&mut sink, 1, &long).unwrap();
+    write(&mut sink, 2, b"{}").unwrap();
+    sink.commit(Position(2)).unwrap();
+    let reader = MongoReader::open(&settings).unwrap();
+    let page = reader.documents("a", None, PageLimits::default()).unwrap();
+    assert!(page.more && page.documents.len() == 1 && page.documents[0].raw == long);
+    assert_eq!(lying(&settings, "a:parts"), 2);
+    // Parts of what was not committed go away with it.
+    write(&mut sink, 3, &long).unwrap();
+    write(&mut sink, 4, &long).unwrap();
+    assert!(lying(&settings, "a:parts") > 2);
+    sink.roll_back().unwrap();
+    assert_eq!(lying(&settings, "a:parts"), 2);
+}
