@@ -10,7 +10,7 @@ pub(super) enum Command {
     /// Every setting, its value, and where the value came from.
     ///
     /// Takes the flags of `forebay serve`, to see what they would change. The output without
-    /// --json is itself a usable forebay.toml.
+    /// --json is itself a usable forebay.toml, but for passwords, which are hidden.
     Show(Box<ShowArgs>),
     /// Print a forebay.toml with every setting explained, commented out at its default.
     ///

@@ -19,6 +19,7 @@ mod events_read;
 mod events_tail;
 mod events_verify;
 mod fsck;
+mod intake;
 mod inventory;
 mod inventory_build;
 mod inventory_export;
@@ -84,6 +85,9 @@ enum Command {
     Key(key::Command),
     /// Re-read everything that is stored and name what is damaged.
     Fsck(fsck::Args),
+    /// Ask a server about its intake.
+    #[command(subcommand)]
+    Intake(intake::Command),
     /// The key-value cache by itself: serve it, talk to it, load it, check its data.
     #[command(subcommand)]
     Cache(cache::Command),
@@ -119,6 +123,7 @@ pub(crate) fn run() -> anyhow::Result<Exit> {
         Command::Config(command) => config::run(&command),
         Command::Key(command) => key::run(&command),
         Command::Fsck(args) => fsck::run(&args),
+        Command::Intake(command) => intake::run(&command),
         Command::Cache(command) => cache::run(&command),
         Command::Events(command) => events::run(&command),
         Command::Inventory(command) => inventory::run(&command),

@@ -8,6 +8,7 @@
 //! line and the nearest known key; nothing else in the workspace reads files, environment or
 //! arguments for settings.
 
+mod database;
 mod error;
 mod events;
 mod file;
@@ -22,6 +23,7 @@ mod value;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use database::{DatabaseKind, DatabaseTls};
 pub(crate) use events::Preset;
 pub(crate) use inventory::Permitted;
 pub(crate) use pipelines::Schedule;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::error::ConfigError;
 use super::file;
 use super::nearest::nearest;
-use super::settings::{Config, SETTINGS, find};
+use super::settings::{Config, SETTINGS, Setting, find};
 use super::value::Value;
 
 /// The file looked for when none is named.
@@ -139,6 +139,7 @@ impl Resolved {
             let text = "cache.tls_cert and cache.tls_key belong together: set both or neither";
             return Err(ConfigError::Conflict(text.to_owned()).into());
         }
+        super::database::check(&config.database)?;
         super::events::check(&config.events)?;
         super::inventory::check(&config.inventory)?;
         super::pipelines::check(&config.pipelines)?;
@@ -157,37 +158,29 @@ impl Resolved {
 
     /// The value of `key` as a `T`.
     pub(super) fn typed<T: Value>(&self, key: &str) -> anyhow::Result<T> {
-        let (_, text, origin) = self
+        let (setting, text, origin) = self
             .iter()
             .find(|(setting, ..)| setting.key == key)
             .ok_or_else(|| anyhow::anyhow!("no setting is called {key}"))?;
-        let parsed =
-            T::parse(text).map_err(|problem| wrong(key, text, origin, problem, T::EXPECTED));
+        let parsed = T::parse(text).map_err(|problem| wrong(setting, text, origin, problem));
         Ok(parsed?)
     }
 
     fn check(&self) -> Result<(), ConfigError> {
         for (setting, text, origin) in self.iter() {
-            (setting.check)(text)
-                .map_err(|problem| wrong(setting.key, text, origin, problem, setting.expected))?;
+            (setting.check)(text).map_err(|problem| wrong(setting, text, origin, problem))?;
         }
         Ok(())
     }
 }
 
-fn wrong(
-    key: &str,
-    text: &str,
-    origin: &Origin,
-    problem: String,
-    expected: &'static str,
-) -> ConfigError {
+fn wrong(setting: &Setting, text: &str, origin: &Origin, problem: String) -> ConfigError {
     ConfigError::Value {
         origin: origin.to_string(),
-        key: key.to_owned(),
-        value: text.to_owned(),
+        key: setting.key.to_owned(),
+        value: (setting.shown)(text),
         problem,
-        expected,
+        expected: setting.expected,
     }
 }
 

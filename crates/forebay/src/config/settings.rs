@@ -13,6 +13,7 @@ use forebay_base::duration::HumanDuration;
 use forebay_cache::store::Policy;
 use forebay_events::segment::Compression;
 
+use super::database::{DatabaseTls, DatabaseUrl};
 use super::events::{Preset, Retentions};
 use super::inventory::Sources;
 use super::pipelines::Schedules;
@@ -34,6 +35,8 @@ pub(crate) struct Setting {
     pub(crate) toml: Toml,
     /// Says what is wrong with a text, or nothing.
     pub(crate) check: fn(&str) -> Result<(), String>,
+    /// The text as people may see it: without what is secret in it.
+    pub(crate) shown: fn(&str) -> String,
 }
 
 impl Setting {
@@ -82,6 +85,7 @@ macro_rules! settings {
                 expected: <$type as Value>::EXPECTED,
                 toml: <$type as Value>::TOML,
                 check: |text| <$type as Value>::parse(text).map(drop),
+                shown: <$type as Value>::shown,
             },)+)+
         ];
 
@@ -155,6 +159,44 @@ settings! {
         upload_rate_grace("intake.upload_rate_grace"): HumanDuration = "30s";
         /// How long an upload may send nothing at all.
         upload_idle_timeout("intake.upload_idle_timeout"): HumanDuration = "30s";
+    }
+    /// A database elsewhere that gets every document too. Without `url` there is none.
+    database: Database {
+        /// Where it is: postgres://user@host:5432/database or mongodb://user@host:27017/database. It may
+        /// hold the password; special characters are written as %XX.
+        url("intake.database.url"): Option<DatabaseUrl> = "";
+        /// File whose first line is the password of the user in url.
+        password_file("intake.database.password_file"): Option<PathBuf> = "";
+        /// PostgreSQL: schema of the tables, which belongs to one intake; empty: forebay. MongoDB: the
+        /// database; empty: that in url.
+        schema("intake.database.schema"): Option<String> = "";
+        /// Whether the connection to a PostgreSQL is encrypted: auto (unless it is on this machine),
+        /// disable or verify.
+        tls("intake.database.tls"): DatabaseTls = "auto";
+        /// Certificates (PEM) to be trusted instead of the system's.
+        tls_ca_file("intake.database.tls_ca_file"): Option<PathBuf> = "";
+        /// MongoDB: connections kept open, unless url says it. A PostgreSQL is written to over one.
+        connections_min("intake.database.connections_min"): u32 = "10";
+        /// MongoDB: most connections, unless url says it.
+        connections_max("intake.database.connections_max"): u32 = "100";
+        /// MongoDB: whether what is sent is compressed by what the server offers.
+        compression("intake.database.compression"): bool = "true";
+        /// How long the database may take to answer at all.
+        connect_timeout("intake.database.connect_timeout"): HumanDuration = "10s";
+        /// How long it may take for one statement.
+        statement_timeout("intake.database.statement_timeout"): HumanDuration = "60s";
+        /// Most documents spilled to files while it is away; the log is kept beyond that.
+        spill_max("intake.database.spill_max"): ByteSize = "1GiB";
+        /// How long it is away before what waits is spilled.
+        spill_after("intake.database.spill_after"): HumanDuration = "5s";
+        /// Most of the log that is kept for it; beyond that documents are answered 503 with
+        /// Retry-After until it has caught up.
+        log_max("intake.database.log_max"): ByteSize = "4GiB";
+        /// How long to wait at most before it is tried again.
+        retry_max("intake.database.retry_max"): HumanDuration = "30s";
+        /// Take a database for this intake's own that holds documents and is not remembered: for one
+        /// start, after forward.json in the data directory was lost.
+        adopt("intake.database.adopt"): bool = "false";
     }
     /// The key-value cache.
     cache: Cache {

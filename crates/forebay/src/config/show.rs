@@ -4,12 +4,12 @@ use super::resolve::{Origin, Resolved};
 use super::settings::{SETTINGS, Setting};
 use crate::out::push_line;
 
-/// A table: key, value, origin.
+/// A table: key, value, origin. Passwords are hidden.
 pub(crate) fn show_human(resolved: &Resolved) -> String {
     let rows: Vec<_> = resolved
         .iter()
         .map(|(setting, text, origin)| {
-            (setting.key, setting.toml_literal(text), origin.to_string())
+            (setting.key, setting.toml_literal(&(setting.shown)(text)), origin.to_string())
         })
         .collect();
     let key_width = rows.iter().map(|row| row.0.len()).max().unwrap_or(0);
@@ -27,7 +27,7 @@ pub(crate) fn show_json(resolved: &Resolved) -> serde_json::Value {
         .iter()
         .map(|(setting, text, origin)| {
             let mut entry = serde_json::json!({
-                "value": text,
+                "value": (setting.shown)(text),
                 "default": setting.default,
                 "environment": setting.env(),
             });

@@ -33,6 +33,11 @@ pub(crate) trait Value: Sized {
 
     /// Reads the value from `text`, or says what is wrong with it.
     fn parse(text: &str) -> Result<Self, String>;
+
+    /// `text` as people may see it: without what is secret in it.
+    fn shown(text: &str) -> String {
+        text.to_owned()
+    }
 }
 
 fn from_str<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
@@ -95,6 +100,10 @@ impl<T: Value> Value for Option<T> {
 
     fn parse(text: &str) -> Result<Self, String> {
         if text.is_empty() { Ok(None) } else { T::parse(text).map(Some) }
+    }
+
+    fn shown(text: &str) -> String {
+        T::shown(text)
     }
 }
 

@@ -99,6 +99,15 @@ impl App {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// What does not work although work is taken, a sentence each.
+    pub(super) fn degraded(&self) -> Vec<String> {
+        let subsystems = self.opened.get().map_or(&[][..], |opened| &opened.subsystems);
+        let said = |subsystem: &Arc<dyn Subsystem>| {
+            Some(format!("{}: {}", subsystem.name(), subsystem.degraded()?))
+        };
+        subsystems.iter().filter_map(said).collect()
+    }
+
     /// Why the server cannot take work now, if it cannot.
     pub(super) fn readiness(&self) -> Result<(), String> {
         if self.stop.stage() != super::shutdown::Stage::Running {

@@ -82,7 +82,16 @@ fn health(_app: &App) -> Response {
 
 fn readiness(app: &App) -> Response {
     match app.readiness() {
-        Ok(()) => json(StatusCode::OK, &serde_json::json!({ "status": "ready" })),
+        Ok(()) => match app.degraded() {
+            reasons if reasons.is_empty() => {
+                json(StatusCode::OK, &serde_json::json!({ "status": "ready" }))
+            }
+            reasons => {
+                let reason = reasons.join("; ");
+                let body = serde_json::json!({ "status": "degraded", "reason": reason });
+                json(StatusCode::OK, &body)
+            }
+        },
         Err(why) => {
             let body = serde_json::json!({ "status": "not ready", "reason": why });
             let mut response = json(StatusCode::SERVICE_UNAVAILABLE, &body);
@@ -106,6 +115,7 @@ fn front_page(app: &App) -> String {
     let subsystems = app.opened.get().map_or(&[][..], |opened| &opened.subsystems);
     web::landing_page(&web::Status {
         readiness: app.readiness(),
+        degraded: app.degraded(),
         subsystems: subsystems.iter().map(|subsystem| subsystem.name()).collect(),
         uptime_ms: app.elapsed_ms(),
         connections: app.stop.open(),

@@ -26,6 +26,13 @@ pub(crate) trait Subsystem: Send + Sync + 'static {
         Ok(())
     }
 
+    /// What does not work although work is taken, if there is something.
+    ///
+    /// One sentence; `/readyz` answers 200 with it, for a balancer would only make it worse.
+    fn degraded(&self) -> Option<String> {
+        None
+    }
+
     /// Brings those of its metrics up to date that are fetched, not counted. Called before each scrape, so
     /// it must not block on a disk.
     fn measure(&self) {}

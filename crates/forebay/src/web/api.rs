@@ -46,7 +46,7 @@ fn healthz() {}
 ///
 /// 503 while data is being opened and during shutdown.
 #[utoipa::path(get, path = "/readyz", tag = "server", responses(
-    (status = 200, description = "Ready.", body = Health),
+    (status = 200, description = "Ready, or degraded: work is taken, and `reason` says what does not work.", body = Health),
     (status = 503, description = "Not now; Retry-After says when to ask again.", body = Health)))]
 #[expect(dead_code, reason = "carries the description of a route")]
 fn readyz() {}

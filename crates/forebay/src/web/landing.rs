@@ -12,6 +12,8 @@ use super::layout::page;
 pub(crate) struct Status {
     /// Whether work is taken, or why not.
     pub(crate) readiness: Result<(), String>,
+    /// What does not work although work is taken.
+    pub(crate) degraded: Vec<String>,
     /// Names of what is open.
     pub(crate) subsystems: Vec<&'static str>,
     /// Time since start.
@@ -36,7 +38,8 @@ pub(crate) fn landing_page(status: &Status) -> String {
             table.facts {
                 tr { th { "State" } td {
                     @match &status.readiness {
-                        Ok(()) => span.good { "ready" },
+                        Ok(()) if status.degraded.is_empty() => span.good { "ready" },
+                        Ok(()) => span.bad { "degraded: " (status.degraded.join("; ")) },
                         Err(why) => span.bad { "not ready: " (why) },
                     }
                 } }

@@ -68,6 +68,7 @@ fn schemas_read_as_words() {
 fn the_landing_page_says_why_it_is_not_ready() {
     let page = landing_page(&Status {
         readiness: Err("still <opening>".to_owned()),
+        degraded: Vec::new(),
         subsystems: vec!["intake"],
         uptime_ms: 61_000,
         connections: 3,

@@ -15,7 +15,8 @@ use crate::serve::Subsystem;
 
 /// Opens the intake in the data directory; also returns it for those who read its files.
 pub(super) fn open(config: &Config) -> anyhow::Result<(Arc<dyn Subsystem>, Intake)> {
-    let options = options(config);
+    let mut options = options(config);
+    options.forward = super::intake_database::options(config)?;
     let dir = options.dir.clone();
     let (intake, report) = Intake::open(options, Arc::new(RealFs), Arc::new(SystemClock::new()))
         .with_context(|| format!("could not open the intake in {}", dir.display()))?;
@@ -73,6 +74,17 @@ impl Subsystem for IntakeSubsystem {
 
     fn readiness(&self) -> Result<(), String> {
         self.0.ready().map_err(|error| error.to_string())
+    }
+
+    fn degraded(&self) -> Option<String> {
+        let status = self.0.database().filter(|status| status.state.is_degraded())?;
+        let reason = status.reason.as_deref().unwrap_or("no reason is known");
+        Some(format!(
+            "{} is {}, {} documents wait for it: {reason}",
+            status.database,
+            status.state.name(),
+            status.documents_waiting
+        ))
     }
 
     fn measure(&self) {

@@ -7,6 +7,7 @@ mod answer;
 pub(crate) mod cache;
 pub(crate) mod events;
 pub(crate) mod intake;
+mod intake_database;
 pub(crate) mod inventory;
 mod pipelines;
 
@@ -16,8 +17,8 @@ use crate::config::Config;
 use crate::serve::Subsystem;
 
 /// First path segments below `/v1`, each counted and timed by itself in the request metrics.
-pub(crate) const ROUTE_CLASSES: [&str; 6] =
-    ["files", "documents", "ingest", "events", "inventories", "pipelines"];
+pub(crate) const ROUTE_CLASSES: [&str; 7] =
+    ["files", "documents", "ingest", "database", "events", "inventories", "pipelines"];
 
 /// Opens every subsystem in the data directory of `config`.
 ///

@@ -8,6 +8,7 @@
 
 mod batch;
 mod body;
+mod database;
 mod documents;
 mod download;
 mod files;
@@ -42,6 +43,7 @@ impl Intake {
                 put(files::put).get(download::by_name).delete(files::delete),
             )
             .route("/v1/ingest", post(batch::ingest))
+            .route("/v1/database", get(database::status))
             .route("/v1/documents", get(documents::namespaces))
             .route("/v1/documents/{namespace}", post(documents::post).get(documents::page))
             .route("/v1/documents/{namespace}/{id}", get(documents::one))

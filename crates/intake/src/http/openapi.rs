@@ -29,6 +29,7 @@ fn description() -> Value {
                 "delete": delete_file()
             },
             "/v1/ingest": { "post": ingest() },
+            "/v1/database": { "get": operation("documents", "Ask how the database is that documents are forwarded to", vec![], vec![("200", "Its state, what waits for it, and why; as text where text/plain is asked for"), ("404", "Documents are forwarded to none")]) },
             "/v1/documents": { "get": operation("documents", "List the namespaces of documents", vec![], vec![("200", "Namespaces with their target and count")]) },
             "/v1/documents/{namespace}": { "post": post_documents(), "get": page_documents() },
             "/v1/documents/{namespace}/{id}": { "get": operation(

@@ -1,0 +1,194 @@
+//! The settings of the database the intake's documents are forwarded to.
+//!
+//! Invariant: a password that is part of the address is never shown: not by `config show`, not in an error,
+//! not in a log.
+
+use super::error::ConfigError;
+use super::settings::Database;
+use super::value::{Value, words};
+
+/// What stands for a password that is not shown.
+const HIDDEN: &str = "***";
+
+/// Where a database is.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct DatabaseUrl(pub(crate) String);
+
+/// Without the password.
+impl std::fmt::Debug for DatabaseUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&hide(&self.0))
+    }
+}
+
+/// Which kind of database an address is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DatabaseKind {
+    /// `postgres://` or `postgresql://`.
+    Postgres,
+    /// `mongodb://` or `mongodb+srv://`.
+    Mongo,
+}
+
+impl DatabaseUrl {
+    /// Which kind of database it is of.
+    pub(crate) fn kind(&self) -> DatabaseKind {
+        if self.0.starts_with("mongodb") { DatabaseKind::Mongo } else { DatabaseKind::Postgres }
+    }
+
+    /// The address with this password of its user.
+    ///
+    /// # Errors
+    /// It names no user, or has a password of its own.
+    pub(crate) fn with_password(&self, password: &str) -> Result<String, &'static str> {
+        let (scheme, rest) = self.0.split_once("://").unwrap_or(("", &self.0));
+        let Some((user, host)) = authority(rest).0.rsplit_once('@') else {
+            return Err("it names no user the password could be of");
+        };
+        if user.contains(':') {
+            return Err("it has a password of its own");
+        }
+        let (password, path) = (percent_encode(password), authority(rest).1);
+        Ok(format!("{scheme}://{user}:{password}@{host}{path}"))
+    }
+}
+
+/// The part that names user and hosts, and what follows.
+fn authority(rest: &str) -> (&str, &str) {
+    // A password may have a slash in it, written as it is by mistake: the last @ counts.
+    let hosts = rest.rfind('@').map_or(0, |at| at + 1);
+    let end = rest.get(hosts..).and_then(|hosts| hosts.find(['/', '?']));
+    rest.split_at(end.map_or(rest.len(), |end| hosts + end))
+}
+
+fn percent_encode(text: &str) -> String {
+    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+}
+
+/// The address with its password hidden.
+fn hide(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        // No address; it may be a password in the wrong place.
+        return if url.is_empty() { String::new() } else { HIDDEN.to_owned() };
+    };
+    let (authority, path) = authority(rest);
+    let path = match path.split_once('?') {
+        // PostgreSQL takes one as a parameter too.
+        Some((path, query)) if query.to_ascii_lowercase().contains("pass") => {
+            format!("{path}?{HIDDEN}")
+        }
+        _ => path.to_owned(),
+    };
+    match authority.rsplit_once('@') {
+        Some((user, host)) => match user.split_once(':') {
+            Some((user, _)) => format!("{scheme}://{user}:{HIDDEN}@{host}{path}"),
+            None => format!("{scheme}://{user}@{host}{path}"),
+        },
+        None => format!("{scheme}://{authority}{path}"),
+    }
+}
+
+impl Value for DatabaseUrl {
+    const EXPECTED: &'static str = "an address such as postgres://user@host:5432/database or \
+        mongodb://user@host:27017/database";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        const SCHEMES: [&str; 4] = ["postgres://", "postgresql://", "mongodb://", "mongodb+srv://"];
+        let text = text.trim();
+        match SCHEMES.iter().find_map(|scheme| text.strip_prefix(scheme)) {
+            Some("") => Err("it names no host".to_owned()),
+            Some(_) => Ok(Self(text.to_owned())),
+            None => Err("it begins with neither of the known schemes".to_owned()),
+        }
+    }
+
+    fn shown(text: &str) -> String {
+        hide(text)
+    }
+}
+
+words! {
+    /// Whether the connection to a PostgreSQL is encrypted.
+    DatabaseTls, "auto, disable or verify" {
+        /// Encrypted and checked, unless the server is on this machine.
+        Auto = "auto",
+        /// Not encrypted.
+        Disable = "disable",
+        /// Encrypted and checked.
+        Verify = "verify",
+    }
+}
+
+/// Whether every setting is one that can be worked with.
+///
+/// # Errors
+/// The first that is not, with what is allowed.
+pub(super) fn check(database: &Database) -> Result<(), ConfigError> {
+    let conflict = |text: &str| Err(ConfigError::Conflict(text.to_owned()));
+    let Some(url) = &database.url else {
+        return if database.password_file.is_some() {
+            conflict("intake.database.password_file is of no use without intake.database.url")
+        } else {
+            Ok(())
+        };
+    };
+    if url.kind() == DatabaseKind::Mongo && database.tls != DatabaseTls::Auto {
+        return conflict(
+            "intake.database.tls is for PostgreSQL; a MongoDB's address says it: add tls=true to \
+             intake.database.url, or set intake.database.tls_ca_file",
+        );
+    }
+    if database.connections_min > database.connections_max || database.connections_max == 0 {
+        return conflict(
+            "intake.database.connections_max must be at least 1 and not below \
+             intake.database.connections_min",
+        );
+    }
+    if database.spill_max.0 < 1 << 20 {
+        return conflict("intake.database.spill_max must be at least 1MiB");
+    }
+    if database.log_max.0 < 64 << 20 {
+        return conflict("intake.database.log_max must be at least 64MiB");
+    }
+    if database.retry_max.get().is_zero() {
+        return conflict("intake.database.retry_max must be more than 0");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_hidden_wherever_they_stand() {
+        for (url, shown) in [
+            ("postgres://a:se/c@ret@h:1/d", "postgres://a:***@h:1/d"),
+            ("postgres://a@h/d", "postgres://a@h/d"),
+            ("mongodb+srv://u:p@h1,h2/d?tls=true", "mongodb+srv://u:***@h1,h2/d?tls=true"),
+            ("postgres://h/d?user=a&password=b", "postgres://h/d?***"),
+            ("secret", "***"),
+            ("", ""),
+        ] {
+            assert_eq!(hide(url), shown);
+        }
+        let url = DatabaseUrl::parse("postgres://a:b@h/d").unwrap();
+        assert_eq!(format!("{url:?}"), "postgres://a:***@h/d");
+    }
+
+    #[test]
+    fn a_password_from_a_file_goes_with_the_user() {
+        let url = |text| DatabaseUrl::parse(text).unwrap();
+        let with = |text: &str| url(text).with_password("p@/ä");
+        assert_eq!(with("postgres://a@h:1/d").unwrap(), "postgres://a:p%40%2F%C3%A4@h:1/d");
+        assert_eq!(
+            with("mongodb://a@h1,h2/d?x=1").unwrap(),
+            "mongodb://a:p%40%2F%C3%A4@h1,h2/d?x=1"
+        );
+        assert!(with("postgres://h/d").is_err() && with("postgres://a:b@h/d").is_err());
+        assert_eq!(url("mongodb://h/d").kind(), DatabaseKind::Mongo);
+        assert!(
+            DatabaseUrl::parse("mysql://h").is_err() && DatabaseUrl::parse("postgres://").is_err()
+        );
+    }
+}
