@@ -7,7 +7,7 @@ use crate::out;
 pub(super) struct Args {
     /// The connector to read from.
     #[arg(long, value_enum, value_name = "NAME", default_value_t)]
-    from: End,
+    from: From,
     /// The connector to write to.
     #[arg(long, value_enum, value_name = "NAME", default_value_t)]
     to: End,
@@ -17,10 +17,31 @@ pub(super) struct Args {
 }
 
 #[derive(clap::ValueEnum, Debug, Clone, Copy, Default)]
+enum From {
+    /// A PostgreSQL.
+    #[default]
+    Postgres,
+    /// A MongoDB.
+    Mongodb,
+    /// Parquet files.
+    Parquet,
+    /// CSV files.
+    Csv,
+    /// Files with a JSON object a line.
+    Ndjson,
+    /// An SQLite database.
+    Sqlite,
+    /// A running Forebay.
+    Forebay,
+}
+
+#[derive(clap::ValueEnum, Debug, Clone, Copy, Default)]
 enum End {
     /// A PostgreSQL.
     #[default]
     Postgres,
+    /// A MongoDB.
+    Mongodb,
     /// Parquet files.
     Parquet,
     /// CSV files.
@@ -47,6 +68,39 @@ const FILES: &str = "    path: ./files                  # or s3://BUCKET/PREFIX
 ";
 
 const SQLITE: &str = "    path: ./data.sqlite
+";
+
+const MONGODB: &str = "    url: ${MONGODB_URL}            # mongodb://user:password@host:27017/mydb
+    # database: mydb               # where the url names none
+    # tls: verify                  # auto (as the url says, else verify beyond this machine), verify, disable
+    # tls_ca_file: /etc/ssl/db.pem
+    # compression: zstd            # auto, none, zstd, snappy, zlib
+    # pool: {min: 0, max: 100}
+";
+
+const FROM_MONGODB: &str = "    # sample_documents: 5000       # at each end, to find the columns
+    # unknown_fields: ignore       # fail names field and document
+    # types: {orders: {amount: \"numeric(10,2)\"}}
+";
+
+const TO_MONGODB: &str = "    # json: text                   # document (values of BSON) or text, to the byte
+    # decimals: text               # decimal128 (34 digits) or text
+    # moments: milliseconds        # date (microseconds are an error), milliseconds (they are cut), text
+    # object_ids: [customer_id]    # columns of 24 hexadecimal digits
+";
+
+const FOREBAY: &str = "    url: http://127.0.0.1:8080
+    key: ${FOREBAY_KEY}            # `forebay key new --name pipeline --scope read`
+    # tls_ca_file: /etc/ssl/forebay.pem
+";
+
+const FOREBAY_STREAMS: &str = "  streams:
+    - name: collections/orders     # documents of a namespace
+      sync_mode: incremental
+      cursor_field: id
+    - name: events                 # or events/STREAM, or events/type=login&severity=high
+      sync_mode: incremental
+      cursor_field: position
 ";
 
 const STREAMS: &str = "  streams:
@@ -84,22 +138,39 @@ resources:
   max_retries: 5
 ";
 
-fn config(of: End) -> (&'static str, &'static str) {
+/// The source's connector, its settings and its streams.
+fn source(of: From) -> (&'static str, String) {
+    let (name, config, streams) = match of {
+        From::Postgres => ("postgres", POSTGRES.to_owned(), STREAMS),
+        From::Mongodb => ("mongodb", format!("{MONGODB}{FROM_MONGODB}"), STREAMS),
+        From::Parquet => ("parquet", FILES.to_owned(), STREAMS),
+        From::Csv => ("csv", FILES.to_owned(), STREAMS),
+        From::Ndjson => ("ndjson", FILES.to_owned(), STREAMS),
+        From::Sqlite => ("sqlite", SQLITE.to_owned(), STREAMS),
+        From::Forebay => ("forebay", FOREBAY.to_owned(), FOREBAY_STREAMS),
+    };
+    (name, format!("{config}{streams}"))
+}
+
+/// The destination's connector and its settings.
+fn destination(of: End) -> (&'static str, String) {
     match of {
-        End::Postgres => ("postgres", POSTGRES),
-        End::Parquet => ("parquet", FILES),
-        End::Csv => ("csv", FILES),
-        End::Ndjson => ("ndjson", FILES),
-        End::Sqlite => ("sqlite", SQLITE),
+        End::Postgres => ("postgres", POSTGRES.to_owned()),
+        End::Mongodb => ("mongodb", format!("{MONGODB}{TO_MONGODB}")),
+        End::Parquet => ("parquet", FILES.to_owned()),
+        End::Csv => ("csv", FILES.to_owned()),
+        End::Ndjson => ("ndjson", FILES.to_owned()),
+        End::Sqlite => ("sqlite", SQLITE.to_owned()),
     }
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
-    let ((from, source), (to, destination)) = (config(args.from), config(args.to));
+    let (from, source) = source(args.from);
+    let (to, destination) = destination(args.to);
     let name = &args.name;
     out::line(format_args!(
         "# What is read from where, and where it goes. `forebay pipeline schema` describes every field.\n\
-         version: 1\npipeline: {name}\n\nsource:\n  use: {from}\n  config:\n{source}{STREAMS}\n\
+         version: 1\npipeline: {name}\n\nsource:\n  use: {from}\n  config:\n{source}\
          destination:\n  use: {to}\n  config:\n{destination}{DESTINATION}\n{REST}"
     ))?;
     Ok(Exit::Ok)
