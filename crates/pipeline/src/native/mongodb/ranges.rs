@@ -164,12 +164,11 @@ async fn bounds(
     let mut bounds: Vec<String> = Vec::new();
     let mut at = 0_u64;
     while let Some(document) = ids.try_next().await.map_err(|error| divide(collection, error))? {
-        if at > 0 && at.is_multiple_of(step) && (bounds.len() as u64) < parts - 1 {
-            if let Ok(Some(id)) = document.get("_id") {
-                let id = canonical(id)?;
-                if bounds.last() != Some(&id) {
-                    bounds.push(id);
-                }
+        let is_bound = at > 0 && at.is_multiple_of(step) && (bounds.len() as u64) < parts - 1;
+        if is_bound && let Ok(Some(id)) = document.get("_id") {
+            let id = canonical(id)?;
+            if bounds.last() != Some(&id) {
+                bounds.push(id);
             }
         }
         at += 1;

@@ -37,7 +37,6 @@ fn free_port() -> u16 {
 
 impl Ferret {
     /// Starts one; nothing where there is none to start.
-    #[expect(clippy::print_stderr, reason = "a test that is left out says so")]
     pub(super) fn start() -> Option<Self> {
         let program = program();
         if !program.is_file() {
