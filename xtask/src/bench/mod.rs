@@ -5,6 +5,7 @@
 //! replaces the subsystem's section of BENCHMARKS.md. A bar that is missed, or whose figure was not
 //! measured, fails the task: a figure nobody measured is not a figure.
 
+mod against;
 mod bars;
 mod cache;
 mod events;
@@ -90,6 +91,9 @@ pub(crate) struct Args {
     /// Compare figures measured before instead of measuring.
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
+    /// Build this revision too, and compare the working tree with it, in turns (pipeline).
+    #[arg(long, value_name = "REV", conflicts_with_all = ["from", "no_write"])]
+    against: Option<String>,
     /// Leave BENCHMARKS.md as it is.
     #[arg(long)]
     no_write: bool,
@@ -107,6 +111,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .iter()
         .find(|subsystem| subsystem.name == args.subsystem)
         .with_context(|| format!("no bars for {}", args.subsystem))?;
+    if let Some(revision) = &args.against {
+        if subsystem.name != "pipeline" {
+            bail!("only pipeline has a comparison with another revision");
+        }
+        return against::run(revision, &args.profile, &args.rest);
+    }
     let command = command_line(args);
     let json = match &args.from {
         Some(path) => std::fs::read_to_string(path)

@@ -172,6 +172,9 @@ pub(super) struct PipelineArgs {
     /// A Python that has dlt and Sling.
     #[arg(long, value_name = "FILE")]
     peer_python: Option<PathBuf>,
+    /// Another build of this program: compare only it and this one, in turns.
+    #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["lineitem", "peer_python"])]
+    against: Option<PathBuf>,
     /// Directory for the server and scratch data, on the disk to measure; emptied afterwards.
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
@@ -265,6 +268,7 @@ fn pipeline(args: &PipelineArgs) -> anyhow::Result<Exit> {
         times: args.times,
         lineitem: args.lineitem.clone(),
         peer_python: args.peer_python.clone(),
+        against: args.against.clone(),
     };
     let figures = bench::pipeline::run(&plan, &|text| out::note(format_args!("measuring: {text}")))
         .context("the benchmark could not be completed")?;

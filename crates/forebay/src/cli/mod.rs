@@ -29,6 +29,7 @@ mod inventory_tui;
 mod key;
 mod pipeline;
 mod pipeline_ask;
+mod pipeline_bench;
 mod pipeline_init;
 mod pipeline_run;
 mod reference;

@@ -7,7 +7,7 @@ use forebay_pipeline::config::PipelineFile;
 use forebay_pipeline::state::State;
 
 use super::settings::DataArgs;
-use super::{pipeline_ask, pipeline_init, pipeline_run};
+use super::{pipeline_ask, pipeline_bench, pipeline_init, pipeline_run};
 use crate::exit::{Coded, Exit};
 use crate::pipelines;
 
@@ -25,6 +25,8 @@ pub(super) enum Command {
     Explain(FileArgs),
     /// Read both sides whole and compare their content hashes.
     Verify(FileArgs),
+    /// Run it several times and print the medians: the whole and each phase.
+    Bench(pipeline_bench::Args),
     /// Forget what was loaded, so that the next run begins anew; the rows that are there stay.
     Reset(pipeline_ask::ResetArgs),
     /// Print the JSON Schema of pipeline files, for editors.
@@ -58,6 +60,7 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Plan(args) => pipeline_ask::plan(args),
         Command::Explain(args) => pipeline_ask::explain(args),
         Command::Verify(args) => pipeline_ask::verify(args),
+        Command::Bench(args) => pipeline_bench::run(args),
         Command::Reset(args) => pipeline_ask::reset(args),
         Command::Schema => pipeline_ask::schema(),
         Command::Init(args) => pipeline_init::run(args),

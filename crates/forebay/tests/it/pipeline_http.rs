@@ -197,3 +197,22 @@ fn settings_that_cannot_be_are_refused() {
         assert!(stderr(&refused).contains(with), "{}", stderr(&refused));
     }
 }
+
+#[test]
+fn a_pipeline_is_measured_only_where_it_can_be_run_again() {
+    let dir = with_pipeline(1_000, "");
+    let file = "data/pipelines/orders.yaml";
+    let refused = run(&dir, &["pipeline", "bench", file]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("write_mode: replace"), "{}", stderr(&refused));
+    assert!(!dir.path().join("out.sqlite").exists());
+    let path = dir.path().join(file);
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("  use: sqlite", "  write_mode: replace\n  use: sqlite"))
+        .unwrap();
+    let told = run_ok(&dir, &["pipeline", "bench", file, "--iterations", "2", "--json"]);
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert!(told["rows_per_second"].as_f64().unwrap() > 0.0, "{told}");
+    assert!(told["commit_seconds"].is_number() && told["seconds_least"].is_number(), "{told}");
+    assert_eq!(rows(&dir), 1_000);
+}

@@ -1,5 +1,6 @@
 //! Copies from one database to another, ours and psql's.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -128,9 +129,13 @@ fn file_destination(stage: &Stage<'_>) -> String {
 
 /// Runs a pipeline file in a process of its own: its seconds and its report.
 pub(super) fn run(stage: &Stage<'_>, file: &str) -> anyhow::Result<(f64, Value)> {
+    run_by(stage, &std::env::current_exe().context("cannot find this program")?, file)
+}
+
+/// The same by another build of this program.
+fn run_by(stage: &Stage<'_>, program: &Path, file: &str) -> anyhow::Result<(f64, Value)> {
     let path = stage.scratch.join("bench.yaml");
     std::fs::write(&path, file).context("cannot write a pipeline file")?;
-    let program = std::env::current_exe().context("cannot find this program")?;
     let begun = Instant::now();
     let output = Command::new(program)
         .args(["pipeline", "run", "--json", "--from-scratch", "--data"])
@@ -147,6 +152,15 @@ pub(super) fn run(stage: &Stage<'_>, file: &str) -> anyhow::Result<(f64, Value)>
 
 /// A copy by ours; its seconds and its report.
 pub(super) fn by_us(stage: &Stage<'_>, ours: Ours<'_>) -> anyhow::Result<(f64, Value)> {
+    by(stage, &std::env::current_exe().context("cannot find this program")?, ours)
+}
+
+/// The same by another build of this program.
+pub(super) fn by(
+    stage: &Stage<'_>,
+    program: &Path,
+    ours: Ours<'_>,
+) -> anyhow::Result<(f64, Value)> {
     empty(stage, ours.table)?;
     let key = ours.key.map_or_else(String::new, |key| format!(", partition_key: {key}"));
     let file = format!(
@@ -157,7 +171,7 @@ pub(super) fn by_us(stage: &Stage<'_>, ours: Ours<'_>) -> anyhow::Result<(f64, V
         ours.load_method,
         ours.parallelism
     );
-    let (seconds, report) = run(stage, &file)?;
+    let (seconds, report) = run_by(stage, program, &file)?;
     same(stage, ours.table)?;
     Ok((seconds, report))
 }

@@ -4,6 +4,7 @@
 //! time is that of the whole process. It counts only if psql then finds the same rows in it: their
 //! number and the sum of a hash of each, as the server computes it.
 
+mod against;
 mod copies;
 mod peers;
 mod server;
@@ -31,6 +32,8 @@ pub(crate) struct Plan {
     pub(crate) lineitem: Option<PathBuf>,
     /// A Python that has the other tools; without it they are left out.
     pub(crate) peer_python: Option<PathBuf>,
+    /// Another build of this program: then only these two are compared.
+    pub(crate) against: Option<PathBuf>,
 }
 
 /// Measures the pipeline.
@@ -43,6 +46,10 @@ pub(crate) fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Value> {
     let server = Server::start(scratch.path())?;
     let stage = Stage { plan, server: &server, scratch: scratch.path(), note };
     let mut figures = Figures::default();
+    if let Some(other) = &plan.against {
+        against::measure(&stage, other, &mut figures)?;
+        return Ok(figures.into_json());
+    }
     copies::fill(&stage)?;
     copies::against_psql(&stage, "t", "copy", &mut figures)?;
     if plan.lineitem.is_some() {

@@ -1,0 +1,130 @@
+//! `forebay pipeline bench`: a pipeline run several times, and what it took.
+
+use std::path::PathBuf;
+
+use anyhow::ensure;
+use forebay_pipeline::config::{PipelineFile, SyncMode, WriteMode};
+use forebay_pipeline::run::{Context, Options, PHASES, Pipeline, Report};
+use serde_json::{Map, Value, json};
+
+use super::pipeline::{load, runtime};
+use crate::exit::{Coded, Exit};
+use crate::out;
+use crate::usage::Usage;
+
+const HELP: &str = "\
+Every iteration is a run as `forebay pipeline run --from-scratch` makes it, and writes to the
+destination: the pipeline has to replace (or upsert) what it writes, and to read all of it every time.
+Phases are the time of all tasks together; with two at work, a second has two. Iterations have to read
+the same rows, by content hash.
+
+Example:
+  forebay pipeline bench orders.yaml --iterations 9 --json > before.json";
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = HELP)]
+pub(super) struct Args {
+    /// The pipeline file.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Runs that count.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=999))]
+    iterations: u32,
+    /// Runs before them that do not.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=99))]
+    warmup: u32,
+    /// Print one flat JSON object of figures.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
+    let file = load(&args.file)?;
+    check(&file)?;
+    let mut reports = Vec::new();
+    for iteration in 0..args.warmup + args.iterations {
+        // A runtime of its own, so that none finds threads and connections of another.
+        let id = uuid::Uuid::now_v7().simple().to_string();
+        let (context, _cancel) = Context::new(&id);
+        let options = Options { from_scratch: true, ..Options::default() };
+        let report = runtime()?.block_on(Pipeline::new(&file).run(options, &context))?;
+        out::note(format_args!(
+            "{} {}: {:.3} s, {} rows",
+            if iteration < args.warmup { "warming up" } else { "iteration" },
+            iteration + 1,
+            report.seconds,
+            report.rows
+        ));
+        if iteration >= args.warmup {
+            reports.push(report);
+        }
+    }
+    for pair in reports.windows(2) {
+        ensure!(
+            pair.iter().map(hashes).all(|these| these == hashes(&pair[0])),
+            "the source changed between two iterations: their figures are not of the same rows"
+        );
+    }
+    tell(args, &reports)?;
+    Ok(Exit::Ok)
+}
+
+/// Whether a pipeline can be run again and again.
+fn check(file: &PipelineFile) -> anyhow::Result<()> {
+    let wrong = |text: &str| Err(Coded::error(Exit::Usage, text.to_owned()));
+    if file.destination.write_mode == WriteMode::Append {
+        return wrong(
+            "this pipeline appends: every iteration would add its rows once more; give it \
+                      `write_mode: replace` and a destination of its own",
+        );
+    }
+    if file.source.streams.iter().any(|stream| stream.sync_mode == SyncMode::Incremental) {
+        return wrong("an incremental stream has nothing to copy the second time");
+    }
+    Ok(())
+}
+
+fn hashes(report: &Report) -> Vec<&str> {
+    report.streams.iter().map(|stream| stream.content_hash.as_str()).collect()
+}
+
+fn tell(args: &Args, reports: &[Report]) -> anyhow::Result<()> {
+    let mut figures = Map::new();
+    let mut add = |name: String, samples: Vec<f64>| {
+        figures.insert(name, json!(median(samples)));
+    };
+    let seconds = || reports.iter().map(|report| report.seconds);
+    add("seconds".into(), seconds().collect());
+    add("seconds_least".into(), vec![seconds().fold(f64::INFINITY, f64::min)]);
+    add("seconds_most".into(), vec![seconds().fold(0.0, f64::max)]);
+    #[expect(clippy::cast_precision_loss, reason = "figures for people")]
+    let rate = |amount: fn(&Report) -> u64| -> Vec<f64> {
+        reports.iter().map(|report| amount(report) as f64 / report.seconds.max(1e-9)).collect()
+    };
+    add("rows_per_second".into(), rate(|report| report.rows));
+    add("bytes_per_second".into(), rate(|report| report.bytes));
+    let phases: Vec<Value> = reports
+        .iter()
+        .map(|report| serde_json::to_value(&report.phases))
+        .collect::<Result<_, _>>()?;
+    for phase in PHASES {
+        let spent = phases.iter().filter_map(|phases| phases.get(phase)?.as_f64());
+        add(format!("{phase}_seconds"), spent.collect());
+    }
+    #[expect(clippy::cast_precision_loss, reason = "figures for people")]
+    add("peak_rss_bytes".into(), vec![Usage::of_this_process()?.peak_rss_bytes as f64]);
+    if args.json {
+        return out::line(Value::Object(figures));
+    }
+    for (name, value) in &figures {
+        out::line(format_args!("{name:<20} {value:>16}"))?;
+    }
+    Ok(())
+}
+
+/// The median, to six decimals.
+fn median(mut samples: Vec<f64>) -> f64 {
+    samples.sort_unstable_by(f64::total_cmp);
+    let median = samples.get(samples.len() / 2).copied().unwrap_or_default();
+    (median * 1e6).round() / 1e6
+}
