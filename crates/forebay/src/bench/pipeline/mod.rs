@@ -6,6 +6,7 @@
 
 mod against;
 mod copies;
+mod documents;
 mod peers;
 mod server;
 
@@ -56,6 +57,7 @@ pub(crate) fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Value> {
         copies::against_psql(&stage, "lineitem", "lineitem", &mut figures)?;
     }
     copies::against_insert(&stage, &mut figures)?;
+    documents::measure(&stage, &mut figures)?;
     copies::memory(&stage, &mut figures)?;
     copies::nothing_new(&stage, &mut figures)?;
     if let Some(python) = &plan.peer_python {
