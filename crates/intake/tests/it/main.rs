@@ -8,6 +8,7 @@ mod crash;
 mod documents;
 mod elsewhere;
 mod forward;
+mod forward_crash;
 mod hostile;
 mod model;
 mod reclaim;

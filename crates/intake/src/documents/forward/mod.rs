@@ -26,7 +26,10 @@ mod copy;
 mod error;
 mod memory;
 mod outbox;
+mod scan;
+mod send;
 mod spill;
+mod spilling;
 mod worker;
 
 use std::fmt;

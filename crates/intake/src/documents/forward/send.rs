@@ -1,0 +1,261 @@
+//! Writing into the database: from the queue, from the log, from the spill.
+//!
+//! Invariants: before each commit the database's own last id is looked at, and a gap or an overlap is an
+//! error; what a transaction holds is bounded by commits, not by time; the spill and the log are given
+//! up only after the database said that it has everything on stable storage.
+
+use std::time::Instant;
+
+use forebay_log::{Log, Lsn};
+use forebay_sink::{Position, RowSink, StoredDocument};
+
+use super::super::flatten::Bounds;
+use super::super::write::{read_commit, write_commit, write_documents, write_prepared};
+use super::error::ForwardError;
+use super::outbox::Told;
+use super::spill::{Item, Spilled};
+use super::worker::{CHECKPOINT_EVERY, COMMITS_PER_STEP, DOCUMENTS_PER_TRANSACTION, Step, Worker};
+use crate::format::DocumentCommit;
+
+impl Worker {
+    /// Writes some of what waits.
+    pub(super) fn forward(&mut self) -> Result<Step, ForwardError> {
+        if let Some(spill) = &self.spill
+            && spill.range().is_some_and(|(_, end)| end > self.next)
+        {
+            return self.replay_spill();
+        }
+        if self.next < self.outbox.applied() {
+            match self.outbox.take(self.next, COMMITS_PER_STEP) {
+                Ok(commits) if !commits.is_empty() => self.write_told(&commits)?,
+                Ok(_) => self.next = self.next.max(self.outbox.applied()),
+                Err(until) => self.write_from_log(until)?,
+            }
+            self.checkpoint(false)?;
+            return Ok(Step::Some);
+        }
+        self.checkpoint(false)?;
+        self.outbox.all_written(self.next);
+        Ok(Step::Idle)
+    }
+
+    fn write_told(&mut self, commits: &[Told]) -> Result<(), ForwardError> {
+        let mut batch = Batch::default();
+        for told in commits {
+            let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
+            let (log, bounds) = (&self.parts.log, &self.parts.bounds);
+            let (lsn, end) = (told.lsn, told.end);
+            match &told.prepared {
+                Some(prepared) => {
+                    let namespace = prepared.namespace.as_str();
+                    let ids = (prepared.first_id, told.count);
+                    if batch.admits(sink, namespace, ids, told.received_ms)? {
+                        batch.conflicts += write_prepared(sink, end, prepared)?;
+                    }
+                }
+                None => read_commit(log, lsn, |commit| {
+                    batch.write(sink, log, bounds, lsn, end, commit)
+                })?,
+            }
+            batch.end = end;
+            if batch.is_large() {
+                self.commit(std::mem::take(&mut batch))?;
+            }
+        }
+        self.commit(batch)
+    }
+
+    /// Writes what the log has from `next` on, up to `until` or so.
+    fn write_from_log(&mut self, until: Lsn) -> Result<(), ForwardError> {
+        let mut batch = Batch::default();
+        self.scan(self.next, until, &mut |worker, lsn, end, commit| {
+            let Some(commit) = commit else {
+                batch.end = end;
+                return Ok(true);
+            };
+            let sink = worker.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
+            let (log, bounds) = (&worker.parts.log, &worker.parts.bounds);
+            batch.write(sink, log, bounds, lsn, end, commit)?;
+            batch.end = end;
+            if batch.is_large() {
+                worker.commit(std::mem::take(&mut batch))?;
+            }
+            Ok(true)
+        })?;
+        self.commit(batch)
+    }
+
+    /// Writes what was spilled after `next`, a segment at a time.
+    fn replay_spill(&mut self) -> Result<Step, ForwardError> {
+        let Some(spill) = &self.spill else { return Ok(Step::Idle) };
+        let Some(mut reader) = spill.reader(self.next)? else { return Ok(Step::Idle) };
+        let mut batch = Batch::default();
+        let mut open: Option<OpenCommit> = None;
+        while let Some(item) = reader.next()? {
+            let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
+            match item {
+                Item::Commit(commit) => {
+                    let is_new = commit.end > self.next && {
+                        let ids = (commit.first_id, commit.count);
+                        batch.admits(sink, &commit.namespace, ids, commit.received_ms)?
+                    };
+                    open = Some(OpenCommit { commit, is_new, documents: Vec::new(), size: 0 });
+                }
+                Item::Document(document) => {
+                    if let Some(open) = open.as_mut().filter(|open| open.is_new) {
+                        open.size += document.raw.len();
+                        open.documents.push(document);
+                        if open.size >= OpenCommit::SIZE_MAX {
+                            batch.conflicts += open.write(sink, &self.parts.bounds)?;
+                        }
+                    }
+                }
+                Item::End(end) => {
+                    if let Some(mut open) = open.take().filter(|open| open.is_new) {
+                        batch.conflicts += open.write(sink, &self.parts.bounds)?;
+                    }
+                    // One that the database had already is passed all the same.
+                    batch.end = batch.end.max(end);
+                    if batch.is_large() {
+                        self.commit(std::mem::take(&mut batch))?;
+                    }
+                    if self.outbox.stopping() {
+                        break;
+                    }
+                }
+            }
+        }
+        self.commit(batch)?;
+        self.checkpoint(true)?;
+        Ok(if self.outbox.stopping() { Step::Idle } else { Step::Some })
+    }
+
+    /// Commits a batch, if there is something in it.
+    fn commit(&mut self, batch: Batch) -> Result<(), ForwardError> {
+        if batch.end <= self.next {
+            return Ok(());
+        }
+        if batch.documents > 0 {
+            let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
+            let started = Instant::now();
+            sink.commit(Position(batch.end.0))?;
+            let written = batch.documents - batch.skipped;
+            crate::meters::forwarded(written, started.elapsed());
+            let (passed, conflicts) = (batch.documents, batch.conflicts);
+            self.outbox.count_written(passed, written, conflicts, batch.received_ms);
+        }
+        self.next = batch.end;
+        self.dirty = true;
+        Ok(())
+    }
+
+    /// Has the database put what it has onto stable storage, now and then.
+    pub(super) fn checkpoint(&mut self, now: bool) -> Result<(), ForwardError> {
+        let is_due = now || self.checkpointed.elapsed() >= CHECKPOINT_EVERY;
+        if !self.dirty || !is_due {
+            return Ok(());
+        }
+        let Some(sink) = self.sink.as_deref_mut() else { return Ok(()) };
+        if sink.position().is_none_or(|position| position.0 < self.next.0) {
+            // Nothing but a position: entries that have to do with no document.
+            sink.commit(Position(self.next.0))?;
+        }
+        let safe = sink.checkpoint()?.map_or(Lsn(0), |position| Lsn(position.0));
+        self.checkpointed = Instant::now();
+        self.dirty = safe < self.next;
+        if let Some(spill) = &mut self.spill {
+            spill.remove_through(safe)?;
+            self.spill_is_full = false;
+            self.outbox.set_spill(spill.size(), false);
+        }
+        self.safe = self.safe.max(safe);
+        self.tail = self.tail.max(self.safe);
+        self.outbox.made_safe(self.safe);
+        Ok(())
+    }
+}
+
+/// What is written and not yet committed.
+#[derive(Debug, Default)]
+struct Batch {
+    end: Lsn,
+    documents: u64,
+    /// Of these, those the database had already.
+    skipped: u64,
+    conflicts: u64,
+    /// When the last were received.
+    received_ms: i64,
+}
+
+impl Batch {
+    fn is_large(&self) -> bool {
+        self.documents >= DOCUMENTS_PER_TRANSACTION
+    }
+
+    /// Whether these documents are the ones that come next; counts them.
+    ///
+    /// * `ids`: the first, and how many.
+    fn admits(
+        &mut self,
+        sink: &mut dyn RowSink,
+        namespace: &str,
+        ids: (u64, u64),
+        received_ms: i64,
+    ) -> Result<bool, ForwardError> {
+        let (first, count) = ids;
+        let end = first.saturating_add(count.saturating_sub(1));
+        let last = sink.last_id(namespace)?.unwrap_or(0);
+        self.documents += count;
+        self.received_ms = received_ms;
+        if first == last.saturating_add(1) {
+            return Ok(true);
+        }
+        let namespace = namespace.to_owned();
+        if end <= last {
+            self.skipped += count;
+            Ok(false)
+        } else if first > last {
+            Err(ForwardError::Gap { namespace, last, first })
+        } else {
+            Err(ForwardError::Overlap { namespace, first, end, last })
+        }
+    }
+
+    fn write(
+        &mut self,
+        sink: &mut dyn RowSink,
+        log: &Log,
+        bounds: &Bounds,
+        lsn: Lsn,
+        end: Lsn,
+        commit: &DocumentCommit<'_>,
+    ) -> Result<(), ForwardError> {
+        let ids = (commit.first_id, commit.count);
+        if self.admits(sink, commit.namespace.as_str(), ids, commit.received_ms)? {
+            self.conflicts += write_commit(sink, log, bounds, lsn, end, commit)?;
+        }
+        Ok(())
+    }
+}
+
+/// A commit being read from the spill.
+struct OpenCommit {
+    commit: Spilled,
+    is_new: bool,
+    documents: Vec<StoredDocument>,
+    size: usize,
+}
+
+impl OpenCommit {
+    /// Bytes of documents gathered before they are written.
+    const SIZE_MAX: usize = 1 << 20;
+
+    fn write(&mut self, sink: &mut dyn RowSink, bounds: &Bounds) -> Result<u64, ForwardError> {
+        let Some(first) = self.documents.first().map(|document| document.id) else { return Ok(0) };
+        let mut raws = self.documents.iter().map(|document| document.raw.as_slice());
+        let conflicts = write_documents(sink, bounds, &self.commit.head(), first, &mut raws)?;
+        self.documents.clear();
+        self.size = 0;
+        Ok(conflicts)
+    }
+}
