@@ -217,9 +217,10 @@ mod tests {
             cut.plan(at, Fault::Stop);
             let kept = Memory::open(Arc::new(cut.clone()), dir, [1; 16])
                 .and_then(|mut memory| memory.keep(some(6)));
+            let ended = cut.operations() <= at;
             let found = open(&cut.power_off(at)).now();
             assert!(found == some(6) || kept.is_err() && found == some(5), "{at}: {found:?}");
-            if !cut.stopped() {
+            if ended {
                 break;
             }
         }
