@@ -1,9 +1,9 @@
 //! Tables and documents in a database of a MongoDB, or of what speaks its protocol.
 //!
-//! Every namespace is a collection: the documents in `_document`, byte for byte, beside the values lifted
-//! out of them, each under its column's name. The layout is described in `docs/formats/mongodb-sink.md`.
+//! Every namespace is a collection: the documents in `_document`, byte for byte (as BSON where that says the
+//! same bytes, as text otherwise), beside the values lifted out of them, each under its column's name. The layout is described in `docs/formats/mongodb-sink.md`.
 //!
-//! From the bottom: `settings`, `connect`, `layout` (what is stored), `row` (rows as BSON), `load` (inserting
+//! From the bottom: `settings`, `connect`, `layout` (what is stored), `json` and `row` (documents and rows as BSON), `load` (inserting
 //! and removing), `writer` (the traits that take rows), `reader`.
 //!
 //! # What holds without transactions
@@ -22,6 +22,7 @@
 //!   before the position is read again, or never will.
 
 mod connect;
+mod json;
 mod layout;
 mod load;
 mod reader;

@@ -7,6 +7,7 @@ use futures_util::TryStreamExt as _;
 use mongodb::bson::{Bson, Document, doc};
 
 use super::connect::Link;
+use super::json;
 use super::layout::{self, long, part_key, parts_name};
 use super::settings::Settings;
 use crate::book::Namespace;
@@ -128,19 +129,15 @@ impl MongoReader {
                     break;
                 }
                 self.join(&found.table, &mut row).await?;
-                size += match row.get("_document") {
-                    Some(Bson::String(text)) => text.len(),
-                    Some(Bson::Binary(binary)) => binary.bytes.len(),
-                    _ => 0,
-                };
+                let row = row_of(&found, &row);
+                size += row.as_ref().map_or(0, |row| row.document.as_ref().map_or(0, Vec::len));
                 rows.push(row);
             }
             Ok((rows, more))
         };
         let (rows, more) = self.link.wait(ACT, read)?;
-        for row in rows {
-            page.rows.push(row_of(&found, &row).map_err(|found| self.odd(found))?);
-        }
+        let rows: Result<Vec<StoredRow>, String> = rows.into_iter().collect();
+        page.rows = rows.map_err(|found| self.odd(found))?;
         page.more = more;
         page.schema = found.schema;
         Ok(page)
@@ -183,6 +180,8 @@ fn row_of(namespace: &Namespace, row: &Document) -> Result<StoredRow, String> {
     let document = match row.get("_document") {
         Some(Bson::String(text)) => text.as_bytes().to_vec(),
         Some(Bson::Binary(binary)) => binary.bytes.clone(),
+        Some(Bson::Document(object)) => json::print(object)
+            .ok_or_else(|| odd(&format!("a document that was never written in row {id}")))?,
         _ => return Err(odd(&format!("row {id} without its document"))),
     };
     let columns = namespace.schema.columns().iter();

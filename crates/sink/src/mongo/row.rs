@@ -7,6 +7,7 @@ use mongodb::bson::raw::{CString, RawBinaryRef, RawDocumentBuf};
 use mongodb::bson::rawdoc;
 use mongodb::bson::spec::BinarySubtype;
 
+use super::json;
 use super::layout::{long, part_key};
 use crate::column::{ColumnType, Fit, Value};
 
@@ -78,7 +79,11 @@ pub(super) fn make(
     let mut row = maker.row;
     let mut parts = Vec::new();
     // A field costs its name and a few bytes more.
-    if row.as_bytes().len() + document.len() + 64 <= ROW_SIZE_MAX {
+    let room = ROW_SIZE_MAX.saturating_sub(row.as_bytes().len() + 64);
+    let object = if document.len() <= room { json::parse(document) } else { None };
+    if let Some(object) = object.filter(|object| object.as_bytes().len() <= room) {
+        row.append(mongodb::bson::cstr!("_document"), object);
+    } else if document.len() <= room {
         let bytes = RawBinaryRef { subtype: BinarySubtype::Generic, bytes: document };
         match std::str::from_utf8(document) {
             // Text wherever it can be, so that people can read it; the bytes are the same either way.

@@ -4,8 +4,13 @@
 //! than [`COPY_ABOVE_ROWS`] rows of a namespace in one transaction go by COPY, which is a stream; up to so
 //! many go by one INSERT of arrays, which is prepared once for any number of rows and takes one round trip.
 //!
-//! Invariants: what waits is bounded by [`WAITING_SIZE_MAX`] beside the row last written; one COPY is open
-//! at most, and only while its namespace is written; as many rows arrive as were sent, or it is an error.
+//! Invariants: what waits is bounded by [`WAITING_SIZE_MAX`] beside the row last written; one COPY is open at
+//! most, and is ended before anything else is asked of the server; as many rows arrive as were sent, or it
+//! is an error.
+//!
+//! A COPY stays open from write to write as long as they are of one namespace, so that the server has work
+//! while rows are made. Whoever pauses in the middle of that for longer than the statement timeout has it
+//! ended by the server: an error that passes.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -24,7 +29,8 @@ use crate::server::ServerError;
 
 /// Rows of a namespace in a transaction up to which they are inserted.
 pub const COPY_ABOVE_ROWS: u64 = 100;
-/// Bytes handed to a COPY at once.
+/// Bytes that wait before a COPY is begun for them, and handed to it at once after that.
+const COPY_SIZE_MIN: usize = 1 << 20;
 const CHUNK_SIZE: usize = 256 << 10;
 /// Bytes after which a COPY is ended and another one begun: a server ends what takes too long.
 const COPY_SIZE_MAX: usize = 64 << 20;
@@ -42,6 +48,9 @@ pub(super) struct Buffer {
 
 /// A COPY that has begun.
 struct Copy {
+    /// Its namespace's place in the book, and what is done with it.
+    index: usize,
+    act: String,
     sink: Pin<Box<CopyInSink<Bytes>>>,
     rows: u64,
     size: usize,
@@ -94,17 +103,16 @@ impl Load {
         (index, namespace): (usize, &Namespace),
         buffer: &mut Buffer,
     ) -> Result<(), SinkError> {
-        if buffer.tuples.len() < CHUNK_SIZE {
+        let size = buffer.tuples.len();
+        if size < CHUNK_SIZE {
             return Ok(());
         }
         if namespace.rows_pending > COPY_ABOVE_ROWS {
-            self.stream(session, (index, namespace), buffer)?;
-            if self.copy.as_ref().is_some_and(|copy| copy.size >= COPY_SIZE_MAX) {
-                self.end_copy(session, namespace)?;
+            let is_open = self.copy.as_ref().is_some_and(|copy| copy.index == index);
+            if is_open || size >= COPY_SIZE_MIN {
+                self.stream(session, (index, namespace), buffer)?;
             }
-            return Ok(());
-        }
-        if buffer.tuples.len() >= WAITING_SIZE_MAX {
+        } else if size >= WAITING_SIZE_MAX {
             self.insert(session, (index, namespace), buffer)?;
         }
         Ok(())
@@ -116,13 +124,8 @@ impl Load {
         session: &mut Session,
         book: &Book,
         index: usize,
-        mut buffer: Buffer,
+        buffer: Buffer,
     ) -> Result<(), SinkError> {
-        if self.copy.is_some() {
-            let Some(namespace) = book.namespaces.get(index) else { return Ok(()) };
-            self.stream(session, (index, namespace), &mut buffer)?;
-            return self.end_copy(session, namespace);
-        }
         if buffer.rows > 0 {
             self.waiting_size += buffer.tuples.len();
             self.waiting.insert(index, buffer);
@@ -139,9 +142,12 @@ impl Load {
         session: &mut Session,
         book: &Book,
     ) -> Result<(), SinkError> {
+        // The one whose COPY is open first: it goes on.
+        let open = self.copy.as_ref().map(|copy| copy.index);
         let mut waiting: Vec<usize> = self.waiting.keys().copied().collect();
-        waiting.sort_unstable();
-        waiting.into_iter().try_for_each(|index| self.flush(session, book, index))
+        waiting.sort_unstable_by_key(|index| (Some(*index) != open, *index));
+        waiting.into_iter().try_for_each(|index| self.flush(session, book, index))?;
+        self.end_copy(session)
     }
 
     /// Sends what waits for a namespace.
@@ -156,8 +162,7 @@ impl Load {
             return Ok(());
         };
         if namespace.rows_pending > COPY_ABOVE_ROWS {
-            self.stream(session, (index, namespace), &mut buffer)?;
-            self.end_copy(session, namespace)
+            self.stream(session, (index, namespace), &mut buffer)
         } else {
             self.insert(session, (index, namespace), &mut buffer)
         }
@@ -176,18 +181,22 @@ impl Load {
         (index, namespace): (usize, &Namespace),
         buffer: &mut Buffer,
     ) -> Result<(), SinkError> {
-        let act = act(namespace);
-        let client = session.connected(&act)?;
+        let is_full = |copy: &Copy| copy.index != index || copy.size >= COPY_SIZE_MAX;
+        if self.copy.as_ref().is_some_and(is_full) {
+            self.end_copy(session)?;
+        }
         let copy = match &mut self.copy {
             Some(copy) => copy,
             None => {
                 let statement = self.prepare(session, (index, namespace), Method::Copy)?;
-                let begun = session.wait(&act, async {
+                let act = act(namespace);
+                let client = session.connected(&act)?;
+                let sink = session.wait(&act, async {
                     let mut sink = Box::pin(client.copy_in(&statement).await?);
                     sink.as_mut().feed(Bytes::from_static(HEADER)).await?;
                     Ok(sink)
                 })?;
-                self.copy.insert(Copy { sink: begun, rows: 0, size: 0 })
+                self.copy.insert(Copy { index, act, sink, rows: 0, size: 0 })
             }
         };
         let capacity = buffer.tuples.len().min(2 * CHUNK_SIZE);
@@ -195,17 +204,17 @@ impl Load {
         copy.rows += std::mem::take(&mut buffer.rows);
         copy.size += chunk.len();
         let sink = copy.sink.as_mut();
-        Ok(session.wait(&act, feed(sink, chunk.into()))?)
+        Ok(session.wait(&copy.act, feed(sink, chunk.into()))?)
     }
 
-    fn end_copy(&mut self, session: &mut Session, namespace: &Namespace) -> Result<(), SinkError> {
-        let Some(mut copy) = self.copy.take() else { return Ok(()) };
-        let act = act(namespace);
+    /// Ends the COPY that is open, if one is; nothing else can be asked of the server before.
+    pub(super) fn end_copy(&mut self, session: &mut Session) -> Result<(), SinkError> {
+        let Some(Copy { act, mut sink, rows, .. }) = self.copy.take() else { return Ok(()) };
         let taken = session.wait(&act, async {
-            feed(copy.sink.as_mut(), Bytes::from_static(TRAILER)).await?;
-            copy.sink.as_mut().finish().await
+            feed(sink.as_mut(), Bytes::from_static(TRAILER)).await?;
+            sink.as_mut().finish().await
         })?;
-        Ok(compare(session, act, taken, copy.rows)?)
+        Ok(compare(session, act, taken, rows)?)
     }
 
     fn insert(
@@ -215,6 +224,7 @@ impl Load {
         buffer: &mut Buffer,
     ) -> Result<(), SinkError> {
         let act = act(namespace);
+        self.end_copy(session)?;
         let statement = self.prepare(session, (index, namespace), Method::Insert)?;
         let types = namespace.schema.columns().iter().map(|column| tuple::type_oid(column.ty));
         let types = [20, 20].into_iter().chain(types).chain([17]);

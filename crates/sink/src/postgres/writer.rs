@@ -76,6 +76,7 @@ impl PostgresSink {
     /// Makes a namespace and its table.
     fn make(&mut self, name: &str, fields: &[Field<'_>]) -> Result<(usize, Plan), SinkError> {
         let plan = TableSchema::default().plan_beside(fields, SYSTEM_COLUMNS);
+        self.load.end_copy(&mut self.session)?;
         let number = self.book.next_number();
         let asked = self.session.layout.is_taken(name);
         let answer = self.session.ask("look for a table", &asked)?;
@@ -98,6 +99,7 @@ impl PostgresSink {
         }
         // Rows that wait have the columns there were.
         self.load.flush(&mut self.session, &self.book, index)?;
+        self.load.end_copy(&mut self.session)?;
         let sql = self.session.layout.add_columns(namespace, &plan.added);
         self.session.ask(&format!("add columns to {}", namespace.name), &sql)?;
         self.load.columns_changed(index);

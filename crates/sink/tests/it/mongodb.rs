@@ -17,12 +17,17 @@ fn write(sink: &mut MongoSink, at: u64, raw: &[u8]) -> Result<(), SinkError> {
 
 /// How many rows lie in the collection, committed or not.
 fn lying(settings: &Settings, collection: &str) -> u64 {
+    lying_like(settings, collection, doc! {})
+}
+
+/// How many of them are like this.
+fn lying_like(settings: &Settings, collection: &str, filter: mongodb::bson::Document) -> u64 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let client = mongodb::Client::with_uri_str(&settings.url).await.unwrap();
         let database = client.default_database().unwrap();
         let collection = database.collection::<mongodb::bson::Document>(collection);
-        collection.count_documents(doc! {}).await.unwrap()
+        collection.count_documents(filter).await.unwrap()
     })
 }
 
@@ -30,6 +35,31 @@ fn ids(settings: &Settings) -> Vec<u64> {
     let reader = MongoReader::open(settings).unwrap();
     let page = reader.documents("a", None, PageLimits::default()).unwrap();
     page.documents.iter().map(|document| document.id).collect()
+}
+
+#[test]
+fn documents_can_be_queried_and_come_back_as_they_were() {
+    let Some(server) = ferret::shared() else { return };
+    let settings = server.settings();
+    let mut sink = MongoSink::open(&settings).unwrap();
+    let raws = [
+        r#"{"customer":{"name":"Ada","age":41},"tags":["x",1.5,null],"z":1,"a":-0.25}"#,
+        r#"{"customer":{"name":"Bob","age":39},"note":"\"é\n"}"#,
+        r#"{"customer": {"age": 99}}"#,
+        r#"{"customer":{"age":1e2}}"#,
+    ];
+    for (at, raw) in (1..).zip(raws) {
+        write(&mut sink, at, raw.as_bytes()).unwrap();
+    }
+    sink.commit(Position(4)).unwrap();
+    let reader = MongoReader::open(&settings).unwrap();
+    let page = reader.documents("a", None, PageLimits::default()).unwrap();
+    let found: Vec<_> = page.documents.iter().map(|it| it.raw.as_slice()).collect();
+    assert_eq!(found, raws.map(str::as_bytes));
+    let older = doc! { "_document.customer.age": { "$gt": 40_i64 } };
+    assert_eq!(lying_like(&settings, "a", older), 1);
+    // Another notation is kept as the text it is.
+    assert_eq!(lying_like(&settings, "a", doc! { "_document": { "$type": "string" } }), 2);
 }
 
 #[test]
