@@ -18,8 +18,5 @@ mod fields;
 mod settings;
 mod source;
 
-#[cfg(test)]
-mod tests;
-
 pub use settings::Settings;
 pub use source::ForebaySource;

@@ -17,7 +17,7 @@ use crate::connector::Result;
 use crate::error::ConnectorError;
 
 /// Bytes of documents of a command.
-pub(super) const COMMAND_SIZE_MAX: usize = 12 << 20;
+pub(super) const COMMAND_SIZE_MAX: usize = 4 << 20;
 /// Documents of a command.
 pub(super) const COMMAND_ROWS_MAX: usize = 10_000;
 /// Bytes of a document.
@@ -152,8 +152,12 @@ pub(super) async fn write(
     let command = command(verb, collection, documents, range.clone(), concern)?;
     match server.run_raw(command).await? {
         Ok(answer) => errors(collection, &answer, range.start),
-        // Some servers say nothing of single statements.
-        Err(error) if code(&error).is_some_and(|code| !passes(code)) && range.len() > 1 => {
+        // Some servers say nothing of single updates, which can be made twice. An insert cannot.
+        Err(error)
+            if verb == Verb::Update
+                && code(&error).is_some_and(|code| !passes(code))
+                && range.len() > 1 =>
+        {
             let mut failed = Vec::new();
             for index in range {
                 let one =

@@ -7,7 +7,7 @@
 //! | `extjson` | BSON as extended JSON, and JSON as BSON |
 //! | `decode`, `encode` | values between BSON and columns |
 //! | `infer`, `ranges`, `source`, `stream` | collections to rows |
-//! | `process`, `claim`, `ledger`, `bulk`, `writer`, `target`, `destination` | rows to collections |
+//! | `process`, `claim`, `ledger`, `bulk`, `statement`, `writer`, `target`, `destination` | rows to collections |
 //!
 //! What is used works on a single server, which has no transactions. What holds nevertheless:
 //!
@@ -33,6 +33,7 @@ mod process;
 mod ranges;
 mod settings;
 mod source;
+mod statement;
 mod stream;
 mod target;
 mod writer;

@@ -13,15 +13,15 @@ use arrow::array::{BooleanArray, RecordBatch};
 use async_trait::async_trait;
 use forebay_pgcopy::ContentHash;
 use forebay_pgcopy::column::schema;
-use mongodb::bson::raw::{RawBsonRef, RawDocument};
 use mongodb::bson::{RawDocumentBuf, doc};
 
 use super::bulk::{
     COMMAND_ROWS_MAX, COMMAND_SIZE_MAX, Concern, DUPLICATE, Documents, Verb, WriteError, write,
 };
 use super::connect::refused;
-use super::encode::{Field, Refused, append_document, append_id, begin, end};
+use super::encode::{Field, Refused, append_document, append_id};
 use super::ledger::Ids;
+use super::statement::{broken, key, raw, upsert, without_id};
 use super::target::{Reader, Shared, drop_collection};
 use crate::batch::{Batch, DeadRow, Rows};
 use crate::config::{OnDataError, WriteMode};
@@ -33,7 +33,7 @@ use crate::native::values::write::json_rows;
 use crate::run::Phase;
 
 /// Bytes of documents that wait in memory.
-const HELD_MAX: usize = 8 << 20;
+const HELD_MAX: usize = 4 << 20;
 /// Dead letters that are kept in memory until their unit is committed.
 const DEAD_MAX: usize = 100_000;
 
@@ -283,10 +283,7 @@ impl MongoWriter {
 
     /// Puts a document in the place of that with its id.
     async fn replace(&self, into: &str, document: &[u8]) -> Result<Option<WriteError>> {
-        let raw = raw(document)?;
-        let Ok(Some(id)) = raw.get("_id") else { return Err(broken("it has no _id".into())) };
-        let mut key = RawDocumentBuf::new();
-        key.append(mongodb::bson::cstr!("_id"), id);
+        let key = key(document, ["_id"])?;
         let mut statement = Documents::default();
         statement.add(|out| upsert(key.as_bytes(), document, false, out)).map_err(broken)?;
         let (server, durable) = (&self.shared.server, Concern::Durable);
@@ -296,17 +293,18 @@ impl MongoWriter {
 
     async fn upsert(&mut self, documents: &Documents) -> Result<()> {
         let (shared, into) = (Arc::clone(&self.shared), self.shared.goes_into());
+        let keys: Vec<&str> = shared.settings.primary_key.iter().map(String::as_str).collect();
         for range in documents.commands() {
             // Of rows with the same key the last counts; a command has each key once, as its order is free.
             let mut statements = Documents::default();
             let mut of = Vec::new();
             let mut last = std::collections::HashMap::new();
             for index in range.clone() {
-                last.insert(self.key(documents.get(index))?.into_bytes(), index);
+                last.insert(key(documents.get(index), &keys)?.into_bytes(), index);
             }
             for index in range {
                 let document = documents.get(index);
-                let key = self.key(document)?;
+                let key = key(document, &keys)?;
                 if last.get(key.as_bytes()) == Some(&index) {
                     let set = without_id(document)?;
                     statements
@@ -337,21 +335,6 @@ impl MongoWriter {
             }
         }
         Ok(())
-    }
-
-    /// The key of a document that is upserted, as a document.
-    fn key(&self, document: &[u8]) -> Result<RawDocumentBuf> {
-        let raw = raw(document)?;
-        let mut key = RawDocumentBuf::new();
-        for name in &self.shared.settings.primary_key {
-            let Ok(Some(value)) = raw.get(name) else {
-                return Err(broken(format!("it has no {name:?}")));
-            };
-            let name = mongodb::bson::raw::CString::try_from(name.clone());
-            let name = name.map_err(|error| broken(error.to_string()))?;
-            key.append(name, value);
-        }
-        Ok(key)
     }
 
     /// A document that a server did not take.
@@ -405,10 +388,38 @@ impl MongoWriter {
         shared.ledger.check(&self.load).await?;
         if shared.settings.write_mode != WriteMode::Replace {
             self.was_begun = shared.ledger.begin(&self.load, &self.unit).await?;
-            if self.was_begun && shared.settings.write_mode == WriteMode::Append {
-                shared.ledger.undo(&shared.goes_into(), &self.load.id, &self.unit).await?;
+            if self.was_begun {
+                self.undo().await?;
             }
         }
+        let put = self.put_all(entry).await;
+        // Without the claim, what is there may be another run's.
+        if put.is_err()
+            && shared.check_claim().is_ok()
+            && let Err(error) = self.undo().await
+        {
+            // The ledger says that it begins, so whoever goes on with it does this first.
+            tracing::debug!(unit = self.unit, %error, "a part of a unit stays for now");
+        }
+        let entry = put?;
+        shared.ledger.commit(&entry).await?;
+        if self.staged > 0
+            && let Err(error) = drop_collection(&shared.server, &shared.staged(&self.unit)).await
+        {
+            // The next load drops it.
+            tracing::debug!(unit = self.unit, %error, "a collection of staged documents stays");
+        }
+        Ok(entry)
+    }
+
+    /// Removes what is there of the unit, as far as it can be told apart.
+    async fn undo(&self) -> Result<()> {
+        self.shared.ledger.undo(&self.shared.goes_into(), &self.load.id, &self.unit).await
+    }
+
+    /// Puts all documents and dead letters where they belong.
+    async fn put_all(&mut self, entry: LedgerEntry) -> Result<LedgerEntry> {
+        let shared = Arc::clone(&self.shared);
         if self.staged > 0 {
             self.move_staged().await?;
         }
@@ -425,13 +436,6 @@ impl MongoWriter {
         };
         shared.ledger.bury(&entry, &self.dead).await?;
         shared.check_claim()?;
-        shared.ledger.commit(&entry).await?;
-        if self.staged > 0
-            && let Err(error) = drop_collection(&shared.server, &shared.staged(&self.unit)).await
-        {
-            // The next load drops it.
-            tracing::debug!(unit = self.unit, %error, "a collection of staged documents stays");
-        }
         Ok(entry)
     }
 
@@ -464,50 +468,6 @@ impl MongoWriter {
             source: format!("{name} has {moved} of the {} documents put there", self.staged).into(),
         })
     }
-}
-
-/// A statement that updates the document of a key, or inserts it.
-fn upsert(key: &[u8], document: &[u8], sets: bool, out: &mut Vec<u8>) -> Result<(), String> {
-    append_document("q", key, out);
-    if sets {
-        let mut update = Vec::new();
-        let begun = begin(&mut update);
-        append_document("$set", document, &mut update);
-        end(begun, &mut update)?;
-        append_document("u", &update, out);
-    } else {
-        append_document("u", document, out);
-    }
-    let rest = mongodb::bson::rawdoc! { "upsert": true };
-    let rest = rest.as_bytes();
-    out.extend_from_slice(rest.get(4..rest.len().saturating_sub(1)).unwrap_or_default());
-    Ok(())
-}
-
-/// A document without its id, which no update may set.
-fn without_id(document: &[u8]) -> Result<Vec<u8>> {
-    let raw = raw(document)?;
-    if !matches!(raw.get("_id"), Ok(Some(_))) {
-        return Ok(document.to_vec());
-    }
-    let mut kept = RawDocumentBuf::new();
-    for field in raw {
-        let (name, value): (_, RawBsonRef<'_>) =
-            field.map_err(|error| broken(error.to_string()))?;
-        if name != "_id" {
-            kept.append(name, value);
-        }
-    }
-    Ok(kept.into_bytes())
-}
-
-fn raw(document: &[u8]) -> Result<&RawDocument> {
-    RawDocument::from_bytes(document).map_err(|error| broken(error.to_string()))
-}
-
-/// A document of ours that is none.
-fn broken(found: String) -> ConnectorError {
-    ConnectorError::data("a document on its way", found)
 }
 
 #[async_trait]
