@@ -89,7 +89,7 @@ const TO_MONGODB: &str = "    # json: text                   # document (values 
     # object_ids: [customer_id]    # columns of 24 hexadecimal digits
 ";
 
-const FOREBAY: &str = "    url: http://127.0.0.1:8080
+const FOREBAY: &str = "    url: http://127.0.0.1:8090
     key: ${FOREBAY_KEY}            # `forebay key new --name pipeline --scope read`
     # tls_ca_file: /etc/ssl/forebay.pem
 ";
