@@ -141,12 +141,12 @@ async fn read(
     unit: usize,
 ) -> Result<ContentHash, Failure> {
     let (context, _cancel) = Context::new("acceptance");
-    let (mut out, mut batches) = Outlet::new(Budget::new(1 << 20), context);
+    let (mut out, mut batches) = claim.ok(Outlet::new(Budget::new(1 << 20), context))?;
     let reader = Arc::clone(stream);
     let reading = async move { reader.read(unit, &mut out).await };
     let mut hasher = claim.ok(Hasher::new(stream.columns()))?;
     let taking = async {
-        while let Some(batch) = batches.recv().await {
+        while let Some(batch) = claim.ok(batches.recv().await)? {
             let Rows::Records(records) = &batch.rows else {
                 return claim.holds(false, || "rows came as tuples".into());
             };
@@ -168,7 +168,7 @@ async fn read(
 /// A reading whose rows nobody takes ends by itself.
 async fn stops(claim: Claim, stream: &Arc<dyn SourceStream>) -> Result<(), Failure> {
     let (context, _cancel) = Context::new("acceptance");
-    let (mut out, batches) = Outlet::new(Budget::new(1 << 10), context);
+    let (mut out, batches) = claim.ok(Outlet::new(Budget::new(1 << 10), context))?;
     drop(batches);
     let ended = stream.read(0, &mut out).await;
     claim.holds(ended.is_err(), || "it went on to its end".into())

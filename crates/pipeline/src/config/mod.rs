@@ -9,7 +9,7 @@ mod load;
 pub(crate) mod section;
 mod text;
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use forebay_base::{ByteSize, HumanDuration};
 use schemars::JsonSchema;
@@ -260,7 +260,20 @@ pub enum StateBackend {
     Sqlite,
 }
 
-/// What is done with batches that wait between stages.
+/// How batches are compressed while they wait between two stages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Compression {
+    /// Not at all.
+    #[default]
+    None,
+    /// LZ4: little effort.
+    Lz4,
+    /// Zstandard: smaller.
+    Zstd,
+}
+
+/// What a run may take, and how it goes about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Resources {
@@ -271,11 +284,22 @@ pub struct Resources {
     /// are, 1 MiB as Arrow.
     #[schemars(with = "Option<String>")]
     pub max_batch_bytes: Option<ByteSize>,
-    /// Units that are copied at once; chosen by the machine and the table where it is not given.
+    /// Batches that wait between two stages at most.
+    pub max_inflight_batches: Option<NonZeroU32>,
+    /// Whether batches are compressed while they wait.
+    pub compression: Compression,
+    /// Whether parallelism and the parts of a table are chosen by the machine and the table, where nothing
+    /// is said of them.
+    pub autotune: bool,
+    /// Units that are copied at once.
     pub parallelism: Option<NonZeroU32>,
     /// Bytes after which a unit is committed, where a stream can be divided.
     #[schemars(with = "String")]
     pub checkpoint_interval_bytes: ByteSize,
+    /// Rows after which one is, if that is sooner and the source knows about how many it has.
+    pub checkpoint_interval_rows: Option<NonZeroU64>,
+    /// Seconds after which one is, if that is sooner: as many bytes as 64 MiB a second make.
+    pub checkpoint_interval_seconds: Option<NonZeroU32>,
     /// How often a unit is tried again after a failure that may pass.
     pub max_retries: u32,
     /// How long to wait before the first of them; twice as long before each further.
@@ -288,11 +312,37 @@ impl Default for Resources {
         Self {
             max_memory: ByteSize(32 << 20),
             max_batch_bytes: None,
+            max_inflight_batches: None,
+            compression: Compression::None,
+            autotune: true,
             parallelism: None,
             checkpoint_interval_bytes: ByteSize(256 << 20),
+            checkpoint_interval_rows: None,
+            checkpoint_interval_seconds: None,
             max_retries: 5,
             retry_after: HumanDuration(std::time::Duration::from_millis(200)),
         }
+    }
+}
+
+/// Bytes a second that time is turned into.
+const RATE: u64 = 64 << 20;
+
+impl Resources {
+    /// Bytes a unit should have at most, as far as that is known before a stream is open.
+    pub(crate) fn unit_size(&self) -> u64 {
+        let bytes = self.checkpoint_interval_bytes.0;
+        let seconds = self.checkpoint_interval_seconds;
+        seconds.map_or(bytes, |seconds| bytes.min(RATE.saturating_mul(seconds.get().into())))
+    }
+
+    /// The same of a stream of about so many rows and bytes.
+    pub(crate) fn unit_size_of(&self, rows: u64, bytes: u64) -> u64 {
+        let by_rows = self.checkpoint_interval_rows.map(|each| {
+            let size = u128::from(each.get()) * u128::from(bytes) / u128::from(rows.max(1));
+            u64::try_from(size).unwrap_or(u64::MAX).max(1)
+        });
+        by_rows.map_or(u64::MAX, |size| size).min(self.unit_size())
     }
 }
 
@@ -330,6 +380,20 @@ impl StreamSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn units_end_after_bytes_rows_or_seconds_whichever_is_first() {
+        let said = |yaml: &str| serde_saphyr::from_str::<Resources>(yaml).unwrap();
+        let bytes = said("checkpoint_interval_bytes: 100MiB");
+        assert_eq!(bytes.unit_size_of(1_000, 1_000_000), 100 << 20);
+        let rows = said("{checkpoint_interval_bytes: 100MiB, checkpoint_interval_rows: 50}");
+        assert_eq!(rows.unit_size_of(1_000, 1_000_000), 50_000);
+        assert_eq!(rows.unit_size_of(0, 0), 1);
+        assert_eq!(rows.unit_size_of(1, u64::MAX), 100 << 20);
+        let seconds = said("{checkpoint_interval_bytes: 100MiB, checkpoint_interval_seconds: 1}");
+        assert_eq!(seconds.unit_size(), 64 << 20);
+        assert!(serde_saphyr::from_str::<Resources>("checkpoint_interval_rows: 0").is_err());
+    }
 
     #[test]
     fn a_stream_goes_into_what_its_name_is_about() {

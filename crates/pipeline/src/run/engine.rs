@@ -73,7 +73,10 @@ impl<'a> Pipeline<'a> {
                 claims.push(claim.map_err(|error| RunError::of(name, error))?);
             }
         }
-        let budget = Budget::new(self.budget());
+        let resources = &self.file.resources;
+        let queued = resources.max_inflight_batches.map_or(u32::MAX, std::num::NonZeroU32::get);
+        let budget =
+            Budget::new(self.budget()).queued(queued as usize).compressed(resources.compression);
         let mut reports = Vec::with_capacity(streams.len());
         for stream in streams {
             let name = stream.settings.stream.clone();
@@ -110,9 +113,12 @@ impl<'a> Pipeline<'a> {
 
     /// Units that are copied at once.
     pub(super) fn parallelism(&self) -> usize {
-        let machine = || std::thread::available_parallelism().map_or(1, usize::from);
-        let said = self.file.resources.parallelism;
-        said.map_or_else(machine, |said| usize::try_from(said.get()).unwrap_or(1))
+        let resources = &self.file.resources;
+        let machine = || match resources.autotune {
+            true => std::thread::available_parallelism().map_or(1, usize::from),
+            false => 1,
+        };
+        resources.parallelism.map_or_else(machine, |said| usize::try_from(said.get()).unwrap_or(1))
     }
 
     pub(super) fn target_settings(&self, stream: &str, into: &str) -> TargetSettings {

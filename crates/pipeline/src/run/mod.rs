@@ -4,6 +4,7 @@ mod context;
 mod engine;
 mod open;
 mod outlet;
+mod packing;
 mod plan;
 mod report;
 mod round;
@@ -12,7 +13,7 @@ mod verify;
 
 pub use context::{Cancel, Context, Moved, PHASES, Phase, PhaseSeconds, Phases};
 pub use engine::{Options, Pipeline};
-pub use outlet::{Budget, Outlet};
+pub use outlet::{Budget, Inlet, Outlet};
 pub use plan::{Plan, StreamPlan};
 pub use report::{Report, StreamReport};
 pub use verify::{StreamVerification, Verification};

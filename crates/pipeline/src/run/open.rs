@@ -89,6 +89,18 @@ impl Pipeline<'_> {
         Ok(transformed)
     }
 
+    /// The size of units where they should be smaller than they are, now that it is known what a row takes.
+    fn smaller_units(&self, open: &dyn SourceStream, opening: &Opening) -> Option<u64> {
+        if matches!(opening.division, Division::As(_)) {
+            return None;
+        }
+        let units = open.units().iter();
+        let rows = units.clone().map(|unit| unit.rows).sum::<Option<u64>>()?;
+        let bytes = units.map(|unit| unit.bytes).sum::<Option<u64>>()?;
+        let size = self.file.resources.unit_size_of(rows, bytes);
+        (size < opening.unit_size).then_some(size)
+    }
+
     async fn open_one(
         &self,
         stream: &StreamSettings,
@@ -114,15 +126,19 @@ impl Pipeline<'_> {
             (None, WriteMode::Append) => Division::Stable,
             (None, WriteMode::Replace | WriteMode::Upsert) => Division::Any,
         };
-        let opening = Opening {
+        let mut opening = Opening {
             form,
             since: since.clone(),
             division,
-            unit_size: self.file.resources.checkpoint_interval_bytes.0,
+            unit_size: self.file.resources.unit_size(),
             batch_size: self.batch_size(form),
             parallelism: self.parallelism(),
         };
         let mut open = self.source.open(stream, &opening, context).await?;
+        if let Some(size) = self.smaller_units(&*open, &opening) {
+            opening.unit_size = size;
+            open = self.source.open(stream, &opening, context).await?;
+        }
         let mut taken = form;
         if form == Form::Tuples {
             let target = self.destination.open(&settings, open.columns(), context).await?;

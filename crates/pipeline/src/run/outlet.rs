@@ -10,10 +10,12 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use forebay_pgcopy::ContentHash;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::context::{Context, Phase};
+use super::packing::{Packed, Packer, Unpacker};
 use crate::batch::{Batch, DeadRow, Rows};
+use crate::config::Compression;
 use crate::error::ConnectorError;
 
 /// Bytes of one permit.
@@ -21,11 +23,13 @@ const GRAIN: usize = 1 << 10;
 /// Batches that wait in a channel at most, however small.
 const QUEUED_MAX: usize = 64;
 
-/// Memory that the batches of a run may take together.
+/// Memory that the batches of a run may take together, and how they wait.
 #[derive(Debug, Clone)]
 pub struct Budget {
     semaphore: Arc<Semaphore>,
     grains: u32,
+    queued_max: usize,
+    compression: Compression,
 }
 
 impl Budget {
@@ -34,14 +38,62 @@ impl Budget {
     pub fn new(bytes: usize) -> Self {
         let grains = u32::try_from((bytes / GRAIN).max(1)).unwrap_or(u32::MAX);
         let grains = grains.min(u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
-        Self { semaphore: Arc::new(Semaphore::new(grains as usize)), grains }
+        Self {
+            semaphore: Arc::new(Semaphore::new(grains as usize)),
+            grains,
+            queued_max: QUEUED_MAX,
+            compression: Compression::None,
+        }
+    }
+
+    /// The same with at most so many batches waiting between two stages.
+    #[must_use]
+    pub fn queued(self, batches: usize) -> Self {
+        Self { queued_max: batches.clamp(1, QUEUED_MAX), ..self }
+    }
+
+    /// The same with batches compressed while they wait.
+    #[must_use]
+    pub fn compressed(self, compression: Compression) -> Self {
+        Self { compression, ..self }
+    }
+}
+
+/// What is on its way.
+#[derive(Debug)]
+enum Sent {
+    Batch(Batch),
+    Packed(Packed, Vec<DeadRow>, Option<ContentHash>, OwnedSemaphorePermit),
+}
+
+/// Where batches come out.
+pub struct Inlet {
+    batches: mpsc::Receiver<Sent>,
+    unpacker: Option<Unpacker>,
+}
+
+impl Inlet {
+    /// The next batch; none where there is no further one.
+    ///
+    /// # Errors
+    /// What was compressed on its way is not what it was.
+    pub async fn recv(&mut self) -> Result<Option<Batch>, ConnectorError> {
+        match (self.batches.recv().await, &mut self.unpacker) {
+            (None, _) => Ok(None),
+            (Some(Sent::Batch(batch)), _) => Ok(Some(batch)),
+            (Some(Sent::Packed(packed, dead, hash, share)), Some(unpacker)) => {
+                Ok(Some(Batch::sharing(unpacker.unpack(&packed)?, dead, hash, share)))
+            }
+            (Some(Sent::Packed(..)), None) => Err(ConnectorError::Stopped),
+        }
     }
 }
 
 /// Where a source puts its batches.
 #[derive(Debug)]
 pub struct Outlet {
-    batches: mpsc::Sender<Batch>,
+    batches: mpsc::Sender<Sent>,
+    packer: Option<Packer>,
     budget: Budget,
     context: Context,
     /// Whether a transform takes the batches: the time that it makes others wait is its own.
@@ -50,16 +102,23 @@ pub struct Outlet {
 
 impl Outlet {
     /// A way for batches under a budget.
-    #[must_use]
-    pub fn new(budget: Budget, context: Context) -> (Self, mpsc::Receiver<Batch>) {
-        let (batches, receiver) = mpsc::channel(QUEUED_MAX);
-        (Self { batches, budget, context, is_below: false }, receiver)
+    ///
+    /// # Errors
+    /// There is no memory to compress with.
+    pub fn new(budget: Budget, context: Context) -> Result<(Self, Inlet), ConnectorError> {
+        let packer = Packer::new(budget.compression)?;
+        let unpacker = packer.as_ref().map(Unpacker::of).transpose()?;
+        let (batches, receiver) = mpsc::channel(budget.queued_max);
+        let outlet = Self { batches, packer, budget, context, is_below: false };
+        Ok((outlet, Inlet { batches: receiver, unpacker }))
     }
 
     /// A way from the stream below a transform to the transform, of no more than `bytes` in batches.
-    pub(crate) fn below(bytes: usize, context: Context) -> (Self, mpsc::Receiver<Batch>) {
-        let (batches, receiver) = mpsc::channel(QUEUED_MAX);
-        (Self { batches, budget: Budget::new(bytes), context, is_below: true }, receiver)
+    pub(crate) fn below(bytes: usize, context: Context) -> (Self, Inlet) {
+        let budget = Budget::new(bytes);
+        let (batches, receiver) = mpsc::channel(budget.queued_max);
+        let outlet = Self { batches, packer: None, budget, context, is_below: true };
+        (outlet, Inlet { batches: receiver, unpacker: None })
     }
 
     /// The run it belongs to.
@@ -124,12 +183,22 @@ impl Outlet {
         hash: Option<ContentHash>,
     ) -> Result<(), ConnectorError> {
         let begun = Instant::now();
-        let size = dead.iter().fold(rows.size(), |size, row| size.saturating_add(row.size()));
+        let packed = self.packer.as_mut().map(|packer| packer.pack(&rows)).transpose()?;
+        if packed.is_some() {
+            self.context.phases.add(Phase::Encode, begun);
+        }
+        let begun = Instant::now();
+        let own = packed.as_ref().map_or_else(|| rows.size(), Packed::len);
+        let size = dead.iter().fold(own, |size, row| size.saturating_add(row.size()));
         let grains = u32::try_from(size.div_ceil(GRAIN)).unwrap_or(u32::MAX);
         let grains = grains.min(self.budget.grains);
         let share = Arc::clone(&self.budget.semaphore).acquire_many_owned(grains).await;
         let share = share.map_err(|_| ConnectorError::Stopped)?;
-        let sent = self.batches.send(Batch::sharing(rows, dead, hash, share)).await;
+        let sent = match packed {
+            Some(packed) => Sent::Packed(packed, dead, hash, share),
+            None => Sent::Batch(Batch::sharing(rows, dead, hash, share)),
+        };
+        let sent = self.batches.send(sent).await;
         if !self.is_below {
             self.context.phases.add(Phase::Wait, begun);
         }

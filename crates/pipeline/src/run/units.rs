@@ -120,13 +120,13 @@ impl Copying<'_> {
     /// Copies a unit once.
     async fn attempt(&self, index: usize, unit: &Unit) -> Result<LedgerEntry, ConnectorError> {
         let mut writer = self.target.writer(self.load, unit).await?;
-        let (mut outlet, mut inlet) = Outlet::new(self.budget.clone(), self.context.clone());
+        let (mut outlet, mut inlet) = Outlet::new(self.budget.clone(), self.context.clone())?;
         let stream = Arc::clone(&self.stream);
         let reading = tokio::spawn(async move { stream.read(index, &mut outlet).await });
         let written = async {
             loop {
                 let waiting = Instant::now();
-                let batch = inlet.recv().await;
+                let batch = inlet.recv().await?;
                 self.context.phases.add(Phase::Wait, waiting);
                 let Some(batch) = batch else { return Ok(()) };
                 writer.write(batch).await?;

@@ -107,10 +107,10 @@ async fn content(
     let encoder =
         encoder.map_err(|error| ConnectorError::data("columns", chain(&error).to_string()))?;
     for unit in 0..stream.units().len() {
-        let (mut outlet, mut inlet) = Outlet::new(Budget::new(16 << 20), context.clone());
+        let (mut outlet, mut inlet) = Outlet::new(Budget::new(16 << 20), context.clone())?;
         let reading = std::sync::Arc::clone(&stream);
         let reading = tokio::spawn(async move { reading.read(unit, &mut outlet).await });
-        while let Some(batch) = inlet.recv().await {
+        while let Some(batch) = inlet.recv().await? {
             match &batch.rows {
                 Rows::Tuples(_, hash) => content.merge(*hash),
                 Rows::Records(records) => {

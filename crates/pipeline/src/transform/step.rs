@@ -14,12 +14,11 @@ use std::time::Instant;
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use forebay_pgcopy::Column;
-use tokio::sync::mpsc;
 
-use crate::batch::{Batch, DeadRow, Rows};
+use crate::batch::{DeadRow, Rows};
 use crate::connector::{Cursor, Result, SourceStream, Unit};
 use crate::error::ConnectorError;
-use crate::run::{Outlet, Phase};
+use crate::run::{Inlet, Outlet, Phase};
 
 /// Where the rows of a batch stand.
 #[derive(Debug, Clone, Copy)]
@@ -71,15 +70,10 @@ impl<S: Step> Stepped<S> {
     }
 
     /// Takes what the stream below sends, to its end.
-    async fn take(
-        &self,
-        unit: usize,
-        mut batches: mpsc::Receiver<Batch>,
-        out: &mut Outlet,
-    ) -> Result<()> {
+    async fn take(&self, unit: usize, mut batches: Inlet, out: &mut Outlet) -> Result<()> {
         let name = self.below.units().get(unit).map_or("", |unit| unit.name.as_str());
         let mut rows_before = 0;
-        while let Some(mut batch) = batches.recv().await {
+        while let Some(mut batch) = batches.recv().await? {
             let begun = Instant::now();
             let mut dead = std::mem::take(&mut batch.dead);
             let records = records(&batch.rows, self.below.columns())?;

@@ -8,12 +8,12 @@ use async_trait::async_trait;
 use forebay_pgcopy::{Column, Wire, column};
 
 use super::TransformSettings;
-use crate::batch::{Batch, DeadRow, Rows};
+use crate::batch::{DeadRow, Rows};
 use crate::connector::{Cursor, Result, SourceStream, Unit};
 use crate::error::ConnectorError;
 use crate::native::values::read::Builder;
 use crate::native::values::write::Cells;
-use crate::run::{Budget, Context, Outlet};
+use crate::run::{Budget, Context, Inlet, Outlet};
 
 /// A stream in memory: units of batches.
 pub(super) struct Memory {
@@ -149,7 +149,7 @@ pub(super) async fn read(stream: &Arc<dyn SourceStream>, unit: usize) -> Read {
 pub(super) async fn read_some(stream: &Arc<dyn SourceStream>, unit: usize, batches: usize) -> Read {
     let (context, _cancel) = Context::new("test");
     // Room for less than a batch: whoever holds one while asking for room of another waits for ever.
-    let (mut outlet, receiver) = Outlet::new(Budget::new(1), context.clone());
+    let (mut outlet, receiver) = Outlet::new(Budget::new(1), context.clone()).unwrap();
     let reading = async {
         let result = stream.read(unit, &mut outlet).await;
         drop(outlet);
@@ -159,13 +159,10 @@ pub(super) async fn read_some(stream: &Arc<dyn SourceStream>, unit: usize, batch
     Read { batches, dead, result, context }
 }
 
-async fn taken(
-    mut receiver: tokio::sync::mpsc::Receiver<Batch>,
-    count: usize,
-) -> (Vec<RecordBatch>, Vec<DeadRow>) {
+async fn taken(mut receiver: Inlet, count: usize) -> (Vec<RecordBatch>, Vec<DeadRow>) {
     let (mut batches, mut dead) = (Vec::new(), Vec::new());
     while batches.len() < count {
-        let Some(mut batch) = receiver.recv().await else { break };
+        let Some(mut batch) = receiver.recv().await.unwrap() else { break };
         dead.append(&mut batch.dead);
         match &batch.rows {
             Rows::Records(records) if records.num_rows() == 0 => {}

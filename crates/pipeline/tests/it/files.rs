@@ -60,6 +60,7 @@ async fn rows_go_from_csv_through_parquet_sqlite_and_ndjson_and_are_the_same() {
     let mut hashes = Vec::new();
     for (at, (from, path, stream, to, into, mode)) in steps.into_iter().enumerate() {
         let key = if mode == "upsert" { "primary_key: [id]" } else { "" };
+        let compression = ["none", "lz4", "zstd"][at % 3];
         let text = format!(
             "version: 1
 pipeline: step-{at}
@@ -72,7 +73,7 @@ destination:
   config: {{ path: '${{DIR}}/{into}' }}
   write_mode: {mode}
   {key}
-resources: {{ checkpoint_interval_bytes: 64KiB, max_batch_bytes: 16KiB, max_memory: 1MiB, parallelism: 2 }}
+resources: {{ checkpoint_interval_bytes: 64KiB, max_batch_bytes: 16KiB, max_memory: 1MiB, parallelism: 2, compression: {compression}, max_inflight_batches: 3 }}
 "
         );
         let report = run(dir, &format!("step-{at}"), &text).await;

@@ -113,10 +113,10 @@ async fn every_value_is_read_back_as_it_was() {
         acceptance::fill(&destination(&path), "t", &columns, &[&batch]).await.unwrap();
         let open = acceptance::open_source(&source(&path), &stream("t")).await.unwrap();
         let (context, _cancel) = Context::new("test");
-        let (mut out, mut batches) = Outlet::new(Budget::new(1 << 20), context);
+        let (mut out, mut batches) = Outlet::new(Budget::new(1 << 20), context).unwrap();
         open.read(0, &mut out).await.unwrap();
         drop(out);
-        let read = batches.recv().await.unwrap();
+        let read = batches.recv().await.unwrap().unwrap();
         let Rows::Records(read) = &read.rows else { panic!("tuples") };
         let (is, was) = (read.column(0), batch.column(0));
         // Money is a number without a unit there.
@@ -299,13 +299,13 @@ async fn incremental_goes_on_after_the_last_row_and_its_tie_breaker() {
         };
         let (context, _cancel) = Context::new("test");
         let open = source(&path).open(&stream, &opening, &context).await.unwrap();
-        let (mut out, mut batches) = Outlet::new(Budget::new(1 << 20), context);
+        let (mut out, mut batches) = Outlet::new(Budget::new(1 << 20), context).unwrap();
         if !open.units().is_empty() {
             open.read(0, &mut out).await.unwrap();
         }
         drop(out);
         let mut ids = Vec::new();
-        while let Some(batch) = batches.recv().await {
+        while let Some(batch) = batches.recv().await.unwrap() {
             let Rows::Records(records) = &batch.rows else { panic!("tuples") };
             ids.extend(records.column(0).as_primitive::<Int64Type>().values().iter().copied());
         }
@@ -337,10 +337,10 @@ async fn a_source_sees_one_moment_of_a_file_that_is_written() {
     let mut rows = 0;
     for unit in 0..open.units().len() {
         let (context, _cancel) = Context::new("test");
-        let (mut out, mut batches) = Outlet::new(Budget::new(1 << 20), context);
+        let (mut out, mut batches) = Outlet::new(Budget::new(1 << 20), context).unwrap();
         open.read(unit, &mut out).await.unwrap();
         drop(out);
-        while let Some(batch) = batches.recv().await {
+        while let Some(batch) = batches.recv().await.unwrap() {
             rows += batch.rows.count();
         }
     }

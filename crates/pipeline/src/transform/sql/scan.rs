@@ -29,10 +29,10 @@ use tokio::task::JoinHandle;
 use super::present;
 use super::spill::Spills;
 use super::spool::{self, Filled};
-use crate::batch::{Batch, DeadRow};
+use crate::batch::DeadRow;
 use crate::connector::{Result, SourceStream};
 use crate::error::ConnectorError;
-use crate::run::{Context, Outlet};
+use crate::run::{Context, Inlet, Outlet};
 use crate::transform::step::{first_cause, records};
 
 /// Lots of dead rows that wait to be sent on.
@@ -205,11 +205,11 @@ impl Scan {
 async fn pass(
     columns: &[forebay_pgcopy::Column],
     schema: &SchemaRef,
-    mut below: mpsc::Receiver<Batch>,
+    mut below: Inlet,
     batches: &mpsc::Sender<RecordBatch>,
     dead: &mpsc::Sender<Vec<DeadRow>>,
 ) -> Result<()> {
-    while let Some(mut batch) = below.recv().await {
+    while let Some(mut batch) = below.recv().await? {
         if !batch.dead.is_empty() {
             let rows = std::mem::take(&mut batch.dead);
             dead.send(rows).await.map_err(|_| ConnectorError::Stopped)?;

@@ -42,11 +42,11 @@ pub(super) async fn read(
     let mut read = Vec::new();
     for unit in 0..stream.units().len() {
         let (context, _cancel) = Context::new("test");
-        let (mut out, mut batches) = Outlet::new(Budget::new(64 << 20), context);
+        let (mut out, mut batches) = Outlet::new(Budget::new(64 << 20), context).unwrap();
         let reader = Arc::clone(stream);
         let reading = async move { reader.read(unit, &mut out).await };
         let taking = async {
-            while let Some(batch) = batches.recv().await {
+            while let Some(batch) = batches.recv().await.unwrap() {
                 let crate::Rows::Records(records) = &batch.rows else { panic!("tuples") };
                 read.push(records.clone());
             }

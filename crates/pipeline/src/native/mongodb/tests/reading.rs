@@ -128,10 +128,10 @@ async fn read(stream: &Arc<dyn SourceStream>) -> crate::connector::Result<Vec<Re
     let mut read = Vec::new();
     for unit in 0..stream.units().len() {
         let (context, _cancel) = Context::new("test");
-        let (mut out, mut batches) = Outlet::new(Budget::new(1 << 26), context);
+        let (mut out, mut batches) = Outlet::new(Budget::new(1 << 26), context).unwrap();
         stream.read(unit, &mut out).await?;
         drop(out);
-        while let Some(batch) = batches.recv().await {
+        while let Some(batch) = batches.recv().await.unwrap() {
             if let Rows::Records(records) = &batch.rows {
                 read.push(records.clone());
             }
