@@ -23,6 +23,7 @@ use crate::blob::BlobStore;
 use crate::blocks::BlockReader;
 use crate::catalogue::{BlobRecord, Catalogue, CatalogueReader, Place};
 use crate::digest::Digest;
+use crate::documents::forward::{Spill, SpillError};
 use crate::error::{CatalogueError, OpenError};
 use crate::format::{BlobPlace, Entry, FilePut};
 use crate::intake::{check_holds, layout, seen_by_views};
@@ -44,7 +45,7 @@ pub struct FsckProgress {
 /// Something that is not as it was stored.
 #[derive(Debug, Clone, Serialize)]
 pub struct Finding {
-    /// `log`, `blob`, `catalogue` or `documents`.
+    /// `log`, `blob`, `catalogue`, `documents` or `spill`.
     pub kind: &'static str,
     /// What is wrong.
     pub message: String,
@@ -71,6 +72,8 @@ pub struct FsckReport {
     pub blob_bytes: u64,
     /// Documents in the document database.
     pub documents: u64,
+    /// Documents that wait in files for the database they are forwarded to.
+    pub spilled: u64,
     /// Bytes of a torn tail, which the next start cuts off; nothing acknowledged is in it.
     pub torn_tail_bytes: u64,
     /// What is damaged.
@@ -111,6 +114,9 @@ pub fn fsck(
     check.catalogue_pages(&reader)?;
     let sound = check.log(&log_dir, &catalogue)?;
     let log = if sound { check.open_log(&log_dir, &mut catalogue)? } else { None };
+    if let Some(log) = &log {
+        check.spill(log)?;
+    }
     check.blobs(log.as_ref(), &reader, &mut progress)?;
     check.name_findings(&reader).map_err(OpenError::Catalogue)?;
     check.documents()?;
@@ -132,6 +138,31 @@ impl Check {
             let path = Some(self.dir.join(layout::CATALOGUE));
             let kind = "catalogue";
             self.report.findings.push(Finding { kind, message, sha256: None, path, names: vec![] });
+        }
+        Ok(())
+    }
+
+    /// Reads what waits for a database elsewhere.
+    fn spill(&mut self, log: &Log) -> Result<(), OpenError> {
+        let dir = self.dir.join(layout::SPILL);
+        match Spill::check(self.fs.clone(), &dir, log.id()) {
+            Ok(documents) => self.report.spilled = documents,
+            Err(SpillError::Io { path, source, .. }) => {
+                return Err(OpenError::Prepare { path, source });
+            }
+            Err(error) => {
+                let path = match &error {
+                    SpillError::Damaged { path, .. } => path.clone(),
+                    _ => dir,
+                };
+                let message = format!(
+                    "{error}; nothing is lost: the next start puts it aside and copies the documents \
+                     from the document database",
+                );
+                let (kind, path) = ("spill", Some(path));
+                let finding = Finding { kind, message, sha256: None, path, names: vec![] };
+                self.report.findings.push(finding);
+            }
         }
         Ok(())
     }

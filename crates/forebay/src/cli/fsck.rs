@@ -60,13 +60,17 @@ fn style() -> ProgressStyle {
 fn print(report: &FsckReport) -> anyhow::Result<()> {
     out::line(format_args!(
         "log        {} entries, {} bytes\nfiles      {} names\nblobs      {} re-hashed, {} bytes\n\
-         documents  {}",
+         documents  {}{}",
         report.log_entries,
         report.log_bytes,
         report.files,
         report.blobs,
         report.blob_bytes,
-        report.documents
+        report.documents,
+        match report.spilled {
+            0 => String::new(),
+            count => format!(", {count} of them wait in files for the database"),
+        }
     ))?;
     if report.torn_tail_bytes > 0 {
         out::line(format_args!(

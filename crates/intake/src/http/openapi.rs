@@ -284,6 +284,6 @@ mod tests {
     #[test]
     fn the_description_parses_and_names_every_route() {
         let parsed: OpenApi = serde_json::from_value(description()).unwrap();
-        assert_eq!(parsed.paths.paths.len(), 7);
+        assert_eq!(parsed.paths.paths.len(), 8);
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use forebay_base::fs::RealFs;
+use forebay_intake::fsck::fsck;
 use forebay_intake::{Intake, IntakeOptions};
 use tempfile::TempDir;
 
@@ -365,4 +366,29 @@ async fn a_damaged_spill_is_put_aside_and_nothing_is_lost() {
     let left = house.spill_files();
     assert!(left.iter().all(|path| path.extension().unwrap() == "damaged"), "{left:?}");
     assert_eq!(left.len(), 1, "{left:?}");
+}
+
+#[tokio::test]
+async fn a_check_of_everything_reads_the_spill_and_names_what_is_damaged() {
+    let house = House::new();
+    house.fill("rows", 0, 100).await;
+    house.check_same("before").await;
+    house.elsewhere.go_away(true);
+    house.fill("rows", 1, 10_000).await;
+    until("it is spilled", || house.intake.database().unwrap().spill_bytes > 10_000);
+    let path = house.spill_files()[0].clone();
+    let House { intake, options, dir: _dir, .. } = house;
+    intake.close().unwrap();
+    drop(intake);
+    let check = || fsck(&options.dir, Arc::new(RealFs), |_| {}).unwrap();
+    let report = check();
+    assert!(report.findings.is_empty() && report.spilled > 50, "{report:?}");
+    let whole = std::fs::read(&path).unwrap();
+    // A torn end is none: the log has it. Another segment after it makes it damage.
+    std::fs::write(&path, &whole[..whole.len() - 7]).unwrap();
+    assert!(check().findings.is_empty());
+    std::fs::write(path.with_file_name("ffffffffffffffff.ndjson"), &whole).unwrap();
+    let report = check();
+    assert_eq!(report.findings.len(), 1, "{report:?}");
+    assert_eq!((report.findings[0].kind, report.findings[0].path.as_ref()), ("spill", Some(&path)));
 }

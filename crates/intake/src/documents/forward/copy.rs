@@ -70,15 +70,12 @@ impl Worker {
             self.copy_namespace(&reader, info, *last, &mut copying)?;
         }
         self.finish_copy(&mut copying)?;
-        let released = self.outbox.released();
-        self.remember(Remembered {
-            database: Some(identity),
-            held: true,
-            durable: until,
-            released,
-        })?;
         self.copied(until);
-        Ok(())
+        // Nothing is given up between looking at how much was and remembering it.
+        let mut memory = self.outbox.memory.lock();
+        let released = memory.now().released.max(self.outbox.released());
+        let database = Some(identity);
+        Ok(memory.keep(Remembered { database, held: true, durable: until, released })?)
     }
 
     fn copy_namespace(

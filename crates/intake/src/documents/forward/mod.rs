@@ -42,6 +42,7 @@ use serde::Serialize;
 pub use self::memory::MemoryError;
 pub(crate) use self::memory::{Memory, Remembered};
 pub(crate) use self::outbox::{Outbox, Told};
+pub(crate) use self::spill::{Spill, SpillError};
 pub(crate) use self::worker::{Forwarder, Parts};
 
 /// A database documents are forwarded to.

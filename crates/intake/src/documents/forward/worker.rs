@@ -25,7 +25,7 @@ use super::{DatabaseState, Remembered};
 /// Documents in one transaction, about.
 pub(super) const DOCUMENTS_PER_TRANSACTION: u64 = 10_000;
 /// Commits taken at a time.
-pub(super) const COMMITS_PER_STEP: usize = 64;
+pub(super) const COMMITS_PER_STEP: usize = 512;
 /// How often the database is asked to put what it has onto stable storage.
 pub(super) const CHECKPOINT_EVERY: Duration = Duration::from_millis(250);
 /// How often the loop looks around where nothing is to be done.

@@ -136,6 +136,30 @@ impl Spill {
         Ok(spill)
     }
 
+    /// Reads every segment through, changes nothing, and returns how many documents are whole.
+    ///
+    /// # Errors
+    /// As [`Spill::open`].
+    pub(crate) fn check(
+        fs: Arc<dyn FileSystem>,
+        dir: &Path,
+        log: [u8; 16],
+    ) -> Result<u64, SpillError> {
+        if !fs.exists(dir).map_err(io("look for", dir))? {
+            return Ok(0);
+        }
+        let (segments, writing) = (VecDeque::new(), None);
+        let (dir, buffer) = (dir.to_owned(), Vec::new());
+        let mut spill = Self { fs, dir, log, size_max: 0, segments, writing, buffer };
+        let paths = spill.names(SUFFIX)?;
+        for (at, path) in paths.iter().enumerate() {
+            let file = spill.fs.open(path, Access::Read).map_err(io("open", path))?;
+            let (segment, _) = spill.survey(path, &file, at + 1 == paths.len())?;
+            spill.segments.extend(segment);
+        }
+        Ok(spill.documents())
+    }
+
     /// Gives every segment a name that is not read any more, and begins without any.
     ///
     /// # Errors
@@ -328,9 +352,33 @@ impl Spill {
         Ok(ours.collect())
     }
 
-    /// Reads a segment through and takes it in.
+    /// Takes a segment in, and cuts off what is not whole where it may be.
     fn admit(&mut self, path: &Path, is_last: bool) -> Result<(), SpillError> {
         let file = self.fs.open(path, Access::Read).map_err(io("open", path))?;
+        let (segment, torn) = self.survey(path, &file, is_last)?;
+        let Some(segment) = segment else {
+            // Begun, and nothing in it yet.
+            self.fs.remove_file(path).map_err(io("remove", path))?;
+            return self.fs.sync_dir(&self.dir).map_err(io("sync", &self.dir));
+        };
+        if is_last {
+            // A sync of before the crash may have failed, so what was read may be in memory alone.
+            self.write_anew(path, file.as_ref(), segment.size)?;
+            if torn {
+                tracing::warn!(path = %path.display(), size = segment.size, "cut a torn tail off the spill");
+            }
+        }
+        self.segments.push_back(segment);
+        Ok(())
+    }
+
+    /// Reads a segment through: what of it is whole, and whether there is more.
+    fn survey(
+        &self,
+        path: &Path,
+        file: &Arc<dyn File>,
+        is_last: bool,
+    ) -> Result<(Option<Segment>, bool), SpillError> {
         let mut reader = SegmentReader::new(path, file.clone(), self.log);
         let (mut end, mut documents, mut open_documents) = (None, 0, 0);
         let torn = loop {
@@ -346,26 +394,14 @@ impl Spill {
                 Err(error) => return Err(error),
             }
         };
-        let (Some(after), Some(end)) = (reader.after(), end) else {
-            // Begun, and nothing in it yet.
-            self.fs.remove_file(path).map_err(io("remove", path))?;
-            return self.fs.sync_dir(&self.dir).map_err(io("sync", &self.dir));
-        };
+        let (Some(after), Some(end)) = (reader.after(), end) else { return Ok((None, torn)) };
         let follows = self.segments.back().is_none_or(|before| before.end == after);
         if !follows || end <= after {
             let found = format!("it holds commits after {after} up to {end}, which do not follow");
             return Err(SpillError::Damaged { path: path.to_owned(), offset: 0, found });
         }
-        let size = reader.whole();
-        if is_last {
-            // A sync of before the crash may have failed, so what was read may be in memory alone.
-            self.write_anew(path, file.as_ref(), size)?;
-            if torn {
-                tracing::warn!(path = %path.display(), size, "cut a torn tail off the spill");
-            }
-        }
-        self.segments.push_back(Segment { path: path.to_owned(), after, end, size, documents });
-        Ok(())
+        let (path, size) = (path.to_owned(), reader.whole());
+        Ok((Some(Segment { path, after, end, size, documents }), torn))
     }
 
     /// Writes the first `size` bytes of a segment into a file that takes its name, on stable storage.
