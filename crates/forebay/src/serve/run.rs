@@ -161,7 +161,12 @@ async fn open(app: &Arc<App>, config: &Config, open_subsystems: Open) -> anyhow:
     let subsystems = tokio::task::spawn_blocking(move || open_subsystems(&settings))
         .await
         .context("opening the data panicked")?
-        .map_err(|error| Coded::wrap(Exit::Start, "cannot open the data", error))?;
+        .map_err(|error| {
+            // One that says which it is, such as a wrong setting, is believed.
+            let exit =
+                error.downcast_ref::<Coded>().map_or(Exit::Start, |_| Coded::exit_of(&error));
+            Coded::wrap(exit, "cannot open the data", error)
+        })?;
     let router = shell_routes::build(app, &subsystems)?;
     if app.opened.set(Opened { router, subsystems }).is_err() {
         anyhow::bail!("the subsystems were opened twice");

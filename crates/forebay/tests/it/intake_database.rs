@@ -1,0 +1,288 @@
+//! Documents reach a real PostgreSQL: while it is stopped and started, while the server is killed, each
+//! once and in order.
+
+use std::time::{Duration, Instant};
+
+use forebay_base::fs::sim::Rng;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::pg_support::{Postgres, postgres};
+use crate::support::{Answer, HANG, Server, forebay, run, run_ok, stderr};
+
+const NAMESPACES: [&str; 3] = ["orders", "notes", "events"];
+
+fn url(postgres: &Postgres) -> String {
+    format!("postgres://postgres@127.0.0.1:{}/postgres", postgres.port)
+}
+
+fn start(dir: &TempDir, url: &str, settings: &[&str]) -> Server {
+    let url = format!("intake.database.url={url}");
+    let mut args = vec!["--set", &url, "--set", "intake.database.retry_max=200ms"];
+    args.extend(["--set", "intake.database.spill_after=0s"]);
+    for setting in settings {
+        args.extend(["--set", setting]);
+    }
+    Server::start(dir, &args)
+}
+
+/// Waits until something is so.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + HANG * 2;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+fn status(server: &Server) -> Value {
+    let answer = server.get("/v1/database");
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.json()
+}
+
+fn post(server: &Server, namespace: &str, body: &str) -> u16 {
+    let agent: ureq::Agent = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_global(Some(HANG))
+        .build()
+        .into();
+    let sent = agent
+        .post(format!("{}/v1/documents/{namespace}", server.url))
+        .header("content-type", "application/x-ndjson")
+        .send(body);
+    sent.map_or(0, |answer| answer.status().as_u16())
+}
+
+/// What was acknowledged, and what may be there besides: numbers by namespace.
+#[derive(Debug, Default)]
+struct Sent {
+    next: u64,
+    acknowledged: Vec<(usize, std::ops::Range<u64>)>,
+}
+
+impl Sent {
+    /// Sends a request of a few documents; tells whether it was acknowledged.
+    fn send(&mut self, server: &Server, rng: &mut Rng) -> bool {
+        let at = rng.below(NAMESPACES.len());
+        let namespace = NAMESPACES[at];
+        let count = if rng.one_in(10) { 300 } else { 1 + rng.below(5) as u64 };
+        let numbers = self.next..self.next + count;
+        self.next = numbers.end;
+        let body: String = numbers
+            .clone()
+            .map(|number| match namespace {
+                // One of them a collection, whose documents have nothing in common.
+                "notes" => format!("{{\"n\": {number}, \"k{number}\":[ {number} ]}}\n"),
+                _ => format!(
+                    "{{\"n\":{number},\"text\":\"\\u00fc {number}\",\"half\":{number}.5}}\n"
+                ),
+            })
+            .collect();
+        let is_acknowledged = post(server, namespace, &body) == 201;
+        if is_acknowledged {
+            self.acknowledged.push((at, numbers));
+        }
+        is_acknowledged
+    }
+
+    /// Compares the intake with the database, document by document.
+    fn check(&self, server: &Server, postgres: &Postgres) {
+        until("the database has everything", || {
+            // The intake shows what it took before it forwards it.
+            server.get("/v1/documents");
+            let status = status(server);
+            status["state"] == "following" && status["documents_waiting"] == 0
+        });
+        for (at, namespace) in NAMESPACES.iter().enumerate() {
+            let here = documents(server, namespace);
+            let sql = format!(
+                "select _id || ' ' || convert_from(_document, 'UTF8') \
+                 from forebay.{namespace} order by _id"
+            );
+            let there = postgres.try_query("postgres", &sql).unwrap_or_default();
+            let there: Vec<&str> = there.lines().collect();
+            assert_eq!(there, here, "{namespace}");
+            let numbers: Vec<u64> = here.iter().map(|line| number(line)).collect();
+            assert!(numbers.is_sorted_by(|a, b| a < b), "in order, each once: {numbers:?}");
+            for (_, sent) in self.acknowledged.iter().filter(|(of, _)| *of == at) {
+                let whole = sent.clone().all(|number| numbers.binary_search(&number).is_ok());
+                assert!(whole, "{namespace}: {sent:?} were acknowledged and are not all there");
+            }
+        }
+    }
+}
+
+fn number(line: &str) -> u64 {
+    let (_, document) = line.split_once(' ').unwrap();
+    serde_json::from_str::<Value>(document).unwrap()["n"].as_u64().unwrap()
+}
+
+/// Every document of a namespace with its id, as the intake has it.
+fn documents(server: &Server, namespace: &str) -> Vec<String> {
+    let (mut found, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = server.get(&format!("/v1/documents/{namespace}?limit=1000{cursor}"));
+        if page.status == 404 {
+            return found;
+        }
+        let raw: RawPage<'_> = serde_json::from_str(&page.body).unwrap();
+        found.extend(raw.documents.iter().map(|it| format!("{} {}", it.id, it.document.get())));
+        let Some(next) = raw.next_cursor else { return found };
+        cursor = format!("&cursor={next}");
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct RawPage<'a> {
+    #[serde(borrow)]
+    documents: Vec<RawDocument<'a>>,
+    next_cursor: Option<String>,
+}
+
+#[derive(serde::Deserialize)]
+struct RawDocument<'a> {
+    id: u64,
+    #[serde(borrow)]
+    document: &'a serde_json::value::RawValue,
+}
+
+#[test]
+fn killed_and_cut_off_again_and_again_every_acknowledged_document_is_there_once_in_order() {
+    let Some(mut database) = postgres() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let url = url(&database);
+    let mut server = start(&dir, &url, &["intake.durability=os"]);
+    let (mut sent, mut rng) = (Sent::default(), Rng::new(7));
+    sent.send(&server, &mut rng);
+    sent.check(&server, &database);
+    for round in 0..4 {
+        for _ in 0..10 + rng.below(20) {
+            assert!(sent.send(&server, &mut rng), "round {round}");
+        }
+        database.kill();
+        for _ in 0..10 + rng.below(20) {
+            assert!(sent.send(&server, &mut rng), "the intake goes on without it");
+        }
+        if round % 2 == 0 {
+            until("some of it is spilled", || {
+                let status = status(&server);
+                status["state"] == "away" && status["spill_bytes"].as_u64() > Some(0)
+            });
+            let ready = server.get("/readyz");
+            assert_eq!((ready.status, &ready.json()["status"]), (200, &"degraded".into()));
+        }
+        server.signal("KILL");
+        assert_eq!(server.wait(), None, "ended by the signal");
+        if round % 2 == 1 {
+            database.start();
+        }
+        server = start(&dir, &url, &["intake.durability=os"]);
+        for _ in 0..5 {
+            assert!(sent.send(&server, &mut rng));
+        }
+        if round % 2 == 0 {
+            database.start();
+        }
+        sent.check(&server, &database);
+        assert_eq!(server.get("/readyz").json()["status"], "ready");
+    }
+    // The database is killed in the midst of taking documents, and so is the server.
+    for _ in 0..60 {
+        sent.send(&server, &mut rng);
+    }
+    server.signal("KILL");
+    database.kill();
+    server.wait();
+    database.start();
+    let server = start(&dir, &url, &[]);
+    sent.check(&server, &database);
+    let columns = "select count(*) from information_schema.columns \
+                   where table_schema = 'forebay' and table_name = 'orders'";
+    assert!(database.query("postgres", columns).parse::<u64>().unwrap() >= 6, "typed columns");
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    let spill = dir.path().join("forebay-data/intake/spill");
+    assert_eq!(std::fs::read_dir(spill).unwrap().count(), 0, "nothing is left spilled");
+}
+
+#[test]
+fn a_database_that_is_away_at_the_start_is_told_of_and_documents_wait_for_it() {
+    let Some(mut database) = postgres() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    database.kill();
+    let server = start(&dir, &url(&database), &[]);
+    let (mut sent, mut rng) = (Sent::default(), Rng::new(3));
+    for _ in 0..20 {
+        assert!(sent.send(&server, &mut rng));
+    }
+    until("it is known to be away", || status(&server)["state"] == "away");
+    let ready = server.get("/readyz").json();
+    assert_eq!(ready["status"], "degraded");
+    let reason = ready["reason"].as_str().unwrap();
+    assert!(reason.contains("PostgreSQL postgres at 127.0.0.1"), "{reason}");
+    let output = run(&dir, &["intake", "database", "--server", &server.url]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{text}{}", stderr(&output));
+    assert!(text.contains("state      away"), "{text}");
+    let metrics = server.get("/metrics").body;
+    for line in ["forebay_intake_database_up 0", "forebay_intake_database_retries_total"] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+    database.start();
+    sent.check(&server, &database);
+    let text = run_ok(&dir, &["intake", "database", "--server", &server.url]);
+    assert!(text.contains("state      following"), "{text}");
+    assert!(server.get("/metrics").body.contains("forebay_intake_database_up 1"));
+}
+
+#[test]
+fn wrong_settings_are_refused_at_the_start_with_the_way_out_and_no_password_is_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let refused = |settings: &[&str], says: &str| {
+        let mut args = vec!["serve", "--listen", "127.0.0.1:0", "--set", "cache.enabled=false"];
+        settings.iter().for_each(|setting| args.extend(["--set", setting]));
+        let output = run(&dir, &args);
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{settings:?}: {text}");
+        assert!(text.contains(says), "{settings:?}: {text}");
+        assert!(!text.contains("hunter2"), "{text}");
+    };
+    refused(&["intake.database.url=mysql://a:hunter2@h/d"], "mysql://a:***@h/d");
+    refused(&["intake.database.url=postgres://a:hunter2@h:nan/d"], "special characters as %XX");
+    refused(&["intake.database.password_file=x"], "of no use without intake.database.url");
+    let url = "intake.database.url=postgres://a@127.0.0.1:1/d";
+    refused(&[url, "intake.database.password_file=missing"], "missing");
+    refused(&[url, "intake.database.spill_max=1KiB"], "at least 1MiB");
+    let ca = "intake.database.tls_ca_file=nowhere.pem";
+    refused(&[url, "intake.database.tls=verify", ca], "nowhere.pem");
+    let mongo = "intake.database.url=mongodb://a:hunter2@127.0.0.1:1/d";
+    refused(&[mongo, "intake.database.tls=verify"], "add tls=true");
+    let mut show = forebay(&dir);
+    show.env("FOREBAY_INTAKE_DATABASE_URL", "postgres://a:hunter2@h/d");
+    for args in [&["config", "show"][..], &["config", "show", "--json"]] {
+        let output = show.args(args).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(!text.contains("hunter2"), "{text}");
+        show = forebay(&dir);
+        show.env("FOREBAY_INTAKE_DATABASE_URL", "postgres://a:hunter2@h/d");
+    }
+    assert!(run_ok(&dir, &["config", "init"]).contains("database.url"));
+}
+
+#[test]
+fn a_password_the_database_refuses_degrades_and_a_server_without_a_database_says_so() {
+    let Some(database) = postgres() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(&dir, &format!("{}missing", url(&database)), &[]);
+    until("it is refused", || status(&server)["state"] == "refused");
+    let reason = status(&server)["reason"].as_str().unwrap().to_owned();
+    assert!(reason.contains("postgresmissing"), "{reason}");
+    assert_eq!(post(&server, "orders", "{\"n\":1}\n"), 201, "the intake goes on");
+    drop(server);
+    let server = Server::start(&dir, &[]);
+    let answer: Answer = server.get("/v1/database");
+    assert_eq!(answer.status, 404, "{answer:?}");
+    assert!(answer.body.contains("intake.database.url"), "{answer:?}");
+    assert_eq!(server.get("/readyz").json()["status"], "ready");
+}
