@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_password_from_a_file_goes_with_the_user() {
-        let url = |text| DatabaseUrl::parse(text).unwrap();
+        let url = |text: &str| DatabaseUrl::parse(text).unwrap();
         let with = |text: &str| url(text).with_password("p@/ä");
         assert_eq!(with("postgres://a@h:1/d").unwrap(), "postgres://a:p%40%2F%C3%A4@h:1/d");
         assert_eq!(

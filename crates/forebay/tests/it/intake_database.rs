@@ -10,13 +10,13 @@ use tempfile::TempDir;
 use crate::pg_support::{Postgres, postgres};
 use crate::support::{Answer, HANG, Server, forebay, run, run_ok, stderr};
 
-const NAMESPACES: [&str; 3] = ["orders", "notes", "events"];
+pub(crate) const NAMESPACES: [&str; 3] = ["orders", "notes", "events"];
 
 fn url(postgres: &Postgres) -> String {
     format!("postgres://postgres@127.0.0.1:{}/postgres", postgres.port)
 }
 
-fn start(dir: &TempDir, url: &str, settings: &[&str]) -> Server {
+pub(crate) fn start(dir: &TempDir, url: &str, settings: &[&str]) -> Server {
     let url = format!("intake.database.url={url}");
     let mut args = vec!["--set", &url, "--set", "intake.database.retry_max=200ms"];
     args.extend(["--set", "intake.database.spill_after=0s"]);
@@ -27,7 +27,7 @@ fn start(dir: &TempDir, url: &str, settings: &[&str]) -> Server {
 }
 
 /// Waits until something is so.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + HANG * 2;
     while !is_so() {
         assert!(Instant::now() < deadline, "waited in vain until {what}");
@@ -35,7 +35,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-fn status(server: &Server) -> Value {
+pub(crate) fn status(server: &Server) -> Value {
     let answer = server.get("/v1/database");
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json()
@@ -56,14 +56,14 @@ fn post(server: &Server, namespace: &str, body: &str) -> u16 {
 
 /// What was acknowledged, and what may be there besides: numbers by namespace.
 #[derive(Debug, Default)]
-struct Sent {
+pub(crate) struct Sent {
     next: u64,
     acknowledged: Vec<(usize, std::ops::Range<u64>)>,
 }
 
 impl Sent {
     /// Sends a request of a few documents; tells whether it was acknowledged.
-    fn send(&mut self, server: &Server, rng: &mut Rng) -> bool {
+    pub(crate) fn send(&mut self, server: &Server, rng: &mut Rng) -> bool {
         let at = rng.below(NAMESPACES.len());
         let namespace = NAMESPACES[at];
         let count = if rng.one_in(10) { 300 } else { 1 + rng.below(5) as u64 };
@@ -86,8 +86,21 @@ impl Sent {
         is_acknowledged
     }
 
-    /// Compares the intake with the database, document by document.
+    /// Compares the intake with a PostgreSQL, document by document.
     fn check(&self, server: &Server, postgres: &Postgres) {
+        self.check_with(server, |namespace| {
+            let sql = format!(
+                "select _id || ' ' || convert_from(_document, 'UTF8') \
+                 from forebay.{namespace} order by _id"
+            );
+            let there = postgres.try_query("postgres", &sql).unwrap_or_default();
+            there.lines().map(str::to_owned).collect()
+        });
+    }
+
+    /// Compares the intake with a database: `there` reads a namespace of it, a line a document, the id and
+    /// a space before it.
+    pub(crate) fn check_with(&self, server: &Server, there: impl Fn(&str) -> Vec<String>) {
         until("the database has everything", || {
             // The intake shows what it took before it forwards it.
             server.get("/v1/documents");
@@ -96,13 +109,7 @@ impl Sent {
         });
         for (at, namespace) in NAMESPACES.iter().enumerate() {
             let here = documents(server, namespace);
-            let sql = format!(
-                "select _id || ' ' || convert_from(_document, 'UTF8') \
-                 from forebay.{namespace} order by _id"
-            );
-            let there = postgres.try_query("postgres", &sql).unwrap_or_default();
-            let there: Vec<&str> = there.lines().collect();
-            assert_eq!(there, here, "{namespace}");
+            assert_eq!(there(namespace), here, "{namespace}");
             let numbers: Vec<u64> = here.iter().map(|line| number(line)).collect();
             assert!(numbers.is_sorted_by(|a, b| a < b), "in order, each once: {numbers:?}");
             for (_, sent) in self.acknowledged.iter().filter(|(of, _)| *of == at) {
