@@ -1,7 +1,7 @@
 //! The documents of a namespace, in order of their ids.
 //!
-//! An id is a document's place in the server's log, so ids grow, have gaps, and lie about as far apart as
-//! documents are long. A range of them is therefore a unit, and the same documents in every run.
+//! The documents of a namespace are numbered as they are accepted, so a range of numbers is a unit, and the
+//! same documents in every run.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,6 +25,8 @@ use crate::run::{Outlet, Phase};
 
 /// Documents of a page at most, as the server has it.
 const PAGE: u64 = 1_000;
+/// Documents that are looked at to find how long they are.
+const SAMPLED: u64 = 100;
 /// Units a namespace is divided into at most.
 const UNITS_MAX: u64 = 4_096;
 /// The largest id there can be.
@@ -237,23 +239,21 @@ impl DocumentStream {
         Ok(opened)
     }
 
-    /// Divides ids into ranges of about as many bytes of the log as a unit may have.
+    /// Divides ids into ranges of about as many bytes as a unit may have, by what the first are long.
     async fn divide(&mut self, since: u64, last: u64, opening: &Opening) -> Result<()> {
-        let first = self.namespace.first_after(since).await?.unwrap_or(last);
-        let from = first.saturating_sub(1);
+        let body = self.namespace.page(since, SAMPLED).await?;
+        let documents = self.namespace.read(&body)?.documents;
+        let from = documents.first().map_or(last, |first| first.id).saturating_sub(1);
         let span = last - from;
-        let parts = (span / opening.unit_size.max(1)).clamp(1, UNITS_MAX);
-        if opening.division == Division::Whole || parts == 1 {
-            self.units = vec![unit(None, from, last, (since == 0).then_some(self.namespace.count))];
-            return Ok(());
-        }
-        let rows = (since == 0).then_some(self.namespace.count / parts);
-        let edge = |part: u64| {
-            let at = u128::from(span) * u128::from(part) / u128::from(parts);
-            from + u64::try_from(at).unwrap_or(span)
+        let document = body.len().checked_div(documents.len()).unwrap_or(0).max(1) as u64;
+        let each = (opening.unit_size / document).max(span.div_ceil(UNITS_MAX)).max(1);
+        let (parts, each) = match opening.division {
+            Division::Whole => (1, span),
+            _ => (span.div_ceil(each), each),
         };
-        let units = (0..parts).map(|part| unit(None, edge(part), edge(part + 1), rows));
-        self.units = units.collect();
+        let edge = |part: u64| from.saturating_add(part.saturating_mul(each)).min(last);
+        let ranges = (0..parts).map(|part| (edge(part), edge(part + 1)));
+        self.units = ranges.map(|(from, to)| unit(None, from, to, Some(to - from))).collect();
         Ok(())
     }
 

@@ -192,6 +192,7 @@ pub(super) fn id_class(of: ElementType) -> Option<&'static str> {
             "number"
         }
         ElementType::DateTime => "date",
+        ElementType::Binary => "binary",
         _ => return None,
     })
 }

@@ -293,8 +293,8 @@ impl Order {
                 None if value.as_null().is_some() => Ok(None),
                 None => Err(ConnectorError::unsupported(
                     format!(
-                        "field {name:?} of {} {} has a value that is no number, text, date or \
-                         ObjectId",
+                        "field {name:?} of {} {} has a value that is no number, text, date, binary \
+                         or ObjectId",
                         collection.name(),
                         shown_id(&found)
                     ),
