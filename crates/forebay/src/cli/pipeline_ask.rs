@@ -1,11 +1,12 @@
 //! `forebay pipeline check|discover|plan|explain|verify|schema|runs|status|watch`: what only looks.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use forebay_pipeline::config::json_schema;
 use forebay_pipeline::run::{Context, Pipeline, Plan};
-use forebay_pipeline::state::{Outcome, RunRecord};
+use forebay_pipeline::state::{Outcome, RunRecord, State};
 use serde_json::{Value, json};
 
 use super::pipeline::{FileArgs, load, runtime, state};
@@ -13,6 +14,24 @@ use super::settings::DataArgs;
 use crate::exit::{Coded, Exit};
 use crate::out;
 use crate::pipelines::now_ms;
+
+/// Where runs are looked up.
+#[derive(clap::Args, Debug)]
+struct PlaceArgs {
+    /// Look where this pipeline file says that runs are remembered, and not in the data directory.
+    #[arg(long = "in", value_name = "FILE")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    data: DataArgs,
+}
+
+impl PlaceArgs {
+    fn open(&self) -> anyhow::Result<State> {
+        let Some(path) = &self.file else { return state(&self.data) };
+        let shared = State::of(&load(path)?.state)?;
+        shared.map_or_else(|| state(&self.data), Ok)
+    }
+}
 
 #[derive(clap::Args, Debug)]
 pub(super) struct RunsArgs {
@@ -26,7 +45,7 @@ pub(super) struct RunsArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    data: DataArgs,
+    place: PlaceArgs,
 }
 
 #[derive(clap::Args, Debug)]
@@ -38,7 +57,7 @@ pub(super) struct StatusArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    data: DataArgs,
+    place: PlaceArgs,
 }
 
 #[derive(clap::Args, Debug)]
@@ -230,7 +249,7 @@ pub(super) fn schema() -> anyhow::Result<Exit> {
 }
 
 pub(super) fn runs(args: &RunsArgs) -> anyhow::Result<Exit> {
-    let runs = state(&args.data)?.runs(args.pipeline.as_deref(), args.limit, now_ms())?;
+    let runs = args.place.open()?.runs(args.pipeline.as_deref(), args.limit, now_ms())?;
     for run in runs {
         if args.json {
             json_line(&serde_json::to_value(run)?)?;
@@ -262,8 +281,7 @@ fn shown(run: &RunRecord) -> String {
 }
 
 /// The run of an id, or the last one of a pipeline.
-fn find(args: &StatusArgs) -> anyhow::Result<RunRecord> {
-    let state = state(&args.data)?;
+fn find(args: &StatusArgs, state: &State) -> anyhow::Result<RunRecord> {
     if let Some(run) = state.run(&args.run, now_ms())? {
         return Ok(run);
     }
@@ -274,7 +292,7 @@ fn find(args: &StatusArgs) -> anyhow::Result<RunRecord> {
 }
 
 pub(super) fn status(args: &StatusArgs) -> anyhow::Result<Exit> {
-    let run = find(args)?;
+    let run = find(args, &args.place.open()?)?;
     if args.json {
         out::json(&serde_json::to_value(&run)?)?;
         return Ok(Exit::Ok);
@@ -312,9 +330,10 @@ fn plain(value: &Value) -> String {
 
 pub(super) fn watch(args: &StatusArgs) -> anyhow::Result<Exit> {
     let mut told = String::new();
+    let state = args.place.open()?;
     runtime()?.block_on(async {
         loop {
-            let run = find(args)?;
+            let run = find(args, &state)?;
             let line = if args.json { serde_json::to_string(&run)? } else { shown(&run) };
             if line != told {
                 out::line(&line)?;

@@ -48,7 +48,7 @@ pub(super) struct Args {
     /// The name of this run: where a run of this name is over already, nothing is copied.
     #[arg(long, value_name = "NAME", value_parser = run_name, conflicts_with = "from_scratch")]
     once: Option<String>,
-    /// Do not remember this run in the data directory.
+    /// Do not remember this run.
     #[arg(long)]
     forget: bool,
     /// Print one JSON object with the report when it is done.
@@ -60,18 +60,22 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let file = load(&args.file)?;
-    let state = if args.forget { None } else { Some(state(&args.data)?) };
+    let mut states = Vec::new();
+    if !args.forget {
+        states.push(state(&args.data)?);
+        states.extend(State::of(&file.state)?);
+    }
     let id = uuid::Uuid::now_v7().simple().to_string();
     let (context, cancel) = Context::new(&id);
     let name = file.pipeline.as_str();
-    if let Some(state) = &state {
+    for state in &states {
         state.begin(&id, name, now_ms())?;
     }
     let runtime = runtime()?;
     let begun = Instant::now();
     let pipeline = Pipeline::new(&file);
     let ended = runtime.block_on(async {
-        let watch = Watch { context: &context, state: state.as_ref(), shown: !args.json, begun };
+        let watch = Watch { context: &context, states: &states, shown: !args.json, begun };
         let options = Options { from_scratch: args.from_scratch, once: args.once.clone() };
         tokio::select! {
             biased;
@@ -85,7 +89,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     });
     // What is still on its way is dropped with its connections: not one row of it was committed.
     runtime.shutdown_background();
-    end(args, &context, state.as_ref(), ended)
+    end(args, &context, &states, ended)
 }
 
 /// How a run ended that was not done.
@@ -99,7 +103,7 @@ enum Ended {
 fn end(
     args: &Args,
     context: &Context,
-    state: Option<&State>,
+    states: &[State],
     ended: Result<Report, Ended>,
 ) -> anyhow::Result<Exit> {
     let is_cancelled = |error: &RunError| {
@@ -114,8 +118,8 @@ fn end(
             (Outcome::Failed, Some(format!("{error:#}")))
         }
     };
-    if let Some(state) = state {
-        let report = ended.as_ref().ok().map(serde_json::to_string).transpose()?;
+    let report = ended.as_ref().ok().map(serde_json::to_string).transpose()?;
+    for state in states {
         state.progress(&context.run, progress(context), now_ms())?;
         state.end(&context.run, outcome, error.as_deref(), report.as_deref(), now_ms())?;
     }
@@ -209,7 +213,7 @@ async fn interrupted(cancel: &Cancel) -> anyhow::Result<()> {
 /// Tells how far the run is: to whoever looks, and to the data directory.
 struct Watch<'a> {
     context: &'a Context,
-    state: Option<&'a State>,
+    states: &'a [State],
     shown: bool,
     begun: Instant,
 }
@@ -248,12 +252,12 @@ impl Watch<'_> {
                 });
                 out::note(line);
             }
-            if let Some(state) = self.state
-                && heard.elapsed() >= HEARTBEAT
-            {
+            if heard.elapsed() >= HEARTBEAT {
                 heard = Instant::now();
-                if let Err(error) = state.progress(&self.context.run, at, now_ms()) {
-                    return error.into();
+                for state in self.states {
+                    if let Err(error) = state.progress(&self.context.run, at, now_ms()) {
+                        return error.into();
+                    }
                 }
             }
         }

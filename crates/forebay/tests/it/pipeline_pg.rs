@@ -6,8 +6,9 @@ use std::process::Command;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::events_support::post;
 use super::pg_support::{Postgres, postgres};
-use super::support::{forebay, run, run_ok, stderr};
+use super::support::{Server, forebay, run, run_ok, stderr};
 
 /// A pipeline file in a directory of its own.
 pub(crate) struct Pipeline {
@@ -334,4 +335,46 @@ fn a_connection_is_encrypted_verified_and_asks_for_the_password() {
         assert!(!refused.status.success() && said.contains(found), "{found:?} is not in {said}");
         assert!(!said.contains(password), "{said}");
     }
+}
+
+#[test]
+fn runs_are_remembered_in_a_database_that_other_machines_see() {
+    let Some(pg) = two_databases() else { return };
+    pg.query("src", "create table t as select g id from generate_series(1, 100) g");
+    let state = format!(
+        "state: {{backend: postgres, config: {{host: 127.0.0.1, port: {}, database: dst, user: postgres}}}}",
+        pg.port
+    );
+    let pipeline = Pipeline::new(&pg, "[{name: t}]", "", &state);
+    let run_id = pipeline.run()["run"].as_str().unwrap().to_owned();
+    let elsewhere = ["pipeline", "runs", "--in", "p.yaml", "--data", "elsewhere", "--json"];
+    let told: Value = serde_json::from_str(run_ok(&pipeline.dir, &elsewhere).trim()).unwrap();
+    assert_eq!(
+        (&told["run"], &told["outcome"]),
+        (&run_id.as_str().into(), &"done".into()),
+        "{told}"
+    );
+    assert_eq!(told["report"]["rows"], 100);
+    let of_dir = run_ok(&pipeline.dir, &["pipeline", "runs", "--data", "elsewhere"]);
+    assert_eq!(of_dir, "", "that directory has none");
+
+    pg.query("src", "drop table t");
+    pipeline.fails("t");
+    let status = run_ok(&pipeline.dir, &["pipeline", "status", "p", "--in", "p.yaml"]);
+    assert!(status.contains("failed"), "{status}");
+
+    // The server writes there, too.
+    pg.query("src", "create table t as select g id from generate_series(1, 7) g");
+    let files = pipeline.dir.path().join("served/pipelines");
+    std::fs::create_dir_all(&files).unwrap();
+    std::fs::copy(pipeline.dir.path().join("p.yaml"), files.join("p.yaml")).unwrap();
+    let server = Server::start(&pipeline.dir, &["--data", "served"]);
+    let begun = post(&server, "/v1/pipelines/p/runs", "", b"");
+    assert_eq!(begun.status, 202, "{begun:?}");
+    let id = begun.json()["run"].as_str().unwrap().to_owned();
+    let watched = run_ok(&pipeline.dir, &["pipeline", "watch", &id, "--in", "p.yaml"]);
+    assert!(watched.contains("done"), "{watched}");
+    let count =
+        "select count(*), count(*) filter (where outcome = 'done') from forebay.pipeline_runs";
+    assert_eq!(pg.query("dst", count), "3|2");
 }

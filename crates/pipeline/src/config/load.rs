@@ -108,7 +108,7 @@ fn parse(
 
 /// What a schema cannot say.
 fn check(file: &PipelineFile) -> Result<(), (&'static str, String)> {
-    use super::{SyncMode, WriteMode};
+    use super::{StateBackend, SyncMode, WriteMode};
     let streams = &file.source.streams;
     if streams.is_empty() {
         return Err(("source.streams", "names no stream: nothing would be read".into()));
@@ -145,6 +145,18 @@ fn check(file: &PipelineFile) -> Result<(), (&'static str, String)> {
     targets.sort_unstable();
     if let Some(twice) = targets.windows(2).find(|pair| pair[0] == pair[1]) {
         return Err(("source.streams.into", format!("two streams go into {:?}", twice[0])));
+    }
+    match (file.state.backend, &file.state.config) {
+        (StateBackend::Postgres, None) => {
+            return Err((
+                "state.config",
+                "`postgres` needs to know how its server is reached".into(),
+            ));
+        }
+        (StateBackend::Sqlite, Some(_)) => {
+            return Err(("state.config", "only `backend: postgres` has a server".into()));
+        }
+        _ => {}
     }
     if file.destination.write_mode == WriteMode::Upsert && file.destination.primary_key.is_empty() {
         return Err(("destination.primary_key", "`upsert` needs the columns of the key".into()));

@@ -19,6 +19,7 @@ pub use load::{LoadError, json_schema, load};
 pub use section::{DestinationSection, SourceSection};
 pub use text::{Resolve, Secret, Text};
 
+use crate::native::postgres::Settings as PostgresSettings;
 use crate::transform::TransformSettings;
 
 /// A whole pipeline file.
@@ -244,11 +245,13 @@ pub struct TargetSettings {
 }
 
 /// Where runs are remembered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StateSettings {
-    /// What keeps them.
+    /// What keeps them, beside the data directory.
     pub backend: StateBackend,
+    /// Of `postgres`: how the server is reached.
+    pub config: Option<PostgresSettings>,
 }
 
 /// What remembers runs.
@@ -258,6 +261,8 @@ pub enum StateBackend {
     /// A file `pipelines.sqlite` in the data directory.
     #[default]
     Sqlite,
+    /// The table `pipeline_runs` of a PostgreSQL, in its `ledger_schema`: for several machines.
+    Postgres,
 }
 
 /// How batches are compressed while they wait between two stages.

@@ -81,6 +81,8 @@ impl Runner {
     /// Begins a run; its id. Blocks, inside the runtime.
     pub(super) fn start(&self, file: PipelineFile, options: Options) -> Result<String, Refused> {
         let name = file.pipeline.as_str().to_owned();
+        // Asks a server, so not while others wait for the table.
+        let shared = State::of(&file.state).map_err(Refused::State)?;
         let mut table = self.0.running.lock();
         if table.is_closing {
             return Err(Refused::Closing);
@@ -92,12 +94,17 @@ impl Runner {
             return Err(Refused::TooMany);
         }
         let id = uuid::Uuid::now_v7().simple().to_string();
-        self.0.state.lock().begin(&id, &name, now_ms()).map_err(Refused::State)?;
+        let began_ms = now_ms();
+        if let Some(shared) = &shared {
+            shared.begin(&id, &name, began_ms).map_err(Refused::State)?;
+        }
+        self.0.state.lock().begin(&id, &name, began_ms).map_err(Refused::State)?;
+        let memory = Memory { own: Arc::clone(&self.0), shared: shared.map(Mutex::new) };
         let (context, cancel) = Context::new(&id);
         let entry = Entry { inner: Arc::clone(&self.0), pipeline: name.clone(), id: id.clone() };
         // Its entry cannot be removed before it is there: the table is locked.
         let task = tokio::spawn(async move {
-            entry.inner.run(&file, options, &context).await;
+            run(&Arc::new(memory), &file, options, &context).await;
             drop(entry);
         });
         table.by_pipeline.insert(name, Running { id: id.clone(), cancel, task });
@@ -152,30 +159,37 @@ impl Drop for Entry {
     }
 }
 
-impl Inner {
-    async fn run(self: &Arc<Self>, file: &PipelineFile, options: Options, context: &Context) {
-        let name = file.pipeline.as_str();
-        let begun = Instant::now();
-        tracing::info!(pipeline = name, run = &*context.run, "a run of a pipeline begins");
-        let mut meter = Meter::new(name);
-        let pipeline = Pipeline::new(file);
-        let ended = {
-            let mut running = std::pin::pin!(pipeline.run(options, context));
-            loop {
-                tokio::select! {
-                    ended = &mut running => break ended,
-                    () = tokio::time::sleep(HEARTBEAT) => {}
-                }
-                let at = progress(context);
-                meter.advance(at);
-                let run = context.run.to_string();
-                self.remember(move |state| state.progress(&run, at, now_ms())).await;
-            }
-        };
-        meter.advance(progress(context));
-        self.end(name, ended, begun, context).await;
-    }
+/// Where a run is remembered.
+struct Memory {
+    own: Arc<Inner>,
+    /// Where its file says, too.
+    shared: Option<Mutex<State>>,
+}
 
+async fn run(memory: &Arc<Memory>, file: &PipelineFile, options: Options, context: &Context) {
+    let name = file.pipeline.as_str();
+    let begun = Instant::now();
+    tracing::info!(pipeline = name, run = &*context.run, "a run of a pipeline begins");
+    let mut meter = Meter::new(name);
+    let pipeline = Pipeline::new(file);
+    let ended = {
+        let mut running = std::pin::pin!(pipeline.run(options, context));
+        loop {
+            tokio::select! {
+                ended = &mut running => break ended,
+                () = tokio::time::sleep(HEARTBEAT) => {}
+            }
+            let at = progress(context);
+            meter.advance(at);
+            let run = context.run.to_string();
+            memory.remember(move |state| state.progress(&run, at, now_ms())).await;
+        }
+    };
+    meter.advance(progress(context));
+    memory.end(name, ended, begun, context).await;
+}
+
+impl Memory {
     /// Takes note of how a run ended.
     async fn end(
         self: &Arc<Self>,
@@ -233,10 +247,14 @@ impl Inner {
     /// run goes on.
     async fn remember(
         self: &Arc<Self>,
-        write: impl FnOnce(&State) -> Result<(), StateError> + Send + 'static,
+        write: impl Fn(&State) -> Result<(), StateError> + Send + 'static,
     ) {
-        let inner = Arc::clone(self);
-        match tokio::task::spawn_blocking(move || write(&inner.state.lock())).await {
+        let memory = Arc::clone(self);
+        let written = tokio::task::spawn_blocking(move || {
+            write(&memory.own.state.lock())?;
+            memory.shared.as_ref().map_or(Ok(()), |shared| write(&shared.lock()))
+        });
+        match written.await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 tracing::error!(error = %chain(&error), "a run of a pipeline cannot be remembered");

@@ -18,11 +18,11 @@ use crate::run::{Phase, Phases};
 
 /// Where a server is and how it is reached.
 #[derive(Debug, Clone)]
-pub(super) struct Server(connect::Server);
+pub(crate) struct Server(connect::Server);
 
 impl Server {
     /// The server of these settings; asks nobody.
-    pub(super) fn new(settings: &Settings) -> Result<Self> {
+    pub(crate) fn new(settings: &Settings) -> Result<Self> {
         let text = |text: &crate::config::Text| text.0.clone();
         let secret = |secret: &crate::config::Secret| secret.expose().to_owned();
         let server = connect::Server::new(&ServerSettings {
@@ -44,12 +44,12 @@ impl Server {
     }
 
     /// For people.
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.0.name()
     }
 
     /// Connects.
-    pub(super) async fn connect(&self, phases: Option<&Phases>) -> Result<Client> {
+    pub(crate) async fn connect(&self, phases: Option<&Phases>) -> Result<Client> {
         let begun = Instant::now();
         let client = self.0.connect().await.map_err(told)?;
         if let Some(phases) = phases {

@@ -5,7 +5,7 @@
 //! `insert`, `dead`, `load`, `target`, `destination` (writing it).
 
 mod catalog;
-mod connect;
+pub(crate) mod connect;
 mod dead;
 mod destination;
 mod evolve;
@@ -16,7 +16,7 @@ mod load;
 mod read;
 mod settings;
 mod source;
-mod sql;
+pub(crate) mod sql;
 mod target;
 mod tuples;
 mod types;

@@ -1,7 +1,7 @@
 //! SQL as text: names and literals from outside enter it here, quoted, and nowhere else.
 
 /// A name, quoted: `"a""b"`.
-pub(super) fn ident(name: &str) -> String {
+pub(crate) fn ident(name: &str) -> String {
     let mut quoted = String::with_capacity(name.len() + 2);
     quoted.push('"');
     for character in name.chars() {

@@ -1,13 +1,20 @@
 //! What this side remembers of runs: for people. What a run goes on from is in the destination's ledger.
 //!
-//! One SQLite file. A run that was killed never writes its end; it is told apart from one that still runs
-//! by its heartbeat.
+//! A SQLite file, and where the pipeline file says so a table of a PostgreSQL, which several machines see. A
+//! run that was killed never writes its end; it is told apart from one that still runs by its heartbeat.
 
-use std::path::{Path, PathBuf};
+mod postgres;
+mod sqlite;
+
+use std::path::Path;
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use serde::Serialize;
+
+use crate::config::{StateBackend, StateSettings};
+use crate::native::postgres::Settings as PostgresSettings;
+use postgres::PostgresRuns;
+use sqlite::SqliteRuns;
 
 /// How often a run says that it is alive.
 pub const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -18,22 +25,40 @@ const RUNS_MAX: u32 = 1000;
 
 /// Why runs could not be remembered or looked up.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {act} {path}")]
+#[error("cannot {act} the runs in {what}")]
 pub struct StateError {
     /// What was attempted.
     pub act: &'static str,
-    /// The file.
-    pub path: PathBuf,
+    /// The file or the server.
+    pub what: String,
     /// Why.
     #[source]
-    pub source: rusqlite::Error,
+    pub source: Box<dyn std::error::Error + Send + Sync>,
 }
 
 /// The runs there were.
 #[derive(Debug)]
-pub struct State {
-    connection: Connection,
-    path: PathBuf,
+pub struct State(Backend);
+
+#[derive(Debug)]
+enum Backend {
+    Sqlite(SqliteRuns),
+    Postgres(PostgresRuns),
+}
+
+/// A run as it was written down.
+#[derive(Debug)]
+struct Found {
+    run: String,
+    pipeline: String,
+    began_ms: u64,
+    heard_ms: u64,
+    outcome: Option<String>,
+    rows_read: u64,
+    rows_committed: u64,
+    bytes_read: u64,
+    error: Option<String>,
+    report: Option<String>,
 }
 
 /// How a run ended, or that it has not.
@@ -90,83 +115,60 @@ pub struct Progress {
     pub bytes_read: u64,
 }
 
-const SCHEMA: &str = "
-pragma journal_mode = wal;
--- A power cut may take the last words of a run: the ledger does not depend on them.
-pragma synchronous = normal;
-create table if not exists runs (
-    run text primary key, pipeline text not null, began_ms integer not null, heard_ms integer not null,
-    outcome text, rows_read integer not null default 0, rows_committed integer not null default 0,
-    bytes_read integer not null default 0, error text, report text) strict;
-create index if not exists runs_of_pipeline on runs (pipeline, began_ms);";
-
-const COLUMNS: &str = "run, pipeline, began_ms, heard_ms, outcome, rows_read, rows_committed, bytes_read, \
-                       error, report";
-
 impl State {
     /// Opens the file, or makes it.
     ///
     /// # Errors
     /// It cannot be written, or is no such file.
     pub fn open(path: &Path) -> Result<Self, StateError> {
-        let failed = |source| StateError { act: "open", path: path.to_owned(), source };
-        let connection = Connection::open(path).map_err(failed)?;
-        connection.busy_timeout(Duration::from_secs(5)).map_err(failed)?;
-        connection.execute_batch(SCHEMA).map_err(failed)?;
-        Ok(Self { connection, path: path.to_owned() })
+        SqliteRuns::open(path).map(|runs| Self(Backend::Sqlite(runs)))
     }
 
-    fn failed(&self, act: &'static str) -> impl Fn(rusqlite::Error) -> StateError + '_ {
-        move |source| StateError { act, path: self.path.clone(), source }
+    /// The runs in a PostgreSQL: in `pipeline_runs` of the ledger's schema, made where it is not there.
+    ///
+    /// # Errors
+    /// The server does not answer, or refuses.
+    pub fn connect(settings: &PostgresSettings) -> Result<Self, StateError> {
+        PostgresRuns::connect(settings).map(|runs| Self(Backend::Postgres(runs)))
+    }
+
+    /// The runs a pipeline file wants remembered beside those of this machine.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn of(settings: &StateSettings) -> Result<Option<Self>, StateError> {
+        match (settings.backend, &settings.config) {
+            (StateBackend::Postgres, Some(settings)) => Self::connect(settings).map(Some),
+            _ => Ok(None),
+        }
     }
 
     /// Remembers that a run begins.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// It cannot be written.
     pub fn begin(&self, run: &str, pipeline: &str, now_ms: u64) -> Result<(), StateError> {
-        let failed = self.failed("write");
-        self.connection
-            .execute(
-                "insert into runs (run, pipeline, began_ms, heard_ms) values (?1, ?2, ?3, ?3)",
-                params![run, pipeline, now_ms],
-            )
-            .map_err(&failed)?;
-        self.connection
-            .execute(
-                "delete from runs where pipeline = ?1 and run not in
-                 (select run from runs where pipeline = ?1 order by began_ms desc, run desc limit ?2)",
-                params![pipeline, RUNS_MAX],
-            )
-            .map_err(&failed)?;
-        Ok(())
+        match &self.0 {
+            Backend::Sqlite(runs) => runs.begin(run, pipeline, now_ms),
+            Backend::Postgres(runs) => runs.begin(run, pipeline, now_ms),
+        }
     }
 
     /// Remembers how far a run is.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// It cannot be written.
     pub fn progress(&self, run: &str, progress: Progress, now_ms: u64) -> Result<(), StateError> {
-        self.connection
-            .execute(
-                "update runs set heard_ms = ?2, rows_read = ?3, rows_committed = ?4, bytes_read = ?5
-                 where run = ?1",
-                params![
-                    run,
-                    now_ms,
-                    progress.rows_read,
-                    progress.rows_committed,
-                    progress.bytes_read
-                ],
-            )
-            .map_err(self.failed("write"))
-            .map(drop)
+        match &self.0 {
+            Backend::Sqlite(runs) => runs.progress(run, progress, now_ms),
+            Backend::Postgres(runs) => runs.progress(run, progress, now_ms),
+        }
     }
 
     /// Remembers how a run ended.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// It cannot be written.
     pub fn end(
         &self,
         run: &str,
@@ -175,13 +177,10 @@ impl State {
         report: Option<&str>,
         now_ms: u64,
     ) -> Result<(), StateError> {
-        self.connection
-            .execute(
-                "update runs set heard_ms = ?2, outcome = ?3, error = ?4, report = ?5 where run = ?1",
-                params![run, now_ms, word(outcome), error, report],
-            )
-            .map_err(self.failed("write"))
-            .map(drop)
+        match &self.0 {
+            Backend::Sqlite(runs) => runs.end(run, outcome, error, report, now_ms),
+            Backend::Postgres(runs) => runs.end(run, outcome, error, report, now_ms),
+        }
     }
 
     /// Runs, the newest first.
@@ -189,31 +188,28 @@ impl State {
     /// * `pipeline`: of this one only.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// They cannot be read.
     pub fn runs(
         &self,
         pipeline: Option<&str>,
         limit: u32,
         now_ms: u64,
     ) -> Result<Vec<RunRecord>, StateError> {
-        let failed = self.failed("read");
-        let sql = format!(
-            "select {COLUMNS} from runs where ?1 is null or pipeline = ?1
-             order by began_ms desc, run desc limit ?2"
-        );
-        let mut statement = self.connection.prepare(&sql).map_err(&failed)?;
-        let rows = statement.query_map(params![pipeline, limit], |row| record(row, now_ms));
-        rows.map_err(&failed)?.collect::<Result<_, _>>().map_err(&failed)
+        match &self.0 {
+            Backend::Sqlite(runs) => runs.runs(pipeline, limit, now_ms),
+            Backend::Postgres(runs) => runs.runs(pipeline, limit, now_ms),
+        }
     }
 
     /// A run.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// It cannot be read.
     pub fn run(&self, run: &str, now_ms: u64) -> Result<Option<RunRecord>, StateError> {
-        let sql = format!("select {COLUMNS} from runs where run = ?1");
-        let found = self.connection.query_row(&sql, [run], |row| record(row, now_ms));
-        found.optional().map_err(self.failed("read"))
+        match &self.0 {
+            Backend::Sqlite(runs) => runs.run(run, now_ms),
+            Backend::Postgres(runs) => runs.run(run, now_ms),
+        }
     }
 }
 
@@ -226,30 +222,28 @@ fn word(outcome: Outcome) -> Option<&'static str> {
     }
 }
 
-fn record(row: &Row<'_>, now_ms: u64) -> rusqlite::Result<RunRecord> {
-    let ended_ms: u64 = row.get(3)?;
-    let silent = u128::from(now_ms.saturating_sub(ended_ms)) > SILENT.as_millis();
-    let outcome = match row.get::<_, Option<String>>(4)?.as_deref() {
+fn record(found: Found, now_ms: u64) -> RunRecord {
+    let silent = u128::from(now_ms.saturating_sub(found.heard_ms)) > SILENT.as_millis();
+    let outcome = match found.outcome.as_deref() {
         Some("done") => Outcome::Done,
         Some("cancelled") => Outcome::Cancelled,
         Some(_) => Outcome::Failed,
         None if silent => Outcome::Killed,
         None => Outcome::Running,
     };
-    let report: Option<String> = row.get(9)?;
-    Ok(RunRecord {
-        run: row.get(0)?,
-        pipeline: row.get(1)?,
-        began_ms: row.get(2)?,
-        ended_ms,
+    RunRecord {
+        run: found.run,
+        pipeline: found.pipeline,
+        began_ms: found.began_ms,
+        ended_ms: found.heard_ms,
         outcome,
-        rows_read: row.get(5)?,
-        rows_committed: row.get(6)?,
-        bytes_read: row.get(7)?,
-        error: row.get(8)?,
+        rows_read: found.rows_read,
+        rows_committed: found.rows_committed,
+        bytes_read: found.bytes_read,
+        error: found.error,
         // One that is not JSON was not written by this program.
-        report: report.and_then(|text| serde_json::from_str(&text).ok()),
-    })
+        report: found.report.and_then(|text| serde_json::from_str(&text).ok()),
+    }
 }
 
 #[cfg(test)]

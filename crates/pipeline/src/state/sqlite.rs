@@ -1,0 +1,149 @@
+//! Runs in a SQLite file of this machine.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use super::{Found, Outcome, Progress, RUNS_MAX, RunRecord, StateError, record, word};
+
+/// The runs of a file.
+#[derive(Debug)]
+pub(super) struct SqliteRuns {
+    connection: Connection,
+    path: PathBuf,
+}
+
+fn unusable(act: &'static str, path: &Path, source: rusqlite::Error) -> StateError {
+    StateError { act, what: path.display().to_string(), source: source.into() }
+}
+
+const SCHEMA: &str = "
+pragma journal_mode = wal;
+-- A power cut may take the last words of a run: the ledger does not depend on them.
+pragma synchronous = normal;
+create table if not exists runs (
+    run text primary key, pipeline text not null, began_ms integer not null, heard_ms integer not null,
+    outcome text, rows_read integer not null default 0, rows_committed integer not null default 0,
+    bytes_read integer not null default 0, error text, report text) strict;
+create index if not exists runs_of_pipeline on runs (pipeline, began_ms);";
+
+const COLUMNS: &str = "run, pipeline, began_ms, heard_ms, outcome, rows_read, rows_committed, bytes_read, \
+                       error, report";
+
+impl SqliteRuns {
+    /// Opens the file, or makes it.
+    pub(super) fn open(path: &Path) -> Result<Self, StateError> {
+        let failed = |source| unusable("open", path, source);
+        let connection = Connection::open(path).map_err(failed)?;
+        connection.busy_timeout(Duration::from_secs(5)).map_err(failed)?;
+        connection.execute_batch(SCHEMA).map_err(failed)?;
+        Ok(Self { connection, path: path.to_owned() })
+    }
+
+    fn failed(&self, act: &'static str) -> impl Fn(rusqlite::Error) -> StateError + '_ {
+        move |source| unusable(act, &self.path, source)
+    }
+
+    /// Remembers that a run begins.
+    pub(super) fn begin(&self, run: &str, pipeline: &str, now_ms: u64) -> Result<(), StateError> {
+        let failed = self.failed("write");
+        self.connection
+            .execute(
+                "insert into runs (run, pipeline, began_ms, heard_ms) values (?1, ?2, ?3, ?3)",
+                params![run, pipeline, now_ms],
+            )
+            .map_err(&failed)?;
+        self.connection
+            .execute(
+                "delete from runs where pipeline = ?1 and run not in
+                 (select run from runs where pipeline = ?1 order by began_ms desc, run desc limit ?2)",
+                params![pipeline, RUNS_MAX],
+            )
+            .map_err(&failed)?;
+        Ok(())
+    }
+
+    /// Remembers how far a run is.
+    pub(super) fn progress(
+        &self,
+        run: &str,
+        progress: Progress,
+        now_ms: u64,
+    ) -> Result<(), StateError> {
+        self.connection
+            .execute(
+                "update runs set heard_ms = ?2, rows_read = ?3, rows_committed = ?4, bytes_read = ?5
+                 where run = ?1",
+                params![
+                    run,
+                    now_ms,
+                    progress.rows_read,
+                    progress.rows_committed,
+                    progress.bytes_read
+                ],
+            )
+            .map_err(self.failed("write"))
+            .map(drop)
+    }
+
+    /// Remembers how a run ended.
+    pub(super) fn end(
+        &self,
+        run: &str,
+        outcome: Outcome,
+        error: Option<&str>,
+        report: Option<&str>,
+        now_ms: u64,
+    ) -> Result<(), StateError> {
+        self.connection
+            .execute(
+                "update runs set heard_ms = ?2, outcome = ?3, error = ?4, report = ?5 where run = ?1",
+                params![run, now_ms, word(outcome), error, report],
+            )
+            .map_err(self.failed("write"))
+            .map(drop)
+    }
+
+    /// Runs, the newest first.
+    ///
+    /// * `pipeline`: of this one only.
+    pub(super) fn runs(
+        &self,
+        pipeline: Option<&str>,
+        limit: u32,
+        now_ms: u64,
+    ) -> Result<Vec<RunRecord>, StateError> {
+        let failed = self.failed("read");
+        let sql = format!(
+            "select {COLUMNS} from runs where ?1 is null or pipeline = ?1
+             order by began_ms desc, run desc limit ?2"
+        );
+        let mut statement = self.connection.prepare(&sql).map_err(&failed)?;
+        let rows =
+            statement.query_map(params![pipeline, limit], |row| Ok(record(found(row)?, now_ms)));
+        rows.map_err(&failed)?.collect::<Result<_, _>>().map_err(&failed)
+    }
+
+    /// A run.
+    pub(super) fn run(&self, run: &str, now_ms: u64) -> Result<Option<RunRecord>, StateError> {
+        let sql = format!("select {COLUMNS} from runs where run = ?1");
+        let found = self.connection.query_row(&sql, [run], |row| Ok(record(found(row)?, now_ms)));
+        found.optional().map_err(self.failed("read"))
+    }
+}
+
+fn found(row: &Row<'_>) -> rusqlite::Result<Found> {
+    Ok(Found {
+        run: row.get(0)?,
+        pipeline: row.get(1)?,
+        began_ms: row.get(2)?,
+        heard_ms: row.get(3)?,
+        outcome: row.get(4)?,
+        rows_read: row.get(5)?,
+        rows_committed: row.get(6)?,
+        bytes_read: row.get(7)?,
+        error: row.get(8)?,
+        report: row.get(9)?,
+    })
+}
