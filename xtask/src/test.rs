@@ -25,5 +25,5 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         if required { " (required)" } else { " (left out without it)" }
     ));
     run_command(cargo().args(["test", "--workspace", "--locked"]).args(&args.rest))?;
-    if args.rest.is_empty() { clients::run(&clients::Args::default()) } else { Ok(()) }
+    if args.rest.is_empty() { clients::run(&clients::Args::after_tests()?) } else { Ok(()) }
 }

@@ -45,6 +45,17 @@ pub(crate) struct Args {
     binary: Option<PathBuf>,
 }
 
+impl Args {
+    /// All clients, against the program that the tests of the workspace were run with: building it by
+    /// itself would build half of what it needs once more, with other features.
+    ///
+    /// # Errors
+    /// Cargo does not say where it is.
+    pub(crate) fn after_tests() -> anyhow::Result<Self> {
+        Ok(Self { binary: Some(server::built()?), ..Self::default() })
+    }
+}
+
 /// A client, and what runs its tests.
 struct Client {
     name: &'static str,

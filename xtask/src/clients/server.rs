@@ -16,6 +16,14 @@ use crate::command::cargo;
 /// It does not compile.
 pub(super) fn build() -> anyhow::Result<PathBuf> {
     crate::command::run(cargo().args(["build", "-p", "forebay", "--locked"]))?;
+    built()
+}
+
+/// Where the last build has put `forebay`.
+///
+/// # Errors
+/// Cargo does not say.
+pub(super) fn built() -> anyhow::Result<PathBuf> {
     let metadata = cargo_metadata::MetadataCommand::new()
         .current_dir(crate::command::root())
         .no_deps()
