@@ -344,6 +344,38 @@ async fn a_database_that_was_set_back_is_brought_up_again() {
 }
 
 #[tokio::test]
+async fn a_database_that_lost_rows_behind_its_position_is_told_of_and_an_empty_one_gets_all() {
+    let house = House::new();
+    house.fill("idle", 0, 2_000).await;
+    house.fill("busy", 0, 2_000).await;
+    house.check_same("before").await;
+    let (elsewhere, options, _dir) = (house.elsewhere.clone(), house.options.clone(), house.dir);
+    house.intake.close().unwrap();
+    drop(house.intake);
+    let database = rusqlite::Connection::open(&elsewhere.path).unwrap();
+    let kept = "select table_name from _forebay_namespaces where namespace = 'idle'";
+    let table: String = database.query_row(kept, [], |row| row.get(0)).unwrap();
+    database
+        .execute_batch(&format!(
+            "delete from \"{table}\" where _id > 3;
+             update _forebay_namespaces set row_count = 3, last_id = 3 where namespace = 'idle';"
+        ))
+        .unwrap();
+    drop(database);
+    assert_eq!(elsewhere.documents("idle").len(), 3);
+    let (intake, _) = open(options.clone(), Arc::new(RealFs));
+    until("it is found out", || intake.database().unwrap().state.name() == "refused");
+    let reason = intake.database().unwrap().reason.unwrap();
+    assert!(reason.contains("no documents of idle after 3"), "{reason}");
+    for suffix in ["", "-wal", "-shm"] {
+        let path = elsewhere.path.with_file_name(format!("elsewhere.sqlite{suffix}"));
+        std::fs::remove_file(path).unwrap_or_default();
+    }
+    caught_up(&intake).await;
+    elsewhere.check_same(&options.dir, "given again");
+}
+
+#[tokio::test]
 async fn a_damaged_spill_is_put_aside_and_nothing_is_lost() {
     let house = House::new();
     house.fill("rows", 0, 100).await;

@@ -56,8 +56,12 @@ impl Worker {
             tracing::info!(documents, %database, "copying what the database lacks");
         }
         let position = sink.position().map_or(0, |position| position.0);
-        if position >= until.0 && !lacking.is_empty() {
-            return Err(ForwardError::Ahead { position, end: until.0 });
+        if position >= until.0
+            && let Some((info, last)) = lacking.first()
+        {
+            // There is no position left to write them at.
+            let namespace = info.name.clone();
+            return Err(ForwardError::Lost { namespace, last: *last, position });
         }
         let mut copying = Copying {
             at: Position(position + 1),
@@ -76,6 +80,26 @@ impl Worker {
         let released = memory.now().released.max(self.outbox.released());
         let database = Some(identity);
         Ok(memory.keep(Remembered { database, held: true, durable: until, released })?)
+    }
+
+    /// Compares the last ids on both sides, once all that was told is written.
+    ///
+    /// The ids of a namespace are looked at with each of its commits. This is for one that gets no more.
+    pub(super) fn audit(&mut self) -> Result<(), ForwardError> {
+        let reader = SqliteReader::open(&self.parts.documents).map_err(ForwardError::OpenLocal)?;
+        let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
+        let lacking = lacking(&reader, sink)?;
+        if reader.position()?.is_some_and(|position| position.0 > self.next.0) {
+            // Some of it has come since and will be told of: later.
+            return Ok(());
+        }
+        self.is_audited = true;
+        match lacking.into_iter().next() {
+            None => Ok(()),
+            Some((info, last)) => {
+                Err(ForwardError::Gap { namespace: info.name, last, first: last + 1 })
+            }
+        }
     }
 
     fn copy_namespace(

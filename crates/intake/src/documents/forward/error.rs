@@ -45,6 +45,12 @@ pub(super) enum ForwardError {
          back, or belongs to another database; point intake.database at an empty schema or database"
     )]
     Ahead { position: u64, end: u64 },
+    /// The database has lost documents behind its own position.
+    #[error(
+        "it has no documents of {namespace} after {last}, although it says that it has everything up to \
+         {position}: some were removed there; empty its schema, and all documents are copied to it anew"
+    )]
+    Lost { namespace: String, last: u64, position: u64 },
     /// The spill could not be written or read.
     #[error("the spill failed")]
     Spill(#[source] SpillError),

@@ -322,6 +322,13 @@ impl Outbox {
         news
     }
 
+    /// The thread is gone; what waits is kept.
+    pub(super) fn stopped_by_panic(&self) {
+        let status = &mut self.state.lock().told_status;
+        status.state = DatabaseState::Stopped;
+        status.reason = Some("the forwarder panicked; a restart goes on where it was".into());
+    }
+
     pub(super) fn set_waiting(&self, documents: u64, oldest_ms: Option<i64>) {
         let status = &mut self.state.lock().told_status;
         status.waiting = documents;

@@ -36,6 +36,9 @@ impl Worker {
         }
         self.checkpoint(false)?;
         self.outbox.all_written(self.next);
+        if !self.dirty && !self.is_audited {
+            self.audit()?;
+        }
         Ok(Step::Idle)
     }
 

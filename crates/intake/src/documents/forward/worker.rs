@@ -102,10 +102,23 @@ pub(super) struct Worker {
     pub(super) scan: Option<Reader>,
     /// The database lacks what only the local database has.
     needs_copy: bool,
+    /// Its last ids were compared with those here since it was reached.
+    pub(super) is_audited: bool,
     retry: Retry,
     pub(super) checkpointed: Instant,
     pub(super) dirty: bool,
     pub(super) spill_is_full: bool,
+}
+
+/// Tells of a thread that ended by a panic.
+struct Ended(Arc<Outbox>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.stopped_by_panic();
+        }
+    }
 }
 
 /// When the database is tried again.
@@ -131,6 +144,7 @@ impl Worker {
             tail,
             scan: None,
             needs_copy: false,
+            is_audited: false,
             retry: Retry { at: now, wait, away_since: now },
             checkpointed: now,
             dirty: false,
@@ -139,6 +153,7 @@ impl Worker {
     }
 
     fn run(mut self) {
+        let _ended = Ended(self.outbox.clone());
         let mut stop_at = None;
         if let Err(error) = self.begin()
             && !self.settle(&error)
@@ -235,6 +250,7 @@ impl Worker {
             ForwardError::Open(error) if !error.is_transient() => DatabaseState::Refused,
             ForwardError::Overlap { .. }
             | ForwardError::Foreign { .. }
+            | ForwardError::Lost { .. }
             | ForwardError::Ahead { .. } => DatabaseState::Refused,
             _ => DatabaseState::Away,
         };
@@ -297,6 +313,7 @@ impl Worker {
         let from = position
             .filter(|&position| is_known && known.held && !self.needs_copy && reaches(position));
         self.sink = Some(sink);
+        self.is_audited = false;
         match from {
             Some(position) => self.go_on(position, spilled)?,
             None => self.copy(identity)?,
