@@ -21,6 +21,7 @@ mod ferret_support;
 mod fsck;
 mod http;
 mod intake_database;
+mod intake_database_mongo;
 mod intake_hostile;
 mod intake_http;
 mod intake_kill;

@@ -1,0 +1,52 @@
+//! Documents reach what speaks MongoDB's protocol, which has no transactions: through kills of either side
+//! each of them is there once and in order.
+
+use forebay_base::fs::sim::Rng;
+use forebay_sink::mongo::{MongoReader, Settings};
+use forebay_sink::sqlite::PageLimits;
+
+use crate::ferret_support::{Ferret, ferret};
+use crate::intake_database::{Sent, start, status, until};
+use crate::support::Server;
+
+fn check(sent: &Sent, server: &Server, ferret: &Ferret) {
+    sent.check_with(server, |namespace| {
+        let settings = Settings { url: ferret.url(), ..Settings::default() };
+        let reader = MongoReader::open(&settings).unwrap();
+        let limits = PageLimits { rows_max: 1 << 20, bytes_max: 1 << 30 };
+        let page = reader.documents(namespace, None, limits).unwrap();
+        let line = |id: u64, raw: &[u8]| format!("{id} {}", String::from_utf8_lossy(raw));
+        page.documents.iter().map(|document| line(document.id, &document.raw)).collect()
+    });
+}
+
+#[test]
+fn without_transactions_too_every_acknowledged_document_is_there_once_in_order() {
+    let Some(mut ferret) = ferret() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let settings = ["intake.durability=os", "intake.database.connect_timeout=2s"];
+    let mut server = start(&dir, &ferret.url(), &settings);
+    let (mut sent, mut rng) = (Sent::default(), Rng::new(11));
+    sent.send(&server, &mut rng);
+    check(&sent, &server, &ferret);
+    for round in 0..3 {
+        for _ in 0..10 + rng.below(10) {
+            assert!(sent.send(&server, &mut rng), "round {round}");
+        }
+        ferret.kill();
+        for _ in 0..10 {
+            assert!(sent.send(&server, &mut rng), "the intake goes on without it");
+        }
+        if round == 1 {
+            until("it is known to be away", || status(&server)["state"] == "away");
+        }
+        server.signal("KILL");
+        assert_eq!(server.wait(), None, "ended by the signal");
+        ferret.start();
+        server = start(&dir, &ferret.url(), &settings);
+        assert!(sent.send(&server, &mut rng));
+        check(&sent, &server, &ferret);
+    }
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+}
