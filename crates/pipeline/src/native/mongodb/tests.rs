@@ -3,6 +3,7 @@
 
 mod ferret;
 mod reading;
+mod values;
 mod writing;
 
 use std::sync::Arc;
