@@ -12,7 +12,7 @@
 //!
 //! Invariants, checked by [`conformance`](crate::conformance):
 //! * **All or nothing.** What lies between two commits is there as a whole or not at all, after an
-//!   error, a crash or a reopening alike.
+//!   error, a crash or a reopening alike, for whoever reads the sink the way its kind is read.
 //! * **Once.** A write whose position is at or below the committed one does nothing and says so.
 //! * **Visible.** What was committed is seen by the next read.
 //! * **In order.** Within a namespace ids strictly increase.
@@ -119,13 +119,17 @@ pub trait Sink: Send {
     /// # Errors
     /// [`SinkError::RolledBack`] after a failed write that was not answered by
     /// [`roll_back`](Sink::roll_back); [`SinkError::PositionBehind`] when a write lies beyond
-    /// `position`; otherwise the device's. In every case the transaction is gone.
+    /// `position`; otherwise the device's. In every case the transaction is gone, but for
+    /// [`SinkError::CommitInDoubt`]: then it is gone or done, which the position tells once a
+    /// [`roll_back`](Sink::roll_back) has succeeded.
     fn commit(&mut self, position: Position) -> Result<(), SinkError>;
 
-    /// Drops everything written since the last commit. Does nothing when there is nothing.
+    /// Drops everything written since the last commit, and reads again what is committed. Does nothing
+    /// when there is nothing.
     ///
     /// # Errors
-    /// The device's, when the committed state cannot be read again.
+    /// The device's, when the committed state cannot be read again; to be tried again where
+    /// [`SinkError::is_transient`] says so.
     fn roll_back(&mut self) -> Result<(), SinkError>;
 
     /// Puts every commit so far onto stable storage and returns the position that is now safe.

@@ -75,7 +75,9 @@ impl Server {
             .tcp_user_timeout(SEND_TIMEOUT)
             .ssl_mode(if is_encrypted { SslMode::Require } else { SslMode::Disable })
             .options(format!(
-                "-c statement_timeout={timeout_ms} -c idle_in_transaction_session_timeout=0 \
+                // The server too notices when the other side has gone, and gives up its locks.
+                "-c tcp_keepalives_idle=30 -c tcp_keepalives_interval=10 -c tcp_keepalives_count=3 \
+                 -c statement_timeout={timeout_ms} -c idle_in_transaction_session_timeout=0 \
                  -c client_encoding=UTF8 -c DateStyle=ISO -c IntervalStyle=postgres -c TimeZone=UTC \
                  -c extra_float_digits=1 -c bytea_output=hex -c search_path=pg_catalog"
             ));

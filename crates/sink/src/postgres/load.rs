@@ -30,7 +30,7 @@ use crate::server::ServerError;
 /// Rows of a namespace in a transaction up to which they are inserted.
 pub const COPY_ABOVE_ROWS: u64 = 100;
 /// Bytes that wait before a COPY is begun for them, and handed to it at once after that.
-const COPY_SIZE_MIN: usize = 1 << 20;
+const COPY_SIZE_MIN: usize = 512 << 10;
 const CHUNK_SIZE: usize = 256 << 10;
 /// Bytes after which a COPY is ended and another one begun: a server ends what takes too long.
 const COPY_SIZE_MAX: usize = 64 << 20;

@@ -1,15 +1,17 @@
-//! Random lives of the SQLite and the NDJSON sink against a model of what they promise.
-
-use std::collections::BTreeMap;
-use std::path::Path;
+//! Random lives of sinks against a model of what they promise.
 
 use forebay_sink::sqlite::PageLimits;
 use forebay_sink::{
-    ColumnType, Document, DocumentSink, Field, NdjsonSink, Position, RowSink as _, Sink as _,
-    SqliteSink, StoredDocument, Value,
+    ColumnType, Document, DocumentSink, Field, MongoReader, MongoSink, NdjsonSink, Position,
+    PostgresReader, PostgresSink, RowSink, Sink as _, SqliteSink, StoredDocument, Value, mongo,
+    postgres,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
+use std::collections::BTreeMap;
+use tempfile::TempDir;
+
+use crate::{ferret, pg};
 
 const NAMESPACES: [&str; 3] = ["a", "b", "sqlite_c"];
 
@@ -115,8 +117,13 @@ enum Answer {
 /// A kind of sink under test.
 trait Kind {
     type Sink: DocumentSink;
-    fn open(dir: &Path) -> Self::Sink;
-    fn read(sink: &Self::Sink, namespace: &str) -> Vec<StoredDocument>;
+    /// Where one is, as nobody has written to it before.
+    type Place;
+    fn open(place: &Self::Place) -> Self::Sink;
+    fn read(place: &Self::Place, sink: &Self::Sink, namespace: &str) -> Vec<StoredDocument>;
+
+    /// Ends what readers would wait for.
+    fn let_read(_: &mut Self::Sink) {}
 
     fn write(
         sink: &mut Self::Sink,
@@ -141,12 +148,13 @@ struct Sqlite;
 
 impl Kind for Sqlite {
     type Sink = SqliteSink;
+    type Place = TempDir;
 
-    fn open(dir: &Path) -> SqliteSink {
-        SqliteSink::open(&dir.join("sink.sqlite")).unwrap()
+    fn open(dir: &TempDir) -> SqliteSink {
+        SqliteSink::open(&dir.path().join("sink.sqlite")).unwrap()
     }
 
-    fn read(sink: &SqliteSink, namespace: &str) -> Vec<StoredDocument> {
+    fn read(_: &TempDir, sink: &SqliteSink, namespace: &str) -> Vec<StoredDocument> {
         let reader = sink.reader().unwrap();
         assert_eq!(reader.check().unwrap(), []);
         let page = reader.documents(namespace, None, PageLimits::default()).unwrap();
@@ -161,20 +169,94 @@ impl Kind for Sqlite {
         documents: &[Document<'_>],
         columns: &[u8],
     ) -> Answer {
-        if columns.is_empty() {
-            return answer(sink.write_documents(at, namespace, documents));
-        }
-        let paths: Vec<String> = columns.iter().map(|number| format!("f{number}")).collect();
-        let fields: Vec<Field<'_>> =
-            paths.iter().map(|path| Field { path, ty: ColumnType::Integer }).collect();
-        let values = vec![Value::Number("7"); fields.len()];
-        let Ok(mut writer) = sink.row_writer(at, namespace, &fields) else {
-            return Answer::Refused;
-        };
-        if documents.iter().any(|document| writer.write(document, &values).is_err()) {
-            return Answer::Refused;
-        }
-        answer(writer.finish())
+        write_rows(sink, at, namespace, documents, columns)
+    }
+}
+
+/// Documents with values of these columns, or without any.
+fn write_rows(
+    sink: &mut dyn RowSink,
+    at: Position,
+    namespace: &str,
+    documents: &[Document<'_>],
+    columns: &[u8],
+) -> Answer {
+    if columns.is_empty() {
+        return answer(sink.write_documents(at, namespace, documents));
+    }
+    let paths: Vec<String> = columns.iter().map(|number| format!("f{number}")).collect();
+    let fields: Vec<Field<'_>> =
+        paths.iter().map(|path| Field { path, ty: ColumnType::Integer }).collect();
+    let values = vec![Value::Number("7"); fields.len()];
+    let Ok(mut writer) = sink.row_writer(at, namespace, &fields) else {
+        return Answer::Refused;
+    };
+    if documents.iter().any(|document| writer.write(document, &values).is_err()) {
+        return Answer::Refused;
+    }
+    answer(writer.finish())
+}
+
+/// A schema of its own in the shared server.
+struct Postgres;
+
+impl Kind for Postgres {
+    type Sink = PostgresSink;
+    type Place = postgres::Settings;
+
+    fn open(settings: &postgres::Settings) -> PostgresSink {
+        PostgresSink::open(settings).unwrap()
+    }
+
+    /// A column that was added locks its table until the transaction ends.
+    fn let_read(sink: &mut PostgresSink) {
+        sink.roll_back().unwrap();
+    }
+
+    fn read(
+        settings: &postgres::Settings,
+        _: &PostgresSink,
+        namespace: &str,
+    ) -> Vec<StoredDocument> {
+        let reader = PostgresReader::open(settings).unwrap();
+        reader.documents(namespace, None, PageLimits::default()).unwrap().documents
+    }
+
+    fn write(
+        sink: &mut PostgresSink,
+        at: Position,
+        namespace: &str,
+        documents: &[Document<'_>],
+        columns: &[u8],
+    ) -> Answer {
+        write_rows(sink, at, namespace, documents, columns)
+    }
+}
+
+/// A database of its own in the shared server.
+struct Mongo;
+
+impl Kind for Mongo {
+    type Sink = MongoSink;
+    type Place = mongo::Settings;
+
+    fn open(settings: &mongo::Settings) -> MongoSink {
+        MongoSink::open(settings).unwrap()
+    }
+
+    fn read(settings: &mongo::Settings, _: &MongoSink, namespace: &str) -> Vec<StoredDocument> {
+        let reader = MongoReader::open(settings).unwrap();
+        reader.documents(namespace, None, PageLimits::default()).unwrap().documents
+    }
+
+    fn write(
+        sink: &mut MongoSink,
+        at: Position,
+        namespace: &str,
+        documents: &[Document<'_>],
+        columns: &[u8],
+    ) -> Answer {
+        write_rows(sink, at, namespace, documents, columns)
     }
 }
 
@@ -182,21 +264,21 @@ struct Ndjson;
 
 impl Kind for Ndjson {
     type Sink = NdjsonSink;
+    type Place = TempDir;
 
-    fn open(dir: &Path) -> NdjsonSink {
-        NdjsonSink::open(dir).unwrap()
+    fn open(dir: &TempDir) -> NdjsonSink {
+        NdjsonSink::open(dir.path()).unwrap()
     }
 
-    fn read(sink: &NdjsonSink, namespace: &str) -> Vec<StoredDocument> {
+    fn read(_: &TempDir, sink: &NdjsonSink, namespace: &str) -> Vec<StoredDocument> {
         let mut documents = Vec::new();
         sink.read(namespace, &mut |document| documents.push(document)).unwrap();
         documents
     }
 }
 
-fn live<K: Kind>(steps: &[Step]) {
-    let dir = tempfile::tempdir().unwrap();
-    let mut sink = K::open(dir.path());
+fn live<K: Kind>(place: &K::Place, steps: &[Step]) {
+    let mut sink = K::open(place);
     let mut model = Model::default();
     let mut last: Option<(u64, &'static str, Vec<StoredDocument>, &[u8])> = None;
     for step in steps {
@@ -229,7 +311,7 @@ fn live<K: Kind>(steps: &[Step]) {
             }
             Step::Reopen => {
                 drop(sink);
-                sink = K::open(dir.path());
+                sink = K::open(place);
                 model.roll_back();
             }
             Step::Checkpoint => {
@@ -238,9 +320,10 @@ fn live<K: Kind>(steps: &[Step]) {
         }
         assert_eq!(sink.position(), model.position.map(Position));
     }
+    K::let_read(&mut sink);
     for namespace in NAMESPACES {
         let expected = model.committed.get(namespace).cloned().unwrap_or_default();
-        assert_eq!(K::read(&sink, namespace), expected, "{namespace}");
+        assert_eq!(K::read(place, &sink, namespace), expected, "{namespace}");
     }
 }
 
@@ -249,7 +332,7 @@ proptest! {
 
     #[test]
     fn sqlite_lives_as_the_model_says(steps in vec(step(), 1..40)) {
-        live::<Sqlite>(&steps);
+        live::<Sqlite>(&tempfile::tempdir().unwrap(), &steps);
     }
 }
 
@@ -259,6 +342,29 @@ proptest! {
 
     #[test]
     fn ndjson_lives_as_the_model_says(steps in vec(step(), 1..30)) {
-        live::<Ndjson>(&steps);
+        live::<Ndjson>(&tempfile::tempdir().unwrap(), &steps);
     }
+}
+
+/// As `proptest!` does it, with a server that is started once.
+fn lives<K: Kind>(cases: u32, place: impl Fn() -> K::Place) {
+    let config = ProptestConfig { cases, failure_persistence: None, ..Default::default() };
+    let mut runner = proptest::test_runner::TestRunner::new(config);
+    let life = runner.run(&vec(step(), 1..30), |steps| {
+        live::<K>(&place(), &steps);
+        Ok(())
+    });
+    life.unwrap();
+}
+
+#[test]
+fn postgres_lives_as_the_model_says() {
+    let Some(server) = pg::shared() else { return };
+    lives::<Postgres>(32, || server.settings());
+}
+
+#[test]
+fn mongodb_lives_as_the_model_says() {
+    let Some(server) = ferret::shared() else { return };
+    lives::<Mongo>(16, || server.settings());
 }
