@@ -91,7 +91,7 @@ pub(super) const FIGURES: &[(&str, &str)] = &[
     ),
     (
         "documents_rows_per_s",
-        "documents with eight values each through the sink, commits of 20,000, connecting included",
+        "documents with eight values each through the sink, commits of 10,000, connecting included",
     ),
     ("documents_1000_ms", "a commit of a thousand of them, over a connection that is there"),
     ("documents_10000_ms", "the same of ten thousand"),
