@@ -21,6 +21,8 @@ use crate::run::{Context, Phase};
 
 /// Documents at each end that are looked at to describe a collection.
 const DESCRIBED: u32 = 100;
+/// Bytes of documents at each end that are looked at, but for the last of them.
+const SAMPLED_SIZE_MAX: usize = 16 << 20;
 
 /// A MongoDB to be read.
 #[derive(Debug, Clone)]
@@ -72,8 +74,10 @@ async fn sample(
     for direction in [1, -1] {
         let found = collection.find(doc! {}).sort(doc! { "_id": direction });
         let mut found = found.limit(i64::from(documents.max(1))).await.map_err(act)?;
-        while found.advance().await.map_err(act)? {
+        let mut size = 0;
+        while size < SAMPLED_SIZE_MAX && found.advance().await.map_err(act)? {
             sample.add(name, found.current())?;
+            size += found.current().as_bytes().len();
         }
     }
     sample.columns(given)
