@@ -15,7 +15,7 @@
 //!   has nothing left to do.
 //! * [`position`](crate::Sink::position) changes by a commit and by a roll-back only. A lost connection is
 //!   made anew by the next of them or by the next write, and where another position or another sink is
-//!   found then than was left, that is an error, not a quiet gap.
+//!   found then than was left, that is an error (of the commit at the latest), not a quiet gap.
 
 pub mod connect;
 mod layout;
@@ -39,6 +39,9 @@ pub use layout::LAYOUT_VERSION;
 pub use load::COPY_ABOVE_ROWS;
 pub use reader::PostgresReader;
 pub use settings::{PoolSettings, ServerSettings, Settings, Tls};
+
+/// What is attempted when a transaction begins.
+const BEGIN: &str = "begin a transaction";
 
 /// Writes tables and documents into a PostgreSQL; see the [module](self).
 ///
@@ -88,13 +91,18 @@ impl PostgresSink {
             self.compare(book.identity, book.position)?;
             self.book = book;
         }
-        const ACT: &str = "begin a transaction";
-        let answer = self.session.ask(ACT, &self.session.layout.begin())?;
-        let (identity, position) =
-            layout::parse_state(&answer).map_err(|found| self.session.contents(ACT, found))?;
-        self.compare(identity, position)?;
+        self.session.begin(BEGIN, self.session.layout.begin())?;
         self.book.transaction = Transaction::Open { written: None };
         Ok(())
+    }
+
+    /// Waits until the transaction has begun, if nobody has yet, and looks whether the sink is as it was
+    /// left: nobody else changes it from then on.
+    fn confirm(&mut self) -> Result<(), SinkError> {
+        let Some(answer) = self.session.begun(BEGIN)? else { return Ok(()) };
+        let (identity, position) =
+            layout::parse_state(&answer).map_err(|found| self.session.contents(BEGIN, found))?;
+        self.compare(identity, position)
     }
 
     /// Whether the sink is as it was left.
@@ -109,6 +117,7 @@ impl PostgresSink {
     /// Ends a transaction that went wrong, on the server as well, where it would keep others waiting.
     fn abandon(&mut self) {
         self.load.forget();
+        self.session.forget();
         self.book.transaction = Transaction::Failed;
         if self.session.client().is_some() && self.session.ask("roll back", "ROLLBACK").is_err() {
             // The server rolls back what a connection leaves behind.
@@ -131,6 +140,7 @@ impl PostgresSink {
             Commit::Store => {}
         }
         self.load.flush_all(&mut self.session, &self.book)?;
+        self.confirm()?;
         let sql = self.session.layout.commit(self.book.dirty(), position);
         match self.session.ask("commit", &sql) {
             Ok(_) => {}

@@ -7,8 +7,11 @@
 //! * Every call ends: a server that does not answer in time counts as unreachable, and its connection is
 //!   dropped.
 
-use std::future::Future;
+use std::fmt;
+use std::future::{Future, poll_fn, ready};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio_postgres::{Client, SimpleQueryMessage};
@@ -25,11 +28,15 @@ const GRACE: Duration = Duration::from_secs(10);
 /// How long an answer may take where the server ends no statement.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3600);
 
+/// An answer that is under way.
+type Answer = Result<Vec<SimpleQueryMessage>, tokio_postgres::Error>;
+
 /// The connection, or the want of one.
-#[derive(Debug)]
 pub(super) struct Session {
     // Before the driver, which its tasks live on.
     client: Option<Arc<Client>>,
+    /// What began the open transaction, as long as nobody has waited for its answer.
+    begun: Option<Pin<Box<dyn Future<Output = Answer> + Send>>>,
     server: Server,
     pub(super) layout: Layout,
     lock_timeout: Duration,
@@ -38,6 +45,12 @@ pub(super) struct Session {
     /// For people: the schema and the server.
     pub(super) place: String,
     pub(super) driver: Driver,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("place", &self.place).finish_non_exhaustive()
+    }
 }
 
 impl Session {
@@ -49,6 +62,7 @@ impl Session {
             settings.server.statement_timeout.map_or(ANSWER_TIMEOUT, |timeout| timeout + GRACE);
         Ok(Session {
             client: None,
+            begun: None,
             server,
             layout: Layout::new(&settings.schema),
             lock_timeout: settings.lock_timeout,
@@ -72,7 +86,39 @@ impl Session {
 
     /// Ends the connection.
     pub(super) fn disconnect(&mut self) {
+        self.begun = None;
         self.client = None;
+    }
+
+    /// Sends what begins a transaction, and does not wait for its answer: what follows is done after it
+    /// whatever it is, and [`begun`](Self::begun) has it before the commit.
+    pub(super) fn begin(&mut self, act: &str, sql: String) -> Result<(), ServerError> {
+        let client = self.connected(act)?;
+        let mut answer: Pin<Box<dyn Future<Output = Answer> + Send>> =
+            Box::pin(async move { client.simple_query(&sql).await });
+        // Asked for once, it is on its way.
+        let asked = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context)));
+        match self.driver.wait(self.answer_timeout, asked) {
+            Some(Poll::Ready(Err(error))) => return Err(failure(act, &self.place, error)),
+            Some(Poll::Ready(Ok(answer))) => self.begun = Some(Box::pin(ready(Ok(answer)))),
+            Some(Poll::Pending) => self.begun = Some(answer),
+            None => return Err(self.lost(act, "nothing could be sent in time")),
+        }
+        Ok(())
+    }
+
+    /// The answer to what began the transaction; `None`: it was waited for already.
+    pub(super) fn begun(
+        &mut self,
+        act: &str,
+    ) -> Result<Option<Vec<SimpleQueryMessage>>, ServerError> {
+        let Some(answer) = self.begun.take() else { return Ok(None) };
+        self.wait(act, answer).map(Some)
+    }
+
+    /// Forgets a transaction that is not to be committed.
+    pub(super) fn forget(&mut self) {
+        self.begun = None;
     }
 
     /// Waits for what the server answers to `future`.
@@ -86,7 +132,7 @@ impl Session {
             Some(Err(error)) => Err(failure(act, &self.place, error)),
             None => {
                 // Whatever it still answers, nobody would know to what.
-                self.client = None;
+                self.disconnect();
                 Err(self.lost(act, "no answer came in time"))
             }
         }
@@ -123,7 +169,7 @@ impl Session {
         if self.client().is_some() {
             return Ok(false);
         }
-        self.client = None;
+        self.disconnect();
         let client = self.driver.wait(self.connect_timeout, self.server.connect());
         let Some(client) = client else {
             return Err(self.lost("connect", "no connection came about in time"));
@@ -131,7 +177,7 @@ impl Session {
         self.client = Some(Arc::new(client?));
         let prepared = self.lock().and_then(|()| self.prepare());
         if prepared.is_err() {
-            self.client = None;
+            self.disconnect();
         }
         prepared.map(|()| true)
     }

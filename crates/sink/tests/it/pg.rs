@@ -130,10 +130,20 @@ impl Postgres {
     /// Kills it, as a power cut would.
     pub(crate) fn kill(&self) {
         let mut child = self.child.lock().unwrap().take().unwrap();
-        child.kill().unwrap();
+        let parent = child.id().to_string();
+        // Its children would notice that it has gone, and go; but first they may end what they are at.
+        let ps = Command::new("ps").args(["-o", "pid=", "--ppid", &parent]).output().unwrap();
+        let children = String::from_utf8(ps.stdout).unwrap();
+        let children: Vec<&str> = children.split_whitespace().collect();
+        // One of them may be gone by now.
+        Command::new("kill").arg("-KILL").arg(&parent).args(&children).output().unwrap();
         child.wait().unwrap();
-        // Its children notice that it has gone, and go.
-        while self.psql("select 1").status.success() {}
+        let runs = |child: &&str| {
+            let stat = std::fs::read_to_string(Path::new("/proc").join(child).join("stat"));
+            // Whose child it is now may take its time to ask what became of it.
+            stat.is_ok_and(|stat| !stat.contains(") Z "))
+        };
+        while children.iter().any(runs) {}
     }
 
     fn psql(&self, sql: &str) -> Output {

@@ -108,7 +108,8 @@ fn another_state_than_was_left_is_an_error_and_not_a_gap() {
     sink.commit(Position(7)).unwrap();
     // As when an older state is restored.
     server.query(&format!("update \"{}\"._forebay_sink set position = 5", settings.schema));
-    let error = write(&mut sink, 8, "a", (1, 1)).unwrap_err();
+    let written = write(&mut sink, 8, "a", (1, 1)).and_then(|()| sink.commit(Position(8)));
+    let error = written.unwrap_err();
     assert!(matches!(error, SinkError::Moved { .. }), "{}", chain(&error));
     assert!(error.is_transient());
     assert_eq!(sink.position(), Some(Position(7)));
