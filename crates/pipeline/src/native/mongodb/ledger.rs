@@ -4,6 +4,7 @@
 //! _forebay_loads         one a stream   { _id: stream's digits, pipeline, stream, into, load_id, load: JSON, swaps }
 //! _forebay_ledger        one a unit     { _id: stream's and unit's digits, of: stream's digits, load_id, unit,
 //!                                         state: "begun" | "committed", entry: JSON }
+//! _forebay_undone        one a unit     { _id, of, load_id, unit, into }: given up, and removed
 //! _forebay_dead_letters  one a row      { _id, pipeline, stream, load, unit, position, reason, row }
 //! ```
 //!
@@ -14,8 +15,11 @@
 //!   after the last one is, each for certain on disk. So documents of a unit that is not committed are
 //!   always known of, and found by their ids.
 //! * An entry of another load is dropped only once its documents are, if it was not committed.
+//! * What is removed of a load that was given up is removed again when the next one is finished, and when
+//!   the one after it begins: a command of a run that was killed may still have been on its way.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
 use mongodb::Collection;
@@ -34,7 +38,14 @@ use crate::error::ConnectorError;
 
 const LOADS: &str = "_forebay_loads";
 const ENTRIES: &str = "_forebay_ledger";
+const UNDONE: &str = "_forebay_undone";
 const DEAD: &str = "_forebay_dead_letters";
+
+/// How often it is looked whether documents that were removed come again.
+const LOOK_EVERY: Duration = Duration::from_millis(150);
+/// Looks that must find nothing, one after the other, and looks at most.
+const QUIET: u32 = 2;
+const LOOKS_MAX: u32 = 400;
 
 /// Ids of the documents of one unit: 16 bytes that stand for it, and the number of the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,19 +178,60 @@ impl Ledger {
     /// Drops an entry.
     pub(super) async fn drop_entry(&self, unit: &str) -> Result<()> {
         let id = self.entry_id(unit);
-        self.delete(ENTRIES, doc! { "_id": id }).await
+        self.delete(ENTRIES, doc! { "_id": id }).await.map(drop)
     }
 
     /// Drops the load.
     pub(super) async fn drop_load(&self) -> Result<()> {
-        self.delete(LOADS, doc! { "_id": &self.of }).await
+        self.delete(LOADS, doc! { "_id": &self.of }).await.map(drop)
     }
 
     /// Removes the documents of a unit from a collection, and its dead letters.
     pub(super) async fn undo(&self, collection: &str, load: &str, unit: &str) -> Result<()> {
         let ids = Ids::of(&self.settings, load, unit).filter();
         self.delete(collection, ids.clone()).await?;
-        self.delete(DEAD, ids).await
+        self.delete(DEAD, ids).await.map(drop)
+    }
+
+    /// Removes what is there of a unit whose load is given up, until no more of it comes: its ids are not
+    /// used again, so that nothing else would meet a command that was on its way.
+    pub(super) async fn give_up(&self, collection: &str, load: &str, unit: &str) -> Result<()> {
+        let id = format!("{}-{}", self.of, digits_of(&[load, unit]));
+        let into = &self.settings.into;
+        let document =
+            doc! { "_id": &id, "of": &self.of, "load_id": load, "unit": unit, "into": into };
+        self.replace(UNDONE, &id, document).await?;
+        let ids = Ids::of(&self.settings, load, unit).filter();
+        let mut quiet = 0;
+        for _ in 0..LOOKS_MAX {
+            let removed = self.delete(collection, ids.clone()).await?;
+            quiet = if removed == 0 { quiet + 1 } else { 0 };
+            if quiet == QUIET {
+                return self.delete(DEAD, ids).await.map(drop);
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        Err(ConnectorError::Busy {
+            act: format!("remove what is left of the unit {unit:?} from {collection}"),
+            source: "documents of a run that was killed still come".into(),
+        })
+    }
+
+    /// Units that were given up, by load, and where their documents went.
+    pub(super) async fn given_up(&self) -> Result<Vec<(String, String, String)>> {
+        let act = |error| refused("read the ledger", error);
+        let found = self.collection(UNDONE).await?.find(doc! { "of": &self.of }).await;
+        let found: Vec<Document> = found.map_err(act)?.try_collect().await.map_err(act)?;
+        let fields = |document: &Document| {
+            let field = |name| text(document, name).map(ToOwned::to_owned);
+            Ok((field("load_id")?, field("unit")?, field("into")?))
+        };
+        found.iter().map(fields).collect()
+    }
+
+    /// Forgets units that were given up.
+    pub(super) async fn forget_given_up(&self) -> Result<()> {
+        self.delete(UNDONE, doc! { "of": &self.of }).await.map(drop)
     }
 
     /// Keeps dead letters of a unit.
@@ -251,7 +303,8 @@ impl Ledger {
         }
     }
 
-    async fn delete(&self, collection: &str, filter: Document) -> Result<()> {
+    /// Returns how many documents that were.
+    async fn delete(&self, collection: &str, filter: Document) -> Result<i64> {
         let command = doc! {
             "delete": collection, "deletes": [{ "q": filter, "limit": 0 }],
             "writeConcern": { "w": "majority", "j": true },
@@ -262,7 +315,8 @@ impl Ledger {
         if failed || answer.contains_key("writeConcernError") {
             return Err(ConnectorError::Busy { act, source: answer.to_string().into() });
         }
-        Ok(())
+        let removed = answer.get_i32("n").map(i64::from).or_else(|_| answer.get_i64("n"));
+        removed.map_err(|error| ConnectorError::Refused { act, source: error.into() })
     }
 }
 

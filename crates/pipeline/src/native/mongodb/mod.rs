@@ -18,6 +18,8 @@
 //!   collection beside. While it lasts, and after a kill within it until the next run, a reader may see a
 //!   part of the unit. With `replace` nobody sees any of it before the load is finished.
 //! * An id is made of load, unit and row, so that what a lost connection still delivers meets its own like.
+//!   What it delivers of a load that was given up is removed when the next load is finished. With `upsert`
+//!   neither can be: such a command may put back the values it had, until the next time the row comes.
 
 mod bulk;
 mod claim;

@@ -107,9 +107,15 @@ fn check_key(settings: &TargetSettings, columns: &[Column]) -> Result<()> {
     Ok(())
 }
 
-/// The collection that waits beside the one it is to replace.
-fn next_collection(settings: &TargetSettings) -> String {
-    format!("{OURS}next_{}", digits_of(&[&settings.into]))
+/// What the collections begin with that wait beside the one they are to replace.
+fn next_prefix(settings: &TargetSettings) -> String {
+    format!("{OURS}next_{}_", digits_of(&[&settings.into]))
+}
+
+/// The collection that waits beside the one it is to replace. Each load has its own, so that no command
+/// of a load that was given up reaches it.
+fn next_collection(settings: &TargetSettings, load: &str) -> String {
+    format!("{}{}", next_prefix(settings), digits_of(&[load]))
 }
 
 /// What collections begin with in which documents of units wait.
@@ -129,18 +135,33 @@ pub(super) async fn clear(
     let of_known = TargetSettings { into: into.to_owned(), ..settings.clone() };
     let collection = names::collection(into)?;
     let ledger_of_known = Ledger::new(server, &of_known);
+    sweep(server, ledger, settings).await?;
+    ledger.forget_given_up().await?;
     for Entry { unit, load_id, entry } in ledger.entries().await? {
         if entry.is_none() {
-            ledger_of_known.undo(&collection, &load_id, &unit).await?;
+            ledger_of_known.give_up(&collection, &load_id, &unit).await?;
         }
         ledger.drop_entry(&unit).await?;
     }
-    let next = [next_collection(settings), next_collection(&of_known)];
-    let staged = staged_prefix(settings);
-    let database = server.database().await?;
-    let names = database.list_collection_names().await;
+    let left = [next_prefix(settings), next_prefix(&of_known), staged_prefix(settings)];
+    drop_all(server, &left).await
+}
+
+/// Removes once more what may have come since of units that were given up.
+async fn sweep(server: &Server, ledger: &Ledger, settings: &TargetSettings) -> Result<()> {
+    for (load, unit, into) in ledger.given_up().await? {
+        let collection = names::collection(&into)?;
+        let of_known = TargetSettings { into, ..settings.clone() };
+        Ledger::new(server, &of_known).undo(&collection, &load, &unit).await?;
+    }
+    Ok(())
+}
+
+/// Drops the collections whose names begin so.
+async fn drop_all(server: &Server, prefixes: &[String]) -> Result<()> {
+    let names = server.database().await?.list_collection_names().await;
     for name in names.map_err(|error| refused("list the collections", error))? {
-        if next.contains(&name) || name.starts_with(&staged) {
+        if prefixes.iter().any(|prefix| name.starts_with(prefix)) {
             drop_collection(server, &name).await?;
         }
     }
@@ -158,16 +179,16 @@ pub(super) async fn drop_collection(server: &Server, name: &str) -> Result<()> {
 
 impl Shared {
     /// The collection a unit's documents go into.
-    pub(super) fn goes_into(&self) -> String {
+    pub(super) fn goes_into(&self, load: &str) -> String {
         match self.settings.write_mode {
-            WriteMode::Replace => next_collection(&self.settings),
+            WriteMode::Replace => next_collection(&self.settings, load),
             _ => self.collection.clone(),
         }
     }
 
-    /// The collection in which a unit's documents wait.
-    pub(super) fn staged(&self, unit: &str) -> String {
-        format!("{}{}", staged_prefix(&self.settings), digits_of(&[unit]))
+    /// A collection in which documents of a unit wait: one for each attempt, for the same reason.
+    pub(super) fn staged(&self) -> String {
+        format!("{}{}", staged_prefix(&self.settings), uuid::Uuid::new_v4().simple())
     }
 
     /// That the claim, where there is one, is still held.
@@ -251,19 +272,20 @@ impl Shared {
             .filter(|known| known.load.id == load.id && known.into == self.settings.into);
         let Some(known) = goes_on else {
             clear(&self.server, &self.ledger, &self.settings, known.as_ref()).await?;
-            self.create(&self.goes_into()).await?;
+            self.create(&self.goes_into(&load.id)).await?;
             self.create_key().await?;
             return self.ledger.put(load, false).await;
         };
+        drop_all(&self.server, &[staged_prefix(&self.settings)]).await?;
         // What was interrupted is removed now; its entry stays until it is written again.
         for Entry { unit, load_id, entry } in self.ledger.entries().await? {
             if entry.is_none() && self.settings.write_mode != WriteMode::Upsert {
-                self.ledger.undo(&self.goes_into(), &load_id, &unit).await?;
+                self.ledger.undo(&self.goes_into(&load.id), &load_id, &unit).await?;
             }
         }
         match known.swaps {
             true => Ok(()),
-            false => self.create(&self.goes_into()).await,
+            false => self.create(&self.goes_into(&load.id)).await,
         }
     }
 
@@ -291,12 +313,13 @@ impl Shared {
         if self.settings.write_mode == WriteMode::Replace && !known.load.is_finished {
             self.replace(&known).await?;
         }
+        sweep(&self.server, &self.ledger, &self.settings).await?;
         self.ledger.put(&load, false).await
     }
 
     /// Puts what was loaded aside in the place of what is there.
     async fn replace(&self, known: &Known) -> Result<()> {
-        let next = next_collection(&self.settings);
+        let next = next_collection(&self.settings, &known.load.id);
         if !self.exists(&next).await? {
             return match known.swaps {
                 true => Ok(()),

@@ -64,7 +64,13 @@ async fn fill(ferret: &Ferret, collection: &str, documents: Vec<Document>) {
 /// Names of the collections that are there, but for the ledger's own.
 async fn collections(ferret: &Ferret) -> Vec<String> {
     let mut names = database(ferret).await.list_collection_names().await.unwrap();
-    let ledger = ["_forebay_loads", "_forebay_ledger", "_forebay_claims", "_forebay_dead_letters"];
+    let ledger = [
+        "_forebay_loads",
+        "_forebay_ledger",
+        "_forebay_undone",
+        "_forebay_claims",
+        "_forebay_dead_letters",
+    ];
     names.retain(|name| !ledger.contains(&name.as_str()));
     names.sort_unstable();
     names

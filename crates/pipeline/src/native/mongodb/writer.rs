@@ -53,8 +53,9 @@ pub(super) struct MongoWriter {
     dead: Vec<DeadRow>,
     dead_rows: u64,
     held: Documents,
-    /// Documents that wait in a collection beside.
+    /// Documents that wait in a collection beside, and its name.
     staged: u64,
+    staged_in: String,
     /// With `replace`: whether an earlier attempt was interrupted.
     was_begun: bool,
 }
@@ -67,7 +68,7 @@ impl MongoWriter {
             shared.ledger.check(&load).await?;
             was_begun = shared.ledger.begin(&load, unit).await?;
             if was_begun {
-                shared.ledger.undo(&shared.goes_into(), &load.id, unit).await?;
+                shared.ledger.undo(&shared.goes_into(&load.id), &load.id, unit).await?;
             }
         }
         Ok(Self {
@@ -80,6 +81,7 @@ impl MongoWriter {
             dead_rows: 0,
             held: Documents::default(),
             staged: 0,
+            staged_in: shared.staged(),
             shared,
             load,
             ids,
@@ -223,10 +225,7 @@ impl MongoWriter {
     }
 
     async fn stage(&mut self, held: &Documents) -> Result<()> {
-        let collection = self.shared.staged(&self.unit);
-        if self.staged == 0 {
-            drop_collection(&self.shared.server, &collection).await?;
-        }
+        let collection = self.staged_in.clone();
         let mut wrapped = Documents::default();
         for index in 0..held.len() {
             let number = self.staged + index as u64;
@@ -261,7 +260,7 @@ impl MongoWriter {
     }
 
     async fn insert(&mut self, documents: &Documents) -> Result<()> {
-        let (shared, into) = (Arc::clone(&self.shared), self.shared.goes_into());
+        let (shared, into) = (Arc::clone(&self.shared), self.shared.goes_into(&self.load.id));
         for range in documents.commands() {
             let durable = Concern::Durable;
             let failed =
@@ -292,7 +291,7 @@ impl MongoWriter {
     }
 
     async fn upsert(&mut self, documents: &Documents) -> Result<()> {
-        let (shared, into) = (Arc::clone(&self.shared), self.shared.goes_into());
+        let (shared, into) = (Arc::clone(&self.shared), self.shared.goes_into(&self.load.id));
         let keys: Vec<&str> = shared.settings.primary_key.iter().map(String::as_str).collect();
         for range in documents.commands() {
             // Of rows with the same key the last counts; a command has each key once, as its order is free.
@@ -404,7 +403,7 @@ impl MongoWriter {
         let entry = put?;
         shared.ledger.commit(&entry).await?;
         if self.staged > 0
-            && let Err(error) = drop_collection(&shared.server, &shared.staged(&self.unit)).await
+            && let Err(error) = drop_collection(&shared.server, &self.staged_in).await
         {
             // The next load drops it.
             tracing::debug!(unit = self.unit, %error, "a collection of staged documents stays");
@@ -414,7 +413,10 @@ impl MongoWriter {
 
     /// Removes what is there of the unit, as far as it can be told apart.
     async fn undo(&self) -> Result<()> {
-        self.shared.ledger.undo(&self.shared.goes_into(), &self.load.id, &self.unit).await
+        self.shared
+            .ledger
+            .undo(&self.shared.goes_into(&self.load.id), &self.load.id, &self.unit)
+            .await
     }
 
     /// Puts all documents and dead letters where they belong.
@@ -441,7 +443,7 @@ impl MongoWriter {
 
     /// Moves what waits in a collection beside to where it belongs.
     async fn move_staged(&mut self) -> Result<()> {
-        let name = self.shared.staged(&self.unit);
+        let name = self.staged_in.clone();
         let act = |error| refused(format!("read {name}"), error);
         let database = self.shared.server.database().await?;
         let collection = database.collection::<RawDocumentBuf>(&name);

@@ -362,3 +362,45 @@ async fn settings_without_a_url_and_what_is_wrong_with_them() {
     let refused = destination(&fields).open(&settings, &columns, &context).await.map(drop);
     assert!(refused.unwrap_err().to_string().contains("`_id` cannot be appended"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_late_of_a_load_that_was_given_up_is_removed_when_the_next_is_finished() {
+    let Some(ferret) = Ferret::start() else { return };
+    let columns = columns(&[("id", "bigint"), ("v", "text")]);
+    let rows = batch(&columns, &[&["1", "a"], &["2", "b"]]);
+    let server = super::super::connect::Server::new(&natural(&ferret, json!({})));
+    for mode in [WriteMode::Append, WriteMode::Replace] {
+        let settings = target(&format!("{mode:?}"), mode);
+        let destination = destination(&natural(&ferret, json!({})));
+        let opened = open(&destination, &settings, &columns).await;
+        let killed = load("killed", &["u"]);
+        opened.prepare(&killed).await.unwrap();
+        let ledger = super::super::ledger::Ledger::new(&server, &settings);
+        ledger.begin(&killed, "u").await.unwrap();
+        let before = collections(&ferret).await;
+        let goes_into = before.into_iter().find(|name| match mode {
+            WriteMode::Replace => name.starts_with("_forebay_next"),
+            _ => *name == settings.into,
+        });
+        let goes_into = goes_into.unwrap();
+        let next = load("next", &["u"]);
+        opened.prepare(&next).await.unwrap();
+        write(&opened, &settings, &next, "u", &rows).await.unwrap();
+        // The killed run's last command comes about only now.
+        let ids = super::super::ledger::Ids::of(&settings, "killed", "u");
+        let bytes = ids.row(0).to_vec();
+        let subtype = mongodb::bson::spec::BinarySubtype::Generic;
+        let late = doc! { "_id": mongodb::bson::Binary { subtype, bytes }, "id": 1_i64, "v": "a" };
+        fill(&ferret, &goes_into, vec![late]).await;
+        opened.finish(&next).await.unwrap();
+        assert_eq!(count(&ferret, &settings.into).await, 2);
+        // And the load after that leaves nothing beside.
+        let third = load("third", &["u"]);
+        opened.prepare(&third).await.unwrap();
+        write(&opened, &settings, &third, "u", &rows).await.unwrap();
+        opened.finish(&third).await.unwrap();
+        let left = collections(&ferret).await;
+        assert!(!left.iter().any(|name| name.starts_with("_forebay")), "{left:?}");
+        assert_eq!(count(&ferret, "_forebay_undone").await, 0);
+    }
+}
