@@ -11,17 +11,7 @@ use crate::name::{check_namespace, shown};
 use crate::schema::TableSchema;
 use crate::sink::Position;
 use crate::sqlite::Identity;
-
-/// Where the open transaction stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Transaction {
-    /// There is none.
-    Idle,
-    /// Writes up to a position wait for the commit.
-    Open { written: Option<Position> },
-    /// A write failed; everything is refused until the caller rolls back.
-    Failed,
-}
+use crate::transaction::{Transaction, check_number};
 
 /// A namespace: its table or collection, its columns, and how far it has got.
 #[derive(Debug)]
@@ -202,9 +192,4 @@ impl Book {
         }
         Ok(self.get(namespace).map(|found| &found.schema))
     }
-}
-
-/// `value` as databases store it.
-pub(crate) fn check_number(what: &'static str, value: u64) -> Result<i64, SinkError> {
-    i64::try_from(value).map_err(|_| SinkError::TooLarge { what, value })
 }

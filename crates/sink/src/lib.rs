@@ -43,6 +43,7 @@ pub mod schema;
 pub mod server;
 mod sink;
 pub mod sqlite;
+mod transaction;
 
 mod arrow_cells;
 

@@ -35,11 +35,12 @@ use std::collections::HashMap;
 use mongodb::bson::{Document, doc};
 use mongodb::options::ReturnDocument;
 
-use crate::book::{Book, Commit, Transaction};
+use crate::book::{Book, Commit};
 use crate::error::{OpenError, SinkError};
 use crate::server::ServerError;
 use crate::sink::{Position, Sink};
 use crate::sqlite::Identity;
+use crate::transaction::Transaction;
 use connect::Link;
 use layout::{State, long};
 use load::Load;

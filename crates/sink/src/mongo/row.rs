@@ -24,7 +24,7 @@ pub(super) struct RowMaker {
     pub(super) conflicts: u64,
     /// Only values up to this size are taken.
     value_size_max: usize,
-    /// Bytes of those that were left out because of it.
+    /// Whether one was left out because of that.
     is_cut: bool,
 }
 

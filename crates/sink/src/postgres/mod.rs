@@ -27,11 +27,12 @@ mod settings;
 mod tuple;
 mod writer;
 
-use crate::book::{Book, Commit, Transaction};
+use crate::book::{Book, Commit};
 use crate::error::{OpenError, SinkError};
 use crate::schema::TableSchema;
 use crate::sink::{Position, Sink};
 use crate::sqlite::Identity;
+use crate::transaction::Transaction;
 use load::Load;
 use session::Session;
 

@@ -10,13 +10,14 @@ use super::layout::{SYSTEM_COLUMNS, rows, table_name};
 use super::load::Buffer;
 use super::tuple::{self, ROW_SIZE_MAX};
 use crate::arrow_cells::{Cells, column_type};
-use crate::book::{Namespace, Transaction};
+use crate::book::Namespace;
 use crate::column::{ColumnType, Value};
 use crate::error::SinkError;
 use crate::schema::{Field, Plan, TableSchema};
 use crate::sink::{
     Document, DocumentSink, Position, Records, RowSink, RowWriter, TableSink, Written,
 };
+use crate::transaction::Transaction;
 
 /// A write to a namespace.
 #[derive(Debug)]

@@ -27,6 +27,7 @@ use rusqlite::{Connection, OpenFlags};
 use crate::error::{OpenError, SinkError};
 use crate::schema::{Field, Plan, TableSchema};
 use crate::sink::{Position, Sink};
+use crate::transaction::{Transaction, check_number};
 use layout::{Namespace, open_error, sink_error};
 
 pub use crate::sink::StoredDocument;
@@ -46,17 +47,6 @@ impl std::fmt::Display for Identity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
-}
-
-/// Where the open transaction stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Transaction {
-    /// There is none.
-    Idle,
-    /// Writes up to a position wait for the commit.
-    Open { written: Option<Position> },
-    /// A write failed; everything is refused until the caller rolls back.
-    Failed,
 }
 
 /// Writes tables and documents into an SQLite database; see the [module](self).
@@ -312,8 +302,4 @@ fn abandon(connection: &Connection, transaction: &mut Transaction) {
 
 fn data_version(connection: &Connection) -> rusqlite::Result<i64> {
     connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))
-}
-
-fn check_number(what: &'static str, value: u64) -> Result<i64, SinkError> {
-    i64::try_from(value).map_err(|_| SinkError::TooLarge { what, value })
 }

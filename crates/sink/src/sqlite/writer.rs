@@ -10,7 +10,7 @@ use rusqlite::types::{Null, ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, ToSql};
 
 use super::layout::{self, Namespace, sink_error};
-use super::{SqliteSink, Transaction, abandon, check_number};
+use super::{SqliteSink, abandon};
 use crate::arrow_cells::{Cells, column_type};
 use crate::column::{ColumnType, Fit, Value};
 use crate::error::SinkError;
@@ -19,6 +19,7 @@ use crate::schema::{Field, RefusedField, TableSchema};
 use crate::sink::{
     Document, DocumentSink, Position, Records, RowSink, RowWriter, TableSink, Written,
 };
+use crate::transaction::{Transaction, check_number};
 
 /// Parameters before the first column: id, time, document.
 const FIXED_PARAMETERS: usize = 3;

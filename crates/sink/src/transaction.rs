@@ -1,0 +1,22 @@
+//! What every sink in a database says of its open transaction, and the numbers a database can hold.
+//!
+//! Invariant: a transaction that failed stays failed until its owner was told and has rolled back.
+
+use crate::error::SinkError;
+use crate::sink::Position;
+
+/// Where the open transaction stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Transaction {
+    /// There is none.
+    Idle,
+    /// Writes up to a position wait for the commit.
+    Open { written: Option<Position> },
+    /// A write failed; everything is refused until the caller rolls back.
+    Failed,
+}
+
+/// `value` as databases store it.
+pub(crate) fn check_number(what: &'static str, value: u64) -> Result<i64, SinkError> {
+    i64::try_from(value).map_err(|_| SinkError::TooLarge { what, value })
+}
