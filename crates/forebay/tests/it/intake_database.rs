@@ -27,12 +27,20 @@ pub(crate) fn start(dir: &TempDir, url: &str, settings: &[&str]) -> Server {
 }
 
 /// Waits until something is so.
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, is_so: impl FnMut() -> bool) {
+    assert!(comes_true(is_so), "waited in vain until {what}");
+}
+
+/// Waits for something as long as is reasonable; tells whether it came.
+fn comes_true(mut is_so: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + HANG * 2;
     while !is_so() {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        if Instant::now() >= deadline {
+            return false;
+        }
         std::thread::park_timeout(Duration::from_millis(5));
     }
+    true
 }
 
 pub(crate) fn status(server: &Server) -> Value {
@@ -172,10 +180,14 @@ fn killed_and_cut_off_again_and_again_every_acknowledged_document_is_there_once_
             assert!(sent.send(&server, &mut rng), "the intake goes on without it");
         }
         if round % 2 == 0 {
-            until("some of it is spilled", || {
-                let status = status(&server);
-                status["state"] == "away" && status["spill_bytes"].as_u64() > Some(0)
-            });
+            let mut last = Value::Null;
+            let spilled = || {
+                last = status(&server);
+                last["state"] == "away" && last["spill_bytes"].as_u64() > Some(0)
+            };
+            if !comes_true(spilled) {
+                panic!("nothing is spilled: {last}");
+            }
             let ready = server.get("/readyz");
             assert_eq!((ready.status, &ready.json()["status"]), (200, &"degraded".into()));
         }

@@ -133,13 +133,24 @@ impl Postgres {
         Ok(())
     }
 
-    /// Kills it, as a power cut would.
+    /// Kills it and every process of it at once, as a power cut would.
     pub(crate) fn kill(&mut self) {
         let mut child = self.child.take().unwrap();
-        child.kill().unwrap();
+        let parent = child.id().to_string();
+        // Left alone its children would go by and by; one that waits for another that went so waits for
+        // ever, and one that does not may still commit.
+        let ps = Command::new("ps").args(["-o", "pid=", "--ppid", &parent]).output().unwrap();
+        let children = String::from_utf8(ps.stdout).unwrap();
+        let children: Vec<&str> = children.split_whitespace().collect();
+        // One of them may be gone by now.
+        Command::new("kill").arg("-KILL").arg(&parent).args(&children).output().unwrap();
         child.wait().unwrap();
-        // Its children notice that it has gone, and go.
-        while self.psql("postgres", "select 1").status.success() {}
+        let runs = |child: &&str| {
+            let stat = std::fs::read_to_string(PathBuf::from("/proc").join(child).join("stat"));
+            // Whose child it is now may take its time to ask what became of it.
+            stat.is_ok_and(|stat| !stat.contains(") Z "))
+        };
+        while children.iter().any(runs) {}
     }
 
     fn psql(&self, database: &str, sql: &str) -> Output {
