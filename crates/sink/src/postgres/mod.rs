@@ -128,6 +128,13 @@ impl PostgresSink {
 
     /// Passes `result` on; an error takes the transaction with it.
     fn settle<T>(&mut self, result: Result<T, SinkError>) -> Result<T, SinkError> {
+        let result = match result {
+            // Where the transaction did not even begin, that is why the rest was refused.
+            Err(SinkError::Server(error)) => {
+                Err(self.confirm().err().unwrap_or(SinkError::Server(error)))
+            }
+            result => result,
+        };
         if result.is_err() {
             self.abandon();
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_sink::postgres::{COPY_ABOVE_ROWS, Settings};
+use forebay_sink::postgres::{COPY_ABOVE_ROWS, Settings, connect};
 use forebay_sink::sqlite::{OwnedValue, PageLimits};
 use forebay_sink::{
     ColumnType, Document, DocumentSink as _, Field, OpenError, Position, PostgresReader,
@@ -82,6 +82,32 @@ fn columns_that_come_later_do_not_mix_with_rows_that_wait() {
 }
 
 #[test]
+fn a_copy_that_is_broken_off_leaves_nothing() {
+    let Some(server) = pg::shared() else { return };
+    let settings = server.settings();
+    let mut sink = PostgresSink::open(&settings).unwrap();
+    let raw = "x".repeat(1000);
+    for _ in 0..2 {
+        let mut writer = sink.row_writer(Position(1), "a", &[]).unwrap();
+        for id in 0..5_000 {
+            writer.write(&Document { id, received_ms: 7, raw: raw.as_bytes() }, &[]).unwrap();
+        }
+        drop(writer);
+        let error = sink.commit(Position(1)).unwrap_err();
+        assert!(matches!(error, SinkError::RolledBack));
+        sink.roll_back().unwrap();
+        // Another namespace in the middle of one ends it as well.
+        write(&mut sink, 1, "a", (5_000, 1000)).unwrap();
+        write(&mut sink, 1, "b", (1, 1)).unwrap();
+        sink.roll_back().unwrap();
+        assert_eq!((sink.position(), sink.schema("a")), (None, None));
+    }
+    write(&mut sink, 1, "a", (5_000, 1000)).unwrap();
+    sink.commit(Position(1)).unwrap();
+    assert_eq!(count(&server, &settings, "a"), 5_000);
+}
+
+#[test]
 fn two_writers_never_have_one_sink() {
     let Some(server) = pg::shared() else { return };
     let settings = server.settings();
@@ -115,6 +141,32 @@ fn another_state_than_was_left_is_an_error_and_not_a_gap() {
     assert_eq!(sink.position(), Some(Position(7)));
     sink.roll_back().unwrap();
     assert_eq!(sink.position(), Some(Position(5)));
+}
+
+#[test]
+fn a_transaction_that_could_not_begin_says_so_and_can_be_tried_again() {
+    let Some(server) = pg::shared() else { return };
+    let mut settings = server.settings();
+    settings.server.statement_timeout = Some(Duration::from_millis(200));
+    let mut sink = PostgresSink::open(&settings).unwrap();
+    write(&mut sink, 1, "a", (1, 1)).unwrap();
+    sink.commit(Position(1)).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let other = connect::Server::new(&server.settings().server).unwrap();
+    let other = runtime.block_on(other.connect()).unwrap();
+    let lock = format!("begin; update \"{}\"._forebay_sink set layout = layout", settings.schema);
+    runtime.block_on(other.batch_execute(&lock)).unwrap();
+    for count in [1, 5_000] {
+        let written =
+            write(&mut sink, 2, "a", (count, 200)).and_then(|()| sink.commit(Position(2)));
+        let error = written.unwrap_err();
+        assert!(error.is_transient() && chain(&error).contains("begin"), "{}", chain(&error));
+        sink.roll_back().unwrap();
+    }
+    runtime.block_on(other.batch_execute("rollback")).unwrap();
+    write(&mut sink, 2, "a", (5_000, 200)).unwrap();
+    sink.commit(Position(2)).unwrap();
+    assert_eq!(count(&server, &settings, "a"), 5_001);
 }
 
 #[test]
