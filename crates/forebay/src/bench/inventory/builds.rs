@@ -7,6 +7,7 @@ use forebay_inventory::index::Index;
 use forebay_inventory::load::Shape;
 
 use super::child::{self, Built};
+use super::peer::How;
 use super::{Stage, load, peer, plain};
 use crate::bench::Figures;
 
@@ -27,23 +28,25 @@ pub(super) fn measure(
     let root = expected.get(&b""[..]).context("nothing was made up")?;
     let point = expected.keys().max().context("nothing was made up")?;
     let (mut full, mut bare, mut verified) = (Vec::new(), Vec::new(), Vec::new());
-    let mut theirs = Vec::new();
+    let (mut theirs, mut tuned) = (Vec::new(), Vec::new());
     let (with, without) = (stage.index(name), stage.index(&format!("{name}-bare")));
     let manifest = dir.join("manifest.json");
     for _ in 0..stage.plan.rounds {
         full.push(spawn(&data, &with, true, objects)?);
         if let Some(python) = &stage.plan.peer_python {
             let out = stage.scratch.join("duckdb.parquet");
-            let found = peer::run(python, &data, &out, point)?;
-            let right = found.prefixes == expected.len() as u64
-                && (found.objects, found.bytes) == (root.objects(), root.bytes());
-            ensure!(right, "DuckDB found another sum: {found:?}");
+            for (how, taken) in [(How::Statement, &mut theirs), (How::Levels, &mut tuned)] {
+                let found = peer::run(python, &data, &out, point, how)?;
+                let right = found.prefixes == expected.len() as u64
+                    && (found.objects, found.bytes) == (root.objects(), root.bytes());
+                ensure!(right, "DuckDB found another sum: {found:?}");
+                taken.push(found);
+            }
             let size = std::fs::metadata(&out).context("DuckDB wrote nothing")?.len();
             figures.add(
                 &format!("duckdb_{name}_size_per_prefix_bytes"),
                 size as f64 / expected.len() as f64,
             );
-            theirs.push(found);
         }
         bare.push(spawn(&data, &without, false, objects)?);
         verified.push(spawn(&manifest, &stage.index("verified"), true, objects)?);
@@ -64,6 +67,10 @@ pub(super) fn measure(
         let ratios = built.iter().zip(&theirs).map(|(our, their)| our.cpu_seconds / their.cpu_s);
         figures.median(&format!("{name}_{what}cpu_of_duckdb_ratio"), ratios.collect());
     }
+    let ratios = full.iter().zip(&tuned).map(|(our, their)| our.cpu_seconds / their.cpu_s);
+    figures.median(&format!("{name}_cpu_of_tuned_duckdb_ratio"), ratios.collect());
+    let seconds = tuned.iter().map(|found| found.cpu_s);
+    figures.median(&format!("tuned_duckdb_{name}_cpu_s"), seconds.collect());
     let mut median = |what: &str, of: &dyn Fn(&peer::Found) -> f64| {
         figures.median(&format!("duckdb_{name}_{what}"), theirs.iter().map(of).collect());
     };

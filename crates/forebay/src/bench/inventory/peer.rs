@@ -23,13 +23,32 @@ pub(super) struct Found {
     pub(super) top_ms: f64,
 }
 
+/// How DuckDB is asked.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum How {
+    /// By one statement that counts each object at every prefix of its key.
+    Statement,
+    /// By a program tuned by hand, level by level.
+    Levels,
+}
+
 /// Rolls the Parquet files in `data` up over all prefixes into the file `out`.
-pub(super) fn run(python: &Path, data: &Path, out: &Path, point: &[u8]) -> anyhow::Result<Found> {
+pub(super) fn run(
+    python: &Path,
+    data: &Path,
+    out: &Path,
+    point: &[u8],
+    how: How,
+) -> anyhow::Result<Found> {
     let output = Command::new(python)
         .args(["-c", SCRIPT])
         .arg(data)
         .arg(out)
         .arg(String::from_utf8_lossy(point).as_ref())
+        .arg(match how {
+            How::Statement => "statement",
+            How::Levels => "levels",
+        })
         .output()
         .with_context(|| format!("cannot start {}", python.display()))?;
     let complaint = String::from_utf8_lossy(&output.stderr);
