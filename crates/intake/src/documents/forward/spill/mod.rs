@@ -432,3 +432,6 @@ struct Begun {
     size: u64,
     seed: u32,
 }
+
+#[cfg(test)]
+mod tests;
