@@ -105,7 +105,7 @@ fn tell(args: &Args, reports: &[Report]) -> anyhow::Result<()> {
     add("bytes_per_second".into(), rate(|report| report.bytes));
     let phases: Vec<Value> = reports
         .iter()
-        .map(|report| serde_json::to_value(&report.phases))
+        .map(|report| serde_json::to_value(report.phases))
         .collect::<Result<_, _>>()?;
     for phase in PHASES {
         let spent = phases.iter().filter_map(|phases| phases.get(phase)?.as_f64());
