@@ -62,6 +62,9 @@ fn post(server: &Server, namespace: &str, body: &str) -> u16 {
     sent.map_or(0, |answer| answer.status().as_u16())
 }
 
+/// Numbers a client has for itself.
+const CLIENT: u64 = 1_000_000;
+
 /// What was acknowledged, and what may be there besides: numbers by namespace.
 #[derive(Debug, Default)]
 pub(crate) struct Sent {
@@ -118,7 +121,10 @@ impl Sent {
         for (at, namespace) in NAMESPACES.iter().enumerate() {
             let here = documents(server, namespace);
             assert_eq!(there(namespace), here, "{namespace}");
-            let numbers: Vec<u64> = here.iter().map(|line| number(line)).collect();
+            // Of several clients each counts in numbers of its own.
+            let client = self.next / CLIENT;
+            let numbers = here.iter().map(|line| number(line));
+            let numbers: Vec<u64> = numbers.filter(|number| number / CLIENT == client).collect();
             assert!(numbers.is_sorted_by(|a, b| a < b), "in order, each once: {numbers:?}");
             for (_, sent) in self.acknowledged.iter().filter(|(of, _)| *of == at) {
                 let whole = sent.clone().all(|number| numbers.binary_search(&number).is_ok());
@@ -223,6 +229,42 @@ fn killed_and_cut_off_again_and_again_every_acknowledged_document_is_there_once_
     assert_eq!(server.wait(), Some(0));
     let spill = dir.path().join("forebay-data/intake/spill");
     assert_eq!(std::fs::read_dir(spill).unwrap().count(), 0, "nothing is left spilled");
+}
+
+#[test]
+fn several_clients_and_a_database_that_comes_and_goes_lose_and_double_nothing() {
+    let Some(mut database) = postgres() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(&dir, &url(&database), &["intake.durability=os"]);
+    let mut clients: Vec<Sent> =
+        (0..3).map(|client| Sent { next: client * CLIENT, ..Sent::default() }).collect();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for (seed, sent) in (20..).zip(&mut clients) {
+            let (server, is_over) = (&server, &is_over);
+            scope.spawn(move || {
+                let mut rng = Rng::new(seed);
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    assert!(sent.send(server, &mut rng), "the intake goes on without it");
+                }
+            });
+        }
+        let written = |server: &Server| status(server)["documents_written"].as_u64().unwrap();
+        for round in 0..4 {
+            let before = written(&server);
+            until("some more is written", || written(&server) > before + 200);
+            database.kill();
+            if round % 2 == 0 {
+                until("it is known to be away", || status(&server)["state"] == "away");
+            }
+            database.start();
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    for sent in &clients {
+        sent.check(&server, &database);
+    }
+    assert!(status(&server)["retries"].as_u64() >= Some(2));
 }
 
 #[test]
