@@ -12,11 +12,12 @@ use std::time::Duration;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::{Host, SslMode, SslNegotiation};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::coalesce::{Encrypted, Plain};
 use super::settings::{ServerSettings, Tls};
 use crate::server::ServerError;
 
@@ -92,6 +93,11 @@ impl Server {
         &self.name
     }
 
+    /// Whether the server is reached by a file of this machine.
+    fn is_socket_file(&self) -> bool {
+        self.config.get_hosts().iter().any(|host| !matches!(host, Host::Tcp(_)))
+    }
+
     /// Connects. The reading and writing is done by a task of the runtime this is called in.
     ///
     /// # Errors
@@ -109,13 +115,21 @@ impl Server {
             }
         };
         Ok(match &self.tls {
-            None => {
+            None if self.is_socket_file() => {
                 let (client, connection) = self.config.connect(NoTls).await.map_err(failed)?;
                 drive(connection);
                 client
             }
+            None => {
+                // What stands in the place of encryption is none: it only joins messages.
+                let mut config = self.config.clone();
+                config.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
+                let (client, connection) = config.connect(Plain).await.map_err(failed)?;
+                drive(connection);
+                client
+            }
             Some(tls) => {
-                let tls = MakeRustlsConnect::new(ClientConfig::clone(tls));
+                let tls = Encrypted(MakeRustlsConnect::new(ClientConfig::clone(tls)));
                 let (client, connection) = self.config.connect(tls).await.map_err(failed)?;
                 drive(connection);
                 client

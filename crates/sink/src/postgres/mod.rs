@@ -17,6 +17,7 @@
 //!   made anew by the next of them or by the next write, and where another position or another sink is
 //!   found then than was left, that is an error (of the commit at the latest), not a quiet gap.
 
+mod coalesce;
 pub mod connect;
 mod layout;
 mod load;
