@@ -81,7 +81,8 @@ impl Sent {
             let body: String = (0..2)
                 .map(|at| format!("{{\"r\":{request},\"at\":{at},\"p\":\"{pad}\"}}\n"))
                 .collect();
-            let path = if request.is_multiple_of(3) { "/v1/documents/b" } else { "/v1/documents/a" };
+            let path =
+                if request.is_multiple_of(3) { "/v1/documents/b" } else { "/v1/documents/a" };
             let headers = [("content-type", "application/x-ndjson")];
             let answer = send(intake.router(), "POST", path, &headers, body).await;
             if answer.status == 201 {

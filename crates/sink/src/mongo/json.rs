@@ -5,7 +5,7 @@
 //! in. Any other stays text. So most of what machines write can be queried, and nothing is stored twice.
 //!
 //! Invariants:
-//! * [`print`] of what [`parse`] gives is what was parsed, byte for byte, or `parse` gives nothing. Neither
+//! * [`print()`] of what [`parse`] gives is what was parsed, byte for byte, or `parse` gives nothing. Neither
 //!   leans on how a library prints numbers or strings.
 //! * Nothing is made that a server may refuse or change: keys that are empty, doubled, have a dot or begin
 //!   with `$`, arrays in arrays, negative zero, U+0000, nesting beyond [`DEPTH_MAX`] are left to text.
