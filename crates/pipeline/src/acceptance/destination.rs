@@ -41,7 +41,7 @@ pub async fn destination(
     self::destination_lacking(destination, capabilities, Lacks::default()).await
 }
 
-/// As [`destination`](self::destination), with a server that lacks something.
+/// As [`destination`], with a server that lacks something.
 ///
 /// # Errors
 /// The first promise that is not kept.
