@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::{Found, Outcome, Progress, RUNS_MAX, RunRecord, StateError, record, word};
@@ -38,6 +39,9 @@ impl SqliteRuns {
         let connection = Connection::open(path).map_err(failed)?;
         connection.busy_timeout(Duration::from_secs(5)).map_err(failed)?;
         connection.execute_batch(SCHEMA).map_err(failed)?;
+        // Whoever closes it last would wait for the disk; the next that writes much does it.
+        let without = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+        connection.set_db_config(without, true).map_err(failed)?;
         Ok(Self { connection, path: path.to_owned() })
     }
 

@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 
 /// Bytes that are read at once.
-const READ_SIZE: usize = 128 << 10;
+const READ_SIZE: usize = 32 << 10;
 /// A message begins with its kind and its length, which counts itself.
 const HEAD: usize = 5;
 /// The kind of a message that has rows.
