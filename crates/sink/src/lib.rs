@@ -34,6 +34,8 @@ pub mod conformance;
 mod driver;
 mod error;
 pub mod files;
+#[cfg(any(feature = "mongodb", feature = "postgres"))]
+mod job;
 #[cfg(feature = "mongodb")]
 pub mod mongo;
 pub mod name;

@@ -10,12 +10,13 @@ use super::row;
 use crate::book::Namespace;
 use crate::column::{ColumnType, Value};
 use crate::error::SinkError;
+use crate::job::{JobWriter, Jobs, write_documents};
 use crate::schema::{Field, Plan, TableSchema};
 use crate::sink::{Document, DocumentSink, Position, RowSink, RowWriter, Written};
 
 /// A write to a namespace.
 #[derive(Debug)]
-struct Job {
+pub(crate) struct Job {
     at: u64,
     /// The namespace's place in the book.
     index: usize,
@@ -26,18 +27,7 @@ struct Job {
 }
 
 impl MongoSink {
-    /// Opens the transaction and makes sure of the namespace and its columns. `None`: the position is
-    /// committed already.
-    fn start(
-        &mut self,
-        at: Position,
-        namespace: &str,
-        fields: &[Field<'_>],
-    ) -> Result<Option<Job>, SinkError> {
-        let started = self.prepare(at, namespace, fields);
-        self.settle(started)
-    }
-
+    /// Opens the transaction and makes sure of the namespace and its columns.
     fn prepare(
         &mut self,
         at: Position,
@@ -84,6 +74,20 @@ impl MongoSink {
         self.link.wait(&format!("make the namespace {name}"), made.into_future())?;
         Ok(self.book.push(namespace))
     }
+}
+
+impl Jobs for MongoSink {
+    type Job = Job;
+
+    fn start(
+        &mut self,
+        at: Position,
+        namespace: &str,
+        fields: &[Field<'_>],
+    ) -> Result<Option<Job>, SinkError> {
+        let started = self.prepare(at, namespace, fields);
+        self.settle(started)
+    }
 
     fn document(
         &mut self,
@@ -112,10 +116,18 @@ impl MongoSink {
         Load::pass(&self.link, namespace, &mut job.buffer)
     }
 
-    fn finish(&mut self, mut job: Job) -> Result<Written, SinkError> {
+    fn finish_job(&mut self, mut job: Job) -> Result<Written, SinkError> {
         let buffer = std::mem::take(&mut job.buffer);
         self.load.put_back(&self.link, &self.book, job.index, buffer)?;
         Ok(job.written)
+    }
+
+    fn settle<T>(&mut self, result: Result<T, SinkError>) -> Result<T, SinkError> {
+        MongoSink::settle(self, result)
+    }
+
+    fn abandon(&mut self) {
+        MongoSink::abandon(self);
     }
 }
 
@@ -126,10 +138,7 @@ impl DocumentSink for MongoSink {
         namespace: &str,
         documents: &[Document<'_>],
     ) -> Result<Written, SinkError> {
-        let Some(mut job) = self.start(at, namespace, &[])? else { return Ok(Written::replay()) };
-        let added = documents.iter().try_for_each(|it| self.document(&mut job, it, &[]));
-        let written = added.and_then(|()| self.finish(job));
-        self.settle(written)
+        write_documents(self, at, namespace, documents)
     }
 
     fn last_id(&mut self, namespace: &str) -> Result<Option<u64>, SinkError> {
@@ -144,50 +153,10 @@ impl RowSink for MongoSink {
         namespace: &str,
         fields: &[Field<'_>],
     ) -> Result<Box<dyn RowWriter + 's>, SinkError> {
-        let job = self.start(at, namespace, fields)?;
-        Ok(Box::new(MongoRowWriter { sink: self, job, is_failed: false }))
+        Ok(Box::new(JobWriter::begin(self, at, namespace, fields)?))
     }
 
     fn columns(&mut self, namespace: &str) -> Result<Option<&TableSchema>, SinkError> {
         self.book.columns(namespace)
-    }
-}
-
-/// The row writer of [`MongoSink`]; without a job it swallows a replay.
-struct MongoRowWriter<'s> {
-    sink: &'s mut MongoSink,
-    job: Option<Job>,
-    is_failed: bool,
-}
-
-impl RowWriter for MongoRowWriter<'_> {
-    fn write(&mut self, document: &Document<'_>, values: &[Value<'_>]) -> Result<(), SinkError> {
-        if self.is_failed {
-            return Err(SinkError::RolledBack);
-        }
-        let Some(job) = &mut self.job else { return Ok(()) };
-        let added = self.sink.document(job, document, values);
-        if added.is_err() {
-            self.job = None;
-            self.is_failed = true;
-        }
-        self.sink.settle(added)
-    }
-
-    fn finish(mut self: Box<Self>) -> Result<Written, SinkError> {
-        if self.is_failed {
-            return Err(SinkError::RolledBack);
-        }
-        let Some(job) = self.job.take() else { return Ok(Written::replay()) };
-        let written = self.sink.finish(job);
-        self.sink.settle(written)
-    }
-}
-
-impl Drop for MongoRowWriter<'_> {
-    fn drop(&mut self) {
-        if self.job.is_some() {
-            self.sink.abandon();
-        }
     }
 }

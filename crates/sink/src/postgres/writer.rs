@@ -13,15 +13,15 @@ use crate::arrow_cells::{Cells, column_type};
 use crate::book::Namespace;
 use crate::column::{ColumnType, Value};
 use crate::error::SinkError;
+use crate::job::{JobWriter, Jobs, write_documents};
 use crate::schema::{Field, Plan, TableSchema};
 use crate::sink::{
     Document, DocumentSink, Position, Records, RowSink, RowWriter, TableSink, Written,
 };
-use crate::transaction::Transaction;
 
 /// A write to a namespace.
 #[derive(Debug)]
-struct Job {
+pub(crate) struct Job {
     /// The namespace's place in the book.
     index: usize,
     /// For each column its type and the field it gets its values from.
@@ -32,18 +32,7 @@ struct Job {
 }
 
 impl PostgresSink {
-    /// Opens the transaction and makes sure of the namespace and its columns. `None`: the position is
-    /// committed already.
-    fn start(
-        &mut self,
-        at: Position,
-        namespace: &str,
-        fields: &[Field<'_>],
-    ) -> Result<Option<Job>, SinkError> {
-        let started = self.prepare(at, namespace, fields);
-        self.settle(started)
-    }
-
+    /// Opens the transaction and makes sure of the namespace and its columns.
     fn prepare(
         &mut self,
         at: Position,
@@ -146,21 +135,6 @@ impl PostgresSink {
         self.load.pass(&mut self.session, (job.index, namespace), &mut job.buffer)
     }
 
-    fn document(
-        &mut self,
-        job: &mut Job,
-        document: &Document<'_>,
-        values: &[Value<'_>],
-    ) -> Result<(), SinkError> {
-        if values.len() != job.fields {
-            return Err(self.value_count(job, values.len(), job.fields));
-        }
-        let head = (document.id, document.received_ms);
-        self.row(job, head, Some(document.raw), |ty, field, out| {
-            tuple::put_value(ty, values.get(field).copied().unwrap_or(Value::Null), out)
-        })
-    }
-
     fn records(&mut self, job: &mut Job, records: &Records<'_>) -> Result<(), SinkError> {
         let batch = records.batch;
         if let Some(documents) = records.documents.filter(|it| it.len() != batch.num_rows()) {
@@ -184,12 +158,6 @@ impl PostgresSink {
         Ok(())
     }
 
-    fn finish(&mut self, mut job: Job) -> Result<Written, SinkError> {
-        let buffer = std::mem::take(&mut job.buffer);
-        self.load.put_back(&mut self.session, &self.book, job.index, buffer)?;
-        Ok(job.written)
-    }
-
     fn name(&self, job: &Job) -> String {
         self.book.namespaces.get(job.index).map(|it| it.name.clone()).unwrap_or_default()
     }
@@ -203,6 +171,49 @@ fn document_at(documents: &BinaryArray, row: usize) -> Option<&[u8]> {
     documents.is_valid(row).then(|| documents.value(row))
 }
 
+impl Jobs for PostgresSink {
+    type Job = Job;
+
+    fn start(
+        &mut self,
+        at: Position,
+        namespace: &str,
+        fields: &[Field<'_>],
+    ) -> Result<Option<Job>, SinkError> {
+        let started = self.prepare(at, namespace, fields);
+        self.settle(started)
+    }
+
+    fn document(
+        &mut self,
+        job: &mut Job,
+        document: &Document<'_>,
+        values: &[Value<'_>],
+    ) -> Result<(), SinkError> {
+        if values.len() != job.fields {
+            return Err(self.value_count(job, values.len(), job.fields));
+        }
+        let head = (document.id, document.received_ms);
+        self.row(job, head, Some(document.raw), |ty, field, out| {
+            tuple::put_value(ty, values.get(field).copied().unwrap_or(Value::Null), out)
+        })
+    }
+
+    fn finish_job(&mut self, mut job: Job) -> Result<Written, SinkError> {
+        let buffer = std::mem::take(&mut job.buffer);
+        self.load.put_back(&mut self.session, &self.book, job.index, buffer)?;
+        Ok(job.written)
+    }
+
+    fn settle<T>(&mut self, result: Result<T, SinkError>) -> Result<T, SinkError> {
+        PostgresSink::settle(self, result)
+    }
+
+    fn abandon(&mut self) {
+        PostgresSink::abandon(self);
+    }
+}
+
 impl DocumentSink for PostgresSink {
     fn write_documents(
         &mut self,
@@ -210,10 +221,7 @@ impl DocumentSink for PostgresSink {
         namespace: &str,
         documents: &[Document<'_>],
     ) -> Result<Written, SinkError> {
-        let Some(mut job) = self.start(at, namespace, &[])? else { return Ok(Written::replay()) };
-        let added = documents.iter().try_for_each(|it| self.document(&mut job, it, &[]));
-        let written = added.and_then(|()| self.finish(job));
-        self.settle(written)
+        write_documents(self, at, namespace, documents)
     }
 
     fn last_id(&mut self, namespace: &str) -> Result<Option<u64>, SinkError> {
@@ -238,7 +246,7 @@ impl TableSink for PostgresSink {
             return Ok(Written::replay());
         };
         let added = self.records(&mut job, records);
-        let written = added.and_then(|()| self.finish(job));
+        let written = added.and_then(|()| self.finish_job(job));
         self.settle(written)
     }
 }
@@ -250,51 +258,10 @@ impl RowSink for PostgresSink {
         namespace: &str,
         fields: &[Field<'_>],
     ) -> Result<Box<dyn RowWriter + 's>, SinkError> {
-        let job = self.start(at, namespace, fields)?;
-        Ok(Box::new(PostgresRowWriter { sink: self, job, is_failed: false }))
+        Ok(Box::new(JobWriter::begin(self, at, namespace, fields)?))
     }
 
     fn columns(&mut self, namespace: &str) -> Result<Option<&TableSchema>, SinkError> {
         self.book.columns(namespace)
-    }
-}
-
-/// The row writer of [`PostgresSink`]; without a job it swallows a replay.
-struct PostgresRowWriter<'s> {
-    sink: &'s mut PostgresSink,
-    job: Option<Job>,
-    is_failed: bool,
-}
-
-impl RowWriter for PostgresRowWriter<'_> {
-    fn write(&mut self, document: &Document<'_>, values: &[Value<'_>]) -> Result<(), SinkError> {
-        if self.is_failed {
-            return Err(SinkError::RolledBack);
-        }
-        let Some(job) = &mut self.job else { return Ok(()) };
-        let added = self.sink.document(job, document, values);
-        if added.is_err() {
-            self.job = None;
-            self.is_failed = true;
-        }
-        self.sink.settle(added)
-    }
-
-    fn finish(mut self: Box<Self>) -> Result<Written, SinkError> {
-        if self.is_failed {
-            return Err(SinkError::RolledBack);
-        }
-        let Some(job) = self.job.take() else { return Ok(Written::replay()) };
-        let written = self.sink.finish(job);
-        self.sink.settle(written)
-    }
-}
-
-impl Drop for PostgresRowWriter<'_> {
-    fn drop(&mut self) {
-        if self.job.is_some() {
-            debug_assert!(!matches!(self.sink.book.transaction, Transaction::Idle));
-            self.sink.abandon();
-        }
     }
 }

@@ -1,0 +1,107 @@
+//! What sinks in servers have in common where rows come in: a job for each write to a namespace, given up
+//! with its transaction where anything fails.
+//!
+//! Invariant: after an error, and after a writer that was dropped before its end, nothing of the transaction
+//! can be committed.
+
+use crate::column::Value;
+use crate::error::SinkError;
+use crate::schema::Field;
+use crate::sink::{Document, Position, RowWriter, Written};
+
+/// A sink that does its writes as jobs.
+pub(crate) trait Jobs {
+    /// A write to a namespace.
+    type Job;
+
+    /// Opens the transaction and makes sure of the namespace and its columns. `None`: the position is
+    /// committed already.
+    fn start(
+        &mut self,
+        at: Position,
+        namespace: &str,
+        fields: &[Field<'_>],
+    ) -> Result<Option<Self::Job>, SinkError>;
+
+    /// Adds a document and the values of its fields.
+    fn document(
+        &mut self,
+        job: &mut Self::Job,
+        document: &Document<'_>,
+        values: &[Value<'_>],
+    ) -> Result<(), SinkError>;
+
+    /// Ends a job; its rows wait for the commit.
+    fn finish_job(&mut self, job: Self::Job) -> Result<Written, SinkError>;
+
+    /// Gives the transaction up.
+    fn abandon(&mut self);
+
+    /// Passes `result` on; an error takes the transaction with it.
+    fn settle<T>(&mut self, result: Result<T, SinkError>) -> Result<T, SinkError>;
+}
+
+/// Writes documents without values.
+pub(crate) fn write_documents<S: Jobs>(
+    sink: &mut S,
+    at: Position,
+    namespace: &str,
+    documents: &[Document<'_>],
+) -> Result<Written, SinkError> {
+    let Some(mut job) = sink.start(at, namespace, &[])? else { return Ok(Written::replay()) };
+    let added = documents.iter().try_for_each(|document| sink.document(&mut job, document, &[]));
+    let written = added.and_then(|()| sink.finish_job(job));
+    sink.settle(written)
+}
+
+/// The row writer of such a sink; without a job it swallows a replay.
+pub(crate) struct JobWriter<'s, S: Jobs> {
+    sink: &'s mut S,
+    job: Option<S::Job>,
+    is_failed: bool,
+}
+
+impl<'s, S: Jobs> JobWriter<'s, S> {
+    /// A writer of a new job.
+    pub(crate) fn begin(
+        sink: &'s mut S,
+        at: Position,
+        namespace: &str,
+        fields: &[Field<'_>],
+    ) -> Result<Self, SinkError> {
+        let job = sink.start(at, namespace, fields)?;
+        Ok(Self { sink, job, is_failed: false })
+    }
+}
+
+impl<S: Jobs> RowWriter for JobWriter<'_, S> {
+    fn write(&mut self, document: &Document<'_>, values: &[Value<'_>]) -> Result<(), SinkError> {
+        if self.is_failed {
+            return Err(SinkError::RolledBack);
+        }
+        let Some(job) = &mut self.job else { return Ok(()) };
+        let added = self.sink.document(job, document, values);
+        if added.is_err() {
+            self.job = None;
+            self.is_failed = true;
+        }
+        self.sink.settle(added)
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Written, SinkError> {
+        if self.is_failed {
+            return Err(SinkError::RolledBack);
+        }
+        let Some(job) = self.job.take() else { return Ok(Written::replay()) };
+        let written = self.sink.finish_job(job);
+        self.sink.settle(written)
+    }
+}
+
+impl<S: Jobs> Drop for JobWriter<'_, S> {
+    fn drop(&mut self) {
+        if self.job.is_some() {
+            self.sink.abandon();
+        }
+    }
+}
