@@ -109,6 +109,8 @@ impl Joiner {
 #[derive(Debug)]
 pub(super) struct Joined<S> {
     inner: S,
+    /// What ties a log-in to the connection below: its encryption, where it has one.
+    binding: fn(&S) -> ChannelBinding,
     /// What was read and not yet rewritten: `..filled` of it.
     raw: Vec<u8>,
     filled: usize,
@@ -116,8 +118,8 @@ pub(super) struct Joined<S> {
 }
 
 impl<S> Joined<S> {
-    fn new(inner: S) -> Self {
-        Self { inner, raw: vec![0; READ_SIZE], filled: 0, joiner: Joiner::default() }
+    fn new(inner: S, binding: fn(&S) -> ChannelBinding) -> Self {
+        Self { inner, binding, raw: vec![0; READ_SIZE], filled: 0, joiner: Joiner::default() }
     }
 }
 
@@ -181,10 +183,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Joined<S> {
     }
 }
 
-/// An encrypted connection: what it is bound to is what is below.
-impl<S: TlsStream + Unpin> TlsStream for Joined<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Joined<S> {
     fn channel_binding(&self) -> ChannelBinding {
-        self.inner.channel_binding()
+        (self.binding)(&self.inner)
     }
 }
 
@@ -220,7 +221,9 @@ where
 
     fn connect(self, stream: S) -> Self::Future {
         let connecting = self.0.connect(stream);
-        Box::pin(async move { connecting.await.map(Joined::new) })
+        Box::pin(async move {
+            connecting.await.map(|stream| Joined::new(stream, T::Stream::channel_binding))
+        })
     }
 }
 
@@ -230,7 +233,7 @@ where
 pub(super) struct Plain;
 
 impl<S: AsyncRead + AsyncWrite + Unpin> MakeTlsConnect<S> for Plain {
-    type Stream = Unencrypted<S>;
+    type Stream = Joined<S>;
     type TlsConnect = Self;
     type Error = std::convert::Infallible;
 
@@ -240,62 +243,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MakeTlsConnect<S> for Plain {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> TlsConnect<S> for Plain {
-    type Stream = Unencrypted<S>;
+    type Stream = Joined<S>;
     type Error = std::convert::Infallible;
-    type Future = Ready<Result<Unencrypted<S>, Self::Error>>;
+    type Future = Ready<Result<Joined<S>, Self::Error>>;
 
     fn connect(self, stream: S) -> Self::Future {
-        ready(Ok(Unencrypted(Joined::new(stream))))
-    }
-}
-
-/// A connection that is bound to nothing.
-#[derive(Debug)]
-pub(super) struct Unencrypted<S>(Joined<S>);
-
-impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Unencrypted<S> {
-    fn channel_binding(&self) -> ChannelBinding {
-        ChannelBinding::none()
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Unencrypted<S> {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().0).poll_read(context, into)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Unencrypted<S> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().0).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        parts: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().0).poll_write_vectored(context, parts)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.0.is_write_vectored()
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().0).poll_flush(context)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().0).poll_shutdown(context)
+        ready(Ok(Joined::new(stream, |_| ChannelBinding::none())))
     }
 }
 
@@ -348,7 +301,7 @@ mod tests {
             let reading = async move {
                 use tokio::io::AsyncReadExt as _;
                 let mut out = Vec::new();
-                Joined::new(far).read_to_end(&mut out).await.unwrap();
+                Joined::new(far, |_| ChannelBinding::none()).read_to_end(&mut out).await.unwrap();
                 out
             };
             tokio::join!(writing, reading).1

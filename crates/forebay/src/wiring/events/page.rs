@@ -3,16 +3,14 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use forebay_events::query::Order;
 use forebay_events::{Record, render};
-use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
-use http::{HeaderValue, Uri};
+use http::Uri;
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 
-use super::super::answer::pairs;
+use super::super::answer::{PAGE_WITH_FORMS, html, pairs};
 use super::problem::Problem;
 use super::question::{Question, cursor_text};
 use super::{Shared, on_thread};
@@ -48,15 +46,7 @@ pub(super) async fn search(State(shared): State<Arc<Shared>>, uri: Uri) -> Respo
         })
         .collect();
     let found: Found = find(&shared, asked).await.map_err(Problem::into_message);
-    let mut response = Response::new(Body::from(events_page(&fields, &found)));
-    let headers = response.headers_mut();
-    let policy = "default-src 'none'; style-src 'self'; img-src data:; form-action 'self'; \
-                  base-uri 'none'; frame-ancestors 'none'";
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
+    html(events_page(&fields, &found), PAGE_WITH_FORMS)
 }
 
 async fn find(

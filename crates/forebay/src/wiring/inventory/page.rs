@@ -4,19 +4,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use forebay_inventory::cost::{CostError, Pricer};
 use forebay_inventory::format::cells;
 use forebay_inventory::index::{Index, Node, SortBy};
-use http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, X_CONTENT_TYPE_OPTIONS,
-};
-use http::{HeaderValue, StatusCode, Uri};
+use http::Uri;
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 
-use super::super::answer::Problem;
+use super::super::answer::{PAGE, Problem, html, moved};
 use super::question::{Question, sort_word};
 use super::read::{all, measured};
 use super::registry::Name;
@@ -29,38 +25,17 @@ const ROWS: u64 = 100;
 /// Prefixes above the one that is shown: further ones are left out, in the middle.
 const PATH_MAX: usize = 64;
 
-fn html(text: String) -> Response {
-    let mut response = Response::new(Body::from(text));
-    let headers = response.headers_mut();
-    let policy = "default-src 'none'; style-src 'self'; img-src data:; base-uri 'none'; \
-                  form-action 'none'; frame-ancestors 'none'";
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
-}
-
-fn to(address: &str) -> Response {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::PERMANENT_REDIRECT;
-    if let Ok(address) = HeaderValue::try_from(address) {
-        response.headers_mut().insert(LOCATION, address);
-    }
-    response
-}
-
 pub(super) async fn to_list() -> Response {
-    to("/v1/inventories/page")
+    moved("/v1/inventories/page")
 }
 
 pub(super) async fn to_index(Path(name): Path<String>, uri: Uri) -> Response {
     match Name::parse(&name) {
         Ok(name) => {
             let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
-            to(&format!("/v1/inventories/{}/page{query}", name.as_str()))
+            moved(&format!("/v1/inventories/{}/page{query}", name.as_str()))
         }
-        Err(_) => to("/v1/inventories/page"),
+        Err(_) => moved("/v1/inventories/page"),
     }
 }
 
@@ -85,7 +60,7 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Response {
         });
         Ok(listed.collect())
     });
-    html(inventories_page(&listed.await.map_err(Problem::into_message)))
+    html(inventories_page(&listed.await.map_err(Problem::into_message)), PAGE)
 }
 
 pub(super) async fn index(
@@ -99,7 +74,7 @@ pub(super) async fn index(
         Err(problem) => (Err(problem), "?".to_owned()),
     };
     measured("page", begun);
-    html(inventory_page(&shown, &found.map_err(Problem::into_message)))
+    html(inventory_page(&shown, &found.map_err(Problem::into_message)), PAGE)
 }
 
 async fn look(shared: &Arc<Shared>, name: &Name, uri: &Uri) -> Result<Browsed, Problem> {

@@ -8,14 +8,12 @@ use axum::response::Response;
 use forebay_base::error_chain::chain;
 use forebay_pipeline::run::{Context, Options, Pipeline};
 use forebay_pipeline::state::{Outcome, RunRecord};
-use http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, X_CONTENT_TYPE_OPTIONS,
-};
+use http::header::LOCATION;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use serde::Deserialize;
 use serde_json::{Value, json as value};
 
-use super::super::answer::{Problem, answer, json, pairs};
+use super::super::answer::{PAGE, Problem, answer, html, json, moved, pairs};
 use super::catalogue::Name;
 use super::runner::Refused;
 use super::{Shared, clock, on_thread, unremembered};
@@ -249,10 +247,7 @@ pub(super) async fn cancel(
 }
 
 pub(super) async fn to_page() -> Response {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::PERMANENT_REDIRECT;
-    response.headers_mut().insert(LOCATION, HeaderValue::from_static("/v1/pipelines/page"));
-    response
+    moved("/v1/pipelines/page")
 }
 
 pub(super) async fn page(State(shared): State<Arc<Shared>>) -> Response {
@@ -260,14 +255,5 @@ pub(super) async fn page(State(shared): State<Arc<Shared>>) -> Response {
         let rows = all(&shared)?.iter().map(PipelineRow::of).collect();
         Ok((rows, shared.catalogue.dir().display().to_string()))
     });
-    let text = pipelines_page(&found.await.map_err(Problem::into_message));
-    let mut response = Response::new(Body::from(text));
-    let headers = response.headers_mut();
-    let policy = "default-src 'none'; style-src 'self'; img-src data:; base-uri 'none'; \
-                  form-action 'none'; frame-ancestors 'none'";
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
+    html(pipelines_page(&found.await.map_err(Problem::into_message)), PAGE)
 }
