@@ -1,17 +1,21 @@
 //! `forebay pipeline run`.
 
+use std::convert::Infallible;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use forebay_base::error_chain::chain;
 use forebay_pipeline::ConnectorError;
+use forebay_pipeline::config::PipelineFile;
 use forebay_pipeline::error::RunError;
 use forebay_pipeline::run::{Cancel, Context, Options, Pipeline, Report};
-use forebay_pipeline::state::{HEARTBEAT, Outcome, State};
+use forebay_pipeline::state::{HEARTBEAT, Outcome, State, StateError};
 use indicatif::{ProgressBar, ProgressStyle};
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -60,22 +64,15 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let file = load(&args.file)?;
-    let mut states = Vec::new();
-    if !args.forget {
-        states.push(state(&args.data)?);
-        states.extend(State::of(&file.state)?);
-    }
+    let memory = Memory::open(args, &file)?;
     let id = uuid::Uuid::now_v7().simple().to_string();
     let (context, cancel) = Context::new(&id);
-    let name = file.pipeline.as_str();
-    for state in &states {
-        state.begin(&id, name, now_ms())?;
-    }
+    memory.begin(&id, file.pipeline.as_str())?;
     let runtime = runtime()?;
     let begun = Instant::now();
     let pipeline = Pipeline::new(&file);
     let ended = runtime.block_on(async {
-        let watch = Watch { context: &context, states: &states, shown: !args.json, begun };
+        let watch = Watch { context: &context, memory: &memory, shown: !args.json, begun };
         let options = Options { from_scratch: args.from_scratch, once: args.once.clone() };
         tokio::select! {
             biased;
@@ -84,12 +81,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
                 Ok(()) => Err(Ended::Interrupted),
                 Err(error) => Err(Ended::Signals(error)),
             },
-            failed = watch.follow() => Err(Ended::State(failed)),
+            never = watch.follow() => match never {},
         }
     });
     // What is still on its way is dropped with its connections: not one row of it was committed.
     runtime.shutdown_background();
-    end(args, &context, &states, ended)
+    end(args, &context, &memory, ended)
 }
 
 /// How a run ended that was not done.
@@ -97,13 +94,42 @@ enum Ended {
     Failed(RunError),
     Interrupted,
     Signals(anyhow::Error),
-    State(anyhow::Error),
+}
+
+/// Where a run is remembered: in the data directory, and where its file says. That is for people: once the
+/// run has begun it does not depend on it, and a run that was done is not one that failed because this
+/// could not be written down.
+#[derive(Clone)]
+struct Memory(Arc<Mutex<Vec<State>>>);
+
+impl Memory {
+    fn open(args: &Args, file: &PipelineFile) -> anyhow::Result<Self> {
+        let mut states = Vec::new();
+        if !args.forget {
+            states.push(state(&args.data)?);
+            states.extend(State::of(&file.state)?);
+        }
+        Ok(Self(Arc::new(Mutex::new(states))))
+    }
+
+    fn begin(&self, run: &str, pipeline: &str) -> anyhow::Result<()> {
+        for state in &*self.0.lock() {
+            state.begin(run, pipeline, now_ms())?;
+        }
+        Ok(())
+    }
+
+    /// Writes something down, everywhere; the first failure.
+    fn write(&self, write: impl Fn(&State) -> Result<(), StateError>) -> Result<(), StateError> {
+        let states = self.0.lock();
+        states.iter().map(write).fold(Ok(()), Result::and)
+    }
 }
 
 fn end(
     args: &Args,
     context: &Context,
-    states: &[State],
+    memory: &Memory,
     ended: Result<Report, Ended>,
 ) -> anyhow::Result<Exit> {
     let is_cancelled = |error: &RunError| {
@@ -114,14 +140,15 @@ fn end(
         Err(Ended::Failed(error)) if is_cancelled(error) => (Outcome::Cancelled, None),
         Err(Ended::Failed(error)) => (Outcome::Failed, Some(chain(error).to_string())),
         Err(Ended::Interrupted) => (Outcome::Cancelled, None),
-        Err(Ended::Signals(error) | Ended::State(error)) => {
-            (Outcome::Failed, Some(format!("{error:#}")))
-        }
+        Err(Ended::Signals(error)) => (Outcome::Failed, Some(format!("{error:#}"))),
     };
     let report = ended.as_ref().ok().map(serde_json::to_string).transpose()?;
-    for state in states {
+    let written = memory.write(|state| {
         state.progress(&context.run, progress(context), now_ms())?;
-        state.end(&context.run, outcome, error.as_deref(), report.as_deref(), now_ms())?;
+        state.end(&context.run, outcome, error.as_deref(), report.as_deref(), now_ms())
+    });
+    if let Err(error) = written {
+        out::note(format_args!("how the run ended is not remembered: {}", chain(&error)));
     }
     match ended {
         Ok(report) => {
@@ -137,7 +164,7 @@ fn end(
         }
         Err(Ended::Interrupted) => Err(Coded::error(Exit::Interrupted, "stopped at once")),
         Err(Ended::Failed(error)) => Err(anyhow::Error::new(error).context("the run failed")),
-        Err(Ended::Signals(error) | Ended::State(error)) => Err(error),
+        Err(Ended::Signals(error)) => Err(error),
     }
 }
 
@@ -213,7 +240,7 @@ async fn interrupted(cancel: &Cancel) -> anyhow::Result<()> {
 /// Tells how far the run is: to whoever looks, and to the data directory.
 struct Watch<'a> {
     context: &'a Context,
-    states: &'a [State],
+    memory: &'a Memory,
     shown: bool,
     begun: Instant,
 }
@@ -224,12 +251,13 @@ const SHOWN_EVERY: Duration = Duration::from_millis(100);
 const LOGGED_EVERY: Duration = Duration::from_secs(10);
 
 impl Watch<'_> {
-    /// Never returns unless the state cannot be written.
-    async fn follow(&self) -> anyhow::Error {
+    /// Never returns.
+    async fn follow(&self) -> Infallible {
         let is_terminal = std::io::stderr().is_terminal();
         let bar = if self.shown && is_terminal { spinner() } else { ProgressBar::hidden() };
         let mut told = self.begun;
         let mut heard = self.begun;
+        let mut is_warned = false;
         loop {
             tokio::time::sleep(SHOWN_EVERY).await;
             let at = progress(self.context);
@@ -254,10 +282,13 @@ impl Watch<'_> {
             }
             if heard.elapsed() >= HEARTBEAT {
                 heard = Instant::now();
-                for state in self.states {
-                    if let Err(error) = state.progress(&self.context.run, at, now_ms()) {
-                        return error.into();
-                    }
+                // On a thread that may wait: a server that does not answer holds up no row.
+                let (memory, run) = (self.memory.clone(), Arc::clone(&self.context.run));
+                let writing = move || memory.write(|state| state.progress(&run, at, now_ms()));
+                let written = tokio::task::spawn_blocking(writing).await;
+                if let (Ok(Err(error)), false) = (written, is_warned) {
+                    is_warned = true;
+                    out::note(format_args!("the run goes on unremembered: {}", chain(&error)));
                 }
             }
         }

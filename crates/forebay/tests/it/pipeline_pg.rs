@@ -378,3 +378,27 @@ fn runs_are_remembered_in_a_database_that_other_machines_see() {
         "select count(*), count(*) filter (where outcome = 'done') from forebay.pipeline_runs";
     assert_eq!(pg.query("dst", count), "3|2");
 }
+
+#[test]
+fn a_run_that_is_done_is_done_though_it_cannot_be_remembered() {
+    let (Some(pg), Some(mut other)) = (two_databases(), postgres()) else { return };
+    pg.query("src", "create table t as select g id from generate_series(1, 100) g");
+    let gone = format!(
+        "state: {{backend: postgres, config: {{host: 127.0.0.1, port: {}, database: postgres, user: postgres}}}}",
+        other.port
+    );
+    let pipeline = Pipeline::new(&pg, "[{name: t}]", "", &gone);
+    pipeline.run();
+    other.query(
+        "postgres",
+        "alter table forebay.pipeline_runs add constraint no_end check (outcome is null) not valid",
+    );
+    let output = pipeline.command().output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stderr(&output).contains("not remembered"), "{}", stderr(&output));
+    assert_eq!(pg.query("dst", "select count(*) from t"), "200", "both runs are there");
+    // Where it cannot even begin to be remembered it does not begin.
+    other.kill();
+    pipeline.fails("pipeline_runs");
+    assert_eq!(pg.query("dst", "select count(*) from t"), "200");
+}

@@ -172,18 +172,19 @@ async fn run(memory: &Arc<Memory>, file: &PipelineFile, options: Options, contex
     tracing::info!(pipeline = name, run = &*context.run, "a run of a pipeline begins");
     let mut meter = Meter::new(name);
     let pipeline = Pipeline::new(file);
-    let ended = {
-        let mut running = std::pin::pin!(pipeline.run(options, context));
+    // Beside the run, not between its steps: whatever remembers it may be slow.
+    let beating = async {
         loop {
-            tokio::select! {
-                ended = &mut running => break ended,
-                () = tokio::time::sleep(HEARTBEAT) => {}
-            }
+            tokio::time::sleep(HEARTBEAT).await;
             let at = progress(context);
             meter.advance(at);
             let run = context.run.to_string();
             memory.remember(move |state| state.progress(&run, at, now_ms())).await;
         }
+    };
+    let ended: Result<Report, RunError> = tokio::select! {
+        ended = pipeline.run(options, context) => ended,
+        never = beating => never,
     };
     meter.advance(progress(context));
     memory.end(name, ended, begun, context).await;
