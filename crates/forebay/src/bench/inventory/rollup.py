@@ -65,7 +65,7 @@ names = ["objects", "bytes"] + [f"{what}_{i}" for i in range(5) for what in ("ob
 columns = ", ".join(names)
 sums = ", ".join(f"sum({name})::BIGINT AS {name}" for name in names)
 parts = "string_split(key, '/')"
-above = f"list_transform(range(1, len({parts})), i -> array_to_string(list_slice({parts}, 1, i), '/') || '/')"
+above = f"list_transform(range(1, len({parts})), lambda i: array_to_string(list_slice({parts}, 1, i), '/') || '/')"
 if how == "statement":
     db.execute(
         f"COPY (SELECT prefix, count(*) AS objects, sum(size)::BIGINT AS bytes, {counts} "
