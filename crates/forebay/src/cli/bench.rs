@@ -245,7 +245,7 @@ pub(super) fn events(args: &EventsArgs) -> anyhow::Result<Exit> {
     tell(figures, args.json)
 }
 
-fn inventory(args: &InventoryArgs) -> anyhow::Result<Exit> {
+pub(super) fn inventory(args: &InventoryArgs) -> anyhow::Result<Exit> {
     let plan = bench::inventory::Plan {
         dir: args.dir.clone(),
         inventories: args.inventories.clone(),

@@ -7,7 +7,10 @@ use forebay_inventory::index::{Index, Node, SortBy};
 use forebay_inventory::render;
 use serde_json::Value;
 
-use super::{inventory_build, inventory_export, inventory_read, inventory_report, inventory_tui};
+use super::{
+    inventory_build, inventory_export, inventory_generate, inventory_read, inventory_report,
+    inventory_tui,
+};
 use crate::exit::{Coded, Exit};
 use crate::out;
 
@@ -41,6 +44,10 @@ pub(super) enum Command {
     Stats(inventory_read::StatsArgs),
     /// Read every byte of an index and compare it with its checksums and with itself.
     Verify(inventory_read::StatsArgs),
+    /// Make an inventory up, as S3 would deliver it, to try or to measure with.
+    Generate(inventory_generate::Args),
+    /// Measure the index, beside DuckDB if it is there; the same as `forebay bench inventory`.
+    Bench(super::bench::InventoryArgs),
 }
 
 pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
@@ -59,6 +66,8 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
         Command::Tui(args) => inventory_tui::run(args),
         Command::Stats(args) => inventory_read::stats(args),
         Command::Verify(args) => inventory_read::verify(args),
+        Command::Generate(args) => inventory_generate::run(args),
+        Command::Bench(args) => super::bench::inventory(args),
     }
 }
 

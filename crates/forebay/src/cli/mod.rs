@@ -23,6 +23,7 @@ mod intake;
 mod inventory;
 mod inventory_build;
 mod inventory_export;
+mod inventory_generate;
 mod inventory_read;
 mod inventory_report;
 mod inventory_tui;

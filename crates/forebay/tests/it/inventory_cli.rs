@@ -82,6 +82,32 @@ a/c d/,,2,1,70,0,0,0,0,1,70
 }
 
 #[test]
+fn a_made_up_inventory_is_the_same_in_either_format_and_replaces_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    for format in ["csv", "parquet"] {
+        let generate = ["inventory", "generate", "s3_realistic", "--objects", "1K", "--seed", "7"];
+        run_ok(&dir, &[&generate[..], &["--format", format, "--out", format]].concat());
+        let from = format!("{format}/manifest.json");
+        let index = format!("{format}-index");
+        let told = run_ok(
+            &dir,
+            &["inventory", "build", "--from", &from, "--out", &index, "--expect-rows", "1000"],
+        );
+        assert!(told.contains("1,000") || told.contains("1000"), "{told}");
+    }
+    let csv = |index: &str| {
+        run_ok(&dir, &["inventory", "export", "--index", index, "--out", "-", "--format", "csv"])
+    };
+    assert_eq!(csv("csv-index"), csv("parquet-index"));
+    let used = run(&dir, &["inventory", "generate", "balanced", "--out", "csv"]);
+    assert_eq!(used.status.code(), Some(1));
+    assert!(stderr(&used).contains("csv is not empty"), "{}", stderr(&used));
+    let unknown = run(&dir, &["inventory", "generate", "square", "--out", "new"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(!dir.path().join("new").exists());
+}
+
+#[test]
 fn the_browser_wants_a_terminal() {
     let dir = tempfile::tempdir().unwrap();
     indexed(&dir);

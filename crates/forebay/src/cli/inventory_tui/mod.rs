@@ -1,10 +1,11 @@
 //! `forebay inventory tui`: a browser of an index, for a terminal.
 //!
 //! [`state`] holds where one is and knows keys, [`view`] reads from the index what there is to be seen,
-//! [`draw`] draws it. The terminal is given back however it ends: quit, failure or panic.
+//! [`draw`] draws it. The terminal is given back however it ends: quit, failure, panic, or a signal to end.
 
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use forebay_inventory::cost::{CostError, Pricer};
@@ -16,6 +17,7 @@ use self::view::View;
 use super::inventory::open;
 use super::inventory_report::prices;
 use crate::exit::{Coded, Exit};
+use crate::tour::interrupt::Interrupt;
 
 mod draw;
 mod find;
@@ -33,7 +35,8 @@ Examples:
 Enter opens a prefix, left goes back; b, o, n and c sort by bytes, objects, name and cost; / finds a
 prefix by typing; i shows classes, sizes and ages; ? shows all keys; q quits.
 
-Exit codes: 0 quit, 1 the index is damaged, 2 there is no terminal, 3 the prefix is not there.";
+Exit codes: 0 quit, 1 the index is damaged, 2 there is no terminal, 3 the prefix is not there, 130
+ended by SIGINT or SIGTERM.";
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = HELP)]
@@ -67,25 +70,39 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
         return Err(Coded::error(Exit::Absent, told));
     };
     // From here on a panic gives the terminal back before it is told.
+    let interrupt = Interrupt::listen()?;
     let mut terminal = ratatui::try_init().context("cannot use the terminal")?;
-    let browsed = browse(&mut terminal, &mut browser);
+    let browsed = browse(&mut terminal, &mut browser, &interrupt);
     let restored = ratatui::try_restore().context("cannot give the terminal back");
-    browsed.and(restored)?;
-    Ok(Exit::Ok)
+    let exit = browsed?;
+    restored?;
+    Ok(exit)
 }
 
+/// How long a signal may go unnoticed while no key is pressed.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
 /// Draws, and does what keys say, until the end.
-fn browse(terminal: &mut DefaultTerminal, browser: &mut Browser<'_>) -> anyhow::Result<()> {
+fn browse(
+    terminal: &mut DefaultTerminal,
+    browser: &mut Browser<'_>,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Exit> {
     loop {
         let height = terminal.size().context("cannot read the terminal's size")?.height;
         browser.resize(usize::from(height.saturating_sub(draw::LINES_AROUND)));
         let view = View::of(browser)?;
         terminal.draw(|frame| draw::draw(frame, &view)).context("cannot draw")?;
+        while !event::poll(LOOK_EVERY).context("cannot read the terminal")? {
+            if interrupt.asked() {
+                return Ok(Exit::Interrupted);
+            }
+        }
         // A change of the terminal's size is an event as well: what is drawn then fits it.
         let event = event::read().context("cannot read the terminal")?;
         let Event::Key(key) = event else { continue };
         if key.kind != KeyEventKind::Release && browser.key(key)? == Flow::Quit {
-            return Ok(());
+            return Ok(Exit::Ok);
         }
     }
 }
