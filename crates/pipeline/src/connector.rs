@@ -132,6 +132,10 @@ pub trait Source: Send + Sync {
     /// All streams there are.
     async fn discover(&self) -> Result<Vec<Discovered>>;
 
+    /// Gets ready to open streams, where that takes time, while the destination is asked what it has. What
+    /// fails here is told where it is needed.
+    async fn warm(&self, _context: &Context) {}
+
     /// Opens a stream for a run: from here on it does not change.
     async fn open(
         &self,
@@ -159,6 +163,10 @@ pub trait SourceStream: Send + Sync {
 
     /// What a reader of the plan should know: how rows are read, what is left out or made otherwise.
     fn notes(&self) -> Vec<String>;
+
+    /// Gets ready to read so many units at once, while the destination is made ready. What fails here is
+    /// told where it is needed.
+    async fn warm(&self, _units: usize, _context: &Context) {}
 
     /// Reads a unit into `out`, whole.
     async fn read(&self, unit: usize, out: &mut Outlet) -> Result<()>;
@@ -245,6 +253,10 @@ pub trait Destination: Send + Sync {
     /// stays so until the result is dropped.
     async fn claim(&self, target: &TargetSettings) -> Result<Box<dyn Claim>>;
 
+    /// Gets ready to look at where a stream goes, while its source is opened. What fails here is told where
+    /// it is needed.
+    async fn warm(&self, _target: &TargetSettings) {}
+
     /// Looks at where a stream goes, and changes nothing.
     async fn open(
         &self,
@@ -269,6 +281,10 @@ pub trait Target: Send + Sync {
     /// Makes ready for a load: creates or alters tables, puts the load into the ledger. Where the load is
     /// there already it goes on with what its entries name; what is left of any other is removed.
     async fn prepare(&self, load: &Load) -> Result<()>;
+
+    /// Gets ready for so many writers at once, while [`prepare`](Self::prepare) is at work. What fails here
+    /// is told where it is needed.
+    async fn warm(&self, _writers: usize) {}
 
     /// A writer for one unit. Several may be open at once.
     async fn writer(&self, load: &Load, unit: &Unit) -> Result<Box<dyn UnitWriter>>;

@@ -52,9 +52,9 @@ pub(super) struct Args {
     /// Replace the index that is there.
     #[arg(long)]
     replace: bool,
-    /// Memory for the whole build; what is more goes to files beside the index [default: a quarter of
-    /// the machine's].
-    #[arg(long, value_name = "SIZE")]
+    /// Memory for the whole build, 32MiB or more; what is more goes to files beside the index [default:
+    /// a quarter of the machine's].
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
     memory: Option<ByteSize>,
     /// Readers that work at the same time [default: one for each processor].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -214,6 +214,17 @@ fn options(args: &Args) -> Options {
         replace: args.replace,
         now_ms: SystemClock::new().now_ms(),
     }
+}
+
+/// Readers and the program itself take some of it.
+const MEMORY_MIN: ByteSize = ByteSize(32 << 20);
+
+fn memory(text: &str) -> Result<ByteSize, String> {
+    let memory: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
+    if memory.0 < MEMORY_MIN.0 {
+        return Err(format!("a build needs {MEMORY_MIN} or more"));
+    }
+    Ok(memory)
 }
 
 /// A quarter of the machine's memory, or of what the process may have.

@@ -158,6 +158,10 @@ pub(super) fn diff(args: &DiffArgs) -> anyhow::Result<Exit> {
         changes.iter().try_for_each(|change| json_line(&render::change(change)))?;
         return Ok(Exit::Ok);
     }
+    if changes.is_empty() {
+        out::line("nothing changed")?;
+        return Ok(Exit::Ok);
+    }
     out::line(format_args!("{:>16} {:>14}            PREFIX", "BYTES", "OBJECTS"))?;
     for change in &changes {
         let sign = if change.bytes() < 0 { '-' } else { '+' };

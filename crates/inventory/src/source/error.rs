@@ -2,9 +2,23 @@
 
 use std::path::PathBuf;
 
+use forebay_base::error_chain::chain;
 use parquet::errors::ParquetError;
 
 use super::Stopped;
+
+/// Where Amazon's machines ask for the keys of their role, when none are given.
+const METADATA: &str = "169.254.169.254";
+
+/// What to do about a store that cannot be used, where the store itself does not say it.
+fn way_out(error: &object_store::Error) -> &'static str {
+    if chain(error).to_string().contains(METADATA) {
+        ": no keys were given and this machine has no role; set AWS_ACCESS_KEY_ID and \
+         AWS_SECRET_ACCESS_KEY, or name a profile"
+    } else {
+        ""
+    }
+}
 
 /// Why a source could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +36,7 @@ pub enum SourceError {
         source: std::io::Error,
     },
     /// An object of an object store.
-    #[error("{act} {location}")]
+    #[error("{act} {location}{}", way_out(source))]
     Store {
         /// What was attempted: "open", "read".
         act: &'static str,

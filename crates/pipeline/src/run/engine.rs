@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use forebay_pgcopy::Column;
+use futures_util::future::{join, join3};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::context::{Context, PhaseSeconds};
@@ -52,12 +53,8 @@ impl<'a> Pipeline<'a> {
     /// [`RunError`] with the stream. What was committed stays; the next run goes on after it.
     pub async fn run(&self, options: Options, context: &Context) -> Result<Report, RunError> {
         let begun = Instant::now();
-        let mut claims: Vec<Box<dyn Claim>> = Vec::new();
-        for stream in &self.file.source.streams {
-            let settings = self.target_settings(&stream.name, stream.target());
-            let claim = self.destination.claim(&settings).await;
-            claims.push(claim.map_err(|error| RunError::of(&stream.name, error))?);
-        }
+        let (claims, ()) = join(self.claims(), self.source.warm(context)).await;
+        let mut claims = claims?;
         let mut history = self.history(&options).await?;
         let form = self.destination.form();
         let mut streams = self.open(&options, &history, form, context).await?;
@@ -96,6 +93,17 @@ impl<'a> Pipeline<'a> {
             seconds: begun.elapsed().as_secs_f64(),
             phases: PhaseSeconds::from(&*context.phases),
         })
+    }
+
+    /// Claims what the streams of the source write.
+    async fn claims(&self) -> Result<Vec<Box<dyn Claim>>, RunError> {
+        let mut claims = Vec::new();
+        for stream in &self.file.source.streams {
+            let settings = self.target_settings(&stream.name, stream.target());
+            let claim = self.destination.claim(&settings).await;
+            claims.push(claim.map_err(|error| RunError::of(&stream.name, error))?);
+        }
+        Ok(claims)
     }
 
     /// Bytes the batches of a run may take.
@@ -159,7 +167,10 @@ impl<'a> Pipeline<'a> {
             return Ok(report);
         }
         let columns = opened.stream.columns();
-        let target = self.destination.open(&opened.settings, columns, context).await?;
+        let target = match opened.target {
+            Some(target) => target,
+            None => self.destination.open(&opened.settings, columns, context).await?,
+        };
         let fingerprint = format!("{}{}", opened.source, fingerprint_of_columns(columns));
         let units = opened.stream.units().to_vec();
         if units.is_empty() && opened.has_history && !opened.is_whole && opened.resumed.is_none() {
@@ -188,7 +199,14 @@ impl<'a> Pipeline<'a> {
             }
         };
         report.cursor.clone_from(&load.cursor);
-        target.prepare(&load).await?;
+        let at_once = self.parallelism().min(units.len().saturating_sub(entries.len()));
+        let (prepared, (), ()) = join3(
+            target.prepare(&load),
+            opened.stream.warm(at_once, context),
+            target.warm(at_once),
+        )
+        .await;
+        prepared?;
         report.units_before = entries.len();
         let copying = Copying {
             pipeline: self,

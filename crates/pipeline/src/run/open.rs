@@ -4,13 +4,14 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::context::Context;
 use super::engine::{Options, Pipeline};
 use super::round::{History, LastLoad};
 use crate::config::{StreamSettings, SyncMode, TargetSettings, WriteMode};
-use crate::connector::{Cursor, Division, Form, Opening, SourceStream};
+use crate::connector::{Cursor, Division, Form, Opening, SourceStream, Target};
 use crate::error::{ConnectorError, RunError};
 use crate::transform::{self, TransformSettings};
 
@@ -18,6 +19,8 @@ use crate::transform::{self, TransformSettings};
 pub(super) struct Opened {
     pub(super) stream: Arc<dyn SourceStream>,
     pub(super) settings: TargetSettings,
+    /// Where it goes, if that was looked at for these columns.
+    pub(super) target: Option<Arc<dyn Target>>,
     /// How it is divided, how its source is opened: what a load has to have in common to go on.
     pub(super) source: String,
     /// A load to go on with, and what is committed of it.
@@ -84,6 +87,7 @@ impl Pipeline<'_> {
                 has_history: before.is_some_and(|before| before.has_history),
                 stream,
                 settings,
+                target: None,
             });
         }
         Ok(transformed)
@@ -134,15 +138,19 @@ impl Pipeline<'_> {
             batch_size: self.batch_size(form),
             parallelism: self.parallelism(),
         };
-        let mut open = self.source.open(stream, &opening, context).await?;
+        let opened = self.source.open(stream, &opening, context);
+        let (opened, ()) = join(opened, self.destination.warm(&settings)).await;
+        let mut open = opened?;
         if let Some(size) = self.smaller_units(&*open, &opening) {
             opening.unit_size = size;
             open = self.source.open(stream, &opening, context).await?;
         }
-        let mut taken = form;
+        let (mut taken, mut target) = (form, None);
         if form == Form::Tuples {
-            let target = self.destination.open(&settings, open.columns(), context).await?;
-            if !target.takes_tuples() {
+            let found = self.destination.open(&settings, open.columns(), context).await?;
+            if found.takes_tuples() {
+                target = Some(found);
+            } else {
                 taken = Form::Records;
                 let opening =
                     Opening { form: taken, batch_size: self.batch_size(taken), ..opening };
@@ -152,6 +160,7 @@ impl Pipeline<'_> {
         Ok(Opened {
             stream: open,
             settings,
+            target,
             source,
             resumed,
             finished,

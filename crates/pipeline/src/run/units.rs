@@ -119,16 +119,16 @@ impl Copying<'_> {
 
     /// Copies a unit once.
     async fn attempt(&self, index: usize, unit: &Unit) -> Result<LedgerEntry, ConnectorError> {
-        let mut writer = self.target.writer(self.load, unit).await?;
         let (mut outlet, mut inlet) = Outlet::new(self.budget.clone(), self.context.clone())?;
         let stream = Arc::clone(&self.stream);
         let reading = tokio::spawn(async move { stream.read(index, &mut outlet).await });
         let written = async {
+            let mut writer = self.target.writer(self.load, unit).await?;
             loop {
                 let waiting = Instant::now();
                 let batch = inlet.recv().await?;
                 self.context.phases.add(Phase::Wait, waiting);
-                let Some(batch) = batch else { return Ok(()) };
+                let Some(batch) = batch else { return Ok(writer) };
                 writer.write(batch).await?;
             }
         }
@@ -141,11 +141,10 @@ impl Copying<'_> {
                 source: panicked.into(),
             })
         });
-        match (written, read) {
-            (Ok(()), Ok(())) => {}
-            (Err(error), _) => return Err(error),
-            (Ok(()), Err(error)) => return Err(error),
-        }
+        let writer = match (written, read) {
+            (Ok(writer), Ok(())) => writer,
+            (Err(error), _) | (Ok(_), Err(error)) => return Err(error),
+        };
         let entry = LedgerEntry {
             pipeline: self.settings.pipeline.clone(),
             stream: self.settings.stream.clone(),

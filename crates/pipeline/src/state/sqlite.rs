@@ -23,6 +23,8 @@ const SCHEMA: &str = "
 pragma journal_mode = wal;
 -- A power cut may take the last words of a run: the ledger does not depend on them.
 pragma synchronous = normal;
+-- Each process that opens the file reads what is in its log: that is to be little.
+pragma wal_autocheckpoint = 100;
 create table if not exists runs (
     run text primary key, pipeline text not null, began_ms integer not null, heard_ms integer not null,
     outcome text, rows_read integer not null default 0, rows_committed integer not null default 0,

@@ -1,7 +1,9 @@
 //! What a server knows of a table: its columns, its key, its size.
 
 use forebay_pgcopy::catalog::PgType;
+use futures_util::future::try_join4;
 use tokio_postgres::Client;
+use tokio_postgres::types::{ToSql, Type};
 
 use super::connect::refused;
 use super::sql::TableName;
@@ -50,7 +52,8 @@ where n.nspname = $1 and c.relname = $2 and c.relkind in ('r','p','v','m','f')";
 const COLUMNS: &str = "
 select a.attname::text, a.atttypid, a.atttypmod, a.attnotnull, a.attgenerated::text,
        format_type(a.atttypid, a.atttypmod)
-from pg_attribute a where a.attrelid = $1 and a.attnum > 0 and not a.attisdropped order by a.attnum";
+from pg_namespace n join pg_class c on c.relnamespace = n.oid join pg_attribute a on a.attrelid = c.oid
+where n.nspname = $1 and c.relname = $2 and a.attnum > 0 and not a.attisdropped order by a.attnum";
 
 const KEYS: &str = "
 select i.indisprimary,
@@ -58,20 +61,21 @@ select i.indisprimary,
         from unnest(i.indkey::int2[]) with ordinality k(att, ord)
         join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.att
         where k.ord <= i.indnkeyatts)
-from pg_index i
-where i.indrelid = $1 and i.indisunique and i.indpred is null and i.indexprs is null
+from pg_namespace n join pg_class c on c.relnamespace = n.oid join pg_index i on i.indrelid = c.oid
+where n.nspname = $1 and c.relname = $2
+      and i.indisunique and i.indpred is null and i.indexprs is null
       and i.indisvalid and i.indimmediate";
 
-/// Looks a table up; `None` where there is none.
+/// Looks a table up; `None` where there is none. All that is asked is asked at once.
 pub(super) async fn table(client: &Client, name: &TableName) -> Result<Option<Table>> {
-    let act = |error| refused(format!("look {name} up"), error);
-    let found = client.query_opt(TABLE, &[&name.schema, &name.table]).await.map_err(act)?;
-    let Some(found) = found else { return Ok(None) };
-    let oid: u32 = found.get(0);
-    let columns = client.query(COLUMNS, &[&oid]).await.map_err(act)?;
-    let keys = client.query(KEYS, &[&oid]).await.map_err(act)?;
-    let types: Vec<u32> = columns.iter().map(|row| row.get(1)).collect();
-    let types = types::look_up(client, &types).await.map_err(act)?;
+    let named: [(&(dyn ToSql + Sync), Type); 2] =
+        [(&name.schema, Type::NAME), (&name.table, Type::NAME)];
+    let ask = |query| client.query_typed(query, &named);
+    let asked = try_join4(ask(TABLE), ask(COLUMNS), ask(KEYS), ask(types::OF_TABLE)).await;
+    let (found, columns, keys, types) =
+        asked.map_err(|error| refused(format!("look {name} up"), error))?;
+    let Some(found) = found.first() else { return Ok(None) };
+    let types = types::Types::new(&types);
     let columns = columns.iter().map(|row| {
         let (type_oid, typmod): (u32, i32) = (row.get(1), row.get(2));
         let written: String = row.get(5);

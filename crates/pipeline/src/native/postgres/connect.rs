@@ -6,8 +6,10 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
+use forebay_base::error_chain::chain;
 use forebay_sink::ServerError;
 use forebay_sink::postgres::{ServerSettings, connect};
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio_postgres::Client;
 
@@ -77,6 +79,20 @@ impl Pool {
         match idle {
             Some(client) if !client.is_closed() => Ok(client),
             _ => self.server.connect(phases).await,
+        }
+    }
+
+    /// Makes connections ahead, all at once, until so many are idle. One that cannot be made is made again,
+    /// and fails, where it is needed.
+    pub(super) async fn fill(&self, count: usize, phases: Option<&Phases>) {
+        let lacking = count.saturating_sub(self.idle.lock().len());
+        for made in join_all((0..lacking).map(|_| self.server.connect(phases))).await {
+            match made {
+                Ok(client) => self.give_back(client),
+                Err(error) => {
+                    tracing::debug!(error = %chain(&error), "a connection was not made ahead");
+                }
+            }
         }
     }
 

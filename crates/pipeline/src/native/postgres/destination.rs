@@ -3,7 +3,9 @@
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
+use forebay_base::error_chain::chain;
 use forebay_pgcopy::Column;
+use futures_util::future::join;
 
 use super::catalog::table;
 use super::connect::{Pool, Server, refused};
@@ -21,13 +23,15 @@ use crate::run::Context;
 pub struct PostgresDestination {
     settings: Settings,
     pool: OnceLock<Arc<Pool>>,
+    ledger: Ledger,
 }
 
 impl PostgresDestination {
     /// A destination of these settings; asks nobody yet.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Self { settings, pool: OnceLock::new() }
+        let ledger = Ledger::new(&settings.ledger_schema.0);
+        Self { settings, pool: OnceLock::new(), ledger }
     }
 
     /// The connections all of it share.
@@ -39,8 +43,23 @@ impl PostgresDestination {
         Ok(Arc::clone(self.pool.get_or_init(|| pool)))
     }
 
-    fn ledger(&self) -> Ledger {
-        Ledger::new(&self.settings.ledger_schema.0)
+    fn table_name(&self, target: &TargetSettings) -> Result<TableName> {
+        TableName::parse(&target.into, &self.settings.schema.0).ok_or_else(|| {
+            ConnectorError::unsupported(
+                format!("{:?} is no name of a table", target.into),
+                "write `table` or `schema.table` in `into`, parts with dots in double quotes",
+            )
+        })
+    }
+
+    /// Looks a table up and forgets what it found: the first look at its catalogue takes a connection ten
+    /// times as long as any other.
+    async fn look_ahead(&self, target: &TargetSettings) -> Result<()> {
+        let (pool, name) = (self.pool()?, self.table_name(target)?);
+        let client = pool.client(None).await?;
+        table(&client, &name).await?;
+        pool.give_back(client);
+        Ok(())
     }
 }
 
@@ -58,7 +77,7 @@ impl Destination for PostgresDestination {
         let row = asked.map_err(|error| refused("ask for the version", error))?;
         let (version, may_create, is_replica): (String, bool, bool) =
             (row.get(0), row.get(1), row.get(2));
-        let has_ledger = self.ledger().exists(&client).await?;
+        let has_ledger = self.ledger.exists(&client).await?;
         if is_replica {
             return Err(ConnectorError::unsupported(
                 format!("{} is a replica, which cannot be written", server.name()),
@@ -82,7 +101,7 @@ impl Destination for PostgresDestination {
     async fn last_load(&self, target: &TargetSettings) -> Result<Option<(Load, Vec<LedgerEntry>)>> {
         let pool = self.pool()?;
         let client = pool.client(None).await?;
-        let last = self.ledger().last(&client, target).await?;
+        let last = self.ledger.last(&client, target).await?;
         pool.give_back(client);
         Ok(last)
     }
@@ -90,14 +109,23 @@ impl Destination for PostgresDestination {
     async fn forget(&self, target: &TargetSettings) -> Result<u64> {
         let pool = self.pool()?;
         let client = pool.client(None).await?;
-        let forgotten = self.ledger().forget_all(&client, target).await?;
+        let forgotten = self.ledger.forget_all(&client, target).await?;
         pool.give_back(client);
         Ok(forgotten)
     }
 
     async fn claim(&self, target: &TargetSettings) -> Result<Box<dyn Claim>> {
-        let client = self.pool()?.client(None).await?;
-        Ok(Box::new(ledger::claim(client, target).await?))
+        let pool = self.pool()?;
+        let claim = async { ledger::claim(pool.server.connect(None).await?, target).await };
+        // What is asked next is asked on another: this one does nothing but hold the lock.
+        let (claimed, ()) = join(claim, pool.fill(1, None)).await;
+        Ok(Box::new(claimed?))
+    }
+
+    async fn warm(&self, target: &TargetSettings) {
+        if let Err(error) = self.look_ahead(target).await {
+            tracing::debug!(error = %chain(&error), "a table was not looked up ahead");
+        }
     }
 
     async fn open(
@@ -106,18 +134,12 @@ impl Destination for PostgresDestination {
         columns: &[Column],
         context: &Context,
     ) -> Result<Arc<dyn Target>> {
-        let pool = self.pool()?;
+        let (pool, name) = (self.pool()?, self.table_name(target)?);
         let client = pool.client(Some(&context.phases)).await?;
-        let name = TableName::parse(&target.into, &self.settings.schema.0).ok_or_else(|| {
-            ConnectorError::unsupported(
-                format!("{:?} is no name of a table", target.into),
-                "write `table` or `schema.table` in `into`, parts with dots in double quotes",
-            )
-        })?;
         let found = table(&client, &name).await?;
         pool.give_back(client);
         let target =
-            PostgresTarget::new(pool, self.ledger(), target, name, found, columns, context)?;
+            PostgresTarget::new(pool, self.ledger.clone(), target, name, found, columns, context)?;
         Ok(Arc::new(target))
     }
 }

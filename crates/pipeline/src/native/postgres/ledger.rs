@@ -7,7 +7,11 @@
 //! runs do not meet. The other is shared by the transactions of its writers: a run takes it alone for a
 //! moment before it begins, and so waits for what a killed one may still have on its way.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use forebay_base::error_chain::chain;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
 use super::connect::refused;
@@ -22,6 +26,8 @@ pub(super) struct Ledger {
     pub(super) loads: String,
     pub(super) entries: String,
     schema: String,
+    /// Whether it was seen: nobody removes it while it is used.
+    is_there: Arc<AtomicBool>,
 }
 
 /// The claim on a stream: its connection holds the lock.
@@ -42,14 +48,20 @@ impl Ledger {
             loads: format!("{quoted}.pipeline_loads"),
             entries: format!("{quoted}.pipeline_ledger"),
             schema: schema.to_owned(),
+            is_there: Arc::default(),
         }
     }
 
     /// Whether it is there.
     pub(super) async fn exists(&self, client: &Client) -> Result<bool> {
+        if self.is_there.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
         let query = format!("select to_regclass({}) is not null", literal(&self.entries));
-        let found = client.query_one(&query, &[]).await;
-        Ok(found.map_err(|error| refused("look for the ledger", error))?.get(0))
+        let found = client.query_typed_one(&query, &[]).await;
+        let is_there = found.map_err(|error| refused("look for the ledger", error))?.get(0);
+        self.is_there.store(is_there, Ordering::Relaxed);
+        Ok(is_there)
     }
 
     /// Makes it.
@@ -94,8 +106,8 @@ impl Ledger {
              from {} where pipeline = $1 and stream = $2 order by seq desc limit 1",
             self.loads
         );
-        let found =
-            client.query_opt(&query, &[&target.pipeline, &target.stream]).await.map_err(act)?;
+        let named = texts([&target.pipeline, &target.stream]);
+        let found = client.query_typed_opt(&query, &named).await.map_err(act)?;
         let Some(found) = found else { return Ok(None) };
         let load = load_of(&found)?;
         let query = format!(
@@ -103,8 +115,8 @@ impl Ledger {
              where pipeline = $1 and stream = $2 and load = $3 order by unit",
             self.entries
         );
-        let entries = client.query(&query, &[&target.pipeline, &target.stream, &load.id]).await;
-        let entries = entries.map_err(act)?;
+        let named = texts([&target.pipeline, &target.stream, &load.id]);
+        let entries = client.query_typed(&query, &named).await.map_err(act)?;
         let entries = entries.iter().map(|row| LedgerEntry {
             pipeline: target.pipeline.clone(),
             stream: target.stream.clone(),
@@ -119,44 +131,61 @@ impl Ledger {
         Ok(Some((load, entries)))
     }
 
-    /// Puts a load into it, unless it is there.
-    pub(super) async fn begin(
+    /// What has to be known of earlier loads before this one begins.
+    pub(super) async fn before(
         &self,
         client: &Client,
         target: &TargetSettings,
         load: &Load,
-        staging: Option<&str>,
-    ) -> Result<()> {
-        let insert = format!(
-            "insert into {} (pipeline, stream, load, fingerprint, units, is_stable, cursor, staging,
-                             since, round)
-             values ($1, $2, $3, $4, $5::text::jsonb, $6, $7::text::jsonb, $8, $9::text::jsonb, $10::text::jsonb)
-             on conflict do nothing",
+    ) -> Result<Before> {
+        let query = format!(
+            "select load = $3, staging from {} where pipeline = $1 and stream = $2
+             and (load = $3 or finished_at is null)",
             self.loads
         );
-        let units = json(&load.units)?;
+        let named = texts([&target.pipeline, &target.stream, &load.id]);
+        let rows = client.query_typed(&query, &named).await;
+        let rows = rows.map_err(|error| refused("read the ledger", error))?;
+        let is_this = |row: &&Row| row.get::<_, bool>(0);
+        Ok(Before {
+            has_begun: rows.iter().any(|row| is_this(&row)),
+            leftovers: rows
+                .iter()
+                .filter(|row| !is_this(row))
+                .filter_map(|row| row.get(1))
+                .collect(),
+        })
+    }
+
+    /// The INSERT of a load, unless it is there, and the DELETE of loads that were never finished.
+    pub(super) fn begin(
+        &self,
+        target: &TargetSettings,
+        load: &Load,
+        staging: Option<&str>,
+    ) -> Result<String> {
         let cursor = load.cursor.as_ref().map(json).transpose()?;
         let since = load.since.as_ref().map(json).transpose()?;
-        let round = json(&load.round)?;
-        client
-            .execute(
-                &insert,
-                &[
-                    &target.pipeline,
-                    &target.stream,
-                    &load.id,
-                    &load.fingerprint,
-                    &units,
-                    &load.is_stable,
-                    &cursor,
-                    &staging,
-                    &since,
-                    &round,
-                ],
-            )
-            .await
-            .map_err(|error| refused("put the load into the ledger", error))?;
-        Ok(())
+        let or_null = |text: Option<&str>| text.map_or_else(|| "null".to_owned(), literal);
+        let (pipeline, stream) = (literal(&target.pipeline), literal(&target.stream));
+        let id = literal(&load.id);
+        Ok(format!(
+            "delete from {loads} where pipeline = {pipeline} and stream = {stream} and load <> {id}
+                 and finished_at is null;
+             insert into {loads} (pipeline, stream, load, fingerprint, units, is_stable, cursor, staging,
+                                  since, round)
+             values ({pipeline}, {stream}, {id}, {fingerprint}, {units}, {is_stable}, {cursor}, {staging},
+                     {since}, {round})
+             on conflict do nothing",
+            loads = self.loads,
+            fingerprint = literal(&load.fingerprint),
+            units = literal(&json(&load.units)?),
+            is_stable = load.is_stable,
+            cursor = or_null(cursor.as_deref()),
+            staging = or_null(staging),
+            since = or_null(since.as_deref()),
+            round = literal(&json(&load.round)?),
+        ))
     }
 
     /// The INSERT of an entry, for the transaction of its rows.
@@ -188,23 +217,6 @@ impl Ledger {
         )
     }
 
-    /// Tables that loads other than this one, none of them finished, have left.
-    pub(super) async fn leftovers(
-        &self,
-        client: &Client,
-        target: &TargetSettings,
-        load: &Load,
-    ) -> Result<Vec<String>> {
-        let query = format!(
-            "select staging from {} where pipeline = $1 and stream = $2 and load <> $3
-             and staging is not null and finished_at is null",
-            self.loads
-        );
-        let rows = client.query(&query, &[&target.pipeline, &target.stream, &load.id]).await;
-        let rows = rows.map_err(|error| refused("read the ledger", error))?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
-    }
-
     /// Forgets all loads of a stream, and drops the tables that unfinished ones have left; how many.
     pub(super) async fn forget_all(&self, client: &Client, target: &TargetSettings) -> Result<u64> {
         if !self.exists(client).await? {
@@ -224,21 +236,19 @@ impl Ledger {
         client.batch_execute("commit").await.map_err(act)?;
         Ok(rows.len() as u64)
     }
+}
 
-    /// Forgets loads that were never finished, but this one.
-    pub(super) async fn forget(
-        &self,
-        client: &Client,
-        target: &TargetSettings,
-        load: &Load,
-    ) -> Result<()> {
-        let delete = format!(
-            "delete from {} where pipeline = $1 and stream = $2 and load <> $3 and finished_at is null",
-            self.loads
-        );
-        let done = client.execute(&delete, &[&target.pipeline, &target.stream, &load.id]).await;
-        done.map_err(|error| refused("tidy the ledger", error)).map(drop)
-    }
+/// What the ledger has of earlier loads.
+pub(super) struct Before {
+    /// Whether the load has begun already.
+    pub(super) has_begun: bool,
+    /// Tables that other loads, none of them finished, have left.
+    pub(super) leftovers: Vec<String>,
+}
+
+/// Texts as the parameters of a query.
+fn texts<const N: usize>(texts: [&String; N]) -> [(&(dyn ToSql + Sync), Type); N] {
+    texts.map(|text| (text as &(dyn ToSql + Sync), Type::TEXT))
 }
 
 fn json<T: serde::Serialize>(value: &T) -> Result<String> {

@@ -13,7 +13,8 @@ use bytes::Bytes;
 use forebay_base::error_chain::chain;
 use forebay_pgcopy::{Column, ContentHash, Encoder, HEADER, TRAILER};
 use futures_util::SinkExt as _;
-use tokio_postgres::{Client, CopyInSink};
+use futures_util::future::try_join;
+use tokio_postgres::{Client, CopyInSink, Statement};
 
 use super::connect::{Pool, refused};
 use super::ledger::{Ledger, share_lock};
@@ -50,6 +51,9 @@ pub(super) struct Loader {
     pub(super) client: Client,
     pub(super) into: TableName,
     unit: String,
+    /// The COPY that takes rows.
+    statement: Statement,
+    /// That COPY while it takes some.
     copy: Option<Pin<Box<CopyInSink<Bytes>>>>,
     /// Rows given to it.
     copied: u64,
@@ -72,13 +76,22 @@ impl Loader {
                 into.sql()
             ));
         }
-        let begun = client.batch_execute(&begin).await;
-        begun.map_err(|error| refused(format!("begin to write {into}"), error))?;
+        let names = idents(shared.columns.iter().map(|column| column.name.as_str()));
+        // For an upsert, aside.
+        let copied_into = match shared.settings.write_mode {
+            WriteMode::Upsert => UPSERT_TABLE.to_owned(),
+            WriteMode::Append | WriteMode::Replace => into.sql(),
+        };
+        let copy = format!("copy {copied_into} ({names}) from stdin (format binary)");
+        let begun = try_join(client.batch_execute(&begin), client.prepare(&copy)).await;
+        let ((), statement) =
+            begun.map_err(|error| refused(format!("begin to write {into}"), error))?;
         Ok(Self {
             shared: Arc::clone(shared),
             client,
             into: into.clone(),
             unit: unit.name.clone(),
+            statement,
             copy: None,
             copied: 0,
             encoder: None,
@@ -98,20 +111,10 @@ impl Loader {
         self.shared.settings.on_data_error != OnDataError::Fail
     }
 
-    /// Where COPY goes: for an upsert, aside.
-    fn copied_into(&self) -> String {
-        match self.shared.settings.write_mode {
-            WriteMode::Upsert => UPSERT_TABLE.to_owned(),
-            WriteMode::Append | WriteMode::Replace => self.into.sql(),
-        }
-    }
-
     /// Begins a COPY.
     async fn begin_copy(&self) -> Result<Pin<Box<CopyInSink<Bytes>>>> {
-        let names = idents(self.shared.columns.iter().map(|column| column.name.as_str()));
-        let copy = format!("copy {} ({names}) from stdin (format binary)", self.copied_into());
-        let sink = self.client.copy_in(&copy).await.map_err(|error| refused(self.act(), error))?;
-        let mut sink = Box::pin(sink);
+        let sink = self.client.copy_in(&self.statement).await;
+        let mut sink = Box::pin(sink.map_err(|error| refused(self.act(), error))?);
         let sent = sink.as_mut().feed(Bytes::from_static(HEADER)).await;
         sent.map_err(|error| refused(self.act(), error))?;
         Ok(sink)

@@ -4,17 +4,19 @@
 //! * Everything a stream reads it reads in the snapshot of the transaction that opened it.
 //! * That transaction is read-only and writes nothing, not even a lock beyond that of reading.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use async_trait::async_trait;
+use forebay_base::error_chain::chain;
 use forebay_pgcopy::catalog;
 use forebay_pgcopy::{Column, Wire};
+use futures_util::future::{join_all, try_join};
 use parking_lot::Mutex;
 use tokio_postgres::Client;
 
 use super::catalog::{Table, table};
-use super::connect::{Server, refused};
+use super::connect::{Pool, Server, refused};
 use super::incremental;
 use super::read::Reading;
 use super::settings::Settings;
@@ -28,16 +30,26 @@ use crate::error::ConnectorError;
 use crate::run::{Context, Outlet, Phase};
 
 /// A PostgreSQL to be read.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct PostgresSource {
     settings: Settings,
+    pool: OnceLock<Arc<Pool>>,
 }
 
 impl PostgresSource {
     /// A source of these settings; asks nobody yet.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Self { settings }
+        Self { settings, pool: OnceLock::new() }
+    }
+
+    /// The connections that were made ahead.
+    fn pool(&self) -> Result<&Arc<Pool>> {
+        if let Some(pool) = self.pool.get() {
+            return Ok(pool);
+        }
+        let pool = Arc::new(Pool::new(Server::new(&self.settings)?));
+        Ok(self.pool.get_or_init(|| pool))
     }
 }
 
@@ -78,14 +90,21 @@ impl Source for PostgresSource {
         Ok(discovered)
     }
 
+    async fn warm(&self, context: &Context) {
+        // Settings that are no server's fail when it is opened.
+        if let Ok(pool) = self.pool() {
+            pool.fill(1, Some(&context.phases)).await;
+        }
+    }
+
     async fn open(
         &self,
         stream: &StreamSettings,
         opening: &Opening,
         context: &Context,
     ) -> Result<Arc<dyn SourceStream>> {
-        let server = Server::new(&self.settings)?;
-        let client = server.connect(Some(&context.phases)).await?;
+        let pool = self.pool()?;
+        let client = pool.client(Some(&context.phases)).await?;
         let begun = Instant::now();
         let name = TableName::parse(&stream.name, &self.settings.schema.0).ok_or_else(|| {
             ConnectorError::unsupported(
@@ -101,8 +120,12 @@ impl Source for PostgresSource {
             }
             _ => None,
         };
-        client.batch_execute(BEGIN).await.map_err(|error| refused("begin to read", error))?;
-        let found = table(&client, &name).await?.ok_or_else(|| missing(&name, &server))?;
+        let begin = async {
+            let begun = client.batch_execute(BEGIN).await;
+            begun.map_err(|error| refused("begin to read", error))
+        };
+        let ((), found) = try_join(begin, table(&client, &name)).await?;
+        let found = found.ok_or_else(|| missing(&name, &pool.server))?;
         let columns = Columns::choose(&found, stream, opening.form)?;
         let parts = match stream.sync_mode {
             SyncMode::Incremental => {
@@ -111,7 +134,7 @@ impl Source for PostgresSource {
             _ => Parts::plan(&client, &found, stream, opening).await?,
         };
         let snapshot = if parts.units.len() > 1 {
-            let exported = client.query_one("select pg_export_snapshot()", &[]).await;
+            let exported = client.query_typed_one("select pg_export_snapshot()", &[]).await;
             Some(exported.map_err(|error| refused("share a snapshot", error))?.get(0))
         } else {
             None
@@ -124,7 +147,7 @@ impl Source for PostgresSource {
             cursor: parts.cursor,
             columns,
             table: found,
-            server,
+            server: pool.server.clone(),
             snapshot,
             idle: Mutex::new(vec![client]),
             form: opening.form,
@@ -244,9 +267,15 @@ struct PostgresStream {
 impl PostgresStream {
     /// A connection that sees the snapshot.
     async fn client(&self, context: &Context) -> Result<Client> {
-        if let Some(client) = self.idle.lock().pop() {
-            return Ok(client);
+        let idle = self.idle.lock().pop();
+        match idle {
+            Some(client) => Ok(client),
+            None => self.join(context).await,
         }
+    }
+
+    /// A new connection that sees the snapshot.
+    async fn join(&self, context: &Context) -> Result<Client> {
         let client = self.server.connect(Some(&context.phases)).await?;
         let snapshot = self.snapshot.as_deref().unwrap_or_default();
         let begin = format!("{BEGIN}; set transaction snapshot {}", literal(snapshot));
@@ -293,6 +322,18 @@ impl SourceStream for PostgresStream {
             notes.push(format!("{} of: {}", self.parts.len(), self.copy(part)));
         }
         notes
+    }
+
+    async fn warm(&self, units: usize, context: &Context) {
+        let lacking = units.saturating_sub(self.idle.lock().len());
+        for joined in join_all((0..lacking).map(|_| self.join(context))).await {
+            match joined {
+                Ok(client) => self.idle.lock().push(client),
+                Err(error) => {
+                    tracing::debug!(error = %chain(&error), "a connection was not made ahead");
+                }
+            }
+        }
     }
 
     async fn read(&self, unit: usize, out: &mut Outlet) -> Result<()> {

@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use forebay_base::error_chain::chain;
 use forebay_pgcopy::{Column, ContentHash, Splitter};
 use futures_util::TryStreamExt as _;
+use futures_util::future::try_join3;
 use tokio_postgres::Client;
 
 use super::catalog::Table;
@@ -117,35 +118,38 @@ impl PostgresTarget {
         statements
     }
 
-    /// Puts the staged table in the place of the one there is.
-    async fn swap(&self, client: &Client, staged: &TableName) -> Result<Vec<String>> {
+    /// Begins a transaction; what puts the staged table in the place of the one there is.
+    async fn swap(&self, client: &Client, staged: &TableName, begin: &str) -> Result<Vec<String>> {
         let mut statements = Vec::new();
-        if self.table.is_some() {
-            let name = self.name.sql();
-            statements.push(format!("lock table {name} in access exclusive mode"));
-            let act = |error| refused(format!("look {} up", self.name), error);
+        let (name, aside) = (self.name.sql(), staged.sql());
+        let act = |error| refused(format!("look {} up", self.name), error);
+        if self.table.is_none() {
+            client.batch_execute(begin).await.map_err(act)?;
+        } else {
+            // What goes with the table is asked for once nobody can change it any more.
+            let begin = format!("{begin}; lock table {name} in access exclusive mode");
             let regclass = literal(&name);
-            let owned = client.query(&OWNED.replace("$1", &regclass), &[]).await.map_err(act)?;
+            let (owned, grants) = (OWNED.replace("$1", &regclass), GRANTS.replace("$1", &regclass));
+            let asked = try_join3(
+                client.batch_execute(&begin),
+                client.query_typed(&owned, &[]),
+                client.query_typed(&grants, &[]),
+            );
+            let ((), owned, grants) = asked.await.map_err(act)?;
             for row in owned {
                 let (sequence, column): (String, String) = (row.get(0), row.get(1));
                 let column = ident(&column);
-                statements
-                    .push(format!("alter sequence {sequence} owned by {}.{column}", staged.sql()));
+                statements.push(format!("alter sequence {sequence} owned by {aside}.{column}"));
             }
-            let grants = client.query(&GRANTS.replace("$1", &regclass), &[]).await.map_err(act)?;
             for row in grants {
                 let (privilege, role, option): (String, String, bool) =
                     (row.get(0), row.get(1), row.get(2));
                 let option = if option { " with grant option" } else { "" };
-                statements.push(format!("grant {privilege} on {} to {role}{option}", staged.sql()));
+                statements.push(format!("grant {privilege} on {aside} to {role}{option}"));
             }
             statements.push(format!("drop table {name}"));
         }
-        statements.push(format!(
-            "alter table {} rename to {}",
-            staged.sql(),
-            ident(&self.name.table)
-        ));
+        statements.push(format!("alter table {aside} rename to {}", ident(&self.name.table)));
         Ok(statements)
     }
 }
@@ -186,30 +190,35 @@ impl Target for PostgresTarget {
     async fn prepare(&self, load: &Load) -> Result<()> {
         let client = self.shared.client().await?;
         self.ledger.create(&client).await?;
-        let last = self.ledger.last(&client, &self.settings).await?;
-        if last.is_some_and(|(last, _)| last.id == load.id) {
+        let before = self.ledger.before(&client, &self.settings, load).await?;
+        if before.has_begun {
             // Its transaction made everything ready.
             self.shared.pool.give_back(client);
             return Ok(());
         }
         let staged = self.staged(load);
-        let act = |error| refused(format!("make {} ready", self.name), error);
-        client.batch_execute("begin").await.map_err(act)?;
-        for left in self.ledger.leftovers(&client, &self.settings, load).await? {
-            client.batch_execute(&format!("drop table if exists {left}")).await.map_err(act)?;
-        }
-        self.ledger.forget(&client, &self.settings, load).await?;
-        for statement in self.statements(&staged) {
-            client
-                .batch_execute(&statement)
-                .await
-                .map_err(|error| refused(statement.as_str(), error))?;
-        }
         let aside = (staged != self.name).then(|| staged.sql());
-        self.ledger.begin(&client, &self.settings, load, aside.as_deref()).await?;
-        client.batch_execute("commit").await.map_err(act)?;
+        let mut statements: Vec<String> =
+            before.leftovers.iter().map(|left| format!("drop table if exists {left}")).collect();
+        statements.extend(self.statements(&staged));
+        let begin = self.ledger.begin(&self.settings, load, aside.as_deref())?;
+        let statements = statements.join(";\n");
+        let made = client.batch_execute(&format!("begin;\n{statements};\n{begin};\ncommit")).await;
+        made.map_err(|error| {
+            let act = format!("make {} ready", self.name);
+            refused(
+                if statements.is_empty() { act } else { format!("{act} ({statements})") },
+                error,
+            )
+        })?;
         self.shared.pool.give_back(client);
         Ok(())
+    }
+
+    async fn warm(&self, writers: usize) {
+        // One more is at work already.
+        let phases = Some(&*self.shared.context.phases);
+        self.shared.pool.fill(writers.saturating_sub(1), phases).await;
     }
 
     async fn writer(&self, load: &Load, unit: &Unit) -> Result<Box<dyn UnitWriter>> {
@@ -222,17 +231,14 @@ impl Target for PostgresTarget {
         let staged = self.staged(load);
         let act = |error| refused(format!("finish {}", self.name), error);
         let begin = format!("begin; {}", share_lock(&self.settings));
-        client.batch_execute(&begin).await.map_err(act)?;
-        if staged != self.name {
-            for statement in self.swap(&client, &staged).await? {
-                client
-                    .batch_execute(&statement)
-                    .await
-                    .map_err(|error| refused(statement.as_str(), error))?;
-            }
-        }
         let finish = format!("{}; commit", self.ledger.finish(&self.settings, load));
-        client.batch_execute(&finish).await.map_err(act)?;
+        if staged == self.name {
+            client.batch_execute(&format!("{begin}; {finish}")).await.map_err(act)?;
+        } else {
+            let swap = self.swap(&client, &staged, &begin).await?.join(";\n");
+            let swapped = client.batch_execute(&format!("{swap};\n{finish}")).await;
+            swapped.map_err(|error| refused(format!("finish {} ({swap})", self.name), error))?;
+        }
         self.shared.pool.give_back(client);
         Ok(())
     }

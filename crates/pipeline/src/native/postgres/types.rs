@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use forebay_pgcopy::catalog::PgType;
-use tokio_postgres::Client;
 
 /// Types, and those they are made of.
 pub(super) struct Types(HashMap<u32, Row>);
@@ -20,10 +19,12 @@ struct Row {
 /// How deep types may be made of types: domains over domains, arrays of domains.
 const DEPTH_MAX: u32 = 16;
 
-/// A type with those it is made of.
-const TYPES: &str = "
+/// The types of a table's columns, with those they are made of.
+pub(super) const OF_TABLE: &str = "
 with recursive wanted(oid) as (
-    select unnest($1::oid[])
+    select a.atttypid
+    from pg_namespace n join pg_class c on c.relnamespace = n.oid join pg_attribute a on a.attrelid = c.oid
+    where n.nspname = $1 and c.relname = $2 and a.attnum > 0 and not a.attisdropped
     union
     select x.oid from wanted w join pg_type t on t.oid = w.oid,
         lateral (values (t.typbasetype),
@@ -34,25 +35,24 @@ select t.oid, format_type(t.oid, null), t.typtype::text, t.typcategory::text, t.
        case when t.typcategory = 'A' and t.typlen = -1 then t.typelem else 0 end, t.typtypmod
 from wanted w join pg_type t on t.oid = w.oid";
 
-/// Looks up types, and those they are made of.
-pub(super) async fn look_up(client: &Client, oids: &[u32]) -> Result<Types, tokio_postgres::Error> {
-    let first = |text: String| text.chars().next().unwrap_or('\0');
-    let rows = client.query(TYPES, &[&oids]).await?;
-    let types = rows.iter().map(|row| {
-        let made = Row {
-            name: row.get(1),
-            typtype: first(row.get(2)),
-            category: first(row.get(3)),
-            base: row.get(4),
-            element: row.get(5),
-            base_typmod: row.get(6),
-        };
-        (row.get(0), made)
-    });
-    Ok(Types(types.collect()))
-}
-
 impl Types {
+    /// Those that rows of [`OF_TABLE`] tell.
+    pub(super) fn new(rows: &[tokio_postgres::Row]) -> Self {
+        let first = |text: String| text.chars().next().unwrap_or('\0');
+        let types = rows.iter().map(|row| {
+            let made = Row {
+                name: row.get(1),
+                typtype: first(row.get(2)),
+                category: first(row.get(3)),
+                base: row.get(4),
+                element: row.get(5),
+                base_typmod: row.get(6),
+            };
+            (row.get(0), made)
+        });
+        Self(types.collect())
+    }
+
     /// A type with its modifier, written as `written`.
     pub(super) fn of(&self, oid: u32, typmod: i32, written: String) -> Option<PgType> {
         self.made(oid, typmod, Some(written), 0)
