@@ -88,6 +88,17 @@ pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     runtime.context("cannot start threads")
 }
 
+/// A runtime for the runs of a pipeline file.
+///
+/// # Errors
+/// The operating system gives no threads.
+pub(super) fn runtime_for(file: &PipelineFile) -> anyhow::Result<tokio::runtime::Runtime> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(file.threads(processors)).enable_all().build();
+    runtime.context("cannot start threads")
+}
+
 /// What is remembered of runs, in the data directory.
 ///
 /// # Errors

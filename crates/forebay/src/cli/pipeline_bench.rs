@@ -7,7 +7,7 @@ use forebay_pipeline::config::{PipelineFile, SyncMode, WriteMode};
 use forebay_pipeline::run::{Context, Options, PHASES, Pipeline, Report};
 use serde_json::{Map, Value, json};
 
-use super::pipeline::{load, runtime};
+use super::pipeline::{load, runtime_for};
 use crate::exit::{Coded, Exit};
 use crate::out;
 use crate::usage::Usage;
@@ -47,7 +47,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
         let id = uuid::Uuid::now_v7().simple().to_string();
         let (context, _cancel) = Context::new(&id);
         let options = Options { from_scratch: true, ..Options::default() };
-        let report = runtime()?.block_on(Pipeline::new(&file).run(options, &context))?;
+        let report = runtime_for(&file)?.block_on(Pipeline::new(&file).run(options, &context))?;
         out::note(format_args!(
             "{} {}: {:.3} s, {} rows",
             if iteration < args.warmup { "warming up" } else { "iteration" },

@@ -103,6 +103,13 @@ const FOREBAY_STREAMS: &str = "  streams:
       cursor_field: position
 ";
 
+const FENCE: &str = "  # permissions:                   # what is not said is not restricted
+  #   network: {allowed_hosts: [\"db.example.org:5432\", \"*.example.org\"]}
+  #   env: {allowed_vars: [PGPASSWORD]}
+  #   fs: {allowed_preopens: [/run/secrets]}
+  # limits: {max_memory: 16MiB, timeout_seconds: 600}
+";
+
 const STREAMS: &str = "  streams:
     - name: public.orders
       # into: orders_copy          # its name in the destination
@@ -170,8 +177,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let name = &args.name;
     out::line(format_args!(
         "# What is read from where, and where it goes. `forebay pipeline schema` describes every field.\n\
-         version: 1\npipeline: {name}\n\nsource:\n  use: {from}\n  config:\n{source}\
-         destination:\n  use: {to}\n  config:\n{destination}{DESTINATION}\n{REST}"
+         version: 1\npipeline: {name}\n\nsource:\n  use: {from}\n  config:\n{source}{FENCE}\
+         destination:\n  use: {to}\n  config:\n{destination}{FENCE}{DESTINATION}\n{REST}"
     ))?;
     Ok(Exit::Ok)
 }

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::pipeline::{load, runtime, state};
+use super::pipeline::{load, runtime_for, state};
 use super::settings::DataArgs;
 use crate::exit::{Coded, Exit};
 use crate::out;
@@ -68,7 +68,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let id = uuid::Uuid::now_v7().simple().to_string();
     let (context, cancel) = Context::new(&id);
     memory.begin(&id, file.pipeline.as_str())?;
-    let runtime = runtime()?;
+    let runtime = runtime_for(&file)?;
     let begun = Instant::now();
     let pipeline = Pipeline::new(&file);
     let ended = runtime.block_on(async {

@@ -6,6 +6,7 @@
 //! is never printed.
 
 mod load;
+pub(crate) mod permissions;
 pub(crate) mod section;
 mod text;
 
@@ -16,6 +17,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 pub use load::{LoadError, json_schema, load};
+pub use permissions::{Env, Fs, Limits, Network, Permissions};
 pub use section::{DestinationSection, SourceSection};
 pub use text::{Resolve, Secret, Text};
 
@@ -43,6 +45,23 @@ pub struct PipelineFile {
     /// What a run may take.
     #[serde(default)]
     pub resources: Resources,
+}
+
+impl PipelineFile {
+    /// How many threads a run does best with on a machine of so many processors.
+    ///
+    /// Where rows are only handed on from one PostgreSQL to another, each unit keeps two processes of the
+    /// servers busy. If these take all processors there are, every further thread here only takes turns
+    /// with them; one moves more rows than four processors of a server give or take.
+    #[must_use]
+    pub fn threads(&self, processors: usize) -> usize {
+        use crate::native::{DestinationSettings, SourceSettings};
+        let hands_on = matches!(self.source.connector, SourceSettings::Postgres(_))
+            && matches!(self.destination.connector, DestinationSettings::Postgres(_))
+            && self.transforms.is_empty();
+        let servers = self.resources.units_at_once(processors).saturating_mul(2);
+        if hands_on && servers > processors { processors.div_ceil(4) } else { processors.max(1) }
+    }
 }
 
 /// The version of the format.
@@ -327,6 +346,16 @@ impl Default for Resources {
             max_retries: 5,
             retry_after: HumanDuration(std::time::Duration::from_millis(200)),
         }
+    }
+}
+
+impl Resources {
+    /// Units that are copied at once on a machine of so many processors.
+    #[must_use]
+    pub fn units_at_once(&self, processors: usize) -> usize {
+        let by_itself = if self.autotune { processors } else { 1 };
+        let said = self.parallelism.map(|said| usize::try_from(said.get()).unwrap_or(usize::MAX));
+        said.unwrap_or(by_itself).max(1)
     }
 }
 

@@ -10,6 +10,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, de::DeserializeOwned};
 
+use super::permissions::{Limits, Permissions, Reach};
+use super::text::take_names;
 use super::{LoadMethod, OnDataError, SchemaEvolution, StreamSettings, WriteMode};
 use crate::native::{DestinationSettings, SourceSettings};
 
@@ -23,6 +25,9 @@ pub(crate) trait Chosen: Sized {
     /// Reads the settings of the connector of this name, one of [`NAMES`](Self::NAMES).
     fn read<'de, D: Deserializer<'de>>(name: &str, from: D) -> Result<Self, D::Error>;
 
+    /// What these settings lead to.
+    fn reach(&self) -> Reach;
+
     /// What may stand in the settings of the connector of this name.
     fn schema(name: &str, generator: &mut SchemaGenerator) -> Schema;
 }
@@ -32,6 +37,8 @@ pub(crate) trait Chosen: Sized {
 pub struct SourceSection {
     /// What `use` says.
     pub uses: String,
+    /// How much the connector may take.
+    pub limits: Limits,
     /// The connector and its settings.
     pub connector: SourceSettings,
     /// What is read.
@@ -43,6 +50,8 @@ pub struct SourceSection {
 pub struct DestinationSection {
     /// What `use` says.
     pub uses: String,
+    /// How much the connector may take.
+    pub limits: Limits,
     /// The connector and its settings.
     pub connector: DestinationSettings,
     /// How rows meet those that are there.
@@ -61,6 +70,12 @@ pub struct DestinationSection {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SourceRest {
+    /// What the connector may reach.
+    #[serde(default)]
+    permissions: Permissions,
+    /// How much it may take.
+    #[serde(default)]
+    limits: Limits,
     /// What is read.
     streams: Vec<StreamSettings>,
 }
@@ -69,6 +84,12 @@ struct SourceRest {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct DestinationRest {
+    /// What the connector may reach.
+    #[serde(default)]
+    permissions: Permissions,
+    /// How much it may take.
+    #[serde(default)]
+    limits: Limits,
     /// How rows meet those that are there.
     #[serde(default)]
     write_mode: WriteMode,
@@ -90,7 +111,7 @@ impl<'de> Deserialize<'de> for SourceSection {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let section = Section::<_, SourceRest>(PhantomData);
         let (uses, connector, rest) = deserializer.deserialize_map(section)?;
-        Ok(Self { uses, connector, streams: rest.streams })
+        Ok(Self { uses, limits: rest.limits, connector, streams: rest.streams })
     }
 }
 
@@ -100,6 +121,7 @@ impl<'de> Deserialize<'de> for DestinationSection {
         let (uses, connector, rest) = deserializer.deserialize_map(section)?;
         Ok(Self {
             uses,
+            limits: rest.limits,
             connector,
             write_mode: rest.write_mode,
             primary_key: rest.primary_key,
@@ -110,10 +132,27 @@ impl<'de> Deserialize<'de> for DestinationSection {
     }
 }
 
+/// What stands beside `use` and `config`.
+trait Rest: DeserializeOwned {
+    fn permissions(&self) -> &Permissions;
+}
+
+impl Rest for SourceRest {
+    fn permissions(&self) -> &Permissions {
+        &self.permissions
+    }
+}
+
+impl Rest for DestinationRest {
+    fn permissions(&self) -> &Permissions {
+        &self.permissions
+    }
+}
+
 /// Reads `use`, `config` and the rest.
 struct Section<C, R>(PhantomData<(C, R)>);
 
-impl<'de, C: Chosen, R: DeserializeOwned> Visitor<'de> for Section<C, R> {
+impl<'de, C: Chosen, R: Rest> Visitor<'de> for Section<C, R> {
     type Value = (String, C, R);
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -123,6 +162,7 @@ impl<'de, C: Chosen, R: DeserializeOwned> Visitor<'de> for Section<C, R> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut name: Option<String> = None;
         let mut connector = None;
+        let mut names = Vec::new();
         let mut rest = serde_json::Map::new();
         while let Some(key) = map.next_key::<String>()? {
             match (key.as_str(), &name) {
@@ -138,7 +178,9 @@ impl<'de, C: Chosen, R: DeserializeOwned> Visitor<'de> for Section<C, R> {
                     name = Some(said);
                 }
                 ("config", Some(name)) if connector.is_none() => {
+                    take_names();
                     connector = Some(map.next_value_seed(Named::<C>(name, PhantomData))?);
+                    names = take_names();
                 }
                 ("config", None) => {
                     return Err(de::Error::custom("`use` must stand before `config`"));
@@ -162,6 +204,10 @@ impl<'de, C: Chosen, R: DeserializeOwned> Visitor<'de> for Section<C, R> {
                 .map_err(|error| de::Error::custom(format_args!("without `config`: {error}")))?,
         };
         let rest = R::deserialize(serde_json::Value::Object(rest)).map_err(de::Error::custom)?;
+        let checked = rest.permissions().check(&connector.reach(), &names);
+        checked.map_err(|(field, found)| {
+            de::Error::custom(format_args!("`permissions.{field}` of the {} {found}", C::WHAT))
+        })?;
         Ok((name, connector, rest))
     }
 }

@@ -15,6 +15,8 @@ pub type Resolve<'a> = dyn Fn(&str) -> Result<String, String> + 'a;
 thread_local! {
     /// What resolves the names in the file that this thread reads.
     static RESOLVED: RefCell<Option<Resolver>> = const { RefCell::new(None) };
+    /// The names that were resolved since they were last taken.
+    static NAMED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A resolver while a file is read.
@@ -26,6 +28,11 @@ pub(super) fn resolving<T>(resolve: Resolver, read: impl FnOnce() -> T) -> T {
     let result = read();
     RESOLVED.set(before);
     result
+}
+
+/// Takes the names that texts had since this was last asked.
+pub(super) fn take_names() -> Vec<String> {
+    NAMED.take()
 }
 
 /// A text.
@@ -80,7 +87,11 @@ fn resolved<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Err
     let text = String::deserialize(deserializer)?;
     let resolver = RESOLVED.with_borrow(Clone::clone);
     let Some(resolver) = resolver else { return Ok(text) };
-    expand(&text, &*resolver).map_err(serde::de::Error::custom)
+    let named = |name: &str| {
+        NAMED.with_borrow_mut(|names| names.push(name.to_owned()));
+        resolver(name)
+    };
+    expand(&text, &named).map_err(serde::de::Error::custom)
 }
 
 /// `text` with every `${...}` replaced. `$$` is a dollar sign; a lone one stays.

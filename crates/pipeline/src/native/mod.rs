@@ -15,6 +15,7 @@ use std::sync::Arc;
 use schemars::{Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer};
 
+use crate::config::permissions::Reach;
 use crate::config::section::Chosen;
 use crate::connector::{Destination, Source};
 
@@ -74,6 +75,18 @@ impl Chosen for SourceSettings {
         }
     }
 
+    fn reach(&self) -> Reach {
+        match self {
+            Self::Postgres(settings) => settings.reach(),
+            Self::Mongodb(settings) => settings.reach(),
+            Self::Parquet(settings) => files::reach(&settings.path, &settings.s3),
+            Self::Csv(settings) => files::reach(&settings.path, &settings.s3),
+            Self::Ndjson(settings) => files::reach(&settings.path, &settings.s3),
+            Self::Sqlite(settings) => Reach::path(&settings.path.0),
+            Self::Forebay(settings) => settings.reach(),
+        }
+    }
+
     fn schema(name: &str, generator: &mut SchemaGenerator) -> Schema {
         match name {
             "postgres" => generator.subschema_for::<postgres::Settings>(),
@@ -102,6 +115,17 @@ impl Chosen for DestinationSettings {
             "ndjson" => Deserialize::deserialize(from).map(Self::Ndjson),
             "sqlite" => Deserialize::deserialize(from).map(Self::Sqlite),
             _ => Err(unknown(name)),
+        }
+    }
+
+    fn reach(&self) -> Reach {
+        match self {
+            Self::Postgres(settings) => settings.reach(),
+            Self::Mongodb(settings) => settings.reach(),
+            Self::Parquet(settings) => files::reach(&settings.path, &settings.s3),
+            Self::Csv(settings) => files::reach(&settings.path, &settings.s3),
+            Self::Ndjson(settings) => files::reach(&settings.path, &settings.s3),
+            Self::Sqlite(settings) => Reach::path(&settings.path.0),
         }
     }
 

@@ -16,6 +16,7 @@ use super::context::{Context, PhaseSeconds};
 use super::open::Opened;
 use super::outlet::Budget;
 use super::report::{Report, StreamReport};
+use super::round::LastLoad;
 use super::units::{Copied, Copying, content_of};
 use crate::config::{PipelineFile, TargetSettings, WriteMode};
 use crate::connector::{Claim, Destination, Form, Load, Round, Source, SourceStream, Unit};
@@ -108,7 +109,10 @@ impl<'a> Pipeline<'a> {
 
     /// Bytes the batches of a run may take.
     pub(super) fn budget(&self) -> usize {
-        usize::try_from(self.file.resources.max_memory.0).unwrap_or(usize::MAX)
+        let limits = [self.file.source.limits, self.file.destination.limits];
+        let stages = limits.iter().filter_map(|limits| limits.max_memory);
+        let least = stages.fold(self.file.resources.max_memory, std::cmp::Ord::min);
+        usize::try_from(least.0).unwrap_or(usize::MAX)
     }
 
     /// Bytes of a batch: small where it is only handed on, so that it stays in the processor's cache;
@@ -121,12 +125,8 @@ impl<'a> Pipeline<'a> {
 
     /// Units that are copied at once.
     pub(super) fn parallelism(&self) -> usize {
-        let resources = &self.file.resources;
-        let machine = || match resources.autotune {
-            true => std::thread::available_parallelism().map_or(1, usize::from),
-            false => 1,
-        };
-        resources.parallelism.map_or_else(machine, |said| usize::try_from(said.get()).unwrap_or(1))
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        self.file.resources.units_at_once(processors)
     }
 
     pub(super) fn target_settings(&self, stream: &str, into: &str) -> TargetSettings {
@@ -167,8 +167,8 @@ impl<'a> Pipeline<'a> {
             return Ok(report);
         }
         let columns = opened.stream.columns();
-        let target = match opened.target {
-            Some(target) => target,
+        let target = match &opened.target {
+            Some(target) => Arc::clone(target),
             None => self.destination.open(&opened.settings, columns, context).await?,
         };
         let fingerprint = format!("{}{}", opened.source, fingerprint_of_columns(columns));
@@ -177,23 +177,12 @@ impl<'a> Pipeline<'a> {
             report.seconds = begun.elapsed().as_secs_f64();
             return Ok(report);
         }
-        let (load, entries) = match opened.resumed {
-            Some((load, entries)) if load.fingerprint == fingerprint => {
+        let (load, entries) = match goes_on(&opened, &fingerprint, options)? {
+            Some(last) => {
                 report.resumed = true;
-                (load, entries)
+                last
             }
-            Some((load, _))
-                if !options.from_scratch && opened.settings.write_mode == WriteMode::Append =>
-            {
-                return Err(ConnectorError::unsupported(
-                    format!(
-                        "the columns of {} changed while load {} was not finished",
-                        report.stream, load.id
-                    ),
-                    "change them back and let it finish, or remove its rows and `forebay pipeline reset`",
-                ));
-            }
-            _ => {
+            None => {
                 let round = if opened.is_whole { round.clone() } else { Round::default() };
                 (new_load(&*opened.stream, &units, fingerprint, opened.since, round), Vec::new())
             }
@@ -227,6 +216,28 @@ impl<'a> Pipeline<'a> {
         report.seconds = begun.elapsed().as_secs_f64();
         Ok(report)
     }
+}
+
+/// The load a stream goes on with, now that its columns are known; none where it begins another.
+fn goes_on(
+    opened: &Opened,
+    fingerprint: &str,
+    options: &Options,
+) -> Result<Option<LastLoad>, ConnectorError> {
+    let Some((load, _)) = &opened.resumed else { return Ok(None) };
+    if load.fingerprint == fingerprint {
+        return Ok(opened.resumed.clone());
+    }
+    if options.from_scratch || opened.settings.write_mode != WriteMode::Append {
+        return Ok(None);
+    }
+    Err(ConnectorError::unsupported(
+        format!(
+            "the columns of {} changed while load {} was not finished",
+            opened.settings.stream, load.id
+        ),
+        "change them back and let it finish, or remove its rows and `forebay pipeline reset`",
+    ))
 }
 
 fn new_load(

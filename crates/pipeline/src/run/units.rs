@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use forebay_pgcopy::ContentHash;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -31,6 +31,21 @@ pub(super) struct Copied {
     pub(super) entries: Vec<LedgerEntry>,
     /// Of all rows of the load, those of earlier runs too.
     pub(super) content: ContentHash,
+}
+
+/// Does something within the time that is permitted.
+///
+/// * `act`: what is done, for people.
+async fn within<T>(
+    limit: Option<Duration>,
+    act: String,
+    doing: impl Future<Output = Result<T, ConnectorError>>,
+) -> Result<T, ConnectorError> {
+    let Some(limit) = limit else { return doing.await };
+    tokio::time::timeout(limit, doing).await.unwrap_or_else(|_| {
+        let source = format!("it took longer than `limits.timeout_seconds`, {limit:?}").into();
+        Err(ConnectorError::Busy { act, source })
+    })
 }
 
 /// The content hash of what entries name.
@@ -121,8 +136,11 @@ impl Copying<'_> {
     async fn attempt(&self, index: usize, unit: &Unit) -> Result<LedgerEntry, ConnectorError> {
         let (mut outlet, mut inlet) = Outlet::new(self.budget.clone(), self.context.clone())?;
         let stream = Arc::clone(&self.stream);
-        let reading = tokio::spawn(async move { stream.read(index, &mut outlet).await });
-        let written = async {
+        let file = self.pipeline.file;
+        let (limit, act) = (file.source.limits.timeout(), format!("read {}", unit.name));
+        let reading =
+            tokio::spawn(async move { within(limit, act, stream.read(index, &mut outlet)).await });
+        let writing = async {
             let mut writer = self.target.writer(self.load, unit).await?;
             loop {
                 let waiting = Instant::now();
@@ -131,8 +149,9 @@ impl Copying<'_> {
                 let Some(batch) = batch else { return Ok(writer) };
                 writer.write(batch).await?;
             }
-        }
-        .await;
+        };
+        let act = format!("write {}", unit.name);
+        let written = within(file.destination.limits.timeout(), act, writing).await;
         // With the inlet gone, a source that still reads stops.
         drop(inlet);
         let read = reading.await.unwrap_or_else(|panicked| {
@@ -156,5 +175,23 @@ impl Copying<'_> {
             hash: String::new(),
         };
         writer.commit(entry).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_takes_longer_than_it_may_is_given_up_and_may_be_tried_again() {
+        let error = within::<()>(Some(Duration::ZERO), "read all".into(), std::future::pending());
+        let error = error.await.unwrap_err();
+        assert!(error.is_retryable(), "{error:?}");
+        assert_eq!(error.to_string(), "cannot read all now");
+        let done = async { Ok(7) };
+        assert_eq!(within(None, "read all".into(), done).await.unwrap(), 7);
+        let failed = async { Err::<(), _>(ConnectorError::Stopped) };
+        let failed = within(Some(Duration::MAX), "read all".into(), failed).await.unwrap_err();
+        assert!(matches!(failed, ConnectorError::Stopped));
     }
 }

@@ -40,6 +40,7 @@ use std::sync::Arc;
 
 use crate::connector::{Destination, Source};
 
+pub(crate) use settings::reach;
 pub use settings::{
     Compression, CsvDestination, CsvSource, Delimiter, NdjsonDestination, NdjsonSource,
     ParquetCompression, ParquetDestination, ParquetSource, S3Settings,

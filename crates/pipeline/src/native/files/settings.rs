@@ -7,6 +7,7 @@ use forebay_base::ByteSize;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::config::permissions::Reach;
 use crate::config::{Secret, Text};
 
 /// How a bucket is reached.
@@ -27,6 +28,20 @@ pub struct S3Settings {
     pub path_style: bool,
     /// Permit an endpoint without TLS.
     pub allow_http: bool,
+}
+
+/// What a path and the settings of its bucket lead to.
+pub(crate) fn reach(path: &Text, s3: &S3Settings) -> Reach {
+    if !path.0.starts_with("s3://") {
+        return Reach::path(&path.0);
+    }
+    let Some(endpoint) = &s3.endpoint else {
+        let region = s3.region.as_ref().map_or("us-east-1", |region| &region.0);
+        return Reach::host(&format!("s3.{region}.amazonaws.com"), Some(443));
+    };
+    let url: Option<reqwest::Url> = endpoint.0.parse().ok();
+    let host = url.as_ref().and_then(|url| Some((url.host_str()?, url.port_or_known_default())));
+    host.map_or_else(Reach::default, |(host, port)| Reach::host(host, port))
 }
 
 /// How a file is compressed.

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::config::permissions::Reach;
 use crate::config::{Secret, Text};
 
 /// How a server is reached.
@@ -23,4 +24,15 @@ pub struct Settings {
     /// Whether events come with `hash`, the hash of their leaf in the log. Finding it takes longer.
     #[serde(default)]
     pub event_hashes: bool,
+}
+
+impl Settings {
+    /// What these settings lead to.
+    pub(crate) fn reach(&self) -> Reach {
+        let url: Option<reqwest::Url> = self.url.0.parse().ok();
+        let host =
+            url.as_ref().and_then(|url| Some((url.host_str()?, url.port_or_known_default())));
+        let reach = host.map_or_else(Reach::default, |(host, port)| Reach::host(host, port));
+        reach.and_file(self.tls_ca_file.as_ref())
+    }
 }

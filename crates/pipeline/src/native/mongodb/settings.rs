@@ -5,9 +5,11 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use forebay_base::HumanDuration;
+use mongodb::options::{ConnectionString, HostInfo, ServerAddress};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::config::permissions::Reach;
 use crate::config::{Secret, Text};
 
 /// How a server is reached, and what becomes of values.
@@ -84,6 +86,33 @@ impl Default for Settings {
             moments: Moments::Date,
             object_ids: Vec::new(),
         }
+    }
+}
+
+impl Settings {
+    /// What these settings lead to: of a replica set the servers that are named, of `mongodb+srv` the name
+    /// that is looked up.
+    pub(crate) fn reach(&self) -> Reach {
+        let mut reach = Reach::default();
+        let url = self.url.as_ref().map(|url| ConnectionString::parse(url.expose()));
+        match url.map(|url| url.map(|url| url.host_info)) {
+            Some(Ok(HostInfo::HostIdentifiers(servers))) => {
+                for server in servers {
+                    match server {
+                        ServerAddress::Tcp { host, port } => {
+                            reach.add_host(&host, Some(port.unwrap_or(27017)));
+                        }
+                        // The directory of a socket: a path in any case.
+                        other => reach.paths.push(other.to_string().into()),
+                    }
+                }
+            }
+            Some(Ok(HostInfo::DnsRecord(name))) => reach.add_host(&name, None),
+            // What it would lead to nobody knows; it is refused when it is used.
+            Some(Ok(_) | Err(_)) => {}
+            None => reach.add_host(&self.host.0, Some(self.port.get())),
+        }
+        reach.and_file(self.tls_ca_file.as_ref())
     }
 }
 

@@ -6,7 +6,10 @@ use std::time::Duration;
 use forebay_base::HumanDuration;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use tokio_postgres::Config;
+use tokio_postgres::config::Host;
 
+use crate::config::permissions::Reach;
 use crate::config::{Secret, Text};
 
 /// How a server is reached: `url`, or `host`, `user` and so on.
@@ -53,6 +56,30 @@ impl Default for Settings {
             ledger_schema: Text("forebay".into()),
             wait_for_late_commits: HumanDuration(Duration::from_secs(30)),
         }
+    }
+}
+
+impl Settings {
+    /// What these settings lead to. What an unreadable `url` would lead to nobody knows; it is refused when
+    /// it is used.
+    pub(crate) fn reach(&self) -> Reach {
+        let mut reach = Reach::default();
+        let url = self.url.as_ref().and_then(|url| url.expose().parse::<Config>().ok());
+        match (url, &self.url) {
+            (Some(config), _) => {
+                for (index, host) in config.get_hosts().iter().enumerate() {
+                    let ports = config.get_ports();
+                    let port = ports.get(index).or_else(|| ports.first()).copied();
+                    match host {
+                        Host::Tcp(name) => reach.add_host(name, Some(port.unwrap_or(5432))),
+                        Host::Unix(path) => reach.paths.push(path.clone()),
+                    }
+                }
+            }
+            (None, Some(_)) => {}
+            (None, None) => reach.add_host(&self.host.0, Some(self.port.get())),
+        }
+        reach.and_file(self.tls_ca_file.as_ref())
     }
 }
 

@@ -1,0 +1,279 @@
+//! What the connector of a section may reach and how much it may take: `permissions` and `limits`.
+//!
+//! For the connectors that are built in this is a fence, not a sandbox: what a pipeline file names is
+//! compared with what it permits while the file is read, before anything is asked. It catches the file that
+//! was pointed at another server or directory, and the variable that was not meant for it.
+//!
+//! Invariant: what is not said is not restricted; a list that is there permits what is in it and nothing else.
+
+use std::num::NonZeroU32;
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+
+use forebay_base::ByteSize;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// What a connector may reach.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Permissions {
+    /// Which servers.
+    pub network: Network,
+    /// Which variables of the environment its `config` may name.
+    pub env: Env,
+    /// Which directories and files.
+    pub fs: Fs,
+}
+
+/// Which servers a connector may reach.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Network {
+    /// Names or addresses, `*.example.org` for all below a name, each with `:PORT` where only that one is
+    /// meant.
+    pub allowed_hosts: Option<Vec<String>>,
+}
+
+/// Which variables of the environment a connector's settings may name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Env {
+    /// Their names.
+    pub allowed_vars: Option<Vec<String>>,
+}
+
+/// Which directories and files a connector may touch.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Fs {
+    /// Paths, each with all that is below it.
+    pub allowed_preopens: Option<Vec<PathBuf>>,
+}
+
+/// How much a connector may take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Bytes that batches between source and destination may take, where that is less than
+    /// `resources.max_memory`.
+    #[schemars(with = "Option<String>")]
+    pub max_memory: Option<ByteSize>,
+    /// Seconds a unit may take: of a source until it is read, of a destination until its rows are written,
+    /// the wait for the other side included. One that takes longer is given up and tried again, as after any
+    /// failure that may pass.
+    pub timeout_seconds: Option<NonZeroU32>,
+}
+
+impl Limits {
+    /// How long a unit may take.
+    #[must_use]
+    pub fn timeout(&self) -> Option<Duration> {
+        self.timeout_seconds.map(|seconds| Duration::from_secs(seconds.get().into()))
+    }
+}
+
+/// What the settings of a connector lead to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Reach {
+    /// Servers: names or addresses, and ports where they are known.
+    pub(crate) hosts: Vec<(String, Option<u16>)>,
+    /// Directories and files.
+    pub(crate) paths: Vec<PathBuf>,
+}
+
+impl Reach {
+    /// Of a server.
+    pub(crate) fn host(name: &str, port: Option<u16>) -> Self {
+        let mut reach = Self::default();
+        reach.add_host(name, port);
+        reach
+    }
+
+    /// Of a directory or file.
+    pub(crate) fn path(path: &str) -> Self {
+        Self { hosts: Vec::new(), paths: vec![path.into()] }
+    }
+
+    pub(crate) fn add_host(&mut self, name: &str, port: Option<u16>) {
+        if name.starts_with('/') {
+            // The directory of a socket.
+            self.paths.push(name.into());
+        } else {
+            let name = name.trim_start_matches('[').trim_end_matches(']');
+            self.hosts.push((name.to_owned(), port));
+        }
+    }
+
+    pub(crate) fn and_file(mut self, file: Option<&super::Text>) -> Self {
+        self.paths.extend(file.map(|file| PathBuf::from(&file.0)));
+        self
+    }
+}
+
+/// The field below `permissions` that forbids something, and what.
+type Forbidden = (&'static str, String);
+
+impl Permissions {
+    /// Compares what settings lead to, and the names that stand in them, with what is permitted.
+    ///
+    /// # Errors
+    /// The field, and what it does not permit.
+    pub(super) fn check(&self, reach: &Reach, names: &[String]) -> Result<(), Forbidden> {
+        for name in names {
+            match (name.strip_prefix("file:"), &self.env.allowed_vars) {
+                (Some(path), _) => self.check_path(Path::new(path))?,
+                (None, Some(allowed)) if !allowed.contains(name) => {
+                    return Err(("env.allowed_vars", format!("does not permit ${{{name}}}")));
+                }
+                (None, _) => {}
+            }
+        }
+        for (host, port) in &reach.hosts {
+            let allowed = self.network.allowed_hosts.as_deref();
+            if allowed.is_some_and(|allowed| !allowed.iter().any(|of| is_host(of, host, *port))) {
+                let port = port.map_or_else(String::new, |port| format!(":{port}"));
+                let found = format!("does not permit {host}{port}");
+                return Err(("network.allowed_hosts", found));
+            }
+        }
+        reach.paths.iter().try_for_each(|path| self.check_path(path))
+    }
+
+    fn check_path(&self, path: &Path) -> Result<(), Forbidden> {
+        let Some(allowed) = &self.fs.allowed_preopens else { return Ok(()) };
+        let forbidden = |why: String| ("fs.allowed_preopens", why);
+        let found = real(path).map_err(|why| forbidden(format!("{}: {why}", path.display())))?;
+        for of in allowed {
+            let of = real(of).map_err(|why| forbidden(format!("{}: {why}", of.display())))?;
+            if found.starts_with(of) {
+                return Ok(());
+            }
+        }
+        Err(forbidden(format!("does not permit {}", path.display())))
+    }
+}
+
+/// Whether a host is meant by a permission.
+fn is_host(permitted: &str, host: &str, port: Option<u16>) -> bool {
+    let (name, only) = match permitted.rsplit_once(':') {
+        // An address of IPv6 without brackets has colons and no port.
+        Some((name, number)) if !name.contains(':') || name.ends_with(']') => {
+            match number.parse::<u16>() {
+                Ok(number) => (name, Some(number)),
+                Err(_) => (permitted, None),
+            }
+        }
+        _ => (permitted, None),
+    };
+    if only.is_some() && only != port {
+        return false;
+    }
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    match name.strip_prefix('*') {
+        Some("") => true,
+        Some(below) if below.starts_with('.') => {
+            let start = host.len().checked_sub(below.len());
+            start.is_some_and(|start| {
+                start > 0 && host.get(start..).is_some_and(|end| end.eq_ignore_ascii_case(below))
+            })
+        }
+        _ => name.eq_ignore_ascii_case(host),
+    }
+}
+
+/// A path from the root on, without links as far as it is there.
+fn real(path: &Path) -> Result<PathBuf, String> {
+    let whole = std::path::absolute(path).map_err(|error| error.to_string())?;
+    if whole.components().any(|part| part == Component::ParentDir) {
+        return Err("it has `..` in it; write it without".to_owned());
+    }
+    let mut there = whole.as_path();
+    loop {
+        match there.canonicalize() {
+            Ok(found) => {
+                let rest = whole.strip_prefix(there).unwrap_or(Path::new(""));
+                return Ok(if rest == Path::new("") { found } else { found.join(rest) });
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                there = there.parent().ok_or("there is no root")?;
+            }
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn permits(yaml: &str) -> Permissions {
+        serde_saphyr::from_str(yaml).unwrap()
+    }
+
+    #[test]
+    fn what_is_not_said_is_not_restricted() {
+        let reach = Reach { hosts: vec![("x".into(), Some(1))], paths: vec!["/etc".into()] };
+        assert_eq!(Permissions::default().check(&reach, &["SECRET".into()]), Ok(()));
+        let none = permits("{network: {allowed_hosts: []}}");
+        assert!(none.check(&reach, &[]).is_err());
+        assert_eq!(none.check(&Reach::path("/etc"), &["SECRET".into()]), Ok(()));
+    }
+
+    #[test]
+    fn hosts_are_permitted_by_name_by_what_they_are_below_and_by_port() {
+        for (permitted, host, port, expected) in [
+            ("db.example.org", "DB.example.org", Some(5432), true),
+            ("db.example.org:5432", "db.example.org", Some(5432), true),
+            ("db.example.org:5433", "db.example.org", Some(5432), false),
+            ("db.example.org:5433", "db.example.org", None, false),
+            ("*.example.org", "a.b.example.org", None, true),
+            ("*.example.org", "example.org", None, false),
+            ("*.example.org", ".example.org", None, false),
+            ("*.example.org", "badexample.org", None, false),
+            ("*", "anything", Some(1), true),
+            ("*:443", "anything", Some(80), false),
+            ("::1", "::1", Some(5432), true),
+            ("[::1]:5432", "::1", Some(5432), true),
+            ("[::1]:5432", "::1", Some(1), false),
+            ("example.org", "db.example.org", None, false),
+            ("", "x", None, false),
+        ] {
+            assert_eq!(is_host(permitted, host, port), expected, "{permitted} {host} {port:?}");
+        }
+    }
+
+    #[test]
+    fn variables_and_files_of_secrets_are_permitted_by_name_and_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let permissions = Permissions {
+            env: Env { allowed_vars: Some(vec!["PGPASSWORD".into()]) },
+            fs: Fs { allowed_preopens: Some(vec![dir.path().into()]) },
+            ..Permissions::default()
+        };
+        let check = |name: String| permissions.check(&Reach::default(), &[name]);
+        assert_eq!(check("PGPASSWORD".into()), Ok(()));
+        let refused = check("AWS_SECRET_ACCESS_KEY".into()).unwrap_err();
+        assert_eq!(refused.0, "env.allowed_vars");
+        assert_eq!(check(format!("file:{}/key", dir.path().display())), Ok(()));
+        assert_eq!(check("file:/etc/passwd".into()).unwrap_err().0, "fs.allowed_preopens");
+    }
+
+    #[test]
+    fn a_path_is_not_permitted_by_way_of_a_link_or_of_dots() {
+        let dir = tempfile::tempdir().unwrap();
+        let inside = dir.path().join("inside");
+        std::fs::create_dir(&inside).unwrap();
+        std::os::unix::fs::symlink("/etc", inside.join("link")).unwrap();
+        let permissions = Permissions {
+            fs: Fs { allowed_preopens: Some(vec![inside.clone()]) },
+            ..Permissions::default()
+        };
+        let check = |path: &str| {
+            permissions.check(&Reach::path(inside.join(path).to_str().unwrap()), &[]).is_ok()
+        };
+        assert!(check("") && check("new") && check("new/newer.sqlite"));
+        assert!(!check("link") && !check("link/passwd") && !check("new/../../x"));
+        assert!(!check("../inside-not/x"));
+    }
+}
