@@ -203,7 +203,11 @@ impl Target for PostgresTarget {
         statements.extend(self.statements(&staged));
         let begin = self.ledger.begin(&self.settings, load, aside.as_deref())?;
         let statements = statements.join(";\n");
-        let made = client.batch_execute(&format!("begin;\n{statements};\n{begin};\ncommit")).await;
+        // Not waited for: the commit of the first unit takes it to the disk too, and without it there can be
+        // no entry of a unit.
+        let made =
+            format!("begin; set local synchronous_commit = off;\n{statements};\n{begin};\ncommit");
+        let made = client.batch_execute(&made).await;
         made.map_err(|error| {
             let act = format!("make {} ready", self.name);
             refused(
