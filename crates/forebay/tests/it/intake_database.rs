@@ -7,13 +7,13 @@ use forebay_base::fs::sim::Rng;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::pg_support::{Postgres, postgres};
 use crate::support::{Answer, HANG, Server, forebay, run, run_ok, stderr};
+use forebay_testing::Postgres;
 
 pub(crate) const NAMESPACES: [&str; 3] = ["orders", "notes", "events"];
 
 fn url(postgres: &Postgres) -> String {
-    format!("postgres://postgres@127.0.0.1:{}/postgres", postgres.port)
+    format!("postgres://postgres@127.0.0.1:{}/postgres", postgres.port())
 }
 
 pub(crate) fn start(dir: &TempDir, url: &str, settings: &[&str]) -> Server {
@@ -170,7 +170,7 @@ struct RawDocument<'a> {
 
 #[test]
 fn killed_and_cut_off_again_and_again_every_acknowledged_document_is_there_once_in_order() {
-    let Some(mut database) = postgres() else { return };
+    let Some(database) = Postgres::start() else { return };
     let dir = tempfile::tempdir().unwrap();
     let url = url(&database);
     let mut server = start(&dir, &url, &["intake.durability=os"]);
@@ -200,14 +200,14 @@ fn killed_and_cut_off_again_and_again_every_acknowledged_document_is_there_once_
         server.signal("KILL");
         assert_eq!(server.wait(), None, "ended by the signal");
         if round % 2 == 1 {
-            database.start();
+            database.start_again();
         }
         server = start(&dir, &url, &["intake.durability=os"]);
         for _ in 0..5 {
             assert!(sent.send(&server, &mut rng));
         }
         if round % 2 == 0 {
-            database.start();
+            database.start_again();
         }
         sent.check(&server, &database);
         assert_eq!(server.get("/readyz").json()["status"], "ready");
@@ -219,7 +219,7 @@ fn killed_and_cut_off_again_and_again_every_acknowledged_document_is_there_once_
     server.signal("KILL");
     database.kill();
     server.wait();
-    database.start();
+    database.start_again();
     let server = start(&dir, &url, &[]);
     sent.check(&server, &database);
     let columns = "select count(*) from information_schema.columns \
@@ -233,7 +233,7 @@ fn killed_and_cut_off_again_and_again_every_acknowledged_document_is_there_once_
 
 #[test]
 fn several_clients_and_a_database_that_comes_and_goes_lose_and_double_nothing() {
-    let Some(mut database) = postgres() else { return };
+    let Some(database) = Postgres::start() else { return };
     let dir = tempfile::tempdir().unwrap();
     let server = start(&dir, &url(&database), &["intake.durability=os"]);
     let mut clients: Vec<Sent> =
@@ -257,7 +257,7 @@ fn several_clients_and_a_database_that_comes_and_goes_lose_and_double_nothing() 
             if round % 2 == 0 {
                 until("it is known to be away", || status(&server)["state"] == "away");
             }
-            database.start();
+            database.start_again();
         }
         is_over.store(true, std::sync::atomic::Ordering::Relaxed);
     });
@@ -269,7 +269,7 @@ fn several_clients_and_a_database_that_comes_and_goes_lose_and_double_nothing() 
 
 #[test]
 fn a_database_that_is_away_at_the_start_is_told_of_and_documents_wait_for_it() {
-    let Some(mut database) = postgres() else { return };
+    let Some(database) = Postgres::start() else { return };
     let dir = tempfile::tempdir().unwrap();
     database.kill();
     let server = start(&dir, &url(&database), &[]);
@@ -290,7 +290,7 @@ fn a_database_that_is_away_at_the_start_is_told_of_and_documents_wait_for_it() {
     for line in ["forebay_intake_database_up 0", "forebay_intake_database_retries_total"] {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }
-    database.start();
+    database.start_again();
     sent.check(&server, &database);
     let text = run_ok(&dir, &["intake", "database", "--server", &server.url]);
     assert!(text.contains("state      following"), "{text}");
@@ -333,7 +333,7 @@ fn wrong_settings_are_refused_at_the_start_with_the_way_out_and_no_password_is_s
 
 #[test]
 fn a_password_the_database_refuses_degrades_and_a_server_without_a_database_says_so() {
-    let Some(database) = postgres() else { return };
+    let Some(database) = Postgres::start() else { return };
     let dir = tempfile::tempdir().unwrap();
     let server = start(&dir, &format!("{}missing", url(&database)), &[]);
     until("it is refused", || status(&server)["state"] == "refused");

@@ -22,7 +22,7 @@ fn check(sent: &Sent, server: &Server, ferret: &Ferret) {
 
 #[test]
 fn without_transactions_too_every_acknowledged_document_is_there_once_in_order() {
-    let Some(mut ferret) = ferret() else { return };
+    let Some(ferret) = ferret() else { return };
     let dir = tempfile::tempdir().unwrap();
     let settings = ["intake.durability=os", "intake.database.connect_timeout=2s"];
     let mut server = start(&dir, &ferret.url(), &settings);
@@ -42,7 +42,7 @@ fn without_transactions_too_every_acknowledged_document_is_there_once_in_order()
         }
         server.signal("KILL");
         assert_eq!(server.wait(), None, "ended by the signal");
-        ferret.start();
+        ferret.start_again();
         server = start(&dir, &ferret.url(), &settings);
         assert!(sent.send(&server, &mut rng));
         check(&sent, &server, &ferret);

@@ -27,7 +27,6 @@ mod intake_http;
 mod intake_kill;
 mod inventory_cli;
 mod inventory_http;
-mod pg_support;
 mod pipeline_forebay;
 mod pipeline_http;
 mod pipeline_kill;

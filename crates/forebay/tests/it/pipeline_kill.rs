@@ -3,8 +3,8 @@
 
 use std::process::Stdio;
 
-use super::pg_support::Postgres;
 use super::pipeline_pg::{Pipeline, two_databases};
+use forebay_testing::Postgres;
 
 /// Rows of the source, in about so many units of a partition key.
 const ROWS: u32 = 240_000;
@@ -111,7 +111,7 @@ fn a_killed_replace_leaves_what_was_there_and_then_takes_its_place() {
 
 #[test]
 fn a_database_killed_under_a_run_loses_and_doubles_nothing() {
-    let Some(mut pg) = filled() else { return };
+    let Some(pg) = filled() else { return };
     let pipeline = Pipeline::new(
         &pg,
         "[{name: t, partition_key: id}]",
@@ -126,7 +126,7 @@ fn a_database_killed_under_a_run_loses_and_doubles_nothing() {
         seen = committed(&pg);
         pg.kill();
         running.wait().unwrap();
-        pg.start();
+        pg.start_again();
         assert!(committed(&pg) >= seen, "what was committed stays");
         if is_finished(&pg) {
             break;

@@ -120,14 +120,14 @@ fn a_killed_replace_shows_nothing_before_all_is_there() {
 
 #[test]
 fn a_server_killed_under_a_run_loses_and_doubles_nothing() {
-    let Some(mut ferret) = ferret() else { return };
+    let Some(ferret) = ferret() else { return };
     let dir = into_mongodb(&ferret, "");
     for round in 0..3 {
         let mut running = command(&dir).spawn().unwrap();
         while units(&ferret, "committed") <= round && running.try_wait().unwrap().is_none() {}
         ferret.kill();
         running.wait().unwrap();
-        ferret.start();
+        ferret.start_again();
         if is_finished(&ferret) {
             break;
         }

@@ -7,8 +7,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::events_support::post;
-use super::pg_support::{Postgres, postgres};
 use super::support::{Server, forebay, run, run_ok, stderr};
+use forebay_testing::Postgres;
 
 /// A pipeline file in a directory of its own.
 pub(crate) struct Pipeline {
@@ -24,7 +24,7 @@ impl Pipeline {
     }
 
     pub(crate) fn write(&self, pg: &Postgres, streams: &str, destination: &str, rest: &str) {
-        let port = pg.port;
+        let port = pg.port();
         let config = |database| {
             format!("{{host: 127.0.0.1, port: {port}, database: {database}, user: postgres}}")
         };
@@ -60,7 +60,7 @@ impl Pipeline {
 
 /// A server with databases `src` and `dst`.
 pub(crate) fn two_databases() -> Option<Postgres> {
-    let pg = postgres()?;
+    let pg = Postgres::start()?;
     pg.query("postgres", "create database src");
     pg.query("postgres", "create database dst");
     Some(pg)
@@ -257,7 +257,7 @@ fn the_file_that_init_writes_is_one_that_check_reads() {
     let Some(pg) = two_databases() else { return };
     pg.query("src", "create table orders (id int primary key, name text)");
     let dir = TempDir::new().unwrap();
-    let text = run_ok(&dir, &["pipeline", "init"]).replace("5432", &pg.port.to_string());
+    let text = run_ok(&dir, &["pipeline", "init"]).replace("5432", &pg.port().to_string());
     std::fs::write(
         dir.path().join("p.yaml"),
         text.replacen("mydb", "src", 1).replacen("mydb", "dst", 1),
@@ -283,7 +283,7 @@ fn the_file_that_init_writes_is_one_that_check_reads() {
 
 #[test]
 fn a_connection_is_encrypted_verified_and_asks_for_the_password() {
-    let Some(mut pg) = two_databases() else { return };
+    let Some(pg) = two_databases() else { return };
     pg.query("src", "create table t (id int); insert into t values (1)");
     pg.query("postgres", "create role app login superuser password 'geheim'");
     let authority = rcgen::KeyPair::generate().unwrap();
@@ -303,13 +303,13 @@ fn a_connection_is_encrypted_verified_and_asks_for_the_password() {
     );
     pg.write("postgresql.auto.conf", "ssl = on\n");
     pg.kill();
-    pg.start();
+    pg.start_again();
     let dir = TempDir::new().unwrap();
     std::fs::write(dir.path().join("ca.pem"), authority_file).unwrap();
     let check = |host: &str, password: &str, more: &str| {
         let config = format!(
             "config: {{host: {host}, port: {}, database: DB, user: app, password: '{password}'{more}}}",
-            pg.port
+            pg.port()
         );
         let file = format!(
             "version: 1\npipeline: p\nsource:\n  use: postgres\n  {}\n  streams: [{{name: t}}]\n\
@@ -343,7 +343,7 @@ fn runs_are_remembered_in_a_database_that_other_machines_see() {
     pg.query("src", "create table t as select g id from generate_series(1, 100) g");
     let state = format!(
         "state: {{backend: postgres, config: {{host: 127.0.0.1, port: {}, database: dst, user: postgres}}}}",
-        pg.port
+        pg.port()
     );
     let pipeline = Pipeline::new(&pg, "[{name: t}]", "", &state);
     let run_id = pipeline.run()["run"].as_str().unwrap().to_owned();
@@ -381,11 +381,11 @@ fn runs_are_remembered_in_a_database_that_other_machines_see() {
 
 #[test]
 fn a_run_that_is_done_is_done_though_it_cannot_be_remembered() {
-    let (Some(pg), Some(mut other)) = (two_databases(), postgres()) else { return };
+    let (Some(pg), Some(other)) = (two_databases(), Postgres::start()) else { return };
     pg.query("src", "create table t as select g id from generate_series(1, 100) g");
     let gone = format!(
         "state: {{backend: postgres, config: {{host: 127.0.0.1, port: {}, database: postgres, user: postgres}}}}",
-        other.port
+        other.port()
     );
     let pipeline = Pipeline::new(&pg, "[{name: t}]", "", &gone);
     pipeline.run();

@@ -8,11 +8,11 @@ use arrow::datatypes::DataType;
 use bytes::Bytes;
 use forebay_pgcopy::catalog::{self, PgType};
 use forebay_pgcopy::{Column, Decoder, Encoder, HEADER, Splitter, TRAILER, Wire, column};
+use forebay_testing::Postgres;
 use futures_util::{SinkExt as _, TryStreamExt as _};
-use tokio_postgres::Client;
+use tokio_postgres::{Client, NoTls};
 
 use crate::casts::{batch, forms};
-use crate::postgres::{Postgres, postgres};
 
 /// Types of every kind, and values at the edges of each.
 const TYPES: &[(&str, &[&str])] = &[
@@ -112,8 +112,10 @@ const SETUP: &str = "
 
 /// A connection with a schema of its own: the server is shared.
 async fn connect(schema: &str) -> Option<(Arc<Postgres>, Client)> {
-    let server = postgres()?;
-    let client = server.connect().await;
+    let server = Postgres::shared()?;
+    let config = format!("host=127.0.0.1 port={} user=postgres dbname=postgres", server.port());
+    let (client, connection) = tokio_postgres::connect(&config, NoTls).await.unwrap();
+    tokio::spawn(connection);
     let setup = format!("create schema {schema}; set search_path = {schema}; {SETUP}");
     client.batch_execute(&setup).await.unwrap();
     Some((server, client))

@@ -24,23 +24,23 @@ trait Server {
 
 impl Server for pg::Postgres {
     fn port(&self) -> u16 {
-        self.port
+        forebay_testing::Postgres::port(self)
     }
 
     fn kill(&self) {
-        self.kill();
+        forebay_testing::Postgres::kill(self);
     }
 
     fn start(&self) {
-        self.start();
+        self.start_again();
     }
 
     fn open(&self, port: u16) -> Result<Box<dyn DocumentSink>, OpenError> {
-        Ok(Box::new(PostgresSink::open(&self.settings_at(port, "cut"))?))
+        Ok(Box::new(PostgresSink::open(&pg::settings_at(port, "cut"))?))
     }
 
     fn read(&self, namespace: &str) -> DocumentPage {
-        let reader = PostgresReader::open(&self.settings_at(self.port, "cut")).unwrap();
+        let reader = PostgresReader::open(&pg::settings_at(Server::port(self), "cut")).unwrap();
         reader.documents(namespace, None, PageLimits::default()).unwrap()
     }
 
@@ -51,19 +51,19 @@ impl Server for pg::Postgres {
 
 impl Server for ferret::Ferret {
     fn port(&self) -> u16 {
-        self.port
+        forebay_testing::Ferret::port(self)
     }
 
     fn kill(&self) {
-        self.kill();
+        forebay_testing::Ferret::kill(self);
     }
 
     fn start(&self) {
-        self.start();
+        self.start_again();
     }
 
     fn open(&self, port: u16) -> Result<Box<dyn DocumentSink>, OpenError> {
-        let settings = self.settings_at(port, "cut");
+        let settings = ferret::settings_at(port, "cut");
         // Not compressed, so that requests can be looked at; quick to notice that nobody is there.
         let connect_timeout = std::time::Duration::from_secs(2);
         let settings =
@@ -72,7 +72,7 @@ impl Server for ferret::Ferret {
     }
 
     fn read(&self, namespace: &str) -> DocumentPage {
-        let reader = MongoReader::open(&self.settings_at(self.port, "cut")).unwrap();
+        let reader = MongoReader::open(&ferret::settings_at(Server::port(self), "cut")).unwrap();
         reader.documents(namespace, None, PageLimits::default()).unwrap()
     }
 

@@ -1,7 +1,6 @@
 //! A server of MongoDB's protocol passes the acceptance suite in both directions, and what is particular
 //! to it.
 
-mod ferret;
 mod reading;
 mod values;
 mod writing;
@@ -15,7 +14,7 @@ use super::{MongoDestination, MongoSource, Settings};
 use crate::config::StreamSettings;
 use crate::connector::{Destination, Source};
 
-use ferret::Ferret;
+use forebay_testing::Ferret;
 
 /// Settings for a server, with others.
 fn settings(ferret: &Ferret, other: Value) -> Settings {

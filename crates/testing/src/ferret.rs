@@ -1,0 +1,164 @@
+//! A FerretDB of our own: the protocol of MongoDB, with documents in SQLite files that a test can look into.
+//! `cargo xtask setup` builds it.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use crate::{free_port, left_out, say};
+
+/// One for all tests of a process that run at the same time and do not kill it.
+static SHARED: Mutex<Weak<Ferret>> = Mutex::new(Weak::new());
+
+/// How long a server may take to begin.
+const BEGUN_WITHIN: Duration = Duration::from_secs(60);
+
+/// A server that runs and needs no password.
+#[derive(Debug)]
+pub struct Ferret {
+    dir: tempfile::TempDir,
+    program: PathBuf,
+    port: u16,
+    debug_port: u16,
+    child: Mutex<Option<Child>>,
+}
+
+impl Ferret {
+    /// Starts one; none where none is installed and none is required.
+    ///
+    /// # Panics
+    /// It does not start, or it is required and not installed.
+    #[must_use]
+    pub fn start() -> Option<Self> {
+        let program = tools().join("ferretdb");
+        if !program.is_file() {
+            left_out("FerretDB is not there (cargo xtask setup)");
+            return None;
+        }
+        let dir = tempfile::Builder::new().prefix("forebay-ferret-").tempdir().unwrap();
+        let (port, debug_port) = (free_port(), free_port());
+        let mut server = Self { dir, program, port, debug_port, child: Mutex::default() };
+        // Another test may have been given a port first.
+        let begun = Instant::now();
+        while !server.attempt() {
+            assert!(begun.elapsed() < BEGUN_WITHIN, "FerretDB does not begin");
+            (server.port, server.debug_port) = (free_port(), free_port());
+        }
+        Some(server)
+    }
+
+    /// The one that all tests of a process share, each with a database of its own; none where none is
+    /// installed and none is required.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn shared() -> Option<Arc<Self>> {
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(running) = shared.upgrade() {
+            return Some(running);
+        }
+        let started = Arc::new(Self::start()?);
+        *shared = Arc::downgrade(&started);
+        Some(started)
+    }
+
+    /// Where it listens, at 127.0.0.1.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its address, with a database.
+    #[must_use]
+    pub fn url(&self, database: &str) -> String {
+        format!("mongodb://127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// Where its databases are: `NAME.sqlite`.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Starts it again where it was.
+    ///
+    /// # Panics
+    /// It does not start.
+    pub fn start_again(&self) {
+        let begun = Instant::now();
+        while !self.attempt() {
+            assert!(begun.elapsed() < BEGUN_WITHIN, "FerretDB does not begin");
+        }
+    }
+
+    /// Kills it, as a power cut would.
+    ///
+    /// # Panics
+    /// It does not run.
+    pub fn kill(&self) {
+        let mut child = self.child.lock().unwrap().take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Whether it came up; it ends by itself where a port is taken.
+    fn attempt(&self) -> bool {
+        let dir = self.dir.path().display();
+        let mut child = Command::new(&self.program)
+            .args(["--handler=sqlite", "--telemetry=disable", "--log-level=ERROR"])
+            .arg(format!("--sqlite-url=file:{dir}/"))
+            .arg(format!("--state-dir={dir}"))
+            .arg(format!("--listen-addr=127.0.0.1:{}", self.port))
+            .arg(format!("--debug-addr=127.0.0.1:{}", self.debug_port))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let begun = Instant::now();
+        while !self.is_ready() {
+            if child.try_wait().unwrap().is_some() {
+                return false;
+            }
+            assert!(begun.elapsed() < BEGUN_WITHIN, "FerretDB does not begin");
+            std::thread::yield_now();
+        }
+        *self.child.lock().unwrap() = Some(child);
+        true
+    }
+
+    fn is_ready(&self) -> bool {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.debug_port));
+        let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_secs(1)) else {
+            return false;
+        };
+        let mut answer = String::new();
+        let asked = stream.write_all(b"GET /debug/readyz HTTP/1.0\r\n\r\n");
+        asked.and_then(|()| stream.read_to_string(&mut answer)).is_ok()
+            && answer.split(' ').nth(1) == Some("200")
+    }
+}
+
+/// Where `cargo xtask setup` puts what it builds.
+fn tools() -> PathBuf {
+    if let Some(tools) = std::env::var_os("FOREBAY_TOOLS") {
+        return tools.into();
+    }
+    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    cache.unwrap_or_else(|| home.join(".cache")).join("forebay").join("tools")
+}
+
+impl Drop for Ferret {
+    fn drop(&mut self) {
+        let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(mut child) = child
+            && let Err(error) = child.kill().and_then(|()| child.wait())
+        {
+            say(&format!("cannot end FerretDB: {error}"));
+        }
+    }
+}
