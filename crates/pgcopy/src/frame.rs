@@ -30,6 +30,8 @@ const CRITICAL_FLAGS: u32 = 0xffff_0000;
 const EXTENSION_SIZE_MAX: usize = 64 * 1024;
 /// A field or a tuple of PostgreSQL has less than 1 GiB (`MaxAllocSize`).
 pub(crate) const TUPLE_SIZE_MAX: usize = (1 << 30) - 1;
+/// The length of a field that is NULL, -1.
+const NULL: u32 = u32::MAX;
 /// Room that is kept for tuples a cut goes through.
 const CUT_KEPT_MAX: usize = 1024 * 1024;
 
@@ -269,15 +271,13 @@ impl Framer {
             let Some(length) = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>()) else {
                 return self.needs(at, left, at + 4);
             };
-            let length = i32::from_be_bytes(*length);
-            let size = match usize::try_from(length) {
-                Ok(size) => size,
-                Err(_) if length == -1 => 0,
-                Err(_) => return Err(self.bad_length(left, length)),
+            let length = u32::from_be_bytes(*length);
+            // What is negative is larger than any field.
+            let size = match length as usize {
+                size if size <= TUPLE_SIZE_MAX => size,
+                _ if length == NULL => 0,
+                _ => return Err(self.bad_length(left, length.cast_signed())),
             };
-            if size > TUPLE_SIZE_MAX {
-                return Err(self.bad_length(left, length));
-            }
             let end = at + 4 + size;
             if end > bytes.len() {
                 return self.needs(at, left, end);

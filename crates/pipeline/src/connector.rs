@@ -164,10 +164,6 @@ pub trait SourceStream: Send + Sync {
     /// What a reader of the plan should know: how rows are read, what is left out or made otherwise.
     fn notes(&self) -> Vec<String>;
 
-    /// Gets ready to read so many units at once, while the destination is made ready. What fails here is
-    /// told where it is needed.
-    async fn warm(&self, _units: usize, _context: &Context) {}
-
     /// Reads a unit into `out`, whole.
     async fn read(&self, unit: usize, out: &mut Outlet) -> Result<()>;
 }

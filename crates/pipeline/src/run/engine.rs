@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use forebay_pgcopy::Column;
-use futures_util::future::{join, join3};
+use futures_util::future::join;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::context::{Context, PhaseSeconds};
@@ -188,14 +188,6 @@ impl<'a> Pipeline<'a> {
             }
         };
         report.cursor.clone_from(&load.cursor);
-        let at_once = self.parallelism().min(units.len().saturating_sub(entries.len()));
-        let (prepared, (), ()) = join3(
-            target.prepare(&load),
-            opened.stream.warm(at_once, context),
-            target.warm(at_once),
-        )
-        .await;
-        prepared?;
         report.units_before = entries.len();
         let copying = Copying {
             pipeline: self,

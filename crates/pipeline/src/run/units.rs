@@ -5,11 +5,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use forebay_pgcopy::ContentHash;
+use futures_util::future::join;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use tokio::task::JoinHandle;
 
 use super::context::{Context, Phase};
 use super::engine::Pipeline;
-use super::outlet::{Budget, Outlet};
+use super::outlet::{Budget, Inlet, Outlet};
 use crate::config::TargetSettings;
 use crate::connector::{LedgerEntry, Load, SourceStream, Target, Unit};
 use crate::error::ConnectorError;
@@ -23,6 +25,12 @@ pub(super) struct Copying<'a> {
     pub(super) load: &'a Load,
     pub(super) budget: &'a Budget,
     pub(super) context: &'a Context,
+}
+
+/// A unit that is being read. Once this is gone the source stops.
+struct Reading {
+    inlet: Inlet,
+    task: JoinHandle<Result<(), ConnectorError>>,
 }
 
 /// What was copied.
@@ -61,7 +69,8 @@ pub(super) fn content_of(entries: &[LedgerEntry]) -> Result<ContentHash, Connect
 }
 
 impl Copying<'_> {
-    /// Copies those units that no entry names.
+    /// Makes the target ready and copies those units that no entry names. The first of them are read
+    /// meanwhile, as far as there is room for what they bring.
     pub(super) async fn units(
         &self,
         units: &[Unit],
@@ -70,9 +79,14 @@ impl Copying<'_> {
         let is_left = |unit: &Unit| !before.iter().any(|entry| entry.unit == unit.name);
         let left = units.iter().enumerate().filter(|(_, unit)| is_left(unit));
         let left: Vec<(usize, Unit)> = left.map(|(index, unit)| (index, unit.clone())).collect();
-        let at_once = self.pipeline.parallelism().max(1);
-        let entries: Vec<LedgerEntry> = stream::iter(left)
-            .map(|(index, unit)| async move { self.unit(index, &unit).await })
+        let at_once = self.pipeline.parallelism().min(left.len()).max(1);
+        let begun = left.iter().take(at_once).map(|(index, unit)| self.begin(*index, unit));
+        let begun = begun.collect::<Result<Vec<_>, _>>()?;
+        let (prepared, ()) = join(self.target.prepare(self.load), self.target.warm(at_once)).await;
+        prepared?;
+        let begun = begun.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
+        let entries: Vec<LedgerEntry> = stream::iter(left.into_iter().zip(begun))
+            .map(|((index, unit), begun)| async move { self.unit(index, &unit, begun).await })
             .buffer_unordered(at_once)
             .try_collect()
             .await?;
@@ -82,14 +96,23 @@ impl Copying<'_> {
     }
 
     /// Copies a unit, again and again where that may help.
-    async fn unit(&self, index: usize, unit: &Unit) -> Result<LedgerEntry, ConnectorError> {
+    async fn unit(
+        &self,
+        index: usize,
+        unit: &Unit,
+        mut begun: Option<Reading>,
+    ) -> Result<LedgerEntry, ConnectorError> {
         let resources = &self.pipeline.file.resources;
         let mut wait = resources.retry_after.get();
         for attempt in 0.. {
             if self.context.is_cancelled() {
                 return Err(ConnectorError::Stopped);
             }
-            let error = match self.attempt(index, unit).await {
+            let reading = match begun.take() {
+                Some(reading) => reading,
+                None => self.begin(index, unit)?,
+            };
+            let error = match self.attempt(reading, unit).await {
                 Ok(entry) => {
                     self.context.moved.rows_committed.fetch_add(entry.rows, Ordering::Relaxed);
                     self.context.moved.rows_dead.fetch_add(entry.dead, Ordering::Relaxed);
@@ -132,14 +155,20 @@ impl Copying<'_> {
         }
     }
 
-    /// Copies a unit once.
-    async fn attempt(&self, index: usize, unit: &Unit) -> Result<LedgerEntry, ConnectorError> {
-        let (mut outlet, mut inlet) = Outlet::new(self.budget.clone(), self.context.clone())?;
+    /// Begins to read a unit.
+    fn begin(&self, index: usize, unit: &Unit) -> Result<Reading, ConnectorError> {
+        let (mut outlet, inlet) = Outlet::new(self.budget.clone(), self.context.clone())?;
         let stream = Arc::clone(&self.stream);
-        let file = self.pipeline.file;
-        let (limit, act) = (file.source.limits.timeout(), format!("read {}", unit.name));
-        let reading =
+        let limit = self.pipeline.file.source.limits.timeout();
+        let act = format!("read {}", unit.name);
+        let task =
             tokio::spawn(async move { within(limit, act, stream.read(index, &mut outlet)).await });
+        Ok(Reading { inlet, task })
+    }
+
+    /// Copies a unit once.
+    async fn attempt(&self, reading: Reading, unit: &Unit) -> Result<LedgerEntry, ConnectorError> {
+        let Reading { mut inlet, task } = reading;
         let writing = async {
             let mut writer = self.target.writer(self.load, unit).await?;
             loop {
@@ -151,10 +180,11 @@ impl Copying<'_> {
             }
         };
         let act = format!("write {}", unit.name);
-        let written = within(file.destination.limits.timeout(), act, writing).await;
+        let limit = self.pipeline.file.destination.limits.timeout();
+        let written = within(limit, act, writing).await;
         // With the inlet gone, a source that still reads stops.
         drop(inlet);
-        let read = reading.await.unwrap_or_else(|panicked| {
+        let read = task.await.unwrap_or_else(|panicked| {
             Err(ConnectorError::Refused {
                 act: format!("read {}", unit.name),
                 source: panicked.into(),

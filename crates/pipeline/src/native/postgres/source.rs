@@ -8,10 +8,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use async_trait::async_trait;
-use forebay_base::error_chain::chain;
 use forebay_pgcopy::catalog;
 use forebay_pgcopy::{Column, Wire};
-use futures_util::future::{join_all, try_join};
+use futures_util::future::try_join;
 use parking_lot::Mutex;
 use tokio_postgres::Client;
 
@@ -268,14 +267,9 @@ impl PostgresStream {
     /// A connection that sees the snapshot.
     async fn client(&self, context: &Context) -> Result<Client> {
         let idle = self.idle.lock().pop();
-        match idle {
-            Some(client) => Ok(client),
-            None => self.join(context).await,
+        if let Some(client) = idle {
+            return Ok(client);
         }
-    }
-
-    /// A new connection that sees the snapshot.
-    async fn join(&self, context: &Context) -> Result<Client> {
         let client = self.server.connect(Some(&context.phases)).await?;
         let snapshot = self.snapshot.as_deref().unwrap_or_default();
         let begin = format!("{BEGIN}; set transaction snapshot {}", literal(snapshot));
@@ -322,18 +316,6 @@ impl SourceStream for PostgresStream {
             notes.push(format!("{} of: {}", self.parts.len(), self.copy(part)));
         }
         notes
-    }
-
-    async fn warm(&self, units: usize, context: &Context) {
-        let lacking = units.saturating_sub(self.idle.lock().len());
-        for joined in join_all((0..lacking).map(|_| self.join(context))).await {
-            match joined {
-                Ok(client) => self.idle.lock().push(client),
-                Err(error) => {
-                    tracing::debug!(error = %chain(&error), "a connection was not made ahead");
-                }
-            }
-        }
     }
 
     async fn read(&self, unit: usize, out: &mut Outlet) -> Result<()> {
