@@ -16,6 +16,9 @@ static SHARED: Mutex<Weak<Ferret>> = Mutex::new(Weak::new());
 /// How long a server may take to begin.
 const BEGUN_WITHIN: Duration = Duration::from_secs(60);
 
+/// How long it may take to say whether it is ready.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+
 /// A server that runs and needs no password.
 #[derive(Debug)]
 pub struct Ferret {
@@ -135,6 +138,12 @@ impl Ferret {
         let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_secs(1)) else {
             return false;
         };
+        // A connection to a port that nobody has may be one with itself.
+        if stream.local_addr().ok() == stream.peer_addr().ok()
+            || stream.set_read_timeout(Some(ANSWERS_WITHIN)).is_err()
+        {
+            return false;
+        }
         let mut answer = String::new();
         let asked = stream.write_all(b"GET /debug/readyz HTTP/1.0\r\n\r\n");
         asked.and_then(|()| stream.read_to_string(&mut answer)).is_ok()

@@ -299,7 +299,7 @@ fn a_connection_is_encrypted_verified_and_asks_for_the_password() {
     pg.write("server.key", &key.serialize_pem());
     pg.write(
         "pg_hba.conf",
-        "host all postgres 127.0.0.1/32 trust\nhostssl all app all scram-sha-256\n",
+        "local all postgres trust\nhost all postgres 127.0.0.1/32 trust\nhostssl all app all scram-sha-256\n",
     );
     pg.write("postgresql.auto.conf", "ssl = on\n");
     pg.kill();
