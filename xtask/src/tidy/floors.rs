@@ -31,7 +31,7 @@ const ROOMS: [Room; 12] = [
     },
     Room { name: "forebay-cache", floor: 2, below: &["forebay-base", "forebay-log"] },
     Room { name: "forebay-events", floor: 2, below: &["forebay-base", "forebay-log"] },
-    Room { name: "forebay-inventory", floor: 2, below: &["forebay-base"] },
+    Room { name: "forebay-inventory", floor: 2, below: &["forebay-base", "forebay-testing"] },
     Room {
         name: "forebay-pipeline",
         floor: 2,

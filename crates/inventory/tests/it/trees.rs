@@ -119,6 +119,30 @@ fn a_directory_spread_over_many_runs_is_one() {
     check_all(&keys);
 }
 
+/// What the packages of a Debian have: files, and the directories they are in as objects beside them.
+const PACKAGES: &str = "/var/lib/dpkg/info";
+
+#[test]
+fn the_files_that_packages_list_are_counted_as_the_plain_way_counts_them() {
+    let mut keys = BTreeSet::new();
+    for entry in std::fs::read_dir(PACKAGES).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|ending| ending == "list") {
+            let list = std::fs::read(&path).unwrap();
+            // Several packages have a directory, and it is listed once.
+            let listed = list.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+            keys.extend(listed.map(<[u8]>::to_vec));
+        }
+        if keys.len() > 20_000 {
+            break;
+        }
+    }
+    if keys.is_empty() {
+        return forebay_testing::left_out(&format!("there are no lists of packages in {PACKAGES}"));
+    }
+    check_all(&keys.into_iter().collect::<Vec<_>>());
+}
+
 fn failed(keys: &[&[u8]], options: &Options) -> BuildError {
     let classes = Classes::new();
     let object = Object { version: 0, ..object(2, &classes) };
