@@ -282,7 +282,8 @@ pub trait Target: Send + Sync {
     /// is told where it is needed.
     async fn warm(&self, _writers: usize) {}
 
-    /// A writer for one unit. Several may be open at once.
+    /// A writer for one unit. Several are open at once, and none waits for another before it commits: what
+    /// is read for all of them shares one bound on memory.
     async fn writer(&self, load: &Load, unit: &Unit) -> Result<Box<dyn UnitWriter>>;
 
     /// Ends the load: makes visible what was loaded aside, and keeps the cursor, as one.
