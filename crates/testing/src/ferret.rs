@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::{free_port, left_out, say};
+use crate::{free_port, left_out, say, shared};
 
 /// One for all tests of a process that run at the same time and do not kill it.
 static SHARED: Mutex<Weak<Ferret>> = Mutex::new(Weak::new());
@@ -60,13 +60,7 @@ impl Ferret {
     /// As [`start`](Self::start).
     #[must_use]
     pub fn shared() -> Option<Arc<Self>> {
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(running) = shared.upgrade() {
-            return Some(running);
-        }
-        let started = Arc::new(Self::start()?);
-        *shared = Arc::downgrade(&started);
-        Some(started)
+        shared(&SHARED, Self::start)
     }
 
     /// Where it listens, at 127.0.0.1.

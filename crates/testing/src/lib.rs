@@ -7,6 +7,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
 mod ferret;
 mod postgres;
 
@@ -21,6 +23,18 @@ pub fn left_out(what: &str) {
     let required = std::env::var("FOREBAY_REQUIRE_SERVICES").is_ok_and(|it| it == "1");
     assert!(!required, "FOREBAY_REQUIRE_SERVICES=1, but {what}");
     say(&format!("SKIPPED: {what}"));
+}
+
+/// What all tests of a process share that run at the same time; started by the first of them, gone with the
+/// last.
+fn shared<T>(slot: &Mutex<Weak<T>>, start: impl FnOnce() -> Option<T>) -> Option<Arc<T>> {
+    let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(running) = slot.upgrade() {
+        return Some(running);
+    }
+    let started = Arc::new(start()?);
+    *slot = Arc::downgrade(&started);
+    Some(started)
 }
 
 /// A port of this machine that nobody has at the moment.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
-use crate::{free_port, left_out, say};
+use crate::{free_port, left_out, say, shared};
 
 /// Where Debian keeps the programs that are not on the path.
 const DEBIAN: &str = "/usr/lib/postgresql";
@@ -60,13 +60,7 @@ impl Postgres {
     /// As [`start`](Self::start).
     #[must_use]
     pub fn shared() -> Option<Arc<Self>> {
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(running) = shared.upgrade() {
-            return Some(running);
-        }
-        let started = Arc::new(Self::start()?);
-        *shared = Arc::downgrade(&started);
-        Some(started)
+        shared(&SHARED, Self::start)
     }
 
     /// Where it listens, at 127.0.0.1.

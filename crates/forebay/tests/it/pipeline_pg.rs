@@ -107,6 +107,29 @@ fn a_table_of_every_type_is_the_same_in_the_other_database() {
 }
 
 #[test]
+fn types_the_other_database_has_not_become_built_in_ones_that_hold_all_their_values() {
+    let Some(pg) = two_databases() else { return };
+    pg.query(
+        "src",
+        "create type mood as enum ('sad', 'ok'); create domain positive as int check (value > 0);
+         create table t (id bigint primary key, e mood, es mood[], p positive not null, ps positive[]);
+         insert into t values (1, 'ok', '{sad,NULL,ok}', 5, '{1,2}'), (2, null, '{}', 7, null)",
+    );
+    let pipeline = Pipeline::new(&pg, "[{name: t}]", "  write_mode: replace", "");
+    // The second time the table is there, as the first has made it.
+    for _ in 0..2 {
+        assert_eq!(pipeline.run()["rows"], 2);
+        let types = "select string_agg(format_type(atttypid, atttypmod), ' ' order by attnum)
+                     from pg_attribute where attrelid = 't'::regclass and attnum > 0";
+        assert_eq!(pg.query("dst", types), "bigint text text[] integer integer[]");
+        let rows = "select string_agg(t::text, ';' order by id) from t";
+        assert_eq!(pg.query("dst", rows), pg.query("src", rows));
+    }
+    pg.query("src", "create type pair as (a int, b text); alter table t add c pair");
+    pipeline.fails("no type public.pair at the destination");
+}
+
+#[test]
 fn replace_takes_the_place_of_what_was_there_and_append_adds_to_it() {
     let Some(pg) = two_databases() else { return };
     pg.query("src", "create table t (id int primary key, v text); insert into t select g, 'v'||g from generate_series(1, 1000) g");

@@ -9,6 +9,7 @@ use futures_util::future::join;
 
 use super::catalog::table;
 use super::connect::{Pool, Server, refused};
+use super::known::known;
 use super::ledger::{self, Ledger};
 use super::settings::Settings;
 use super::sql::TableName;
@@ -137,9 +138,10 @@ impl Destination for PostgresDestination {
         let (pool, name) = (self.pool()?, self.table_name(target)?);
         let client = pool.client(Some(&context.phases)).await?;
         let found = table(&client, &name).await?;
+        let columns = known(&client, found.as_ref(), columns).await?;
         pool.give_back(client);
-        let target =
-            PostgresTarget::new(pool, self.ledger.clone(), target, name, found, columns, context)?;
+        let ledger = self.ledger.clone();
+        let target = PostgresTarget::new(pool, ledger, target, name, found, columns, context)?;
         Ok(Arc::new(target))
     }
 }

@@ -135,7 +135,7 @@ impl Evolution {
             let wire = here;
             match target.schema_evolution.type_change {
                 // Its own type holds every value of the source's.
-                _ if wire == column.wire && !narrows(&there.pg_type.name) => {}
+                _ if wire == written.wire && !narrows(&there.pg_type.name) => {}
                 _ if widens(&column.wire, &wire) => {
                     written.wire = wire;
                     self.is_same = false;
@@ -183,7 +183,13 @@ impl Evolution {
 
 /// Whether a type of the same wire form may still refuse values: `varchar(5)`, `numeric(5,2)`, a domain.
 fn narrows(name: &str) -> bool {
-    !matches!(name, "text" | "character varying" | "numeric" | "jsonb" | "json" | "bytea")
+    // An array does what its elements do.
+    let name = name.trim_end_matches("[]");
+    let whole =
+        ["text", "character varying", "numeric", "jsonb", "json", "bytea", "boolean", "smallint"];
+    let more = ["integer", "bigint", "real", "double precision", "date", "uuid"];
+    let times = ["timestamp without time zone", "timestamp with time zone"];
+    !whole.iter().chain(&more).chain(&times).any(|of| *of == name)
 }
 
 /// Whether every value of one form is one of the other.

@@ -1,8 +1,8 @@
 //! PostgreSQL, as a source and as a destination.
 //!
 //! From the bottom: `sql` (quoting), `settings`, `connect`, `types` and `catalog` (what a server has);
-//! `units`, `incremental`, `read`, `source` (reading it); `ledger`, `evolve`, `tuples`,
-//! `insert`, `dead`, `load`, `target`, `destination` (writing it).
+//! `units`, `incremental`, `read`, `source` (reading it); `ledger`, `known`, `evolve`,
+//! `tuples`, `insert`, `dead`, `load`, `target`, `destination` (writing it).
 
 mod catalog;
 pub(crate) mod connect;
@@ -11,6 +11,7 @@ mod destination;
 mod evolve;
 mod incremental;
 mod insert;
+mod known;
 mod ledger;
 mod load;
 mod read;

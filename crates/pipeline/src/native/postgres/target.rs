@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use forebay_base::error_chain::chain;
-use forebay_pgcopy::{Column, ContentHash, Splitter};
+use forebay_pgcopy::{ContentHash, Splitter};
 use futures_util::TryStreamExt as _;
 use futures_util::future::try_join3;
 use tokio_postgres::Client;
@@ -16,6 +16,7 @@ use tokio_postgres::Client;
 use super::catalog::Table;
 use super::connect::{Pool, refused};
 use super::evolve::{Evolution, create, evolve};
+use super::known::Known;
 use super::ledger::{Ledger, share_lock};
 use super::load::{Loader, Shared};
 use super::sql::{TableName, ident, idents, literal};
@@ -55,9 +56,10 @@ impl PostgresTarget {
         settings: &TargetSettings,
         name: TableName,
         table: Option<Table>,
-        columns: &[Column],
+        known: Known,
         context: &Context,
     ) -> Result<Self> {
+        let Known { columns, is_same } = known;
         if let Some(key) =
             settings.primary_key.iter().find(|key| !columns.iter().any(|c| &c.name == *key))
         {
@@ -73,9 +75,10 @@ impl PostgresTarget {
                     "choose another name with `into`",
                 ));
             }
-            Some(table) => evolve(table, columns, settings)?,
-            None => Evolution { statements: Vec::new(), written: columns.to_vec(), is_same: true },
+            Some(table) => evolve(table, &columns, settings)?,
+            None => Evolution { statements: Vec::new(), written: columns, is_same: true },
         };
+        let evolution = Evolution { is_same: evolution.is_same && is_same, ..evolution };
         let shared = Shared {
             pool,
             settings: settings.clone(),

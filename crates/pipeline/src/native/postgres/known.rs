@@ -1,0 +1,108 @@
+//! Types that a source has and a destination has not: enums and domains of the other database.
+//!
+//! Invariant: a column gets another type only where every value of its own is one of that.
+
+use forebay_pgcopy::{Column, Wire};
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use super::catalog::Table;
+use super::connect::refused;
+use crate::connector::Result;
+use crate::error::ConnectorError;
+
+/// Which of these types there are.
+const KNOWN: &str = "select n, to_regtype(n) is not null from unnest($1::text[]) n";
+
+/// Columns as they will be at the destination.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) columns: Vec<Column>,
+    /// Whether the values of all of them can be handed over as they are.
+    pub(super) is_same: bool,
+}
+
+/// Gives columns that `table` has not yet a type that the server knows.
+pub(super) async fn known(
+    client: &Client,
+    table: Option<&Table>,
+    columns: &[Column],
+) -> Result<Known> {
+    let mut known = Known { columns: columns.to_vec(), is_same: true };
+    let is_there = |name: &str| table.is_some_and(|table| table.column(name).is_some());
+    let new = columns.iter().filter(|column| !is_there(&column.name));
+    let new: Vec<&str> = new.map(|column| column.sql_type.as_str()).collect();
+    if new.is_empty() {
+        return Ok(known);
+    }
+    let rows = client.query_typed(KNOWN, &[(&new, Type::TEXT_ARRAY)]).await;
+    let rows = rows.map_err(|error| refused("look for the types of new columns", error))?;
+    let unknown = rows.iter().filter(|row| !row.get::<_, bool>(1));
+    let unknown: Vec<String> = unknown.map(|row| row.get(0)).collect();
+    for column in &mut known.columns {
+        if is_there(&column.name) || !unknown.contains(&column.sql_type) {
+            continue;
+        }
+        let Some((plain, wire)) = plain(&column.wire) else {
+            return Err(ConnectorError::unsupported(
+                format!(
+                    "there is no type {} at the destination, which column {:?} has",
+                    column.sql_type, column.name
+                ),
+                "create it there, leave the column out with `columns`, or cast it in a transform",
+            ));
+        };
+        tracing::info!(
+            column = column.name,
+            of = column.sql_type,
+            becomes = plain,
+            "the destination has no such type"
+        );
+        known.is_same &= wire == column.wire;
+        (column.sql_type, column.wire) = (plain, wire);
+    }
+    Ok(known)
+}
+
+/// A built-in type for what travels in this way, and how it travels then.
+fn plain(wire: &Wire) -> Option<(String, Wire)> {
+    let (name, _) = built_in(wire)?;
+    let wire = match wire {
+        // An array says which type its elements have.
+        Wire::Array { element, .. } => {
+            let (_, element_oid) = built_in(element)?;
+            Wire::Array { element: element.clone(), element_oid }
+        }
+        wire => wire.clone(),
+    };
+    Some((name, wire))
+}
+
+/// The name and number of a built-in type; of an array its elements' number.
+fn built_in(wire: &Wire) -> Option<(String, u32)> {
+    let (name, of) = match wire {
+        Wire::Array { element, .. } => {
+            let (name, of) = built_in(element)?;
+            return Some((format!("{name}[]"), of));
+        }
+        Wire::Decimal { precision, scale } => {
+            return Some((format!("numeric({precision},{scale})"), Type::NUMERIC.oid()));
+        }
+        Wire::Text => ("text", Type::TEXT),
+        Wire::Bool => ("boolean", Type::BOOL),
+        Wire::Int2 => ("smallint", Type::INT2),
+        Wire::Int4 => ("integer", Type::INT4),
+        Wire::Int8 => ("bigint", Type::INT8),
+        Wire::Float4 => ("real", Type::FLOAT4),
+        Wire::Float8 => ("double precision", Type::FLOAT8),
+        Wire::Numeric => ("numeric", Type::NUMERIC),
+        Wire::Jsonb => ("jsonb", Type::JSONB),
+        Wire::Bytes => ("bytea", Type::BYTEA),
+        Wire::Date => ("date", Type::DATE),
+        Wire::Timestamp => ("timestamp without time zone", Type::TIMESTAMP),
+        Wire::TimestampTz => ("timestamp with time zone", Type::TIMESTAMPTZ),
+        Wire::Uuid => ("uuid", Type::UUID),
+        _ => return None,
+    };
+    Some((name.to_owned(), of.oid()))
+}
