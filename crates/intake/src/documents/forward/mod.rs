@@ -44,6 +44,9 @@ pub(crate) use self::memory::{Memory, Remembered};
 pub(crate) use self::outbox::{Outbox, Told};
 pub(crate) use self::spill::{Spill, SpillError};
 pub(crate) use self::worker::{Forwarder, Parts};
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use spill::fuzzing::spill_segment;
 
 /// A database documents are forwarded to.
 pub trait Database: fmt::Debug + Send + Sync {

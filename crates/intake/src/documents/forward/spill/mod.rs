@@ -13,6 +13,8 @@
 //! failed write or sync nothing further is believed until the files were read again.
 
 mod format;
+#[cfg(feature = "fuzzing")]
+pub(super) mod fuzzing;
 mod segment;
 
 use std::collections::VecDeque;

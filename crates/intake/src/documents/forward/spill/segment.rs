@@ -129,8 +129,9 @@ impl SegmentReader {
         }
         self.crc = extend(self.crc, &line);
         match decode_document(&mut line, open.end, &open.namespace) {
+            // The id after the largest there is belongs to none.
             Some(document) if document.id == open.next_id => {
-                open.next_id += 1;
+                open.next_id = open.next_id.wrapping_add(1);
                 open.left -= 1;
                 Ok(Some(Item::Document(document)))
             }
