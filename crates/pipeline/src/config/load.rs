@@ -90,13 +90,13 @@ fn parse(
         let location = error.location();
         let field =
             if field == "." || field.is_empty() { String::new() } else { format!("{field}: ") };
-        LoadError::Said {
-            path: path.to_owned(),
-            line: location.map_or(0, |location| location.line()),
-            column: location.map_or(0, |location| location.column()),
-            field,
-            found: error.to_string(),
-        }
+        let line = location.map_or(0, |location| location.line());
+        let column = location.map_or(0, |location| location.column());
+        // The place stands before it.
+        let found = error.to_string();
+        let place = format!(" at line {line}, column {column}");
+        let found = found.strip_suffix(&place).unwrap_or(&found).to_owned();
+        LoadError::Said { path: path.to_owned(), line, column, field, found }
     })?;
     check(&file).map_err(|(field, found)| LoadError::Together {
         path: path.to_owned(),

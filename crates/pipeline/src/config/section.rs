@@ -203,12 +203,21 @@ impl<'de, C: Chosen, R: Rest> Visitor<'de> for Section<C, R> {
             None => C::read(&name, serde_json::Value::Object(serde_json::Map::new()))
                 .map_err(|error| de::Error::custom(format_args!("without `config`: {error}")))?,
         };
-        let rest = R::deserialize(serde_json::Value::Object(rest)).map_err(de::Error::custom)?;
+        let rest: R = serde_path_to_error::deserialize(serde_json::Value::Object(rest))
+            .map_err(|error| in_field(&error))?;
         let checked = rest.permissions().check(&connector.reach(), &names);
         checked.map_err(|(field, found)| {
             de::Error::custom(format_args!("`permissions.{field}` of the {} {found}", C::WHAT))
         })?;
         Ok((name, connector, rest))
+    }
+}
+
+/// What is wrong, with the field it is wrong in.
+fn in_field<E: de::Error>(error: &serde_path_to_error::Error<serde_json::Error>) -> E {
+    match error.path().to_string().as_str() {
+        "." => E::custom(error.inner()),
+        field => E::custom(format_args!("{field}: {}", error.inner())),
     }
 }
 

@@ -52,6 +52,9 @@ fn a_file_that_names_what_it_does_not_permit_is_refused_with_the_field() {
         assert!(told.contains(&format!("`permissions.{field}`")), "{told}");
         assert!(!told.contains("secret"), "{told}");
     }
+    let never = load(dir, DB, "limits: {timeout_seconds: 0}", "").unwrap_err().to_string();
+    assert!(never.contains("limits.timeout_seconds: invalid value"), "{never}");
+    assert_eq!(never.matches("line").count(), 0, "the place stands before it: {never}");
     let unknown = load(dir, DB, "permissions: {net: {}}", "").unwrap_err().to_string();
     assert!(unknown.contains("net"), "{unknown}");
 }
