@@ -22,11 +22,19 @@ pub struct RealFs;
 #[derive(Debug)]
 struct RealFile(fs::File);
 
-/// The file's advisory lock goes when the file is closed.
+/// Holds the file's advisory lock.
 #[derive(Debug)]
-struct RealLock(#[expect(dead_code, reason = "kept open to hold the lock")] fs::File);
+struct RealLock(fs::File);
 
 impl Lock for RealLock {}
+
+impl Drop for RealLock {
+    fn drop(&mut self) {
+        // A process that is being started has a copy of the file until it is another program, and with
+        // the copy the lock. Where this fails the lock goes with the last copy.
+        drop(self.0.unlock());
+    }
+}
 
 impl FileSystem for RealFs {
     fn create_new(&self, path: &Path) -> io::Result<Arc<dyn File>> {
