@@ -84,6 +84,51 @@ fn known(of: &PgType) -> Option<Wire> {
     })
 }
 
+/// A built-in type that holds every value of this form, as `format_type` writes it, and the form its values
+/// have: an array says which type its elements are of. `None` where there is none that surely does.
+///
+/// ```
+/// use forebay_pgcopy::{Wire, catalog};
+///
+/// let of_an_enum = Wire::Array { element: Box::new(Wire::Text), element_oid: 16_389 };
+/// let texts = Wire::Array { element: Box::new(Wire::Text), element_oid: 25 };
+/// assert_eq!(catalog::built_in(&of_an_enum), Some(("text[]".to_owned(), texts)));
+/// assert_eq!(catalog::built_in(&Wire::Opaque), None);
+/// ```
+#[must_use]
+pub fn built_in(of: &Wire) -> Option<(String, Wire)> {
+    let Wire::Array { element, .. } = of else {
+        return Some((name_and_oid(of)?.0, of.clone()));
+    };
+    let (name, element_oid) = name_and_oid(element)?;
+    Some((format!("{name}[]"), Wire::Array { element: element.clone(), element_oid }))
+}
+
+/// Of a type that is no array.
+fn name_and_oid(of: &Wire) -> Option<(String, u32)> {
+    let (name, oid) = match of {
+        Wire::Decimal { precision, scale } => {
+            return Some((format!("numeric({precision},{scale})"), 1700));
+        }
+        Wire::Bool => ("boolean", 16),
+        Wire::Bytes => ("bytea", 17),
+        Wire::Int8 => ("bigint", 20),
+        Wire::Int2 => ("smallint", 21),
+        Wire::Int4 => ("integer", 23),
+        Wire::Text => ("text", 25),
+        Wire::Float4 => ("real", 700),
+        Wire::Float8 => ("double precision", 701),
+        Wire::Date => ("date", 1082),
+        Wire::Timestamp => ("timestamp without time zone", 1114),
+        Wire::TimestampTz => ("timestamp with time zone", 1184),
+        Wire::Numeric => ("numeric", 1700),
+        Wire::Uuid => ("uuid", 2950),
+        Wire::Jsonb => ("jsonb", 3802),
+        _ => return None,
+    };
+    Some((name.to_owned(), oid))
+}
+
 /// An array, where its elements have a form. Those of a domain have that of its base; what the domain
 /// checks is for the server.
 fn array(element: &PgType) -> Option<Wire> {
@@ -130,6 +175,15 @@ mod tests {
         assert_eq!(numeric(3, -2), Wire::Numeric);
         assert_eq!(numeric(2, 5), Wire::Numeric);
         assert_eq!(wire(&base(1700, 'N', -1), true), Wire::Numeric);
+    }
+
+    #[test]
+    fn a_built_in_type_for_a_form_has_that_form() {
+        for oid in [16, 17, 20, 21, 23, 25, 700, 701, 1082, 1114, 1184, 1700, 2950, 3802] {
+            let form = wire(&base(oid, ' ', -1), true);
+            assert_eq!(name_and_oid(&form).map(|(_, oid)| oid), Some(oid), "{form:?}");
+            assert_eq!(built_in(&form).map(|(_, form)| form), Some(form));
+        }
     }
 
     #[test]

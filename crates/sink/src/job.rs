@@ -16,12 +16,23 @@ pub(crate) trait Jobs {
 
     /// Opens the transaction and makes sure of the namespace and its columns. `None`: the position is
     /// committed already.
-    fn start(
+    fn prepare(
         &mut self,
         at: Position,
         namespace: &str,
         fields: &[Field<'_>],
     ) -> Result<Option<Self::Job>, SinkError>;
+
+    /// Begins a job; where that fails the transaction is given up.
+    fn start(
+        &mut self,
+        at: Position,
+        namespace: &str,
+        fields: &[Field<'_>],
+    ) -> Result<Option<Self::Job>, SinkError> {
+        let prepared = self.prepare(at, namespace, fields);
+        self.settle(prepared)
+    }
 
     /// Adds a document and the values of its fields.
     fn document(

@@ -27,7 +27,25 @@ pub(crate) struct Job {
 }
 
 impl MongoSink {
-    /// Opens the transaction and makes sure of the namespace and its columns.
+    /// Makes a namespace. It is written down before there is a row of it, so that rows of a transaction that
+    /// is never committed are found.
+    fn make(&mut self, name: &str) -> Result<usize, SinkError> {
+        let namespace =
+            Namespace::new(name.to_owned(), self.book.next_number(), collection_name(name));
+        let namespaces = self.link.database.collection::<BsonDocument>(NAMESPACES);
+        let update = doc! {
+            "$set": { "collection": &namespace.table, "epoch": self.epoch },
+            "$setOnInsert": { "before": Bson::Null, "now": Bson::Null },
+        };
+        let made = namespaces.update_one(doc! { "_id": name }, update).upsert(true);
+        self.link.wait(&format!("make the namespace {name}"), made.into_future())?;
+        Ok(self.book.push(namespace))
+    }
+}
+
+impl Jobs for MongoSink {
+    type Job = Job;
+
     fn prepare(
         &mut self,
         at: Position,
@@ -58,35 +76,6 @@ impl MongoSink {
         let written = Written { refused: plan.refused, ..Written::default() };
         let buffer = self.load.take(index);
         Ok(Some(Job { at: at.0, index, slots, buffer, written }))
-    }
-
-    /// Makes a namespace. It is written down before there is a row of it, so that rows of a transaction that
-    /// is never committed are found.
-    fn make(&mut self, name: &str) -> Result<usize, SinkError> {
-        let namespace =
-            Namespace::new(name.to_owned(), self.book.next_number(), collection_name(name));
-        let namespaces = self.link.database.collection::<BsonDocument>(NAMESPACES);
-        let update = doc! {
-            "$set": { "collection": &namespace.table, "epoch": self.epoch },
-            "$setOnInsert": { "before": Bson::Null, "now": Bson::Null },
-        };
-        let made = namespaces.update_one(doc! { "_id": name }, update).upsert(true);
-        self.link.wait(&format!("make the namespace {name}"), made.into_future())?;
-        Ok(self.book.push(namespace))
-    }
-}
-
-impl Jobs for MongoSink {
-    type Job = Job;
-
-    fn start(
-        &mut self,
-        at: Position,
-        namespace: &str,
-        fields: &[Field<'_>],
-    ) -> Result<Option<Job>, SinkError> {
-        let started = self.prepare(at, namespace, fields);
-        self.settle(started)
     }
 
     fn document(

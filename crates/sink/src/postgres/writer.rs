@@ -32,37 +32,6 @@ pub(crate) struct Job {
 }
 
 impl PostgresSink {
-    /// Opens the transaction and makes sure of the namespace and its columns.
-    fn prepare(
-        &mut self,
-        at: Position,
-        name: &str,
-        fields: &[Field<'_>],
-    ) -> Result<Option<Job>, SinkError> {
-        if !self.book.admits(at, name)? {
-            return Ok(None);
-        }
-        self.begin()?;
-        self.book.note(at);
-        let (index, plan) = match self.book.find(name) {
-            Some(index) => (index, self.grow(index, fields)?),
-            None => self.make(name, fields)?,
-        };
-        self.book.touch(index);
-        let schema = self.book.namespaces.get(index).map(|namespace| &namespace.schema);
-        let mut columns: Vec<(ColumnType, Option<usize>)> = schema
-            .map(|schema| schema.columns().iter().map(|column| (column.ty, None)).collect())
-            .unwrap_or_default();
-        for (field, slot) in plan.slots.iter().enumerate() {
-            if let Some((_, from)) = slot.and_then(|slot| columns.get_mut(slot)) {
-                *from = Some(field);
-            }
-        }
-        let written = Written { refused: plan.refused, ..Written::default() };
-        let buffer = self.load.take(index);
-        Ok(Some(Job { index, columns, fields: fields.len(), buffer, written }))
-    }
-
     /// Makes a namespace and its table.
     fn make(&mut self, name: &str, fields: &[Field<'_>]) -> Result<(usize, Plan), SinkError> {
         let plan = TableSchema::default().plan_beside(fields, SYSTEM_COLUMNS);
@@ -174,14 +143,34 @@ fn document_at(documents: &BinaryArray, row: usize) -> Option<&[u8]> {
 impl Jobs for PostgresSink {
     type Job = Job;
 
-    fn start(
+    fn prepare(
         &mut self,
         at: Position,
-        namespace: &str,
+        name: &str,
         fields: &[Field<'_>],
     ) -> Result<Option<Job>, SinkError> {
-        let started = self.prepare(at, namespace, fields);
-        self.settle(started)
+        if !self.book.admits(at, name)? {
+            return Ok(None);
+        }
+        self.begin()?;
+        self.book.note(at);
+        let (index, plan) = match self.book.find(name) {
+            Some(index) => (index, self.grow(index, fields)?),
+            None => self.make(name, fields)?,
+        };
+        self.book.touch(index);
+        let schema = self.book.namespaces.get(index).map(|namespace| &namespace.schema);
+        let mut columns: Vec<(ColumnType, Option<usize>)> = schema
+            .map(|schema| schema.columns().iter().map(|column| (column.ty, None)).collect())
+            .unwrap_or_default();
+        for (field, slot) in plan.slots.iter().enumerate() {
+            if let Some((_, from)) = slot.and_then(|slot| columns.get_mut(slot)) {
+                *from = Some(field);
+            }
+        }
+        let written = Written { refused: plan.refused, ..Written::default() };
+        let buffer = self.load.take(index);
+        Ok(Some(Job { index, columns, fields: fields.len(), buffer, written }))
     }
 
     fn document(

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a column gets another type only where every value of its own is one of that.
 
-use forebay_pgcopy::{Column, Wire};
+use forebay_pgcopy::{Column, catalog};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
@@ -43,7 +43,7 @@ pub(super) async fn known(
         if is_there(&column.name) || !unknown.contains(&column.sql_type) {
             continue;
         }
-        let Some((plain, wire)) = plain(&column.wire) else {
+        let Some((plain, wire)) = catalog::built_in(&column.wire) else {
             return Err(ConnectorError::unsupported(
                 format!(
                     "there is no type {} at the destination, which column {:?} has",
@@ -62,47 +62,4 @@ pub(super) async fn known(
         (column.sql_type, column.wire) = (plain, wire);
     }
     Ok(known)
-}
-
-/// A built-in type for what travels in this way, and how it travels then.
-fn plain(wire: &Wire) -> Option<(String, Wire)> {
-    let (name, _) = built_in(wire)?;
-    let wire = match wire {
-        // An array says which type its elements have.
-        Wire::Array { element, .. } => {
-            let (_, element_oid) = built_in(element)?;
-            Wire::Array { element: element.clone(), element_oid }
-        }
-        wire => wire.clone(),
-    };
-    Some((name, wire))
-}
-
-/// The name and number of a built-in type; of an array its elements' number.
-fn built_in(wire: &Wire) -> Option<(String, u32)> {
-    let (name, of) = match wire {
-        Wire::Array { element, .. } => {
-            let (name, of) = built_in(element)?;
-            return Some((format!("{name}[]"), of));
-        }
-        Wire::Decimal { precision, scale } => {
-            return Some((format!("numeric({precision},{scale})"), Type::NUMERIC.oid()));
-        }
-        Wire::Text => ("text", Type::TEXT),
-        Wire::Bool => ("boolean", Type::BOOL),
-        Wire::Int2 => ("smallint", Type::INT2),
-        Wire::Int4 => ("integer", Type::INT4),
-        Wire::Int8 => ("bigint", Type::INT8),
-        Wire::Float4 => ("real", Type::FLOAT4),
-        Wire::Float8 => ("double precision", Type::FLOAT8),
-        Wire::Numeric => ("numeric", Type::NUMERIC),
-        Wire::Jsonb => ("jsonb", Type::JSONB),
-        Wire::Bytes => ("bytea", Type::BYTEA),
-        Wire::Date => ("date", Type::DATE),
-        Wire::Timestamp => ("timestamp without time zone", Type::TIMESTAMP),
-        Wire::TimestampTz => ("timestamp with time zone", Type::TIMESTAMPTZ),
-        Wire::Uuid => ("uuid", Type::UUID),
-        _ => return None,
-    };
-    Some((name.to_owned(), of.oid()))
 }
