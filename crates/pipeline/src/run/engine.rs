@@ -167,10 +167,7 @@ impl<'a> Pipeline<'a> {
             return Ok(report);
         }
         let columns = opened.stream.columns();
-        let target = match &opened.target {
-            Some(target) => Arc::clone(target),
-            None => self.destination.open(&opened.settings, columns, context).await?,
-        };
+        let target = opened.target(self, context).await?;
         let fingerprint = format!("{}{}", opened.source, fingerprint_of_columns(columns));
         let units = opened.stream.units().to_vec();
         if units.is_empty() && opened.has_history && !opened.is_whole && opened.resumed.is_none() {

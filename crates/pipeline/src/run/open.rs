@@ -20,7 +20,7 @@ pub(super) struct Opened {
     pub(super) stream: Arc<dyn SourceStream>,
     pub(super) settings: TargetSettings,
     /// Where it goes, if that was looked at for these columns.
-    pub(super) target: Option<Arc<dyn Target>>,
+    target: Option<Arc<dyn Target>>,
     /// How it is divided, how its source is opened: what a load has to have in common to go on.
     pub(super) source: String,
     /// A load to go on with, and what is committed of it.
@@ -32,6 +32,20 @@ pub(super) struct Opened {
     pub(super) since: Option<Cursor>,
     pub(super) form: Form,
     pub(super) has_history: bool,
+}
+
+impl Opened {
+    /// Where it goes.
+    pub(super) async fn target(
+        &self,
+        pipeline: &Pipeline<'_>,
+        context: &Context,
+    ) -> Result<Arc<dyn Target>, ConnectorError> {
+        match &self.target {
+            Some(target) => Ok(Arc::clone(target)),
+            None => pipeline.destination.open(&self.settings, self.stream.columns(), context).await,
+        }
+    }
 }
 
 impl Pipeline<'_> {

@@ -60,14 +60,8 @@ impl Pipeline<'_> {
         for opened in streams {
             let stream = &opened.stream;
             let name = &opened.settings.stream;
-            let target = match opened.target {
-                Some(target) => target,
-                None => {
-                    let found =
-                        self.destination.open(&opened.settings, stream.columns(), context).await;
-                    found.map_err(|error| RunError::of(name, error))?
-                }
-            };
+            let target = opened.target(self, context).await;
+            let target = target.map_err(|error| RunError::of(name, error))?;
             let units = stream.units();
             let columns = stream.columns().iter();
             plans.push(StreamPlan {
