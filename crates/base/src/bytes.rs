@@ -1,7 +1,7 @@
-//! Sizes as people write them: `64MiB`, `1.5GB`, `4096`.
+//! Human-readable sizes: `64MiB`, `1.5GB`, `4096`.
 //!
-//! `KiB`, `MiB`, `GiB`, `TiB` are powers of 1024; `KB`, `MB`, `GB`, `TB` powers of 1000; a bare number
-//! or `B` counts bytes. What is displayed parses back to the same number.
+//! `KiB`, `MiB`, `GiB`, `TiB` are powers of 1024; `KB`, `MB`, `GB`, `TB` powers of 1000; a bare
+//! number or `B` counts bytes. A displayed size parses back to the same number.
 
 use std::{fmt, str::FromStr};
 
@@ -45,28 +45,28 @@ impl ByteSize {
     }
 }
 
-/// Why a text is not a size.
+/// Why a text is not a valid size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseError {
     /// The text does not start with a decimal number.
     #[error("size {text:?} does not start with a number such as 64")]
     Number {
-        /// What was to be parsed.
+        /// The text that was parsed.
         text: String,
     },
-    /// The number is followed by something that is no unit.
+    /// An unknown unit follows the number.
     #[error("size {text:?} has the unknown unit {unit:?} (known: B KiB MiB GiB TiB KB MB GB TB)")]
     Unit {
-        /// What was to be parsed.
+        /// The text that was parsed.
         text: String,
-        /// The part that should have been a unit.
+        /// The unknown unit.
         unit: String,
     },
     /// The size is not a whole number of bytes below 2^64.
     #[error("size {text:?} is not a whole number of bytes below 2^64")]
     Range {
-        /// What was to be parsed.
+        /// The text that was parsed.
         text: String,
     },
 }

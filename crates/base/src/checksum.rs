@@ -10,13 +10,13 @@ pub fn crc32c(data: &[u8]) -> u32 {
 
 /// Continues a CRC32C: `extend(crc32c(a), b)` equals `crc32c(a ++ b)`.
 ///
-/// * `crc`: the checksum of everything before `data`; 0 for nothing.
+/// * `crc`: the checksum of everything before `data`; 0 at the start.
 #[must_use]
 pub fn extend(crc: u32, data: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, data)
 }
 
-/// A checksum fed piece by piece.
+/// An incremental checksum.
 ///
 /// ```
 /// use forebay_base::checksum::{Crc32c, crc32c};
@@ -29,12 +29,12 @@ pub fn extend(crc: u32, data: &[u8]) -> u32 {
 pub struct Crc32c(u32);
 
 impl Crc32c {
-    /// Adds `data` after everything fed so far.
+    /// Adds `data`.
     pub fn update(&mut self, data: &[u8]) {
         self.0 = extend(self.0, data);
     }
 
-    /// Returns the checksum of everything fed so far.
+    /// Returns the checksum of all data added so far.
     #[must_use]
     pub fn value(self) -> u32 {
         self.0

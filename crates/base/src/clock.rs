@@ -1,7 +1,7 @@
-//! Time as a dependency, so that a test decides what time it is.
+//! Time as a dependency, so that a test controls the time.
 //!
 //! Wall time is for people and file names and may jump; monotonic time is for intervals and never
-//! goes back.
+//! decreases.
 
 use std::{
     fmt::Debug,
@@ -11,10 +11,11 @@ use std::{
 
 /// A source of time.
 pub trait Clock: Debug + Send + Sync {
-    /// Milliseconds since 1970-01-01T00:00:00Z; 0 when the system's clock is set before that.
+    /// Returns the milliseconds since 1970-01-01T00:00:00Z; 0 if the system's clock is set before
+    /// that.
     fn now_ms(&self) -> u64;
 
-    /// Time since an arbitrary fixed moment, never decreasing.
+    /// Returns the time since an arbitrary fixed moment. It never decreases.
     fn monotonic(&self) -> Duration;
 }
 
@@ -25,7 +26,7 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// Returns a clock whose monotonic time starts now.
+    /// Returns a clock whose monotonic time starts at the call.
     #[must_use]
     pub fn new() -> Self {
         Self { started: Instant::now() }
@@ -50,7 +51,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is moved.
+/// A clock that moves only when a test moves it.
 #[derive(Debug)]
 pub struct ManualClock {
     wall_ms: AtomicU64,
@@ -72,7 +73,7 @@ impl ManualClock {
         self.monotonic_ns.fetch_add(ns, Ordering::SeqCst);
     }
 
-    /// Sets wall time alone, as an operator or NTP would; monotonic time is unmoved.
+    /// Sets wall time alone, as an operator or NTP would; monotonic time does not change.
     pub fn set_wall(&self, now_ms: u64) {
         self.wall_ms.store(now_ms, Ordering::SeqCst);
     }

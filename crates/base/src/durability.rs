@@ -1,10 +1,10 @@
-//! How safe a write is when it is acknowledged: one vocabulary for everything that acknowledges.
+//! When a write is acknowledged, and what it then survives: one type for every subsystem.
 //!
 //! | word | on acknowledgement the bytes are | survives |
 //! |---|---|---|
 //! | `sync` | on stable storage | power loss |
 //! | `interval:50ms` | in the kernel, on stable storage at most 50 ms later | the process being killed |
-//! | `os` | in the kernel, on stable storage when it likes | the process being killed |
+//! | `os` | in the kernel, on stable storage when the kernel decides | the process being killed |
 //!
 //! Nothing is ever acknowledged while it is only in the process's own memory.
 
@@ -23,12 +23,12 @@ use crate::duration::{self, HumanDuration};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Durability {
-    /// After it reached stable storage.
+    /// After it has reached stable storage.
     #[default]
     Sync,
-    /// After it reached the kernel; stable storage follows within this time.
+    /// After it has reached the kernel; it reaches stable storage within this time.
     Interval(Duration),
-    /// After it reached the kernel; stable storage follows when the kernel sees fit.
+    /// After it has reached the kernel; the kernel decides when it reaches stable storage.
     Os,
 }
 
@@ -37,24 +37,24 @@ pub enum Durability {
 #[non_exhaustive]
 pub enum ParseError {
     /// None of the three words.
-    #[error("durability {text:?} is none of sync, interval:<duration>, os")]
+    #[error("durability {text:?} is not sync, interval:<duration> or os")]
     Word {
-        /// What was to be parsed.
+        /// The text that was parsed.
         text: String,
     },
-    /// `interval:` followed by something that is no duration.
-    #[error("durability {text:?} has no usable interval")]
+    /// `interval:` followed by text that is not a duration.
+    #[error("durability {text:?} has an invalid interval")]
     Interval {
-        /// What was to be parsed.
+        /// The text that was parsed.
         text: String,
-        /// What is wrong with it.
+        /// Why the duration is invalid.
         #[source]
         source: duration::ParseError,
     },
-    /// `interval:` with a duration of zero, which would be `sync` in disguise.
-    #[error("durability {text:?} has an interval of zero; say sync instead")]
+    /// `interval:` with a duration of zero, which would be `sync`.
+    #[error("durability {text:?} has an interval of zero; use sync instead")]
     Zero {
-        /// What was to be parsed.
+        /// The text that was parsed.
         text: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Durations as people write them: `50ms`, `10s`, `5m`, `2h`, `7d`.
+//! Human-readable durations: `50ms`, `10s`, `5m`, `2h`, `7d`.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -24,11 +24,11 @@ impl HumanDuration {
     }
 }
 
-/// A text that is no duration.
+/// A text that is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("duration {text:?} is not a whole number with a unit (ns us ms s m h d), such as 50ms")]
 pub struct ParseError {
-    /// What was to be parsed.
+    /// The text that was parsed.
     pub text: String,
 }
 

@@ -1,8 +1,8 @@
-//! Printing an error together with everything that caused it.
+//! Prints an error together with all its causes.
 //!
-//! Errors in this workspace never repeat their source in `Display`, so joining the chain says each
-//! thing once. Foreign errors sometimes do repeat it; a message its predecessor already ends with is
-//! therefore left out.
+//! Errors in this workspace never repeat their source in `Display`, so the joined chain reports
+//! each cause once. Foreign errors sometimes repeat it: a message with which the previous message
+//! already ends is left out.
 
 use std::{error::Error, fmt};
 

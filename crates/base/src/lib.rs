@@ -1,16 +1,19 @@
-//! The ground floor: what every other crate stands on, and nothing that knows a subsystem.
+//! The base crate: modules that several crates need and that know no subsystem.
 //!
-//! - [`fs`]: storage behind two small traits, on a real disk and on a simulated one that loses power.
+//! - [`fs`]: storage behind two small traits, on a real disk and on a simulated one that loses
+//!   power.
 //! - [`clock`]: wall and monotonic time that tests can hold still.
 //! - [`checksum`]: CRC32C, whole and incremental.
-//! - [`bytes`], [`duration`], [`durability`]: the words configuration is written in.
-//! - [`limits`]: named bounds and the error for meeting one.
-//! - [`error_chain`]: printing an error with everything that caused it, once.
+//! - [`bytes`], [`duration`], [`durability`]: value types of configuration settings.
+//! - [`limits`]: named limits and the error for exceeding one.
+//! - [`error_chain`]: prints an error with all its causes, each once.
 //!
-//! Invariant: a module is here because two crates use it, and no name here mentions either of them.
+//! Invariant: every module is used by at least two crates, and no name here mentions either of
+//! them.
 #![deny(missing_docs, clippy::unwrap_used)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test"))]
 
+pub mod address;
 pub mod bytes;
 pub mod checksum;
 pub mod clock;
@@ -19,6 +22,7 @@ pub mod duration;
 pub mod error_chain;
 pub mod fs;
 pub mod limits;
+pub mod waiting;
 
 pub use bytes::ByteSize;
 pub use durability::Durability;

@@ -1,19 +1,21 @@
-//! Bounds shared by several crates, and the error for meeting one.
+//! Limits shared by several crates, and the error for exceeding one.
 //!
-//! Every queue, batch, body, key and depth has a bound; a bound that only one crate needs lives there.
+//! Every queue, batch, body, key and depth has a limit. A limit that only one crate needs is in
+//! that crate.
 
-/// Most bytes in one name: a namespace, a column, a path component. What common file systems allow.
+/// Maximum size of a name in bytes: a namespace, a column, a path component. What common file
+/// systems allow.
 pub const NAME_SIZE_MAX: usize = 255;
 
-/// Deepest nesting of a JSON document that is taken in.
+/// Maximum nesting depth of an accepted JSON document.
 ///
 /// Recursive readers need a few hundred bytes of stack a level; real documents stay below 20.
 pub const JSON_DEPTH_MAX: usize = 128;
 
-/// Bytes moved at a time between a file and memory where nothing else decides.
+/// Size in bytes of reads and writes between a file and memory where nothing else decides.
 pub const IO_CHUNK_SIZE: usize = 256 << 10;
 
-/// A bound was met.
+/// A value exceeds its limit.
 ///
 /// ```
 /// use forebay_base::limits::check;
@@ -23,11 +25,11 @@ pub const IO_CHUNK_SIZE: usize = 256 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{name} is {max}, found {found}")]
 pub struct Exceeded {
-    /// The bound's name as configuration spells it.
+    /// The limit's name as written in the configuration.
     pub name: &'static str,
-    /// The greatest value allowed.
+    /// The limit.
     pub max: u64,
-    /// The value met.
+    /// The value that exceeds it.
     pub found: u64,
 }
 

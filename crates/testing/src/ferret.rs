@@ -1,5 +1,5 @@
-//! A FerretDB of our own: the protocol of MongoDB, with documents in SQLite files that a test can look into.
-//! `cargo xtask setup` builds it.
+//! A FerretDB server for tests: MongoDB's protocol, with documents in SQLite files that a test can
+//! read. `cargo xtask setup` builds it.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 
 use crate::{free_port, left_out, say, shared};
 
-/// One for all tests of a process that run at the same time and do not kill it.
+/// One server for all concurrent tests of a process that do not kill it.
 static SHARED: Mutex<Weak<Ferret>> = Mutex::new(Weak::new());
 
-/// How long a server may take to begin.
+/// Maximum time until a server has started.
 const BEGUN_WITHIN: Duration = Duration::from_secs(60);
 
-/// How long it may take to say whether it is ready.
+/// Maximum time until it answers whether it is ready.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// A server that runs and needs no password.
+/// A running server that needs no password.
 #[derive(Debug)]
 pub struct Ferret {
     dir: tempfile::TempDir,
@@ -30,15 +30,15 @@ pub struct Ferret {
 }
 
 impl Ferret {
-    /// Starts one; none where none is installed and none is required.
+    /// Starts one; `None` if it is neither installed nor required.
     ///
     /// # Panics
-    /// It does not start, or it is required and not installed.
+    /// If it does not start, or is required but not installed.
     #[must_use]
     pub fn start() -> Option<Self> {
         let program = tools().join("ferretdb");
         if !program.is_file() {
-            left_out("FerretDB is not there (cargo xtask setup)");
+            left_out("FerretDB is not installed; run cargo xtask setup");
             return None;
         }
         let dir = tempfile::Builder::new().prefix("forebay-ferret-").tempdir().unwrap();
@@ -47,14 +47,14 @@ impl Ferret {
         // Another test may have been given a port first.
         let begun = Instant::now();
         while !server.attempt() {
-            assert!(begun.elapsed() < BEGUN_WITHIN, "FerretDB does not begin");
+            assert!(begun.elapsed() < BEGUN_WITHIN, "FerretDB does not start");
             (server.port, server.debug_port) = (free_port(), free_port());
         }
         Some(server)
     }
 
-    /// The one that all tests of a process share, each with a database of its own; none where none is
-    /// installed and none is required.
+    /// Returns the server shared by all tests of a process, each with a separate database; `None`
+    /// if it is neither installed nor required.
     ///
     /// # Panics
     /// As [`start`](Self::start).
@@ -63,46 +63,46 @@ impl Ferret {
         shared(&SHARED, Self::start)
     }
 
-    /// Where it listens, at 127.0.0.1.
+    /// Returns its port on 127.0.0.1.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Its address, with a database.
+    /// Returns its URL, with a database.
     #[must_use]
     pub fn url(&self, database: &str) -> String {
         format!("mongodb://127.0.0.1:{}/{database}", self.port)
     }
 
-    /// Where its databases are: `NAME.sqlite`.
+    /// Returns the directory of its databases: `NAME.sqlite`.
     #[must_use]
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Starts it again where it was.
+    /// Restarts it with the same port and data.
     ///
     /// # Panics
-    /// It does not start.
+    /// If it does not start.
     pub fn start_again(&self) {
         let begun = Instant::now();
         while !self.attempt() {
-            assert!(begun.elapsed() < BEGUN_WITHIN, "FerretDB does not begin");
+            assert!(begun.elapsed() < BEGUN_WITHIN, "FerretDB does not start");
         }
     }
 
     /// Kills it, as a power cut would.
     ///
     /// # Panics
-    /// It does not run.
+    /// If it does not run.
     pub fn kill(&self) {
         let mut child = self.child.lock().unwrap().take().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
     }
 
-    /// Whether it came up; it ends by itself where a port is taken.
+    /// Whether it started; it exits by itself if a port is in use.
     fn attempt(&self) -> bool {
         let dir = self.dir.path().display();
         let mut child = Command::new(&self.program)
@@ -120,7 +120,7 @@ impl Ferret {
             if child.try_wait().unwrap().is_some() {
                 return false;
             }
-            assert!(begun.elapsed() < BEGUN_WITHIN, "FerretDB does not begin");
+            assert!(begun.elapsed() < BEGUN_WITHIN, "FerretDB does not start");
             std::thread::yield_now();
         }
         *self.child.lock().unwrap() = Some(child);
@@ -132,7 +132,7 @@ impl Ferret {
         let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_secs(1)) else {
             return false;
         };
-        // A connection to a port that nobody has may be one with itself.
+        // A connection to a port without a listener may be one to itself.
         if stream.local_addr().ok() == stream.peer_addr().ok()
             || stream.set_read_timeout(Some(ANSWERS_WITHIN)).is_err()
         {
@@ -145,7 +145,7 @@ impl Ferret {
     }
 }
 
-/// Where `cargo xtask setup` puts what it builds.
+/// The directory in which `cargo xtask setup` installs what it builds.
 fn tools() -> PathBuf {
     if let Some(tools) = std::env::var_os("FOREBAY_TOOLS") {
         return tools.into();
@@ -161,7 +161,7 @@ impl Drop for Ferret {
         if let Some(mut child) = child
             && let Err(error) = child.kill().and_then(|()| child.wait())
         {
-            say(&format!("cannot end FerretDB: {error}"));
+            say(&format!("cannot stop FerretDB: {error}"));
         }
     }
 }

@@ -1,12 +1,13 @@
-//! Real servers for tests: started in throw-away directories, gone with the test.
+//! Real servers for tests: started in temporary directories, removed after the test.
 //!
-//! Only tests depend on this crate, and it is written as one: what does not work panics, and says why.
+//! Only tests depend on this crate, and it is written like one: failures panic with the reason.
 //!
-//! Invariants: nothing but what was started here is ended here; a test whose server is not installed is left
-//! out loudly, and fails where `FOREBAY_REQUIRE_SERVICES=1`.
+//! Invariants: only processes started here are stopped here; a test whose server is not installed
+//! is skipped with a message, and fails if `FOREBAY_REQUIRE_SERVICES=1`.
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 mod ferret;
@@ -15,18 +16,18 @@ mod postgres;
 pub use ferret::Ferret;
 pub use postgres::Postgres;
 
-/// Says that a test is left out.
+/// Reports that a test is skipped.
 ///
 /// # Panics
-/// It must not be.
+/// If services are required.
 pub fn left_out(what: &str) {
     let required = std::env::var("FOREBAY_REQUIRE_SERVICES").is_ok_and(|it| it == "1");
     assert!(!required, "FOREBAY_REQUIRE_SERVICES=1, but {what}");
     say(&format!("SKIPPED: {what}"));
 }
 
-/// What all tests of a process share that run at the same time; started by the first of them, gone with the
-/// last.
+/// Returns the value shared by all concurrent tests of a process; the first test creates it, the
+/// last one drops it.
 fn shared<T>(slot: &Mutex<Weak<T>>, start: impl FnOnce() -> Option<T>) -> Option<Arc<T>> {
     let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(running) = slot.upgrade() {
@@ -37,16 +38,29 @@ fn shared<T>(slot: &Mutex<Weak<T>>, start: impl FnOnce() -> Option<T>) -> Option
     Some(started)
 }
 
-/// A port of this machine that nobody has at the moment.
+/// Ports below those that the system assigns, so that a server restarted on its port does not find
+/// a connection or a server of another test there.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// Returns a local port that is free now, each port only once per process.
 ///
 /// # Panics
-/// There is none.
+/// If there is none.
 #[must_use]
 pub fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = std::process::id().wrapping_mul(127) % u32::from(PORTS.end - PORTS.start);
+    let is_free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let all = PORTS.skip(first.try_into().unwrap()).chain(PORTS);
+    loop {
+        let port = all.clone().nth(NEXT.fetch_add(1, Ordering::Relaxed).into()).unwrap();
+        if is_free(&port) {
+            return port;
+        }
+    }
 }
 
-/// Says something about a test that is left out, or of what it leaves behind.
+/// Prints a message about a skipped test, or about what a test leaves behind.
 #[expect(clippy::print_stderr, reason = "a test that is left out says so")]
 fn say(text: &str) {
     eprintln!("{text}");

@@ -1,4 +1,4 @@
-//! A PostgreSQL of our own, on a free port of this machine, gone when it is dropped.
+//! A PostgreSQL server for tests, on a free local port; removed when it is dropped.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use crate::{free_port, left_out, say, shared};
 
-/// Where Debian keeps the programs that are not on the path.
+/// Where Debian installs the programs that are not on the path.
 const DEBIAN: &str = "/usr/lib/postgresql";
 
-/// One for all tests of a process that run at the same time and do not kill it.
+/// One server for all concurrent tests of a process that do not kill it.
 static SHARED: Mutex<Weak<Postgres>> = Mutex::new(Weak::new());
 
-/// A server that runs, with one superuser `postgres` who needs no password.
+/// A running server with one superuser, `postgres`, without a password.
 #[derive(Debug)]
 pub struct Postgres {
     dir: PathBuf,
@@ -25,10 +25,10 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Starts one; none where none is installed and none is required.
+    /// Starts one; `None` if it is neither installed nor required.
     ///
     /// # Panics
-    /// It does not start, or it is required and not installed.
+    /// If it does not start, or is required but not installed.
     #[must_use]
     pub fn start() -> Option<Self> {
         let Some(programs) = programs() else {
@@ -53,8 +53,8 @@ impl Postgres {
         Some(server)
     }
 
-    /// The one that all tests of a process share, each with a database or schema of its own; none where none
-    /// is installed and none is required.
+    /// Returns the server shared by all tests of a process, each with a separate database or
+    /// schema; `None` if it is neither installed nor required.
     ///
     /// # Panics
     /// As [`start`](Self::start).
@@ -63,17 +63,17 @@ impl Postgres {
         shared(&SHARED, Self::start)
     }
 
-    /// Where it listens, at 127.0.0.1.
+    /// Returns its port on 127.0.0.1.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Starts it again where it was; again and again while processes of one that was killed are still on
-    /// their way out.
+    /// Restarts it with the same port and data; tries repeatedly while processes of a killed server
+    /// are still exiting.
     ///
     /// # Panics
-    /// It does not start.
+    /// If it does not start.
     pub fn start_again(&self) {
         while let Err(log) = self.attempt() {
             assert!(log.contains("still in use"), "PostgreSQL ended: {log}");
@@ -83,30 +83,30 @@ impl Postgres {
     /// Kills it and every process of it at once, as a power cut would.
     ///
     /// # Panics
-    /// It does not run.
+    /// If it does not run.
     pub fn kill(&self) {
         let mut child = self.child.lock().unwrap().take().unwrap();
         let parent = child.id().to_string();
-        // Left alone its children would go by and by; one that waits for another that went so waits for
-        // ever, and one that does not may still commit.
+        // Its children would exit one after another; one that waits for another that has exited
+        // waits forever, and one that does not may still commit.
         let ps = Command::new("ps").args(["-o", "pid=", "--ppid", &parent]).output().unwrap();
         let children = String::from_utf8(ps.stdout).unwrap();
         let children: Vec<&str> = children.split_whitespace().collect();
-        // One of them may be gone by now.
+        // One of them may have exited by now.
         Command::new("kill").arg("-KILL").arg(&parent).args(&children).output().unwrap();
         child.wait().unwrap();
         let runs = |child: &&str| {
             let stat = std::fs::read_to_string(Path::new("/proc").join(child).join("stat"));
-            // Whose child it is now may take its time to ask what became of it.
+            // The new parent of a process may take some time to reap it.
             stat.is_ok_and(|stat| !stat.contains(") Z "))
         };
         while children.iter().any(runs) {}
     }
 
-    /// Writes a file into its data directory that only it may read.
+    /// Writes a file into its data directory that only the server may read.
     ///
     /// # Panics
-    /// It cannot be written.
+    /// If it cannot be written.
     pub fn write(&self, name: &str, text: &str) {
         let path = self.dir.join("data").join(name);
         std::fs::write(&path, text).unwrap();
@@ -116,27 +116,27 @@ impl Postgres {
         std::fs::set_permissions(&path, mode).unwrap();
     }
 
-    /// What a query gives, as psql prints it.
+    /// Returns the result of a query, as psql prints it.
     ///
     /// # Panics
-    /// It fails.
+    /// If it fails.
     pub fn query(&self, database: &str, sql: &str) -> String {
         let output = self.ask(database, sql);
         assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
     }
 
-    /// As [`query`](Self::query); nothing where it fails.
+    /// Like [`query`](Self::query); `None` if it fails.
     pub fn try_query(&self, database: &str, sql: &str) -> Option<String> {
         let output = self.ask(database, sql);
         let said = String::from_utf8_lossy(&output.stdout).trim_end().to_owned();
         output.status.success().then_some(said)
     }
 
-    /// The bytes COPY gives of a query.
+    /// Returns the output of COPY for a query.
     ///
     /// # Panics
-    /// It fails.
+    /// If it fails.
     #[must_use]
     pub fn copy(&self, database: &str, query: &str) -> Vec<u8> {
         let output = self.ask(database, &format!("copy ({query}) to stdout (format binary)"));
@@ -144,10 +144,10 @@ impl Postgres {
         output.stdout
     }
 
-    /// A connection held open: what is written to it is done one statement after another.
+    /// Opens a connection: statements written to it run one after another.
     ///
     /// # Panics
-    /// psql does not start.
+    /// If psql does not start.
     #[must_use]
     pub fn session(&self, database: &str) -> Child {
         self.psql(database).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
@@ -176,7 +176,8 @@ impl Postgres {
         Ok(())
     }
 
-    /// A program of it, as a user it lets run it: it refuses to run as root.
+    /// Returns a command for one of its programs, as another user, because it refuses to run as
+    /// root.
     fn program(&self, name: &str) -> Command {
         let program = self.programs.join(name);
         let mut command = Command::new("setpriv");
@@ -189,7 +190,7 @@ impl Postgres {
         command
     }
 
-    /// Makes something the user's it runs as.
+    /// Gives a file to the user that the server runs as.
     fn give_away(&self, path: &Path) {
         if geteuid().is_root() {
             let owned = Command::new("chown").arg("postgres:").arg(path).status().unwrap();
@@ -199,7 +200,7 @@ impl Postgres {
 
     fn psql(&self, database: &str) -> Command {
         let mut command = Command::new(self.programs.join("psql"));
-        // By its own socket: at the port another may answer that was there first.
+        // Over its own socket: another server may listen on the port.
         command.args(["-X", "-q", "-A", "-t", "-U", "postgres", "-h"]).arg(&self.dir);
         command.args(["-p", &self.port.to_string(), "-d", database]);
         command
@@ -210,7 +211,7 @@ impl Postgres {
     }
 }
 
-/// Those of the newest version.
+/// Returns the directory of the newest version's programs.
 fn programs() -> Option<PathBuf> {
     let versions = std::fs::read_dir(DEBIAN).ok()?;
     let programs = versions.filter_map(|version| Some(version.ok()?.path().join("bin")));
@@ -221,9 +222,9 @@ impl Drop for Postgres {
     fn drop(&mut self) {
         let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(mut child) = child {
-            // At once: what it wrote is thrown away.
+            // Immediate shutdown: its data is discarded.
             if kill_process(Pid::from_child(&child), Signal::QUIT).is_err() {
-                say("PostgreSQL was gone already");
+                say("PostgreSQL had already exited");
             }
             if let Err(error) = child.wait() {
                 say(&format!("cannot wait for PostgreSQL: {error}"));

@@ -1,14 +1,14 @@
-//! Storage behind two small traits, so that a test can take the disk away at any moment.
+//! Storage behind two small traits, so that a test can make the disk fail at any moment.
 //!
 //! Invariants every implementation keeps:
-//! - Bytes written are visible to every later read at once, durable only after [`File::sync_data`] or
-//!   [`File::sync_all`] on that file.
+//! - Bytes written are visible to every later read at once, durable only after [`File::sync_data`]
+//!   or [`File::sync_all`] on that file.
 //! - A name created, renamed or removed is durable only after [`FileSystem::sync_dir`] on its
 //!   directory. [`FileSystem::create_dir_all`] is the exception: it syncs what it makes.
 //! - Reads and writes are positional: there is no shared cursor, so a file may be used by several
 //!   threads at once.
 //!
-//! Errors are plain [`io::Error`]s; callers add what they were doing and where.
+//! Errors are plain [`io::Error`]s; callers add the operation and the path.
 
 use std::{
     ffi::OsString,
@@ -23,8 +23,8 @@ pub mod sim;
 
 pub use real::RealFs;
 
-/// Alignment in bytes of writes to a file made by [`FileSystem::create_direct`]: the largest logical
-/// block size in use.
+/// Alignment in bytes of writes to a file made by [`FileSystem::create_direct`]: the largest
+/// logical block size in use.
 pub const DIRECT_ALIGN: usize = 4096;
 
 /// What an opened file may be used for.
@@ -58,7 +58,7 @@ pub trait FileSystem: Debug + Send + Sync {
     /// [`io::ErrorKind::AlreadyExists`] when the name is taken.
     fn create_new(&self, path: &Path) -> io::Result<Arc<dyn File>>;
 
-    /// Creates an empty file that nobody but its owner may read or write: for secrets.
+    /// Creates an empty file that only its owner can read and write, for secrets.
     ///
     /// # Errors
     /// [`io::ErrorKind::AlreadyExists`] when the name is taken.
@@ -66,8 +66,8 @@ pub trait FileSystem: Debug + Send + Sync {
         self.create_new(path)
     }
 
-    /// Creates an empty file for large sequential writes, which pass by the kernel's cache where
-    /// the device lets them: half the copying, and the cache stays with what is read.
+    /// Creates an empty file for large sequential writes, which bypass the kernel's page cache
+    /// where the device supports it: half the copying, and the cache keeps the data that is read.
     ///
     /// Every write must begin at a multiple of [`DIRECT_ALIGN`], be a multiple of it long, and come
     /// from memory aligned to it. An end of another length is written through [`FileSystem::open`];
@@ -91,13 +91,13 @@ pub trait FileSystem: Debug + Send + Sync {
     /// [`io::ErrorKind::NotFound`] when `from` does not exist.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Removes a file's name; the bytes go when the last open handle does.
+    /// Removes a file's name. Its bytes are freed when the last open handle is closed.
     ///
     /// # Errors
     /// [`io::ErrorKind::NotFound`] when there is none.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
 
-    /// Creates a directory and those above it that are missing, and makes them durable.
+    /// Creates a directory and its missing parents, and makes them durable.
     ///
     /// # Errors
     /// When one of them is a file, or the device fails.
@@ -124,7 +124,7 @@ pub trait FileSystem: Debug + Send + Sync {
     /// Returns whether a file or directory has this name.
     ///
     /// # Errors
-    /// When that cannot be found out.
+    /// When this cannot be determined.
     fn exists(&self, path: &Path) -> io::Result<bool>;
 
     /// Returns the size of a file in bytes.
@@ -133,12 +133,12 @@ pub trait FileSystem: Debug + Send + Sync {
     /// [`io::ErrorKind::NotFound`] when there is none.
     fn len(&self, path: &Path) -> io::Result<u64>;
 
-    /// Takes the exclusive lock kept in the file `path`, creating it.
+    /// Acquires the exclusive lock kept in the file `path`, creating the file.
     ///
-    /// The lock goes with the returned value, or with the process.
+    /// The lock is released when the returned value is dropped or the process ends.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] at once when another holds it.
+    /// [`io::ErrorKind::WouldBlock`] immediately if another process or handle holds it.
     fn lock_exclusive(&self, path: &Path) -> io::Result<Box<dyn Lock>>;
 }
 
@@ -169,11 +169,11 @@ pub trait File: Debug + Send + Sync {
         Ok(())
     }
 
-    /// Makes the bytes written so far durable, and the size where needed to read them.
+    /// Makes the bytes written so far durable, and the size where it is needed to read them.
     ///
     /// # Errors
-    /// When the device fails. Which bytes are durable is then unknown, and **a later success does not
-    /// mean they are**: the kernel may have dropped them.
+    /// When the device fails. Which bytes are durable is then unknown, and **a later success does
+    /// not mean they are**: the kernel may have dropped them.
     fn sync_data(&self) -> io::Result<()>;
 
     /// Like [`File::sync_data`], with all metadata.
@@ -196,20 +196,20 @@ pub trait File: Debug + Send + Sync {
         self.len().map(|len| len == 0)
     }
 
-    /// Cuts the file or extends it with zeros.
+    /// Truncates the file or extends it with zeros.
     ///
     /// # Errors
     /// When the device fails.
     fn set_len(&self, len: u64) -> io::Result<()>;
 
-    /// Reserves space for `len` bytes; what was not written reads as zeros, and the size is at least
+    /// Reserves space for `len` bytes. Unwritten bytes read as zeros, and the size is at least
     /// `len` afterwards.
     ///
     /// # Errors
     /// [`io::ErrorKind::StorageFull`] when there is no room.
     fn allocate(&self, len: u64) -> io::Result<()>;
 
-    /// Returns how many bytes the file takes on the device, holes not counted.
+    /// Returns how many bytes the file takes on the device, not counting holes.
     ///
     /// # Errors
     /// When the device fails.

@@ -30,8 +30,8 @@ impl Lock for RealLock {}
 
 impl Drop for RealLock {
     fn drop(&mut self) {
-        // A process that is being started has a copy of the file until it is another program, and with
-        // the copy the lock. Where this fails the lock goes with the last copy.
+        // A child process holds a copy of the file descriptor, and so of the lock, until it calls
+        // exec. If unlocking fails, the lock is released with the last copy.
         drop(self.0.unlock());
     }
 }
@@ -53,7 +53,8 @@ impl FileSystem for RealFs {
         let mut options = fs::File::options();
         options.read(true).write(true).create_new(true).custom_flags(flags);
         match options.open(path) {
-            // Some file systems know no direct writes. They may have made the file all the same.
+            // Some file systems do not support direct writes. They may have created the file
+            // anyway.
             Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
                 match fs::remove_file(path) {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -110,7 +111,7 @@ impl FileSystem for RealFs {
             let entry = entry?;
             let meta = match entry.metadata() {
                 Ok(meta) => meta,
-                // Removed between the listing and the look: it is not there.
+                // Removed between the listing and this call: it no longer exists.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
             };
@@ -144,7 +145,7 @@ impl FileSystem for RealFs {
     }
 }
 
-/// The directory a name is in; the current one for a bare name.
+/// Returns the parent directory of a path; the current directory for a bare name.
 fn parent_of(path: &Path) -> &Path {
     path.parent().unwrap_or(path)
 }
@@ -164,12 +165,12 @@ impl File for RealFile {
     }
 
     fn write_vectored_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
-        /// The fewest slices every POSIX system takes in one call is 16, Linux takes 1024.
+        /// Maximum number of slices in one call. POSIX guarantees 16, Linux accepts 1024.
         const SLICES_MAX: usize = 1024;
         let mut owned = parts.to_vec();
         let mut rest = &mut owned[..];
         let mut at = offset;
-        // Empty slices first, so that a write of nothing is never mistaken for a device that stalls.
+        // Empty slices first, so that an empty write is never mistaken for a stalled device.
         IoSlice::advance_slices(&mut rest, 0);
         while !rest.is_empty() {
             let now = rest.len().min(SLICES_MAX);
@@ -208,7 +209,8 @@ impl File for RealFile {
         }
         match rustix::fs::fallocate(&self.0, FallocateFlags::empty(), 0, len) {
             Ok(()) => Ok(()),
-            // Network and old file systems cannot reserve; the size is then all that can be had.
+            // Network file systems and old ones cannot reserve space; only the size can be set
+            // then.
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
                 if self.len()? < len {
                     self.0.set_len(len)
@@ -221,7 +223,7 @@ impl File for RealFile {
     }
 
     fn disk_size(&self) -> io::Result<u64> {
-        /// `st_blocks` counts units of 512 bytes whatever the device's blocks are (POSIX stat).
+        /// `st_blocks` counts units of 512 bytes, whatever the device's block size is (POSIX stat).
         const STAT_BLOCK_SIZE: u64 = 512;
         self.0.metadata().map(|meta| meta.blocks() * STAT_BLOCK_SIZE)
     }

@@ -1,8 +1,8 @@
-//! What the simulated disk holds, twice: as the process sees it, and as it would survive.
+//! The contents of the simulated disk, twice: as the process sees them, and as they would survive.
 //!
 //! Invariants:
 //! - The live state is the durable one with every pending change applied, until a sync fails.
-//! - A sync moves changes from pending to durable; nothing else does, except losing power, which keeps
+//! - A sync moves changes from pending to durable. Only a power loss does so too, and it keeps only
 //!   a random part of them.
 
 use std::{
@@ -12,10 +12,10 @@ use std::{
 
 use super::rng::Rng;
 
-/// Space is counted in these, as a file system does.
+/// Space is allocated in units of this size, as in a file system.
 const PAGE_SIZE: u64 = 4096;
 
-/// A change to a file's bytes that was not synced.
+/// An unsynced change to a file's bytes.
 #[derive(Debug, Clone)]
 pub(super) enum Change {
     Write {
@@ -23,7 +23,7 @@ pub(super) enum Change {
         data: Vec<u8>,
     },
     SetLen(usize),
-    /// The size becomes at least this.
+    /// Extends the file to at least this size.
     Extend(usize),
 }
 
@@ -42,7 +42,7 @@ impl Change {
         }
     }
 
-    /// Applies what a power loss let through: nothing, everything, or any bytes of it.
+    /// Applies what survives a power loss: nothing, everything, or any bytes of the change.
     fn apply_torn(&self, bytes: &mut Vec<u8>, rng: &mut Rng) {
         let Self::Write { offset, data } = self else {
             if rng.one_in(2) {
@@ -72,13 +72,13 @@ impl Change {
     }
 }
 
-/// A file's bytes, whatever its names.
+/// A file's bytes, under whatever names.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Inode {
     pub(super) live: Vec<u8>,
     durable: Vec<u8>,
     pending: Vec<Change>,
-    /// Pages that take space.
+    /// Allocated pages.
     pages: BTreeSet<u64>,
 }
 
@@ -92,7 +92,7 @@ impl Inode {
         self.pages.len() as u64 * PAGE_SIZE
     }
 
-    /// Returns how many pages are missing for bytes `from..to`.
+    /// Returns how many pages have to be allocated for bytes `from..to`.
     pub(super) fn missing_pages(&self, from: u64, to: u64) -> u64 {
         let wanted = from / PAGE_SIZE..to.div_ceil(PAGE_SIZE);
         wanted.filter(|page| !self.pages.contains(page)).count() as u64
@@ -106,14 +106,15 @@ impl Inode {
         self.pages.split_off(&len.div_ceil(PAGE_SIZE));
     }
 
-    /// Makes what is pending durable: not simply all that reads show, see [`Inode::sync_failed`].
+    /// Makes the pending changes durable. This may be less than reads show, see
+    /// [`Inode::sync_failed`].
     pub(super) fn sync(&mut self) {
         for change in self.pending.drain(..) {
             change.apply(&mut self.durable);
         }
     }
 
-    /// A sync that failed: some changes reached the disk, and the kernel forgot the others, so that a
+    /// A failed sync: some changes reached the disk, and the kernel dropped the others, so that a
     /// later sync succeeds without them while reads still show them.
     pub(super) fn sync_failed(&mut self, rng: &mut Rng) {
         let pending = std::mem::take(&mut self.pending);
@@ -122,7 +123,8 @@ impl Inode {
 
     /// Applies a random part of `pending` in a random order.
     fn persist_some(durable: &mut Vec<u8>, mut pending: Vec<Change>, rng: &mut Rng) {
-        // Most often all or nearly all of it, in order, as a real disk would; sometimes anything at all.
+        // Usually all or nearly all of it, in order, as on a real disk; sometimes an arbitrary
+        // part.
         if rng.one_in(2) {
             for at in (1..pending.len()).rev() {
                 pending.swap(at, rng.below(at + 1));
@@ -149,14 +151,14 @@ impl Inode {
     }
 }
 
-/// What a name leads to.
+/// What a name refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Node {
     Dir,
     File(u64),
 }
 
-/// A change to names that was not synced.
+/// An unsynced change to names.
 #[derive(Debug, Clone)]
 pub(super) enum NameChange {
     Set { path: PathBuf, node: Node },
@@ -216,8 +218,8 @@ impl Names {
         });
     }
 
-    /// Makes the changes in one directory durable. A rename out of another directory takes that half of
-    /// it along, and what happened to the old name before with it.
+    /// Makes the changes in one directory durable. A rename from another directory also removes the
+    /// old name, together with earlier changes to that name.
     pub(super) fn sync(&mut self, dir: &Path) {
         let mut kept: Vec<NameChange> = Vec::new();
         for change in std::mem::take(&mut self.pending) {
@@ -235,8 +237,8 @@ impl Names {
         self.pending = kept;
     }
 
-    /// A sync that failed: some changes reached the disk. Unlike bytes, names are not forgotten: they go
-    /// through the file system's journal, which is tried again or stops the whole file system.
+    /// A failed sync: some changes reached the disk. Unlike bytes, names are not dropped: they are
+    /// written through the file system's journal, which tries again or stops the whole file system.
     pub(super) fn sync_failed(&mut self, dir: &Path, rng: &mut Rng) {
         let touched = self.pending.iter().filter(|change| change.touches(dir)).cloned().collect();
         Self::persist_some(&mut self.durable, touched, rng);
@@ -266,7 +268,7 @@ pub(super) struct Disk {
     pub(super) inodes: BTreeMap<u64, Inode>,
     pub(super) names: Names,
     next_inode: u64,
-    /// Bytes that fit; `None` for no limit.
+    /// Capacity in bytes; `None` for no limit.
     pub(super) capacity: Option<u64>,
 }
 
@@ -277,7 +279,7 @@ impl Disk {
         self.next_inode
     }
 
-    /// Bytes taken by files that have a name.
+    /// Returns the bytes taken by files that have a name.
     pub(super) fn used(&self) -> u64 {
         let named: BTreeSet<u64> = self
             .names
@@ -291,12 +293,12 @@ impl Disk {
         named.iter().filter_map(|inode| self.inodes.get(inode)).map(Inode::disk_size).sum()
     }
 
-    /// Whether `pages` more pages fit.
+    /// Returns whether `pages` more pages fit.
     pub(super) fn fits(&self, pages: u64) -> bool {
         self.capacity.is_none_or(|capacity| self.used() + pages * PAGE_SIZE <= capacity)
     }
 
-    /// What is there after the power was off.
+    /// Returns the disk's contents after a power loss.
     pub(super) fn power_off(self, rng: &mut Rng) -> Self {
         let names = self.names.power_off(rng);
         let inodes =

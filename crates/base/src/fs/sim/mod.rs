@@ -1,14 +1,14 @@
-//! A disk in memory that can fail, fill up, and lose its power at any operation.
+//! A disk in memory that can fail, fill up, or lose power at any operation.
 //!
-//! Every operation that changes something, syncs included, has a number. A test runs its workload
-//! once to learn how many there are ([`SimFs::operations`]), then once for each number with a [`Fault`]
-//! planned there ([`SimFs::plan`]), and looks at what is left:
+//! Every operation that changes something, including a sync, has a number. A test runs its workload
+//! once to count them ([`SimFs::operations`]), then once for each number with a [`Fault`] planned
+//! there ([`SimFs::plan`]), and checks what is left:
 //!
-//! - [`SimFs::power_off`]: what was synced is there; of what was not, any part may be: writes whole, torn
-//!   at any byte, reordered or gone, and names likewise.
-//! - [`SimFs::kill`]: the process is gone, the kernel is not: everything written is there.
+//! - [`SimFs::power_off`]: what was synced survives. Of the rest any part may survive: writes
+//!   whole, torn at any byte, reordered or lost, and names likewise.
+//! - [`SimFs::kill`]: the process ends but the kernel does not: everything written survives.
 //!
-//! Invariant: the same seeds and the same operations give the same disk.
+//! Invariant: the same seeds and the same operations produce the same disk.
 //!
 //! ```
 //! use forebay_base::fs::{FileSystem, sim::SimFs};
@@ -41,14 +41,15 @@ pub use rng::Rng;
 
 use disk::{Change, Disk, NameChange, Node};
 
-/// What goes wrong at a planned operation.
+/// The failure of a planned operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The device fails (EIO). A write may be half done; a failed sync loses what it should have kept.
+    /// The device fails (EIO). A write may be partial; a failed sync loses what it should have made
+    /// durable.
     Io,
-    /// There is no space left (ENOSPC). A write may be half done; a sync fails as for [`Fault::Io`].
+    /// There is no space left (ENOSPC). A write may be partial; a sync fails as for [`Fault::Io`].
     Full,
-    /// Nothing works from here on. The operation itself may or may not take effect.
+    /// Every later operation fails. The operation itself may or may not take effect.
     Stop,
 }
 
@@ -68,12 +69,12 @@ struct State {
     locked: BTreeSet<PathBuf>,
 }
 
-/// How an operation that changes something is to go.
+/// The planned outcome of an operation that changes something.
 enum Course {
     Done,
-    /// Fails after a part of it.
+    /// Fails after part of it took effect.
     Failed(io::Error),
-    /// Takes effect, perhaps, with nobody left to hear of it.
+    /// May take effect; the caller never learns of it.
     Stopped(io::Error),
 }
 
@@ -103,13 +104,13 @@ impl SimFs {
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Returns how many operations changed something, or tried to.
+    /// Returns the number of operations that changed something or tried to.
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.state.lock().operations
     }
 
-    /// Lets `fault` happen at operation number `at`, counted from 0 as [`SimFs::operations`] does.
+    /// Makes `fault` happen at operation number `at`, counted from 0 as [`SimFs::operations`] does.
     pub fn plan(&self, at: u64, fault: Fault) {
         self.state.lock().plan.push((at, fault));
     }
@@ -125,9 +126,9 @@ impl SimFs {
         self.state.lock().stopped
     }
 
-    /// Returns the disk as it might be after the power failed now; this one stops working.
+    /// Returns the disk as it may be after a power loss now; this one stops working.
     ///
-    /// * `seed`: decides which part of what was not synced is there. May be asked again with another.
+    /// * `seed`: selects which unsynced changes survive. May be called again with another seed.
     #[must_use]
     pub fn power_off(&self, seed: u64) -> Self {
         let mut state = self.state.lock();
@@ -137,8 +138,8 @@ impl SimFs {
         Self::with_disk(disk, rng.next_u64())
     }
 
-    /// Returns the disk as the next process finds it after this one was killed: all that was written,
-    /// synced or not. This one stops working.
+    /// Returns the disk as the next process finds it after this process was killed: with all that
+    /// was written, synced or not. This one stops working.
     #[must_use]
     pub fn kill(&self) -> Self {
         let mut state = self.state.lock();
@@ -154,7 +155,8 @@ impl SimFs {
         Self::with_disk(state.disk.clone(), state.rng.clone().next_u64())
     }
 
-    /// Flips the bits of `mask` in the byte at `offset` of a file, for good, as ageing media does.
+    /// Flips the bits of `mask` in the byte at `offset` of a file, permanently, as ageing media
+    /// does.
     ///
     /// # Errors
     /// [`io::ErrorKind::NotFound`], or [`io::ErrorKind::UnexpectedEof`] beyond the file's end.
@@ -168,7 +170,7 @@ impl SimFs {
 }
 
 impl State {
-    /// Counts an operation and decides how it goes.
+    /// Counts an operation and decides its outcome.
     fn begin(&mut self) -> io::Result<Course> {
         self.check_running()?;
         let now = self.operations;
@@ -207,7 +209,7 @@ impl State {
         }
     }
 
-    /// Changes names, as far as the course of the operation lets it.
+    /// Changes names, as far as the outcome of the operation allows.
     fn change_names(&mut self, change: NameChange) -> io::Result<()> {
         match self.begin()? {
             Course::Done => {
@@ -254,7 +256,8 @@ impl State {
         result
     }
 
-    /// What a failed change got done: the beginning of a write, nothing of anything else.
+    /// Returns the part of a failed change that took effect: the beginning of a write, nothing of
+    /// anything else.
     fn part_of(&mut self, change: Change) -> Option<Change> {
         match change {
             Change::Write { offset, mut data } => {
@@ -412,7 +415,7 @@ impl FileSystem for SimFs {
         Ok(state.disk.inodes.get(&inode).map_or(0, |inode| inode.live.len() as u64))
     }
 
-    /// The lock's file is not simulated: a lock leaves nothing behind.
+    /// The lock's file is not simulated: a lock leaves no file.
     fn lock_exclusive(&self, path: &Path) -> io::Result<Box<dyn Lock>> {
         let mut state = self.state.lock();
         state.check_running()?;

@@ -1,11 +1,11 @@
-//! Randomness that a seed repeats exactly.
+//! Random numbers that a seed reproduces exactly.
 
 /// SplitMix64 (Steele, Lea, Flood 2014): small, fast, and the same everywhere. Not for secrets.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// Returns the sequence that belongs to `seed`.
+    /// Returns the generator for `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
@@ -20,13 +20,14 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number below `bound`; 0 when that is 0. The bias is immaterial to a simulation.
+    /// Returns a number below `bound`, or 0 if `bound` is 0. The bias is immaterial to a
+    /// simulation.
     pub fn below(&mut self, bound: usize) -> usize {
         let bound = bound.max(1) as u64;
         usize::try_from(self.next_u64() % bound).unwrap_or(0)
     }
 
-    /// Returns true once in `n` times.
+    /// Returns true with a probability of 1 in `n`.
     pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }

@@ -1,4 +1,4 @@
-//! The simulated disk forgets exactly what a real one may.
+//! The simulated disk loses exactly what a real one may lose.
 
 use super::*;
 
