@@ -1,4 +1,4 @@
-//! How many durable appends a second the log makes, next to what the machine does one at a time.
+//! Measures durable appends per second, compared with what the machine does one at a time.
 //!
 //! ```text
 //! cargo run --release -p forebay-log --example append_rate [directory] [seconds] [waiters] [bytes]
@@ -24,7 +24,7 @@ use forebay_base::{
 };
 use forebay_log::{Log, Options};
 
-/// One of the tasks a thread runs: ready when something it waits for has happened.
+/// A task of a thread: ready when its wait has ended.
 struct Task {
     ready: AtomicBool,
     thread: Thread,
@@ -37,8 +37,8 @@ impl Wake for Task {
     }
 }
 
-/// Runs `tasks` endless append-and-wait loops on this thread, as an async server would, until `until`;
-/// returns how many entries were acknowledged.
+/// Runs `tasks` endless append-and-wait loops on this thread, as an async server would, until
+/// `until`; returns the number of acknowledged entries.
 fn run_tasks(log: &Log, tasks: u32, payload: &[u8], until: Instant) -> u32 {
     let start = || log.committed(log.append(&[payload]).unwrap().end);
     let mut running: Vec<_> = (0..tasks)

@@ -1,11 +1,12 @@
-//! What was appended and not yet written, and who waits for it.
+//! Entries that were appended but not yet written, and the callers that wait for them.
 //!
-//! Everything here is under one lock, held for a copy and some arithmetic: positions are handed out in
-//! the order of the bytes, and checksums are left to whoever writes.
+//! Everything here is under one lock, held for a copy and some arithmetic: positions are assigned
+//! in the order of the bytes, and checksums are left to the writer.
 //!
 //! Invariants:
 //! - The byte at `bytes[i]` belongs at position `start + i`; `start + bytes.len() == next`.
-//! - No frame crosses its segment's end, and [`FRAME_HEADER_SIZE`] bytes are left for a closing mark.
+//! - No frame crosses its segment's end, and [`FRAME_HEADER_SIZE`] bytes are left for a closing
+//!   mark.
 
 use std::{collections::BTreeMap, sync::Arc, task::Waker, time::Instant};
 
@@ -16,7 +17,7 @@ use crate::{
     log::Appended,
 };
 
-/// A segment's beginning inside the buffer: its header's bytes stand there as zeros.
+/// The start of a segment inside the buffer, where zeros reserve the bytes of its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rotation {
     pub(crate) base: u64,
@@ -30,6 +31,12 @@ pub(crate) struct Buffer {
     pub(crate) bytes: Vec<u8>,
     pub(crate) start: u64,
     pub(crate) rotations: Vec<Rotation>,
+    /// How many of them were completed, and the position up to which the bytes were written: not
+    /// zero only after a write that stopped in the middle.
+    pub(crate) rotated: usize,
+    pub(crate) written: u64,
+    /// Whether checksums were filled in.
+    pub(crate) finished: bool,
     /// Whether a closing mark is in it.
     pub(crate) has_close: bool,
     /// Whether that mark is the last frame.
@@ -41,7 +48,7 @@ impl Buffer {
         self.bytes.is_empty()
     }
 
-    /// Empties the buffer for use from `start` on; memory above `keep` bytes is given back.
+    /// Empties the buffer for use from `start` on; capacity above `keep` bytes is freed.
     pub(crate) fn reset(&mut self, start: u64, keep: usize) {
         self.bytes.clear();
         if self.bytes.capacity() > keep {
@@ -49,8 +56,33 @@ impl Buffer {
         }
         self.start = start;
         self.rotations.clear();
+        self.rotated = 0;
+        self.written = start;
+        self.finished = false;
         self.has_close = false;
         self.ends_closed = false;
+    }
+}
+
+impl Buffer {
+    /// Calls `visit` with the payload of every entry.
+    pub(crate) fn each_entry(&self, visit: &mut dyn FnMut(&[u8])) {
+        let mut rotations = self.rotations.iter().peekable();
+        let (mut lsn, mut rest) = (self.start, &self.bytes[..]);
+        while !rest.is_empty() {
+            let size = if rotations.next_if(|rotation| rotation.base == lsn).is_some() {
+                SEGMENT_HEADER_SIZE
+            } else {
+                // The buffer holds a complete frame header here, because this process put it there.
+                let payload_len = u32::from_le_bytes([rest[8], rest[9], rest[10], rest[11]]);
+                if rest[12] == Kind::Entry as u8 {
+                    visit(&rest[FRAME_HEADER_SIZE..][..payload_len as usize]);
+                }
+                usize::try_from(frame_size(u64::from(payload_len))).unwrap_or(usize::MAX)
+            };
+            rest = &rest[size..];
+            lsn += size as u64;
+        }
     }
 }
 
@@ -58,31 +90,33 @@ impl Buffer {
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) buffer: Buffer,
-    /// The other buffer, while nobody writes it.
+    /// The other buffer, while it is not being written.
     pub(crate) spare: Option<Buffer>,
     /// Position of the next frame.
     pub(crate) next: u64,
-    /// The segment the next frame goes to, which may not exist yet.
+    /// The segment of the next frame, which may not exist yet.
     pub(crate) segment_base: u64,
     pub(crate) segment_size: u64,
-    /// Who waits for the acknowledgement of which position.
+    /// Callers that wait for the acknowledgement of a position.
     pub(crate) waiters: BTreeMap<(u64, u64), Waker>,
-    /// Who waits for room.
+    /// Callers that wait for room.
     pub(crate) room_waiters: BTreeMap<u64, Waker>,
     pub(crate) next_key: u64,
     /// Threads that serve waiters.
     pub(crate) committers: usize,
     pub(crate) committer_parked: bool,
-    /// The committer's helper is to make the next segment ready.
+    /// Whether the committer's helper must prepare the next segment.
     pub(crate) prepare_wanted: bool,
-    /// The segment whose successor was last asked for.
+    /// The segment whose successor was last requested.
     pub(crate) prepare_asked: Option<u64>,
-    /// Since when something is written and not synced.
+    /// The time since which written data is not synced.
     pub(crate) dirty_since: Option<Instant>,
     pub(crate) poison: Option<Arc<DiskError>>,
+    /// Why appended entries cannot be written at the moment.
+    pub(crate) stall: Option<Arc<DiskError>>,
 }
 
-/// The bounds an append obeys.
+/// The limits of an append.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) segment_size: u64,
@@ -93,7 +127,7 @@ pub(crate) struct Bounds {
 impl Inner {
     pub(crate) fn new(next: u64, segment_base: u64, segment_size: u64) -> Self {
         Self {
-            buffer: Buffer { start: next, ..Buffer::default() },
+            buffer: Buffer { start: next, written: next, ..Buffer::default() },
             spare: Some(Buffer::default()),
             next,
             segment_base,
@@ -107,16 +141,18 @@ impl Inner {
             prepare_asked: None,
             dirty_since: None,
             poison: None,
+            stall: None,
         }
     }
 
-    /// Whether a frame of `size` bytes fits the current segment, with room for a closing mark after it.
+    /// Whether a frame of `size` bytes fits the current segment, with room for a closing mark after
+    /// it.
     fn fits_segment(&self, size: u64) -> bool {
         let used = self.next - self.segment_base;
         used + size + FRAME_HEADER_SIZE as u64 <= self.segment_size
     }
 
-    /// Bytes of buffer an entry of `len` bytes takes now.
+    /// Buffer space in bytes that an entry of `len` bytes needs now.
     fn needed(&self, len: u64) -> u64 {
         let size = frame_size(len);
         if self.fits_segment(size) { size } else { size + SEGMENT_HEADER_SIZE as u64 }
@@ -125,10 +161,13 @@ impl Inner {
     /// Whether an entry of `len` bytes can be appended now.
     pub(crate) fn has_room(&self, len: u64, bounds: Bounds) -> bool {
         let used = self.buffer.bytes.len() as u64;
-        used == 0 || used + self.needed(len) <= bounds.buffer_size_max as u64
+        // Nothing can be written to make room; entries of operations in progress are accepted.
+        used == 0
+            || self.stall.is_some()
+            || used + self.needed(len) <= bounds.buffer_size_max as u64
     }
 
-    /// Appends an entry, or says why not and changes nothing.
+    /// Appends an entry, or returns why not and changes nothing.
     pub(crate) fn push(
         &mut self,
         parts: &[&[u8]],
@@ -165,7 +204,7 @@ impl Inner {
         }
     }
 
-    /// Puts a frame into the buffer; checksums and the synced position are left for the writer.
+    /// Puts a frame into the buffer; checksums and the synced position are left to the writer.
     fn push_frame(&mut self, kind: Kind, payload_len: u32, parts: &[&[u8]]) {
         let bytes = &mut self.buffer.bytes;
         let at = bytes.len();
@@ -178,11 +217,12 @@ impl Inner {
         }
         let size = frame_size(u64::from(payload_len));
         self.next += size;
-        // The buffer holds at most a few GiB, so a frame's size fits any machine that got this far.
+        // The buffer holds at most a few GiB, so a frame's size fits `usize` on any supported
+        // machine.
         bytes.resize(at + usize::try_from(size).unwrap_or(usize::MAX), 0);
     }
 
-    /// Begins a segment that has room for a frame of `size` bytes.
+    /// Starts a segment that has room for a frame of `size` bytes.
     fn rotate(&mut self, size: u64, segment_size: u64) {
         let alone = SEGMENT_HEADER_SIZE as u64 + size + FRAME_HEADER_SIZE as u64;
         let rotation = Rotation {
@@ -197,13 +237,13 @@ impl Inner {
         self.next += SEGMENT_HEADER_SIZE as u64;
     }
 
-    /// Returns a key no other waiter has.
+    /// Returns a key that no other waiter has.
     pub(crate) fn fresh_key(&mut self) -> u64 {
         self.next_key += 1;
         self.next_key
     }
 
-    /// Takes the wakers of everyone waiting for a position up to `acknowledged`.
+    /// Removes and returns the wakers of callers that wait for a position up to `acknowledged`.
     pub(crate) fn take_satisfied(&mut self, acknowledged: u64, into: &mut Vec<Waker>) {
         while let Some(first) = self.waiters.first_entry() {
             if first.key().0 > acknowledged {

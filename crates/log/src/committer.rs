@@ -1,8 +1,8 @@
-//! The threads that write and sync for everyone who waits.
+//! The threads that write and sync on behalf of all waiting callers.
 //!
-//! `forebay-log` sleeps until somebody waits for an acknowledgement or for room, then writes and syncs
-//! for all of them at once. `forebay-log-aux` makes the next segment before it is needed and, under
-//! `interval`, syncs in time; neither stands in the way of acknowledgements.
+//! `forebay-log` sleeps until a caller waits for an acknowledgement or for room, then writes and
+//! syncs for all of them at once. `forebay-log-aux` prepares the next segment in advance and, under
+//! `interval`, syncs in time; neither delays acknowledgements.
 //!
 //! Invariant: while a committer runs, every registered waiter is woken, by success or by failure.
 
@@ -19,9 +19,9 @@ use forebay_base::Durability;
 
 use crate::{error::CommitError, segment, writer::Shared};
 
-/// Serves waiters until it is stopped or dropped.
+/// Serves waiting callers until it is stopped or dropped.
 ///
-/// Dropping stops it too, with the error lost; say [`Committer::stop`] at an orderly end.
+/// Dropping stops it too, but the error is lost; use [`Committer::stop`] for an orderly end.
 #[derive(Debug)]
 pub struct Committer {
     shared: Arc<Shared>,
@@ -45,11 +45,11 @@ impl Committer {
 
     /// Writes and syncs everything appended, marks the log closed, and ends the threads.
     ///
-    /// The log may be used afterwards; whoever waits then does the writing.
+    /// The log may be used afterwards; callers that wait then write themselves.
     ///
     /// # Errors
-    /// [`CommitError::Poisoned`] when something could not be written; what was not acknowledged may be
-    /// lost.
+    /// [`CommitError::Poisoned`] when something could not be written; what was not acknowledged may
+    /// be lost.
     pub fn stop(mut self) -> Result<(), CommitError> {
         self.end()
     }
@@ -57,7 +57,8 @@ impl Committer {
     fn end(&mut self) -> Result<(), CommitError> {
         self.stopped = true;
         {
-            // Under the lock, so that a thread about to sleep sees the flag or hears the call.
+            // Under the lock, so that a thread about to sleep sees the flag or gets the
+            // notification.
             let mut inner = self.shared.inner.lock();
             self.stopping.store(true, Ordering::Release);
             inner.committers -= 1;
@@ -66,11 +67,11 @@ impl Committer {
         }
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
-                // The panic has been reported by its hook; the log itself is still sound.
+                // The panic has been reported by its hook; the log itself is still intact.
                 continue;
             }
         }
-        // Those who registered while a committer was there must not wait for one that is gone.
+        // Callers that registered while a committer existed must not wait for one that has ended.
         let closed = self.shared.close();
         self.shared.wake_everyone();
         closed
@@ -80,16 +81,16 @@ impl Committer {
 impl Drop for Committer {
     fn drop(&mut self) {
         if !self.stopped {
-            // Documented: who wants the error stops the committer.
+            // Documented: a caller that wants the error calls `stop`.
             self.end().ok();
         }
     }
 }
 
-/// How often the committer steps back for appenders before it writes.
+/// How often the committer yields to appenders before it writes.
 const YIELDS_MAX: u32 = 1;
 
-/// Writes for whoever waits.
+/// Writes on behalf of waiting callers.
 fn serve(shared: &Shared, stopping: &AtomicBool) {
     let sync = matches!(shared.options.durability, Durability::Sync);
     loop {
@@ -105,8 +106,14 @@ fn serve(shared: &Shared, stopping: &AtomicBool) {
             }
         }
         let_others_append(shared);
-        if shared.drive(sync).is_err() {
-            // Everyone waiting was told; later ones are told at once and never register.
+        let driven = shared.drive(sync);
+        if matches!(driven, Err(CommitError::Stalled { .. })) {
+            // Every waiter was notified, and no caller registers until a retry has written what is
+            // held.
+            continue;
+        }
+        if driven.is_err() {
+            // Every waiter was notified; later callers get the error directly and never register.
             let mut inner = shared.inner.lock();
             while !stopping.load(Ordering::Acquire) && inner.waiters.is_empty() {
                 shared.work.wait(&mut inner);
@@ -118,8 +125,8 @@ fn serve(shared: &Shared, stopping: &AtomicBool) {
     }
 }
 
-/// Lets those who are about to append do so first, as long as more of them come: one write and sync
-/// then serve them all. Where no other thread wants the processor this returns at once.
+/// Lets threads that are about to append do so first, as long as there are more of them: one write
+/// and sync then serve them all. If no other thread needs the processor, this returns immediately.
 fn let_others_append(shared: &Shared) {
     let mut seen = shared.inner.lock().next;
     for _ in 0..YIELDS_MAX {
@@ -132,7 +139,7 @@ fn let_others_append(shared: &Shared) {
     }
 }
 
-/// Makes the next segment ready and, under `interval`, syncs in time.
+/// Prepares the next segment and, under `interval`, syncs in time.
 fn help(shared: &Shared, stopping: &AtomicBool) {
     let interval = match shared.options.durability {
         Durability::Interval(interval) => Some(interval),
@@ -166,7 +173,7 @@ fn help(shared: &Shared, stopping: &AtomicBool) {
     }
 }
 
-/// Makes the next segment ready, if the disk lets it. If not, the rotation tries again and reports.
+/// Prepares the next segment if possible. If not, the rotation tries again and reports the error.
 fn prepare(shared: &Shared) {
     let mut slot = shared.prepared.lock();
     if slot.is_none() {

@@ -1,9 +1,9 @@
-//! Walking the frames of one segment file, verified, in bounded memory.
+//! Walking the frames of one segment file, verified, in limited memory.
 //!
 //! Invariants:
-//! - A frame is given out only whole and only after both its checksums were verified.
-//! - Memory is one chunk, or one frame where that is larger; a frame's length is believed only after its
-//!   checksum, and never beyond the bytes the segment has.
+//! - A frame is returned only when it is complete and both its checksums are verified.
+//! - Memory is limited to one chunk, or one frame if that is larger; a frame's length is trusted
+//!   only after its checksum, and never beyond the bytes of the segment.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -69,7 +69,7 @@ impl Cursor {
         }
     }
 
-    /// Reads no further ahead than this; for the reading of a single frame.
+    /// Limits reading ahead to this size, for reading a single frame.
     pub(crate) fn with_chunk_size(mut self, size: usize) -> Self {
         self.chunk_size = size;
         self
@@ -135,12 +135,12 @@ impl Cursor {
         Ok(Some(Frame { lsn, next, header, payload: self.payload() }))
     }
 
-    /// The payload of the entry last returned; nothing after any other frame.
+    /// Returns the payload of the entry last returned; empty after any other frame.
     pub(crate) fn payload(&self) -> &[u8] {
         self.buf.get(self.payload.clone()).unwrap_or_default()
     }
 
-    /// Makes `need` bytes from the position available and returns where in the buffer they are.
+    /// Makes `need` bytes from the position available and returns their offset in the buffer.
     ///
     /// The caller has checked that they lie before the limit.
     fn fill(&mut self, need: usize) -> Result<usize, WalkError> {

@@ -1,14 +1,16 @@
-//! Taking entries out of a sealed segment for good, with every other position left as it is.
+//! Permanent removal of entries from a sealed segment; every other position stays valid.
 //!
-//! The segment is written anew beside the old file, with a hole where dead entries were, then synced and
-//! renamed over it. A crash leaves the old file or the new one, each of them whole.
+//! The segment is rewritten to a new file next to the old one, with holes in place of dead entries,
+//! then synced and renamed over it. A crash leaves the old file or the new one, each of them
+//! complete.
 //!
-//! Dead neighbours share one header and one hole. Were each to keep its own, entries of a page and less
-//! would keep nearly every page of the disk that they had.
+//! Adjacent dead entries share one header and one hole. With separate headers, entries of a page or
+//! less would keep nearly every page of the disk that they had.
 //!
 //! Invariants:
-//! - The rewritten file differs from the old only in the frames of entries that are dead now or were before.
-//! - No two erased frames are neighbours that one frame could replace.
+//! - The rewritten file differs from the old one only in the frames of entries that are or were
+//!   dead.
+//! - No two adjacent erased frames could be replaced by one.
 
 use std::{path::Path, sync::Arc};
 
@@ -23,29 +25,31 @@ use crate::{
     writer::Shared,
 };
 
-/// What was erased.
+/// The result of an erasure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Erased {
     /// Entries erased now; those erased before are not counted again.
     pub entries: u64,
-    /// Bytes of their payloads.
+    /// Total size of their payloads in bytes.
     pub bytes: u64,
 }
 
 impl Log {
-    /// Rewrites a sealed segment without the payloads of the entries `dead` names.
+    /// Rewrites a sealed segment without the payloads of the entries for which `dead` returns true.
     ///
-    /// Every position stays valid: reading an erased entry says so, and a reader goes on behind it. The
-    /// old bytes are given back to the file system, not overwritten. A header stays for each run of dead
-    /// neighbours, so a page of the disk is given back when nothing in it lives and no run begins there.
+    /// Every position stays valid: reading an erased entry returns that error, and a reader
+    /// continues after it. The old bytes are returned to the file system, not overwritten. A header
+    /// stays for each run of dead entries, so a page of the disk is freed if no live entry is in it
+    /// and no run begins there.
     ///
     /// * `base`: the segment's, from [`Log::segments`].
-    /// * `dead`: asked once for every entry still there, in order. Must not truncate or erase.
+    /// * `dead`: called once for every remaining entry, in order. Must not truncate or erase.
     ///
     /// # Errors
-    /// [`EraseError::NoSegment`], [`EraseError::NotSealed`]: nothing was touched. [`EraseError::Corrupt`]: the
-    /// segment is damaged and was left as it is. [`EraseError::Io`]: the segment is as it was, or, where only
-    /// the last sync of the directory failed, may be the new one.
+    /// [`EraseError::NoSegment`], [`EraseError::NotSealed`]: nothing was touched.
+    /// [`EraseError::Corrupt`]: the segment is damaged and was left unchanged. [`EraseError::Io`]:
+    /// the segment is unchanged, or, if only the last sync of the directory failed, may be the new
+    /// one.
     pub fn erase(
         &self,
         base: Lsn,
@@ -58,7 +62,7 @@ impl Log {
         let path = shared.dir.join(format!("{}{ERASE_SUFFIX}", file_name(base.0)));
         let result = rewrite(shared, segment, end, &path, dead);
         if !matches!(result, Ok(Copied { changed: true, .. })) {
-            // Not renamed: nothing to keep. Should this fail too, opening removes it.
+            // Not renamed: nothing to keep. If this fails too, opening removes the file.
             shared.fs.remove_file(&path).ok();
         }
         result.map(|copied| copied.erased)
@@ -74,7 +78,7 @@ fn rewrite(
 ) -> Result<Copied, EraseError> {
     let fail = |act| move |source| EraseError::Io(DiskError::new(act, path, source));
     let fs = &*shared.fs;
-    if fs.exists(path).map_err(fail("look for"))? {
+    if fs.exists(path).map_err(fail("check for"))? {
         fs.remove_file(path).map_err(fail("remove leftover"))?;
     }
     let (old, old_path) =
@@ -101,11 +105,11 @@ fn rewrite(
     Ok(copied)
 }
 
-/// What a rewritten file is to the old one.
+/// The result of rewriting a file.
 #[derive(Debug, Default)]
 struct Copied {
     erased: Erased,
-    /// Some entry was erased, or runs that were apart before are one now.
+    /// Whether an entry was erased, or separate runs were joined.
     changed: bool,
 }
 

@@ -1,8 +1,8 @@
-//! What can go wrong, by the operation that was attempted.
+//! Errors, by the operation that was attempted.
 //!
-//! Four kinds are told apart everywhere: the caller asked for something impossible, the device failed
-//! ([`DiskError`]), the disk says something that was never written ([`Corrupt`]), and the log has closed
-//! itself after a failed write (`Poisoned`).
+//! Four kinds are distinguished everywhere: the caller requested something impossible, the device
+//! failed ([`DiskError`]), the disk has bytes that were never written ([`Corrupt`]), and the log
+//! has closed itself after a failed write (`Poisoned`).
 
 use std::{io, path::PathBuf, sync::Arc};
 
@@ -10,20 +10,30 @@ use crate::Lsn;
 
 /// The device failed.
 #[derive(Debug, thiserror::Error)]
-#[error("{act} {}", path.display())]
+#[error("cannot {act} {}", path.display())]
 pub struct DiskError {
-    /// What was attempted, such as `"write to"`.
+    /// The operation that failed, such as `"write to"`.
     pub act: &'static str,
     /// The file or directory.
     pub path: PathBuf,
-    /// What the operating system said.
+    /// The operating system's error.
     #[source]
     pub source: io::Error,
 }
 
+/// `ENFILE` and `EMFILE`, for which the standard library has no kind; the same on every Unix.
+const NO_DESCRIPTORS: [i32; 2] = [23, 24];
+
 impl DiskError {
     pub(crate) fn new(act: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
         Self { act, path: path.into(), source }
+    }
+
+    /// Whether the condition is temporary and independent of the disk's contents: no space, no
+    /// quota, no descriptors.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(self.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+            || self.source.raw_os_error().is_some_and(|code| NO_DESCRIPTORS.contains(&code))
     }
 }
 
@@ -33,66 +43,64 @@ impl DiskError {
 pub struct Corrupt {
     /// The segment file.
     pub path: PathBuf,
-    /// Where in the file the damaged thing begins.
+    /// Offset of the damage in the file.
     pub offset: u64,
-    /// The same place as a position in the log.
+    /// The position of the damage in the log.
     pub lsn: Lsn,
-    /// What is wrong there.
+    /// The fault.
     pub fault: Fault,
 }
 
-/// What is wrong with bytes that should be a header or an entry.
+/// A fault in bytes that should be a header or an entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
     /// A segment does not start with this format's eight magic bytes.
-    #[error("the file does not start with the magic of a log segment")]
+    #[error("the file does not start with the magic number of a log segment")]
     Magic,
-    /// A segment is of a later format than this program knows.
-    #[error("format version {found} is newer than the newest known, {known}")]
+    /// A segment has a later format than this program supports.
+    #[error("format version {found} is newer than the newest supported version, {known}")]
     Version {
-        /// What the header says.
+        /// The version in the header.
         found: u16,
-        /// The newest this program reads.
+        /// The newest supported version.
         known: u16,
     },
-    /// A segment header's checksum does not fit it.
-    #[error("the segment header's checksum is {found:#010x}, its bytes give {expected:#010x}")]
+    /// A segment header's checksum does not match.
+    #[error("the segment header's checksum is {found:#010x}, but its bytes have {expected:#010x}")]
     HeaderChecksum {
         /// Computed from the bytes.
         expected: u32,
-        /// Stored beside them.
+        /// Stored with them.
         found: u32,
     },
-    /// A segment's header says it belongs elsewhere.
+    /// A segment's header does not match its name or its neighbours.
     #[error("the segment's {field} is {found}, expected {expected}")]
     Chain {
-        /// Which field disagrees.
+        /// The field that does not match.
         field: &'static str,
-        /// What the name or the neighbouring segments say.
+        /// The value according to the name or the neighbouring segments.
         expected: u64,
-        /// What the header says.
+        /// The value in the header.
         found: u64,
     },
     /// A segment was written by another log.
     #[error("the segment belongs to another log")]
     Foreign,
-    /// The file is shorter than it was made.
+    /// The file is shorter than when it was created.
     #[error("the file has {found} bytes, expected at least {expected}")]
     Short {
-        /// Bytes that must be there.
+        /// Minimum number of bytes.
         expected: u64,
-        /// Bytes that are there.
+        /// Actual number of bytes.
         found: u64,
     },
-    /// No entry header: its checksum, bound to log and position, does not fit.
-    #[error(
-        "no entry header that belongs here (checksum {found:#010x}, expected {expected:#010x})"
-    )]
+    /// Not an entry header: its checksum, which includes log and position, does not match.
+    #[error("no valid entry header (checksum {found:#010x}, expected {expected:#010x})")]
     FrameHeader {
         /// Computed from the bytes, the log's identity and the position.
         expected: u32,
-        /// Stored beside them.
+        /// Stored in the header.
         found: u32,
     },
     /// An entry header of a kind unknown to this format.
@@ -101,34 +109,34 @@ pub enum Fault {
         /// The kind byte.
         kind: u8,
     },
-    /// An entry reaches past what the segment holds.
-    #[error("an entry of {size} bytes does not fit the {room} that follow")]
+    /// An entry extends beyond the end of its segment.
+    #[error("an entry of {size} bytes does not fit into the {room} bytes that follow")]
     Length {
         /// Bytes of the whole frame.
         size: u64,
         /// Bytes up to the segment's end.
         room: u64,
     },
-    /// An entry's payload does not have the checksum its header names.
-    #[error("the payload's checksum is {found:#010x}, its header says {expected:#010x}")]
+    /// An entry's payload does not have the checksum in its header.
+    #[error("the payload's checksum is {found:#010x}, but its header has {expected:#010x}")]
     Payload {
-        /// What the header says.
+        /// The checksum in the header.
         expected: u32,
         /// Computed from the payload.
         found: u32,
     },
-    /// An entry of this kind must not carry what this one does.
-    #[error("a closing mark carries {len} bytes of payload")]
+    /// An entry of this kind must not have a payload.
+    #[error("a closing mark has {len} bytes of payload")]
     Mark {
-        /// Bytes it claims to carry.
+        /// The stated size of the payload in bytes.
         len: u32,
     },
-    /// A run of erased entries is too short to have been so many.
-    #[error("{entries} erased entries do not fit the {size} bytes of their run")]
+    /// A run of erased entries is too short for its number of entries.
+    #[error("{entries} erased entries do not fit into the {size} bytes of their run")]
     Run {
-        /// Entries it claims to stand for.
+        /// The stated number of entries.
         entries: u64,
-        /// Bytes of the run.
+        /// Size of the run in bytes.
         size: u64,
     },
 }
@@ -137,31 +145,31 @@ pub enum Fault {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// An option is out of bounds; nothing was touched.
+    /// An option is out of range; nothing was touched.
     #[error("log option {name} must be {min}..={max}, found {found}")]
     Option {
         /// The field of [`Options`](crate::Options).
         name: &'static str,
-        /// Least value.
+        /// Minimum value.
         min: u64,
-        /// Greatest value.
+        /// Maximum value.
         max: u64,
         /// Value given.
         found: u64,
     },
     /// Another process or handle has it open.
-    #[error("log {} is already open elsewhere", path.display())]
+    #[error("log {} is already open in another process or handle", path.display())]
     Locked {
         /// The log's directory.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
     /// The device failed.
     #[error(transparent)]
     Io(DiskError),
-    /// What was synced is not what is there.
+    /// Synced data is damaged.
     #[error(transparent)]
     Corrupt(Corrupt),
 }
@@ -181,11 +189,11 @@ pub enum AppendError {
     /// The buffer has no room now; see [`Log::room`](crate::Log::room).
     #[error("the log's buffer has no room for {needed} bytes")]
     Full {
-        /// Bytes the entry would take.
+        /// Bytes the entry needs.
         needed: u64,
     },
-    /// An earlier write or sync failed; the log takes nothing more until it is reopened.
-    #[error("the log is closed by an earlier failure")]
+    /// An earlier write or sync failed; the log accepts nothing until it is reopened.
+    #[error("the log was closed by an earlier failure")]
     Poisoned {
         /// The failure.
         #[source]
@@ -193,21 +201,31 @@ pub enum AppendError {
     },
 }
 
-/// Why an acknowledgement was not given. Whether the entries survive is known after reopening.
+/// Why an acknowledgement failed. Whether the entries survive is known after reopening.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
-    /// A write or sync failed, now or earlier; the log takes nothing more until it is reopened.
-    #[error("the log is closed by a failed write or sync")]
+    /// A write or sync failed, now or earlier; the log accepts nothing until it is reopened.
+    #[error("the log was closed by a failed write or sync")]
     Poisoned {
         /// The failure.
         #[source]
         source: Arc<DiskError>,
     },
-    /// The position was never handed out.
-    #[error("position {lsn} lies beyond the log's end, {end}")]
+    /// There is no space, or there are no descriptors: appended entries are held in memory and
+    /// written by [`Log::retry`](crate::Log::retry) when there are. Nothing has been lost, and
+    /// nothing more is acknowledged until then. Only under
+    /// [`Options::hold_when_full`](crate::Options::hold_when_full).
+    #[error("the log waits until it can be written again")]
+    Stalled {
+        /// What failed.
+        #[source]
+        source: Arc<DiskError>,
+    },
+    /// The position was never assigned.
+    #[error("position {lsn} is beyond the log's end, {end}")]
     Beyond {
-        /// Position asked for.
+        /// Requested position.
         lsn: Lsn,
         /// The log's end.
         end: Lsn,
@@ -219,17 +237,17 @@ pub enum CommitError {
 #[non_exhaustive]
 pub enum ReadError {
     /// The position was truncated away.
-    #[error("position {lsn} lies before the log's start, {start}")]
+    #[error("position {lsn} is before the log's start, {start}")]
     BelowStart {
-        /// Position asked for.
+        /// Requested position.
         lsn: Lsn,
         /// Where the log starts.
         start: Lsn,
     },
     /// Nothing has been written there yet.
-    #[error("position {lsn} lies beyond what is written, {written}")]
+    #[error("position {lsn} is beyond the written part of the log, which ends at {written}")]
     Beyond {
-        /// Position asked for.
+        /// Requested position.
         lsn: Lsn,
         /// How far the log is written.
         written: Lsn,
@@ -237,13 +255,13 @@ pub enum ReadError {
     /// No entry starts at the position.
     #[error("position {lsn} is not the start of an entry")]
     NotAnEntry {
-        /// Position asked for.
+        /// Requested position.
         lsn: Lsn,
     },
     /// The entry was erased.
     #[error("the entry at position {lsn} was erased")]
     Erased {
-        /// Position asked for.
+        /// Requested position.
         lsn: Lsn,
     },
     /// The device failed.
@@ -254,11 +272,11 @@ pub enum ReadError {
     Corrupt(Corrupt),
 }
 
-/// Why old segments were not dropped.
+/// Why old segments were not removed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TruncateError {
-    /// The device failed; segments dropped before that stay dropped.
+    /// The device failed; segments removed before that stay removed.
     #[error(transparent)]
     Io(DiskError),
 }
@@ -270,19 +288,19 @@ pub enum EraseError {
     /// No segment starts at the position.
     #[error("no segment starts at position {base}")]
     NoSegment {
-        /// Position asked for.
+        /// Requested position.
         base: Lsn,
     },
     /// The segment is still being written.
     #[error("the segment at position {base} is not sealed")]
     NotSealed {
-        /// Position asked for.
+        /// Requested position.
         base: Lsn,
     },
     /// The device failed.
     #[error(transparent)]
     Io(DiskError),
-    /// The segment is damaged and was left as it is.
+    /// The segment is damaged and was left unchanged.
     #[error(transparent)]
     Corrupt(Corrupt),
 }

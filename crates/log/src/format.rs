@@ -6,11 +6,12 @@
 //! ```
 //!
 //! Invariants:
-//! - A frame's header checksum covers the log's identity and the frame's position, so bytes left by an
-//!   earlier use of the disk, by another log or by another place in this one are never taken for it.
-//! - A length is believed only after the checksum that covers it, so no damaged length is acted upon.
-//! - Every frame says up to where the log was on stable storage when it was written; that is how
-//!   recovery tells a torn tail from damage.
+//! - A frame's header checksum covers the log's identity and the frame's position, so bytes left by
+//!   an earlier use of the disk, by another log or by another position in this one are never
+//!   mistaken for it.
+//! - A length is trusted only after the checksum that covers it, so a damaged length has no effect.
+//! - Every frame records up to where the log was on stable storage when it was written; that is how
+//!   recovery distinguishes a torn tail from damage.
 //!
 //! Pure: nothing here reads or writes files.
 
@@ -18,22 +19,22 @@ use forebay_base::checksum::{crc32c, extend};
 
 use crate::error::Fault;
 
-/// Bytes of a segment's header.
+/// Size of a segment's header in bytes.
 pub(crate) const SEGMENT_HEADER_SIZE: usize = 64;
-/// Bytes of a frame's header.
+/// Size of a frame's header in bytes.
 pub(crate) const FRAME_HEADER_SIZE: usize = 24;
-/// Frames start at multiples of this, which makes the search for one after damage eight times shorter.
+/// Alignment of frames, which makes the search for one after damage eight times shorter.
 pub(crate) const ALIGNMENT: usize = 8;
 
 const MAGIC: [u8; 8] = *b"FOREBLOG";
 const VERSION: u16 = 1;
 
-/// Returns the bytes a frame with `payload_len` bytes of payload takes.
+/// Returns the size in bytes of a frame with `payload_len` bytes of payload.
 pub(crate) const fn frame_size(payload_len: u64) -> u64 {
     FRAME_HEADER_SIZE as u64 + payload_len.next_multiple_of(ALIGNMENT as u64)
 }
 
-/// Returns `N` bytes of `bytes` at `at`, zeros where there are none.
+/// Returns `N` bytes of `bytes` at `at`, padded with zeros.
 fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut out = [0; N];
     if let Some(part) = bytes.get(at..at + N) {
@@ -49,11 +50,11 @@ pub(crate) struct SegmentHeader {
     pub(crate) log_id: [u8; 16],
     /// Position of the file's first byte.
     pub(crate) base: u64,
-    /// `base` of the segment before; its own for a log's first.
+    /// `base` of the previous segment; its own for a log's first.
     pub(crate) prev_base: u64,
-    /// Where the frames of the segment before end; its own `base` for a log's first.
+    /// Where the frames of the previous segment end; its own `base` for a log's first.
     pub(crate) prev_end: u64,
-    /// Bytes the file was made with; frames end before `base + size`.
+    /// Size with which the file was created; frames end before `base + size`.
     pub(crate) size: u64,
 }
 
@@ -93,20 +94,20 @@ impl SegmentHeader {
         })
     }
 
-    /// Covers everything but the four bytes it is stored in.
+    /// Covers everything except the checksum itself.
     fn checksum(bytes: &[u8; SEGMENT_HEADER_SIZE]) -> u32 {
         let (before, after) = bytes.split_at(12);
         extend(crc32c(before), after.get(4..).unwrap_or_default())
     }
 }
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
     /// An entry with its payload.
     Entry = 1,
-    /// An entry whose payload was erased, or a run of them: the place remains, as a hole.
+    /// An entry whose payload was erased, or a run of them: the positions remain, as a hole.
     Erased = 2,
     /// The log was closed here with everything before on stable storage.
     Close = 3,
@@ -127,16 +128,16 @@ impl Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
     pub(crate) kind: Kind,
-    /// Bytes of payload, padding not counted.
+    /// Size of the payload in bytes, without padding.
     pub(crate) payload_len: u32,
-    /// Checksum of the payload and its padding; of an erased frame, how many entries it stands for
+    /// Checksum of the payload and its padding; for an erased frame, the number of entries in it
     /// beyond the first.
     pub(crate) payload_crc: u32,
     /// The log was on stable storage up to here when the frame was written.
     pub(crate) synced: u64,
 }
 
-/// A log's identity, digested for use in every frame's checksum.
+/// A log's identity, hashed for use in every frame's checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seed(u32);
 
@@ -152,24 +153,24 @@ impl Seed {
 }
 
 impl FrameHeader {
-    /// Bytes of the whole frame.
+    /// Size of the whole frame in bytes.
     pub(crate) fn size(&self) -> u64 {
         frame_size(u64::from(self.payload_len))
     }
 
-    /// Returns what remains of this entry when its payload is erased.
+    /// Returns the header that remains when this entry's payload is erased.
     pub(crate) fn erased(self) -> Self {
         Self { kind: Kind::Erased, payload_crc: 0, ..self }
     }
 
-    /// How many entries an erased frame stands for; none for any other.
+    /// Number of entries in an erased frame; 0 for any other frame.
     pub(crate) fn entries_erased(&self) -> u64 {
         if self.kind == Kind::Erased { u64::from(self.payload_crc) + 1 } else { 0 }
     }
 
-    /// Returns one erased frame for this one and `next`, which stands right behind it.
+    /// Returns one erased frame for this one and `next`, which directly follows it.
     ///
-    /// `None` when either is not erased, or together they are longer than a length can say.
+    /// `None` if either is not erased, or if their total length exceeds the maximum.
     pub(crate) fn join(&self, next: &Self) -> Option<Self> {
         if self.kind != Kind::Erased || next.kind != Kind::Erased {
             return None;
@@ -183,9 +184,10 @@ impl FrameHeader {
         })
     }
 
-    /// Whether an entry may have stood at `inside`, of which this erased frame at `lsn` took the place.
+    /// Whether an entry may have started at `inside`, within this erased frame at `lsn`.
     ///
-    /// Where entries began within a run is not kept, so every place where one could have counts.
+    /// A run does not record where its entries began, so every position where one could have begun
+    /// counts.
     pub(crate) fn swallowed(&self, lsn: u64, inside: u64) -> bool {
         const LEAST: u64 = FRAME_HEADER_SIZE as u64;
         self.entries_erased() > 1
@@ -205,7 +207,7 @@ impl FrameHeader {
         out
     }
 
-    /// Reads a header that stands at `lsn`.
+    /// Decodes the header at position `lsn`.
     pub(crate) fn decode(
         bytes: &[u8; FRAME_HEADER_SIZE],
         seed: Seed,
@@ -237,7 +239,7 @@ impl FrameHeader {
 
     /// Returns whether `bytes` could be a header that proves the log was synced beyond `beyond`.
     ///
-    /// Far cheaper than [`FrameHeader::decode`], which must confirm it: it turns away zeros and nearly
+    /// Far cheaper than [`FrameHeader::decode`], which must confirm it: it rejects zeros and nearly
     /// all payload bytes.
     pub(crate) fn plausible(bytes: &[u8; FRAME_HEADER_SIZE], lsn: u64, beyond: u64) -> bool {
         let synced = u64::from_le_bytes(array(bytes, 16));

@@ -1,19 +1,21 @@
-//! A segmented append-only log with group commit and torn-write recovery: the one place where a write
-//! becomes true.
+//! A segmented append-only log with group commit and torn-write recovery, the authoritative record
+//! of every write.
 //!
-//! Entries are opaque bytes. They are appended to a buffer, which is written and synced for everyone
-//! waiting at once; what was acknowledged is found again, whole and in order, after any crash.
-//! `docs/formats/log.md` describes every byte.
+//! Entries are opaque bytes. They are appended to a buffer, which is written and synced for all
+//! waiting callers at once; acknowledged entries are found again, whole and in order, after any
+//! crash. `docs/formats/log.md` describes every byte.
 //!
 //! Invariants:
 //! - Positions ([`Lsn`]) grow, and no acknowledged one is ever used again.
-//! - An acknowledged entry is there after a crash, to the extent its [`Durability`] promises; an entry is
-//!   there whole or not at all, and only with all entries before it.
-//! - Recovery cuts a torn tail and nothing else: damage to what was synced is reported, never skipped.
-//! - After a failed write or sync the log takes nothing more until it is opened again.
+//! - An acknowledged entry survives a crash to the extent its [`Durability`] promises; an entry is
+//!   either complete or absent, and present only with all entries before it.
+//! - Recovery cuts a torn tail and nothing else: damage to what was synced is reported, never
+//!   skipped.
+//! - After a failed write or sync the log accepts no entries until it is opened again.
 //!
-//! Bounds: the buffer and the one being written ([`Options::buffer_size_max`] each, or one entry), a
-//! chunk or an entry a reader, [`Options::entry_size_max`]; waiting futures are the callers' own.
+//! Memory limits: the buffer and the one being written ([`Options::buffer_size_max`] each, or one
+//! entry), one chunk or entry per reader, [`Options::entry_size_max`]; waiting futures belong to
+//! the callers.
 //!
 //! [`Durability`]: forebay_base::Durability
 #![deny(missing_docs, clippy::unwrap_used)]

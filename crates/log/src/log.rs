@@ -1,4 +1,4 @@
-//! The log as its callers see it.
+//! The public interface of the log.
 
 use std::{path::Path, sync::Arc, time::Instant};
 
@@ -16,12 +16,12 @@ use crate::{
     writer::Shared,
 };
 
-/// Where an entry was put.
+/// The location of an appended entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Appended {
-    /// The entry's position: what [`Log::read`] takes.
+    /// The entry's position, for [`Log::read`].
     pub lsn: Lsn,
-    /// The position after it: what [`Log::commit`] and [`Log::committed`] take.
+    /// The position after it, for [`Log::commit`] and [`Log::committed`].
     pub end: Lsn,
 }
 
@@ -30,7 +30,7 @@ pub struct Appended {
 pub struct SegmentInfo {
     /// Position of its first byte, which names it.
     pub base: Lsn,
-    /// Where its entries end; so far, if it is not sealed.
+    /// Where its entries end; if it is not sealed, where they end so far.
     pub end: Lsn,
     /// Whether it is complete: synced, and never appended to again.
     pub sealed: bool,
@@ -58,17 +58,19 @@ pub struct Log {
 }
 
 impl Log {
-    /// Opens the log in `dir`, creating it if there is none, and repairs what a crash left.
+    /// Opens the log in `dir`, creating it if it does not exist, and repairs the effects of a
+    /// crash.
     ///
-    /// No thread is started: see [`Log::start_committer`]. The directory stays locked until the last
-    /// clone, reader and future is gone.
+    /// Starts no thread: see [`Log::start_committer`]. The directory stays locked until the last
+    /// clone, reader and future is dropped.
     ///
-    /// * `dir`: holds nothing but this log.
-    /// * Returns the log, and what recovery found.
+    /// * `dir`: contains only this log.
+    /// * Returns the log and the result of recovery.
     ///
     /// # Errors
-    /// [`OpenError::Option`]: a bound was not kept, nothing was touched. [`OpenError::Locked`]: it is open
-    /// elsewhere. [`OpenError::Corrupt`]: something synced is damaged; no segment was changed.
+    /// [`OpenError::Option`]: an option is out of range; nothing was touched.
+    /// [`OpenError::Locked`]: it is open elsewhere. [`OpenError::Corrupt`]: something synced is
+    /// damaged; no segment was changed.
     /// [`OpenError::Io`]: the device failed; opening may be tried again.
     pub fn open(
         fs: Arc<dyn FileSystem>,
@@ -79,7 +81,7 @@ impl Log {
         Ok((Self { shared: Arc::new(shared) }, recovery))
     }
 
-    /// Starts the threads that write and sync for all who wait.
+    /// Starts the threads that write and sync on behalf of all waiting callers.
     ///
     /// # Panics
     /// When the operating system refuses a thread, as [`std::thread::spawn`] does.
@@ -87,10 +89,11 @@ impl Log {
         Committer::start(Arc::clone(&self.shared))
     }
 
-    /// Appends the concatenation of `parts` as one entry, or says that there is no room.
+    /// Appends the concatenation of `parts` as one entry, or fails if there is no room.
     ///
-    /// Not kept until [`Log::commit`], [`Log::committed`] or [`Log::sync`] says so; a crash before may lose
-    /// it, never half of it, and never without everything after it.
+    /// The entry is durable only after [`Log::commit`], [`Log::committed`] or [`Log::sync`]. A
+    /// crash before that may lose it, but never a part of it, and never without everything after
+    /// it.
     ///
     /// # Errors
     /// Nothing was appended. [`AppendError::Full`]: await [`Log::room`] and try again.
@@ -99,8 +102,8 @@ impl Log {
         self.append_then(parts, |_| ())
     }
 
-    /// As [`Log::try_append`], and calls `then` with the entry's position before any later entry can be
-    /// appended, so that a view can be built in log order.
+    /// Like [`Log::try_append`], and calls `then` with the entry's position before any later entry
+    /// can be appended, so that a view can be built in log order.
     ///
     /// `then` runs under the append lock: it must be brief and must not use the log.
     ///
@@ -132,7 +135,7 @@ impl Log {
         appended
     }
 
-    /// As [`Log::try_append`], but where there is no room it writes the buffer out itself, blocking.
+    /// Like [`Log::try_append`], but writes the buffer itself, blocking, if there is no room.
     ///
     /// # Errors
     /// Nothing was appended. [`AppendError::TooLarge`], [`AppendError::Poisoned`].
@@ -148,37 +151,80 @@ impl Log {
     fn make_room(&self) -> Result<(), AppendError> {
         match self.shared.drive(false) {
             Err(CommitError::Poisoned { source }) => Err(AppendError::Poisoned { source }),
-            Ok(()) | Err(CommitError::Beyond { .. }) => Ok(()),
+            // A stalled log accepts entries of operations in progress.
+            Ok(()) | Err(CommitError::Beyond { .. } | CommitError::Stalled { .. }) => Ok(()),
         }
     }
 
-    /// Waits until an entry of `len` bytes may fit. Others may take the room first: try again.
+    /// Tries again to write what a stalled log holds, and syncs it if the durability requires it.
     ///
-    /// Completes at once on a log closed by a failure, which the next append reports. Without a committer
-    /// a poll writes the buffer out itself, blocking.
+    /// On a log that is not stalled this is an ordinary commit.
+    ///
+    /// # Errors
+    /// [`CommitError::Stalled`]: not yet. [`CommitError::Poisoned`].
+    pub fn retry(&self) -> Result<(), CommitError> {
+        self.shared.drive(!self.shared.is_relaxed())
+    }
+
+    /// Position up to which everything is acknowledged under the configured durability.
+    #[must_use]
+    pub fn acknowledged(&self) -> Lsn {
+        Lsn(self.shared.acknowledged())
+    }
+
+    /// Why the log is stalled, if it is.
+    #[must_use]
+    pub fn stalled(&self) -> Option<Arc<crate::DiskError>> {
+        if !self.shared.stalled.load(std::sync::atomic::Ordering::Acquire) {
+            return None;
+        }
+        self.shared.inner.lock().stall.clone()
+    }
+
+    /// Returns the entries that were appended but not completely written yet, in order.
+    ///
+    /// Blocks during a write. Intended for a stalled log; otherwise the result is outdated
+    /// immediately.
+    #[must_use]
+    pub fn unwritten(&self) -> Vec<Vec<u8>> {
+        let io = self.shared.io.lock();
+        let inner = self.shared.inner.lock();
+        let mut entries = Vec::new();
+        for buffer in io.held.iter().chain([&inner.buffer]) {
+            buffer.each_entry(&mut |payload| entries.push(payload.to_vec()));
+        }
+        entries
+    }
+
+    /// Waits until an entry of `len` bytes may fit. Another caller may take the room first: try
+    /// again.
+    ///
+    /// Completes immediately on a log closed by a failure, which the next append reports. Without a
+    /// committer a poll writes the buffer itself, blocking.
     pub fn room(&self, len: usize) -> Room {
         Room::new(Arc::clone(&self.shared), len)
     }
 
     /// Blocks until everything before `end` is acknowledged under the configured durability.
     ///
-    /// Does the writing itself when no committer runs; callers that come meanwhile share the next write
-    /// and sync. Under `interval` without a committer, the sync is done by the first commit after the
-    /// interval has passed.
+    /// Writes itself if no committer runs; callers that arrive meanwhile share the next write
+    /// and sync. Under `interval` without a committer, the first commit after the interval has
+    /// passed performs the sync.
     ///
     /// * `end`: an [`Appended::end`] or [`Log::end`].
     ///
     /// # Errors
-    /// [`CommitError::Poisoned`]: a write or sync failed; whether the entries survive is unknown until the
-    /// log is reopened. [`CommitError::Beyond`]: no such position was handed out.
+    /// [`CommitError::Poisoned`]: a write or sync failed; whether the entries survive is unknown
+    /// until the log is reopened. [`CommitError::Beyond`]: the position was never assigned.
     pub fn commit(&self, end: Lsn) -> Result<(), CommitError> {
         block_on(self.committed(end))
     }
 
     /// Completes when everything before `end` is acknowledged under the configured durability.
     ///
-    /// All who wait are woken after one write and one sync. Needs a running committer: without one a poll
-    /// does the work itself, blocking. The future borrows nothing and may be dropped at any time.
+    /// All waiting callers are woken after one write and one sync. Needs a running committer:
+    /// without one a poll does the work itself, blocking. The future borrows nothing and may be
+    /// dropped at any time.
     ///
     /// # Errors
     /// As [`Log::commit`].
@@ -186,8 +232,8 @@ impl Log {
         Committed::new(Arc::clone(&self.shared), end)
     }
 
-    /// Puts everything appended so far on stable storage, whatever the durability, and returns up to
-    /// where that is.
+    /// Puts everything appended so far on stable storage, whatever the durability, and returns the
+    /// position up to which that holds.
     ///
     /// # Errors
     /// [`CommitError::Poisoned`], as [`Log::commit`].
@@ -198,8 +244,8 @@ impl Log {
 
     /// Blocks until everything before `end` is on stable storage, whatever the durability.
     ///
-    /// Unlike [`Log::sync`] it lets others write meanwhile, and does nothing where the durability, or
-    /// somebody else's sync, has seen to it.
+    /// Unlike [`Log::sync`] it does not block other writers, and does nothing if the durability or
+    /// another caller's sync has already done it.
     ///
     /// * `end`: an [`Appended::end`] or [`Log::end`].
     ///
@@ -212,19 +258,21 @@ impl Log {
         }
         let synced = self.shared.sync_written();
         if synced.is_err() {
-            // The log is closed by this: whoever waits for the committer has to hear of it.
+            // This closes the log: callers that wait for the committer must be notified.
             self.shared.wake_everyone();
         }
         synced
     }
 
-    /// Random bytes that no other log has: whoever remembers positions remembers whose they are.
+    /// Random bytes that no other log has: a caller that stores positions should store this with
+    /// them.
     #[must_use]
     pub fn id(&self) -> [u8; 16] {
         self.shared.log_id
     }
 
-    /// Position before the first entry that was not truncated away: where a complete reading starts.
+    /// Position before the first entry that was not truncated away: where reading everything
+    /// starts.
     #[must_use]
     pub fn start(&self) -> Lsn {
         self.shared.segments.lock().start()
@@ -253,17 +301,20 @@ impl Log {
     /// Entries can be read once they are written: after their commit, or a [`Log::sync`].
     ///
     /// # Errors
-    /// [`ReadError::BelowStart`], [`ReadError::Beyond`], [`ReadError::NotAnEntry`]: there is no entry there.
-    /// [`ReadError::Erased`]: there was; or `lsn` lies among entries that were erased together, where no
-    /// more is known. [`ReadError::Corrupt`]: it is damaged. [`ReadError::Io`].
+    /// [`ReadError::BelowStart`], [`ReadError::Beyond`], [`ReadError::NotAnEntry`]: there is no
+    /// entry there.
+    /// [`ReadError::Erased`]: the entry was erased, or `lsn` lies among entries that were erased
+    /// together, about which nothing else is known. [`ReadError::Corrupt`]: it is damaged.
+    /// [`ReadError::Io`].
     pub fn read(&self, lsn: Lsn) -> Result<Vec<u8>, ReadError> {
         reader::read_one(&self.shared, lsn)
     }
 
-    /// Reads entries in order, beginning with the first at or after `from`.
+    /// Reads entries in order, from the first at or after `from`.
     ///
-    /// * `from`: an entry's position, the end of one, or [`Log::start`]. The entry may have been erased.
-    /// * Errors, such as a position that was truncated away, come with the first entry.
+    /// * `from`: an entry's position, the end of one, or [`Log::start`]. The entry may have been
+    ///   erased.
+    /// * Errors, such as a position that was truncated away, are returned with the first entry.
     #[must_use]
     pub fn reader(&self, from: Lsn) -> Reader {
         Reader::new(Arc::clone(&self.shared), from)
@@ -275,7 +326,8 @@ impl Log {
         self.shared.durability()
     }
 
-    /// Tells whether the log still takes entries: a failed write or sync closes it for good.
+    /// Checks that the log still accepts entries: a failed write or sync closes it permanently. A
+    /// stalled log is not closed.
     ///
     /// # Errors
     /// [`CommitError::Poisoned`]: what failed.
@@ -308,8 +360,8 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // The last one out. Nothing here was promised to anyone, so a failure has nobody to go to: what
-        // could not be written is what a crash would have taken.
+        // The last reference. Nothing here was acknowledged, so there is no one to report a failure
+        // to: what could not be written is what a crash would have lost.
         self.close().ok();
         if self.prepared.lock().take().is_some() {
             // Opening would remove it too; until then it would only take space.

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-/// A logical byte position: where an entry's header stands, or where the next one will.
+/// A logical byte position: where an entry's header starts, or where the next one will.
 ///
-/// Positions grow with every append. One that was acknowledged, under whatever durability, is never
-/// used again, not even after a power loss took its entry away. They are sparse: an entry's end is not always the next entry's position.
-/// `Lsn(0)` is never an entry, and lies before all of them.
+/// Positions grow with every append. An acknowledged position is never used again under any
+/// durability, even if a power loss removed its entry. Positions are sparse: an entry's end is not
+/// always the next entry's position. `Lsn(0)` is never an entry, and is less than all entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lsn(pub u64);
 

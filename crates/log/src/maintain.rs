@@ -1,7 +1,7 @@
-//! Looking after segments: listing them, and dropping those nobody needs.
+//! Maintenance of segments: listing them, and removing those no longer needed.
 //!
-//! Invariant: segments go from the oldest on, each removal durable before the next begins, so that what a
-//! crash leaves never has a gap.
+//! Invariant: segments are removed in order, oldest first, each removal durable before the next
+//! begins, so that a crash never leaves a gap.
 
 use crate::{
     Log, Lsn,
@@ -12,12 +12,14 @@ use crate::{
 };
 
 impl Log {
-    /// Drops the segments that lie wholly below `lsn`, and returns how many bytes of disk that freed.
+    /// Removes the segments that lie wholly below `lsn`, and returns how many bytes of disk that
+    /// freed.
     ///
-    /// The segment being written to always stays. Readers inside a dropped segment may finish it.
+    /// The segment being written to always stays. Readers inside a removed segment can finish it.
     ///
     /// # Errors
-    /// [`TruncateError::Io`]: segments dropped until then stay dropped; it may be tried again.
+    /// [`TruncateError::Io`]: segments removed before the error stay removed; the call may be
+    /// repeated.
     pub fn truncate_before(&self, lsn: Lsn) -> Result<u64, TruncateError> {
         let shared = &*self.shared;
         let _one_at_a_time = shared.maintenance.lock();
@@ -28,7 +30,7 @@ impl Log {
         Ok(freed)
     }
 
-    /// How many segments there are; unlike [`Log::segments`] this asks no file.
+    /// Returns the number of segments; unlike [`Log::segments`] it accesses no file.
     #[must_use]
     pub fn segment_count(&self) -> usize {
         self.shared.segments.lock().iter().count()
@@ -37,7 +39,7 @@ impl Log {
     /// Returns the segments, oldest first.
     ///
     /// # Errors
-    /// When a file cannot be measured.
+    /// When the size of a file cannot be determined.
     pub fn segments(&self) -> Result<Vec<SegmentInfo>, DiskError> {
         let shared = &*self.shared;
         let written = shared.written();
@@ -48,7 +50,7 @@ impl Log {
             let (file, path) = segments.file(&*shared.fs, &shared.dir, segment.base)?;
             let disk_bytes = file
                 .disk_size()
-                .map_err(|source| DiskError::new("measure log segment", path, source))?;
+                .map_err(|source| DiskError::new("get the size of log segment", path, source))?;
             infos.push(SegmentInfo {
                 base: Lsn(segment.base),
                 end: Lsn(segment.end.unwrap_or(written.max(segment.first()))),
@@ -69,12 +71,13 @@ fn oldest_below(shared: &Shared, lsn: Lsn) -> Option<Segment> {
 fn remove(shared: &Shared, segment: Segment) -> Result<u64, DiskError> {
     let path = shared.path(segment.base);
     let freed = {
-        // Out of the table before the name goes, so that no reader looks for a file that is not there.
+        // Removed from the table before the file, so that no reader opens a file that no longer
+        // exists.
         let mut segments = shared.segments.lock();
         let (file, _) = segments.file(&*shared.fs, &shared.dir, segment.base)?;
         let freed = file
             .disk_size()
-            .map_err(|source| DiskError::new("measure log segment", &path, source))?;
+            .map_err(|source| DiskError::new("get the size of log segment", &path, source))?;
         segments.remove(segment.base);
         freed
     };

@@ -1,4 +1,4 @@
-//! What a caller decides about a log.
+//! Options of a log.
 
 use forebay_base::Durability;
 
@@ -8,31 +8,39 @@ use crate::{
     format::{FRAME_HEADER_SIZE, SEGMENT_HEADER_SIZE},
 };
 
-/// The greatest `entry_size_max` that may be asked for: 1 GiB.
+/// Maximum value of `entry_size_max`: 1 GiB.
 pub const ENTRY_SIZE_CAP: u32 = 1 << 30;
 
-/// The greatest `segment_size` that may be asked for: 1 TiB.
+/// Maximum value of `segment_size`: 1 TiB.
 pub const SEGMENT_SIZE_CAP: u64 = 1 << 40;
 
-/// The least `segment_size` that may be asked for: a header, one small entry and a closing mark.
+/// Minimum value of `segment_size`: a header, one small entry and a closing mark.
 pub const SEGMENT_SIZE_MIN: u64 = 256;
 
-/// How a log is opened. Nothing here is stored: every opening may choose anew.
+/// Options of an open log. None of them is stored: each opening may use others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Bytes reserved for a segment file, [`SEGMENT_SIZE_MIN`]..=[`SEGMENT_SIZE_CAP`]; rounded up to a
-    /// multiple of eight. An entry that does not fit gets a larger segment of its own.
+    /// Bytes reserved for a segment file, [`SEGMENT_SIZE_MIN`]..=[`SEGMENT_SIZE_CAP`]; rounded up
+    /// to a multiple of eight. An entry that does not fit gets a larger, separate segment.
     pub segment_size: u64,
-    /// Most bytes in one entry's payload, 1..=[`ENTRY_SIZE_CAP`].
+    /// Maximum size in bytes of an entry's payload, 1..=[`ENTRY_SIZE_CAP`].
     pub entry_size_max: u32,
-    /// Most bytes appended and not yet written. As much again may be on its way to the disk. One entry
-    /// larger than this is let in when nothing else is waiting.
+    /// Maximum size in bytes of appended data that is not yet written. The same amount may be being
+    /// written. A larger entry is accepted if nothing else is waiting.
     pub buffer_size_max: usize,
-    /// When [`Log::commit`](crate::Log::commit) and its kin acknowledge.
+    /// When [`Log::commit`](crate::Log::commit) and related methods acknowledge.
     pub durability: Durability,
-    /// Up to where the caller knows the log was synced, from a view that remembers it; `Lsn(0)` when it
-    /// knows nothing. Damage below is never taken for a torn tail, so it is reported, not cut off.
+    /// The position up to which the caller knows the log was synced, from a view that stores it;
+    /// `Lsn(0)` if it knows nothing. Damage below is never treated as a torn tail: it is reported,
+    /// not cut off.
     pub known_synced: Lsn,
+    /// Whether a write that failed for lack of space or of descriptors is kept and tried again,
+    /// instead of closing the log: see [`CommitError::Stalled`](crate::CommitError::Stalled). False
+    /// by default.
+    ///
+    /// With this option the caller must append nothing while the log is stalled, except for
+    /// operations in progress: the limit of the buffer does not apply then.
+    pub hold_when_full: bool,
 }
 
 impl Default for Options {
@@ -43,12 +51,13 @@ impl Default for Options {
             buffer_size_max: 8 << 20,
             durability: Durability::Sync,
             known_synced: Lsn(0),
+            hold_when_full: false,
         }
     }
 }
 
 impl Options {
-    /// Checks every bound and returns the options with `segment_size` rounded.
+    /// Checks every limit and returns the options with `segment_size` rounded.
     pub(crate) fn checked(mut self) -> Result<Self, OpenError> {
         let bound = |name, min, max, found| {
             if (min..=max).contains(&found) {

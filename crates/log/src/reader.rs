@@ -1,11 +1,11 @@
-//! Reading entries back: one, or all from a position on.
+//! Reading entries: a single one, or all from a position on.
 //!
 //! Invariants:
-//! - Only bytes already handed to the kernel are read, so a reader never meets a frame half written.
-//! - Nothing is skipped but what was erased or is a mark; damage stops the reader where it stands.
-//! - A position that was an entry's stays one: when the entry was erased with its neighbours and has no
-//!   header any more, that is found out by walking the segment up to the run it became part of.
-//! - Memory is a chunk, or one entry where that is larger.
+//! - Only bytes already handed to the kernel are read, so a reader never sees a partial frame.
+//! - Nothing is skipped except marks and erased entries; damage stops the reader at its position.
+//! - The position of an entry stays valid: if the entry was erased with its neighbours and has no
+//!   header any more, walking the segment up to the run that contains it shows that.
+//! - Memory is limited to one chunk, or one entry if that is larger.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{
     cursor::{Cursor, WalkError},
     error::{DiskError, ReadError},
     format::Kind,
-    segment::{Place, Segment},
+    segment::{Location, Segment},
     writer::Shared,
 };
 
@@ -49,12 +49,12 @@ impl Reader {
         Lsn(self.position)
     }
 
-    /// Returns the next entry, or `None` after the last one written; asked again later, it goes on.
+    /// Returns the next entry, or `None` after the last one written; a later call continues there.
     ///
     /// # Errors
-    /// [`ReadError::BelowStart`]: the position was truncated away. [`ReadError::NotAnEntry`]: the reader was
-    /// made for a position inside an entry. [`ReadError::Corrupt`], [`ReadError::Io`]: asked again, it tries
-    /// the same place again.
+    /// [`ReadError::BelowStart`]: the position was truncated away. [`ReadError::NotAnEntry`]: the
+    /// reader was created for a position inside an entry. [`ReadError::Corrupt`],
+    /// [`ReadError::Io`]: a later call tries the same position again.
     #[expect(
         clippy::should_implement_trait,
         reason = "an entry borrows the reader, which Iterator cannot express"
@@ -88,7 +88,7 @@ impl Reader {
                         cursor.set_range(self.position, limit);
                     }
                     Some((segment, _)) if segment.end.is_none() => return Ok(None),
-                    // Read to its end, or truncated away: look up where to go on.
+                    // Read to its end, or truncated away: look up where to continue.
                     Some(_) | None => self.cursor = None,
                 },
                 Err(error) => {
@@ -100,7 +100,8 @@ impl Reader {
         }
     }
 
-    /// Opens the segment the position is in; `false` when that is where nothing was written yet.
+    /// Opens the segment that contains the position; returns `false` if nothing is written there
+    /// yet.
     fn enter(&mut self) -> Result<bool, ReadError> {
         let (segment, position, limit) = find(&self.shared, self.position)?;
         if position >= limit {
@@ -130,26 +131,27 @@ impl Shared {
     }
 }
 
-/// Returns the segment that starts at `base`, and up to where it can be read.
+/// Returns the segment that starts at `base`, and the position up to which it can be read.
 fn extent(shared: &Shared, base: u64) -> Option<(Segment, u64)> {
-    // Read before the segment is looked up: if it is not sealed even then, this lies within it.
+    // Read before the segment is looked up: if it is not sealed even then, this position lies in
+    // it.
     let written = shared.written();
     let segment = shared.segment(base)?;
     Some((segment, segment.end.unwrap_or(written)))
 }
 
-/// Returns the segment that holds `position`, the position moved on to where a frame may be, and up to
-/// where the segment can be read.
+/// Returns the segment that holds `position`, the position moved on to where a frame may be, and
+/// the position up to which the segment can be read.
 fn find(shared: &Shared, position: u64) -> Result<(Segment, u64, u64), ReadError> {
     // As in `extent`.
     let written = shared.written();
     let segments = shared.segments.lock();
-    match segments.place(position) {
-        Place::In(segment, position) => Ok((segment, position, segment.end.unwrap_or(written))),
-        Place::Before(start) => {
+    match segments.locate(position) {
+        Location::In(segment, position) => Ok((segment, position, segment.end.unwrap_or(written))),
+        Location::Before(start) => {
             Err(ReadError::BelowStart { lsn: Lsn(position), start: Lsn(start) })
         }
-        Place::Header => Err(ReadError::NotAnEntry { lsn: Lsn(position) }),
+        Location::Header => Err(ReadError::NotAnEntry { lsn: Lsn(position) }),
     }
 }
 
@@ -160,7 +162,7 @@ fn open(shared: &Shared, segment: Segment) -> Result<Cursor, DiskError> {
 
 /// Reads the entry at `lsn`.
 pub(crate) fn read_one(shared: &Shared, lsn: Lsn) -> Result<Vec<u8>, ReadError> {
-    /// Holds most entries whole, so that one read call fetches header and payload.
+    /// Large enough for most entries, so that one read call fetches header and payload.
     const GUESS_SIZE: usize = 8 << 10;
     let (segment, position, limit) = find(shared, lsn.0)?;
     if lsn.0 >= limit {
@@ -187,8 +189,8 @@ pub(crate) fn read_one(shared: &Shared, lsn: Lsn) -> Result<Vec<u8>, ReadError> 
 
 /// Finds out why no frame can be read at `position`, by walking the segment up to it.
 ///
-/// Returns where to go on when entries erased together reach over the position; otherwise the error tells
-/// damage from a position that never was an entry's.
+/// Returns where to continue if entries erased together extend over the position. Otherwise the
+/// error distinguishes damage from a position that never was an entry's.
 fn explain(shared: &Shared, error: WalkError, base: u64, position: u64) -> Result<u64, ReadError> {
     let corrupt = match error {
         WalkError::Io(error) => return Err(ReadError::Io(error)),

@@ -1,16 +1,19 @@
-//! Opening: from whatever a crash left to a log that can be appended to.
+//! Opening: from any state that a crash left to a log that can be appended to.
 //!
-//! Steps, each safe to be cut short and begun anew:
-//! 1. Files that never became segments are removed.
+//! Steps, each of which can be interrupted and repeated:
+//! 1. Unfinished segment files are removed.
 //! 2. Every segment's header is verified, and that the segments follow one another.
-//! 3. The last segment is read to its last whole frame. A later frame that proves more was synced makes
-//!    that damage ([`OpenError::Corrupt`]); otherwise what follows is a torn tail.
+//! 3. The last segment is read up to its last whole frame. If a later frame proves that more was
+//!    synced, that is damage ([`OpenError::Corrupt`]); otherwise what follows is a torn tail.
 //! 4. What may not be on stable storage is written again and synced. A sync that failed before the
 //!    crash may have left the kernel believing that it is there.
-//! 5. After a clean stop the segment is continued. Otherwise a new one is begun, beyond every position
-//!    that may have been handed out, and the old one ends at its last whole frame for good.
+//! 5. After a clean stop the segment is continued. Otherwise a new one is created, beyond every
+//!    position that may have been assigned, and the old one ends at its last whole frame
+//!    permanently. If there is no space for it and [`Options::hold_when_full`] is set, the first
+//!    write creates it: all entries can be read meanwhile.
 //!
-//! Sealed segments are not read in full: their damage is found when they are read, or by `verify`.
+//! Sealed segments are not read completely: damage in them is found when they are read, or by
+//! `verify`.
 
 use std::{
     path::{Path, PathBuf},
@@ -32,36 +35,36 @@ use crate::{
     writer::{Io, Shared, Tail},
 };
 
-/// What opening found and did.
+/// The result of opening a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recovery {
-    /// There was no log; an empty one was made.
+    /// There was no log; an empty one was created.
     pub created: bool,
-    /// The log had been stopped in order, so nothing needed repair.
+    /// The log had been closed properly, so nothing needed repair.
     pub clean: bool,
     /// Where the log starts.
     pub start: Lsn,
-    /// Where its entries end: nothing from here on was in the log.
+    /// Where its entries end: nothing at or after this position was in the log.
     pub entries_end: Lsn,
-    /// Where appending goes on; beyond `entries_end` when positions were passed over.
+    /// Where appending continues; beyond `entries_end` if positions were skipped.
     pub end: Lsn,
-    /// Segment files found.
+    /// Number of segment files.
     pub segments: usize,
     /// Entries in the last segment, all verified.
     pub last_segment_entries: u64,
     /// The torn tail that was cut off, if there was one.
     pub cut: Option<Cut>,
-    /// Files removed that never became part of the log.
+    /// Removed files that never became part of the log.
     pub leftovers: Vec<PathBuf>,
 }
 
-/// A torn tail: bytes of writes that never became whole, none of them acknowledged after a sync.
+/// A torn tail: bytes of incomplete writes, none of them acknowledged after a sync.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cut {
     /// The segment file.
     pub path: PathBuf,
-    /// Where in the file the tail began.
+    /// Offset of the tail in the file.
     pub offset: u64,
     /// Bytes cut off, up to the last that was not zero.
     pub bytes: u64,
@@ -69,22 +72,24 @@ pub struct Cut {
     pub fault: Fault,
 }
 
-/// What the segment files say about themselves.
+/// The segments according to their headers.
 #[derive(Debug)]
 pub(crate) struct Inventory {
     pub(crate) headers: Vec<SegmentHeader>,
     pub(crate) leftovers: Vec<PathBuf>,
 }
 
-/// What the last segment holds.
+/// The contents of the last segment.
 #[derive(Debug)]
 pub(crate) struct LastSegment {
     pub(crate) end: u64,
     pub(crate) entries: u64,
-    /// Up to here its own frames prove that it is on stable storage.
+    /// The position up to which its own frames prove that it is on stable storage.
     pub(crate) synced: u64,
     pub(crate) clean: bool,
     pub(crate) cut: Option<Cut>,
+    /// Whether the next segment could not be created yet.
+    pub(crate) is_waiting: bool,
 }
 
 fn io(act: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> OpenError {
@@ -116,7 +121,11 @@ pub(crate) fn open(
     }
     table.keep_handle(header.base, Arc::clone(&file));
     let first = header.base + SEGMENT_HEADER_SIZE as u64;
-    let end = if last.clean { last.end } else { first };
+    let mut end = if last.clean { last.end } else { first };
+    if last.is_waiting {
+        table.end_last(last.end);
+        end = header.base + header.size;
+    }
     let recovery = Recovery {
         created: found == 0,
         clean: last.clean && found > 0,
@@ -142,6 +151,8 @@ pub(crate) fn open(
             base: header.base,
             size: header.size,
             closed: recovery.clean,
+            ends: last.is_waiting.then_some(last.end),
+            held: None,
         }),
         tail: Mutex::new(Tail { file, path }),
         sync: Mutex::new(()),
@@ -150,6 +161,7 @@ pub(crate) fn open(
         written: end.into(),
         synced: end.into(),
         poisoned: false.into(),
+        stalled: false.into(),
         counters: Counters::default(),
         maintenance: Mutex::new(()),
         options,
@@ -172,7 +184,7 @@ pub(crate) fn lock(
     })
 }
 
-/// Makes the first segment of a new log.
+/// Creates the first segment of a new log.
 fn create(
     fs: &dyn FileSystem,
     dir: &Path,
@@ -186,8 +198,9 @@ fn create(
         size: options.segment_size,
     };
     let file = make(fs, dir, &header)?;
-    // Not clean: nothing says so on the disk, and nothing may be believed that the disk does not say.
-    let last = LastSegment { end: 0, entries: 0, synced: 0, clean: false, cut: None };
+    // Not clean: the disk does not record a clean stop, and only the disk counts.
+    let last =
+        LastSegment { end: 0, entries: 0, synced: 0, clean: false, cut: None, is_waiting: false };
     Ok((header, file, last))
 }
 
@@ -198,6 +211,7 @@ fn make(
 ) -> Result<Arc<dyn File>, OpenError> {
     let file = segment::prepare(fs, dir, header.size).map_err(OpenError::Io)?;
     segment::publish(fs, dir, &file, header).map_err(OpenError::Io)?;
+    fs.sync_dir(dir).map_err(io("sync directory", dir))?;
     Ok(file)
 }
 
@@ -212,7 +226,7 @@ fn fresh_log_id() -> [u8; 16] {
     id
 }
 
-/// Repairs the last segment and returns the one to append to, which may be a new one.
+/// Repairs the last segment and returns the segment to append to, which may be a new one.
 fn reopen(
     fs: &dyn FileSystem,
     dir: &Path,
@@ -221,7 +235,7 @@ fn reopen(
 ) -> Result<(SegmentHeader, Arc<dyn File>, LastSegment), OpenError> {
     let path = dir.join(segment::file_name(header.base));
     let file = fs.open(&path, Access::ReadWrite).map_err(io("open log segment", &path))?;
-    let last = read_last(&file, &path, header, options.known_synced)?;
+    let mut last = read_last(&file, &path, header, options.known_synced)?;
     rewrite(&file, &path, header.base, last.synced, last.end)?;
     if last.clean {
         return Ok((*header, file, last));
@@ -233,12 +247,18 @@ fn reopen(
         prev_end: last.end,
         size: options.segment_size,
     };
-    let next_file = make(fs, dir, &next)?;
-    file.set_len(last.end - header.base).map_err(io("give back unused space of", &path))?;
+    let next_file = match make(fs, dir, &next) {
+        Err(OpenError::Io(error)) if options.hold_when_full && error.is_passing() => {
+            last.is_waiting = true;
+            return Ok((*header, file, last));
+        }
+        made => made?,
+    };
+    file.set_len(last.end - header.base).map_err(io("release unused space of", &path))?;
     Ok((next, next_file, last))
 }
 
-/// Reads and checks all headers, and finds what does not belong.
+/// Reads and checks all headers, and finds files that do not belong to the log.
 pub(crate) fn take_inventory(fs: &dyn FileSystem, dir: &Path) -> Result<Inventory, OpenError> {
     let mut leftovers = Vec::new();
     let mut segments = Vec::new();
@@ -295,7 +315,7 @@ fn read_header(
         let fault = Fault::Chain { field: "base", expected: base, found: header.base };
         return Err(corrupt(0, fault));
     }
-    // The checksum fits, but sums of these are computed everywhere, so they are bounded here.
+    // The checksum matches, but later computations use these sums, so they are limited here.
     let sound = header.size >= expected
         && header.base.checked_add(header.size).is_some_and(|end| end < u64::MAX / 2)
         && header.prev_base <= header.base
@@ -348,7 +368,7 @@ pub(crate) fn table(headers: &[SegmentHeader]) -> SegmentTable {
     table
 }
 
-/// Reads the last segment to its last whole frame and judges what follows.
+/// Reads the last segment up to its last whole frame and classifies what follows.
 ///
 /// * `known_synced`: as in [`Options`].
 pub(crate) fn read_last(
@@ -362,7 +382,14 @@ pub(crate) fn read_last(
     let limit = header.base + header.size;
     let mut cursor = Cursor::new(Arc::clone(file), path.to_path_buf(), seed, header.base);
     cursor.set_range(first, limit);
-    let mut last = LastSegment { end: first, entries: 0, synced: first, clean: false, cut: None };
+    let mut last = LastSegment {
+        end: first,
+        entries: 0,
+        synced: first,
+        clean: false,
+        cut: None,
+        is_waiting: false,
+    };
     let mut closed = false;
     let stopped = loop {
         match cursor.next() {
@@ -383,7 +410,7 @@ pub(crate) fn read_last(
     };
     let scan = Scan { file, seed, base: header.base, limit };
     let rest = scan.rest(last.end, last.end).map_err(io("read log segment", path))?;
-    // A frame read before the stop may say it too, and so may whoever opens: then the stop lies in
+    // An earlier frame may also prove it, and so may the caller: then the damage lies within
     // what was synced.
     if rest.witness.is_some() || last.synced.max(known_synced.0) > last.end {
         return Err(OpenError::Corrupt(corrupt));
@@ -401,7 +428,7 @@ pub(crate) fn read_last(
     Ok(last)
 }
 
-/// Writes the bytes at positions `from..to` once more and syncs them.
+/// Writes the bytes at positions `from..to` again and syncs them.
 fn rewrite(
     file: &Arc<dyn File>,
     path: &Path,

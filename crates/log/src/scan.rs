@@ -1,11 +1,11 @@
 //! What follows the last whole frame: nothing, a torn tail, or proof of damage.
 //!
-//! A crash may leave anything in the part of a log that was never synced, so a frame that cannot be read
-//! there is no damage: the log ends before it. Damage is a frame that cannot be read although it *was*
-//! synced; the proof is a later frame that says so, for every frame names the position up to which the
-//! log was on stable storage when it was written.
+//! A crash may leave anything in the part of a log that was never synced, so an unreadable frame
+//! there is not damage: the log ends before it. Damage is an unreadable frame that *was* synced.
+//! The proof is a later frame, because every frame records the position up to which the log was on
+//! stable storage when the frame was written.
 //!
-//! Invariant: memory is two chunks, or one candidate's payload at a time in chunks.
+//! Invariant: memory is limited to two chunks, or one candidate's payload, read in chunks.
 
 use std::sync::Arc;
 
@@ -16,12 +16,13 @@ use crate::{
     format::{ALIGNMENT, FRAME_HEADER_SIZE, FrameHeader, Kind, Seed},
 };
 
-/// What was found after the last whole frame.
+/// The result of scanning after the last whole frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Rest {
-    /// A whole frame at this position proves that the log was synced beyond the place searched from.
+    /// A whole frame at this position proves that the log was synced beyond the start of the
+    /// search.
     pub(crate) witness: Option<u64>,
-    /// Position after the last byte that is not zero; the place searched from when all are zero.
+    /// Position after the last byte that is not zero; the start of the search if all are zero.
     pub(crate) used_end: u64,
 }
 
@@ -35,7 +36,7 @@ pub(crate) struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Searches from `from` for a whole frame that says the log was synced beyond `beyond`.
+    /// Searches from `from` for a whole frame that records that the log was synced beyond `beyond`.
     pub(crate) fn rest(&self, from: u64, beyond: u64) -> std::io::Result<Rest> {
         let mut rest = Rest { witness: None, used_end: from };
         // A header may cross from one chunk to the next, so chunks overlap by one.
@@ -75,7 +76,7 @@ impl Scan<'_> {
         Ok(None)
     }
 
-    /// Whether the frame's payload is there too.
+    /// Whether the frame's payload is complete too.
     fn is_whole(&self, lsn: u64, header: &FrameHeader) -> std::io::Result<bool> {
         let Some(end) = lsn.checked_add(header.size()).filter(|end| *end <= self.limit) else {
             return Ok(false);
@@ -97,8 +98,8 @@ impl Scan<'_> {
     }
 }
 
-/// Where the last byte lies that is not zero. Most of what is asked about is a reserved end, all zero,
-/// so whole lines of the processor's cache are looked at together.
+/// The position of the last non-zero byte. Most of the input is a reserved end, all zero, so whole
+/// cache lines are checked at once.
 fn last_nonzero(bytes: &[u8]) -> Option<usize> {
     const LINE: usize = 64;
     let whole = bytes.len() / LINE * LINE;

@@ -1,8 +1,8 @@
-//! Counters since the log was opened: plain atomics, read without stopping anyone.
+//! Counters since the log was opened: plain atomics, read without blocking.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What the log has done since it was opened.
+/// Counters since the log was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Stats {
@@ -18,7 +18,7 @@ pub struct Stats {
     pub syncs: u64,
     /// Nanoseconds spent in those syncs.
     pub sync_ns_total: u64,
-    /// Segments begun because the one before was full.
+    /// Segments started because the previous one was full.
     pub rotations: u64,
     /// Times an append found the buffer full.
     pub full: u64,

@@ -1,7 +1,7 @@
-//! Reading everything again to see whether it is still what was written.
+//! Reads everything again and checks that it is what was written.
 //!
-//! Damage is reported with file and offset, and the reading goes on behind it: after a frame that cannot
-//! be read, the next whole one is searched for.
+//! Damage is reported with file and offset, and reading continues after it: after an unreadable
+//! frame, the next whole one is searched for.
 
 use std::{path::Path, sync::Arc};
 
@@ -18,53 +18,53 @@ use crate::{
     writer::Shared,
 };
 
-/// One damaged place: which file, where, and what is wrong.
+/// A damaged place: the file, the offset, and the fault.
 pub type Damage = Corrupt;
 
-/// What was read again.
+/// The result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Verified {
-    /// The log's identity, [`Log::id`]; `None` where [`check`] found no segment, or no order in them.
+    /// The log's identity, [`Log::id`]; `None` if [`check`] found no segment, or inconsistent ones.
     pub log_id: Option<[u8; 16]>,
     /// Where the log starts, [`Log::start`], if `log_id` is known.
     pub start: crate::Lsn,
     /// Segment files read.
     pub segments: u64,
-    /// Entries that are what was written.
+    /// Intact entries.
     pub entries: u64,
-    /// Bytes of their payloads.
+    /// Total size of their payloads in bytes.
     pub bytes: u64,
-    /// Entries found erased.
+    /// Erased entries.
     pub erased: u64,
-    /// Places reported as damaged.
+    /// Number of reported damages.
     pub damages: u64,
-    /// A torn tail that opening would cut off; only [`check`] can meet one.
+    /// A torn tail that opening would cut off; only [`check`] can find one.
     pub tail: Option<Cut>,
 }
 
-/// An entry that [`check_entries`] found to be what was written.
+/// An entry that [`check_entries`] found intact.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct CheckedEntry<'a> {
     /// Its segment file.
     pub path: &'a Path,
-    /// Where in the file it begins.
+    /// Offset of the entry in the file.
     pub offset: u64,
     /// Its position.
     pub lsn: crate::Lsn,
-    /// What was appended.
+    /// The appended bytes.
     pub payload: &'a [u8],
 }
 
-/// Who is told of whole entries.
+/// Called for each whole entry.
 type OnEntry<'a> = dyn FnMut(CheckedEntry<'_>) + 'a;
 
 impl Log {
-    /// Reads everything written so far and reports what is damaged. Appending goes on meanwhile.
+    /// Reads everything written so far and reports damage. Appending can continue meanwhile.
     ///
     /// # Errors
-    /// When the device fails; what was found until then has been reported.
+    /// When the device fails; damage found before that has been reported.
     pub fn verify(&self, on_damage: &mut dyn FnMut(Damage)) -> Result<Verified, DiskError> {
         let shared = &*self.shared;
         let written = shared.written();
@@ -90,7 +90,7 @@ fn verify_one(
     verified: &mut Verified,
     on_damage: &mut dyn FnMut(Damage),
 ) -> Result<(), DiskError> {
-    // Opened anew: a handle from before may show what the name no longer leads to.
+    // Opened again: an older handle may refer to a file that the name no longer refers to.
     let path = shared.path(segment.base);
     let file = shared
         .fs
@@ -109,19 +109,19 @@ fn verify_one(
     walk.run(verified, &mut |_| {}, on_damage)
 }
 
-/// A segment file to be read through.
+/// A segment file to be read.
 struct Walk<'a> {
     file: &'a Arc<dyn File>,
     path: &'a Path,
     seed: Seed,
     segment: Segment,
     limit: u64,
-    /// The frames may end before the limit, in a tail that was never synced.
+    /// Whether the frames may end before the limit, in a tail that was never synced.
     open_end: bool,
 }
 
 impl Walk<'_> {
-    /// Reads all frames, past what is damaged.
+    /// Reads all frames, skipping damage.
     fn run(
         &self,
         verified: &mut Verified,
@@ -154,7 +154,8 @@ impl Walk<'_> {
                     }
                     verified.damages += 1;
                     on_damage(corrupt);
-                    // Every frame was written when the log was synced to somewhere, so any will do.
+                    // Every frame was written when the log was synced up to some position, so any
+                    // frame will do.
                     match self.rest(at, 0)?.witness {
                         Some(next) => cursor.set_range(next, self.limit),
                         None => return Ok(()),
@@ -164,7 +165,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether what cannot be read is a torn tail, or nothing at all.
+    /// Whether the unreadable bytes are a torn tail, or nothing at all.
     fn is_tail(&self, corrupt: &Corrupt, verified: &mut Verified) -> Result<bool, DiskError> {
         let at = corrupt.lsn.0;
         let rest = self.rest(at, at)?;
@@ -181,7 +182,7 @@ impl Walk<'_> {
 
     fn rest(&self, from: u64, beyond: u64) -> Result<Rest, DiskError> {
         let fail = |act| move |source| DiskError::new(act, self.path, source);
-        let len = self.file.len().map_err(fail("measure log segment"))?;
+        let len = self.file.len().map_err(fail("get the size of log segment"))?;
         let base = self.segment.base;
         let limit = self.limit.min(base + len);
         let scan = Scan { file: self.file, seed: self.seed, base, limit };
@@ -189,10 +190,11 @@ impl Walk<'_> {
     }
 }
 
-/// Reads the log in `dir`, which nobody may have open, and reports what is damaged. Changes nothing.
+/// Reads the log in `dir`, which no process may have open, and reports damage. Changes nothing.
 ///
 /// # Errors
-/// [`OpenError::Locked`]: it is open. [`OpenError::Io`]: the device failed, or there is no such directory.
+/// [`OpenError::Locked`]: it is open. [`OpenError::Io`]: the device failed, or there is no such
+/// directory.
 pub fn check(
     fs: &dyn FileSystem,
     dir: &Path,
@@ -201,7 +203,8 @@ pub fn check(
     check_entries(fs, dir, &mut |_| {}, on_damage)
 }
 
-/// As [`check`], and hands out every whole entry in order, for whoever knows what entries hold.
+/// Like [`check`], and passes every whole entry, in order, to a caller that knows the entries'
+/// format.
 ///
 /// # Errors
 /// As [`check`].

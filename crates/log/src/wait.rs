@@ -1,7 +1,7 @@
 //! Waiting without a thread: futures that the committer completes.
 //!
-//! A future looks at an atomic first and registers only when it must. Dropping one unregisters it.
-//! Without a committer a poll does the work itself, blocking, rather than wait for nobody.
+//! A future checks an atomic first and registers only if it must wait. Dropping it unregisters it.
+//! Without a committer a poll does the work itself, blocking, because no one else would.
 
 use std::{
     future::Future,
@@ -20,7 +20,8 @@ pub struct Committed {
     shared: Arc<Shared>,
     end: u64,
     key: Option<u64>,
-    /// Whether the task let the others that are ready run once before it writes for all of them.
+    /// Whether the task has already yielded once to other ready tasks before it writes for all of
+    /// them.
     stepped_back: bool,
 }
 
@@ -36,6 +37,9 @@ impl Committed {
         }
         if let Some(source) = &inner.poison {
             return Poll::Ready(Err(CommitError::Poisoned { source: Arc::clone(source) }));
+        }
+        if let Some(source) = &inner.stall {
+            return Poll::Ready(Err(CommitError::Stalled { source: Arc::clone(source) }));
         }
         if self.end > inner.next {
             let (lsn, end) = (Lsn(self.end), Lsn(inner.next));
@@ -65,8 +69,8 @@ impl Future for Committed {
             return Poll::Ready(Ok(()));
         }
         if self.key.is_none() {
-            // One step back: whatever else is ready to run appends first, and one write, or one call
-            // of the committer, serves all.
+            // Yield once: other tasks that are ready append first, and one write, or one call of
+            // the committer, serves all of them.
             if !self.stepped_back {
                 self.stepped_back = true;
                 cx.waker().wake_by_ref();
@@ -117,7 +121,7 @@ impl Future for Room {
         }
         if inner.committers == 0 {
             drop(inner);
-            // A failure has closed the log, which the append that follows reports.
+            // A failure has closed the log; the append that follows reports it.
             this.shared.drive(false).ok();
             return Poll::Ready(());
         }

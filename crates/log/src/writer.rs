@@ -1,14 +1,18 @@
-//! From the buffer to the disk: groups, rotation, syncs, and closing for good after a failure.
+//! From the buffer to the disk: groups, rotation, syncs, and permanent closing after a failure.
 //!
-//! Whoever holds the `io` lock writes: the committer, a blocking commit, or an append that found the
-//! buffer full. It swaps the buffers under the append lock, fills in checksums with no lock that an
-//! appender wants, writes the group with one call and syncs once.
+//! The holder of the `io` lock writes: the committer, a blocking commit, or an append that found
+//! the buffer full. It swaps the buffers under the append lock, computes checksums without any lock
+//! that an appender needs, writes the group with one call and syncs once.
 //!
 //! Invariants:
-//! - `synced <= written <= next`; the first two only grow, and only after the device agreed.
+//! - `synced <= written <= next`; the first two only grow, and only after the device has succeeded.
 //! - A segment is synced to its end before the next one gets its name.
-//! - After a failed write or sync nothing is written, and nothing more acknowledged, until the log is
-//!   opened again: what a failed sync left on the disk is unknown, and a later success proves nothing.
+//! - After a failed write or sync nothing is written, and nothing more is acknowledged, until the
+//!   log is opened again: what a failed sync left on the disk is unknown, and a later success
+//!   proves nothing.
+//! - The exception, if it is enabled: a write that failed for lack of space, or a segment that
+//!   could not be created, is held and tried again. Its bytes and their positions are the same each
+//!   time, and none of it was acknowledged. A sync is never tried again.
 //!
 //! Lock order: `io`, then `sync`, then `inner` or `segments`.
 
@@ -38,7 +42,7 @@ use crate::{
     stats::{Counters, add},
 };
 
-/// The writing side of the disk.
+/// The state of writing.
 #[derive(Debug)]
 pub(crate) struct Io {
     pub(crate) file: Arc<dyn File>,
@@ -46,16 +50,36 @@ pub(crate) struct Io {
     pub(crate) size: u64,
     /// The last frame on the disk is a closing mark.
     pub(crate) closed: bool,
+    /// Where the segment's frames end, if that is before the start of the next segment, which
+    /// opening could not create yet.
+    pub(crate) ends: Option<u64>,
+    /// What a stalled log could not write.
+    pub(crate) held: Option<Buffer>,
 }
 
-/// The file being written, for those who only sync.
+/// Why a group was not written.
+#[derive(Debug)]
+enum Failed {
+    /// Temporary: the same bytes can be written to the same positions again.
+    Passing(DiskError),
+    /// Permanent: the state of the disk is unknown.
+    Final(DiskError),
+}
+
+impl Failed {
+    fn of(error: DiskError) -> Self {
+        if error.is_passing() { Self::Passing(error) } else { Self::Final(error) }
+    }
+}
+
+/// The file being written, for threads that only sync.
 #[derive(Debug)]
 pub(crate) struct Tail {
     pub(crate) file: Arc<dyn File>,
     pub(crate) path: PathBuf,
 }
 
-/// Everything an open log is.
+/// The state of an open log.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) fs: Arc<dyn FileSystem>,
@@ -64,22 +88,23 @@ pub(crate) struct Shared {
     pub(crate) log_id: [u8; 16],
     pub(crate) seed: Seed,
     pub(crate) inner: Mutex<Inner>,
-    /// Wakes the committer: somebody waits, or it is to stop.
+    /// Wakes the committer: a caller waits, or it must stop.
     pub(crate) work: Condvar,
     /// Wakes the committer's helper.
     pub(crate) chores: Condvar,
     pub(crate) io: Mutex<Io>,
     pub(crate) tail: Mutex<Tail>,
-    /// Held during a sync, so that one failure is seen before another sync can claim success.
+    /// Held during a sync, so that a failure is seen before another sync can report success.
     pub(crate) sync: Mutex<()>,
-    /// The next segment, once it is ready. Held while it is made.
+    /// The next segment, once it is ready. Held while it is being created.
     pub(crate) prepared: Mutex<Option<Arc<dyn File>>>,
     pub(crate) segments: Mutex<SegmentTable>,
     pub(crate) written: AtomicU64,
     pub(crate) synced: AtomicU64,
     pub(crate) poisoned: AtomicBool,
+    pub(crate) stalled: AtomicBool,
     pub(crate) counters: Counters,
-    /// Held by whoever removes or rewrites segments.
+    /// Held while segments are removed or rewritten.
     pub(crate) maintenance: Mutex<()>,
     pub(crate) _lock: Box<dyn Lock>,
 }
@@ -101,7 +126,7 @@ impl Shared {
         self.synced.load(Ordering::Acquire)
     }
 
-    /// Up to where entries are acknowledged under the configured durability.
+    /// The position up to which entries are acknowledged under the configured durability.
     pub(crate) fn acknowledged(&self) -> u64 {
         match self.options.durability {
             Durability::Sync => self.synced(),
@@ -109,7 +134,7 @@ impl Shared {
         }
     }
 
-    /// Returns the failure that closed the log, if one did.
+    /// Returns the failure that closed the log, if any.
     pub(crate) fn poison(&self) -> Option<Arc<DiskError>> {
         if !self.poisoned.load(Ordering::Acquire) {
             return None;
@@ -121,7 +146,7 @@ impl Shared {
         self.poison().map_or(Ok(()), |source| Err(CommitError::Poisoned { source }))
     }
 
-    /// Closes the log for good. The first failure is the one that is remembered.
+    /// Closes the log permanently. The first failure is kept.
     fn set_poison(&self, error: DiskError) -> CommitError {
         let mut inner = self.inner.lock();
         let source = Arc::clone(inner.poison.get_or_insert_with(|| Arc::new(error)));
@@ -129,7 +154,7 @@ impl Shared {
         CommitError::Poisoned { source }
     }
 
-    /// Writes what is buffered and, if `sync`, syncs it; then wakes whoever waited for that.
+    /// Writes the buffer and, if `sync`, syncs it; then wakes the callers that waited for that.
     pub(crate) fn drive(&self, sync: bool) -> Result<(), CommitError> {
         let mut wakers = Vec::new();
         let result = {
@@ -147,16 +172,16 @@ impl Shared {
         self.options.durability
     }
 
-    /// Whether an acknowledgement waits for the kernel only, not for the disk.
+    /// Whether an acknowledgement waits only for the kernel, not for the disk.
     pub(crate) fn is_relaxed(&self) -> bool {
         !matches!(self.options.durability, Durability::Sync)
     }
 
-    /// Hands what is buffered to the kernel on the caller's thread, where that acknowledges it and is
-    /// nothing but a short copy: no sync, no new segment, nobody else writing. Otherwise does nothing,
-    /// and the committer does it.
+    /// Hands the buffer to the kernel on the caller's thread, if that acknowledges it and is
+    /// only a short copy: no sync, no new segment, no other writer. Otherwise does nothing,
+    /// and the committer writes.
     ///
-    /// Where no sync is waited for, two switches of threads cost more than the write itself.
+    /// Without a sync to wait for, two context switches cost more than the write itself.
     pub(crate) fn write_here(&self) {
         if !self.is_relaxed() {
             return;
@@ -168,13 +193,15 @@ impl Shared {
                 let inner = self.inner.lock();
                 inner.committers > 0
                     && inner.poison.is_none()
+                    && inner.stall.is_none()
                     && inner.buffer.rotations.is_empty()
                     && !inner.buffer.has_close
             };
             if !plain || io.closed {
                 return;
             }
-            // A failure poisons the log; whoever waits, the caller included, is told so by that.
+            // A failure poisons the log, which reports it to all waiting callers including this
+            // one.
             self.drain(&mut io, false, &mut wakers).ok();
         }
         self.take_wakers(&mut wakers);
@@ -183,10 +210,10 @@ impl Shared {
         }
     }
 
-    /// Collects everyone who has something to be told.
+    /// Collects all callers to be notified.
     fn take_wakers(&self, wakers: &mut Vec<Waker>) {
         let mut inner = self.inner.lock();
-        if inner.poison.is_some() {
+        if inner.poison.is_some() || inner.stall.is_some() {
             wakers.extend(std::mem::take(&mut inner.waiters).into_values());
             wakers.extend(std::mem::take(&mut inner.room_waiters).into_values());
         } else {
@@ -196,19 +223,39 @@ impl Shared {
 
     fn drain(&self, io: &mut Io, sync: bool, wakers: &mut Vec<Waker>) -> Result<(), CommitError> {
         self.check_poison()?;
-        let Some(mut buffer) = self.take_buffer(wakers) else {
+        if let Some(held) = io.held.take() {
+            self.write_out(io, held, sync)?;
+        }
+        let Some(buffer) = self.take_buffer(wakers) else {
             return if sync { self.sync_written() } else { Ok(()) };
         };
-        // Whoever waits for room need not wait for the disk.
+        // Callers that wait for room need not wait for the disk.
         for waker in wakers.drain(..) {
             waker.wake();
         }
-        // Frames after a closing mark must reach the disk before anyone hears of them: until then the
-        // mark is the end, and their positions could be handed out again.
+        self.write_out(io, buffer, sync)
+    }
+
+    /// Writes a buffer; if there is no space, the buffer is held, if that is enabled.
+    fn write_out(&self, io: &mut Io, mut buffer: Buffer, sync: bool) -> Result<(), CommitError> {
+        // Frames after a closing mark must reach the disk before any caller learns of them: until
+        // then the mark is the end, and their positions could be assigned again.
         let must_sync = sync || io.closed || buffer.has_close;
         let end = buffer.start + buffer.bytes.len() as u64;
-        if let Err(error) = self.write_group(io, &mut buffer) {
-            return Err(self.set_poison(error));
+        match self.write_group(io, &mut buffer) {
+            Ok(()) => self.end_stall(),
+            Err(Failed::Passing(error)) if self.options.hold_when_full => {
+                io.held = Some(buffer);
+                let stalled = self.stall(error);
+                // What was written before can be acknowledged and read meanwhile.
+                if sync {
+                    self.sync_written()?;
+                }
+                return Err(stalled);
+            }
+            Err(Failed::Passing(error) | Failed::Final(error)) => {
+                return Err(self.set_poison(error));
+            }
         }
         if must_sync {
             self.sync_through(end)?;
@@ -220,7 +267,22 @@ impl Shared {
         Ok(())
     }
 
-    /// Swaps the buffers; `None` when there is nothing to write.
+    /// Records that what is held cannot be written at the moment.
+    fn stall(&self, error: DiskError) -> CommitError {
+        let source = Arc::new(error);
+        self.inner.lock().stall = Some(Arc::clone(&source));
+        self.stalled.store(true, Ordering::Release);
+        CommitError::Stalled { source }
+    }
+
+    fn end_stall(&self) {
+        if self.stalled.load(Ordering::Acquire) {
+            self.inner.lock().stall = None;
+            self.stalled.store(false, Ordering::Release);
+        }
+    }
+
+    /// Swaps the buffers; `None` if there is nothing to write.
     fn take_buffer(&self, wakers: &mut Vec<Waker>) -> Option<Buffer> {
         let mut inner = self.inner.lock();
         if inner.buffer.is_empty() {
@@ -232,7 +294,7 @@ impl Shared {
         Some(std::mem::replace(&mut inner.buffer, fresh))
     }
 
-    /// Hands the buffer back and gives chores to the committer's helper.
+    /// Returns the buffer and gives work to the committer's helper.
     fn after_write(&self, io: &Io, buffer: Buffer, end: u64) {
         add(&self.counters.groups, 1);
         add(&self.counters.written_bytes, buffer.bytes.len() as u64);
@@ -251,17 +313,23 @@ impl Shared {
         }
     }
 
-    /// Writes a buffer, making the segments that begin in it.
-    fn write_group(&self, io: &mut Io, buffer: &mut Buffer) -> Result<(), DiskError> {
-        let rotations = std::mem::take(&mut buffer.rotations);
-        self.finish_frames(buffer, &rotations);
-        let mut from = buffer.start;
-        for rotation in rotations {
-            self.write_part(io, buffer, from, rotation.base)?;
-            self.rotate(io, rotation)?;
-            from = rotation.base + SEGMENT_HEADER_SIZE as u64;
+    /// Writes a buffer, creating the segments that begin in it. Called again after a temporary
+    /// failure, it continues where it stopped.
+    fn write_group(&self, io: &mut Io, buffer: &mut Buffer) -> Result<(), Failed> {
+        if !std::mem::replace(&mut buffer.finished, true) {
+            let rotations = std::mem::take(&mut buffer.rotations);
+            self.finish_frames(buffer, &rotations);
+            buffer.rotations = rotations;
         }
-        self.write_part(io, buffer, from, buffer.start + buffer.bytes.len() as u64)
+        while let Some(&rotation) = buffer.rotations.get(buffer.rotated) {
+            self.write_part(io, buffer, buffer.written, rotation.base).map_err(Failed::of)?;
+            buffer.written = rotation.base;
+            self.rotate(io, rotation)?;
+            buffer.written = rotation.base + SEGMENT_HEADER_SIZE as u64;
+            buffer.rotated += 1;
+        }
+        let end = buffer.start + buffer.bytes.len() as u64;
+        self.write_part(io, buffer, buffer.written, end).map_err(Failed::of)
     }
 
     /// Fills in what appends left open: the synced position and the checksums.
@@ -305,10 +373,10 @@ impl Shared {
             .map_err(|source| DiskError::new("write to log segment", self.path(io.base), source))
     }
 
-    /// Puts everything on stable storage and marks the log as closed there, unless it already is.
+    /// Puts everything on stable storage and marks the log as closed there, unless it is already.
     pub(crate) fn close(&self) -> Result<(), CommitError> {
-        /// An appender that never pauses cannot be outrun; the next opening then finds no mark, and
-        /// takes the careful way.
+        /// A constantly busy appender can prevent closing; the next opening then finds no mark and
+        /// recovers the log as after a crash.
         const ATTEMPTS: usize = 8;
         for _ in 0..ATTEMPTS {
             self.drive(true)?;
@@ -327,7 +395,7 @@ impl Shared {
         self.drive(true)
     }
 
-    /// Wakes all who wait, so that each finds out for itself how things stand.
+    /// Wakes all waiting callers, so that each checks the state itself.
     pub(crate) fn wake_everyone(&self) {
         let wakers: Vec<Waker> = {
             let mut inner = self.inner.lock();
@@ -343,50 +411,63 @@ impl Shared {
         self.dir.join(segment::file_name(base))
     }
 
-    /// Seals the current segment and begins the next, durably.
-    fn rotate(&self, io: &mut Io, rotation: Rotation) -> Result<(), DiskError> {
-        self.sync_file(rotation.base)?;
+    /// Seals the current segment and creates the next, durably.
+    fn rotate(&self, io: &mut Io, rotation: Rotation) -> Result<(), Failed> {
+        // If opening left the start open, that was synced then; otherwise the segment is full.
+        let ends = io.ends.unwrap_or(rotation.base);
+        if io.ends.is_none() {
+            self.sync_file(rotation.base).map_err(Failed::Final)?;
+        }
         let header = SegmentHeader {
             log_id: self.log_id,
             base: rotation.base,
             prev_base: rotation.prev_base,
-            prev_end: rotation.base,
+            prev_end: ends,
             size: rotation.size,
         };
         let ready = self.prepared.lock().take();
         let file = match ready {
             Some(file) => file,
-            None => segment::prepare(&*self.fs, &self.dir, rotation.size)?,
+            None => segment::prepare(&*self.fs, &self.dir, rotation.size).map_err(Failed::of)?,
         };
-        segment::publish(&*self.fs, &self.dir, &file, &header)?;
-        // Only now that the next segment says where this one ends may it lose its unused space.
-        let used = rotation.base - io.base;
+        segment::publish(&*self.fs, &self.dir, &file, &header).map_err(Failed::of)?;
+        self.fs.sync_dir(&self.dir).map_err(|source| {
+            Failed::Final(DiskError::new("sync directory", &*self.dir, source))
+        })?;
+        // Only after the next segment records where this one ends may the unused space be released.
+        let used = ends - io.base;
         if used < io.size {
             io.file.set_len(used).map_err(|source| {
-                DiskError::new("give back unused space of log segment", self.path(io.base), source)
+                let act = "release unused space of log segment";
+                Failed::Final(DiskError::new(act, self.path(io.base), source))
             })?;
         }
         let mut segments = self.segments.lock();
-        segments.seal(
-            rotation.base,
-            Segment { base: rotation.base, prev_end: rotation.base, end: None },
-        );
+        segments.seal(ends, Segment { base: rotation.base, prev_end: ends, end: None });
         segments.keep_handle(rotation.base, Arc::clone(&file));
         drop(segments);
         *self.tail.lock() = Tail { file: Arc::clone(&file), path: self.path(rotation.base) };
-        *io = Io { file, base: rotation.base, size: rotation.size, closed: false };
+        *io = Io {
+            file,
+            base: rotation.base,
+            size: rotation.size,
+            closed: false,
+            ends: None,
+            held: None,
+        };
         add(&self.counters.rotations, 1);
         Ok(())
     }
 
     /// Makes everything written durable.
     pub(crate) fn sync_written(&self) -> Result<(), CommitError> {
-        // Read before the file is looked up: a rotation in between has synced what it left behind.
+        // Read before the file is looked up: a rotation in between has synced what precedes it.
         let end = self.written();
         if self.synced() >= end { Ok(()) } else { self.sync_through(end) }
     }
 
-    /// Makes everything up to `end`, all of it handed to the kernel, durable; a failure is final.
+    /// Makes everything up to `end`, all of it handed to the kernel, durable; a failure is
+    /// permanent.
     fn sync_through(&self, end: u64) -> Result<(), CommitError> {
         let failed = {
             let _one_at_a_time = self.sync.lock();
@@ -403,7 +484,7 @@ impl Shared {
         Err(failed)
     }
 
-    /// As `sync_through`, for those who deal with the failure themselves.
+    /// Like `sync_through`, for callers that handle the failure themselves.
     fn sync_file(&self, end: u64) -> Result<(), DiskError> {
         let _one_at_a_time = self.sync.lock();
         if self.synced() >= end { Ok(()) } else { self.sync_tail(end) }

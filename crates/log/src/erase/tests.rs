@@ -1,4 +1,4 @@
-//! Erased frames of the first programs, each with a header of its own, become runs.
+//! Erased frames written by early versions, one header each, are joined into runs.
 
 use forebay_base::fs::{Access, FileSystem, sim::SimFs};
 
@@ -18,7 +18,7 @@ fn sealed_log(disk: &SimFs) -> (Log, Vec<Lsn>) {
     (log, lsns.into_iter().filter(|lsn| *lsn < end).collect())
 }
 
-/// Gives every erased entry its own header again.
+/// Restores a separate header for every erased entry.
 fn part(log: &Log, disk: &SimFs, lsns: &[Lsn]) {
     let path = log.shared.path(0);
     let file = disk.open(&path, Access::ReadWrite).unwrap();

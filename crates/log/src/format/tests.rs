@@ -1,4 +1,4 @@
-//! Headers read back as written, and nothing else reads as one.
+//! Headers are decoded as encoded, and nothing else decodes as one.
 
 use super::*;
 

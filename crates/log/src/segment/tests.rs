@@ -1,4 +1,4 @@
-//! Segment files are named, made and found again.
+//! Segment files are named, created and found again.
 
 use super::*;
 
@@ -20,13 +20,13 @@ fn positions_passed_over_lead_to_the_next_segment() {
         table.insert(segment);
     }
     assert_eq!(table.start(), Lsn(700));
-    assert_eq!(table.place(699), Place::Before(700));
+    assert_eq!(table.locate(699), Location::Before(700));
     for position in [700, 999, 1000] {
-        assert_eq!(table.place(position), Place::In(first, 1064), "{position}");
+        assert_eq!(table.locate(position), Location::In(first, 1064), "{position}");
     }
-    assert_eq!(table.place(1063), Place::Header);
-    assert_eq!(table.place(1399), Place::In(first, 1399));
+    assert_eq!(table.locate(1063), Location::Header);
+    assert_eq!(table.locate(1399), Location::In(first, 1399));
     for position in [1400, 1999, 2000, 2064, 2999, 3000] {
-        assert_eq!(table.place(position), Place::In(last, 3064), "{position}");
+        assert_eq!(table.locate(position), Location::In(last, 3064), "{position}");
     }
 }

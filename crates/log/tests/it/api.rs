@@ -198,7 +198,7 @@ fn positions_never_handed_out_are_refused_not_waited_for() {
 }
 
 #[test]
-fn futures_dropped_or_outliving_their_committer_leave_nobody_waiting() {
+fn futures_dropped_or_outliving_their_committer_leave_no_one_waiting() {
     let dir = tempfile::tempdir().unwrap();
     let (log, _) = open(dir.path(), Options::default());
     let committer = log.start_committer();
@@ -249,7 +249,7 @@ fn sync_to_survives_power_loss_under_every_durability_and_syncs_no_more_than_it_
             crate::workload::open(&disk.fork().power_off(1), Durability::Sync).unwrap();
         assert_eq!(again.read(first.lsn).unwrap(), b"first", "{durability}");
 
-        // A sync that fails closes the log, as any other does.
+        // A failed sync closes the log, like any other failure.
         disk.plan(disk.operations() + 1, Fault::Io);
         let end = log.append(&[b"lost"]).unwrap().end;
         assert!(log.sync_to(end).is_err() && log.append(&[b"refused"]).is_err());
@@ -268,12 +268,12 @@ fn a_failure_reaches_everyone_who_waits_and_everyone_who_comes_later() {
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                // Those who come after the failure are refused at the append.
+                // Callers that come after the failure are refused at the append.
                 match log.append(&[b"lost"]) {
                     Ok(appended) => {
-                        let told = block_on(log.committed(appended.end)).unwrap_err();
-                        assert!(matches!(told, CommitError::Poisoned { .. }));
-                        assert!(chain(&told).to_string().contains("simulated device failure"));
+                        let error = block_on(log.committed(appended.end)).unwrap_err();
+                        assert!(matches!(error, CommitError::Poisoned { .. }));
+                        assert!(chain(&error).to_string().contains("simulated device failure"));
                     }
                     Err(error) => assert!(matches!(error, AppendError::Poisoned { .. })),
                 }

@@ -1,4 +1,4 @@
-//! Logs written by earlier versions are read for ever: the files under `golden` are never rewritten.
+//! Logs written by earlier versions stay readable: the files under `golden` are never rewritten.
 
 use std::{path::Path, sync::Arc};
 
@@ -11,7 +11,7 @@ fn payload(i: u8) -> Vec<u8> {
     vec![i; usize::from(i) * 7]
 }
 
-/// How the golden files were made, for the day a version 2 needs its own.
+/// How the golden files were created, for the day a version 2 needs its own.
 #[expect(dead_code, reason = "documents, and once made, the golden files")]
 fn make(dir: &Path) {
     let options = Options { segment_size: 512, ..Options::default() };
@@ -23,7 +23,7 @@ fn make(dir: &Path) {
     log.erase(Lsn(0), &mut |lsn| lsn == Lsn(64 + 24)).unwrap();
 }
 
-/// How the golden files with runs of erased entries were made.
+/// How the golden files with runs of erased entries were created.
 #[expect(dead_code, reason = "documents, and once made, the golden files")]
 fn make_runs(dir: &Path) {
     let options = Options { segment_size: 1024, ..Options::default() };
@@ -40,7 +40,7 @@ fn make_runs(dir: &Path) {
     .unwrap();
 }
 
-/// Copies golden files to where they can be opened.
+/// Copies golden files to a directory where they can be opened.
 fn copy(name: &str) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);

@@ -30,7 +30,7 @@ async fn append_waiting(log: &Log, payload: &[u8]) -> forebay_log::Appended {
     }
 }
 
-/// Appends from many threads in one of three ways, committing each entry, and reading it at once.
+/// Appends from many threads in one of three ways, commits each entry, and reads it immediately.
 fn hammer(log: &Log) {
     std::thread::scope(|scope| {
         for thread in 0..THREADS {

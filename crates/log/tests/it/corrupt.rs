@@ -1,4 +1,4 @@
-//! Damage is named, or in a tail that was never known to be synced cut; it is never read.
+//! Damage is reported, or, in a tail that was never known to be synced, cut; it is never read.
 
 use std::{
     path::{Path, PathBuf},
@@ -35,7 +35,7 @@ fn cleanly_closed_log() -> (SimFs, Vec<(Lsn, Vec<u8>)>) {
     (disk, entries)
 }
 
-/// A log that was closed in order and whose sealed segments have runs of erased entries.
+/// A log that was closed properly and whose sealed segments have runs of erased entries.
 fn erased_log() -> (SimFs, Vec<(Lsn, Vec<u8>)>) {
     let (disk, _) = cleanly_closed_log();
     let (log, _) = open(&disk, Durability::Sync).unwrap();
@@ -75,8 +75,8 @@ fn read_until_damage(log: &Log, path: &Path, offset: u64) -> (Vec<(Lsn, Vec<u8>)
     }
 }
 
-/// Flips a bit in every byte of every file and checks that nothing wrong is ever read; `may_cut` says
-/// whether entries at the very end may be gone with a cut reported.
+/// Flips a bit in every byte of every file and checks that nothing wrong is ever read; `may_cut` is
+/// whether entries at the very end may be missing with a cut reported.
 fn flip_every_byte(disk: &SimFs, entries: &[(Lsn, Vec<u8>)], may_cut: bool) {
     let files = segment_files(disk);
     assert!(files.len() >= 3);
@@ -211,7 +211,7 @@ fn bytes_copied_to_another_place_are_never_entries() {
     let file = disk.open(&path, Access::ReadWrite).unwrap();
     let mut whole = vec![0; 400];
     file.read_exact_at(&mut whole, 64).unwrap();
-    // Exactly where the next entry would start, its neighbours' bytes are put once more.
+    // Exactly where the next entry would start, the bytes of an entry are copied.
     let end = {
         let (log, recovery) = open(&disk.fork(), Durability::Sync).unwrap();
         drop(log);

@@ -1,5 +1,5 @@
-//! The disk is cut at every write and every sync of a random workload, and again at every one of the
-//! recovery that follows.
+//! The disk fails at every write and every sync of a random workload, and again at every operation
+//! of the recovery that follows.
 
 use forebay_base::{
     Durability,
@@ -15,7 +15,7 @@ fn durabilities() -> [Durability; 3] {
     ["sync", "interval:1h", "os"].map(|word| word.parse().unwrap())
 }
 
-/// Runs the workload with `fault` at operation `at`; `None` when it has no such operation.
+/// Runs the workload with `fault` at operation `at`; `None` if it has no such operation.
 fn run(durability: Durability, seed: u64, at: u64, fault: Fault) -> Option<(SimFs, History)> {
     let disk = SimFs::new(seed ^ at);
     disk.plan(at, fault);
@@ -24,13 +24,13 @@ fn run(durability: Durability, seed: u64, at: u64, fault: Fault) -> Option<(SimF
     (disk.operations() > at).then_some((disk, history))
 }
 
-/// Opens what is left, judges it, and goes on working with it.
+/// Opens what is left, checks it, and continues the workload.
 fn reopen_and_go_on(disk: &SimFs, history: &History, durability: Durability, power_lost: bool) {
     let (log, _) = open(disk, durability).unwrap();
     let mut found = read_all(&log);
     history.judge(&found, power_lost);
     go_on(&log, history, &mut found);
-    // What an opening shows has been made safe, whatever the durability and whatever syncs did before.
+    // What an opening reports has been made durable, whatever the durability and earlier syncs.
     let known = found.len();
     for seed in 0..2 {
         let (log, _) = open(&disk.power_off(seed), durability).unwrap();

@@ -1,4 +1,4 @@
-//! Erasing: what it gives back, and what every position says afterwards, whatever interrupts it.
+//! Erasing: what it frees, and what every position returns afterwards, whatever interrupts it.
 
 use std::{collections::BTreeSet, path::Path, sync::Arc};
 
@@ -25,7 +25,7 @@ fn fill(log: &Log, count: usize, size: usize) -> Vec<Appended> {
     appended
 }
 
-/// Checks that every position leads to what lives: `dead` was erased, and nothing else.
+/// Checks that every position leads to the remaining entries: `dead` was erased, and nothing else.
 fn check_positions(log: &Log, entries: &[Appended], dead: &BTreeSet<Lsn>, size: usize) {
     for (i, entry) in entries.iter().enumerate() {
         match log.read(entry.lsn) {
@@ -54,7 +54,7 @@ fn pages_of_dead_neighbours_are_given_back() {
     let erased = log.erase(segment.base, &mut |lsn| !alive.contains(&lsn)).unwrap();
     assert!(erased.entries > 240);
     let left = log.segments().unwrap()[0].disk_bytes;
-    // The page of the segment's header, and for each living entry its own two and where a run begins.
+    // The page of the segment's header, and for each live entry two pages and the start of a run.
     assert!(left <= 8 * PAGE_SIZE && segment.disk_bytes > 240 * PAGE_SIZE, "{left} bytes are left");
 }
 
@@ -89,7 +89,7 @@ fn every_position_leads_to_what_lives_behind_it_also_after_reopening() {
     let entries = fill(&log, 60, 100);
     let dead: BTreeSet<Lsn> =
         (0..60).filter(|i| i % 7 != 3 && !(20..24).contains(i)).map(|i| entries[i].lsn).collect();
-    // Readers that stand where a segment is about to change under them.
+    // Readers positioned where a segment is about to change.
     let mut readers: Vec<_> = entries.iter().map(|entry| log.reader(entry.lsn)).collect();
     for reader in readers.iter_mut().step_by(2) {
         reader.next().unwrap().unwrap();
@@ -131,7 +131,7 @@ fn a_place_where_no_entry_can_have_begun_is_not_one_although_a_run_lies_over_it(
     assert_eq!(log.read(Lsn(end)).unwrap(), payload(6, 100));
 }
 
-/// Erases in three goes, each of which has old runs to join with new ones.
+/// Erases in three passes, each of which joins old runs with new ones.
 fn erase_in_turns(log: &Log, entries: &[Appended]) -> Option<()> {
     for (part, of) in [(1, 3), (2, 3), (0, 5)] {
         for segment in log.segments().ok()?.iter().filter(|segment| segment.sealed) {
@@ -144,8 +144,8 @@ fn erase_in_turns(log: &Log, entries: &[Appended]) -> Option<()> {
     Some(())
 }
 
-/// Checks that `log` has every entry as it was or erased, where erasing was asked for; before `done` there
-/// is none left to erase.
+/// Checks that `log` has every entry unchanged, or erased if erasure was requested; before `done`
+/// no entry is left to erase.
 fn judge(log: &Log, entries: &[Appended], done: Lsn) {
     let mut dead = BTreeSet::new();
     for (i, entry) in entries.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What the log promises, seen from outside.
+//! The log's promises, tested through its public interface.
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod api;
@@ -7,5 +7,6 @@ mod concurrent;
 mod corrupt;
 mod crash;
 mod erase;
+mod hold;
 mod model;
 mod workload;

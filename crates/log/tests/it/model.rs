@@ -1,4 +1,4 @@
-//! Any sequence of operations gives what a list gives.
+//! Any sequence of operations has the same result as on a list.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..80)
 }
 
-/// What the log should hold: entries written, entries still buffered, and which were erased.
+/// The expected contents of the log: written entries, buffered entries, and which were erased.
 #[derive(Debug, Default)]
 struct Model {
     entries: BTreeMap<Lsn, Option<Vec<u8>>>,
@@ -45,7 +45,7 @@ impl Model {
         self.entries.extend(self.buffered.drain(..).map(|(lsn, payload)| (lsn, Some(payload))));
     }
 
-    /// Moves to the written what a full buffer wrote on its own.
+    /// Marks as written the entries that a full buffer wrote by itself.
     fn settle(&mut self, log: &Log) {
         let written = log.written();
         let kept = self.buffered.iter().position(|(lsn, _)| *lsn >= written);
@@ -75,7 +75,7 @@ impl Model {
             let inside = log.read(Lsn(lsn.0 + 8));
             match inside {
                 Err(ReadError::NotAnEntry { .. }) => {}
-                // Among entries erased together, where they stood is no longer known.
+                // Among entries erased together, their positions are no longer known.
                 Err(ReadError::Erased { .. }) => assert!(payload.is_none(), "{lsn}"),
                 other => panic!("{other:?}"),
             }
@@ -131,7 +131,7 @@ fn apply(model: &mut Model, disk: &mut SimFs, log: Log, op: &Op) -> Log {
             return open(disk, Durability::Sync).unwrap().0;
         }
         Op::Kill => {
-            // What was only buffered goes with the process.
+            // What was only buffered is lost with the process.
             *disk = disk.fork();
             model.buffered.clear();
             return open(disk, Durability::Sync).unwrap().0;

@@ -1,4 +1,4 @@
-//! A seeded workload that remembers what was appended and what was acknowledged, and judges what is
+//! A seeded workload that records what was appended and what was acknowledged, and checks what is
 //! found afterwards.
 
 use std::{collections::BTreeSet, path::Path, sync::Arc};
@@ -18,17 +18,17 @@ struct Appended {
     payload: Vec<u8>,
 }
 
-/// What a run did, as far as it was told.
+/// The effects of a run, as far as they were reported.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History {
     appended: Vec<Appended>,
-    /// Entries up to here were acknowledged under the log's durability.
+    /// Entries up to this position were acknowledged under the log's durability.
     acknowledged: Lsn,
-    /// Entries up to here were acknowledged by a sync.
+    /// Entries up to this position were acknowledged by a sync.
     synced: Lsn,
-    /// Truncation was asked for up to here, and may have happened.
+    /// Truncation was requested up to this position, and may have happened.
     truncated: Lsn,
-    /// Erasure was asked for, and may have happened.
+    /// Erasure was requested, and may have happened.
     doomed: BTreeSet<Lsn>,
     /// Erasure was confirmed.
     erased: BTreeSet<Lsn>,
@@ -66,7 +66,7 @@ impl History {
             2..5 => rng.below(900),
             _ => rng.below(200),
         };
-        // Bytes that resemble frames: zeros, small numbers, and now and then noise.
+        // Bytes that resemble frames: zeros, small numbers, and sometimes random bytes.
         let noise = 1 + rng.below(8) * 31;
         let payload: Vec<u8> = (0..size).map(|_| u8::try_from(rng.below(noise)).unwrap()).collect();
         let (head, tail) = payload.split_at(rng.below(size + 1));
@@ -113,7 +113,7 @@ impl History {
                 16 => {
                     let Some(end) = self.some_end(&mut rng) else { continue };
                     self.truncated = self.truncated.max(end);
-                    // A failure here is the caller's to repeat; the log goes on.
+                    // The caller must repeat a failed call; the log continues to work.
                     log.truncate_before(end).ok();
                 }
                 17 | 18 => self.erase(&log, &mut rng),
@@ -121,7 +121,7 @@ impl History {
                     drop(log);
                     log = match open(disk, durability) {
                         Ok((log, recovery)) => {
-                            // Whatever an opening shows has been made safe.
+                            // What an opening reports has been made durable.
                             self.synced = self.synced.max(recovery.entries_end);
                             self.acknowledged = self.acknowledged.max(recovery.entries_end);
                             self.appended.retain(|entry| entry.lsn < recovery.entries_end);
@@ -166,7 +166,7 @@ impl History {
         }
     }
 
-    /// Checks what is found: `power_lost` tells which acknowledgements count.
+    /// Checks what is found: `power_lost` decides which acknowledgements count.
     pub(crate) fn judge(&self, found: &[(Lsn, Vec<u8>)], power_lost: bool) {
         let promised = if power_lost { self.synced } else { self.acknowledged };
         let mut found = found.iter().peekable();
@@ -198,7 +198,7 @@ impl History {
         assert!(unknown.is_none(), "found something never appended: {unknown:?}");
     }
 
-    /// The position below which none may be handed out again.
+    /// The position below which none may be assigned again.
     pub(crate) fn acknowledged(&self) -> Lsn {
         self.acknowledged
     }
