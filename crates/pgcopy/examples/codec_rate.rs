@@ -17,7 +17,7 @@ const ROWS: u32 = 100_000;
 const BATCH_ROWS: usize = 8192;
 /// Bytes of a read.
 const PIECE_SIZE: usize = 64 * 1024;
-/// The best of so many rounds counts.
+/// Number of rounds, of which the best counts.
 const ROUNDS: u32 = 15;
 
 fn main() -> Result<(), Box<dyn Error>> {

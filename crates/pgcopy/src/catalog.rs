@@ -27,7 +27,7 @@ const PRECISION_MAX: i32 = 76;
 /// The form of a type's values.
 ///
 /// * `is_opaque`: types Arrow has no form for are wanted as the server's own bytes. Otherwise they are
-///   [`Wire::Text`], and whoever asks the server casts them to text.
+///   [`Wire::Text`], and the query to the server casts them to text.
 #[must_use]
 pub fn wire(of: &PgType, is_opaque: bool) -> Wire {
     known(of).unwrap_or(if is_opaque { Wire::Opaque } else { Wire::Text })

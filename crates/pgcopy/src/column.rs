@@ -219,8 +219,8 @@ impl Wire {
 #[error(
     "column {column:?} is {data_type}, which {}; cast it in a transform",
     match .wanted {
-        Some(wanted) => format!("does not become {wanted} by itself"),
-        None => "PostgreSQL has no type for".to_owned(),
+        Some(wanted) => format!("is not converted to {wanted} implicitly"),
+        None => "has no PostgreSQL equivalent".to_owned(),
     }
 )]
 pub struct UnfitType {
@@ -256,7 +256,7 @@ impl Column {
         let said = metadata.get(WIRE).map(|name| {
             Wire::from_name(name).filter(|wire| is_form_of(field.data_type(), &wire.data_type()))
         });
-        // What no wire form goes with is somebody's own wish.
+        // A type without a wire form is an explicit request.
         let sql_type = match said {
             Some(None) => None,
             Some(Some(_)) | None => metadata.get(SQL_TYPE).cloned(),
@@ -431,7 +431,7 @@ mod tests {
         let text = error.unwrap_err().to_string();
         assert_eq!(
             text,
-            "column \"s\" is Struct(), which PostgreSQL has no type for; cast it in a transform"
+            "column \"s\" is Struct(), which has no PostgreSQL equivalent; cast it in a transform"
         );
     }
 }

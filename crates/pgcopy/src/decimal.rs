@@ -32,7 +32,7 @@ const POWERS: [u128; 39] = {
     powers
 };
 
-/// `10^places`, where a decimal of 38 digits has so many.
+/// `10^places`, if a decimal of 38 digits has that many.
 #[inline]
 fn power(places: i32) -> Option<u128> {
     usize::try_from(places).ok().and_then(|places| POWERS.get(places)).copied()
@@ -122,8 +122,8 @@ fn is_negative(parts: &Parts<'_>, scale: i8) -> Result<bool, CellError> {
     if has_scale { Ok(negative) } else { Err(OUT_OF_RANGE) }
 }
 
-/// What a digit that the last decimal place goes through adds: the value is to be multiplied by the
-/// first, and the digit to be divided by the second.
+/// The contribution of the digit that contains the last decimal place: the value has to be
+/// multiplied by the first, and the digit divided by the second.
 fn partial(digit: u16, place: i32) -> Result<(u128, u16), CellError> {
     let (tens, shift) = match place {
         -1 => (1000, 10),
@@ -135,7 +135,7 @@ fn partial(digit: u16, place: i32) -> Result<(u128, u16), CellError> {
     if digit.is_multiple_of(shift) { Ok((tens, shift)) } else { Err(OUT_OF_RANGE) }
 }
 
-/// What a decimal of so many digits does not reach.
+/// The exclusive upper limit of a decimal with this many digits.
 pub(crate) fn bound(precision: u8) -> i256 {
     let ten = i256::from_parts(10, 0);
     ten.checked_pow(u32::from(precision)).unwrap_or(i256::MAX)

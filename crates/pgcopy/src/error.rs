@@ -11,7 +11,7 @@ use arrow::error::ArrowError;
 #[non_exhaustive]
 pub enum CellError {
     /// The field is too short or too long for its type.
-    #[error("the field has {found} bytes where the type has {expected}")]
+    #[error("the field has {found} bytes, expected {expected} for its type")]
     Length {
         /// Bytes of the type.
         expected: usize,
@@ -19,15 +19,13 @@ pub enum CellError {
         found: usize,
     },
     /// NULL, in a column that says there is none.
-    #[error("NULL in a column that is declared not to have any")]
+    #[error("NULL in a column that is not nullable")]
     Null,
-    /// The value is real, but the type it goes into cannot hold it.
+    /// The value is valid, but the target type cannot hold it.
     #[error("the value is out of range for {0}")]
     Range(&'static str),
     /// NaN or an infinity, where only numbers fit.
-    #[error(
-        "NaN and infinities do not fit a decimal; cast the column to numeric without precision"
-    )]
+    #[error("NaN and infinities cannot be decimals; cast the column to numeric without precision")]
     NotFinite,
     /// The text is not UTF-8.
     #[error("the text is not UTF-8")]
@@ -37,8 +35,8 @@ pub enum CellError {
     Malformed(&'static str),
     /// An array of several dimensions, or one that does not begin at 1.
     #[error(
-        "an array of {dimensions} dimensions that begins at {lower}, where only one that begins at 1 \
-         fits a list; cast the column to text"
+        "an array with {dimensions} dimensions and the lower bound {lower} cannot be a list; cast \
+         the column to text"
     )]
     Dimensions {
         /// How many dimensions.
@@ -47,7 +45,7 @@ pub enum CellError {
         lower: i32,
     },
     /// The elements of an array have another type than the column's.
-    #[error("the array's elements are of type {found} where the column's are of type {expected}")]
+    #[error("the array's elements have type {found}, expected {expected}")]
     ElementType {
         /// Type of the column's elements, as the server numbers it.
         expected: u32,
@@ -67,7 +65,7 @@ pub enum DecodeError {
     #[error("not a stream of binary COPY: {0}")]
     Header(&'static str),
     /// A tuple has more or fewer fields than there are columns.
-    #[error("row {row} has {found} fields where {expected} belong")]
+    #[error("row {row} has {found} fields, expected {expected}")]
     Columns {
         /// The row.
         row: u64,
@@ -77,7 +75,7 @@ pub enum DecodeError {
         found: i16,
     },
     /// A field's length is negative or beyond what PostgreSQL can have.
-    #[error("row {row}, field {field}: a length of {length} bytes")]
+    #[error("row {row}, field {field}: invalid length {length}")]
     FieldLength {
         /// The row.
         row: u64,
@@ -87,7 +85,7 @@ pub enum DecodeError {
         length: i32,
     },
     /// A tuple is larger than PostgreSQL can have.
-    #[error("row {row} has more than {max} bytes")]
+    #[error("row {row} is larger than {max} bytes")]
     TupleTooLarge {
         /// The row.
         row: u64,
@@ -106,13 +104,13 @@ pub enum DecodeError {
         reason: CellError,
     },
     /// Bytes follow the trailer.
-    #[error("bytes after the trailer, which came after {rows} rows")]
+    #[error("there are bytes after the trailer, which follows {rows} rows")]
     AfterTrailer {
         /// Rows before it.
         rows: u64,
     },
     /// The stream ended in the middle.
-    #[error("the stream ended after {rows} rows, {}", if *.within { "within a row" } else { "without its trailer" })]
+    #[error("the stream ended after {rows} rows, {}", if *.within { "inside a row" } else { "without its trailer" })]
     Unfinished {
         /// Whole rows that came.
         rows: u64,
@@ -120,10 +118,10 @@ pub enum DecodeError {
         within: bool,
     },
     /// An earlier error ended the stream.
-    #[error("the stream was given up after an error")]
+    #[error("the stream was abandoned after an error")]
     GivenUp,
     /// Arrow refused the columns of a batch.
-    #[error("making a batch of {rows} rows failed")]
+    #[error("cannot create a batch of {rows} rows")]
     Batch {
         /// How many rows.
         rows: usize,
@@ -150,7 +148,8 @@ pub enum EncodeError {
     },
     /// A value changes when it is brought to the column's type.
     #[error(
-        "row {row} of the batch, column {column:?}: the value does not survive as {to} what it is as {from}"
+        "row {row} of the batch, column {column:?}: converting the value from {from} to {to} would \
+         change it"
     )]
     Lossy {
         /// The row.
@@ -164,7 +163,7 @@ pub enum EncodeError {
     },
     /// The batch has other columns than the encoder was made for.
     #[error(
-        "the batch's column {index} is {} where {expected} was announced",
+        "the batch's column {index} is {}, expected {expected}",
         .found.as_ref().map_or("missing".to_owned(), DataType::to_string)
     )]
     Schema {
@@ -176,7 +175,7 @@ pub enum EncodeError {
         found: Option<DataType>,
     },
     /// Arrow could not cast a column.
-    #[error("casting column {column:?} from {from} to {to} failed")]
+    #[error("cannot cast column {column:?} from {from} to {to}")]
     Cast {
         /// Name of the column.
         column: String,

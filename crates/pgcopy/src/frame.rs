@@ -9,7 +9,7 @@
 //!
 //! Invariants:
 //! * A [`Sink`] sees whole tuples only, each with the right count of fields, each field within it.
-//! * Nothing is copied but a tuple that a cut goes through, and of that no more than has come.
+//! * Nothing is copied except a tuple that is cut, and of that only the bytes that have arrived.
 //! * The time a cut tuple takes is linear in its bytes, however small the pieces.
 
 #![deny(clippy::indexing_slicing)]
@@ -32,7 +32,7 @@ const EXTENSION_SIZE_MAX: usize = 64 * 1024;
 pub(crate) const TUPLE_SIZE_MAX: usize = (1 << 30) - 1;
 /// The length of a field that is NULL, -1.
 const NULL: u32 = u32::MAX;
-/// Room that is kept for tuples a cut goes through.
+/// Capacity that is kept for tuples that are cut.
 const CUT_KEPT_MAX: usize = 1024 * 1024;
 
 /// Takes whole tuples.
@@ -77,11 +77,11 @@ pub(crate) struct Framer {
     state: State,
     /// Whether the stream has header and trailer.
     enclosed: bool,
-    /// Fields of a tuple; the first tuple says it where nobody else did.
+    /// Number of fields of a tuple; by default that of the first tuple.
     columns: Option<u16>,
     /// Whole tuples so far.
     rows: u64,
-    /// What has come of a header or a tuple that a cut goes through.
+    /// The received part of a header or a tuple that is cut.
     cut: Vec<u8>,
     scan: Scan,
 }
@@ -170,11 +170,11 @@ impl Framer {
         }
         let [.., f0, f1, f2, f3, e0, e1, e2, e3] = *fixed;
         if u32::from_be_bytes([f0, f1, f2, f3]) & CRITICAL_FLAGS != 0 {
-            return Err(DecodeError::Header("it has flags that no known version has"));
+            return Err(DecodeError::Header("it has unknown flags"));
         }
         let extension = usize::try_from(i32::from_be_bytes([e0, e1, e2, e3])).ok();
         let Some(extension) = extension.filter(|size| *size <= EXTENSION_SIZE_MAX) else {
-            return Err(DecodeError::Header("the length of its header is out of bounds"));
+            return Err(DecodeError::Header("the length of its header is out of range"));
         };
         if !self.fill(bytes, FIXED_HEADER_SIZE + extension) {
             return Ok(false);

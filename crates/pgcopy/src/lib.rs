@@ -1,6 +1,6 @@
 //! Codecs between Arrow and PostgreSQL's binary COPY, in both directions.
 //!
-//! Pure: bytes and batches in, batches and bytes out. Whoever has a connection brings it.
+//! Pure: bytes and batches in, batches and bytes out. The caller owns the connection.
 //!
 //! | room | what it does |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! The splitter: tuples as they are, counted and hashed, for a way that nobody looks inside.
+//! The splitter: unchanged tuples, counted and hashed, for a path that never looks inside.
 //!
 //! Invariant: what it appends is whole tuples, and its hash has exactly those.
 

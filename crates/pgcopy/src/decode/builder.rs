@@ -418,7 +418,7 @@ impl List {
     }
 }
 
-/// The bytes of a field that must have so many.
+/// The bytes of a field that must have exactly this many.
 #[inline]
 fn fixed<const N: usize>(field: &[u8]) -> Result<[u8; N], CellError> {
     match field.try_into() {

@@ -1,6 +1,6 @@
 //! Other Arrow forms of a column, brought to the one its wire form has.
 //!
-//! What is cast is what PostgreSQL would assign without being told to: narrow to wide, numbers to
+//! Casts are those that PostgreSQL makes implicitly on assignment: narrow to wide, numbers to
 //! numbers, large and view and dictionary forms to the plain one, anything of one value to text. A text
 //! is never read as something else, but for `uuid`.
 //!

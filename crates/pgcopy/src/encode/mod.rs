@@ -25,7 +25,8 @@ use crate::hash::ContentHash;
 
 /// Encodes batches of one schema as tuples of binary COPY.
 ///
-/// Tuples only: [`HEADER`](crate::HEADER) and [`TRAILER`](crate::TRAILER) are for whoever has the stream.
+/// Tuples only: the owner of the stream writes [`HEADER`](crate::HEADER) and
+/// [`TRAILER`](crate::TRAILER).
 #[derive(Debug, Clone)]
 pub struct Encoder {
     columns: Vec<Column>,

@@ -92,7 +92,10 @@ fn put_number(parts: &Parts<'_>, out: &mut Vec<u8>) {
         let digit = index.and_then(|index| parts.digits.get(index));
         digit.map_or(0, |digit| u64::from(u16::from_be_bytes(*digit)))
     };
-    let highest = i32::from(parts.weight).max(0);
+    // Zeros in front, which a server leaves out, would make digits that are no part of the number.
+    let zeros = parts.digits.iter().take_while(|digit| **digit == [0; 2]).count();
+    let first = parts.digits.get(zeros).and_then(|_| i32::try_from(zeros).ok());
+    let highest = first.map_or(0, |first| i32::from(parts.weight) - first).max(0);
     super::put_padded(digit(highest), 1, out);
     for place in (0..highest).rev() {
         super::put_padded(digit(place), 4, out);

@@ -113,7 +113,8 @@ fn refused(array: impl Array + 'static, wire: Wire) -> String {
 fn values_that_would_change_are_refused_with_their_row() {
     let lossy = |from: &str, to: &str| {
         format!(
-            "row 2 of the batch, column \"c\": the value does not survive as {to} what it is as {from}"
+            "row 2 of the batch, column \"c\": converting the value from {from} to {to} would \
+             change it"
         )
     };
     let nanoseconds = TimestampNanosecondArray::from(vec![1000, 2000, 1]);
@@ -133,7 +134,8 @@ fn values_that_would_change_are_refused_with_their_row() {
     ]);
     let narrow = Wire::Array { element: Box::new(Wire::Int4), element_oid: 23 };
     assert!(
-        refused(list, narrow).starts_with("row 2 of the batch, column \"c\": the value does not")
+        refused(list, narrow)
+            .starts_with("row 2 of the batch, column \"c\": converting the value from")
     );
 }
 
@@ -209,7 +211,7 @@ fn columns_that_do_not_fit_are_refused_before_any_row() {
     let text: ArrayRef = Arc::new(StringArray::from(vec!["1"]));
     assert_eq!(
         unfit(text.clone(), Wire::Int4),
-        "column \"c\" is Utf8, which does not become integer by itself; cast it in a transform"
+        "column \"c\" is Utf8, which is not converted to integer implicitly; cast it in a transform"
     );
     unfit(text.clone(), Wire::Timestamp);
     unfit(text.clone(), Wire::Array { element: Box::new(Wire::Text), element_oid: 25 });
@@ -219,9 +221,9 @@ fn columns_that_do_not_fit_are_refused_before_any_row() {
     let two = [of(Wire::Text), of(Wire::Text)];
     Encoder::new(&batch(text.clone()).schema(), &two).unwrap_err();
     let error = Encoder::new(&batch(text.clone()).schema(), &[]).unwrap_err();
-    assert!(error.to_string().contains("does not become any column"));
+    assert!(error.to_string().contains("is not converted to any column"));
     let encoder = Encoder::new(&batch(text).schema(), &[of(Wire::Text)]).unwrap();
     let other = batch(Arc::new(Int32Array::from(vec![0])));
     let error = encoder.hash(&other).unwrap_err().to_string();
-    assert_eq!(error, "the batch's column 0 is Int32 where Utf8 was announced");
+    assert_eq!(error, "the batch's column 0 is Int32, expected Utf8");
 }

@@ -85,7 +85,7 @@ fn a_stream_cut_short_is_an_error() {
     let mut bare = Decoder::without_header(&columns());
     bare.push(&tuples().concat()[..5]).unwrap();
     let error = bare.finish().unwrap_err();
-    assert_eq!(error.to_string(), "the stream ended after 0 rows, within a row");
+    assert_eq!(error.to_string(), "the stream ended after 0 rows, inside a row");
 }
 
 #[test]
@@ -145,15 +145,18 @@ fn wrong_counts_and_lengths_are_refused() {
         let mut decoder = Decoder::without_header(&columns());
         decoder.push(bytes).unwrap_err().to_string()
     };
-    assert_eq!(refused(&tuple(&[None])), "row 1 has 1 fields where 3 belong");
-    assert_eq!(refused(TRAILER), "row 1 has -1 fields where 3 belong");
-    assert_eq!(refused(&[0x80, 0]), "row 1 has -32768 fields where 3 belong");
+    assert_eq!(refused(&tuple(&[None])), "row 1 has 1 fields, expected 3");
+    assert_eq!(refused(TRAILER), "row 1 has -1 fields, expected 3");
+    assert_eq!(refused(&[0x80, 0]), "row 1 has -32768 fields, expected 3");
     let negative = [&[0, 3, 255, 255, 255, 255][..], &(-2_i32).to_be_bytes()].concat();
-    assert_eq!(refused(&negative), "row 1, field 2: a length of -2 bytes");
+    assert_eq!(refused(&negative), "row 1, field 2: invalid length -2");
     let huge = [&[0, 3][..], &i32::MAX.to_be_bytes()].concat();
-    assert_eq!(refused(&huge), "row 1, field 1: a length of 2147483647 bytes");
+    assert_eq!(refused(&huge), "row 1, field 1: invalid length 2147483647");
     let gibibyte = ((1 << 30) - 1_i32).to_be_bytes();
-    assert_eq!(refused(&[&[0, 3][..], &gibibyte].concat()), "row 1 has more than 1073741823 bytes");
+    assert_eq!(
+        refused(&[&[0, 3][..], &gibibyte].concat()),
+        "row 1 is larger than 1073741823 bytes"
+    );
 }
 
 #[test]
@@ -161,7 +164,7 @@ fn the_splitter_holds_rows_to_the_first_ones_columns() {
     let (mut splitter, mut out) = (Splitter::new(), Vec::new());
     let tuples = [tuple(&[None, None]), tuple(&[None])].concat();
     let error = splitter.push(&stream(&tuples), &mut out).unwrap_err();
-    assert_eq!(error.to_string(), "row 2 has 1 fields where 2 belong");
+    assert_eq!(error.to_string(), "row 2 has 1 fields, expected 2");
 }
 
 #[test]
@@ -170,7 +173,7 @@ fn nothing_may_follow_the_trailer() {
     decoder.push(&stream(&tuples()[0])).unwrap();
     decoder.push(&[]).unwrap();
     let error = decoder.push(&[0]).unwrap_err();
-    assert_eq!(error.to_string(), "bytes after the trailer, which came after 1 rows");
+    assert_eq!(error.to_string(), "there are bytes after the trailer, which follows 1 rows");
 }
 
 #[test]

@@ -12,7 +12,7 @@ fn bytes(size: usize) -> Field {
     vec(any::<u8>(), size).boxed()
 }
 
-/// A number of a range, in so many bytes.
+/// A number in a range, with this many bytes.
 fn number(range: std::ops::RangeInclusive<i64>, size: usize) -> Field {
     range.prop_map(move |number| number.to_be_bytes()[8 - size..].to_vec()).boxed()
 }
@@ -38,7 +38,7 @@ fn numeric() -> Field {
         .boxed()
 }
 
-/// A number of up to so many digits, as a column of this scale has it.
+/// A number with at most this many digits, in the form of a column with this scale.
 fn decimal(precision: u8, scale: i8) -> Field {
     let digits = vec(0..10_u8, 1..=usize::from(precision));
     let made = (digits, any::<bool>()).prop_map(move |(digits, negative)| {

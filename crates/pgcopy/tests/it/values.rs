@@ -28,7 +28,7 @@ fn numbers_are_themselves() {
     assert_eq!(shown(Wire::Float8, &(-0.0_f64).to_be_bytes()), "-0.0");
     // A NaN that is not the usual one keeps its bits.
     assert_eq!(shown(Wire::Float8, &0xfff8_0000_0000_0001_u64.to_be_bytes()), "NaN");
-    assert_eq!(refused(Wire::Int4, &[0; 3]), "the field has 3 bytes where the type has 4");
+    assert_eq!(refused(Wire::Int4, &[0; 3]), "the field has 3 bytes, expected 4 for its type");
     assert_eq!(refused(Wire::Bool, &[2]), "malformed boolean");
 }
 
@@ -105,6 +105,20 @@ fn decimals_keep_every_digit() {
 }
 
 #[test]
+fn zeros_in_front_of_a_numeric_are_no_digits_of_it() {
+    let text = |field: &[u8]| {
+        let mut out = Vec::new();
+        forebay_pgcopy::text::numeric::to_text(field, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    assert_eq!(text(&numeric(91, 0, 0, &[])), "0");
+    assert_eq!(text(&numeric(3, 0x4000, 1, &[0, 0])), "0.0");
+    assert_eq!(text(&numeric(2, 0, 0, &[0, 0, 7])), "7");
+    assert_eq!(text(&numeric(2, 0x4000, 0, &[0, 12])), "-120000");
+    assert_eq!(text(&numeric(0, 0, 4, &[0, 5])), "0.0005");
+}
+
+#[test]
 fn numerics_of_any_size_are_what_postgresql_writes() {
     assert_eq!(shown(Wire::Numeric, &numeric(0, 0xc000, 0, &[])), "NaN");
     assert_eq!(shown(Wire::Numeric, &numeric(0, 0xd000, 32, &[])), "Infinity");
@@ -159,7 +173,7 @@ fn addresses_are_what_postgresql_writes() {
     assert_eq!(shown(Wire::MacAddr { bytes: 6 }, &[8, 0, 0x2b, 1, 2, 0xff]), "08:00:2b:01:02:ff");
     let eight = Wire::MacAddr { bytes: 8 };
     assert_eq!(shown(eight.clone(), &[1, 2, 3, 4, 5, 6, 7, 8]), "01:02:03:04:05:06:07:08");
-    assert_eq!(refused(eight, &[0; 6]), "the field has 6 bytes where the type has 8");
+    assert_eq!(refused(eight, &[0; 6]), "the field has 6 bytes, expected 8 for its type");
 }
 
 #[test]
@@ -189,7 +203,7 @@ fn arrays_are_lists() {
     assert_eq!(shown(texts(), &array(&[1, 0, 25, 1, 1], &elements[..1])), "[a]");
     assert_eq!(shown(texts(), &array(&[0, 0, 25], &[])), "[]");
     assert!(refused(texts(), &array(&[1, 0, 23, 0, 1], &[])).contains("type 23"));
-    assert!(refused(texts(), &array(&[1, 0, 25, 1, 0], &elements[..1])).contains("begins at 0"));
+    assert!(refused(texts(), &array(&[1, 0, 25, 1, 0], &elements[..1])).contains("lower bound 0"));
     let matrix = array(&[2, 0, 25, 1, 1, 1, 1], &elements[..1]);
     assert!(refused(texts(), &matrix).contains("2 dimensions"));
     assert_eq!(refused(texts(), &array(&[1, 0, 25, 9, 1], &elements)), "malformed array");
