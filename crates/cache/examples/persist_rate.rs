@@ -72,7 +72,7 @@ fn reopen(dir: &Path) -> Result<Opened<Keyspace>, Box<dyn Error>> {
     Ok(open(Arc::new(RealFs), dir, &PersistOptions::default(), &mut Sets)?)
 }
 
-/// Writes to random keys until told to stop; counts the writes, and notes the slowest.
+/// Writes to random keys until stopped; counts the writes, and records the slowest.
 fn load(opened: &Opened<Keyspace>, keys: u64, stop: &AtomicBool, slowest_ns: &AtomicU64) -> u64 {
     let (mut ops, mut written, mut state) = (Ops::default(), 0, 7_u64);
     while !stop.load(Ordering::Relaxed) {

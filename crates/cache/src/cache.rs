@@ -5,8 +5,8 @@
 //! stable storage. A [`Server`](crate::server::Server) puts sockets in front of it; without one it
 //! is a library.
 //!
-//! Invariant: commands never run at a time before the latest that the recovered data tells of, even
-//! where the machine's clock was set back meanwhile, so no expired key comes back.
+//! Invariant: no command runs at a time before the latest time in the recovered data, even if the
+//! machine's clock was set back meanwhile, so no expired key comes back.
 
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::path::{Path, PathBuf};
@@ -27,31 +27,48 @@ use crate::health::Unhealthy;
 use crate::persist::{self, Checked, OpenError, PersistOptions, Recovered, Restore, SnapshotError};
 use crate::store::{Keyspace, Policy, Rules};
 
-/// How often expired keys are swept for, and for how long.
+/// Interval between sweeps for expired keys, and the time budget of one sweep.
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
 const SWEEP_BUDGET: Duration = Duration::from_millis(5);
-/// How often the log is asked whether a snapshot is due.
+/// Number of sweeps after which writing to a stalled log is tried again.
+const RESUME_SWEEPS: u32 = 5;
+/// Interval between checks whether a snapshot is due.
 const DUE_EVERY: Duration = Duration::from_secs(1);
-/// The turn of a thread has one time; none lasts longer than this. A snapshot leaves out only keys
-/// that had expired before any running turn began.
+/// Maximum duration of a thread's turn, during which its time stands still. A snapshot leaves out
+/// only keys that had expired before any running turn began.
 const TURN_MAX_MS: u64 = 60_000;
 
 /// How a cache is opened.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct CacheOptions {
-    /// Where it keeps its data; `None`: in memory alone.
+    /// Data directory; `None` keeps everything in memory only.
     pub dir: Option<PathBuf>,
-    /// How it keeps it.
+    /// Options of persistence.
     pub persist: PersistOptions,
-    /// Most bytes of data, index and buffers; 0 for no bound.
+    /// Maximum size of data, index and buffers in bytes; 0 for no limit.
     pub max_memory: usize,
-    /// Which keys go when there is no more memory.
+    /// Which keys are evicted when the memory limit is reached.
     pub policy: Policy,
-    /// What clients must give before anything else.
+    /// Password that clients must give before any other command.
     pub password: Option<Vec<u8>>,
 }
 
-/// An open cache. Dropping it closes it, with nobody to tell what went wrong.
+impl std::fmt::Debug for CacheOptions {
+    /// Formats everything except the password.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { dir, persist, max_memory, policy, password } = self;
+        formatter
+            .debug_struct("CacheOptions")
+            .field("dir", dir)
+            .field("persist", persist)
+            .field("max_memory", max_memory)
+            .field("policy", policy)
+            .field("password", &password.as_ref().map(|_| "(redacted)"))
+            .finish()
+    }
+}
+
+/// An open cache. Dropping it closes it, but errors of closing are lost.
 #[derive(Debug)]
 pub struct Cache {
     engine: Arc<Engine>,
@@ -62,11 +79,11 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Opens the data, or begins with none, and starts the background work.
+    /// Opens the data, or creates an empty cache, and starts the background work.
     ///
     /// # Errors
-    /// [`OpenError`]: the data cannot be read, is damaged, or belongs to a running server. Nothing
-    /// of it was changed then, but for a torn tail that was cut off its log.
+    /// [`OpenError`]: the data cannot be read, is damaged, or belongs to a running server. It is
+    /// then unchanged, except that a torn tail of its log has been cut off.
     pub fn open(
         fs: Arc<dyn FileSystem>,
         clock: Arc<dyn Clock>,
@@ -97,13 +114,14 @@ impl Cache {
         }
         let engine = Arc::new(engine);
         let committer = Mutex::new(engine.start_committer());
+        engine.settle_opening();
         let cache = Self { engine, saving, threads: Mutex::default(), committer, recovered };
         cache.start();
         Ok(cache)
     }
 
     /// # Panics
-    /// If the operating system gives no thread, as the log's committer does.
+    /// If the operating system refuses a thread, as for the log's committer.
     fn start(&self) {
         let spawn = |name: &str, run: fn(&Engine, &Saving)| {
             let (engine, saving) = (Arc::clone(&self.engine), Arc::clone(&self.saving));
@@ -118,28 +136,28 @@ impl Cache {
         }
     }
 
-    /// What runs commands.
+    /// Returns the engine, which runs commands.
     #[must_use]
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
 
-    /// What was found on disk.
+    /// Returns what was recovered from disk.
     #[must_use]
     pub fn recovered(&self) -> Option<&Recovered> {
         self.recovered.as_ref()
     }
 
-    /// Whether it still acknowledges writes, and all its threads run. Cheap; ask it for a health
-    /// check. A failed log stays failed until the data is opened again.
+    /// Checks that the cache acknowledges writes and that all its threads run. Cheap enough for a
+    /// health check. A failed log stays failed until the data is opened again.
     ///
     /// # Errors
-    /// [`Unhealthy`]: why it should be started again.
+    /// [`Unhealthy`]: why it has to be restarted.
     pub fn health(&self) -> Result<(), Unhealthy> {
         if let Some(journal) = self.engine.journal() {
             journal.log().usable().map_err(|source| Unhealthy::Log { source })?;
         }
-        if self.engine.log_failure().is_some() {
+        if self.engine.log_closed().is_some() {
             return Err(Unhealthy::Refusing);
         }
         let threads = self.threads.lock();
@@ -150,16 +168,23 @@ impl Cache {
         })
     }
 
-    /// Ends the background work and puts everything acknowledged on stable storage. Commands must
-    /// not run any more. A snapshot being taken is given up.
+    /// Returns why writes are temporarily refused: no disk space or no descriptors for the log.
+    /// Reads continue, and writes resume by themselves once there are.
+    #[must_use]
+    pub fn stalled(&self) -> Option<String> {
+        self.engine.stalled()
+    }
+
+    /// Ends the background work and puts everything acknowledged on stable storage. No command may
+    /// run any more. A snapshot in progress is abandoned.
     ///
     /// # Errors
-    /// The log could not be written to its end.
+    /// The rest of the log could not be written.
     pub fn close(&self) -> Result<(), CommitError> {
         self.saving.stop();
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
-                tracing::error!("a background thread of the cache had panicked");
+                tracing::error!("a background thread of the cache panicked");
             }
         }
         self.committer.lock().take().map_or(Ok(()), Committer::stop)
@@ -169,15 +194,15 @@ impl Cache {
 impl Drop for Cache {
     fn drop(&mut self) {
         if let Err(error) = self.close() {
-            tracing::error!(error = %chain(&error), "the cache's log could not be ended");
+            tracing::error!(error = %chain(&error), "cannot close the cache's log");
         }
     }
 }
 
-/// Reads the data of a cache that nobody has open: frames, snapshots, and that every operation of
-/// the log is one of this program's. Changes nothing.
+/// Checks the data of a cache that no process has open: frames, snapshots, and that this program
+/// supports every operation in the log. Changes nothing.
 ///
-/// * `on_damage`: told of each damaged place, with its file and offset where there is one.
+/// * `on_damage`: called for each damage found, with its file and offset if known.
 ///
 /// # Errors
 /// As [`persist::check()`].
@@ -189,20 +214,20 @@ pub fn check(
     persist::check(fs, dir, &judge, on_damage)
 }
 
-/// What is wrong with an operation: it must be a command that writes, with enough words.
+/// Returns what is wrong with an operation: it must be a write command with enough words.
 fn judge(words: &[&[u8]]) -> Result<(), String> {
     let name = words.first().copied().unwrap_or_default();
-    let spec = command::find(name).ok_or("there is no such command")?;
+    let spec = command::find(name).ok_or("unknown command")?;
     if !spec.flags.has(Flags::WRITE) {
-        return Err("it is no command that writes".to_owned());
+        return Err("it is not a write command".to_owned());
     }
     if !spec.takes(words.len()) {
-        return Err(format!("{} words are not what it takes", words.len()));
+        return Err(format!("wrong number of arguments: {} words", words.len()));
     }
     Ok(())
 }
 
-/// A clock that never shows less than a given time.
+/// A clock that never returns a time before a given one.
 #[derive(Debug)]
 struct NeverBack {
     clock: Arc<dyn Clock>,
@@ -219,7 +244,7 @@ impl Clock for NeverBack {
     }
 }
 
-/// Fills an engine from the disk.
+/// Fills an engine from disk.
 struct Rebuild {
     clock: Arc<NeverBack>,
     session: Option<Session>,
@@ -254,7 +279,7 @@ impl Restore for Rebuild {
     }
 }
 
-/// Orders for the background threads.
+/// Commands for the background threads.
 #[derive(Debug, Default)]
 struct Saving {
     state: Mutex<SavingState>,
@@ -276,7 +301,7 @@ impl Saving {
         self.changed.notify_all();
     }
 
-    /// Waits until told to stop, at most `limit`; returns whether it was.
+    /// Waits for a stop, at most `limit`; returns whether the threads are to stop.
     fn stopped_within(&self, limit: Duration) -> bool {
         let mut state = self.state.lock();
         let deadline = Instant::now() + limit;
@@ -301,7 +326,7 @@ impl Saving {
             "snapshot taken"
         );
         if let Some(error) = &report.untidy {
-            tracing::warn!(error = %chain(error), "what the snapshot replaces is still there");
+            tracing::warn!(error = %chain(error), "cannot remove what the snapshot replaces");
         }
         Ok(())
     }
@@ -325,15 +350,22 @@ impl Saver for Saving {
 
 /// Sweeps for expired keys, a little at a time.
 fn sweep(engine: &Engine, saving: &Saving) {
+    let mut sweeps = 0u32;
     while !saving.stopped_within(SWEEP_EVERY) {
         engine.background(SWEEP_BUDGET);
+        sweeps = sweeps.wrapping_add(1);
+        if sweeps.is_multiple_of(RESUME_SWEEPS) {
+            engine.try_resume();
+        }
     }
 }
 
-/// Takes a snapshot whenever one is due or asked for.
+/// Takes a snapshot whenever one is due or requested.
 fn take_snapshots(engine: &Engine, saving: &Saving) {
     loop {
         let due = engine.journal().is_some_and(persist::Journal::snapshot_due);
+        // When the log has no space, a snapshot has none either.
+        let due = due && engine.stalled().is_none();
         {
             let mut state = saving.state.lock();
             if !state.asked && !due && !state.stopping {
@@ -351,7 +383,7 @@ fn take_snapshots(engine: &Engine, saving: &Saving) {
         match saving.take(engine) {
             Ok(()) | Err(SnapshotError::Cancelled | SnapshotError::Running) => {}
             Err(error) => {
-                tracing::error!(error = %chain(&error), "no snapshot could be taken");
+                tracing::error!(error = %chain(&error), "cannot take a snapshot");
             }
         }
         saving.state.lock().running = false;

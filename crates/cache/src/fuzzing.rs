@@ -1,7 +1,9 @@
-//! Protocols and commands as fuzz targets see them: any bytes in, no panic out, the same result
-//! however the bytes are cut into reads, and no more memory than the bounds allow.
+//! Protocols and commands for fuzz targets: any bytes go in, nothing panics, the result does not
+//! depend on how the bytes are split into reads, and memory stays within its limits.
 //!
-//! The decoders of what lies on disk have theirs in [`crate::persist::fuzzing`].
+//! The decoders of files on disk are in [`crate::persist::fuzzing`].
+
+pub use crate::store::compressed;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,12 +16,12 @@ use crate::resp::{Args, Limits, Parsed, Proto, ProtocolError, Reply, parse};
 use crate::store::{Keyspace, Policy, Rules};
 use crate::text::{self, Line, Lines};
 
-/// Bound of a session's data, and what may lie over it when a command has just run.
+/// Memory limit of a session's data, and the excess allowed when a command has just run.
 const MEMORY_MAX: usize = 4 << 20;
 const MEMORY_SLACK: usize = 1 << 20;
-/// Bound of a word.
+/// Maximum size of a word.
 const WORD_MAX: usize = 32 << 10;
-/// Longest line of text.
+/// Maximum length of a line of text.
 const LINE_MAX: usize = 512;
 
 /// Where the next read ends.
@@ -38,11 +40,11 @@ impl Cuts {
 /// The requests of an input, and how it ended.
 type Requests = (Vec<Vec<Vec<u8>>>, Result<usize, ProtocolError>);
 
-/// Any bytes as RESP requests: two bytes say how they are cut and what the limits are, the rest is
-/// what a client sends.
+/// Parses any bytes as RESP requests: two bytes choose the splits and the limits, the rest is what
+/// a client sends.
 ///
 /// # Panics
-/// If cutting changes what is read, or more memory is kept than came: a mistake.
+/// If the splits change the result, or more memory is used than the input justifies: a bug.
 pub fn requests(data: &[u8]) {
     let [cut, bounds, input @ ..] = data else { return };
     let mut limits = Limits { unauthenticated: bounds & 1 != 0, ..Limits::default() };
@@ -52,9 +54,9 @@ pub fn requests(data: &[u8]) {
     let whole = read(input, &limits, &mut || input.len());
     let mut cuts = Cuts { state: *cut, most: 1 + usize::from(bounds >> 2) };
     let pieces = read(input, &limits, &mut || cuts.next());
-    // Which of two things that are wrong is met first may depend on what has come.
-    let told = |(requests, end): Requests| (requests, end.map_err(drop));
-    assert_eq!(told(whole), told(pieces), "cut into pieces it is something else");
+    // Which of two faults is found first may depend on the splits.
+    let outcome = |(requests, end): Requests| (requests, end.map_err(drop));
+    assert_eq!(outcome(whole), outcome(pieces), "the splits change the result");
 }
 
 fn read(input: &[u8], limits: &Limits, piece: &mut dyn FnMut() -> usize) -> Requests {
@@ -65,7 +67,7 @@ fn read(input: &[u8], limits: &Limits, piece: &mut dyn FnMut() -> usize) -> Requ
         loop {
             let here = &input[start..end];
             let parsed = parse(here, limits, &mut args);
-            // An argument takes three bytes of input at least, and its place sixteen.
+            // An argument needs at least three bytes of input, and its slot sixteen.
             assert!(args.bytes() <= 64 * here.len() + (64 << 10), "more memory than came");
             start += match parsed {
                 Err(error) => return (found, Err(error)),
@@ -90,16 +92,17 @@ fn read(input: &[u8], limits: &Limits, piece: &mut dyn FnMut() -> usize) -> Requ
     }
 }
 
-/// Any bytes as the text protocol: a byte says how they are cut, the rest is what a client sends.
+/// Parses any bytes as the text protocol: one byte chooses the splits, the rest is what a client
+/// sends.
 ///
 /// # Panics
-/// If cutting changes the answers: a mistake.
+/// If the splits change the replies: a bug.
 pub fn text_lines(data: &[u8]) {
     let [cut, input @ ..] = data else { return };
     let whole = answers(input, &mut || input.len());
     let mut cuts = Cuts { state: *cut, most: 1 + usize::from(*cut) };
     let pieces = answers(input, &mut || cuts.next());
-    assert_eq!(whole, pieces, "cut into pieces it is something else");
+    assert_eq!(whole, pieces, "the splits change the result");
 }
 
 fn answers(input: &[u8], piece: &mut dyn FnMut() -> usize) -> Vec<u8> {
@@ -131,11 +134,12 @@ fn answers(input: &[u8], piece: &mut dyn FnMut() -> usize) -> Vec<u8> {
     out.take()
 }
 
-/// Any bytes as what two clients send: a byte says how memory is bounded, the rest is RESP. The
-/// inline command `@` goes on with the other client, and `@ n` also lets n milliseconds pass.
+/// Runs any bytes as the requests of two clients: one byte chooses the memory limit, the rest is
+/// RESP. The inline command `@` switches to the other client, and `@ n` also advances time by n
+/// milliseconds.
 ///
 /// # Panics
-/// If a bound on memory is broken, or anything panics: a mistake.
+/// If a memory limit is exceeded, or anything panics: a bug.
 pub fn session(data: &[u8]) {
     let Some((bounds, mut input)) = data.split_first() else { return };
     let policies = [Policy::S3Fifo, Policy::Lru, Policy::NoEviction];
@@ -165,7 +169,7 @@ pub fn session(data: &[u8]) {
     sessions.into_iter().for_each(|session| fuzzed.engine.close(session));
 }
 
-/// An engine with little room.
+/// An engine with little memory.
 struct Fuzzed {
     engine: Engine,
     clock: Arc<ManualClock>,
@@ -173,9 +177,9 @@ struct Fuzzed {
 }
 
 #[derive(Debug)]
-struct Nobody;
+struct NoNotify;
 
-impl Notify for Nobody {
+impl Notify for NoNotify {
     fn notify(&self, _connection: u64) {}
 }
 
@@ -193,10 +197,10 @@ impl Fuzzed {
 
     fn session(&self, via: Via) -> Session {
         let peer = Peer { address: "peer".into(), local: "local".into(), via };
-        self.engine.session(peer, Arc::new(Mailbox::new(Arc::new(Nobody), 1)))
+        self.engine.session(peer, Arc::new(Mailbox::new(Arc::new(NoNotify), 1)))
     }
 
-    /// Runs a command; returns whether more may come.
+    /// Runs a command; returns whether another may follow.
     fn run(&self, session: &mut Session, words: &[&[u8]]) -> bool {
         let mut out = Reply::new(session.protocol);
         self.engine.begin_turn();
@@ -214,7 +218,7 @@ impl Fuzzed {
     fn check(&self, out: &Reply) {
         let used = self.engine.used_memory();
         assert!(!self.bounded || used <= MEMORY_MAX + MEMORY_SLACK, "{used} bytes of memory");
-        // What a connection may leave unread, and what a word of a command may ask for over it.
+        // What a connection may leave unread, and what a word of a command may add to it.
         assert!(out.len() <= 16 * MEMORY_MAX, "a reply of {} bytes", out.len());
     }
 }
@@ -250,11 +254,11 @@ mod tests {
             b"SET a 1\r\n@\r\nBLPOP l 0\r\n@ 50\r\nMULTI\r\nRPUSH l x\r\nEXEC\r\nHELLO 3\r\n\
             SETRANGE b 30000 x\r\nSRANDMEMBER s -5\r\nSUBSCRIBE c\r\n@\r\nPUBLISH c m\r\nQUIT\r\n";
         (0..3).for_each(|bounds| session(&[&[bounds][..], commands].concat()));
-        // Millions of picks out of one element: found by fuzzing.
+        // Millions of picks from one element: found by fuzzing.
         let picks = b"\x02HSET h f v\r\nHRANDFIELD h -8000000 WITHVALUES\r\nSADD s m\r\n\
             SRANDMEMBER s -9000000\r\nZADD z 1 m\r\nZRANDMEMBER z -9000000\r\n";
         session(picks);
-        // A transaction whose replies together are larger than any may be.
+        // A transaction whose replies in total exceed the limit of one reply.
         let many = "GET b\r\n".repeat(3_000);
         let exec = format!("\x02SETRANGE b 30000 x\r\nMULTI\r\n{many}EXEC\r\n");
         session(exec.as_bytes());

@@ -1,11 +1,11 @@
 //! Glob patterns, as `KEYS`, `SCAN ... MATCH`, `PSUBSCRIBE` and `CONFIG GET` match them.
 //!
-//! `*` any bytes, `?` any byte, `[abc]` one of these, `[^abc]` none of these, `[a-z]` one of a range,
-//! `\x` the byte x itself. As in Redis' `stringmatchlen`, a class that is not closed ends with the
-//! pattern, and a range may be written backwards.
+//! `*` any bytes, `?` any byte, `[abc]` one of these, `[^abc]` none of these, `[a-z]` one of a
+//! range, `\x` the byte x itself. As in Redis' `stringmatchlen`, a class that is not closed ends
+//! with the pattern, and a range may be written backwards.
 //!
-//! Invariant: the time is at most the pattern's length times the text's. Only the last `*` met is
-//! ever tried again: what an earlier one took longer, the later one could take instead.
+//! Invariant: the time is at most the pattern's length times the text's. Only the last `*` is ever
+//! retried: bytes that an earlier one could match in addition, the later one can match instead.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 /// Whether `pattern` matches the whole of `text`.
@@ -14,14 +14,14 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     search(pattern, text, |byte| byte)
 }
 
-/// Whether `pattern` matches the whole of `text`, upper and lower case of ASCII letters being the same.
+/// Whether `pattern` matches the whole of `text`, ignoring the case of ASCII letters.
 #[must_use]
 pub fn matches_ignoring_case(pattern: &[u8], text: &[u8]) -> bool {
     search(pattern, text, |byte| byte.to_ascii_lowercase())
 }
 
 fn search(mut pattern: &[u8], mut text: &[u8], fold: impl Fn(u8) -> u8 + Copy) -> bool {
-    // What follows the last `*`, and the text from which it was last tried.
+    // What follows the last `*`, and the text at which it was last tried.
     let mut star: Option<(&[u8], &[u8])> = None;
     loop {
         if let Some((b'*', rest)) = pattern.split_first() {
@@ -116,7 +116,7 @@ mod tests {
         check("[\\]x]", &["]", "x"], &["\\"]);
         check("**a**b**", &["ab", "xaxbx"], &["ba"]);
         check("a\\", &["a\\"], &["a"]);
-        // A range to the bracket, which is then not the end.
+        // A range that ends with the bracket, which then does not end the class.
         check("[a-]", &["a", "]", "_"], &["b", "-"]);
     }
 
@@ -141,7 +141,7 @@ mod tests {
         assert!(!matches(pattern.as_bytes(), "a".repeat(10_000).as_bytes()));
     }
 
-    /// Every way of reading a pattern, tried in turn.
+    /// Tries every way of matching a pattern, one after another.
     fn model(pattern: &[u8], text: &[u8]) -> bool {
         match (pattern, text) {
             ([], []) => true,

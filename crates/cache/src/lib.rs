@@ -12,6 +12,7 @@ mod health;
 pub mod number;
 pub mod persist;
 pub mod resp;
+mod seldom;
 pub mod server;
 pub mod store;
 pub mod text;

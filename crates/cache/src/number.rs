@@ -1,16 +1,16 @@
-//! Integers and floats as text, read and written as Redis does.
+//! Integers and floats as text, parsed and formatted as Redis does.
 //!
 //! Invariants:
-//! - An integer has one text only: what [`parse_i64`] takes, formatting gives back byte for byte. A
-//!   value may therefore be kept as a number.
-//! - A float is written in the fewest digits that read back the same.
-//! - Adding decimal numbers ([`add_decimal`]) is exact as far as 17 digits after the point, as people
+//! - An integer has exactly one text: what [`parse_i64`] accepts is formatted to the same bytes. A
+//!   value can therefore be stored as a number.
+//! - A float is formatted with the fewest digits that parse to the same value.
+//! - Adding decimal numbers ([`add_decimal`]) is exact up to 17 digits after the point, as users
 //!   expect of `INCRBYFLOAT`: 0.1 and 0.2 are 0.3.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use std::fmt::Write as _;
 
-/// Reads a canonical decimal integer: no sign but `-`, no leading zero, no space.
+/// Parses a canonical decimal integer: no sign but `-`, no leading zero, no space.
 #[must_use]
 #[inline]
 pub fn parse_i64(text: &[u8]) -> Option<i64> {
@@ -26,7 +26,7 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// Reads a canonical decimal integer without a sign.
+/// Parses a canonical decimal integer without a sign.
 #[must_use]
 #[inline]
 pub fn parse_u64(digits: &[u8]) -> Option<u64> {
@@ -46,8 +46,8 @@ pub fn parse_u64(digits: &[u8]) -> Option<u64> {
     Some(value)
 }
 
-/// Reads a float: decimal or hexadecimal, with or without an exponent, or an infinity. Refused are
-/// NaN, spaces, and what is too large, or too near to zero, to be told from infinity or zero.
+/// Parses a float: decimal or hexadecimal, with or without an exponent, or an infinity. Refuses
+/// NaN, spaces, and numbers that overflow to infinity or underflow to zero.
 #[must_use]
 pub fn parse_f64(text: &[u8]) -> Option<f64> {
     let unsigned = match text {
@@ -88,21 +88,21 @@ fn parse_hex(text: &[u8]) -> Option<f64> {
         places += if in_fraction { 4 } else { 0 };
         digits += 1;
     }
-    // Longer than this and the sum above could lose what the exponent brings back.
+    // With more digits the sum above could lose what the exponent brings back.
     if digits == 0 || digits > 200 || exponent.abs() > 2000 {
         return None;
     }
-    // In two steps, so that neither power leaves the range on its own.
+    // In two steps, so that neither power alone leaves the range.
     let shift = exponent - places;
     let scaled = value * 2f64.powi(shift / 2) * 2f64.powi(shift - shift / 2);
     (scaled.is_finite() && (scaled != 0.0 || value == 0.0)).then_some(scaled)
 }
 
-/// Bytes the text of a double may take: sign, 17 digits, a point, `0.000` or `e-308`.
+/// Maximum size in bytes of the text of a double: sign, 17 digits, a point, `0.000` or `e-308`.
 const DOUBLE_SIZE_MAX: usize = 32;
 
-/// The text of a double, kept on the stack: what `%.17g` would write, in as few digits as read back
-/// the same. `inf`, `-inf`, `nan`; an exponent below 1e-4 and from 1e17 on.
+/// The text of a double, kept on the stack: as `%.17g` would write it, with the fewest digits that
+/// parse to the same value. `inf`, `-inf`, `nan`; an exponent below 1e-4 and from 1e17 on.
 #[derive(Debug, Clone, Copy)]
 pub struct Double {
     text: [u8; DOUBLE_SIZE_MAX],
@@ -140,10 +140,10 @@ impl Double {
     }
 
     fn put_finite(&mut self, value: f64) {
-        // The standard library finds the shortest digits; where the point goes is our affair.
+        // The standard library finds the shortest digits; this code places the point.
         let mut scientific = Self { text: [0; DOUBLE_SIZE_MAX], len: 0 };
         let written = write!(scientific, "{value:e}");
-        debug_assert!(written.is_ok(), "every double has its place");
+        debug_assert!(written.is_ok(), "every double fits");
         let (mantissa, exponent) = split_scientific(scientific.as_bytes());
         let (sign, mantissa) = match mantissa {
             [b'-', rest @ ..] => (&b"-"[..], rest),
@@ -186,7 +186,7 @@ impl std::fmt::Write for Double {
     }
 }
 
-/// The mantissa and the exponent of `1.5e-7`.
+/// Returns the mantissa and the exponent of `1.5e-7`.
 fn split_scientific(text: &[u8]) -> (&[u8], i32) {
     let at = text.iter().position(|&byte| byte == b'e').unwrap_or(text.len());
     let exponent = text.get(at + 1..).unwrap_or_default();
@@ -194,7 +194,7 @@ fn split_scientific(text: &[u8]) -> (&[u8], i32) {
     (text.get(..at).unwrap_or_default(), exponent.unwrap_or(0))
 }
 
-/// `value`, if it is an integer that a double holds exactly, and not the zero with a sign.
+/// Returns `value` if it is an integer that a double holds exactly, and not negative zero.
 #[expect(clippy::cast_possible_truncation, reason = "the range is checked")]
 fn exact_integer(value: f64) -> Option<i64> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
@@ -202,21 +202,22 @@ fn exact_integer(value: f64) -> Option<i64> {
     (whole && (value != 0.0 || value.is_sign_positive())).then_some(value as i64)
 }
 
-/// Writes `value` without an exponent, in the fewest digits that read back the same.
+/// Formats `value` without an exponent, with the fewest digits that parse to the same value.
 #[must_use]
 pub fn format_human(value: f64) -> String {
     if value == 0.0 { "0".to_owned() } else { format!("{value}") }
 }
 
-/// Digits after the point that are kept by [`add_decimal`].
+/// Digits after the point that [`add_decimal`] keeps.
 const FRACTION_DIGITS: usize = 17;
-/// 10 to that power: what a unit is counted as.
+/// 10 to that power, the value of one unit.
 const UNIT: i128 = 100_000_000_000_000_000;
 
-/// Adds two floats given as text and returns the sum as text without an exponent; `None` if either is
-/// not a finite float, or their sum is not finite.
+/// Adds two floats given as text and returns the sum as text without an exponent; `None` if either
+/// is not a finite float, or their sum is not finite.
 ///
-/// Exact where both have at most 17 digits after the point and 20 before it; a sum of doubles beyond.
+/// Exact if both have at most 17 digits after the point and 20 before it; otherwise a sum of
+/// doubles.
 #[must_use]
 pub fn add_decimal(left: &[u8], right: &[u8]) -> Option<String> {
     let values = (parse_f64(left)?, parse_f64(right)?);
@@ -227,7 +228,7 @@ pub fn add_decimal(left: &[u8], right: &[u8]) -> Option<String> {
     sum.is_finite().then(|| format_human(sum))
 }
 
-/// A decimal number, counted in 1e-17ths; `None` if that would lose digits or overflow.
+/// Returns a decimal number in units of 1e-17; `None` if that would lose digits or overflow.
 fn fixed(text: &[u8]) -> Option<i128> {
     let (negative, text) = match text {
         [b'-', rest @ ..] => (true, rest),
@@ -243,7 +244,7 @@ fn fixed(text: &[u8]) -> Option<i128> {
     let point = mantissa.iter().position(|&byte| byte == b'.').unwrap_or(mantissa.len());
     let (whole, fraction) = mantissa.split_at_checked(point)?;
     let fraction = fraction.strip_prefix(b".").unwrap_or(fraction);
-    // Places the digits move to the left so that they count 1e-17ths.
+    // Number of positions by which the digits are shifted left to count units of 1e-17.
     let padding = i64::try_from(FRACTION_DIGITS).ok()?.checked_add(exponent)?;
     let padding =
         usize::try_from(padding.checked_sub(i64::try_from(fraction.len()).ok()?)?).ok()?;
@@ -256,7 +257,7 @@ fn fixed(text: &[u8]) -> Option<i128> {
         if digit > 9 {
             return None;
         }
-        // 37 digits at most: within 128 bits, and so is the sum of two such.
+        // 37 digits at most: these fit 128 bits, and so does the sum of two of them.
         value = value * 10 + i128::from(digit);
     }
     Some(if negative { -value } else { value })

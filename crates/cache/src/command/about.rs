@@ -1,4 +1,4 @@
-//! COMMAND: the table, told to clients.
+//! COMMAND: describes the table of commands to clients.
 
 use super::{CommandError, Context, Flags, Keys, Spec};
 
@@ -85,7 +85,7 @@ fn list(cx: &mut Context<'_, '_>, words: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// What COMMAND tells of a command's categories, each with its `@`.
+/// The categories of a command in COMMAND's reply, each with its `@`.
 fn categories(spec: &Spec) -> [String; 2] {
     let kind = if spec.flags.has(Flags::WRITE) { "@write" } else { "@read" };
     [format!("@{}", spec.group), kind.to_owned()]
@@ -108,7 +108,7 @@ fn getkeys(cx: &mut Context<'_, '_>, words: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// A command as COMMAND tells it: name, arity, flags, first and last key and step, categories.
+/// A command in COMMAND's reply: name, arity, flags, first and last key and step, categories.
 fn describe(cx: &mut Context<'_, '_>, spec: &Spec) {
     let (first, last, step) = match spec.keys {
         Keys::Range(first, last, step) => (first, last, step),
@@ -134,7 +134,7 @@ fn describe(cx: &mut Context<'_, '_>, spec: &Spec) {
     cx.out.set(categories.len());
     categories.iter().for_each(|category| cx.out.simple(category));
     for _ in 0..3 {
-        // Tips, key specifications and subcommands: none are told.
+        // No tips, key specifications or subcommands are returned.
         cx.out.array(0);
     }
 }

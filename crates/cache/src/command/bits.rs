@@ -1,6 +1,6 @@
-//! Strings as rows of bits, and what two strings have in common.
+//! Strings as bit arrays, and the longest common subsequence of two strings.
 //!
-//! Bit 0 is the highest of the first byte.
+//! Bit 0 is the most significant bit of the first byte.
 
 use super::{CommandError, Context, Flags, Keys, Spec, string};
 use crate::number;
@@ -30,7 +30,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         WRITE,
         FIRST,
         setbit,
-        "Sets a bit of a string and returns what it was.",
+        "Sets a bit of a string and returns its previous value.",
     ),
     super::row(GROUP, "bitcount", -2, READ, FIRST, bitcount, "Counts the set bits of a string."),
     super::row(
@@ -40,7 +40,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         READ,
         FIRST,
         bitpos,
-        "Finds the first bit that is set, or is not.",
+        "Finds the first set or clear bit of a string.",
     ),
     super::row(
         GROUP,
@@ -49,7 +49,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         WRITE,
         Keys::Range(2, -1, 1),
         bitop,
-        "Keeps what strings make bit by bit.",
+        "Stores the result of a bitwise operation on strings.",
     ),
     Spec {
         name: "lcs",
@@ -57,7 +57,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         flags: READ,
         keys: Keys::Range(1, 2, 1),
         group: "string",
-        summary: "Finds the longest sequence two strings have in common.",
+        summary: "Finds the longest common subsequence of two strings.",
         run: lcs,
     },
 ];
@@ -91,7 +91,7 @@ fn setbit(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     };
     let key = cx.key(args[1]);
     let shard = cx.locked.get(cx.session.database, key.shard());
-    // The byte alone: a string that is kept as it is is neither copied nor looked through.
+    // Only this byte: a string that is stored uncompressed is neither copied nor scanned.
     let held = match shard.text(&key)? {
         None => None,
         Some(text) => match text.as_plain() {
@@ -109,8 +109,7 @@ fn setbit(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// A stretch of a string: `start end [BYTE | BIT]`, either end counted from the string's end when
-/// negative.
+/// A part of a string: `start end [BYTE | BIT]`. A negative index counts from the string's end.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stretch {
     start: Option<i64>,
@@ -137,13 +136,13 @@ impl Stretch {
         Ok(Self { start: words.first().map(|word| integer(word)).transpose()?, end, bits })
     }
 
-    /// Whether its ends are the wrong way round, both counted from the string's end.
+    /// Whether the end precedes the start, both counted from the string's end.
     fn is_backwards(self) -> bool {
         let ends = self.start.zip(self.end);
         ends.is_some_and(|(start, end)| start < 0 && end < 0 && start > end)
     }
 
-    /// First and last bit of a string of `len` bytes; `None`: there is none between them.
+    /// The first and last bit of the part in a string of `len` bytes; `None` if it is empty.
     fn bits_of(self, len: usize) -> Option<(usize, usize)> {
         let unit = if self.bits { 1 } else { 8 };
         let len = i64::try_from(len).ok()?.checked_mul(8 / unit)?;
@@ -158,7 +157,7 @@ impl Stretch {
     }
 }
 
-/// The bytes that hold the bits from `first` to `last`, with bits outside of these cleared.
+/// The bytes that hold the bits from `first` to `last`, with all other bits cleared.
 fn masked(value: &[u8], first: usize, last: usize) -> impl Iterator<Item = (usize, u8, u8)> {
     let bytes = value.get(first / 8..=last / 8).unwrap_or_default();
     bytes.iter().enumerate().map(move |(at, &byte)| {
@@ -210,7 +209,7 @@ fn bitpos(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
                 let wanted = if bit { byte } else { !byte } & mask;
                 (wanted != 0).then(|| at * 8 + wanted.leading_zeros() as usize)
             });
-            // A string whose end nobody named goes on with zeros.
+            // Without an explicit end, a string is followed by zeros.
             found.or((!bit && stretch.end.is_none()).then_some(value.len() * 8))
         });
         match found {
@@ -261,7 +260,7 @@ fn bitop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// What LCS is asked for.
+/// The options of LCS.
 #[derive(Debug, Default, Clone, Copy)]
 struct Wanted {
     len: bool,
@@ -295,10 +294,10 @@ impl Wanted {
     }
 }
 
-/// Stretches of two strings that are the same: where they begin, and their length.
+/// Equal parts of two strings: their start in each, and their length.
 type Match = (usize, usize, usize);
 
-/// The longest common sequence of two strings, with its stretches from the last to the first.
+/// The longest common subsequence of two strings, with its parts from the last to the first.
 fn common(left: &[u8], right: &[u8]) -> (Vec<u8>, Vec<Match>) {
     let width = right.len() + 1;
     let mut lengths = vec![0u32; (left.len() + 1) * width];

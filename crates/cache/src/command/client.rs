@@ -1,9 +1,9 @@
-//! CLIENT: who is connected, and what they may do.
+//! CLIENT: lists, configures and closes connections.
 
 use std::sync::atomic::Ordering;
 
 use super::{CommandError, Context, Flags, Keys, Spec};
-use crate::engine::{ClientInfo, Replies, Via};
+use crate::engine::{ClientInfo, ClientSaid, Replies, Via};
 use crate::number;
 
 /// The family's rows.
@@ -13,13 +13,13 @@ pub(super) const COMMANDS: &[Spec] = &[Spec {
     flags: Flags::NO_AUTH,
     keys: Keys::None,
     group: "connection",
-    summary: "Tells of connections and changes them.",
+    summary: "Lists, configures and closes connections.",
     run: client,
 }];
 
 type Result = std::result::Result<(), CommandError>;
 
-/// Longest name of a connection.
+/// Maximum length of a connection's name.
 const NAME_MAX: usize = 1_024;
 
 fn client(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
@@ -90,7 +90,7 @@ fn on_off(word: &[u8]) -> std::result::Result<bool, CommandError> {
     }
 }
 
-/// A name that may stand in a line of CLIENT LIST.
+/// A name that is valid in a line of CLIENT LIST.
 fn plain(word: &[u8], what: &str) -> std::result::Result<String, CommandError> {
     let fits = word.len() <= NAME_MAX && word.iter().all(|b| (b'!'..=b'~').contains(b));
     let text = fits.then(|| String::from_utf8_lossy(word).into_owned());
@@ -127,6 +127,11 @@ fn set_info(cx: &mut Context<'_, '_>, what: &[u8], value: &[u8]) -> Result {
     Ok(())
 }
 
+/// The owner of the client's key, or the only user if there are no keys.
+fn shown_user(said: &ClientSaid) -> &str {
+    if said.user.is_empty() { "default" } else { &said.user }
+}
+
 /// A line of CLIENT LIST.
 fn line(cx: &Context<'_, '_>, client: &ClientInfo) -> String {
     let said = client.said.lock().clone();
@@ -136,7 +141,7 @@ fn line(cx: &Context<'_, '_>, client: &ClientInfo) -> String {
     format!(
         "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags={kind} db={} sub={} psub={} \
          ssub=0 multi={} watch=0 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 \
-         oll=0 omem={} tot-mem=0 events=r cmd={} user=default redir=-1 resp={} lib-name={} \
+         oll=0 omem={} tot-mem={} events=r cmd={} user={} redir=-1 resp={} lib-name={} \
          lib-ver={} via={via}\n",
         client.id,
         client.peer.address,
@@ -149,14 +154,16 @@ fn line(cx: &Context<'_, '_>, client: &ClientInfo) -> String {
         said.subscriptions.1,
         said.queued.map_or(-1, |queued| i64::try_from(queued).unwrap_or(i64::MAX)),
         client.mailbox.pending_bytes(),
+        client.memory(),
         if said.command.is_empty() { "NULL" } else { said.command },
+        shown_user(&said),
         said.protocol,
         said.library,
         said.library_version,
     )
 }
 
-/// Whether clients of a type listen to channels; `None`: a type no client here is of.
+/// Whether clients of a type are subscribed to channels; `None` if no client here has that type.
 fn listens(kind: &[u8]) -> std::result::Result<Option<bool>, CommandError> {
     match kind.to_ascii_lowercase().as_slice() {
         b"normal" => Ok(Some(false)),
@@ -200,7 +207,7 @@ fn list(cx: &mut Context<'_, '_>, rest: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Whether a client is meant.
+/// Selects clients.
 type Filter = Box<dyn Fn(&ClientInfo) -> bool>;
 
 fn kill(cx: &mut Context<'_, '_>, rest: &[&[u8]]) -> Result {
@@ -232,7 +239,7 @@ fn kill(cx: &mut Context<'_, '_>, rest: &[&[u8]]) -> Result {
                 _ => return Err(CommandError::SYNTAX),
             };
         } else {
-            wanted.push(filter(cx.now_ms, what, value)?);
+            wanted.push(filter(cx, what, value)?);
         }
     }
     let mut killed = 0;
@@ -247,9 +254,17 @@ fn kill(cx: &mut Context<'_, '_>, rest: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// What a word of CLIENT KILL with its value means.
-fn filter(now_ms: u64, what: &[u8], value: &[u8]) -> std::result::Result<Filter, CommandError> {
+/// The filter for an option of CLIENT KILL and its value.
+fn filter(
+    cx: &Context<'_, '_>,
+    what: &[u8],
+    value: &[u8],
+) -> std::result::Result<Filter, CommandError> {
+    let now_ms = cx.now_ms;
     let value = value.to_vec();
+    let clients = cx.engine.clients().into_iter();
+    let users = clients.map(|client| shown_user(&client.said.lock()).to_owned());
+    let users: Vec<String> = users.chain(["default".to_owned()]).collect();
     Ok(match what.to_ascii_lowercase().as_slice() {
         b"id" => {
             let id = number::parse_u64(&value)
@@ -266,7 +281,9 @@ fn filter(now_ms: u64, what: &[u8], value: &[u8]) -> std::result::Result<Filter,
                 pubsub.is_some_and(|pubsub| listening == pubsub)
             })
         }
-        b"user" if value == b"default" => Box::new(|_| true),
+        b"user" if users.iter().any(|user| user.as_bytes() == value) => {
+            Box::new(move |client| shown_user(&client.said.lock()).as_bytes() == value)
+        }
         b"user" => {
             let user = String::from_utf8_lossy(&value).into_owned();
             return Err(CommandError::new(format!("ERR No such user '{user}'")));
@@ -290,7 +307,7 @@ fn unblock(cx: &mut Context<'_, '_>, id: &[u8], how: Option<&[u8]>) -> Result {
         }
     };
     if !cx.may_block {
-        // The keys waited for may be locked by the transaction itself.
+        // The transaction itself may hold the locks of the keys that the client waits for.
         return Err(CommandError::new("ERR CLIENT UNBLOCK is not allowed inside a transaction"));
     }
     let unblocked = cx.engine.unblock(id, error);

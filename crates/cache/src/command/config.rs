@@ -1,4 +1,4 @@
-//! CONFIG: settings by the names Redis gives them.
+//! CONFIG: settings under the names Redis uses.
 
 mod settings;
 
@@ -15,7 +15,7 @@ pub(super) const COMMANDS: &[Spec] = &[Spec {
     flags: Flags::ADMIN,
     keys: Keys::None,
     group: "server",
-    summary: "Tells settings and changes them.",
+    summary: "Returns and changes settings.",
     run: config,
 }];
 
@@ -63,7 +63,7 @@ fn set(cx: &mut Context<'_, '_>, words: &[&[u8]]) {
     }
 }
 
-/// Sets all or none: values are read before the first is applied.
+/// Sets all or none: every value is parsed before the first is applied.
 fn try_set(engine: &Engine, words: &[&[u8]]) -> Result {
     let (pairs, left) = words.as_chunks::<2>();
     if !left.is_empty() {

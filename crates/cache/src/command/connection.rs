@@ -1,4 +1,4 @@
-//! Connections: greetings, passwords, the database selected.
+//! Connections: protocol version, authentication, the selected database.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -21,12 +21,24 @@ const fn row(
 
 /// The family's rows.
 pub(super) const COMMANDS: &[Spec] = &[
-    row("ping", -1, PLAIN.and(Flags::SUBSCRIBED), ping, "Answers PONG, or the word given."),
-    row("echo", 2, PLAIN, echo, "Answers the word given."),
+    row("ping", -1, PLAIN.and(Flags::SUBSCRIBED), ping, "Returns PONG or its argument."),
+    row("echo", 2, PLAIN, echo, "Returns its argument."),
     row("select", 2, PLAIN, select, "Selects a database by its number."),
-    row("hello", -1, ANY_TIME.and(Flags::NO_MULTI), hello, "Greets, and chooses a protocol."),
-    row("auth", -2, ANY_TIME.and(Flags::NO_MULTI), auth, "Gives the password."),
-    row("reset", 1, ANY_TIME.and(Flags::UNQUEUED), reset, "Makes the connection as new."),
+    row(
+        "hello",
+        -1,
+        ANY_TIME.and(Flags::NO_MULTI),
+        hello,
+        "Selects the protocol version and authenticates.",
+    ),
+    row(
+        "auth",
+        -2,
+        ANY_TIME.and(Flags::NO_MULTI),
+        auth,
+        "Authenticates by a password or an API key.",
+    ),
+    row("reset", 1, ANY_TIME.and(Flags::UNQUEUED), reset, "Resets the connection's state."),
     row("quit", -1, ANY_TIME.and(Flags::UNQUEUED), nothing, "Closes the connection."),
 ];
 
@@ -68,14 +80,14 @@ fn select(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// QUIT: the dispatcher answers and closes.
+/// QUIT: the dispatcher replies and closes.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of a handler")]
 fn nothing(cx: &mut Context<'_, '_>, _args: &[&[u8]]) -> Result {
     cx.out.ok();
     Ok(())
 }
 
-/// Version of Redis whose behaviour clients may expect; they look at it before they use commands.
+/// The Redis version that clients may expect; they check it before they use commands.
 pub(super) const REDIS_VERSION: &str = "7.4.0";
 
 fn hello(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
@@ -99,7 +111,7 @@ fn hello(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
             let (Some(user), Some(password)) = (words.next(), words.next()) else {
                 return Err(CommandError::SYNTAX);
             };
-            authenticate(cx, user, password)?;
+            authenticate(cx, Some(user), password)?;
         } else if word.eq_ignore_ascii_case(b"setname") {
             name = Some(*words.next().ok_or(CommandError::SYNTAX)?);
         } else {
@@ -141,35 +153,32 @@ fn hello(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
 fn auth(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     match args {
         [_, password] => {
-            if !cx.engine.config().needs_password() {
+            if !cx.engine.needs_secret() && !cx.engine.knows(password) {
                 return Err(CommandError::new(
                     "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
                 ));
             }
-            authenticate(cx, b"default", password)?;
+            authenticate(cx, None, password)?;
         }
-        [_, user, password] => authenticate(cx, user, password)?,
+        [_, user, password] => authenticate(cx, Some(user), password)?,
         _ => return Err(CommandError::SYNTAX),
     }
     cx.out.ok();
     Ok(())
 }
 
-/// Failed passwords of one connection before each further one is answered late.
+/// Number of failed passwords after which a connection has to wait before each further attempt.
 const FAILURES_FREE: u32 = 3;
 
-/// Checks a password. After a few wrong ones a connection is refused for a while without a look,
-/// and all connections together may try only so often: guessing takes for ever.
-fn authenticate(cx: &mut Context<'_, '_>, user: &[u8], password: &[u8]) -> Result {
+/// Checks a password or key. After several failures a connection is refused for a while without a
+/// check, and the rate over all connections is limited, which makes guessing impractical.
+fn authenticate(cx: &mut Context<'_, '_>, user: Option<&[u8]>, password: &[u8]) -> Result {
     let wrong =
         || CommandError::new("WRONGPASS invalid username-password pair or user is disabled.");
-    let config = cx.engine.config();
     if cx.session.failures >= FAILURES_FREE && cx.now_ms < cx.session.auth_after_ms {
         return Err(CommandError::new("ERR too many failed attempts; try again later"));
     }
-    let right = user == b"default" && (!config.needs_password() || config.is_password(password));
-    if right {
-        cx.session.authenticated = true;
+    if cx.engine.authenticate(cx.session, user, password) {
         cx.session.failures = 0;
         return Ok(());
     }
@@ -185,7 +194,7 @@ fn reset(cx: &mut Context<'_, '_>, _args: &[&[u8]]) -> Result {
     cx.session.database = 0;
     cx.session.protocol = Proto::Resp2;
     cx.out.set_proto(Proto::Resp2);
-    cx.session.authenticated = !cx.engine.config().needs_password();
+    cx.engine.admit(cx.session);
     cx.session.replies = crate::engine::Replies::On;
     let said = &mut *cx.session.info.said.lock();
     *said = crate::engine::ClientSaid { protocol: 2, ..Default::default() };

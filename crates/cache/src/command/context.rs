@@ -1,4 +1,4 @@
-//! What a handler works with.
+//! The context in which a handler runs.
 
 use std::time::Instant;
 
@@ -7,12 +7,12 @@ use crate::persist::Ops;
 use crate::resp::Reply;
 use crate::store::{DATABASES, Held, Key, SHARDS, Shard};
 
-/// A command's wish to wait.
+/// A command's request to block.
 #[derive(Debug)]
 pub struct Blocking {
-    /// Keys, one of which has to be given something.
+    /// Keys; the command waits until one of them receives an element.
     pub keys: Vec<Box<[u8]>>,
-    /// When to give up; `None`: never.
+    /// When it times out; `None` for never.
     pub deadline: Option<Instant>,
 }
 
@@ -23,42 +23,42 @@ pub struct Blocking {
 pub struct Context<'e, 'c> {
     /// The engine: configuration, statistics, subscriptions.
     pub engine: &'e Engine,
-    /// Who runs it.
+    /// The session that runs it.
     pub session: &'c mut Session,
-    /// Where the reply goes.
+    /// The reply.
     pub out: &'c mut Reply,
     /// Milliseconds since 1970, the same throughout the command (and the transaction).
     pub now_ms: u64,
-    /// Whether it may wait: not inside a transaction, nor when it is run again for one who waits.
+    /// Whether it may block: not inside a transaction, nor when it runs again after blocking.
     pub may_block: bool,
-    /// The key a command that waited is run again for: it takes from no other.
+    /// The key for which a blocked command runs again: it takes elements from no other.
     pub(crate) served: Option<&'c [u8]>,
-    /// Set by a command that found nothing and wants to wait; it writes no reply then.
+    /// Set by a command that found nothing and wants to block; it then writes no reply.
     pub blocking: Option<Blocking>,
-    /// What is to be freed once the locks are released.
+    /// Data to free after the locks are released.
     pub(crate) garbage: Vec<Shard>,
     pub(crate) locked: &'c mut Locked<'e>,
     pub(crate) ops: &'c mut Ops,
 }
 
 impl<'e> Context<'e, '_> {
-    /// A key with its hash.
+    /// Returns a key with its hash.
     #[must_use]
     #[inline]
     pub fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
         self.engine.keyspace().key(bytes)
     }
 
-    /// The shard of one of the command's keys, in the session's database.
+    /// Returns the shard of one of the command's keys, in the session's database.
     ///
     /// # Panics
-    /// If the command's row does not name that key: a mistake in the table.
+    /// If the command's row does not name that key: a bug in the table.
     #[inline]
     pub fn shard(&mut self, key: &Key<'_>) -> &mut Shard {
         self.locked.get(self.session.database, key.shard())
     }
 
-    /// The shard of one of the command's keys, in another database.
+    /// Returns the shard of one of the command's keys, in another database.
     ///
     /// # Panics
     /// If the command's row does not name that key there.
@@ -68,7 +68,7 @@ impl<'e> Context<'e, '_> {
 
     /// Calls `visit` with every shard of a database, one after another, until it returns `false`.
     ///
-    /// Those a transaction has locked are lent, the others are locked for the moment.
+    /// Shards that a transaction has locked are lent; the others are locked briefly.
     pub fn each_shard(
         &mut self,
         database: usize,
@@ -92,13 +92,13 @@ impl<'e> Context<'e, '_> {
         }
     }
 
-    /// Tells the log an operation on one key of the session's database.
+    /// Logs an operation on one key of the session's database.
     #[inline]
     pub fn log(&mut self, words: &[&[u8]]) {
         self.log_in(self.session.database, words);
     }
 
-    /// Tells the log an operation on one key of another database.
+    /// Logs an operation on one key of another database.
     #[inline]
     pub fn log_in(&mut self, database: usize, words: &[&[u8]]) {
         if self.engine.journal().is_some() {
@@ -106,29 +106,29 @@ impl<'e> Context<'e, '_> {
         }
     }
 
-    /// Asks to wait until one of `keys` is given something, and writes no reply.
+    /// Requests to block until one of `keys` receives an element, and writes no reply.
     ///
-    /// Call it with the shards of the keys locked, having found nothing there.
+    /// Call it with the shards of the keys locked, after none of the keys had an element.
     pub fn block(&mut self, keys: &[&[u8]], deadline: Option<Instant>) {
         let keys = keys.iter().map(|&key| key.into()).collect();
         self.blocking = Some(Blocking { keys, deadline });
     }
 
-    /// Whether a command that may wait looks at this key: at any the first time, then only at the
-    /// one that was given something.
+    /// Whether a command that may block looks at this key: at every key the first time, later only
+    /// at the key that received an element.
     pub(crate) fn looks_at(&self, key: &[u8]) -> bool {
         self.served.is_none_or(|served| served == key)
     }
 
-    /// A random number.
+    /// Returns a random number.
     pub fn random(&self) -> u64 {
         self.engine.random()
     }
 
-    /// A database's number from a word.
+    /// Parses a database number.
     ///
     /// # Errors
-    /// [`super::CommandError`]: no number, or no such database.
+    /// [`super::CommandError`]: not a number, or no such database.
     pub fn database(word: &[u8]) -> Result<usize, super::CommandError> {
         let number = crate::number::parse_i64(word).ok_or(super::CommandError::NOT_INTEGER)?;
         let number = usize::try_from(number).ok().filter(|&number| number < DATABASES);

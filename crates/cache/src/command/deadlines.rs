@@ -1,6 +1,6 @@
-//! When keys go: setting, removing and telling their deadlines.
+//! Expiration of keys: setting, removing and returning deadlines.
 //!
-//! The log has deadlines as points in time, so that a replay finds the same ones whenever it runs.
+//! Deadlines are logged as points in time, so that a replay has the same result whenever it runs.
 
 use super::{CommandError, Context, Flags, Keys, Spec};
 use crate::number;
@@ -13,7 +13,7 @@ const GROUP: &str = "generic";
 
 /// The family's rows.
 pub(super) const COMMANDS: &[Spec] = &[
-    super::row(GROUP, "expire", -3, WRITE, FIRST, expire, "Has a key go after so many seconds."),
+    super::row(GROUP, "expire", -3, WRITE, FIRST, expire, "Sets a key's time to live in seconds."),
     super::row(
         GROUP,
         "pexpire",
@@ -21,9 +21,17 @@ pub(super) const COMMANDS: &[Spec] = &[
         WRITE,
         FIRST,
         pexpire,
-        "Has a key go after so many milliseconds.",
+        "Sets a key's time to live in milliseconds.",
     ),
-    super::row(GROUP, "expireat", -3, WRITE, FIRST, expireat, "Has a key go at a time in seconds."),
+    super::row(
+        GROUP,
+        "expireat",
+        -3,
+        WRITE,
+        FIRST,
+        expireat,
+        "Sets a key's expiration as a Unix time in seconds.",
+    ),
     super::row(
         GROUP,
         "pexpireat",
@@ -31,9 +39,9 @@ pub(super) const COMMANDS: &[Spec] = &[
         WRITE,
         FIRST,
         pexpireat,
-        "Has a key go at a time in milliseconds.",
+        "Sets a key's expiration as a Unix time in milliseconds.",
     ),
-    super::row(GROUP, "ttl", 2, READ, FIRST, ttl, "Returns after how many seconds a key goes."),
+    super::row(GROUP, "ttl", 2, READ, FIRST, ttl, "Returns a key's time to live in seconds."),
     super::row(
         GROUP,
         "pttl",
@@ -41,7 +49,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         READ,
         FIRST,
         pttl,
-        "Returns after how many milliseconds a key goes.",
+        "Returns a key's time to live in milliseconds.",
     ),
     super::row(
         GROUP,
@@ -50,7 +58,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         READ,
         FIRST,
         expiretime,
-        "Returns when a key goes, in seconds.",
+        "Returns a key's expiration as a Unix time in seconds.",
     ),
     super::row(
         GROUP,
@@ -59,9 +67,9 @@ pub(super) const COMMANDS: &[Spec] = &[
         READ,
         FIRST,
         pexpiretime,
-        "Returns when a key goes, in milliseconds.",
+        "Returns a key's expiration as a Unix time in milliseconds.",
     ),
-    super::row(GROUP, "persist", 2, WRITE, FIRST, persist, "Has a key stay."),
+    super::row(GROUP, "persist", 2, WRITE, FIRST, persist, "Removes a key's expiration."),
 ];
 
 type Result = std::result::Result<(), CommandError>;
@@ -82,7 +90,7 @@ fn pexpireat(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     set_deadline(cx, args, 1, false, "pexpireat")
 }
 
-/// When EXPIRE changes a deadline at all.
+/// The conditions under which EXPIRE changes a deadline.
 #[derive(Debug, Default, Clone, Copy)]
 struct Condition {
     nx: bool,
@@ -120,7 +128,7 @@ impl Condition {
         Ok(found)
     }
 
-    /// A key that stays counts as one that goes later than any.
+    /// A key without a deadline counts as one that expires later than any other.
     fn allows(self, before: Option<u64>, after: i64) -> bool {
         let later = before.is_some_and(|ms| after > i64::try_from(ms).unwrap_or(i64::MAX));
         let earlier = before.is_none_or(|ms| after < i64::try_from(ms).unwrap_or(i64::MAX));
@@ -169,29 +177,33 @@ fn set_deadline(
 }
 
 fn ttl(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    tell_deadline(cx, args, |ms, now_ms| (ms.saturating_sub(now_ms) + 500) / 1_000)
+    reply_deadline(cx, args, |ms, now_ms| (ms.saturating_sub(now_ms) + 500) / 1_000)
 }
 
 fn pttl(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    tell_deadline(cx, args, u64::saturating_sub)
+    reply_deadline(cx, args, u64::saturating_sub)
 }
 
 fn expiretime(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    tell_deadline(cx, args, |ms, _| ms.saturating_add(500) / 1_000)
+    reply_deadline(cx, args, |ms, _| ms.saturating_add(500) / 1_000)
 }
 
 fn pexpiretime(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    tell_deadline(cx, args, |ms, _| ms)
+    reply_deadline(cx, args, |ms, _| ms)
 }
 
-fn tell_deadline(cx: &mut Context<'_, '_>, args: &[&[u8]], tell: fn(u64, u64) -> u64) -> Result {
+fn reply_deadline(
+    cx: &mut Context<'_, '_>,
+    args: &[&[u8]],
+    convert: fn(u64, u64) -> u64,
+) -> Result {
     let key = cx.key(args[1]);
     let now_ms = cx.now_ms;
     let shard = cx.shard(&key);
     let answer = match shard.look_at(&key).map(|at| shard.deadline_ms(at)) {
         None => -2,
         Some(None) => -1,
-        Some(Some(ms)) => i64::try_from(tell(ms, now_ms)).unwrap_or(i64::MAX),
+        Some(Some(ms)) => i64::try_from(convert(ms, now_ms)).unwrap_or(i64::MAX),
     };
     cx.out.int(answer);
     Ok(())

@@ -1,10 +1,10 @@
-//! Why a command was refused, in the words Redis' clients know.
+//! Errors of commands, in the wording that Redis clients know.
 
 use std::borrow::Cow;
 
 use crate::store::WrongType;
 
-/// A refusal; its text goes to the client after a `-`.
+/// An error; its text is sent to the client after a `-`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct CommandError(pub Cow<'static, str>);
@@ -23,14 +23,14 @@ impl CommandError {
     pub const INDEX: Self = Self(Cow::Borrowed("ERR index out of range"));
     /// `ERR DB index is out of range`.
     pub const DATABASE: Self = Self(Cow::Borrowed("ERR DB index is out of range"));
-    /// The value is of another type.
+    /// The value has another type.
     pub const WRONG_TYPE: Self =
         Self(Cow::Borrowed("WRONGTYPE Operation against a key holding the wrong kind of value"));
-    /// Memory is used up.
+    /// The memory limit is reached.
     pub const OOM: Self =
         Self(Cow::Borrowed("OOM command not allowed when used memory > 'maxmemory'."));
 
-    /// An error with this text, its code included.
+    /// Returns an error with this text, which includes its code.
     #[must_use]
     pub fn new(text: impl Into<Cow<'static, str>>) -> Self {
         Self(text.into())

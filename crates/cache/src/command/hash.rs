@@ -23,23 +23,23 @@ const fn row(
 
 /// The family's rows.
 pub(super) const COMMANDS: &[Spec] = &[
-    row("hset", -4, SET, hset, "Gives fields of a hash values."),
-    row("hmset", -4, SET, hmset, "Gives fields of a hash values."),
-    row("hsetnx", 4, SET, hsetnx, "Gives a field of a hash a value if it has none."),
+    row("hset", -4, SET, hset, "Sets the values of fields."),
+    row("hmset", -4, SET, hmset, "Sets the values of fields."),
+    row("hsetnx", 4, SET, hsetnx, "Sets the value of a field that does not exist."),
     row("hget", 3, READ, hget, "Returns the value of a field."),
     row("hmget", -3, READ, hmget, "Returns the values of fields."),
-    row("hgetall", 2, WALK, hgetall, "Returns all fields with their values."),
+    row("hgetall", 2, WALK, hgetall, "Returns all fields and their values."),
     row("hkeys", 2, WALK, hkeys, "Returns all fields."),
     row("hvals", 2, WALK, hvals, "Returns the values of all fields."),
     row("hlen", 2, READ, hlen, "Counts the fields of a hash."),
-    row("hexists", 3, READ, hexists, "Tells whether a field is there."),
+    row("hexists", 3, READ, hexists, "Returns whether a field exists."),
     row("hstrlen", 3, READ, hstrlen, "Returns the length of a field's value."),
     row("hdel", -3, DROP, hdel, "Removes fields of a hash."),
     row("hgetdel", -5, DROP, hgetdel, "Returns the values of fields and removes them."),
     row("hincrby", 4, SET, hincrby, "Adds to the integer in a field."),
     row("hincrbyfloat", 4, SET, hincrbyfloat, "Adds to the number in a field."),
-    row("hrandfield", -2, WALK, hrandfield, "Returns fields picked at random."),
-    row("hscan", -3, WALK, hscan, "Walks over the fields of a hash."),
+    row("hrandfield", -2, WALK, hrandfield, "Returns random fields."),
+    row("hscan", -3, WALK, hscan, "Iterates over the fields of a hash."),
 ];
 
 type Result = std::result::Result<(), CommandError>;

@@ -1,4 +1,4 @@
-//! INFO: what the server tells of itself, in the sections and names monitors read.
+//! INFO: the server's state, in the sections and under the names that monitoring tools read.
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ pub(super) const COMMANDS: &[Spec] = &[Spec {
     flags: Flags(0),
     keys: Keys::None,
     group: "server",
-    summary: "Tells of the server, section by section.",
+    summary: "Returns information about the server, by section.",
     run: info,
 }];
 
@@ -88,8 +88,12 @@ fn memory(engine: &Engine, text: &mut String) {
     line(text, format_args!("used_memory:{used}"));
     line(text, format_args!("used_memory_human:{}", human(used)));
     line(text, format_args!("used_memory_dataset:{}", engine.keyspace().used()));
-    let buffers = engine.statistics().buffer_bytes.load(Ordering::Relaxed);
-    line(text, format_args!("used_memory_buffers:{buffers}"));
+    let clients = engine.clients_memory();
+    line(text, format_args!("used_memory_buffers:{clients}"));
+    line(text, format_args!("mem_clients_normal:{clients}"));
+    line(text, format_args!("mem_clients_slaves:0"));
+    let clients_max = engine.config().clients_memory_max.load(Ordering::Relaxed);
+    line(text, format_args!("maxmemory_clients:{clients_max}"));
     line(text, format_args!("maxmemory:{}", rules.max_memory()));
     line(text, format_args!("maxmemory_human:{}", human(rules.max_memory())));
     line(text, format_args!("maxmemory_policy:{}", rules.policy().as_str()));
@@ -139,9 +143,11 @@ fn stats(engine: &Engine, text: &mut String) {
         ("keyspace_hits", &counted.hits),
         ("keyspace_misses", &counted.misses),
         ("evicted_keys", &counted.evicted),
+        ("evicted_clients", &counted.evicted_clients),
         ("total_error_replies", &counted.errors),
         ("client_output_buffer_limit_disconnections", &counted.slow_consumers),
         ("acl_access_denied_auth", &counted.auth_failures),
+        ("acl_access_denied_cmd", &counted.denied),
     ] {
         line(text, format_args!("{name}:{}", count.load(Ordering::Relaxed)));
     }
@@ -161,7 +167,7 @@ fn replication(engine: &Engine, text: &mut String) {
 }
 
 fn cpu(_engine: &Engine, text: &mut String) {
-    // utime and stime, in ticks of a hundredth of a second, are the 14th and 15th field.
+    // utime and stime, in ticks of 10 ms, are the 14th and 15th fields.
     let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return };
     let Some((_, rest)) = stat.rsplit_once(')') else { return };
     let ticks: Vec<u64> =

@@ -1,4 +1,4 @@
-//! Keys whatever they hold: removing, renaming, copying, walking; see `deadlines` for their ends.
+//! Keys of any type: removing, renaming, copying, iterating; see `deadlines` for expiration.
 
 use super::{CommandError, Context, Flags, Keys, Spec};
 use crate::store::{Deadline, Kind, Object, Value};
@@ -16,7 +16,7 @@ const GROUP: &str = "generic";
 pub(super) const COMMANDS: &[Spec] = &[
     super::row(GROUP, "del", -2, Flags::WRITE, EVERY, del, "Removes keys."),
     super::row(GROUP, "unlink", -2, WRITE, EVERY, del, "Removes keys."),
-    super::row(GROUP, "exists", -2, READ, EVERY, exists, "Counts the keys that are there."),
+    super::row(GROUP, "exists", -2, READ, EVERY, exists, "Counts the keys that exist."),
     super::row(
         GROUP,
         "touch",
@@ -24,10 +24,10 @@ pub(super) const COMMANDS: &[Spec] = &[
         READ,
         EVERY,
         touch,
-        "Notes a use of keys, and counts those that are there.",
+        "Updates the last use of keys and counts those that exist.",
     ),
     super::row(GROUP, "type", 2, READ, FIRST, type_of, "Returns the type of the value at a key."),
-    super::row(GROUP, "rename", 3, Flags::WRITE, TWO, rename, "Gives a key another name."),
+    super::row(GROUP, "rename", 3, Flags::WRITE, TWO, rename, "Renames a key."),
     super::row(
         GROUP,
         "renamenx",
@@ -35,7 +35,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         WRITE,
         TWO,
         renamenx,
-        "Gives a key another name, if that is free.",
+        "Renames a key if the new name does not exist.",
     ),
     super::row(
         GROUP,
@@ -62,7 +62,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         Flags::READONLY,
         Keys::All,
         keys,
-        "Returns the names of keys that match.",
+        "Returns the names of keys that match a pattern.",
     ),
     super::row(
         GROUP,
@@ -71,7 +71,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         Flags::READONLY,
         Keys::All,
         scan,
-        "Walks over the names of keys.",
+        "Iterates over the names of keys.",
     ),
     super::row(
         GROUP,
@@ -80,7 +80,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         Flags::READONLY,
         Keys::All,
         randomkey,
-        "Returns the name of some key.",
+        "Returns the name of a random key.",
     ),
     super::row(
         GROUP,
@@ -89,7 +89,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         Flags::READONLY,
         Keys::Range(2, 2, 1),
         object,
-        "Tells how a value is kept.",
+        "Returns how a value is stored.",
     ),
 ];
 
@@ -138,7 +138,7 @@ fn type_of(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Puts a value at a key and tells the log how to make it from nothing.
+/// Stores a value at a key and logs the operations that create it from nothing.
 pub(super) fn put_logged(
     cx: &mut Context<'_, '_>,
     database: usize,
@@ -152,8 +152,8 @@ pub(super) fn put_logged(
     cx.shard_in(database, &key).put_value(&key, value, deadline);
 }
 
-/// Has a key hold a collection in place of whatever it held, or nothing where the collection is
-/// empty, and tells the log.
+/// Stores a collection at a key in place of its value, or removes the key if the collection is
+/// empty, and logs that.
 pub(super) fn replace_logged(cx: &mut Context<'_, '_>, word: &[u8], object: Object) {
     if !object.is_empty() {
         let database = cx.session.database;
@@ -165,7 +165,7 @@ pub(super) fn replace_logged(cx: &mut Context<'_, '_>, word: &[u8], object: Obje
     }
 }
 
-/// Members or fields of one operation in the log, so that none is larger than needed.
+/// Maximum number of members or fields in one logged operation, which limits its size.
 const LOGGED_AT_ONCE: usize = 512;
 
 fn log_value(
@@ -249,7 +249,7 @@ fn rename_if(
     Ok(true)
 }
 
-/// The database COPY's words name, where they do.
+/// The database in COPY's options, if any.
 fn copy_database(words: &[&[u8]], database: usize) -> usize {
     let named = words.windows(2).skip(3).find(|pair| pair[0].eq_ignore_ascii_case(b"db"));
     named.and_then(|pair| Context::database(pair[1]).ok()).unwrap_or(database)
@@ -320,8 +320,9 @@ fn keys(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
         let mut next = Some(0);
         while let Some(from) = next {
             next = shard.visit_range(from, &mut |shard, at| {
-                if !shard.is_expired(at) && glob::matches(args[1], shard.key(at)) {
-                    cx.out.bulk(shard.key(at));
+                let key = shard.key(at);
+                if !shard.is_expired(at) && glob::matches(args[1], key) && cx.session.may_see(key) {
+                    cx.out.bulk(key);
                     count += 1;
                 }
             });
@@ -332,7 +333,7 @@ fn keys(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Bits of a cursor that tell the position in a shard; the shard is above them.
+/// Bits of a cursor for the position in a shard; the bits above are the shard.
 const POSITION_BITS: u32 = 30;
 
 fn scan(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
@@ -343,7 +344,7 @@ fn scan(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let first = usize::try_from(cursor >> POSITION_BITS).unwrap_or(usize::MAX);
     let mut found: Vec<Box<[u8]>> = Vec::new();
     let (mut seen, mut next) = (0, 0);
-    cx.each_shard(cx.session.database, |_, number, shard| {
+    cx.each_shard(cx.session.database, |cx, number, shard| {
         if number < first {
             return true;
         }
@@ -353,6 +354,7 @@ fn scan(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
                 let key = shard.key(at);
                 let kind = options.kind.as_ref();
                 if options.matches(key)
+                    && cx.session.may_see(key)
                     && kind.is_none_or(|kind| kind.eq_ignore_ascii_case(shard.kind(at).as_str()))
                 {
                     found.push(key.into());
@@ -383,7 +385,7 @@ fn randomkey(cx: &mut Context<'_, '_>, _args: &[&[u8]]) -> Result {
     let mut pick = cx.random();
     let first = usize::try_from(pick % crate::store::SHARDS as u64).unwrap_or(0);
     let mut found: Option<Box<[u8]>> = None;
-    // From a random shard on to the end, then from the beginning.
+    // From a random shard to the end, then from the beginning.
     for half in 0..2 {
         cx.each_shard(cx.session.database, |_, number, shard| {
             pick = pick.rotate_left(17);
@@ -400,8 +402,7 @@ fn randomkey(cx: &mut Context<'_, '_>, _args: &[&[u8]]) -> Result {
 fn object(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let word = args[1].to_ascii_lowercase();
     if word == b"help" {
-        let lines =
-            ["OBJECT ENCODING|FREQ|IDLETIME|REFCOUNT <key>: how the value at a key is kept."];
+        let lines = ["OBJECT ENCODING|FREQ|IDLETIME|REFCOUNT <key>: Show how a value is stored."];
         cx.out.array(lines.len());
         lines.iter().for_each(|line| cx.out.bulk(line.as_bytes()));
         return Ok(());
@@ -440,7 +441,7 @@ fn object(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The name clients know for how a value is kept.
+/// The name of a value's encoding that clients know.
 fn encoding(shard: &crate::store::Shard, at: crate::store::At) -> &'static str {
     match shard.object_at(at) {
         None => match shard.string_at(at) {

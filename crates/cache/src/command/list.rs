@@ -1,6 +1,6 @@
-//! Lists: pushing, popping, looking, and waiting for something to pop.
+//! Lists: pushing, popping, reading, and blocking until there is an element.
 //!
-//! What moves between keys is logged as what happens to each of them.
+//! A move between keys is logged as one operation on each of them.
 
 use std::time::{Duration, Instant};
 
@@ -21,8 +21,8 @@ const GROUP: &str = "list";
 
 /// The family's rows.
 pub(super) const COMMANDS: &[Spec] = &[
-    super::row(GROUP, "lpush", -3, PUSH, FIRST, lpush, "Puts elements before a list."),
-    super::row(GROUP, "rpush", -3, PUSH, FIRST, rpush, "Puts elements after a list."),
+    super::row(GROUP, "lpush", -3, PUSH, FIRST, lpush, "Adds elements at the beginning of a list."),
+    super::row(GROUP, "rpush", -3, PUSH, FIRST, rpush, "Adds elements at the end of a list."),
     super::row(
         GROUP,
         "lpushx",
@@ -30,7 +30,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         PUSH,
         FIRST,
         lpushx,
-        "Puts elements before a list that is there.",
+        "Adds elements at the beginning of an existing list.",
     ),
     super::row(
         GROUP,
@@ -39,10 +39,26 @@ pub(super) const COMMANDS: &[Spec] = &[
         PUSH,
         FIRST,
         rpushx,
-        "Puts elements after a list that is there.",
+        "Adds elements at the end of an existing list.",
     ),
-    super::row(GROUP, "lpop", -2, POP, FIRST, lpop, "Takes elements from the beginning of a list."),
-    super::row(GROUP, "rpop", -2, POP, FIRST, rpop, "Takes elements from the end of a list."),
+    super::row(
+        GROUP,
+        "lpop",
+        -2,
+        POP,
+        FIRST,
+        lpop,
+        "Removes and returns the first elements of a list.",
+    ),
+    super::row(
+        GROUP,
+        "rpop",
+        -2,
+        POP,
+        FIRST,
+        rpop,
+        "Removes and returns the last elements of a list.",
+    ),
     super::row(
         GROUP,
         "llen",
@@ -50,14 +66,30 @@ pub(super) const COMMANDS: &[Spec] = &[
         Flags::READONLY.and(Flags::FAST),
         FIRST,
         llen,
-        "Returns a list's length.",
+        "Returns the length of a list.",
     ),
     super::row(GROUP, "lindex", 3, Flags::READONLY, FIRST, lindex, "Returns an element of a list."),
     super::row(GROUP, "lrange", 4, Flags::READONLY, FIRST, lrange, "Returns a part of a list."),
     super::row(GROUP, "lset", 4, CHANGE, FIRST, lset, "Replaces an element of a list."),
-    super::row(GROUP, "linsert", 5, CHANGE, FIRST, linsert, "Puts an element beside another."),
+    super::row(
+        GROUP,
+        "linsert",
+        5,
+        CHANGE,
+        FIRST,
+        linsert,
+        "Inserts an element before or after another one.",
+    ),
     super::row(GROUP, "lrem", 4, Flags::WRITE, FIRST, lrem, "Removes elements that equal a value."),
-    super::row(GROUP, "ltrim", 4, Flags::WRITE, FIRST, ltrim, "Keeps a part of a list."),
+    super::row(
+        GROUP,
+        "ltrim",
+        4,
+        Flags::WRITE,
+        FIRST,
+        ltrim,
+        "Removes all elements outside a range of a list.",
+    ),
     super::row(
         GROUP,
         "lpos",
@@ -74,7 +106,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         CHANGE,
         TWO,
         rpoplpush,
-        "Moves the last element before another list.",
+        "Moves the last element to the beginning of another list.",
     ),
     super::row(GROUP, "lmove", 5, CHANGE, TWO, lmove, "Moves an element from one list to another."),
     super::row(
@@ -84,7 +116,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         Flags::WRITE,
         Keys::Counted(1, &[]),
         lmpop,
-        "Takes from the first list.",
+        "Removes and returns elements of the first non-empty list.",
     ),
     super::row(
         GROUP,
@@ -93,7 +125,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         WAIT,
         Keys::Range(1, -2, 1),
         blpop,
-        "Takes a first element, or waits.",
+        "Removes and returns the first element of a list, or waits for one.",
     ),
     super::row(
         GROUP,
@@ -102,7 +134,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         WAIT,
         Keys::Range(1, -2, 1),
         brpop,
-        "Takes a last element, or waits.",
+        "Removes and returns the last element of a list, or waits for one.",
     ),
     super::row(
         GROUP,
@@ -111,7 +143,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         WAIT.and(Flags::DENYOOM),
         TWO,
         blmove,
-        "Moves an element, or waits.",
+        "Moves an element to another list, or waits for one.",
     ),
     super::row(
         GROUP,
@@ -120,7 +152,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         WAIT.and(Flags::DENYOOM),
         TWO,
         brpoplpush,
-        "Moves an element, or waits.",
+        "Moves an element to another list, or waits for one.",
     ),
     super::row(
         GROUP,
@@ -129,7 +161,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         WAIT,
         Keys::Counted(2, &[]),
         blmpop,
-        "Takes from the first list, or waits.",
+        "Removes and returns elements of the first non-empty list, or waits for one.",
     ),
 ];
 
@@ -235,17 +267,17 @@ fn pop(cx: &mut Context<'_, '_>, args: &[&[u8]], end: End) -> Result {
         (None, Some(popped)) => cx.out.bulk_or_null(popped.first().map(|element| &**element)),
         (None, None) => cx.out.null(),
         (Some(_), None) => cx.out.null_array(),
-        (Some(_), Some(popped)) => tell(cx, &popped),
+        (Some(_), Some(popped)) => reply_elements(cx, &popped),
     }
     Ok(())
 }
 
-fn tell(cx: &mut Context<'_, '_>, elements: &[Box<[u8]>]) {
+fn reply_elements(cx: &mut Context<'_, '_>, elements: &[Box<[u8]>]) {
     cx.out.array(elements.len());
     elements.iter().for_each(|element| cx.out.bulk(element));
 }
 
-/// Takes elements and tells the log; `None` where there is no list.
+/// Removes elements and logs that; `None` if there is no list.
 fn take(
     cx: &mut Context<'_, '_>,
     key: &Key<'_>,
@@ -279,7 +311,7 @@ fn lindex(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let key = cx.key(args[1]);
     let out = &mut *cx.out;
     let shard = cx.locked.get(cx.session.database, key.shard());
-    // An index that is none is refused only where it would be used.
+    // An invalid index is refused only where it would be used.
     let found = shard.with(&key, |list: &List| {
         let index = integer(args[2])?;
         out.bulk_or_null(list.get(index));
@@ -323,7 +355,7 @@ fn lset(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Whether an element is in the list; `None`: there is no list.
+/// Whether an element is in the list; `None` if there is no list.
 fn holds(
     cx: &mut Context<'_, '_>,
     key: &Key<'_>,
@@ -340,7 +372,7 @@ fn linsert(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
         _ => return Err(CommandError::SYNTAX),
     };
     let key = cx.key(args[1]);
-    // Whoever watches the key is not told of what changes nothing.
+    // A watched key is not marked as changed if nothing changes.
     match holds(cx, &key, args[3])? {
         None => cx.out.int(0),
         Some(false) => cx.out.int(-1),
@@ -443,7 +475,7 @@ fn lmove(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Moves an element and answers it; `false` where there is none.
+/// Moves an element and replies with it; `false` if there is none.
 fn move_one(
     cx: &mut Context<'_, '_>,
     args: &[&[u8]],
@@ -454,7 +486,7 @@ fn move_one(
     if cx.shard(&source).with(&source, List::len)?.is_none() {
         return Ok(false);
     }
-    // Refused before anything is taken.
+    // Checked before anything is removed.
     cx.shard(&target).with(&target, List::len)?;
     let popped = take(cx, &source, from, 1)?.unwrap_or_default();
     let Some(element) = popped.first() else { return Ok(false) };
@@ -478,7 +510,7 @@ fn mpop(
         if let Some(popped) = take(cx, &key, end, count)? {
             cx.out.array(2);
             cx.out.bulk(word);
-            tell(cx, &popped);
+            reply_elements(cx, &popped);
             return Ok(true);
         }
     }
@@ -493,7 +525,7 @@ fn lmpop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// When a command gives up that waits for so many seconds; `None`: never.
+/// The time at which a command with this timeout gives up; `None` for never.
 pub(super) fn give_up_at(word: &[u8]) -> std::result::Result<Option<Instant>, CommandError> {
     let invalid = || CommandError::new("ERR timeout is not a float or out of range");
     let seconds = number::parse_f64(word).ok_or_else(invalid)?;
@@ -505,12 +537,12 @@ pub(super) fn give_up_at(word: &[u8]) -> std::result::Result<Option<Instant>, Co
     }
     let waiting = Duration::try_from_secs_f64(seconds)
         .map_err(|_| CommandError::new("ERR timeout is out of range"))?;
-    // A time too short to tell would be none at all.
+    // A timeout that rounds to zero would mean no timeout.
     let waiting = waiting.max(Duration::from_millis(1));
     Instant::now().checked_add(waiting).map(Some).ok_or_else(invalid)
 }
 
-/// Waits for keys, or answers that there is nothing where waiting is not possible.
+/// Blocks on keys, or replies that there is nothing if blocking is not possible.
 pub(super) fn wait(
     cx: &mut Context<'_, '_>,
     keys: &[&[u8]],

@@ -1,12 +1,12 @@
-//! Commands: one row of a table describes each, and everybody reads it.
+//! Commands: one row of a table describes each of them.
 //!
-//! The dispatcher takes arity, keys and flags from a command's row, `COMMAND` tells them to
-//! clients, MULTI checks them when it queues, and the log replays its entries through them. A
-//! handler never locks anything: the shards of the keys its row names are locked when it runs.
+//! The dispatcher reads arity, keys and flags from a command's row, `COMMAND` returns them to
+//! clients, MULTI checks them when it queues a command, and recovery replays the log through them.
+//! A handler never locks anything: the shards of the keys in its row are already locked.
 //!
-//! What a handler changes it must tell the log, as operations on one key each that lead from the
-//! same value to the same value whenever they run ([`Context::log`]): a replay applies an operation
-//! to a key only if the snapshot it starts from was taken before it.
+//! A handler logs its changes as operations on one key each. An operation must lead from the same
+//! value to the same value whenever it runs ([`Context::log`]): a replay applies an operation to a
+//! key only if the snapshot it starts from was taken before the operation.
 
 mod about;
 mod bits;
@@ -36,7 +36,7 @@ pub use error::CommandError;
 pub(crate) use string::STRING_SIZE_MAX;
 pub use table::{all, find};
 
-/// What holds of a command.
+/// Properties of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flags(pub u32);
 
@@ -45,34 +45,34 @@ impl Flags {
     pub const WRITE: Self = Self(1);
     /// It reads keys and changes none.
     pub const READONLY: Self = Self(1 << 1);
-    /// It may need memory: refused when there is none.
+    /// It may need memory: refused when the limit is reached.
     pub const DENYOOM: Self = Self(1 << 2);
-    /// It is about the server.
+    /// It administers the server.
     pub const ADMIN: Self = Self(1 << 3);
-    /// It is about channels.
+    /// It works with channels.
     pub const PUBSUB: Self = Self(1 << 4);
-    /// It may wait.
+    /// It may block.
     pub const BLOCKING: Self = Self(1 << 5);
     /// It takes constant or logarithmic time.
     pub const FAST: Self = Self(1 << 6);
-    /// It runs before a password was given.
+    /// It runs before authentication.
     pub const NO_AUTH: Self = Self(1 << 7);
     /// MULTI refuses it.
     pub const NO_MULTI: Self = Self(1 << 8);
-    /// It runs at once, never queued by MULTI.
+    /// It runs immediately, even inside MULTI.
     pub const UNQUEUED: Self = Self(1 << 9);
     /// It runs while a RESP2 connection is subscribed.
     pub const SUBSCRIBED: Self = Self(1 << 10);
-    /// Its keys are not at fixed places.
+    /// Its keys are not at fixed positions.
     pub const MOVABLE_KEYS: Self = Self(1 << 11);
 
-    /// Both.
+    /// Combines two sets of flags.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether all of `other` hold.
+    /// Whether all flags of `other` are set.
     #[must_use]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -82,27 +82,28 @@ impl Flags {
 /// Where a command's keys are among its words (the name is word 0).
 #[derive(Debug, Clone, Copy)]
 pub enum Keys {
-    /// It has none.
+    /// No keys.
     None,
-    /// It goes over all keys of its database, a shard at a time.
+    /// All keys of its database, one shard at a time.
     All,
-    /// It goes over all keys of all databases.
+    /// All keys of all databases.
     Everything,
     /// Every `step`th word from `first` to `last`; a negative `last` counts from the end (-1: the
     /// last word).
     Range(i32, i32, i32),
-    /// A number of keys stands at the first place, the keys after it; before them, keys at the
-    /// places given.
+    /// The number of keys is at the first position and the keys follow it; further keys are at the
+    /// positions given.
     Counted(usize, &'static [usize]),
-    /// Told by the words: a list of (database, place of a key); the command's own database is given.
-    Custom(Places),
-    /// Told by the words, as long as these do not ask for keys nobody can tell: then it needs all
-    /// keys of its database.
-    Wide(Places, fn(&[&[u8]]) -> bool),
+    /// Computed from the words: a list of (database, position of a key), given the command's
+    /// database.
+    Custom(KeyPositions),
+    /// Computed from the words, unless these name keys that are unknown before it runs: then it
+    /// needs all keys of its database.
+    Wide(KeyPositions, fn(&[&[u8]]) -> bool),
 }
 
-/// Finds keys among words, for a command of the given database: (database, place).
-pub type Places = fn(&[&[u8]], usize) -> Vec<(usize, usize)>;
+/// Finds the keys among words, for a command in the given database: (database, position).
+pub type KeyPositions = fn(&[&[u8]], usize) -> Vec<(usize, usize)>;
 
 /// A handler.
 pub type Run = fn(&mut Context<'_, '_>, &[&[u8]]) -> Result<(), CommandError>;
@@ -114,19 +115,19 @@ pub struct Spec {
     pub name: &'static str,
     /// Number of words, the name included; negative: at least that many.
     pub arity: i32,
-    /// What holds of it.
+    /// Its properties.
     pub flags: Flags,
     /// Where its keys are.
     pub keys: Keys,
-    /// The family it is documented with: `string`, `list`, ...
+    /// The family in its documentation: `string`, `list`, ...
     pub group: &'static str,
-    /// What it does, in a sentence.
+    /// One sentence that describes it.
     pub summary: &'static str,
-    /// What runs it.
+    /// Its handler.
     pub run: Run,
 }
 
-/// A row of the table, with its words in the order families write them.
+/// A row of the table, with its arguments in the order in which the families write them.
 const fn row(
     group: &'static str,
     name: &'static str,
@@ -140,14 +141,14 @@ const fn row(
 }
 
 impl Spec {
-    /// Whether a command of `words` words, its name included, has the right number of them.
+    /// Whether a command may have this many words, its name included.
     #[must_use]
     pub fn takes(&self, words: usize) -> bool {
         let words = i32::try_from(words).unwrap_or(i32::MAX);
         if self.arity >= 0 { words == self.arity } else { words >= -self.arity }
     }
 
-    /// The keys among `args`, with their databases: (database, place).
+    /// Returns the keys among `args`, with their databases: (database, position).
     #[must_use]
     pub fn keys_of(
         &self,
@@ -180,7 +181,7 @@ impl Spec {
     }
 }
 
-/// The deadline a word asks for, in milliseconds since 1970.
+/// Returns the deadline that a word requests, in milliseconds since 1970.
 ///
 /// * `scale`: milliseconds of the word's unit. `relative`: whether it counts from now.
 /// * `name`: the command, for the message.
@@ -201,10 +202,10 @@ pub(crate) fn deadline(
     deadline.and_then(|ms| u64::try_from(ms).ok()).ok_or_else(invalid)
 }
 
-/// What the words after a scan's cursor ask for.
+/// The options after a scan's cursor.
 #[derive(Debug, Clone)]
 pub(crate) struct ScanOptions {
-    /// Elements looked at, about.
+    /// Approximate number of elements to visit.
     pub(crate) count: usize,
     pattern: Option<Box<[u8]>>,
     /// `TYPE`.
@@ -214,7 +215,7 @@ pub(crate) struct ScanOptions {
 }
 
 impl ScanOptions {
-    /// Reads them; `TYPE` is known where `of_keys`, `NOVALUES` elsewhere.
+    /// Parses them; `TYPE` is accepted if `of_keys`, `NOVALUES` otherwise.
     pub(crate) fn parse(words: &[&[u8]], of_keys: bool) -> Result<Self, CommandError> {
         let mut options = Self { count: 10, pattern: None, kind: None, no_values: false };
         let mut words = words.iter();
@@ -240,13 +241,13 @@ impl ScanOptions {
         Ok(options)
     }
 
-    /// Whether a name is asked for.
+    /// Whether a name matches the requested pattern.
     pub(crate) fn matches(&self, name: &[u8]) -> bool {
         self.pattern.as_ref().is_none_or(|pattern| crate::glob::matches(pattern, name))
     }
 }
 
-/// The refusal of a subcommand nobody knows.
+/// The error for an unknown subcommand.
 pub(crate) fn unknown_subcommand(command: &str, word: &[u8]) -> CommandError {
     let word = String::from_utf8_lossy(word.get(..128).unwrap_or(word)).into_owned();
     CommandError::new(format!(

@@ -1,6 +1,4 @@
-//! What commands of several collections share: random picks, scans, pairs of member and score.
-
-use std::sync::atomic::Ordering;
+//! Functions shared by the commands of several collections: random picks, scans, pairs.
 
 use super::{CommandError, Context, ScanOptions};
 use crate::engine::Engine;
@@ -9,26 +7,24 @@ use crate::resp::{Proto, Reply};
 use crate::store::Collection;
 use crate::types;
 
-/// Bytes of a reply that may say the same any number of times.
+/// Maximum size in bytes of a reply that may repeat the same element.
 const REPLY_SIZE_MAX: usize = 1 << 30;
 
-/// Bytes a reply may take whose size what is asked for decides, not what is there: no more than a
-/// connection may leave unread.
+/// Maximum size in bytes of a reply whose size depends on the request, not on the stored data: no
+/// more than a connection may leave unread.
 pub(super) fn reply_size_max(engine: &Engine) -> usize {
-    match engine.config().output_max.load(Ordering::Relaxed) {
-        0 => REPLY_SIZE_MAX,
-        output_max => output_max.min(REPLY_SIZE_MAX),
-    }
+    engine.reply_size_max().min(REPLY_SIZE_MAX)
 }
 
-/// What is said instead of a reply beyond that.
+/// The error returned instead of a larger reply.
 pub(super) fn too_large() -> CommandError {
-    CommandError::new("ERR the reply would be larger than its limit")
+    CommandError::new("ERR the reply would exceed its size limit")
 }
 
-/// The count of a command that picks at random: negative, the same may be picked again.
+/// Parses the count of a command that picks at random. If negative, an element may be picked
+/// repeatedly.
 ///
-/// * `largest`: of its absolute value.
+/// * `largest`: maximum of its absolute value.
 pub(super) fn count(word: &[u8], largest: i64) -> Result<i64, CommandError> {
     let count = number::parse_i64(word).ok_or(CommandError::NOT_INTEGER)?;
     if count.checked_abs().is_none() {
@@ -44,7 +40,7 @@ pub(super) fn count(word: &[u8], largest: i64) -> Result<i64, CommandError> {
     Ok(count)
 }
 
-/// A count that must not be negative.
+/// Parses a count that must not be negative.
 pub(super) fn natural(word: &[u8]) -> Result<usize, CommandError> {
     number::parse_i64(word)
         .and_then(|count| usize::try_from(count).ok())
@@ -60,15 +56,15 @@ pub(super) fn one(engine: &Engine, len: usize) -> usize {
     below(engine, len)
 }
 
-/// Different random indices below `len`, as many as asked or as there are.
+/// Returns distinct random indices below `len`: `count` of them, or all if there are fewer.
 pub(super) fn several(engine: &Engine, len: usize, count: usize) -> Vec<usize> {
     types::sample(len, count, |bound| below(engine, bound))
 }
 
 /// Runs HRANDFIELD, SRANDMEMBER or ZRANDMEMBER: `key [count [word]]`.
 ///
-/// * `word`: asks for what belongs to each pick as well, which RESP3 nests.
-/// * `write`: writes the element of an index, and what belongs to it where asked for.
+/// * `word`: the option that requests the value of each pick too, which RESP3 nests.
+/// * `write`: writes the element at an index, and its value if requested.
 pub(super) fn random<C: Collection>(
     cx: &mut Context<'_, '_>,
     args: &[&[u8]],
@@ -108,7 +104,7 @@ pub(super) fn random<C: Collection>(
     Ok(())
 }
 
-/// Answers how much a collection holds.
+/// Replies with the size of a collection.
 pub(super) fn len<C: Collection>(
     cx: &mut Context<'_, '_>,
     args: &[&[u8]],
@@ -120,7 +116,7 @@ pub(super) fn len<C: Collection>(
     Ok(())
 }
 
-/// Answers whether a collection holds a field or member.
+/// Replies whether a collection holds a field or member.
 pub(super) fn holds<C: Collection>(
     cx: &mut Context<'_, '_>,
     args: &[&[u8]],
@@ -132,11 +128,12 @@ pub(super) fn holds<C: Collection>(
     Ok(())
 }
 
-/// Answers an array with a reply for each word after the key; `None`: there is no such collection.
+/// Replies with an array that has an element for each word after the key; `None`: no such
+/// collection.
 pub(super) fn each<C: Collection>(
     cx: &mut Context<'_, '_>,
     args: &[&[u8]],
-    tell: impl Fn(Option<&C>, &[u8], &mut Reply),
+    write_element: impl Fn(Option<&C>, &[u8], &mut Reply),
 ) -> Result<(), CommandError> {
     let key = cx.key(args[1]);
     let (words, out) = (&args[2..], &mut *cx.out);
@@ -145,7 +142,7 @@ pub(super) fn each<C: Collection>(
     let mut answer = |held: Option<&C>| {
         out.array(words.len());
         for word in words {
-            tell(held, word, out);
+            write_element(held, word, out);
             if out.len() - start > size_max {
                 return Err(too_large());
             }
@@ -158,10 +155,10 @@ pub(super) fn each<C: Collection>(
     }
 }
 
-/// Writes an array of random picks out of `len`, which is not 0.
+/// Writes an array of random picks from `len` elements; `len` is not 0.
 ///
-/// * `write`: writes the element of an index.
-/// * `width`: replies written for each.
+/// * `write`: writes the element at an index.
+/// * `width`: number of replies for each element.
 pub(super) fn write(
     engine: &Engine,
     out: &mut Reply,
@@ -178,7 +175,7 @@ pub(super) fn write(
     }
     let (start, elements) = (out.len(), asked.checked_mul(width));
     let size_max = reply_size_max(engine);
-    // The least an element takes.
+    // The minimum size of an element.
     let elements = elements.filter(|&n| n <= size_max / 6).ok_or_else(too_large)?;
     out.array(elements);
     for _ in 0..asked {
@@ -192,8 +189,8 @@ pub(super) fn write(
 
 /// Runs HSCAN, SSCAN or ZSCAN.
 ///
-/// * `scan`: visits from a cursor on, writes what is asked for, and returns the next cursor with
-///   how many replies it wrote.
+/// * `scan`: visits from a cursor on, writes the matching elements, and returns the next cursor and
+///   the number of replies written.
 pub(super) fn scan<C: Collection>(
     cx: &mut Context<'_, '_>,
     args: &[&[u8]],

@@ -1,9 +1,9 @@
-//! The words of LMPOP, ZMPOP and those that wait: keys, from which end, how many.
+//! The arguments of LMPOP, ZMPOP and their blocking forms: keys, which end, how many.
 
 use super::CommandError;
 use crate::number;
 
-/// What they ask for; an end is a list's or a sorted set's.
+/// The parsed arguments; an end is a list's or a sorted set's.
 pub(super) struct PopWords<'a, E> {
     pub(super) keys: &'a [&'a [u8]],
     pub(super) end: E,

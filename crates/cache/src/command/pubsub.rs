@@ -1,7 +1,7 @@
-//! Channels: subscribing, publishing, asking who listens.
+//! Channels: subscribing, publishing, listing subscriptions.
 
 use super::{CommandError, Context, Flags, Keys, Spec};
-use crate::engine::Scope;
+use crate::engine::{Scope, name_size};
 
 const LISTEN: Flags = Flags::PUBSUB.and(Flags::SUBSCRIBED).and(Flags::NO_MULTI);
 const SPEAK: Flags = Flags::PUBSUB.and(Flags::FAST);
@@ -18,15 +18,21 @@ const fn row(
 
 /// The family's rows.
 pub(super) const COMMANDS: &[Spec] = &[
-    row("subscribe", -2, LISTEN, subscribe, "Listens to channels."),
-    row("psubscribe", -2, LISTEN, psubscribe, "Listens to channels whose names match."),
-    row("ssubscribe", -2, LISTEN, ssubscribe, "Listens to shard channels."),
-    row("unsubscribe", -1, LISTEN, unsubscribe, "Stops listening to channels."),
-    row("punsubscribe", -1, LISTEN, punsubscribe, "Stops listening to patterns."),
-    row("sunsubscribe", -1, LISTEN, sunsubscribe, "Stops listening to shard channels."),
+    row("subscribe", -2, LISTEN, subscribe, "Subscribes to channels."),
+    row("psubscribe", -2, LISTEN, psubscribe, "Subscribes to channels whose names match patterns."),
+    row("ssubscribe", -2, LISTEN, ssubscribe, "Subscribes to shard channels."),
+    row("unsubscribe", -1, LISTEN, unsubscribe, "Unsubscribes from channels."),
+    row("punsubscribe", -1, LISTEN, punsubscribe, "Unsubscribes from patterns."),
+    row("sunsubscribe", -1, LISTEN, sunsubscribe, "Unsubscribes from shard channels."),
     row("publish", 3, SPEAK, publish, "Sends a message to a channel."),
     row("spublish", 3, SPEAK, spublish, "Sends a message to a shard channel."),
-    row("pubsub", -2, Flags::PUBSUB, pubsub, "Tells what is listened to."),
+    row(
+        "pubsub",
+        -2,
+        Flags::PUBSUB,
+        pubsub,
+        "Returns channels and the number of their subscribers.",
+    ),
 ];
 
 type Result = std::result::Result<(), CommandError>;
@@ -72,7 +78,7 @@ fn names<'s>(
     }
 }
 
-/// What a reply counts: shard channels by themselves, the others together.
+/// The number of subscriptions in a reply: shard channels count separately.
 fn count(cx: &Context<'_, '_>, scope: Scope) -> usize {
     match scope {
         Scope::Shard => cx.session.shard_channels.len(),
@@ -83,11 +89,12 @@ fn count(cx: &Context<'_, '_>, scope: Scope) -> usize {
 fn listen(cx: &mut Context<'_, '_>, words: &[&[u8]], scope: Scope, word: &str) {
     for name in words {
         if names(cx, scope).insert((*name).into()) {
+            cx.session.names_bytes += name_size(name);
             let info = &cx.session.info;
             let (id, protocol) = (info.id, cx.session.protocol);
             cx.engine.pubsub().subscribe(scope, name, id, protocol, &info.mailbox);
         }
-        tell(cx, word, Some(name), scope);
+        reply_subscription(cx, word, Some(name), scope);
     }
     note(cx);
 }
@@ -99,18 +106,20 @@ fn leave(cx: &mut Context<'_, '_>, words: &[&[u8]], scope: Scope, word: &str) {
         all.sort();
     }
     if all.is_empty() {
-        tell(cx, word, None, scope);
+        reply_subscription(cx, word, None, scope);
     }
     for name in all {
         if names(cx, scope).remove(&name) {
+            let bytes = &mut cx.session.names_bytes;
+            *bytes = bytes.saturating_sub(name_size(&name));
             cx.engine.pubsub().unsubscribe(scope, &name, cx.session.info.id);
         }
-        tell(cx, word, Some(&name), scope);
+        reply_subscription(cx, word, Some(&name), scope);
     }
     note(cx);
 }
 
-fn tell(cx: &mut Context<'_, '_>, word: &str, name: Option<&[u8]>, scope: Scope) {
+fn reply_subscription(cx: &mut Context<'_, '_>, word: &str, name: Option<&[u8]>, scope: Scope) {
     let count = count(cx, scope);
     cx.out.push(3);
     cx.out.bulk(word.as_bytes());
@@ -125,13 +134,13 @@ fn note(cx: &Context<'_, '_>) {
 }
 
 fn publish(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    let sent = cx.engine.pubsub().publish(Scope::Channel, args[1], args[2]);
+    let sent = cx.engine.publish(Scope::Channel, args[1], args[2]);
     cx.out.count(sent);
     Ok(())
 }
 
 fn spublish(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    let sent = cx.engine.pubsub().publish(Scope::Shard, args[1], args[2]);
+    let sent = cx.engine.publish(Scope::Shard, args[1], args[2]);
     cx.out.count(sent);
     Ok(())
 }
@@ -146,7 +155,7 @@ fn pubsub(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
             active.iter().for_each(|name| cx.out.bulk(name));
         }
         (b"numsub" | b"shardnumsub", names) => {
-            // An array in either version of the protocol.
+            // An array in both versions of the protocol.
             cx.out.array(names.len() * 2);
             for name in names {
                 cx.out.bulk(name);

@@ -41,7 +41,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         Flags::FAST,
         Keys::None,
         lastsave,
-        "Returns when a snapshot last ended.",
+        "Returns when the last snapshot was completed.",
     ),
     super::row(GROUP, "save", 1, SAVE, Keys::None, save, "Takes a snapshot and waits for it."),
     super::row(
@@ -69,7 +69,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         Flags::FAST,
         Keys::None,
         role,
-        "Tells that nothing is replicated.",
+        "Returns the replication role, which is always master.",
     ),
     super::row(
         GROUP,
@@ -78,7 +78,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         SAVE,
         Keys::None,
         shutdown,
-        "Ends the server, after a snapshot if asked for one.",
+        "Stops the server, after a snapshot if requested.",
     ),
     super::row(
         GROUP,
@@ -87,7 +87,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         Flags::ADMIN,
         Keys::None,
         slowlog,
-        "Tells of commands that took long.",
+        "Returns or clears the log of slow commands.",
     ),
     super::row(
         GROUP,
@@ -96,7 +96,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         Flags::READONLY,
         Keys::Range(2, 2, 1),
         memory,
-        "Tells where memory is.",
+        "Returns how memory is used.",
     ),
     super::row(
         GROUP,
@@ -105,7 +105,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         Flags(0),
         Keys::None,
         function,
-        "Manages functions; there are none.",
+        "Manages functions, which are not supported.",
     ),
     super::row(
         GROUP,
@@ -114,7 +114,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         Flags(0),
         Keys::None,
         super::about::command,
-        "Describes commands.",
+        "Returns descriptions of commands.",
     ),
 ];
 
@@ -158,9 +158,9 @@ fn flushall(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Empties a database, all of whose shards are locked: one place in the log for all of it.
+/// Removes all keys of a database whose shards are all locked, at one position in the log.
 fn flush(cx: &mut Context<'_, '_>, database: usize) {
-    // A database made since the locks were taken has nothing that came before this command.
+    // A database created since the locks were taken holds nothing older than this command.
     if !cx.locked.holds(database, 0) {
         return;
     }
@@ -186,7 +186,7 @@ fn time(cx: &mut Context<'_, '_>, _args: &[&[u8]]) -> Result {
 
 fn lastsave(cx: &mut Context<'_, '_>, _args: &[&[u8]]) -> Result {
     let saved_s = match cx.engine.last_save_s() {
-        // None yet: the start, as Redis tells it.
+        // No snapshot yet: the start, as in Redis.
         0 => (cx.now_ms / 1_000).saturating_sub(cx.engine.uptime().as_secs()),
         saved_s => saved_s,
     };
@@ -211,7 +211,7 @@ fn bgsave(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// What clients that look for a master ask: this is one, with no replicas.
+/// The reply for clients that look for a master: this is one, without replicas.
 fn role(cx: &mut Context<'_, '_>, _args: &[&[u8]]) -> Result {
     cx.out.array(3);
     cx.out.bulk(b"master");
@@ -220,8 +220,8 @@ fn role(cx: &mut Context<'_, '_>, _args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// `SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE] [ABORT]`; the log has everything, so nothing is lost
-/// without a snapshot. No reply where it succeeds: the connection ends.
+/// `SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE] [ABORT]`. The log has everything, so nothing is lost
+/// without a snapshot. On success there is no reply: the connection ends.
 fn shutdown(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let (mut save, mut no_save, mut force, mut abort) = (false, false, false, false);
     for word in &args[1..] {
@@ -292,8 +292,7 @@ fn memory(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
             let keys: usize =
                 (0..crate::store::DATABASES).map(|db| cx.engine.keyspace().count(db).0).sum();
             let data = cx.engine.keyspace().used();
-            let buffers =
-                cx.engine.statistics().buffer_bytes.load(std::sync::atomic::Ordering::Relaxed);
+            let buffers = cx.engine.clients_memory();
             let figures = [
                 ("total.allocated", data + buffers),
                 ("dataset.bytes", data),
@@ -308,7 +307,7 @@ fn memory(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
             }
         }
         (b"purge", []) => cx.out.ok(),
-        (b"doctor", []) => cx.out.verbatim(*b"txt", b"MEMORY STATS tells where memory is."),
+        (b"doctor", []) => cx.out.verbatim(*b"txt", b"Use MEMORY STATS to see how memory is used."),
         _ => return Err(super::unknown_subcommand("memory", args[1])),
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Sets: members, and what several sets have in common or apart.
+//! Sets: members, and unions, intersections and differences.
 
 use super::{CommandError, Context, Flags, Keys, Spec, keys, pick};
 use crate::number;
@@ -12,7 +12,7 @@ const READ: Flags = Flags::READONLY.and(Flags::FAST);
 const WALK: Flags = Flags::READONLY;
 const FIRST: Keys = Keys::Range(1, 1, 1);
 const EVERY: Keys = Keys::Range(1, -1, 1);
-/// Members of one operation in the log.
+/// Maximum number of members in one logged operation.
 const LOGGED_AT_ONCE: usize = 512;
 
 const GROUP: &str = "set";
@@ -29,7 +29,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         READ,
         FIRST,
         sismember,
-        "Tells whether a member is in a set.",
+        "Returns whether a member is in a set.",
     ),
     super::row(
         GROUP,
@@ -38,19 +38,11 @@ pub(super) const COMMANDS: &[Spec] = &[
         READ,
         FIRST,
         smismember,
-        "Tells which members are in a set.",
+        "Returns for each member whether it is in a set.",
     ),
     super::row(GROUP, "scard", 2, READ, FIRST, scard, "Counts the members of a set."),
-    super::row(GROUP, "spop", -2, DROP, FIRST, spop, "Takes members picked at random."),
-    super::row(
-        GROUP,
-        "srandmember",
-        -2,
-        WALK,
-        FIRST,
-        srandmember,
-        "Returns members picked at random.",
-    ),
+    super::row(GROUP, "spop", -2, DROP, FIRST, spop, "Removes and returns random members."),
+    super::row(GROUP, "srandmember", -2, WALK, FIRST, srandmember, "Returns random members."),
     super::row(
         GROUP,
         "smove",
@@ -60,33 +52,9 @@ pub(super) const COMMANDS: &[Spec] = &[
         smove,
         "Moves a member to another set.",
     ),
-    super::row(
-        GROUP,
-        "sinter",
-        -2,
-        WALK,
-        EVERY,
-        sinter,
-        "Returns the members that are in all sets.",
-    ),
-    super::row(
-        GROUP,
-        "sunion",
-        -2,
-        WALK,
-        EVERY,
-        sunion,
-        "Returns the members that are in any set.",
-    ),
-    super::row(
-        GROUP,
-        "sdiff",
-        -2,
-        WALK,
-        EVERY,
-        sdiff,
-        "Returns the first set's members that others lack.",
-    ),
+    super::row(GROUP, "sinter", -2, WALK, EVERY, sinter, "Returns the intersection of sets."),
+    super::row(GROUP, "sunion", -2, WALK, EVERY, sunion, "Returns the union of sets."),
+    super::row(GROUP, "sdiff", -2, WALK, EVERY, sdiff, "Returns the difference of sets."),
     super::row(
         GROUP,
         "sinterstore",
@@ -94,26 +62,10 @@ pub(super) const COMMANDS: &[Spec] = &[
         STORE,
         EVERY,
         sinterstore,
-        "Keeps the members that are in all sets.",
+        "Stores the intersection of sets.",
     ),
-    super::row(
-        GROUP,
-        "sunionstore",
-        -3,
-        STORE,
-        EVERY,
-        sunionstore,
-        "Keeps the members that are in any set.",
-    ),
-    super::row(
-        GROUP,
-        "sdiffstore",
-        -3,
-        STORE,
-        EVERY,
-        sdiffstore,
-        "Keeps the members that other sets lack.",
-    ),
+    super::row(GROUP, "sunionstore", -3, STORE, EVERY, sunionstore, "Stores the union of sets."),
+    super::row(GROUP, "sdiffstore", -3, STORE, EVERY, sdiffstore, "Stores the difference of sets."),
     super::row(
         GROUP,
         "sintercard",
@@ -121,9 +73,9 @@ pub(super) const COMMANDS: &[Spec] = &[
         WALK.and(Flags::MOVABLE_KEYS),
         Keys::Counted(1, &[]),
         sintercard,
-        "Counts the members that are in all sets.",
+        "Counts the members of the intersection of sets.",
     ),
-    super::row(GROUP, "sscan", -3, WALK, FIRST, sscan, "Walks over the members of a set."),
+    super::row(GROUP, "sscan", -3, WALK, FIRST, sscan, "Iterates over the members of a set."),
 ];
 
 type Result<T = ()> = std::result::Result<T, CommandError>;
@@ -132,7 +84,7 @@ fn sadd(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let key = cx.key(args[1]);
     let members = &args[2..];
     let shard = cx.shard(&key);
-    // Nothing is told where nothing is new.
+    // Nothing is logged if no member is new.
     let news = shard.with(&key, |set: &Set| members.iter().any(|member| !set.contains(member)))?;
     if news == Some(false) {
         cx.out.int(0);
@@ -244,14 +196,14 @@ fn smove(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let (source, target, member) = (cx.key(args[1]), cx.key(args[2]), args[3]);
     let there = cx.shard(&source).with(&source, |set: &Set| set.contains(member))?;
     if there.is_some() {
-        // Refused before anything is taken.
+        // Checked before anything is removed.
         cx.shard(&target).with(&target, Set::len)?;
     }
     let there = there == Some(true);
     if there && args[1] != args[2] {
         cx.shard(&source).edit(&source, |set: &mut Set| set.remove(member))?;
         cx.log(&[b"SREM", args[1], member]);
-        // Whoever watches the target sees a change only where there is one.
+        // A watched target is marked as changed only if it changes.
         let held = cx.shard(&target).with(&target, |set: &Set| set.contains(member))?;
         if held != Some(true) {
             cx.shard(&target).edit_or_new(&target, |set: &mut Set| set.insert(member))?;
@@ -262,7 +214,7 @@ fn smove(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// What is made of several sets.
+/// How several sets are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Combine {
     Inter,
@@ -270,7 +222,7 @@ enum Combine {
     Diff,
 }
 
-/// The sizes of the sets at keys, 0 where there is none; all are of the right type.
+/// The sizes of the sets at keys, 0 if there is none; all have the right type.
 fn sizes(cx: &mut Context<'_, '_>, words: &[&[u8]]) -> Result<Vec<usize>> {
     let mut sizes = Vec::with_capacity(words.len());
     for word in words {
@@ -354,14 +306,14 @@ fn sinter(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
 }
 
 fn sunion(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    tell(cx, &args[1..], Combine::Union)
+    reply_combined(cx, &args[1..], Combine::Union)
 }
 
 fn sdiff(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    tell(cx, &args[1..], Combine::Diff)
+    reply_combined(cx, &args[1..], Combine::Diff)
 }
 
-fn tell(cx: &mut Context<'_, '_>, words: &[&[u8]], how: Combine) -> Result {
+fn reply_combined(cx: &mut Context<'_, '_>, words: &[&[u8]], how: Combine) -> Result {
     let made = combine(cx, words, how)?;
     cx.out.set(made.len());
     made.iter().for_each(|member| cx.out.bulk(&member));
@@ -396,7 +348,7 @@ fn sintercard(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Words of a command.
+/// The words of a command.
 type Words<'a> = &'a [&'a [u8]];
 
 /// Splits `numkeys key ... rest` for the commands that count an intersection.
@@ -410,7 +362,7 @@ fn counted_keys<'a>(words: Words<'a>) -> Result<(Words<'a>, Words<'a>)> {
         .ok_or_else(|| CommandError::new("ERR Number of keys can't be greater than number of args"))
 }
 
-/// Reads `LIMIT n`, given any number of times; 0: none.
+/// Parses `LIMIT n`, which may be repeated; 0 for none.
 pub(super) fn limit_only(words: &[&[u8]]) -> Result<usize> {
     let mut limit = 0;
     for pair in words.chunks(2) {

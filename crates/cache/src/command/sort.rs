@@ -1,8 +1,8 @@
-//! SORT: the elements of a list, set or sorted set, in order of themselves or of what other keys
-//! hold.
+//! SORT: the elements of a list, set or sorted set, ordered by themselves or by the values of other
+//! keys.
 //!
-//! Patterns name other keys by the elements, so nobody can tell them before the command runs: with
-//! any, all shards of the database are locked.
+//! Patterns derive other keys from the elements, so those keys are unknown before the command runs:
+//! with any pattern, all shards of the database are locked.
 
 use std::cmp::Ordering;
 
@@ -22,7 +22,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         flags: WRITE,
         keys: Keys::Wide(places, looks_elsewhere),
         group: "generic",
-        summary: "Returns or keeps the elements of a key in order.",
+        summary: "Returns or stores the sorted elements of a collection.",
         run: sort,
     },
     Spec {
@@ -31,14 +31,14 @@ pub(super) const COMMANDS: &[Spec] = &[
         flags: READ,
         keys: Keys::Wide(places, looks_elsewhere),
         group: "generic",
-        summary: "Returns the elements of a key in order.",
+        summary: "Returns the sorted elements of a collection.",
         run: sort_ro,
     },
 ];
 
 type Result<T = ()> = std::result::Result<T, CommandError>;
 
-/// The key, and the one to store at: the last that is named, found as [`Query::parse`] finds it.
+/// The key, and the key to store at: the last one named, as in [`Query::parse`].
 fn places(words: &[&[u8]], database: usize) -> Vec<(usize, usize)> {
     let (mut at, mut store) = (2, None);
     while let Some(word) = words.get(at) {
@@ -55,12 +55,12 @@ fn places(words: &[&[u8]], database: usize) -> Vec<(usize, usize)> {
     std::iter::once(1).chain(store).map(|at| (database, at)).collect()
 }
 
-/// Whether there may be patterns that name other keys.
+/// Whether there may be patterns that refer to other keys.
 fn looks_elsewhere(words: &[&[u8]]) -> bool {
     words.iter().skip(2).any(|word| word.contains(&b'*'))
 }
 
-/// What the words ask for.
+/// The parsed arguments.
 #[derive(Debug, Default)]
 struct Query<'a> {
     descending: bool,
@@ -68,7 +68,7 @@ struct Query<'a> {
     limit: Option<(i64, i64)>,
     /// Pattern of the keys to sort by.
     by: Option<&'a [u8]>,
-    /// Whether elements stay in the order they have.
+    /// Whether elements keep their order.
     unsorted: bool,
     get: Vec<&'a [u8]>,
     store: Option<&'a [u8]>,
@@ -107,7 +107,7 @@ impl<'a> Query<'a> {
         Ok(query)
     }
 
-    /// Which of `len` elements in order are asked for.
+    /// The requested part of `len` ordered elements.
     fn range(&self, len: usize) -> std::ops::Range<usize> {
         let Some((offset, count)) = self.limit else { return 0..len };
         let start = usize::try_from(offset).unwrap_or(0).min(len);
@@ -130,7 +130,7 @@ fn sort_ro(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
 
 type Element = Box<[u8]>;
 
-/// The elements of a key, and whether they are of a set.
+/// The elements of a key, and whether it is a set.
 fn elements(
     cx: &mut Context<'_, '_>,
     word: &[u8],
@@ -163,7 +163,8 @@ fn elements(
     }
 }
 
-/// What a pattern gives for an element: the string, or the field of the hash, at the key it names.
+/// The value of a pattern for an element: the string, or the field of the hash, at the key it
+/// names.
 fn look_up(cx: &mut Context<'_, '_>, pattern: &[u8], element: &[u8]) -> Option<Element> {
     if pattern == b"#" {
         return Some(element.into());
@@ -187,7 +188,7 @@ fn look_up(cx: &mut Context<'_, '_>, pattern: &[u8], element: &[u8]) -> Option<E
     }
 }
 
-/// The number a text is, as C reads it: nothing is zero.
+/// Parses a number as C does: the empty text is zero.
 fn score(text: &[u8]) -> Result<f64> {
     let text = text.trim_ascii_start();
     if text.is_empty() {
@@ -234,7 +235,7 @@ fn in_order(
 fn run(cx: &mut Context<'_, '_>, args: &[&[u8]], may_store: bool) -> Result {
     let query = Query::parse(&args[2..], may_store)?;
     let (mut sorted, of_set) = elements(cx, args[1], query.unsorted && query.descending)?;
-    // What is kept of a set must not depend on the order it happens to be in.
+    // A stored result must not depend on the current order of a set.
     let settle = query.unsorted && of_set && query.store.is_some();
     if settle {
         sorted = in_order(cx, &query, None, true, sorted)?;
@@ -244,7 +245,8 @@ fn run(cx: &mut Context<'_, '_>, args: &[&[u8]], may_store: bool) -> Result {
     let range = query.range(sorted.len());
     let chosen = sorted.get(range).unwrap_or_default();
     let mut found: Vec<Option<Element>> = Vec::new();
-    // Elements times patterns, each as long as a value may be: bounded before it is all there.
+    // Elements times patterns, each as long as a value may be: limited before all of it is in
+    // memory.
     let mut room = super::pick::reply_size_max(cx.engine);
     for element in chosen {
         for pattern in &query.get {

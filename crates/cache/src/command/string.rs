@@ -1,6 +1,6 @@
-//! Strings: SET and GET in all their shapes, counters, parts.
+//! Strings: SET and GET with all their options, counters, substrings.
 //!
-//! Counters log what they lead to, so that a replay computes nothing anew.
+//! Counters log their result, so that a replay computes nothing again.
 
 use super::{CommandError, Context, Flags, Keys, Spec, pick};
 
@@ -14,7 +14,7 @@ const WRITE_ONLY: Flags = Flags::WRITE.and(Flags::FAST);
 const FIRST: Keys = Keys::Range(1, 1, 1);
 const EVERY: Keys = Keys::Range(1, -1, 1);
 const PAIRS: Keys = Keys::Range(1, -1, 2);
-/// Longest string.
+/// Maximum size of a string in bytes.
 pub(crate) const STRING_SIZE_MAX: usize = 512 << 20;
 
 const GROUP: &str = "string";
@@ -29,9 +29,17 @@ pub(super) const COMMANDS: &[Spec] = &[
         WRITE,
         FIRST,
         set,
-        "Gives a key a string, whatever it held before.",
+        "Sets the string at a key, replacing any value.",
     ),
-    super::row(GROUP, "setnx", 3, WRITE, FIRST, setnx, "Gives a key a string if it holds nothing."),
+    super::row(
+        GROUP,
+        "setnx",
+        3,
+        WRITE,
+        FIRST,
+        setnx,
+        "Sets the string at a key that does not exist.",
+    ),
     super::row(
         GROUP,
         "setex",
@@ -39,7 +47,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         WRITE,
         FIRST,
         setex,
-        "Gives a key a string that goes after so many seconds.",
+        "Sets the string at a key and its time to live in seconds.",
     ),
     super::row(
         GROUP,
@@ -48,7 +56,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         WRITE,
         FIRST,
         psetex,
-        "Gives a key a string that goes after milliseconds.",
+        "Sets the string at a key and its time to live in milliseconds.",
     ),
     super::row(
         GROUP,
@@ -57,7 +65,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         WRITE,
         FIRST,
         getset,
-        "Gives a key a string and returns the one before.",
+        "Sets the string at a key and returns the previous one.",
     ),
     super::row(
         GROUP,
@@ -75,10 +83,10 @@ pub(super) const COMMANDS: &[Spec] = &[
         WRITE_ONLY,
         FIRST,
         getex,
-        "Returns the string at a key and sets when it goes.",
+        "Returns the string at a key and sets its expiration.",
     ),
     super::row(GROUP, "mget", -2, READ, EVERY, mget, "Returns the strings at keys."),
-    super::row(GROUP, "mset", -3, WRITE, PAIRS, mset, "Gives keys strings, all at once."),
+    super::row(GROUP, "mset", -3, WRITE, PAIRS, mset, "Sets the strings at keys, atomically."),
     super::row(
         GROUP,
         "msetnx",
@@ -86,9 +94,9 @@ pub(super) const COMMANDS: &[Spec] = &[
         WRITE,
         PAIRS,
         msetnx,
-        "Gives keys strings if none of them holds anything.",
+        "Sets the strings at keys, if none of the keys exists.",
     ),
-    super::row(GROUP, "append", 3, WRITE, FIRST, append, "Lengthens the string at a key."),
+    super::row(GROUP, "append", 3, WRITE, FIRST, append, "Appends to the string at a key."),
     super::row(
         GROUP,
         "strlen",
@@ -118,9 +126,9 @@ pub(super) const COMMANDS: &[Spec] = &[
         "Overwrites a part of the string at a key.",
     ),
     super::row(GROUP, "incr", 2, WRITE, FIRST, incr, "Adds one to the integer at a key."),
-    super::row(GROUP, "decr", 2, WRITE, FIRST, decr, "Takes one from the integer at a key."),
+    super::row(GROUP, "decr", 2, WRITE, FIRST, decr, "Subtracts one from the integer at a key."),
     super::row(GROUP, "incrby", 3, WRITE, FIRST, incrby, "Adds to the integer at a key."),
-    super::row(GROUP, "decrby", 3, WRITE, FIRST, decrby, "Takes from the integer at a key."),
+    super::row(GROUP, "decrby", 3, WRITE, FIRST, decrby, "Subtracts from the integer at a key."),
     super::row(GROUP, "incrbyfloat", 3, WRITE, FIRST, incrbyfloat, "Adds to the number at a key."),
 ];
 
@@ -143,6 +151,7 @@ fn get(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
         return Ok(());
     };
     let text = shard.text_at(at)?;
+    cx.engine.expect_reply(cx.session, text.len());
     if let Some(plain) = text.as_plain().filter(|_| !text.is_shared()) {
         cx.out.bulk(plain);
     } else if let Some(shared) = text.share() {
@@ -154,16 +163,16 @@ fn get(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Gives the lock of a key's shard back early, so that nobody waits while a long string is read;
-/// inside a transaction it is kept.
+/// Releases the lock of a key's shard early, so that no other client waits while a long string is
+/// read. Inside a transaction the lock is kept.
 fn let_go(cx: &mut Context<'_, '_>, key: &Key<'_>) {
     if cx.may_block {
         cx.locked.release(cx.session.database, key.shard());
     }
 }
 
-/// Calls `read` with the string at a key, a long one without its shard's lock. For commands that
-/// do nothing else with the shard.
+/// Calls `read` with the string at a key; a long string is read without its shard's lock. For
+/// commands that do nothing else with the shard.
 pub(super) fn read_string<R>(
     cx: &mut Context<'_, '_>,
     key: &Key<'_>,
@@ -175,7 +184,7 @@ pub(super) fn read_string<R>(
     Ok(read(cx.out, Some(shared.text())))
 }
 
-/// The reply of GET, of a command that goes on to work with the key.
+/// The reply of GET for a command that continues to work with the key.
 fn reply_with(cx: &mut Context<'_, '_>, key: &Key<'_>) -> Result {
     let found = cx.locked.get(cx.session.database, key.shard()).text(key)?;
     cx.engine.count_look_up(found.is_some());
@@ -186,7 +195,7 @@ fn reply_with(cx: &mut Context<'_, '_>, key: &Key<'_>) -> Result {
     Ok(())
 }
 
-/// What the words after SET's value ask for.
+/// The options after SET's value.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct SetOptions {
     absent: bool,
@@ -338,7 +347,7 @@ fn getex(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
                 () if is("pxat") => (1, false),
                 () => return Err(CommandError::SYNTAX),
             };
-            // The time is looked at only where there is a string to go then.
+            // The time is checked only if there is a string that can expire.
             let key = cx.key(args[1]);
             cx.shard(&key).string_len(&key)?;
             if cx.shard(&key).find(&key).is_none() {
@@ -372,14 +381,14 @@ fn mget(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let size_max = pick::reply_size_max(cx.engine);
     let mut size = 0usize;
     cx.out.array(args.len() - 1);
-    // Long strings are read once all locks are given back; what stands between them waits here.
+    // Long strings are read after all locks are released; the replies between them are kept here.
     let mut between = Reply::new(cx.out.proto());
     let mut long: Vec<(usize, SharedText)> = Vec::new();
     for word in &args[1..] {
         let key = cx.key(word);
         let shard = cx.locked.get(cx.session.database, key.shard());
         let found = shard.text(&key).ok().flatten();
-        // One key may be named any number of times: what it adds up to is looked at before it is read.
+        // A key may be repeated: the total size is checked before any string is read.
         size = size.saturating_add(found.map_or(0, |text| text.len()));
         if size > size_max {
             return Err(pick::too_large());
@@ -549,7 +558,7 @@ fn incrbyfloat(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     if !(number + by).is_finite() {
         return Err(CommandError::new("ERR increment would produce NaN or Infinity"));
     }
-    // Decimal digits are added as such where they can be: 0.1 and 0.2 make 0.3.
+    // Decimal numbers are added digit by digit where possible: 0.1 and 0.2 make 0.3.
     let sum =
         number::add_decimal(&held, args[2]).unwrap_or_else(|| number::format_human(number + by));
     shard.put_string(&key, sum.as_bytes(), deadline);

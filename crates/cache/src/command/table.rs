@@ -1,4 +1,4 @@
-//! The table of commands, and finding a row by name.
+//! The table of commands, and lookup of a row by name.
 
 use std::sync::OnceLock;
 
@@ -10,10 +10,10 @@ use super::{
     string, transaction, zset,
 };
 
-/// Longest name of a command.
+/// Maximum length of a command's name.
 const NAME_MAX: usize = 32;
 
-/// The families, in the order they are listed.
+/// The families, in the order in which they are listed.
 const FAMILIES: &[&[Spec]] = &[
     string::COMMANDS,
     keys::COMMANDS,
@@ -47,7 +47,7 @@ fn by_name() -> &'static HashMap<&'static [u8], &'static Spec> {
     })
 }
 
-/// The row of a command, whatever the case of its name.
+/// Returns the row of a command; upper and lower case are the same.
 #[must_use]
 #[inline]
 pub fn find(name: &[u8]) -> Option<&'static Spec> {

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::{CommandError, Context, Flags, Keys, Spec};
-use crate::engine::Multi;
+use crate::engine::{Multi, name_size};
 
 const AT_ONCE: Flags = Flags::FAST.and(Flags::UNQUEUED);
 
@@ -11,7 +11,7 @@ const GROUP: &str = "transactions";
 
 /// The family's rows.
 pub(super) const COMMANDS: &[Spec] = &[
-    super::row(GROUP, "multi", 1, AT_ONCE, Keys::None, multi, "Begins a transaction."),
+    super::row(GROUP, "multi", 1, AT_ONCE, Keys::None, multi, "Starts a transaction."),
     super::row(
         GROUP,
         "exec",
@@ -19,7 +19,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         AT_ONCE,
         Keys::None,
         exec,
-        "Runs the commands queued since MULTI as one.",
+        "Runs the commands queued since MULTI as one transaction.",
     ),
     super::row(
         GROUP,
@@ -28,7 +28,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         AT_ONCE,
         Keys::None,
         discard,
-        "Forgets the commands queued since MULTI.",
+        "Discards the commands queued since MULTI.",
     ),
     super::row(
         GROUP,
@@ -37,9 +37,9 @@ pub(super) const COMMANDS: &[Spec] = &[
         AT_ONCE,
         Keys::Range(1, -1, 1),
         watch,
-        "Has the next EXEC do nothing if one of the keys changes before it.",
+        "Makes the next EXEC do nothing if one of the keys has changed.",
     ),
-    super::row(GROUP, "unwatch", 1, Flags::FAST, Keys::None, unwatch, "Forgets the keys watched."),
+    super::row(GROUP, "unwatch", 1, Flags::FAST, Keys::None, unwatch, "Stops watching keys."),
 ];
 
 type Result = std::result::Result<(), CommandError>;
@@ -54,7 +54,7 @@ fn multi(cx: &mut Context<'_, '_>, _args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// EXEC outside of a transaction; inside of one the dispatcher runs it.
+/// EXEC outside of a transaction; inside one the dispatcher runs it.
 fn exec(_cx: &mut Context<'_, '_>, _args: &[&[u8]]) -> Result {
     Err(CommandError::new("ERR EXEC without MULTI"))
 }
@@ -75,24 +75,23 @@ fn watch(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     }
     let database = cx.session.database;
     for word in &args[1..] {
-        let known = |(held, key): &(usize, Box<[u8]>)| *held == database && **key == **word;
-        if cx.session.watched.iter().any(known) {
+        if !cx.session.watched.insert((database, (*word).into())) {
             continue;
         }
         let key = cx.key(word);
         let flag = cx.session.dirty.clone();
         let shard = cx.shard(&key);
-        // A key whose deadline has passed goes now, not as a change between WATCH and EXEC.
+        // A key whose deadline has passed is removed now, not as a change between WATCH and EXEC.
         shard.look_at(&key);
         shard.watch(word, &flag);
-        cx.session.watched.push((database, (*word).into()));
+        cx.session.names_bytes += name_size(word);
     }
     cx.out.ok();
     Ok(())
 }
 
 fn unwatch(cx: &mut Context<'_, '_>, _args: &[&[u8]]) -> Result {
-    // Inside a transaction it comes too late to matter: EXEC has looked already.
+    // Inside a transaction it has no effect: EXEC has already checked the keys.
     if !cx.may_block {
         cx.session.dirty.store(false, Ordering::Release);
     } else {

@@ -1,11 +1,12 @@
-//! Commands that wait for a key to be given something.
+//! Commands that block until a key receives an element.
 //!
-//! Whoever finds nothing registers while it still holds the shard's lock, so nothing can come
-//! between. When an awaited key was changed, the thread that changed it runs the waiting command
-//! again on behalf of the first in line, and hands the reply over through its mailbox.
+//! A command that finds nothing registers while it still holds the shard's lock, so no change can
+//! come between. After a change of an awaited key, the thread that changed it runs the blocked
+//! command of the first waiter again, and hands over the reply through the waiter's mailbox.
 //!
-//! Invariants: a waiter is served at most once, by whoever moves its state from waiting, with all of
-//! its keys locked; the longest waiting is served first; a key's count in its shard equals its line's length here.
+//! Invariants: a waiter is served at most once, by the thread that moves its state from waiting,
+//! with all of its keys locked; the waiter that has waited longest is served first; a key's count
+//! in its shard equals the length of its queue here.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ const WAITING: u8 = 0;
 const SERVING: u8 = 1;
 const DONE: u8 = 2;
 
-/// A command that waits.
+/// A blocked command.
 #[derive(Debug)]
 pub struct Waiter {
     state: AtomicU8,
@@ -36,8 +37,10 @@ pub struct Waiter {
     pub(super) database: usize,
     pub(super) spec: &'static Spec,
     pub(super) args: Vec<Box<[u8]>>,
-    /// Keys waited for.
+    /// Keys it waits for.
     pub(super) keys: Vec<Box<[u8]>>,
+    /// Total size of these in bytes.
+    pub(super) bytes: usize,
 }
 
 impl Waiter {
@@ -49,27 +52,30 @@ impl Waiter {
         keys: Vec<Box<[u8]>>,
     ) -> Self {
         let state = AtomicU8::new(WAITING);
-        Self { state, client, protocol, database, spec, args, keys }
+        // The queues have a copy of each key.
+        let (args_size, keys_size) = (size_of_all(&args), size_of_all(&keys));
+        let bytes = args_size + 2 * keys_size;
+        Self { state, client, protocol, database, spec, args, keys, bytes }
     }
 
-    /// Whether nobody has taken it.
+    /// Whether no thread has claimed it.
     pub(super) fn is_waiting(&self) -> bool {
         self.state.load(Ordering::Acquire) == WAITING
     }
 
-    /// Whether somebody is serving it.
+    /// Whether a thread is serving it.
     pub(super) fn is_taken(&self) -> bool {
         self.state.load(Ordering::Acquire) == SERVING
     }
 
-    /// Takes it for serving, or for giving up: only one can.
+    /// Claims it for serving or for timing out; only one thread can.
     pub(super) fn claim(&self) -> bool {
         let exchanged =
             self.state.compare_exchange(WAITING, SERVING, Ordering::AcqRel, Ordering::Acquire);
         exchanged.is_ok()
     }
 
-    /// Gives a claim back: there was nothing after all.
+    /// Releases a claim: there was no element for it.
     pub(super) fn release(&self) {
         self.state.store(WAITING, Ordering::Release);
     }
@@ -79,10 +85,14 @@ impl Waiter {
     }
 }
 
+fn size_of_all(words: &[Box<[u8]>]) -> usize {
+    words.iter().map(|word| word.len() + size_of::<Box<[u8]>>()).sum()
+}
+
 /// Waiters of every key, with its database.
 type ByKey = HashMap<(usize, Box<[u8]>), VecDeque<Arc<Waiter>>>;
 
-/// Who waits for which key, in order of arrival.
+/// The waiters of each key, in order of arrival.
 #[derive(Debug)]
 pub(super) struct Lines {
     lines: Mutex<ByKey>,
@@ -100,7 +110,7 @@ impl Lines {
         }
     }
 
-    /// Takes a waiter out of the lines of all its keys.
+    /// Removes a waiter from the queues of all its keys.
     pub(super) fn leave(&self, waiter: &Arc<Waiter>) {
         let mut lines = self.lines.lock();
         for key in &waiter.keys {
@@ -114,19 +124,19 @@ impl Lines {
         }
     }
 
-    /// Those who wait for a key, the longest waiting first.
+    /// Returns the waiters of a key, the longest waiting first.
     pub(super) fn of(&self, database: usize, key: &[u8]) -> Vec<Arc<Waiter>> {
         let lines = self.lines.lock();
         lines.get(&(database, key.into())).into_iter().flatten().cloned().collect()
     }
 
-    /// What a client waits with.
+    /// Returns the waiter of a client.
     pub(super) fn find(&self, id: u64) -> Option<Arc<Waiter>> {
         let lines = self.lines.lock();
         lines.values().flatten().find(|waiter| waiter.client.id == id).cloned()
     }
 
-    /// Commands that wait.
+    /// Number of blocked commands.
     pub(super) fn len(&self) -> usize {
         let lines = self.lines.lock();
         let ids: std::collections::HashSet<u64> =
@@ -135,21 +145,21 @@ impl Lines {
     }
 }
 
-/// What a key that was given something has for a command that waits for it.
+/// The result of serving a waiter from a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
-    /// What it waits for, and it was answered.
+enum Outcome {
+    /// An element, and the command was answered.
     Served,
-    /// A value of another type: others may wait for that.
+    /// A value of another type: other waiters may wait for that.
     OtherType,
-    /// Its own end came first: somebody else serves it, or it gave up.
+    /// The waiter ended first: another thread serves it, or it timed out.
     Gone,
-    /// Nothing any more.
+    /// Nothing left.
     Nothing,
 }
 
 impl Engine {
-    /// Registers a command that waits, its shards still locked.
+    /// Registers a blocked command, its shards still locked.
     pub(super) fn wait(
         &self,
         session: &mut Session,
@@ -173,7 +183,7 @@ impl Engine {
         session.waiter = Some(waiter);
     }
 
-    /// Serves those who wait for keys that were given something; serving may make more ready.
+    /// Serves the waiters of keys that received elements; serving may make more keys ready.
     pub(super) fn serve_ready(&self, mut ready: Vec<(usize, Box<[u8]>)>) {
         while !ready.is_empty() {
             let mut next = Vec::new();
@@ -184,22 +194,22 @@ impl Engine {
         }
     }
 
-    /// Serves those who wait for one key, the longest waiting first, as long as there is something.
+    /// Serves the waiters of one key, the longest waiting first, until no element is left.
     fn serve_key(&self, database: usize, key: &[u8], ready: &mut Vec<(usize, Box<[u8]>)>) {
         for waiter in self.lines.of(database, key) {
-            if waiter.is_waiting() && self.serve(&waiter, key, ready) == Found::Nothing {
+            if waiter.is_waiting() && self.serve(&waiter, key, ready) == Outcome::Nothing {
                 break;
             }
         }
     }
 
-    /// Runs a waiting command again for a key that was given something.
+    /// Runs a blocked command again for a key that received an element.
     fn serve(
         &self,
         waiter: &Arc<Waiter>,
         key: &[u8],
         ready: &mut Vec<(usize, Box<[u8]>)>,
-    ) -> Found {
+    ) -> Outcome {
         let mut session = Session::new(waiter.client.clone(), true);
         session.protocol = waiter.protocol;
         session.database = waiter.database;
@@ -209,19 +219,19 @@ impl Engine {
         let mut wanted = Wanted::default();
         self.want(waiter.spec, &args, waiter.database, &mut wanted);
         let mut ops = self.take_ops();
-        // Before the locks, so that they are given back first.
+        // Before the locks, so that the locks are released first.
         let _on_behalf = OnBehalf { engine: self, waiter };
         let found = {
             let mut locked = Locked::lock(&self.keyspace, &mut wanted, now_ms);
             let now_ms = locked.now_ms();
-            // Claimed with all of its keys locked: a claim given back for one key must not hide the
-            // waiter from whoever gives something to another.
+            // Claimed with all of its keys locked: a claim released for one key must not hide the
+            // waiter from a thread that changes another.
             let found = match waiter.claim() {
                 true => self.look(waiter, key, &mut locked),
-                false => Found::Gone,
+                false => Outcome::Gone,
             };
-            if found != Found::Served {
-                if found != Found::Gone {
+            if found != Outcome::Served {
+                if found != Outcome::Gone {
                     waiter.release();
                 }
                 drop(locked);
@@ -234,14 +244,14 @@ impl Engine {
             self.finish_locked(&mut locked, &ops, now_ms, ready);
             if ran.blocking.is_some() {
                 waiter.release();
-                Found::Nothing
+                Outcome::Nothing
             } else {
                 self.stop_waiting(waiter, &mut locked);
-                Found::Served
+                Outcome::Served
             }
         };
         self.give_ops(ops);
-        if found == Found::Served {
+        if found == Outcome::Served {
             waiter.finish();
             self.lines.leave(waiter);
             waiter.client.mailbox.unblock(&out.take());
@@ -249,15 +259,15 @@ impl Engine {
         found
     }
 
-    /// Whether a key holds what a command waits for: a value of another type leaves it waiting.
-    fn look(&self, waiter: &Waiter, key: &[u8], locked: &mut Locked<'_>) -> Found {
+    /// Whether a key holds what a command waits for: a value of another type leaves it blocked.
+    fn look(&self, waiter: &Waiter, key: &[u8], locked: &mut Locked<'_>) -> Outcome {
         let awaited = if waiter.spec.group == "list" { Kind::List } else { Kind::ZSet };
         let key = self.keyspace.key(key);
         let shard = locked.get(waiter.database, key.shard());
         match shard.look_at(&key).map(|at| shard.kind(at)) {
-            None => Found::Nothing,
-            Some(kind) if kind == awaited => Found::Served,
-            Some(_) => Found::OtherType,
+            None => Outcome::Nothing,
+            Some(kind) if kind == awaited => Outcome::Served,
+            Some(_) => Outcome::OtherType,
         }
     }
 
@@ -268,15 +278,15 @@ impl Engine {
         }
     }
 
-    /// Gives up waiting; `false` where the reply is already on its way through the mailbox.
+    /// Times out; `false` if the reply is already on its way through the mailbox.
     pub(super) fn give_up(&self, session: &mut Session) -> bool {
         session.waiter.take().is_some_and(|waiter| self.end_waiting(&waiter))
     }
 
-    /// Takes a waiter out of its lines; `false` where it was served first.
+    /// Removes a waiter from its queues; `false` if it was served first.
     ///
-    /// With its keys locked, as [`Engine::serve`] does: a claim that is given back again must not be
-    /// taken for an answer.
+    /// Locks its keys, as [`Engine::serve`] does: a claim that is released again must not be
+    /// mistaken for a reply.
     pub(super) fn end_waiting(&self, waiter: &Arc<Waiter>) -> bool {
         let mut wanted = Wanted::default();
         for key in &waiter.keys {

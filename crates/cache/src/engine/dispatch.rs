@@ -1,30 +1,30 @@
-//! From words to effects: finding the command, locking what it needs, running it, telling the log.
+//! From words to effects: finds the command, locks its shards, runs it and logs its effects.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::locked::{Locked, Wanted};
-use super::session::{Multi, Queued, Replies, Session};
-use super::{Engine, Flow};
+use super::session::{Multi, Queued, Replies, Session, Via, name_size};
+use super::{Engine, Flow, redact};
 use crate::command::{self, Blocking, CommandError, Context, Flags, Keys, Spec};
 use crate::persist::Ops;
 use crate::resp::{Proto, Reply};
 use crate::store::{SHARDS, Shard, shard_of};
 
-/// Words of a command that SLOWLOG and error texts show.
+/// Maximum number of words of a command that SLOWLOG and error texts show.
 const SHOWN_WORDS: usize = 32;
 const SHOWN_BYTES: usize = 128;
-/// Below this bound of SLOWLOG, in microseconds, even commands that never take long are timed.
+/// Below this threshold of SLOWLOG, in microseconds, even commands of constant time are timed.
 const FAST_US: u64 = 1_000;
 
-/// Whether a command may wait for its keys.
+/// Whether a command may block on its keys.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Waiting<'a> {
     /// It may.
     May,
-    /// It answers that there is nothing: others wait for what runs with it.
+    /// It replies that there is nothing: other commands wait for those that run with it.
     Never,
-    /// It has waited, and this key was given something.
+    /// It was blocked, and this key received an element.
     Served(&'a [u8]),
 }
 
@@ -37,23 +37,23 @@ impl<'a> Waiting<'a> {
     }
 }
 
-/// What became of a command that was run.
+/// The result of a command that was run.
 pub(super) struct Ran {
     pub(super) blocking: Option<Blocking>,
-    /// To be freed once the locks are released.
+    /// Data to free after the locks are released.
     garbage: Vec<Shard>,
 }
 
 impl Engine {
     /// Runs one command and writes its reply.
     ///
-    /// Nothing of what it changed may be shown to anybody before [`Engine::settle`].
+    /// None of its changes may be shown to any client before [`Engine::settle`].
     ///
     /// * `args`: its words, the name first.
     pub fn execute(&self, session: &mut Session, args: &[&[u8]], out: &mut Reply) -> Flow {
         let Some(name) = args.first() else { return Flow::Continue };
         let mark = out.len();
-        // Clients mostly repeat themselves.
+        // Clients mostly repeat the same command.
         let known = session.last.filter(|last| name.eq_ignore_ascii_case(last.name.as_bytes()));
         let spec = known.or_else(|| command::find(name));
         let flow = match spec {
@@ -65,11 +65,14 @@ impl Engine {
         };
         match session.replies {
             Replies::On => {}
-            // Whoever asked for no replies still learns what it listens to, as it gets messages.
+            // The command will be run again.
+            _ if flow == Flow::HeldBack => {}
+            // A client that turned replies off still gets its subscriptions confirmed, as it gets
+            // messages.
             _ if spec.is_some_and(is_listening) && out.as_bytes().get(mark) != Some(&b'-') => {}
             Replies::Off => out.truncate(mark),
             Replies::SkipNext => {
-                // The command that asked for it is skipped too, and the one after it.
+                // CLIENT REPLY SKIP itself gets no reply, nor does the command after it.
                 out.truncate(mark);
                 if !is_client_reply(args) {
                     session.replies = Replies::On;
@@ -96,6 +99,12 @@ impl Engine {
                 "ERR wrong number of arguments for '{}' command",
                 spec.name
             ));
+            self.refuse(session, &error, out);
+            return Flow::Continue;
+        }
+        if session.grant.is_some()
+            && let Err(error) = self.permit(session, spec, args)
+        {
             self.refuse(session, &error, out);
             return Flow::Continue;
         }
@@ -150,11 +159,14 @@ impl Engine {
             self.refuse(session, &error, out);
             return;
         }
-        let bytes: usize = args.iter().map(|word| word.len() + 32).sum();
+        // Each word with its slot and the allocator's overhead, the command with two slots, because
+        // the queue grows by doubling.
+        let words: usize = args.iter().map(|word| word.len() + 48).sum();
+        let bytes = words + 2 * size_of::<Queued>();
         let bytes_max = self.config.multi_max.load(Ordering::Relaxed);
         let too_many = session.multi.as_ref().is_some_and(|multi| multi.bytes + bytes > bytes_max);
         if too_many {
-            let error = CommandError::new("ERR the transaction is larger than its limit");
+            let error = CommandError::new("ERR the transaction exceeds its size limit");
             self.refuse(session, &error, out);
             return;
         }
@@ -198,6 +210,12 @@ impl Engine {
         let mut ready = Vec::new();
         let ran = {
             let mut locked = self.lock(session.database, spec, args, now_ms);
+            if self.is_held_back(session, spec) {
+                drop(locked);
+                self.give_ops(ops);
+                self.uncount_command();
+                return Flow::HeldBack;
+            }
             let now_ms = locked.now_ms();
             let scope = (&mut locked, &mut ops);
             let ran = self.run_locked(session, (spec, args), out, now_ms, Waiting::May, scope);
@@ -216,7 +234,17 @@ impl Engine {
         }
     }
 
-    /// Locks what a command by itself needs.
+    /// Whether a command has to be run again later: the replies of earlier commands at its key's
+    /// lock may leave no room for another.
+    #[inline]
+    fn is_held_back(&self, session: &Session, spec: &Spec) -> bool {
+        let max = self.config.clients_memory_max.load(Ordering::Relaxed);
+        self.clients_hold_too_much(max)
+            && session.info.peer.via == Via::Resp
+            && !spec.flags.has(Flags::WRITE)
+    }
+
+    /// Locks the shards that a single command needs.
     #[inline]
     fn lock(&self, database: usize, spec: &Spec, args: &[&[u8]], now_ms: u64) -> Locked<'_> {
         if let (Keys::Range(1, 1, _), Some(word)) = (spec.keys, args.get(1)) {
@@ -225,7 +253,7 @@ impl Engine {
         }
         let mut wanted = Wanted::default();
         if spec.flags.has(Flags::WRITE) {
-            // What changes all keys has one place in the log, so it holds all of them at once.
+            // A change of all keys has one position in the log, so it holds all of them at once.
             self.want_all(spec, args, database, &mut wanted);
         } else {
             self.want(spec, args, database, &mut wanted);
@@ -233,7 +261,7 @@ impl Engine {
         Locked::lock(&self.keyspace, &mut wanted, now_ms)
     }
 
-    /// Which shards a command needs.
+    /// Returns the shards that a command needs.
     pub(super) fn want(&self, spec: &Spec, args: &[&[u8]], database: usize, wanted: &mut Wanted) {
         if let Keys::Wide(_, is_wide) = spec.keys
             && is_wide(args)
@@ -247,7 +275,8 @@ impl Engine {
         }
     }
 
-    /// Which shards a command needs inside a transaction: there even walks lock what they walk over.
+    /// Returns the shards that a command needs in a transaction: there even scans lock all they
+    /// visit.
     fn want_all(&self, spec: &Spec, args: &[&[u8]], database: usize, wanted: &mut Wanted) {
         let databases = match spec.keys {
             Keys::All => database..database + 1,
@@ -259,7 +288,7 @@ impl Engine {
         }
     }
 
-    /// Runs a handler with its shards locked, and turns its refusal into a reply.
+    /// Runs a handler with its shards locked, and turns its error into a reply.
     pub(super) fn run_locked<'e>(
         &'e self,
         session: &mut Session,
@@ -270,9 +299,13 @@ impl Engine {
         (locked, ops): (&mut Locked<'e>, &mut Ops),
     ) -> Ran {
         let mark = out.len();
-        // Asked again with the locks held: a command that panicked may have had them before.
+        // Checked again with the locks held: a command that panicked may have held them before.
         if spec.flags.has(Flags::WRITE) && self.keyspace.is_torn() {
             out.error(&self.log_failure().unwrap_or(CommandError::OOM).0);
+            return Ran { blocking: None, garbage: Vec::new() };
+        }
+        if let Some(error) = self.doubted(spec, args, session.database) {
+            out.error(&error.0);
             return Ran { blocking: None, garbage: Vec::new() };
         }
         let slow_us = self.config.slow_us.load(Ordering::Relaxed);
@@ -294,7 +327,10 @@ impl Engine {
             let result = (spec.run)(&mut context, args);
             (result, context.blocking, context.garbage)
         };
-        if let Err(error) = result {
+        // A scan locks shard after shard: keys it visited may have changed since it began.
+        let walks = matches!(spec.keys, Keys::All | Keys::Everything);
+        let doubted = if walks { self.doubted(spec, args, session.database) } else { None };
+        if let Err(error) = doubted.map_or(result, Err) {
             out.truncate(mark);
             self.statistics.errors.fetch_add(1, Ordering::Relaxed);
             out.error(&error.0);
@@ -303,14 +339,14 @@ impl Engine {
         if let Some(started) = started {
             let took_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
             if took_us >= slow_us {
-                self.note_slow(session, args, took_us, now_ms);
+                self.note_slow(session, (spec, args), took_us, now_ms);
             }
         }
         Ran { blocking, garbage }
     }
 
-    /// Tells the log what was changed, while the shards are still locked, and collects the keys
-    /// that somebody waits for.
+    /// Logs the changes while the shards are still locked, and collects the keys on which commands
+    /// are blocked.
     pub(super) fn finish_locked(
         &self,
         locked: &mut Locked<'_>,
@@ -324,7 +360,7 @@ impl Engine {
         collect_ready(locked, ready);
     }
 
-    /// Runs what MULTI queued: all shards locked, one entry in the log.
+    /// Runs the queue of MULTI: all shards locked, one entry in the log.
     fn exec(&self, session: &mut Session, out: &mut Reply) {
         let Some(Multi { queue, broken, .. }) = session.multi.take() else {
             out.error("ERR EXEC without MULTI");
@@ -336,8 +372,14 @@ impl Engine {
             out.error("EXECABORT Transaction discarded because of previous errors.");
             return;
         }
+        // Checked again: the key may permit less than when they were queued.
+        let denied = queue.iter().find_map(|queued| {
+            session.grant.as_ref()?;
+            let args: Vec<&[u8]> = queued.args.iter().map(|word| &**word).collect();
+            self.permit(session, queued.spec, &args).err()
+        });
         let any = |flag| queue.iter().any(|queued| queued.spec.flags.has(flag));
-        let refused = if any(Flags::WRITE) { self.log_failure() } else { None };
+        let refused = denied.or_else(|| self.log_failure().filter(|_| any(Flags::WRITE)));
         let refused = refused.or_else(|| {
             let has_memory = !any(Flags::DENYOOM) || self.has_memory() || self.make_room();
             (!has_memory).then_some(CommandError::OOM)
@@ -356,7 +398,7 @@ impl Engine {
         self.unwatch(session);
     }
 
-    /// Runs commands as one: nobody sees a state between them, and the log has all or none.
+    /// Runs commands as one: no client sees a state between them, and the log has all or none.
     pub(super) fn exec_all(
         &self,
         session: &mut Session,
@@ -385,7 +427,7 @@ impl Engine {
             if self.is_dirty(session, &mut locked) {
                 out.null_array();
             } else {
-                let output_max = self.config.output_max.load(Ordering::Relaxed);
+                let output_max = self.reply_size_max();
                 let mark = out.len();
                 out.array(commands.len());
                 for (spec, args) in commands {
@@ -395,12 +437,13 @@ impl Engine {
                     let command = (*spec, &**args);
                     let ran = self.run_locked(session, command, out, now_ms, Waiting::Never, scope);
                     garbage.extend(ran.garbage);
-                    // A connection with more unread than it may leave is cut off after the turn:
+                    // A connection with more unread output than allowed is closed after the turn:
                     // the effects count, further replies do not.
-                    if output_max > 0 && before - mark > output_max {
+                    if before - mark > output_max {
                         out.truncate(before);
                     }
-                    // In the order they were given something, not in that of their shards.
+                    // In the order in which they received elements, not in the order of their
+                    // shards.
                     collect_ready(&mut locked, &mut ready);
                 }
             }
@@ -412,9 +455,9 @@ impl Engine {
         self.keep_bound();
     }
 
-    /// Whether a watched key was changed, or has expired since it was watched.
+    /// Whether a watched key has changed, or has expired since WATCH.
     fn is_dirty(&self, session: &Session, locked: &mut Locked<'_>) -> bool {
-        // A look at each finds those whose deadline has passed, and removing them raises the flag.
+        // Looking at each key finds those that have expired, and removing them raises the flag.
         for (database, key) in &session.watched {
             let key = self.keyspace.key(key);
             locked.get(*database, key.shard()).look_at(&key);
@@ -422,10 +465,11 @@ impl Engine {
         session.dirty.load(Ordering::Acquire)
     }
 
-    /// Forgets what the session watches.
+    /// Removes the session's watches.
     pub(crate) fn unwatch(&self, session: &mut Session) {
         let now_ms = self.now_ms();
         for (database, key) in std::mem::take(&mut session.watched) {
+            session.names_bytes = session.names_bytes.saturating_sub(name_size(&key));
             let key = self.keyspace.key(&key);
             let mut shard = self.keyspace.lock(database, key.shard(), now_ms);
             shard.unwatch(key.bytes, &session.dirty);
@@ -433,10 +477,10 @@ impl Engine {
         session.dirty.store(false, Ordering::Release);
     }
 
-    /// Runs an operation of the log again, at the time it first ran.
+    /// Runs an operation of the log again, at its original time.
     ///
     /// # Errors
-    /// [`CommandError`]: no such command, or it refuses what it took when it first ran.
+    /// [`CommandError`]: unknown command, or it refuses what it accepted originally.
     pub fn replay(
         &self,
         session: &mut Session,
@@ -470,9 +514,19 @@ impl Engine {
         result
     }
 
-    fn note_slow(&self, session: &Session, args: &[&[u8]], took_us: u64, now_ms: u64) {
+    fn note_slow(
+        &self,
+        session: &Session,
+        (spec, args): (&Spec, &[&[u8]]),
+        took_us: u64,
+        now_ms: u64,
+    ) {
+        let shown = |(at, word): (usize, &&[u8])| match redact::is_secret(spec, args, at) {
+            true => redact::REDACTED.into(),
+            false => cut_short(word),
+        };
         let mut words: Vec<Box<[u8]>> =
-            args.iter().take(SHOWN_WORDS).map(|word| cut_short(word)).collect();
+            args.iter().enumerate().take(SHOWN_WORDS).map(shown).collect();
         if args.len() > SHOWN_WORDS
             && let Some(last) = words.last_mut()
         {
@@ -484,7 +538,7 @@ impl Engine {
     }
 }
 
-/// Collects the keys that were given something and that somebody waits for.
+/// Collects the keys that received elements and on which commands are blocked.
 fn collect_ready(locked: &mut Locked<'_>, ready: &mut Vec<(usize, Box<[u8]>)>) {
     for (database, shard) in locked.iter_mut() {
         if shard.has_ready() {
@@ -505,7 +559,7 @@ fn cut_short(word: &[u8]) -> Box<[u8]> {
     }
 }
 
-/// Whether a command answers with what the connection listens to.
+/// Whether a command replies with the connection's subscriptions.
 fn is_listening(spec: &'static Spec) -> bool {
     spec.flags.has(Flags::PUBSUB.and(Flags::SUBSCRIBED))
 }

@@ -24,11 +24,11 @@ impl Wanted {
     }
 }
 
-/// Locked shards, in ascending order. A lent one is out until it is given back.
+/// Locked shards, in ascending order. A lent shard is absent until it is returned.
 #[derive(Debug, Default)]
 pub(crate) struct Locked<'e> {
     held: SmallVec<[(Place, Option<Held<'e>>); 2]>,
-    /// The time the command runs at: that of the latest of its shards.
+    /// The time at which the command runs: the latest of its shards.
     now_ms: u64,
 }
 
@@ -54,9 +54,11 @@ impl<'e> Locked<'e> {
         locked
     }
 
-    /// The time the command runs at, on all of its shards, and is run again at by a replay.
+    /// The time at which the command runs on all of its shards, and at which a replay runs it
+    /// again.
     ///
-    /// Only with the locks held is it known: on none of them may it be earlier than what ran before.
+    /// Known only with the locks held: on no shard may it be earlier than that of a previous
+    /// command.
     #[inline]
     pub(crate) fn now_ms(&self) -> u64 {
         self.now_ms
@@ -81,7 +83,7 @@ impl<'e> Locked<'e> {
     /// A locked shard.
     ///
     /// # Panics
-    /// If it is not locked: the command's row does not name the key it works on.
+    /// If it is not locked: the command's row does not name the key.
     #[inline]
     pub(crate) fn get(&mut self, database: usize, shard: usize) -> &mut Shard {
         let place = place(database, shard);
@@ -93,7 +95,8 @@ impl<'e> Locked<'e> {
         held.expect("a command's row names every key it works on")
     }
 
-    /// Gives a shard's lock back before the command ends: it changed nothing there and needs it no more.
+    /// Releases a shard's lock before the command ends: it changed nothing there and no longer
+    /// needs it.
     pub(crate) fn release(&mut self, database: usize, shard: usize) {
         drop(self.lend(database, shard));
     }

@@ -1,9 +1,12 @@
-//! The bound on memory, and what is done in the background.
+//! The memory limit, and eviction and expiration in the background.
 //!
-//! Invariant: under a policy that evicts, what is counted ([`Engine::used_memory`]) is within the bound
-//! whenever no command runs. A command is let in when what its words can add fits, and what it added
-//! beyond that (a page, a piece of index, room to grow) is made up for before its reply is sent.
-//! Under `noeviction` that excess stays, and nothing that needs memory is let in until it is gone.
+//! Invariant: under a policy that evicts, data and index
+//! ([`Keyspace::used`](crate::store::Keyspace::used)) are within the limit whenever no command
+//! runs. The memory of connections does not count towards it but has a separate limit (`clients`),
+//! so that no client can push out data. A command is admitted if what its words can add fits; what
+//! it adds beyond that (a page, a part of the index, room to grow) is evicted before its reply is
+//! sent. Under `noeviction` that excess stays, and no command that needs memory is admitted until
+//! the excess is gone.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -13,18 +16,18 @@ use crate::command::{STRING_SIZE_MAX, Spec};
 use crate::number;
 use crate::store::{DATABASES, Prepared, SHARDS};
 
-/// Keys evicted from one shard before the next one is asked: more than a page holds of most sizes, so
-/// that pages become empty; no shard pays for all.
+/// Keys evicted from one shard before the next one is used: more than a page holds for most sizes,
+/// so that pages become empty, and no shard bears the whole load.
 const EVICT_STEP: usize = 64;
-/// Keys evicted for one command at most; what is still missing is taken for the next ones.
+/// Maximum number of keys evicted for one command; the remainder is evicted for later commands.
 const EVICT_MAX: usize = 65_536;
-/// What a command may need beyond its words: a page and a segment of the index.
+/// Memory that a command may need beyond its words: a page and a segment of the index.
 const NEED_MIN: usize = 9 << 10;
 
-/// Bytes from which on a value is worth a look whether it is to be compressed ahead.
+/// Size in bytes from which a value is considered for compression in advance.
 const PREPARE_MIN: usize = 16 << 10;
 
-/// Bytes a command may add: its words, and where one of them tells how far a string reaches, that.
+/// Bytes that a command may add: its words and, if one of them extends a string, that extension.
 fn need_of(spec: &Spec, args: &[&[u8]]) -> usize {
     let words: usize = args.iter().map(|word| word.len()).sum();
     let reach = |at: usize| {
@@ -36,39 +39,34 @@ fn need_of(spec: &Spec, args: &[&[u8]]) -> usize {
         "setbit" => reach(2) / 8,
         _ => 0,
     };
-    // One beyond what any string may be long is refused by the command itself, with a better reason.
+    // A length above the maximum of a string is refused by the command itself, with a better
+    // reason.
     words + NEED_MIN + if reach <= STRING_SIZE_MAX { reach } else { 0 }
 }
 
 impl Engine {
-    /// Bytes of everything that counts against the bound: data, index, buffers of connections.
-    ///
-    /// The buffers are what threads of the server have told
-    /// [`Statistics::buffer_bytes`](super::Statistics::buffer_bytes).
+    /// Bytes of data, index and all that clients hold.
     #[must_use]
     pub fn used_memory(&self) -> usize {
-        let buffers = self.statistics().buffer_bytes.load(Ordering::Relaxed);
-        // Less than none for the moment in which one thread has told more than another.
-        let buffers = usize::try_from(buffers.cast_signed()).unwrap_or(0);
-        self.keyspace().used().saturating_add(buffers)
+        self.keyspace().used().saturating_add(self.clients_memory())
     }
 
-    /// Bytes by which the bound is missed if `need` more are to fit; 0: they do.
+    /// Bytes missing for `need` more to fit; 0 if they fit.
     #[inline]
     fn missing(&self, need: usize) -> usize {
         match self.keyspace().rules().max_memory() {
             0 => 0,
-            max => self.used_memory().saturating_add(need).saturating_sub(max),
+            max => self.keyspace().used().saturating_add(need).saturating_sub(max),
         }
     }
 
-    /// Whether there is memory for a command, after evicting where that helps.
+    /// Whether there is memory for a command, after eviction if possible.
     #[inline]
     pub(super) fn has_memory_for(&self, spec: &Spec, args: &[&[u8]]) -> bool {
         self.keyspace().rules().max_memory() == 0 || self.evict_for(need_of(spec, args))
     }
 
-    /// Compresses the long values a command is about to put, before their shards are locked.
+    /// Compresses the long values that a command will store, before their shards are locked.
     #[inline]
     pub(super) fn prepare<'v>(&self, spec: &Spec, args: &[&'v [u8]]) -> Option<Prepared<'v>> {
         if args.iter().all(|word| word.len() < PREPARE_MIN) {
@@ -83,18 +81,18 @@ impl Engine {
         self.keyspace().prepare(values.iter().step_by(2).copied())
     }
 
-    /// Whether there is memory for a command of few words.
+    /// Whether there is memory for a command with few words.
     #[inline]
     pub(super) fn has_memory(&self) -> bool {
         self.missing(NEED_MIN) == 0
     }
 
-    /// Evicts until there is; `false`: nothing may go, or not enough.
+    /// Evicts until there is; `false`: nothing may be evicted, or not enough.
     pub(super) fn make_room(&self) -> bool {
         self.evict_for(NEED_MIN)
     }
 
-    /// Evicts what the last command added beyond the bound, if it did.
+    /// Evicts what the last command added beyond the limit, if it did.
     #[inline]
     pub(super) fn keep_bound(&self) {
         if self.missing(0) > 0 {
@@ -102,12 +100,16 @@ impl Engine {
         }
     }
 
-    /// Evicts until `need` bytes fit; `false`: nothing may go, or not enough.
+    /// Evicts until `need` bytes fit; `false`: nothing may be evicted, or not enough.
     fn evict_for(&self, need: usize) -> bool {
         if self.missing(need) == 0 {
             return true;
         }
-        // What does not fit an empty store is no reason to empty it.
+        // An eviction is a write.
+        if self.stall.is_on() {
+            return false;
+        }
+        // What does not fit an empty store is not a reason to empty it.
         if need >= self.keyspace().rules().max_memory() {
             return false;
         }
@@ -121,7 +123,7 @@ impl Engine {
             }
             let at = self.evict_at.fetch_add(1, Ordering::Relaxed);
             let place = usize::try_from(at).unwrap_or(0) % places;
-            // Shards of one database after those of another: databases are mostly few.
+            // Shards of one database before those of the next: usually there are few databases.
             let (database, number) = (place / SHARDS, place % SHARDS);
             if !self.keyspace().is_made(database) {
                 self.evict_at.fetch_add((SHARDS - 1 - number) as u64, Ordering::Relaxed);
@@ -135,7 +137,7 @@ impl Engine {
         self.missing(need) == 0
     }
 
-    /// Evicts some keys of a shard, until so many bytes are free again; returns how many.
+    /// Evicts some keys of a shard, until `missing` bytes are free; returns the number of keys.
     fn evict_from(&self, (database, number): (usize, usize), missing: usize, now_ms: u64) -> usize {
         let mut ops = self.take_ops();
         let mut shard = self.keyspace().lock(database, number, now_ms);
@@ -159,8 +161,8 @@ impl Engine {
         gone
     }
 
-    /// Sweeps for keys whose deadline has passed, for at most `budget`, and makes room for what
-    /// connections' buffers have grown by. To be called often.
+    /// Removes expired keys, for at most `budget`, and evicts keys if the limit was lowered. Must
+    /// be called often.
     pub fn background(&self, budget: Duration) {
         let started = Instant::now();
         self.keep_bound();

@@ -1,6 +1,6 @@
-//! Who listens to which channel.
+//! Subscriptions to channels.
 //!
-//! Invariant: a subscription here is one in its session's sets; both change together.
+//! Invariant: a subscription here is also in its session's sets; both change together.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ struct Listener {
     mailbox: Arc<Mailbox>,
 }
 
-/// What is listened to.
+/// The kind of a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// A channel (`SUBSCRIBE`).
@@ -48,7 +48,7 @@ impl PubSub {
         }
     }
 
-    /// Has a client listen; it must not listen there yet.
+    /// Subscribes a client, which must not be subscribed there yet.
     pub fn subscribe(
         &self,
         scope: Scope,
@@ -61,7 +61,7 @@ impl PubSub {
         self.of(scope).write().entry(name.into()).or_default().push(listener);
     }
 
-    /// Ends that.
+    /// Ends a subscription.
     pub fn unsubscribe(&self, scope: Scope, name: &[u8], id: u64) {
         let mut listeners = self.of(scope).write();
         if let Some(held) = listeners.get_mut(name) {
@@ -72,26 +72,34 @@ impl PubSub {
         }
     }
 
-    /// Sends a message to everyone who listens; returns how many that were.
-    pub fn publish(&self, scope: Scope, channel: &[u8], message: &[u8]) -> usize {
+    /// Sends a message to all subscribers; returns their number.
+    ///
+    /// * `post`: puts encoded bytes into a mailbox.
+    pub(super) fn publish(
+        &self,
+        scope: Scope,
+        channel: &[u8],
+        message: &[u8],
+        post: &dyn Fn(&Mailbox, &[u8]),
+    ) -> usize {
         let mut sent = 0;
         let word = if scope == Scope::Shard { "smessage" } else { "message" };
         if let Some(listeners) = self.of(scope).read().get(channel) {
             sent += listeners.len();
-            send(listeners, &[word.as_bytes(), channel, message]);
+            send(listeners, &[word.as_bytes(), channel, message], post);
         }
         if scope == Scope::Channel {
             for (pattern, listeners) in self.patterns.read().iter() {
                 if glob::matches(pattern, channel) {
                     sent += listeners.len();
-                    send(listeners, &[b"pmessage", pattern, channel, message]);
+                    send(listeners, &[b"pmessage", pattern, channel, message], post);
                 }
             }
         }
         sent
     }
 
-    /// Channels somebody listens to, whose names match.
+    /// Channels with at least one subscriber whose names match.
     #[must_use]
     pub fn active(&self, scope: Scope, pattern: Option<&[u8]>) -> Vec<Box<[u8]>> {
         let listeners = self.of(scope).read();
@@ -101,20 +109,20 @@ impl PubSub {
         wanted.cloned().collect()
     }
 
-    /// How many listen to one channel.
+    /// Number of subscribers of one channel.
     #[must_use]
     pub fn listeners(&self, scope: Scope, name: &[u8]) -> usize {
         self.of(scope).read().get(name).map_or(0, Vec::len)
     }
 
-    /// Different names listened to.
+    /// Number of distinct names with subscriptions.
     #[must_use]
     pub fn names(&self, scope: Scope) -> usize {
         self.of(scope).read().len()
     }
 }
 
-fn send(listeners: &[Listener], words: &[&[u8]]) {
+fn send(listeners: &[Listener], words: &[&[u8]], post: &dyn Fn(&Mailbox, &[u8])) {
     let encoded = |protocol| {
         let mut reply = Reply::new(protocol);
         reply.push(words.len());
@@ -130,6 +138,6 @@ fn send(listeners: &[Listener], words: &[&[u8]]) {
             Proto::Resp3 => &mut typed,
         };
         let bytes: &Vec<u8> = held.get_or_insert_with(|| encoded(listener.protocol));
-        listener.mailbox.send(bytes);
+        post(&listener.mailbox, bytes);
     }
 }

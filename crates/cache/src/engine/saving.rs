@@ -1,4 +1,4 @@
-//! Snapshots on demand.
+//! Snapshots on request.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,22 +6,22 @@ use std::sync::atomic::Ordering;
 use super::Engine;
 use crate::command::CommandError;
 
-/// Takes snapshots for an engine; the server's side of persistence.
+/// Takes snapshots for an engine; implemented by the server's persistence.
 pub trait Saver: Send + Sync + std::fmt::Debug {
     /// Takes one and returns when it is on stable storage.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why the snapshot failed.
     fn save(&self, engine: &Engine) -> Result<(), String>;
 
-    /// Has one taken soon; `false` where one is under way.
+    /// Requests one; `false` if one is in progress.
     fn save_soon(&self) -> bool;
 }
 
 impl Engine {
-    /// Sets who takes snapshots; can be done once.
+    /// Sets the saver; can be done once.
     pub fn set_saver(&self, saver: Arc<dyn Saver>) {
-        // A second one is a mistake of the caller that harms nobody: the first stays.
+        // A second call is a harmless bug of the caller: the first saver stays.
         self.saver.set(saver).ok();
     }
 
@@ -31,7 +31,7 @@ impl Engine {
         self.saving.load(Ordering::Acquire)
     }
 
-    /// Notes that a snapshot is being taken, or has ended at this time (seconds since 1970).
+    /// Records that a snapshot is being taken, or was completed at this time (seconds since 1970).
     pub fn note_saving(&self, saving: bool, ended_s: Option<u64>) {
         self.saving.store(saving, Ordering::Release);
         if let Some(ended_s) = ended_s {
@@ -39,7 +39,7 @@ impl Engine {
         }
     }
 
-    /// When the last snapshot ended, in seconds since 1970.
+    /// When the last snapshot was completed, in seconds since 1970.
     #[must_use]
     pub fn last_save_s(&self) -> u64 {
         self.saved_s.load(Ordering::Acquire)
@@ -47,12 +47,13 @@ impl Engine {
 
     pub(crate) fn save(&self) -> Result<(), CommandError> {
         let saver = self.saver.get().ok_or_else(no_saver)?;
-        saver.save(self).map_err(|why| CommandError::new(format!("ERR no snapshot: {why}")))
+        saver.save(self).map_err(|why| CommandError::new(format!("ERR the snapshot failed: {why}")))
     }
 
     pub(crate) fn save_in_background(&self) -> Result<(), CommandError> {
         let saver = self.saver.get().ok_or_else(no_saver)?;
-        if saver.save_soon() {
+        // Also if another client waits for one with SAVE.
+        if !self.is_saving() && saver.save_soon() {
             return Ok(());
         }
         Err(CommandError::new("ERR Background save already in progress"))
@@ -60,5 +61,5 @@ impl Engine {
 }
 
 fn no_saver() -> CommandError {
-    CommandError::new("ERR nothing is kept on disk here: the server runs without a data directory")
+    CommandError::new("ERR persistence is off: the server runs without a data directory")
 }

@@ -1,4 +1,4 @@
-//! What a connection has said of itself, and what it is in the middle of.
+//! State of a connection: its client's settings, and its transaction, watches and subscriptions.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -6,53 +6,55 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use parking_lot::Mutex;
 
-use super::Mailbox;
 use super::blocking::Waiter;
+use super::{Grant, Mailbox};
 use crate::command::Spec;
 use crate::resp::Proto;
 
-/// Which listener a connection came by.
+/// The listener that accepted a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Via {
     /// The RESP listener.
     Resp,
     /// The text listener.
     Text,
-    /// No listener: a library's call, or the replay of a log.
+    /// No listener: a call from the library, or the replay of a log.
     Inside,
 }
 
-/// Who is at the other end.
+/// The remote end of a connection.
 #[derive(Debug, Clone)]
 pub struct Peer {
     /// Its address, as text.
     pub address: String,
-    /// The address it came to, as text.
+    /// The local address, as text.
     pub local: String,
     /// The listener.
     pub via: Via,
 }
 
-/// What other connections may see of a session.
+/// The part of a session that other connections may see.
 #[derive(Debug)]
 pub struct ClientInfo {
-    /// Its number, never given twice by one server.
+    /// Its number, never reused by a server.
     pub id: u64,
-    /// The other end.
+    /// The remote end.
     pub peer: Peer,
-    /// Where words to it go.
+    /// Mailbox for messages to it.
     pub mailbox: Arc<Mailbox>,
-    /// When it came, in milliseconds since 1970.
+    /// When it connected, in milliseconds since 1970.
     pub created_ms: u64,
     /// When its last command ran, in milliseconds since 1970.
     pub active_ms: AtomicU64,
     /// The database it has selected.
     pub database: AtomicUsize,
-    /// What may change by commands.
+    /// Bytes its connection and session hold, as last recorded.
+    pub(super) held: AtomicUsize,
+    /// State that commands may change.
     pub said: Mutex<ClientSaid>,
 }
 
-/// What a client has said of itself.
+/// What a client has set by commands.
 #[derive(Debug, Default, Clone)]
 pub struct ClientSaid {
     /// `CLIENT SETNAME`.
@@ -61,6 +63,8 @@ pub struct ClientSaid {
     pub library: String,
     /// `CLIENT SETINFO LIB-VER`.
     pub library_version: String,
+    /// Owner of the key it gave; empty without one.
+    pub user: String,
     /// Name of the last command.
     pub command: &'static str,
     /// RESP version.
@@ -82,10 +86,10 @@ pub struct Queued {
     pub args: Vec<Box<[u8]>>,
 }
 
-/// A transaction being gathered.
+/// A transaction being queued.
 #[derive(Debug, Default)]
 pub struct Multi {
-    /// Commands so far.
+    /// Commands queued so far.
     pub queue: Vec<Queued>,
     /// Bytes of their words.
     pub bytes: usize,
@@ -96,24 +100,30 @@ pub struct Multi {
 /// A connection's state.
 #[derive(Debug)]
 pub struct Session {
-    /// What others may see.
+    /// The part that others may see.
     pub info: Arc<ClientInfo>,
     /// The database it has selected.
     pub database: usize,
-    /// RESP version spoken.
+    /// RESP version in use.
     pub protocol: Proto,
-    /// Whether it may run commands that need a password.
+    /// Whether it may run commands that require authentication.
     pub authenticated: bool,
+    /// Whether it may because no authentication was required.
+    pub(super) unasked: bool,
+    /// Its rights; `None`: all, once it is authenticated.
+    pub(super) grant: Option<Arc<Grant>>,
+    /// The authority's generation when its rights were last checked.
+    pub(crate) generation: u64,
     /// Failed AUTH commands in a row.
     pub failures: u32,
-    /// Before this time, in milliseconds since 1970, a further one is not looked at.
+    /// Time in milliseconds since 1970 before which a further attempt is not checked.
     pub auth_after_ms: u64,
-    /// The transaction being gathered.
+    /// The transaction being queued.
     pub multi: Option<Multi>,
     /// Raised when a watched key changes.
     pub dirty: Arc<AtomicBool>,
     /// Keys watched, with their databases.
-    pub watched: Vec<(usize, Box<[u8]>)>,
+    pub watched: HashSet<(usize, Box<[u8]>)>,
     /// Channels subscribed to.
     pub channels: HashSet<Box<[u8]>>,
     /// Patterns subscribed to.
@@ -122,9 +132,11 @@ pub struct Session {
     pub shard_channels: HashSet<Box<[u8]>>,
     /// The last command run.
     pub last: Option<&'static Spec>,
-    /// What it waits for.
+    /// Bytes of the names of its watches and subscriptions, including overhead.
+    pub(crate) names_bytes: usize,
+    /// The blocked command.
     pub waiter: Option<Arc<Waiter>>,
-    /// Replies: `CLIENT REPLY OFF` and `SKIP`.
+    /// Whether replies are sent: `CLIENT REPLY OFF` and `SKIP`.
     pub replies: Replies,
 }
 
@@ -140,6 +152,12 @@ pub enum Replies {
     SkipNext,
 }
 
+/// Memory for holding a name: its bytes and its slot in the session, and the same in the table of
+/// keys or channels; tables are half empty after they have grown.
+pub(crate) fn name_size(name: &[u8]) -> usize {
+    2 * name.len() + 256
+}
+
 impl Session {
     pub(super) fn new(info: Arc<ClientInfo>, authenticated: bool) -> Self {
         Self {
@@ -147,21 +165,30 @@ impl Session {
             database: 0,
             protocol: Proto::Resp2,
             authenticated,
+            unasked: false,
+            grant: None,
+            generation: 0,
             failures: 0,
             auth_after_ms: 0,
             multi: None,
             dirty: Arc::new(AtomicBool::new(false)),
-            watched: Vec::new(),
+            watched: HashSet::new(),
             channels: HashSet::new(),
             patterns: HashSet::new(),
             shard_channels: HashSet::new(),
             last: None,
+            names_bytes: 0,
             waiter: None,
             replies: Replies::On,
         }
     }
 
-    /// Channels and patterns subscribed to.
+    /// Whether it may learn that a key of this name exists.
+    pub(crate) fn may_see(&self, key: &[u8]) -> bool {
+        self.grant.as_ref().is_none_or(|grant| grant.covers(key))
+    }
+
+    /// Number of subscriptions to channels and patterns.
     #[must_use]
     pub fn subscriptions(&self) -> usize {
         self.channels.len() + self.patterns.len() + self.shard_channels.len()

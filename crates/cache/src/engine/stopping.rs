@@ -1,40 +1,40 @@
-//! SHUTDOWN: a client's wish that the server ends.
+//! SHUTDOWN: a client's request to stop the server.
 //!
-//! Only whoever runs the engine can end it. Where nobody offered to ([`Engine::set_stopper`]), as
-//! inside a program that does more than serve the cache, the wish is refused.
+//! Only the program that runs the engine can stop it. If it set no [`Engine::set_stopper`], as in a
+//! server with other parts than the cache, the request is refused.
 
 use std::sync::Arc;
 
 use super::Engine;
 use crate::command::CommandError;
 
-/// Ends the server an engine runs in.
+/// Stops the server in which an engine runs.
 pub trait Stopper: Send + Sync + std::fmt::Debug {
-    /// Has it end soon, as its own signal to end does; returns at once.
+    /// Requests a stop, as a termination signal does; returns immediately.
     fn stop_soon(&self);
 }
 
 impl Engine {
-    /// Sets who ends the server when a client asks for it; can be done once.
+    /// Sets how the server is stopped on a client's request; can be done once.
     pub fn set_stopper(&self, stopper: Arc<dyn Stopper>) {
-        // A second one is a mistake of the caller that harms nobody: the first stays.
+        // A second call is a harmless bug of the caller: the first stopper stays.
         self.stopper.set(stopper).ok();
     }
 
-    /// Has the server end, after a snapshot if one is asked for.
+    /// Stops the server, after a snapshot if requested.
     ///
-    /// * `force`: end it even if the snapshot fails.
+    /// * `force`: stop even if the snapshot fails.
     pub(crate) fn shut_down(&self, save: bool, force: bool) -> Result<(), CommandError> {
         let stopper = self.stopper.get().ok_or_else(|| {
             CommandError::new(
-                "ERR SHUTDOWN is refused: this cache is part of a program that does more; stop that",
+                "ERR SHUTDOWN is refused: this cache is part of a larger server; stop that one",
             )
         })?;
         if save && let Err(error) = self.save() {
             if !force {
                 return Err(error);
             }
-            tracing::warn!(error = %error.0, "SHUTDOWN SAVE FORCE: stopping with no snapshot");
+            tracing::warn!(error = %error.0, "SHUTDOWN SAVE FORCE: stopping without a snapshot");
         }
         stopper.stop_soon();
         Ok(())

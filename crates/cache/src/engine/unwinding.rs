@@ -1,7 +1,7 @@
-//! What a panic leaves to be set right: somebody else may wait for the command that panicked.
+//! Cleanup after a panic: another client may wait for the command that panicked.
 //!
-//! Shards, accounting and log look after themselves (see `store`): locks are given back, and a change
-//! cut short refuses every later one.
+//! Shards, accounting and log clean up after themselves (see `store`): locks are released, and an
+//! incomplete change makes every later one fail.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use super::Engine;
 use super::blocking::Waiter;
 use crate::resp::Reply;
 
-/// A waiting command being run on behalf of its client.
+/// A blocked command being run on behalf of its client.
 ///
-/// If that panics, the client is answered with an error, rather than left waiting for ever: the panic
-/// ends the connection that gave the key something, not the one that waited.
+/// If it panics, the client gets an error instead of waiting forever: the panic ends the connection
+/// that changed the key, not the blocked one.
 pub(super) struct OnBehalf<'e> {
     pub(super) engine: &'e Engine,
     pub(super) waiter: &'e Arc<Waiter>,
@@ -32,7 +32,7 @@ impl Drop for OnBehalf<'_> {
             shard.stop_waiting(key.bytes);
         }
         let mut out = Reply::new(self.waiter.protocol);
-        out.error("ERR this command failed by a bug of the server; see its log");
+        out.error("ERR the command failed because of a server bug; see the server's log");
         self.waiter.client.mailbox.unblock(&out.take());
     }
 }

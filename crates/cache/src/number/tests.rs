@@ -1,4 +1,4 @@
-//! Numbers as Redis reads and writes them.
+//! Numbers as Redis parses and formats them.
 
 use proptest::prelude::*;
 

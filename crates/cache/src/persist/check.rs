@@ -1,4 +1,4 @@
-//! Reading everything again, offline, to see whether it is still what was written.
+//! Offline verification: reads everything again and checks that it is what was written.
 
 use std::cell::{Cell, RefCell};
 use std::path::Path;
@@ -11,47 +11,48 @@ use super::directory;
 use super::error::{LogFault, OpenError};
 use super::join::Joiner;
 use super::ops::{FLUSH, OpsReader};
-use super::snapshot::read::{Found, Sink, SnapshotFile};
+use super::snapshot::read::{ReadValue, Sink, SnapshotFile};
 use crate::store::{Key, Rules};
 
-/// What was read.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Checked {
-    /// Snapshots that are whole.
+    /// Snapshots that are complete.
     pub snapshots: u64,
-    /// Of them, those the log reaches back to: opening can begin with any of these.
+    /// Of these, snapshots that the log reaches back to: opening can start with any of them.
     pub usable: u64,
-    /// Keys in the whole snapshots.
+    /// Keys in the complete snapshots.
     pub keys: u64,
-    /// Entries of the log that are whole.
+    /// Entries of the log that are complete.
     pub entries: u64,
-    /// Bytes of them.
+    /// Total size of these entries in bytes.
     pub log_bytes: u64,
-    /// Operations in them that can be done again.
+    /// Operations in them that can be replayed.
     pub operations: u64,
-    /// Damaged places told.
+    /// Number of reported damages.
     pub damages: u64,
-    /// A torn tail of the log that opening would cut off, as a crash leaves it. Not damage.
+    /// A torn tail of the log that opening would cut off, as a crash leaves it. Not counted as
+    /// damage.
     pub tail: Option<Cut>,
-    /// Snapshots that were not finished, which opening would remove. Not damage.
+    /// Unfinished snapshots, which opening would remove. Not counted as damage.
     pub unfinished: u64,
 }
 
-/// What is wrong with the words of an operation, which [`FLUSH`] is not asked about.
+/// Returns what is wrong with the words of an operation; not called for [`FLUSH`].
 pub type Judge<'a> = dyn Fn(&[&[u8]]) -> Result<(), String> + 'a;
 
 struct Nothing;
 
 impl Sink for Nothing {
-    fn put(&mut self, _: usize, _: &Key<'_>, _: Found<'_>, _: Option<u64>) {}
+    fn put(&mut self, _: usize, _: &Key<'_>, _: ReadValue<'_>, _: Option<u64>) {}
 }
 
-/// Reads the data in `dir`, which nobody may have open, and tells what is damaged. Changes nothing.
+/// Reads the data in `dir`, which no process may have open, and reports damage. Changes nothing.
 ///
-/// * `judge`: says what is wrong with an operation whose form is right: a command nobody knows, too
-///   few words.
-/// * `on_damage`: told of each damaged place, with its file and offset where there is one.
+/// * `judge`: returns what is wrong with a well-formed operation: an unknown command, too few
+///   words.
+/// * `on_damage`: called for each damage found, with its file and offset if known.
 ///
 /// # Errors
 /// [`OpenError::Locked`]: it is in use. [`OpenError::Io`]: the device failed, or there is no such
@@ -110,7 +111,7 @@ pub fn check(
     Ok(checked)
 }
 
-/// Reads the log: frames, entries, and the operations in them.
+/// Checks the log: frames, entries, and the operations in them.
 fn check_log(
     fs: &dyn FileSystem,
     log_dir: &Path,
@@ -118,28 +119,28 @@ fn check_log(
     on_damage: &mut dyn FnMut(String),
     checked: &mut Checked,
 ) -> Result<Verified, OpenError> {
-    let told = RefCell::new(on_damage);
+    let report = RefCell::new(on_damage);
     let (gap, mut joiner) = (Cell::new(true), Joiner::new(Lsn(0)));
     let mut on_entry = |entry: CheckedEntry<'_>| {
-        // Of what was begun before the log's start, or is lost in a damaged place, there are parts
-        // without a beginning: that was told already.
+        // Parts without a beginning belong to an operation that began before the log's start or
+        // was lost to damage, which has already been reported.
         if gap.take() {
             joiner = Joiner::new(entry.lsn);
         }
         if let Err(error) = operations(&mut joiner, &entry, judge, &mut checked.operations) {
             checked.damages += 1;
-            (told.borrow_mut())(error.to_string());
+            (report.borrow_mut())(error.to_string());
         }
     };
     let mut on_damage = |damage: forebay_log::Damage| {
         gap.set(true);
-        (told.borrow_mut())(damage.to_string());
+        (report.borrow_mut())(damage.to_string());
     };
     forebay_log::check_entries(fs, log_dir, &mut on_entry, &mut on_damage)
         .map_err(|source| OpenError::Log { path: log_dir.to_path_buf(), source })
 }
 
-/// Counts the operations that an entry completes, up to the first that is none.
+/// Counts the operations that an entry completes, up to the first invalid one.
 fn operations(
     joiner: &mut Joiner,
     entry: &CheckedEntry<'_>,
@@ -164,13 +165,13 @@ fn operations(
     Ok(())
 }
 
-/// The name of an operation's command, as it can be told.
+/// The name of an operation's command, for display.
 pub(super) fn shown(name: Option<&&[u8]>) -> String {
     let name = name.copied().unwrap_or(FLUSH);
     name.get(..64).unwrap_or(name).escape_ascii().to_string()
 }
 
-/// What is wrong with a whole snapshot beside this log.
+/// Returns why a complete snapshot cannot be used with this log, if it cannot.
 fn belongs(file: &SnapshotFile, verified: &Verified) -> Option<String> {
     let path = file.path().to_path_buf();
     match verified.log_id {

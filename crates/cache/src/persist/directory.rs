@@ -1,4 +1,4 @@
-//! The cache's directory: what is where, who has it, and what a crash left in it.
+//! The cache's directory: its files, its lock, and cleanup after a crash.
 //!
 //! ```text
 //! <dir>/lock                              held by the one process that uses it
@@ -18,7 +18,7 @@ use super::error::{Disk, OpenError};
 const SUFFIX: &str = ".snapshot";
 const NEW_SUFFIX: &str = ".snapshot.new";
 
-/// The directory, locked.
+/// The locked directory.
 #[derive(Debug)]
 pub(crate) struct Directory {
     pub(crate) fs: Arc<dyn FileSystem>,
@@ -26,17 +26,17 @@ pub(crate) struct Directory {
     _lock: Box<dyn Lock>,
 }
 
-/// Where the log is.
+/// Returns the directory of the log.
 pub(crate) fn log_dir(dir: &Path) -> PathBuf {
     dir.join("log")
 }
 
-/// Where the snapshots are.
+/// Returns the directory of the snapshots.
 pub(crate) fn snapshots_dir(dir: &Path) -> PathBuf {
     dir.join("snapshots")
 }
 
-/// Takes the directory for this process alone.
+/// Locks the directory for this process.
 pub(crate) fn lock(fs: &dyn FileSystem, dir: &Path) -> Result<Box<dyn Lock>, OpenError> {
     let path = dir.join("lock");
     fs.lock_exclusive(&path).map_err(|source| {
@@ -51,7 +51,7 @@ pub(crate) fn lock(fs: &dyn FileSystem, dir: &Path) -> Result<Box<dyn Lock>, Ope
 /// The snapshots' numbers and files.
 type Numbered = Vec<(u64, PathBuf)>;
 
-/// The snapshots, newest first, and files that never became one.
+/// Returns the snapshots, newest first, and unfinished files.
 pub(crate) fn list(fs: &dyn FileSystem, dir: &Path) -> Result<(Numbered, Vec<PathBuf>), Disk> {
     let dir = snapshots_dir(dir);
     let mut found = Vec::new();
@@ -75,7 +75,7 @@ pub(crate) fn list(fs: &dyn FileSystem, dir: &Path) -> Result<(Numbered, Vec<Pat
     Ok((found, leftovers))
 }
 
-/// Whether a log is there; without one, opening would make an empty one.
+/// Whether there is a log; without one, opening would create an empty one.
 pub(crate) fn has_log(fs: &dyn FileSystem, dir: &Path) -> Result<bool, Disk> {
     let dir = log_dir(dir);
     match fs.list(&dir) {
@@ -88,7 +88,7 @@ pub(crate) fn has_log(fs: &dyn FileSystem, dir: &Path) -> Result<bool, Disk> {
 }
 
 impl Directory {
-    /// Makes it where it is missing, locks it, and removes snapshots that were not finished.
+    /// Creates the directory if it does not exist, locks it, and removes unfinished snapshots.
     pub(crate) fn open(fs: Arc<dyn FileSystem>, dir: &Path) -> Result<Self, OpenError> {
         let snapshots = snapshots_dir(dir);
         fs.create_dir_all(&snapshots)
@@ -107,14 +107,14 @@ impl Directory {
         &self.path
     }
 
-    /// The name of a snapshot, and the one it has until it is finished.
+    /// Returns the name of a snapshot, and its temporary name until it is finished.
     pub(crate) fn snapshot(&self, number: u64) -> (PathBuf, PathBuf) {
         let dir = snapshots_dir(&self.path);
         let named = |suffix| dir.join(format!("{number:016x}{suffix}"));
         (named(SUFFIX), named(NEW_SUFFIX))
     }
 
-    /// Removes a file, if it is there.
+    /// Removes a file if it exists.
     pub(crate) fn remove(&self, path: &Path) -> Result<(), Disk> {
         match self.fs.remove_file(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

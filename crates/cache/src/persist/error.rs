@@ -1,4 +1,4 @@
-//! What can go wrong, by the act that was attempted.
+//! Errors, by the operation that was attempted.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,13 @@ use super::snapshot::format::SnapshotFault;
 
 /// The device failed.
 #[derive(Debug, thiserror::Error)]
-#[error("{act} {}", path.display())]
+#[error("cannot {act} {}", path.display())]
 pub struct Disk {
-    /// What was attempted, such as `"write to"`.
+    /// The operation that failed, such as `"write to"`.
     pub act: &'static str,
     /// The file or directory.
     pub path: PathBuf,
-    /// What the operating system said.
+    /// The operating system's error.
     #[source]
     pub source: io::Error,
 }
@@ -28,13 +28,13 @@ impl Disk {
     }
 }
 
-/// Why the effects of a command were not taken into the log.
+/// Why the effects of a command were not logged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {
-    /// The log takes nothing more. Of what was split into several entries some may be in it;
-    /// recovery passes over those.
-    #[error("append {bytes} bytes of operations to the command log")]
+    /// The log accepts no more entries. If the operations were split into several entries, some of
+    /// these may be in the log; recovery ignores them.
+    #[error("cannot append {bytes} bytes of operations to the command log")]
     Append {
         /// Bytes of the operations.
         bytes: usize,
@@ -44,13 +44,13 @@ pub enum JournalError {
     },
 }
 
-/// A damaged place of a snapshot.
+/// Damage in a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("snapshot {} is damaged at byte {offset}: {fault}", path.display())]
 pub struct SnapshotDamage {
     /// The file.
     pub path: PathBuf,
-    /// Where in it the damaged thing begins.
+    /// Offset of the damage in the file.
     pub offset: u64,
     /// What is wrong there.
     pub fault: SnapshotFault,
@@ -66,7 +66,8 @@ pub enum SnapshotReadError {
     /// The device failed.
     #[error(transparent)]
     Io(Disk),
-    /// The log was trimmed since: operations between it and the log's start are gone.
+    /// The log was trimmed since then: operations between the snapshot and the log's start are
+    /// missing.
     #[error(
         "snapshot {} was taken at position {lowest} of the log, which begins at {start}",
         path.display()
@@ -93,7 +94,7 @@ pub enum LogFault {
     Ops(OpsFault),
 }
 
-/// Why the data was not opened. What is on the disk was not changed, but for torn tails and
+/// Why the data was not opened. Nothing on the disk was changed, except for torn tails and
 /// unfinished files.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -103,7 +104,7 @@ pub enum OpenError {
     Locked {
         /// The directory.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
@@ -111,53 +112,55 @@ pub enum OpenError {
     #[error(transparent)]
     Io(Disk),
     /// The command log cannot be opened.
-    #[error("open the command log in {}", path.display())]
+    #[error("cannot open the command log in {}", path.display())]
     Log {
         /// Its directory.
         path: PathBuf,
-        /// Why; it names file and offset.
+        /// Why; includes file and offset.
         #[source]
         source: forebay_log::OpenError,
     },
     /// An entry of the command log cannot be read.
     #[error(
-        "read the command log in {}; nothing was opened, since what follows cannot be told. \
-         Restore the directory from a copy, or move it away to begin empty",
+        "cannot read the command log in {}; nothing was opened, because the entries that follow \
+         are unknown. Restore the directory from a backup, or move it away to start with an \
+         empty cache",
         path.display()
     )]
     ReadLog {
         /// Its directory.
         path: PathBuf,
-        /// Why; it names file and offset.
+        /// Why; includes file and offset.
         #[source]
         source: ReadError,
     },
-    /// An entry of the log is whole but does not hold what an entry holds.
-    #[error("the entry at byte {offset} of {} is not one of the cache's: {fault}", path.display())]
+    /// An entry of the log is intact but does not contain valid operations.
+    #[error("the entry at byte {offset} of {} is not a cache entry: {fault}", path.display())]
     Entry {
         /// The segment file.
         path: PathBuf,
-        /// Where in it the entry begins.
+        /// Offset of the entry in the file.
         offset: u64,
         /// What is wrong.
         fault: LogFault,
     },
-    /// An operation of the log cannot be done again.
+    /// An operation of the log cannot be replayed.
     #[error("the operation {command} at byte {offset} of {} was refused: {reason}", path.display())]
     Replay {
         /// The segment file.
         path: PathBuf,
-        /// Where in it its entry begins.
+        /// Offset of its entry in the file.
         offset: u64,
-        /// Its name.
+        /// Its command.
         command: String,
-        /// What was said to it.
+        /// The command's error.
         reason: String,
     },
     /// There are snapshots, but no log.
     #[error(
-        "{} has snapshots but no command log, and a snapshot is nothing without it. Restore the log \
-         from the same copy as the snapshots, or move the directory away to begin empty",
+        "{} has snapshots but no command log, and a snapshot cannot be used without it. Restore \
+         the log from the same backup as the snapshots, or move the directory away to start with an \
+         empty cache",
         path.display()
     )]
     NoLog {
@@ -166,35 +169,35 @@ pub enum OpenError {
     },
     /// A snapshot and the log do not belong together.
     #[error(
-        "snapshot {} belongs to another command log than the one beside it. Restore both from the \
-         same copy, or move the snapshot away if the log is whole",
+        "snapshot {} belongs to a different command log. Restore both from the same backup, or \
+         move the snapshot away if the log is complete",
         path.display()
     )]
     Foreign {
         /// The snapshot.
         path: PathBuf,
     },
-    /// The log has lost what it once had on stable storage.
+    /// The log has lost entries that were on stable storage.
     #[error(
         "the command log in {} ends at position {end}, but snapshot {} was taken when it reached \
-         {highest}: synced entries are gone. Restore the directory from a copy, or move it away to \
-         begin empty",
+         {highest}: synced entries are missing. Restore the directory from a backup, or move it \
+         away to start with an empty cache",
         path.display(), snapshot.display()
     )]
     Behind {
         /// The log's directory.
         path: PathBuf,
-        /// The snapshot that knows more.
+        /// The snapshot that refers to a later position.
         snapshot: PathBuf,
         /// The highest position of its ranges.
         highest: Lsn,
         /// Where the log ends.
         end: Lsn,
     },
-    /// Nothing is left from which the log could lead to the data.
+    /// No snapshot is left from which the log leads to the data.
     #[error(
         "no snapshot in {} can be used with the command log, which begins at position {start}{}. \
-         Restore the directory from a copy, or move it away to begin empty",
+         Restore the directory from a backup, or move it away to start with an empty cache",
         path.display(), because(reasons)
     )]
     NoSnapshot {
@@ -205,8 +208,8 @@ pub enum OpenError {
         /// What is wrong with each snapshot, newest first.
         reasons: Vec<String>,
     },
-    /// The log took no entry.
-    #[error("begin to use the command log")]
+    /// The log did not accept an entry.
+    #[error("cannot start using the command log")]
     Append {
         /// Why.
         #[source]
@@ -216,36 +219,36 @@ pub enum OpenError {
 
 fn because(reasons: &[String]) -> String {
     if reasons.is_empty() {
-        return String::from(": there is none");
+        return String::from(": there are no snapshots");
     }
     format!(" ({})", reasons.join("; "))
 }
 
-/// Why no snapshot was taken. The log and the snapshots before are as they were.
+/// Why no snapshot was taken. The log and the earlier snapshots are unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotError {
-    /// One is being taken.
-    #[error("a snapshot is being taken already")]
+    /// Another one is being taken.
+    #[error("a snapshot is already in progress")]
     Running,
-    /// It was told to stop.
+    /// It was cancelled.
     #[error("the snapshot was cancelled")]
     Cancelled,
-    /// A command panicked amid a change, so what is in memory is not what the log leads to.
-    #[error("a command failed half done: no snapshot is taken of what it left")]
+    /// A command panicked during a change, so memory does not match the log.
+    #[error("a command failed after a partial change, so no snapshot is taken of its result")]
     Torn,
     /// The device failed.
     #[error(transparent)]
     Io(Disk),
-    /// The log could not be put on stable storage up to where the snapshot was taken.
-    #[error("sync the command log for a snapshot")]
+    /// The log could not be synced up to the position of the snapshot.
+    #[error("cannot sync the command log for a snapshot")]
     Log {
         /// Why.
         #[source]
         source: CommitError,
     },
-    /// The snapshot is there, but the log was not trimmed.
-    #[error("trim the command log after a snapshot")]
+    /// The snapshot is complete, but the log was not trimmed.
+    #[error("cannot trim the command log after a snapshot")]
     Trim {
         /// Why.
         #[source]

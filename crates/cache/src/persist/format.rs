@@ -7,14 +7,14 @@
 //! opened     = 3 (1), version (1)
 //! ```
 //!
-//! Invariants: parts of one append follow each other in order, with entries of others between; an
-//! entry `opened` ends all that are incomplete before it.
+//! Invariants: the parts of one append are in order, with entries of other appends in between; an
+//! `opened` entry discards all incomplete appends before it.
 
 use forebay_log::Lsn;
 
-/// Bytes before the operations of an entry.
+/// Size in bytes of what precedes the operations of an entry.
 pub(crate) const OPS_HEADER_SIZE: usize = 10;
-/// Bytes before the bytes of a part.
+/// Size in bytes of what precedes the bytes of a part.
 pub(crate) const PART_HEADER_SIZE: usize = 34;
 
 const VERSION: u8 = 1;
@@ -22,7 +22,7 @@ const KIND_OPS: u8 = 1;
 const KIND_PART: u8 = 2;
 const KIND_OPENED: u8 = 3;
 
-/// What precedes operations that fit one entry.
+/// Returns the header of operations that fit one entry.
 pub(crate) fn ops_header(now_ms: u64) -> [u8; OPS_HEADER_SIZE] {
     let mut header = [0; OPS_HEADER_SIZE];
     header[0] = KIND_OPS;
@@ -31,7 +31,7 @@ pub(crate) fn ops_header(now_ms: u64) -> [u8; OPS_HEADER_SIZE] {
     header
 }
 
-/// What precedes a part of operations that do not.
+/// Returns the header of a part of operations that do not fit.
 pub(crate) fn part_header(
     now_ms: u64,
     first: Lsn,
@@ -48,30 +48,30 @@ pub(crate) fn part_header(
     header
 }
 
-/// The entry that begins every use of the log.
+/// Returns the entry that begins every use of the log.
 pub(crate) fn opened() -> [u8; 2] {
     [KIND_OPENED, VERSION]
 }
 
-/// An entry read back.
+/// A decoded entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entry<'a> {
-    /// Operations in one.
+    /// Operations in a single entry.
     Ops {
-        /// The time they ran at.
+        /// The time at which they ran.
         now_ms: u64,
         /// [`Ops::as_bytes`](super::Ops::as_bytes).
         bytes: &'a [u8],
     },
     /// A part of operations.
     Part {
-        /// The time they ran at.
+        /// The time at which they ran.
         now_ms: u64,
-        /// Position of their first part; `Lsn(0)` in that itself.
+        /// Position of their first part; `Lsn(0)` in the first part itself.
         first: Lsn,
-        /// Bytes of all parts.
+        /// Size of all parts in bytes.
         total: u64,
-        /// Bytes of the parts before.
+        /// Size of the previous parts in bytes.
         offset: u64,
         /// Its bytes.
         bytes: &'a [u8],
@@ -85,53 +85,53 @@ pub(crate) enum Entry<'a> {
 #[non_exhaustive]
 pub enum EntryFault {
     /// It is shorter than its header.
-    #[error("an entry of {found} bytes, expected at least {expected}")]
+    #[error("the entry has {found} bytes, expected at least {expected}")]
     Short {
         /// Bytes of its header.
         expected: usize,
-        /// Bytes there are.
+        /// Actual number of bytes.
         found: usize,
     },
-    /// A kind this program does not know.
+    /// An unknown kind.
     #[error("entry kind {kind} is unknown")]
     Kind {
         /// The kind.
         kind: u8,
     },
-    /// A version this program does not know.
-    #[error("entry version {found} is newer than the newest known, {VERSION}")]
+    /// An unknown version.
+    #[error("entry version {found} is newer than the newest supported version, {VERSION}")]
     Version {
         /// The version.
         found: u8,
     },
-    /// It is longer than what it stands for.
+    /// Bytes follow its contents.
     #[error("{bytes} bytes follow the entry")]
     Trailing {
         /// How many.
         bytes: usize,
     },
-    /// A part that reaches past the whole, or has nothing in it.
-    #[error("a part of {size} bytes at {offset} of {total}")]
+    /// A part that exceeds the total, or is empty.
+    #[error("a part of {size} bytes at {offset} exceeds the total of {total} bytes")]
     Part {
-        /// Bytes of the part.
+        /// Size of the part in bytes.
         size: usize,
-        /// Bytes before it.
+        /// Size of the previous parts in bytes.
         offset: u64,
-        /// Bytes of all.
+        /// Size of all parts in bytes.
         total: u64,
     },
-    /// A part that does not follow the one before it.
-    #[error("a part at byte {found} of operations of which {expected} bytes are there")]
+    /// A part that does not follow the previous one.
+    #[error("a part starts at byte {found} of the operations, but {expected} bytes precede it")]
     Order {
-        /// Bytes of the parts found before.
+        /// Size of the previous parts found, in bytes.
         expected: u64,
-        /// Bytes it says were before.
+        /// Size of the previous parts stated in it, in bytes.
         found: u64,
     },
 }
 
 impl<'a> Entry<'a> {
-    /// Reads an entry.
+    /// Decodes an entry.
     pub(crate) fn decode(payload: &'a [u8]) -> Result<Self, EntryFault> {
         let short = |expected| EntryFault::Short { expected, found: payload.len() };
         let [kind, version, rest @ ..] = payload else { return Err(short(2)) };
@@ -162,7 +162,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The first `N` numbers of eight bytes each, and what follows.
+/// Returns the first `N` numbers of eight bytes each, and the remaining bytes.
 fn numbers<const N: usize>(bytes: &[u8]) -> Option<([u64; N], &[u8])> {
     let (head, rest) = bytes.split_at_checked(N * 8)?;
     let mut numbers = [0; N];

@@ -1,19 +1,19 @@
-//! Decoders as fuzz targets see them: any bytes in, no panic out, and what decodes is exactly what
-//! encoding it gives.
+//! Decoders for fuzz targets: any bytes go in, nothing panics, and what decodes is encoded to the
+//! same bytes.
 
 use super::format::{self, Entry};
 use super::join::Joiner;
 use super::ops::{Ops, OpsReader};
 use super::snapshot::entry::{EntryReader, put_bytes, put_head};
 use super::snapshot::format::{BLOCK_HEADER_SIZE, Block};
-use super::snapshot::read::{Assembly, Found, Sink};
+use super::snapshot::read::{Assembly, ReadValue, Sink};
 use super::snapshot::value::{Building, put_elements};
 use crate::store::{Key, Kind, Rules, Value};
 
-/// Any bytes as an entry of the command log.
+/// Decodes any bytes as an entry of the command log.
 ///
 /// # Panics
-/// If what was decoded is not encoded the same: a mistake.
+/// If the decoded entry is not encoded to the same bytes: a bug.
 pub fn log_entry(data: &[u8]) {
     let mut joiner = Joiner::new(forebay_log::Lsn(0));
     joiner.take(forebay_log::Lsn(8), data).ok();
@@ -43,14 +43,14 @@ pub fn log_entry(data: &[u8]) {
 struct Nothing;
 
 impl Sink for Nothing {
-    fn put(&mut self, _: usize, _: &Key<'_>, _: Found<'_>, _: Option<u64>) {}
+    fn put(&mut self, _: usize, _: &Key<'_>, _: ReadValue<'_>, _: Option<u64>) {}
 }
 
-/// Any bytes as the blocks of a snapshot, each: kind, size (2 bytes), payload. Checksums are left
-/// out: no fuzzer finds one.
+/// Decodes any bytes as the blocks of a snapshot, each: kind, size (2 bytes), payload. Checksums
+/// are left out, because a fuzzer cannot find them.
 ///
 /// # Panics
-/// If what was decoded is not encoded the same: a mistake.
+/// If a decoded block is not encoded to the same bytes: a bug.
 pub fn snapshot_blocks(mut data: &[u8]) {
     let rules = Rules::new(1);
     let mut assembly = Assembly::default();
@@ -87,7 +87,7 @@ fn range_entries(bytes: &[u8]) {
             Some(Value::Object(object)) => {
                 let mut elements = Vec::new();
                 put_elements(&object, 0, usize::MAX, &mut elements);
-                // The order of the others is their own, and a set writes integers its own way.
+                // The other types have their own order, and a set encodes integers in its own way.
                 if entry.kind == Kind::List {
                     assert_eq!(elements, entry.value);
                 }

@@ -1,6 +1,6 @@
-//! Reading the log: entries in, whole operations out, those of several parts put together.
+//! Reading the log: entries in, complete operations out, assembled from their parts.
 //!
-//! Invariant: operations are handed over once, with all their parts there, at the place of the last.
+//! Invariant: operations are returned once, with all their parts, at the position of the last part.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use forebay_log::Lsn;
 use super::error::LogFault;
 use super::format::{Entry, EntryFault};
 
-/// Room that is made for parts before they are there.
+/// Maximum memory reserved for parts before they are read.
 const RESERVED_MAX: usize = 16 << 20;
 
-/// Operations of which some parts were found.
+/// Operations of which some parts have been read.
 #[derive(Debug)]
 struct Incomplete {
     now_ms: u64,
@@ -20,20 +20,20 @@ struct Incomplete {
     bytes: Vec<u8>,
 }
 
-/// Puts parts together.
+/// Joins parts.
 #[derive(Debug)]
 pub(crate) struct Joiner {
-    /// Where reading began: parts whose first lies below belong to what is known already.
+    /// Where reading began: parts whose first part is earlier belong to operations already known.
     from: Lsn,
-    /// By the position of the first part.
+    /// Keyed by the position of the first part.
     incomplete: BTreeMap<Lsn, Incomplete>,
     whole: Vec<u8>,
 }
 
-/// What one command, or one transaction, changed.
+/// The changes of one command, or of one transaction.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Whole<'a> {
-    /// Where it is in the log: of parts, the first.
+    /// Position in the log; that of the first part if there are several.
     pub(crate) lsn: Lsn,
     pub(crate) now_ms: u64,
     /// [`Ops::as_bytes`](super::Ops::as_bytes).
@@ -41,12 +41,12 @@ pub(crate) struct Whole<'a> {
 }
 
 impl Joiner {
-    /// One for a reading that begins at `from`.
+    /// Returns a joiner for a reading that begins at `from`.
     pub(crate) fn new(from: Lsn) -> Self {
         Self { from, incomplete: BTreeMap::new(), whole: Vec::new() }
     }
 
-    /// Takes an entry in, and returns the operations it completes.
+    /// Adds an entry, and returns the operations it completes.
     pub(crate) fn take<'a>(
         &'a mut self,
         lsn: Lsn,

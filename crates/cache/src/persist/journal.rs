@@ -1,7 +1,7 @@
-//! The command log: operations in, positions out.
+//! The command log: appends operations, returns positions.
 //!
-//! Invariants: the operations of one [`Journal::append`] are in the log whole, or recovery takes
-//! them for never having been there; the order of appends is the log's order.
+//! Invariants: the operations of one [`Journal::append`] are in the log completely, or recovery
+//! ignores them; the order of appends is the log's order.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,41 +10,69 @@ use parking_lot::Mutex;
 
 use super::directory::Directory;
 use super::error::JournalError;
-use super::format::{self, PART_HEADER_SIZE};
-use super::ops::Ops;
+use super::format::{self, Entry, PART_HEADER_SIZE};
+use super::ops::{Ops, OpsReader};
 use super::snapshot::{Sizes, SnapshotInfo};
 
-/// Operations are split into entries of this size, at most, where one entry cannot hold them.
+/// Maximum size of the parts into which operations are split if they do not fit one entry.
 const PART_SIZE_MAX: usize = 2 << 20;
-/// Bytes of log after which a snapshot that failed is tried again.
+/// Size of the log in bytes after which a failed snapshot is tried again.
 const RETRY_SIZE: u64 = 16 << 20;
 
-/// The command log, and what is known of the snapshots beside it.
+/// The command log, and the state of the snapshots that belong to it.
 #[derive(Debug)]
 pub struct Journal {
     log: Log,
-    /// Most bytes in one entry of operations.
+    /// Maximum size of an entry of operations in bytes.
     entry_size_max: usize,
     pub(super) directory: Directory,
     /// Held while a snapshot is taken.
     pub(super) kept: Mutex<Kept>,
     pub(super) sizes: Sizes,
-    /// Least bytes of log between snapshots taken of themselves.
+    /// Minimum size in bytes of the log between automatic snapshots.
     snapshot_log_min: u64,
-    /// Bytes that recovery read from the log, added to what was appended since.
+    /// Bytes that recovery read from the log; added to the bytes appended since.
     replayed: u64,
-    /// Bytes of log after which the next snapshot is due.
+    /// Size of the log in bytes at which the next snapshot is due.
     due: AtomicU64,
 }
 
-/// The snapshots known to be good.
+/// What an operation changes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Touched<'a> {
+    /// A key of a database.
+    Key(usize, &'a [u8]),
+    /// Any key.
+    All,
+}
+
+impl Touched<'_> {
+    /// Visits what operations change.
+    ///
+    /// * `bytes`: [`Ops::as_bytes`].
+    pub(crate) fn of_ops(bytes: &[u8], visit: &mut dyn FnMut(Touched<'_>)) {
+        let mut ops = OpsReader::new(bytes);
+        loop {
+            match ops.next() {
+                Ok(Some(op)) => match op.key() {
+                    Some(key) => visit(Touched::Key(op.database, key)),
+                    None => visit(Touched::All),
+                },
+                Ok(None) => return,
+                Err(_) => return visit(Touched::All),
+            }
+        }
+    }
+}
+
+/// The snapshots known to be valid.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     pub(super) newest: Option<SnapshotInfo>,
     pub(super) next_number: u64,
 }
 
-/// What a journal is made of.
+/// The parts from which a journal is built.
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) log: Log,
@@ -73,15 +101,15 @@ impl Journal {
         }
     }
 
-    /// Appends what a command changed; returns the position to [`Journal::commit`].
+    /// Appends the changes of a command; returns the position for [`Journal::commit`].
     ///
-    /// Call it with the shards of all keys concerned still locked. It blocks only where the log's
-    /// buffer is full, until that is written.
+    /// Call it while the shards of all affected keys are locked. It blocks only if the log's buffer
+    /// is full, until the buffer has been written.
     ///
-    /// * `now_ms`: the time the command ran at; it is run again at the same.
+    /// * `now_ms`: the time at which the command ran; a replay runs it at the same time.
     ///
     /// # Errors
-    /// [`JournalError::Append`]: the log takes nothing more.
+    /// [`JournalError::Append`]: the log accepts no more entries.
     pub fn append(&self, now_ms: u64, ops: &Ops) -> Result<Lsn, JournalError> {
         let bytes = ops.as_bytes();
         let header = format::ops_header(now_ms);
@@ -93,8 +121,8 @@ impl Journal {
         appended.map_err(|source| JournalError::Append { bytes: bytes.len(), source })
     }
 
-    /// Entries of others may come between the parts, but about other keys: those of these
-    /// operations are locked.
+    /// Entries of other commands may come between the parts, but only for other keys: the keys of
+    /// these operations are locked.
     fn append_parts(&self, now_ms: u64, bytes: &[u8]) -> Result<Lsn, AppendError> {
         let size_max = self.entry_size_max.min(PART_SIZE_MAX).saturating_sub(PART_HEADER_SIZE);
         let size_max = size_max.max(1);
@@ -112,13 +140,26 @@ impl Journal {
         Ok(end)
     }
 
-    /// Blocks until everything before `end` is acknowledged under the configured durability; at
-    /// once where it already is.
+    /// Blocks until everything before `end` is acknowledged under the configured durability;
+    /// returns immediately if it already is.
     ///
     /// # Errors
     /// As [`Log::commit`].
     pub fn commit(&self, end: Lsn) -> Result<(), CommitError> {
         self.log.commit(end)
+    }
+
+    /// Visits what the unwritten entries change; see [`Log::unwritten`].
+    pub(crate) fn unwritten(&self, visit: &mut dyn FnMut(Touched<'_>)) {
+        for payload in self.log.unwritten() {
+            match Entry::decode(&payload) {
+                Ok(Entry::Ops { bytes, .. }) => Touched::of_ops(bytes, visit),
+                Ok(Entry::Opened) => {}
+                // A part reveals its keys only together with the others, some of which have been
+                // written.
+                Ok(Entry::Part { .. }) | Err(_) => visit(Touched::All),
+            }
+        }
     }
 
     /// Position after everything appended so far.
@@ -127,37 +168,38 @@ impl Journal {
         self.log.end()
     }
 
-    /// The log itself.
+    /// Returns the log.
     #[must_use]
     pub fn log(&self) -> &Log {
         &self.log
     }
 
-    /// Whether a snapshot should be taken: the log grew by more than the last snapshot's size, and
-    /// [`PersistOptions::snapshot_log_min`](super::PersistOptions::snapshot_log_min), since that was
-    /// begun. Cheap; ask about once a second.
+    /// Whether a snapshot is due: since the last snapshot began, the log grew by more than that
+    /// snapshot's size and more than
+    /// [`PersistOptions::snapshot_log_min`](super::PersistOptions::snapshot_log_min). Cheap; call
+    /// it about once a second.
     #[must_use]
     pub fn snapshot_due(&self) -> bool {
         self.appended_bytes() > self.due.load(Ordering::Relaxed)
     }
 
-    /// The newest snapshot known to be good; `None` also while one is being taken.
+    /// The newest snapshot known to be valid; `None` also while one is being taken.
     #[must_use]
     pub fn last_snapshot(&self) -> Option<SnapshotInfo> {
         self.kept.try_lock()?.newest.clone()
     }
 
-    /// Bytes of entries after the snapshot that was recovered from: those found and those appended.
+    /// Bytes of entries after the recovered snapshot: those found and those appended.
     pub(super) fn appended_bytes(&self) -> u64 {
         self.replayed + self.log.stats().appended_bytes
     }
 
-    /// A snapshot of `bytes` was begun when so many bytes were appended.
+    /// Records that a snapshot of `bytes` was begun after `appended` bytes.
     pub(super) fn note_snapshot(&self, appended: u64, bytes: u64) {
         self.due.store(appended + bytes.max(self.snapshot_log_min), Ordering::Relaxed);
     }
 
-    /// A snapshot was not taken: not again at once.
+    /// Records that a snapshot failed: the next is not tried immediately.
     pub(super) fn note_failure(&self) {
         let again = self.appended_bytes() + RETRY_SIZE;
         self.due.fetch_max(again, Ordering::Relaxed);

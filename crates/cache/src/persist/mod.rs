@@ -1,17 +1,18 @@
-//! Keeping the data: the command log, snapshots, and coming back from both.
+//! Persistence: the command log, snapshots, and recovery from both.
 //!
-//! The log is the truth: what a command changed is appended to it as operations on single keys
-//! ([`Ops`]) while the locks of those keys are held, and acknowledged when the log says so
-//! ([`Journal`]). A snapshot is a view of it, taken range by range of the keys' hashes without
-//! stopping anybody ([`snapshot()`]); it makes recovery ([`open`]) short and lets the log be trimmed.
+//! The log is authoritative: the changes of a command are appended to it as operations on single
+//! keys ([`Ops`]) while the locks of those keys are held, and acknowledged when the log allows it
+//! ([`Journal`]). A snapshot is a view of the log, taken range by range of the keys' hashes without
+//! blocking commands ([`snapshot()`]); it shortens recovery ([`open`]) and lets the log be trimmed.
 //!
 //! Invariants:
 //! - Operations are in the log in the order in which they changed their key.
-//! - Every range of a snapshot holds what its keys were at a known position of the log. Recovery
-//!   applies to it the operations from that position on, and no other.
-//! - No snapshot bears its final name before the log is on stable storage up to every position it
-//!   was taken at: it never knows of more than the log.
-//! - The log is trimmed only below the snapshot before the newest, so either of the two will do.
+//! - Every range of a snapshot holds its keys as of a known position of the log. Recovery applies
+//!   to it the operations from that position on, and no others.
+//! - A snapshot gets its final name only after the log is on stable storage up to every position at
+//!   which a range was taken: a snapshot is never ahead of the log.
+//! - The log is trimmed only below the second newest snapshot, so recovery can use either of the
+//!   two.
 //!
 //! `docs/formats/cache-log.md` and `docs/formats/cache-snapshot.md` describe every byte.
 
@@ -38,29 +39,31 @@ pub use error::{
 };
 pub use format::EntryFault;
 pub use journal::Journal;
+pub(crate) use journal::Touched;
 pub use ops::{Decoded, FLUSH, Ops, OpsFault, Words};
 pub use recover::{Opened, Phase, Progress, Recovered, Restore, open};
 pub use snapshot::format::SnapshotFault;
 pub use snapshot::{SnapshotInfo, SnapshotProgress, SnapshotReport, snapshot};
 
-/// How the data is kept. Nothing here is stored: every opening may choose anew.
+/// Options of persistence. None of them is stored: each opening may use others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PersistOptions {
-    /// When a change is acknowledged; `interval:50ms` by default.
+    /// When a change is acknowledged. Default: `interval:50ms`.
     pub durability: Durability,
-    /// Bytes of a segment file of the log, 64 MiB by default: the grain in which it is trimmed.
+    /// Size in bytes of a segment file of the log, the unit in which it is trimmed. Default: 64
+    /// MiB.
     pub segment_size: u64,
-    /// Most bytes in one entry of the log, 16 MiB by default. Larger operations are split.
+    /// Maximum size in bytes of a log entry. Larger operations are split. Default: 16 MiB.
     pub entry_size_max: u32,
-    /// Most bytes appended to the log and not yet written, 8 MiB by default.
+    /// Maximum size in bytes of appended data that is not yet written. Default: 8 MiB.
     pub buffer_size_max: usize,
-    /// Least bytes of log between snapshots taken of themselves, 64 MiB by default.
+    /// Minimum size in bytes of the log between automatic snapshots. Default: 64 MiB.
     pub snapshot_log_min: u64,
-    /// Bytes a snapshot copies under one lock, 256 KiB by default.
+    /// Size in bytes of what a snapshot copies under one lock. Default: 256 KiB.
     pub piece_size: usize,
-    /// Bytes of memory from which on a snapshot copies a value in pieces, 1 MiB by default.
+    /// Size in bytes from which a snapshot copies a value in pieces. Default: 1 MiB.
     pub large_size: usize,
-    /// The seed of the keys' hash where there is no snapshot yet; drawn by default.
+    /// Seed of the keys' hash if there is no snapshot yet. Default: random.
     pub seed: Option<u64>,
 }
 

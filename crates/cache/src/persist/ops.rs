@@ -1,30 +1,30 @@
-//! Operations: what a command did, in the words that do it again.
+//! Operations: the effects of a command, as words that repeat them.
 //!
 //! ```text
 //! operation = database (1), number of words (varint), words
 //! word      = length (varint), bytes
 //! ```
 //!
-//! An operation is about one key, its word 1, and leads from the same value to the same value
-//! whenever it runs; times in it are absolute. The one exception is [`FLUSH`]: a single word, about
-//! all keys of its database. Numbers are LEB128, at most ten bytes.
+//! An operation concerns one key, its word 1, and leads from the same value to the same value
+//! whenever it runs; times in it are absolute. The only exception is [`FLUSH`]: a single word that
+//! concerns all keys of its database. Numbers are LEB128, at most ten bytes.
 //!
-//! Pure: nothing here touches files. `docs/formats/cache-log.md` describes the entries around.
+//! Pure: nothing here accesses files. `docs/formats/cache-log.md` describes the entries.
 
 use smallvec::SmallVec;
 
 use crate::store::DATABASES;
 
-/// The operation that takes every key of its database away.
+/// The operation that removes every key of its database.
 pub const FLUSH: &[u8] = b"FLUSHDB";
 
-/// Room that is kept when the operations of a command have been written.
+/// Maximum capacity kept after the operations of a command have been written.
 const KEPT_SIZE_MAX: usize = 1 << 20;
 
 /// Words of one operation, the command's name first.
 pub type Words<'a> = SmallVec<[&'a [u8]; 8]>;
 
-/// What one command, or one transaction, changed: all of it is kept, or nothing.
+/// The changes of one command, or of one transaction: all of them are kept, or none.
 #[derive(Debug, Default, Clone)]
 pub struct Ops {
     bytes: Vec<u8>,
@@ -34,10 +34,10 @@ pub struct Ops {
 impl Ops {
     /// Adds an operation on one key of a database.
     ///
-    /// [`FLUSH`] is added only while all shards of the database are locked, until it is in the log:
-    /// its place there must be after every operation it undoes and before every one it does not.
+    /// [`FLUSH`] may be added only while all shards of the database are locked, until it is in the
+    /// log: it must follow every operation that it undoes and precede every one that it does not.
     ///
-    /// * `words`: the name of the command that does it, the key, and the rest.
+    /// * `words`: the name of the command, the key, and the remaining words.
     pub fn push(&mut self, database: usize, words: &[&[u8]]) {
         debug_assert!(database < DATABASES && !words.is_empty(), "an operation of some database");
         self.bytes.push(u8::try_from(database).unwrap_or(u8::MAX));
@@ -61,14 +61,14 @@ impl Ops {
         self.count
     }
 
-    /// Forgets them. Their room is kept for the next, unless it is large.
+    /// Removes all operations. The capacity is kept unless it is large.
     pub fn clear(&mut self) {
         self.count = 0;
         self.bytes.clear();
         self.bytes.shrink_to(KEPT_SIZE_MAX);
     }
 
-    /// The operations as they are written.
+    /// Returns the encoded operations.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
@@ -79,32 +79,32 @@ impl Ops {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpsFault {
-    /// A number does not end, or is greater than 64 bits hold.
-    #[error("no number at byte {at} of the operations")]
+    /// A number does not end, or exceeds 64 bits.
+    #[error("invalid number at byte {at} of the operations")]
     Number {
         /// Where.
         at: usize,
     },
     /// There is no such database.
-    #[error("database {database} at byte {at} of the operations, of {DATABASES}")]
+    #[error("database {database} at byte {at} of the operations: there are only {DATABASES}")]
     Database {
         /// The number found.
         database: u8,
         /// Where.
         at: usize,
     },
-    /// An operation without words, or one that needs a key and has none.
-    #[error("{words} words at byte {at} of the operations are no operation")]
+    /// An operation without words, or without the key it needs.
+    #[error("{words} words at byte {at} of the operations are not an operation")]
     Words {
-        /// How many words it says.
+        /// The stated number of words.
         words: u64,
         /// Where.
         at: usize,
     },
-    /// A word, or the number of words, does not fit what is there.
-    #[error("{size} bytes are announced at byte {at} of the operations, {room} are left")]
+    /// A word, or the number of words, exceeds the available bytes.
+    #[error("byte {at} of the operations announces {size} bytes, but {room} are left")]
     Size {
-        /// What is announced; of words, one byte each.
+        /// The announced size; for words, one byte each.
         size: u64,
         /// Where.
         at: usize,
@@ -113,24 +113,24 @@ pub enum OpsFault {
     },
 }
 
-/// An operation read back.
+/// A decoded operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decoded<'a> {
     /// Its database.
     pub database: usize,
-    /// Its words; at least two, except of [`FLUSH`].
+    /// Its words: at least two, except for [`FLUSH`].
     pub words: Words<'a>,
 }
 
 impl<'a> Decoded<'a> {
-    /// Its key; `None` of [`FLUSH`].
+    /// Returns its key; `None` for [`FLUSH`].
     #[must_use]
     pub fn key(&self) -> Option<&'a [u8]> {
         self.words.get(1).copied()
     }
 }
 
-/// Reads operations one after another.
+/// Decodes operations one after another.
 #[derive(Debug)]
 pub(crate) struct OpsReader<'a> {
     bytes: &'a [u8],
@@ -138,7 +138,7 @@ pub(crate) struct OpsReader<'a> {
 }
 
 impl<'a> OpsReader<'a> {
-    /// A reader of the bytes of [`Ops::as_bytes`].
+    /// Returns a reader of the bytes of [`Ops::as_bytes`].
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
     }
@@ -153,7 +153,8 @@ impl<'a> OpsReader<'a> {
         self.at += 1;
         let count = self.number()?;
         let room = self.bytes.len() - self.at;
-        // Every word takes a byte at least, so no number of words makes us reserve more than is there.
+        // Every word takes at least one byte, so no number of words makes this reserve more than
+        // there is.
         let words_max = usize::try_from(count).ok().filter(|&count| count <= room);
         let count = words_max.ok_or(OpsFault::Size { size: count, at, room })?;
         let mut words = Words::with_capacity(count);
@@ -194,7 +195,7 @@ pub(crate) fn put_number(out: &mut Vec<u8>, mut number: u64) {
     out.push((number & 0x7F) as u8);
 }
 
-/// Reads a LEB128 number in its shortest form, and tells how many bytes it took.
+/// Reads a LEB128 number in its shortest form; returns it and the number of bytes read.
 pub(crate) fn number(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut number = 0_u64;
     for (at, &byte) in bytes.iter().take(10).enumerate() {

@@ -1,4 +1,4 @@
-//! At which position of the log each range of keys was taken.
+//! The log position at which each range of keys was taken.
 //!
 //! Invariant: the ranges of a shard follow one another without gaps, from hash 0 to the last.
 
@@ -6,7 +6,7 @@ use forebay_log::Lsn;
 
 use crate::store::{DATABASES, SHARDS, shard_of};
 
-/// The ranges of a snapshot; by default those of none, to which every operation applies.
+/// The ranges of a snapshot. The default has none, and every operation applies to it.
 #[derive(Debug, Clone)]
 pub(crate) struct Ranges {
     databases: [Database; DATABASES],
@@ -15,7 +15,7 @@ pub(crate) struct Ranges {
 
 #[derive(Debug, Clone, Default)]
 struct Database {
-    /// The position of all keys of a database that was not in use.
+    /// The position of all keys of an unused database.
     unused: Option<Lsn>,
     /// Of each shard, the ranges' last hashes and positions.
     shards: Vec<Vec<(u64, Lsn)>>,
@@ -29,7 +29,7 @@ impl Default for Ranges {
 }
 
 impl Ranges {
-    /// Notes a database that was not in use; `false` if something of it was noted before.
+    /// Adds an unused database; `false` if a part of it was added before.
     pub(crate) fn add_unused(&mut self, database: usize, position: Lsn) -> bool {
         let Some(database) = self.databases.get_mut(database) else { return false };
         let fresh = database.unused.is_none() && database.shards.is_empty();
@@ -39,7 +39,7 @@ impl Ranges {
         fresh
     }
 
-    /// Notes the next range of a shard; `false` if it does not follow what was noted before.
+    /// Adds the next range of a shard; `false` if it does not follow the previous range.
     pub(crate) fn add(
         &mut self,
         (database, shard): (usize, usize),
@@ -59,7 +59,7 @@ impl Ranges {
         expected == Some(from) && from <= last
     }
 
-    /// Where the next range of a shard has to begin; `None` after the last.
+    /// Where the next range of a shard must begin; `None` after the last.
     pub(crate) fn next(&self, database: usize, shard: usize) -> Option<u64> {
         let ranges = self.databases.get(database).and_then(|held| held.shards.get(shard));
         match ranges.and_then(|ranges| ranges.last()) {
@@ -68,19 +68,19 @@ impl Ranges {
         }
     }
 
-    /// Whether every key of every database is in one of them.
+    /// Whether the ranges cover every key of every database.
     pub(crate) fn is_complete(&self) -> bool {
         self.databases.iter().enumerate().all(|(number, database)| {
             database.unused.is_some() || (0..SHARDS).all(|shard| self.next(number, shard).is_none())
         })
     }
 
-    /// How many there are.
+    /// The number of ranges.
     pub(crate) fn len(&self) -> u64 {
         self.count
     }
 
-    /// The position a key was taken at: operations before it are in what was taken.
+    /// The position at which a key was taken: earlier operations are included in the range.
     pub(crate) fn position(&self, database: usize, hash: u64) -> Lsn {
         let Some(database) = self.databases.get(database) else { return Lsn(0) };
         if let Some(position) = database.unused {
@@ -96,7 +96,7 @@ impl Ranges {
         self.databases.get(database).map_or(Lsn(0), |database| database.highest)
     }
 
-    /// The lowest and the highest position of all.
+    /// The lowest and the highest position of all ranges.
     pub(crate) fn bounds(&self) -> (Lsn, Lsn) {
         let of_shards = |database: &Database| {
             let all = database.shards.iter().flatten().map(|(_, position)| *position);

@@ -1,17 +1,17 @@
-//! Opening: the newest snapshot that can be read, and the log from there on.
+//! Opening: loads the newest readable snapshot and replays the log from there.
 //!
 //! Steps:
-//! 1. The directory is locked, and snapshots that were not finished are removed.
-//! 2. The snapshots' ends are read: up to the highest position they name, the log must be whole.
+//! 1. The directory is locked, and unfinished snapshots are removed.
+//! 2. The ends of the snapshots are read: the log must be complete up to their highest position.
 //! 3. The log is opened; a torn tail is cut.
-//! 4. The newest snapshot is read into an empty store. If it is damaged, the store is thrown away and
-//!    the one before is read, as long as the log reaches back to it. A log that was never trimmed
-//!    reaches back to an empty store.
+//! 4. The newest snapshot is read into an empty store. If it is damaged, the store is discarded and
+//!    the previous snapshot is read, provided that the log reaches back to it. A log that was never
+//!    trimmed reaches back to an empty store.
 //! 5. The log is read from the lowest position of the snapshot on. An operation is run if its
-//!    entry's position is not below that at which the range of its key was taken.
+//!    entry's position is not below the position at which the range of its key was taken.
 //!
-//! Invariant: a store is returned only if it holds what was acknowledged. What is in doubt is an
-//! error, with the place and the way out.
+//! Invariant: a store is returned only if it holds everything acknowledged. If that is in doubt, an
+//! error names the position and the remedy.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,29 +33,29 @@ use super::ops::{Decoded, OpsReader};
 use super::ranges::Ranges;
 use super::snapshot::Sizes;
 use super::snapshot::SnapshotInfo;
-use super::snapshot::read::{Found, Sink, SnapshotFile};
+use super::snapshot::read::{ReadValue, Sink, SnapshotFile};
 use crate::store::{Deadline, Key, Keyspace, SHARDS};
 
-/// Bytes after which progress is told.
+/// Bytes after which progress is reported.
 const PROGRESS_SIZE: u64 = 4 << 20;
 
-/// What recovery fills.
+/// The target of a recovery.
 pub trait Restore {
-    /// What holds the keys: a [`Keyspace`], or what is around one.
+    /// The store that holds the keys: a [`Keyspace`], or a type that contains one.
     type Store: AsRef<Keyspace>;
 
-    /// Makes an empty store whose keys are hashed with this seed.
+    /// Creates an empty store whose keys are hashed with this seed.
     ///
-    /// Called again if what was read into the first turned out to be damaged.
+    /// Called again if the data read into the first store is damaged.
     fn build(&mut self, seed: u64) -> Self::Store;
 
-    /// Runs an operation again, at the time it first ran.
+    /// Runs an operation again, at its original time.
     ///
-    /// * `words`: a name, the one key it is about, and the rest. Never
-    ///   [`FLUSH`](super::FLUSH), which recovery does itself.
+    /// * `words`: a name, the one key it concerns, and the remaining words. Never
+    ///   [`FLUSH`](super::FLUSH), which recovery handles itself.
     ///
     /// # Errors
-    /// Why it cannot be done; recovery ends with that.
+    /// Why it cannot be replayed; this ends the recovery.
     fn replay(
         &mut self,
         store: &Self::Store,
@@ -64,11 +64,11 @@ pub trait Restore {
         words: &[&[u8]],
     ) -> Result<(), String>;
 
-    /// Told every few MiB, and at the end of each phase.
+    /// Called every few MiB, and at the end of each phase.
     fn progress(&mut self, _progress: &Progress) {}
 }
 
-/// What recovery is reading.
+/// A phase of recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// The snapshot; items are keys.
@@ -77,49 +77,49 @@ pub enum Phase {
     Log,
 }
 
-/// How far recovery is in a phase.
+/// Progress within a phase.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Progress {
-    /// Which.
+    /// The phase.
     pub phase: Phase,
     /// Bytes read.
     pub bytes: u64,
-    /// Bytes there are.
+    /// Total number of bytes.
     pub bytes_total: u64,
     /// Keys or operations so far.
     pub items: u64,
-    /// Since the phase began.
+    /// Time since the phase began.
     pub elapsed: Duration,
 }
 
 impl Progress {
-    /// Keys or operations a second.
+    /// Returns the keys or operations per second.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "a rate is told in few digits")]
+    #[expect(clippy::cast_precision_loss, reason = "a rate is shown with few digits")]
     pub fn items_rate(&self) -> f64 {
         self.items as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 }
 
-/// What was found.
+/// The result of a recovery.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Recovered {
-    /// The snapshot it began with.
+    /// The snapshot that was loaded.
     pub snapshot: Option<SnapshotInfo>,
-    /// What is wrong with newer snapshots that were passed over, newest first.
+    /// What is wrong with newer snapshots that were skipped, newest first.
     pub passed_over: Vec<String>,
-    /// Operations of the log that were run again.
+    /// Operations of the log that were replayed.
     pub operations: u64,
-    /// Operations that were in the snapshot already.
+    /// Operations that were already in the snapshot.
     pub known: u64,
     /// Bytes of the log's entries that were read.
     pub log_bytes: u64,
     /// The torn tail that was cut off the log.
     pub cut: Option<Cut>,
-    /// The latest time any of it tells, in milliseconds since 1970: commands that run from now on
-    /// must not run at an earlier one, or a key that is gone by its deadline might be back.
+    /// The latest time in the data, in milliseconds since 1970. Commands must not run at an earlier
+    /// time, or an expired key might come back.
     pub last_ms: u64,
     /// Time the snapshot took to read.
     pub snapshot_took: Duration,
@@ -130,20 +130,20 @@ pub struct Recovered {
 /// An opened store.
 #[derive(Debug)]
 pub struct Opened<S> {
-    /// What [`Restore::build`] made, with everything in it.
+    /// The store created by [`Restore::build`], with all data.
     pub store: S,
     /// The log to append to.
     pub journal: Journal,
-    /// What was found.
+    /// The result of the recovery.
     pub recovered: Recovered,
 }
 
-/// Opens the data in `dir`, or makes it.
+/// Opens the data in `dir`, creating it if it does not exist.
 ///
 /// No thread is started: see [`Log::start_committer`].
 ///
 /// # Errors
-/// [`OpenError`]; every one names the file, and what can be done where there is something.
+/// [`OpenError`]; each variant names the file and, where possible, the remedy.
 pub fn open<R: Restore>(
     fs: Arc<dyn FileSystem>,
     dir: &Path,
@@ -194,10 +194,10 @@ pub fn open<R: Restore>(
     Ok(Opened { store, journal, recovered })
 }
 
-/// A snapshot's file, as far as it could be opened.
+/// A snapshot's file, opened as far as possible.
 type Candidate = (PathBuf, Result<SnapshotFile, SnapshotReadError>);
 
-/// The snapshots, newest first, and the greatest number any has.
+/// Returns the snapshots, newest first, and the greatest number of any of them.
 fn candidates(directory: &Directory) -> Result<(Vec<Candidate>, u64), OpenError> {
     let fs = &*directory.fs;
     let (found, _) = directory::list(fs, directory.path()).map_err(OpenError::Io)?;
@@ -227,14 +227,16 @@ fn open_log(
         entry_size_max: options.entry_size_max,
         buffer_size_max: options.buffer_size_max,
         durability: options.durability,
-        // Before a snapshot got its name, the log was synced up to where it was taken.
+        // Before a snapshot got its name, the log was synced up to its positions.
         known_synced: ends.map(|file| file.end.highest).max().unwrap_or_default(),
+        // The engine knows which reads to refuse meanwhile.
+        hold_when_full: true,
     };
     Log::open(Arc::clone(&directory.fs), &path, log_options)
         .map_err(|source| OpenError::Log { path, source })
 }
 
-/// A store with a snapshot in it, or with nothing.
+/// A store loaded from a snapshot, or an empty one.
 struct Loaded<S> {
     store: S,
     ranges: Ranges,
@@ -286,7 +288,7 @@ fn load<R: Restore>(
     Ok(Loaded { store, ranges: Ranges::default(), info: None, passed_over, took: Duration::ZERO })
 }
 
-/// Whether a snapshot and the log are of the same data, and the log all of it.
+/// Checks that a snapshot and the log belong together, and that the log is complete.
 fn belongs(
     file: &SnapshotFile,
     directory: &Directory,
@@ -297,7 +299,7 @@ fn belongs(
     if file.header.log_id != log.id() {
         return Err(OpenError::Foreign { path: snapshot });
     }
-    // Positions between the end of the entries and the end are passed over, and none's.
+    // Positions between the end of the entries and the end are skipped and belong to no entry.
     let (highest, end) = (file.end.highest, recovery.end.max(recovery.entries_end));
     if highest > end {
         let path = directory::log_dir(directory.path());
@@ -313,10 +315,10 @@ fn read_into<R: Restore>(
     let store = restore.build(file.header.seed);
     let keyspace = store.as_ref();
     let started = Instant::now();
-    let mut told = 0;
-    let mut tell = |bytes: u64, keys: u64| {
-        if bytes - told >= PROGRESS_SIZE || bytes == file.len {
-            told = bytes;
+    let mut reported = 0;
+    let mut report = |bytes: u64, keys: u64| {
+        if bytes - reported >= PROGRESS_SIZE || bytes == file.len {
+            reported = bytes;
             restore.progress(&Progress {
                 phase: Phase::Snapshot,
                 bytes,
@@ -326,7 +328,7 @@ fn read_into<R: Restore>(
             });
         }
     };
-    let mut filling = Filling { keyspace, tell: &mut tell };
+    let mut filling = Filling { keyspace, report: &mut report };
     let ranges = file.read(keyspace.rules(), &mut filling)?;
     let info = SnapshotInfo {
         path: file.path().to_path_buf(),
@@ -343,26 +345,32 @@ fn read_into<R: Restore>(
 /// Puts the keys of a snapshot into a store.
 struct Filling<'a> {
     keyspace: &'a Keyspace,
-    tell: &'a mut dyn FnMut(u64, u64),
+    report: &'a mut dyn FnMut(u64, u64),
 }
 
 impl Sink for Filling<'_> {
-    fn put(&mut self, database: usize, key: &Key<'_>, found: Found<'_>, deadline_ms: Option<u64>) {
+    fn put(
+        &mut self,
+        database: usize,
+        key: &Key<'_>,
+        found: ReadValue<'_>,
+        deadline_ms: Option<u64>,
+    ) {
         let deadline = deadline_ms.map_or(Deadline::None, Deadline::At);
-        // At time 0 no deadline has passed: whether one has is decided when somebody looks.
+        // At time 0 no deadline has passed: expiration is decided when a key is accessed.
         let mut shard = self.keyspace.lock(database, key.shard(), 0);
         match found {
-            Found::Text(text) => shard.put_string(key, text, deadline),
-            Found::Value(value) => shard.put_value(key, value, deadline),
+            ReadValue::Text(text) => shard.put_string(key, text, deadline),
+            ReadValue::Value(value) => shard.put_value(key, value, deadline),
         }
     }
 
     fn progress(&mut self, bytes: u64, keys: u64) {
-        (self.tell)(bytes, keys);
+        (self.report)(bytes, keys);
     }
 }
 
-/// Runs the log's operations again.
+/// Replays the log's operations.
 struct Replay<'a, R: Restore> {
     directory: &'a Directory,
     log: &'a Log,
@@ -382,7 +390,7 @@ impl<R: Restore> Replay<'_, R> {
         let bytes_total = self.log.written().0.saturating_sub(self.from.0);
         let mut reader = self.log.reader(self.from);
         let mut joiner = Joiner::new(self.from);
-        let mut told = 0;
+        let mut reported = 0;
         loop {
             let entry = reader.next();
             let entry =
@@ -396,8 +404,8 @@ impl<R: Restore> Replay<'_, R> {
                 }
             }
             let bytes = reader.position().0.saturating_sub(self.from.0);
-            if done || bytes - told >= PROGRESS_SIZE {
-                told = bytes;
+            if done || bytes - reported >= PROGRESS_SIZE {
+                reported = bytes;
                 let (items, elapsed) = (self.operations, started.elapsed());
                 let phase = Phase::Log;
                 self.restore.progress(&Progress { phase, bytes, bytes_total, items, elapsed });
@@ -441,7 +449,7 @@ impl<R: Restore> Replay<'_, R> {
         OpenError::Entry { path, offset, fault }
     }
 
-    /// The file of a position, and where in it that is.
+    /// Returns the file that contains a position, and the offset in it.
     fn place(&self, lsn: Lsn) -> (PathBuf, u64) {
         let dir = directory::log_dir(self.directory.path());
         let segments = self.log.segments().unwrap_or_default();
@@ -451,7 +459,7 @@ impl<R: Restore> Replay<'_, R> {
     }
 }
 
-/// Takes away every key of a database that was taken before `lsn`.
+/// Removes every key of a database that was taken before `lsn`.
 fn flush(keyspace: &Keyspace, ranges: &Ranges, database: usize, lsn: Lsn) {
     if !keyspace.is_made(database) {
         return;
@@ -479,7 +487,7 @@ fn flush(keyspace: &Keyspace, ranges: &Ranges, database: usize, lsn: Lsn) {
     }
 }
 
-/// A seed that nobody outside can guess.
+/// Returns a seed that no client can guess.
 fn fresh_seed() -> u64 {
     use std::hash::{BuildHasher as _, RandomState};
     // The standard library seeds these from the operating system's source of randomness.

@@ -1,8 +1,9 @@
-//! The Redis serialisation protocol: requests read, replies written. Bytes in, bytes out: no sockets.
+//! The Redis serialisation protocol: parses requests, writes replies. Bytes in, bytes out: no
+//! sockets.
 //!
-//! - [`parse()`] finds the arguments of the first request of a buffer without copying them, and goes on
-//!   where it stopped when more bytes have come.
-//! - [`Reply`] writes answers in RESP2 or RESP3 to the end of an output buffer.
+//! - [`parse()`] finds the arguments of the first request of a buffer without copying them, and
+//!   continues where it stopped when more bytes have arrived.
+//! - [`Reply`] appends replies in RESP2 or RESP3 to an output buffer.
 
 mod parse;
 mod reply;

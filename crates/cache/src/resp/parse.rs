@@ -1,30 +1,30 @@
-//! Reading requests: arrays of bulk strings (`*2\r\n$3\r\nGET\r\n$1\r\nk\r\n`) and inline commands
+//! Parsing requests: arrays of bulk strings (`*2\r\n$3\r\nGET\r\n$1\r\nk\r\n`) and inline commands
 //! (`GET k\r\n`, with the quotes of a shell).
 //!
 //! Invariants:
 //! - Nothing is copied: arguments are ranges of the input. Only an inline command with quotes or
 //!   escapes is unescaped into a buffer that [`Args`] keeps for it.
-//! - No argument is looked at twice, however many reads it takes to arrive: [`Args`] remembers where
-//!   parsing stopped, relative to the start of the request. Only the dozen bytes of a header may be.
-//! - Memory grows with the bytes that have come, never with a length that was merely announced.
-//! - No input panics. Like Redis, the `\n` after `\r` and the two bytes after an argument are
-//!   passed over unread.
+//! - No argument is scanned twice, however many reads it takes to arrive: [`Args`] remembers where
+//!   parsing stopped, relative to the start of the request. Only the few bytes of a header may be.
+//! - Memory grows with the bytes received, never with an announced length alone.
+//! - No input panics. As in Redis, the `\n` after `\r` and the two bytes after an argument are
+//!   skipped unread.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 use thiserror::Error;
 
 use crate::number;
 
-/// Bounds on what a client may ask to be kept for it.
+/// Limits of a client's requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Most arguments of a request.
+    /// Maximum number of arguments of a request.
     pub args_max: usize,
-    /// Most bytes of an argument.
+    /// Maximum size of an argument in bytes.
     pub arg_size_max: usize,
-    /// Most bytes of an inline command, and of the line that announces a length.
+    /// Maximum size in bytes of an inline command, and of the line that announces a length.
     pub inline_size_max: usize,
-    /// Whether the client has yet to authenticate: it gets 10 arguments of 16 KiB.
+    /// Whether the client has yet to authenticate: it may send 10 arguments of 16 KiB.
     pub unauthenticated: bool,
 }
 
@@ -42,38 +42,38 @@ impl Default for Limits {
 const UNAUTHENTICATED_ARGS_MAX: usize = 10;
 const UNAUTHENTICATED_ARG_SIZE_MAX: usize = 16 << 10;
 
-/// What [`parse()`] found at the start of the input.
+/// The result of [`parse()`] at the start of the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parsed {
     /// The beginning of a request. Call again with the same bytes and more.
     Incomplete {
-        /// Bytes of input wanted before calling again is of use; 0: not known, any more will do.
+        /// Minimum size of the input for the next call; 0 if unknown.
         need: usize,
     },
-    /// A request with at least one argument, told by [`Args`].
+    /// A request with at least one argument; its arguments are in [`Args`].
     Request {
-        /// Bytes of input it took.
+        /// Bytes of input consumed.
         consumed: usize,
     },
-    /// A request that asks for nothing and gets no reply.
+    /// An empty request, which gets no reply.
     Empty {
-        /// Bytes of input it took.
+        /// Bytes of input consumed.
         consumed: usize,
     },
 }
 
-/// The client does not speak the protocol. The texts are those of Redis, to be sent after `ERR `;
-/// the connection is closed after it.
+/// A violation of the protocol. The texts are those of Redis, to be sent after `ERR `; the
+/// connection is closed afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// The count of arguments is not a number, or above [`Limits::args_max`].
+    /// The number of arguments is not a number, or exceeds [`Limits::args_max`].
     #[error("Protocol error: invalid multibulk length")]
     ArgumentCount,
     /// More arguments than a client may send before it has authenticated.
     #[error("Protocol error: unauthenticated multibulk length")]
     UnauthenticatedCount,
-    /// The length of an argument is not a number, or above [`Limits::arg_size_max`].
+    /// The length of an argument is not a number, or exceeds [`Limits::arg_size_max`].
     #[error("Protocol error: invalid bulk length")]
     ArgumentLength,
     /// A longer argument than a client may send before it has authenticated.
@@ -85,48 +85,48 @@ pub enum ProtocolError {
     /// A quote of an inline command is not closed, or followed by something other than a space.
     #[error("Protocol error: unbalanced quotes in request")]
     UnbalancedQuotes,
-    /// A count of arguments whose line does not end.
+    /// The line with the number of arguments does not end.
     #[error("Protocol error: too big mbulk count string")]
     CountLine,
-    /// A length of an argument whose line does not end.
+    /// The line with the length of an argument does not end.
     #[error("Protocol error: too big bulk count string")]
     LengthLine,
-    /// An inline command above [`Limits::inline_size_max`].
+    /// An inline command longer than [`Limits::inline_size_max`].
     #[error("Protocol error: too big inline request")]
     InlineSize,
 }
 
-/// Where an argument is.
+/// The position of an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Range {
     start: usize,
     len: usize,
 }
 
-/// How far a request has been read. Positions count from its first byte.
+/// How far a request has been parsed. Positions count from its first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nothing of it; `seen` bytes hold no line end.
+    /// Nothing has been parsed; the first `seen` bytes contain no line end.
     Start { seen: usize },
-    /// `left` arguments are still to come, the next of them at `at`; `seen` bytes from there hold no
-    /// line end.
+    /// `left` arguments are missing, and the next begins at `at`; `seen` bytes from there contain
+    /// no line end.
     Arguments { left: usize, at: usize, seen: usize },
-    /// As above, but the length of the next one is known, and its bytes begin at `at`.
+    /// As above, but the length of the next argument is known, and its bytes begin at `at`.
     Bytes { left: usize, at: usize, len: usize },
 }
 
-/// The arguments of a request, and the memory of where parsing it stopped. Kept for a connection's
-/// life, so that requests need no allocation.
+/// The arguments of a request, and the position where parsing stopped. Kept for a connection's
+/// lifetime, so that requests need no allocation.
 #[derive(Debug, Clone)]
 pub struct Args {
     ranges: Vec<Range>,
-    /// Arguments that had to be unescaped; then all ranges are ranges of it.
+    /// Arguments that had to be unescaped; then all ranges refer to it.
     unescaped: Vec<u8>,
     is_unescaped: bool,
     state: State,
 }
 
-/// Ranges and unescaped bytes kept for the next request; more is given back.
+/// Capacity for ranges and unescaped bytes kept for the next request; more is freed.
 const RANGES_KEPT: usize = 1024;
 const UNESCAPED_KEPT: usize = 4096;
 
@@ -148,22 +148,22 @@ impl Args {
         }
     }
 
-    /// How many arguments the request has, the command's name among them.
+    /// Returns the number of arguments, including the command's name.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
         self.ranges.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// The argument at `index`, empty when there is none. `input` is what was parsed, from the same
-    /// first byte on.
+    /// Returns the argument at `index`, or an empty one if there is none. `input` is what was
+    /// parsed, from the same first byte on.
     #[must_use]
     #[inline]
     pub fn get<'a>(&'a self, input: &'a [u8], index: usize) -> &'a [u8] {
@@ -183,7 +183,7 @@ impl Args {
         self.ranges.capacity() * size_of::<Range>() + self.unescaped.capacity()
     }
 
-    /// Forgets the arguments and a request read in part.
+    /// Removes the arguments and the state of a partial request.
     #[inline]
     pub fn reset(&mut self) {
         self.ranges.clear();
@@ -200,12 +200,12 @@ impl Args {
 
 /// Finds the first request of `input`.
 ///
-/// After [`Parsed::Incomplete`], call again with the same bytes and more after them; they may have
-/// moved in memory. After anything else the next call starts anew, and its input should begin
-/// `consumed` bytes further on.
+/// After [`Parsed::Incomplete`], call again with the same bytes followed by more; they may have
+/// moved in memory. After any other result the next call starts a new request, and its input should
+/// begin `consumed` bytes later.
 ///
 /// # Errors
-/// The client does not speak the protocol; nothing after this can be understood.
+/// The client violates the protocol; nothing after this can be parsed.
 #[inline]
 pub fn parse(input: &[u8], limits: &Limits, args: &mut Args) -> Result<Parsed, ProtocolError> {
     if let State::Start { seen } = args.state {
@@ -221,7 +221,7 @@ pub fn parse(input: &[u8], limits: &Limits, args: &mut Args) -> Result<Parsed, P
     finish(array(input, limits, args), args)
 }
 
-/// The next call starts anew, unless this one stopped in the middle.
+/// The next call starts a new request, unless this one is incomplete.
 #[inline]
 fn finish(parsed: Result<Parsed, ProtocolError>, args: &mut Args) -> Result<Parsed, ProtocolError> {
     if !matches!(parsed, Ok(Parsed::Incomplete { .. })) {
@@ -232,7 +232,7 @@ fn finish(parsed: Result<Parsed, ProtocolError>, args: &mut Args) -> Result<Pars
 
 /// A line of a type byte and a number.
 enum Header {
-    /// Its end has not come; so many bytes hold no `\r`.
+    /// Its end has not arrived; this many bytes contain no `\r`.
     Incomplete(usize),
     /// Its number, and where the next line begins.
     Number(usize, usize),
@@ -242,10 +242,10 @@ enum Header {
     Invalid,
 }
 
-/// Reads the header at `at`, of which `seen` bytes were found to hold no `\r`.
+/// Parses the header at `at`, of which the first `seen` bytes contain no `\r`.
 #[inline]
 fn header(input: &[u8], at: usize, seen: usize) -> Header {
-    // Ten digits reach every length that can be accepted; what is longer takes the slow path.
+    // Ten digits cover every length that can be accepted; longer numbers take the slow path.
     let line = input.get(at + 1..).unwrap_or_default();
     let mut number = 0usize;
     for (index, &byte) in line.iter().take(11).enumerate() {
@@ -267,7 +267,7 @@ fn header(input: &[u8], at: usize, seen: usize) -> Header {
     header_slow(input, at, seen)
 }
 
-/// As [`header`], for signs, long numbers, faults and lines that have not come whole.
+/// As [`header`], for signs, long numbers, errors and incomplete lines.
 #[cold]
 fn header_slow(input: &[u8], at: usize, seen: usize) -> Header {
     let line = input.get(at..).unwrap_or_default();
@@ -335,11 +335,11 @@ fn array(input: &[u8], limits: &Limits, args: &mut Args) -> Result<Parsed, Proto
     Ok(Parsed::Request { consumed: at })
 }
 
-/// The count of arguments.
+/// The number of arguments.
 enum Count {
-    /// Its line has not come whole; so many bytes hold no `\r`.
+    /// Its line is incomplete; this many bytes contain no `\r`.
     Incomplete(usize),
-    /// So many, and where the first of them begins.
+    /// The number, and where the first argument begins.
     Of(usize, usize),
 }
 
@@ -360,7 +360,7 @@ fn count(input: &[u8], seen: usize, limits: &Limits) -> Result<Count, ProtocolEr
     }
 }
 
-/// Notes that the length of the argument at `at` has not come whole.
+/// Records that the length of the argument at `at` is incomplete.
 #[cold]
 fn incomplete_length(
     input: &[u8],
@@ -400,7 +400,7 @@ fn inline(
         return Ok(Parsed::Incomplete { need: 0 });
     };
     let consumed = seen + found + 1;
-    // Refused however it is cut into reads.
+    // Refused however it is split into reads.
     if consumed - 1 > limits.inline_size_max {
         return Err(ProtocolError::InlineSize);
     }
@@ -433,8 +433,8 @@ fn plain_words(line: &[u8], args: &mut Args) {
     }
 }
 
-/// Splits as Redis' `sdssplitargs`: `"..."` with `\n \r \t \b \a \xHH` and `\` before anything else,
-/// `'...'` with `\'` only; a closing quote ends its word.
+/// Splits as Redis' `sdssplitargs`: `"..."` with `\n \r \t \b \a \xHH` and `\` before anything
+/// else, `'...'` with `\'` only; a closing quote ends its word.
 fn quoted_words(line: &[u8], args: &mut Args) -> Result<(), ProtocolError> {
     args.is_unescaped = true;
     args.unescaped.clear();

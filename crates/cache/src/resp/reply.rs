@@ -1,7 +1,7 @@
-//! Writing replies, in RESP2 or RESP3, to the end of an output buffer.
+//! Writes replies in RESP2 or RESP3 to the end of an output buffer.
 //!
-//! Invariant: what RESP3 has and RESP2 lacks is written as RESP2's clients expect it (a map as an
-//! array of twice its pairs, a double as a bulk string, a boolean as 1 or 0), so that a command
+//! Invariant: types that only RESP3 has are written to RESP2 clients as these expect them (a map as
+//! an array of twice its pairs, a double as a bulk string, a boolean as 1 or 0), so that a command
 //! writes one reply for both.
 
 use crate::number;
@@ -9,7 +9,7 @@ use crate::number;
 /// The version of the protocol a connection speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Proto {
-    /// What a connection starts with.
+    /// The version when a connection starts.
     #[default]
     Resp2,
     /// After `HELLO 3`.
@@ -35,7 +35,7 @@ impl Reply {
         Self { buf: Vec::new(), proto }
     }
 
-    /// An output that goes on at the end of `buf`.
+    /// Returns an output that appends to `buf`.
     #[must_use]
     pub const fn with_buffer(buf: Vec<u8>, proto: Proto) -> Self {
         Self { buf, proto }
@@ -47,7 +47,7 @@ impl Reply {
         self.proto
     }
 
-    /// Changes the version for what is written from now on.
+    /// Changes the version of later replies.
     pub const fn set_proto(&mut self, proto: Proto) {
         self.proto = proto;
     }
@@ -58,7 +58,7 @@ impl Reply {
         &self.buf
     }
 
-    /// The buffer itself, for whoever sends it.
+    /// The buffer itself, for sending.
     pub const fn buffer_mut(&mut self) -> &mut Vec<u8> {
         &mut self.buf
     }
@@ -81,7 +81,7 @@ impl Reply {
         self.buf.is_empty()
     }
 
-    /// Takes back everything after the first `len` bytes.
+    /// Removes everything after the first `len` bytes.
     pub fn truncate(&mut self, len: usize) {
         self.buf.truncate(len);
     }
@@ -136,7 +136,7 @@ impl Reply {
         self.int(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// A string of bytes.
+    /// A bulk string.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
         self.buf.reserve(bytes.len() + 26);
@@ -145,12 +145,12 @@ impl Reply {
         self.buf.extend_from_slice(b"\r\n");
     }
 
-    /// A string of `len` bytes, which `fill` appends.
+    /// A bulk string of `len` bytes, which `fill` appends.
     ///
     /// # Panics
-    /// If it appends more or less: what follows would be read as part of it.
+    /// If it appends more or fewer bytes: the client would misread what follows.
     pub fn bulk_with(&mut self, len: usize, fill: impl FnOnce(&mut Vec<u8>)) {
-        // Whoever fills it may need a little more on the way.
+        // `fill` may temporarily need a little more.
         self.buf.reserve(len + 128);
         self.size(b'$', len);
         let end = self.buf.len() + len;
@@ -159,7 +159,7 @@ impl Reply {
         self.buf.extend_from_slice(b"\r\n");
     }
 
-    /// A string of bytes, or null.
+    /// A bulk string, or null.
     #[inline]
     pub fn bulk_or_null(&mut self, bytes: Option<&[u8]>) {
         match bytes {
@@ -168,12 +168,12 @@ impl Reply {
         }
     }
 
-    /// An integer in a string of bytes.
+    /// An integer as a bulk string.
     pub fn bulk_int(&mut self, value: i64) {
         self.bulk(itoa::Buffer::new().format(value).as_bytes());
     }
 
-    /// Nothing, where a string might have been.
+    /// Null in place of a string.
     #[inline]
     pub fn null(&mut self) {
         self.buf.extend_from_slice(match self.proto {
@@ -182,7 +182,7 @@ impl Reply {
         });
     }
 
-    /// Nothing, where an array might have been.
+    /// Null in place of an array.
     #[inline]
     pub fn null_array(&mut self) {
         self.buf.extend_from_slice(match self.proto {
@@ -212,13 +212,13 @@ impl Reply {
         self.size(self.kind(b'~'), count);
     }
 
-    /// Begins a message that answers no request, of `count` replies written next.
+    /// Begins a push message of `count` replies, written next.
     #[inline]
     pub fn push(&mut self, count: usize) {
         self.size(self.kind(b'>'), count);
     }
 
-    /// A floating point number: the shortest text that reads back the same.
+    /// A floating point number: the shortest text that parses to the same value.
     pub fn double(&mut self, value: f64) {
         let text = number::Double::new(value);
         match self.proto {
@@ -257,7 +257,7 @@ impl Reply {
         }
     }
 
-    /// Begins an array, map or set whose length is told by the matching end.
+    /// Begins an array, map or set whose length is given at its end.
     #[inline]
     pub fn begin(&mut self) -> Begun {
         let at = self.buf.len();
@@ -287,13 +287,13 @@ impl Reply {
     fn patch(&mut self, Begun(at): Begun, kind: u8, count: usize) {
         let mut digits = itoa::Buffer::new();
         let digits = digits.format(count).bytes();
-        // Nothing to mend when the output was cut before the aggregate.
+        // Nothing to fix if the output was truncated before the aggregate.
         if self.buf.len() >= at + 4 {
             self.buf.splice(at..at + 2, std::iter::once(kind).chain(digits));
         }
     }
 
-    /// `kind`, which is an array to RESP2.
+    /// Returns `kind`, or that of an array for RESP2.
     const fn kind(&self, kind: u8) -> u8 {
         match self.proto {
             Proto::Resp2 => b'*',
@@ -304,7 +304,7 @@ impl Reply {
     #[inline]
     fn size(&mut self, kind: u8, size: usize) {
         match u8::try_from(size) {
-            // Most lengths are of one or two digits.
+            // Most lengths have one or two digits.
             Ok(size @ 0..=9) => self.buf.extend_from_slice(&[kind, b'0' + size, b'\r', b'\n']),
             Ok(size @ 10..=99) => {
                 let digits = [kind, b'0' + size / 10, b'0' + size % 10, b'\r', b'\n'];

@@ -1,8 +1,9 @@
-//! Accepting, by the one thread that owns the listening sockets; see `listen` for why one.
+//! Accepting connections on the one thread that owns the listening sockets; see `listen` for why
+//! one.
 //!
-//! A connection goes to the thread with the fewest. Over the limit it is told so and closed; when
-//! descriptors or memory run out the listeners rest for a moment instead of spinning, and nothing
-//! that is open suffers.
+//! A connection is given to the thread with the fewest. Over the limit it gets an error and is
+//! closed. When descriptors or memory run out, accepting pauses for a moment instead of spinning,
+//! and open connections are not affected.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -17,9 +18,9 @@ use super::listen::{self, Accept};
 use super::options::TlsSource;
 use super::{Shared, Wire};
 
-/// Connections taken at once before others have their turn.
+/// Maximum number of connections accepted before other work is done.
 const BATCH: usize = 256;
-/// How long to leave the listeners alone when descriptors have run out.
+/// Pause before accepting again when descriptors have run out.
 const REST: Duration = Duration::from_millis(100);
 
 /// A listening socket.
@@ -31,15 +32,15 @@ pub(super) struct Listening {
     pub(super) token: Token,
 }
 
-/// The accepting side.
+/// Accepts connections.
 #[derive(Debug)]
 pub(super) struct Acceptor {
     listening: Vec<Listening>,
-    /// Which of them may have connections waiting.
+    /// Which listeners may have waiting connections.
     ready: Vec<bool>,
     inboxes: Vec<Arc<Inbox>>,
     shared: Arc<Shared>,
-    /// Where the search for the thread with the fewest connections begins.
+    /// Where the search for the thread with the fewest connections starts.
     turn: usize,
     rest_until: Option<Instant>,
 }
@@ -54,10 +55,10 @@ impl Acceptor {
         Self { listening, ready, inboxes, shared, turn: 0, rest_until: None }
     }
 
-    /// Has the kernel tell of connections.
+    /// Registers the listeners for events.
     ///
     /// # Errors
-    /// It cannot.
+    /// The kernel refused.
     pub(super) fn register(&mut self, registry: &Registry) -> std::io::Result<()> {
         for listening in &mut self.listening {
             registry.register(&mut listening.socket, listening.token, Interest::READABLE)?;
@@ -65,7 +66,7 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Notes that a listener has connections. Returns whether the token is one's.
+    /// Records that a listener has connections. Returns whether the token belongs to a listener.
     pub(super) fn note(&mut self, token: Token) -> bool {
         let found = self.listening.iter().position(|listening| listening.token == token);
         if let Some(ready) = found.and_then(|index| self.ready.get_mut(index)) {
@@ -74,13 +75,13 @@ impl Acceptor {
         found.is_some()
     }
 
-    /// Whether connections may be waiting, and from when on to look.
+    /// Returns whether connections may be waiting, and when to accept them.
     pub(super) fn next(&self, now: Instant) -> Option<Instant> {
         let any = self.ready.iter().any(|&ready| ready);
         any.then(|| self.rest_until.unwrap_or(now))
     }
 
-    /// Takes what waits and hands it out.
+    /// Accepts waiting connections and distributes them.
     pub(super) fn accept(&mut self, now: Instant) {
         if self.rest_until.is_some_and(|until| until > now) {
             return;
@@ -121,13 +122,13 @@ impl Acceptor {
         if max > 0 && self.shared.counters.open.load(Relaxed) >= max {
             self.shared.counters.refused.fetch_add(1, Relaxed);
             statistics.connections_refused.fetch_add(1, Relaxed);
-            let told: &[u8] = match accepted.wire {
+            let message: &[u8] = match accepted.wire {
                 _ if accepted.tls.is_some() => b"",
                 Wire::Resp => b"-ERR max number of clients reached\r\n",
                 Wire::Text => b"ERROR max number of clients reached\n",
             };
-            // A fresh socket takes a line at once, or its client is gone already.
-            accepted.socket.write(told).map(drop).unwrap_or_default();
+            // A new socket accepts a line immediately, unless its client has already disconnected.
+            accepted.socket.write(message).map(drop).unwrap_or_default();
             return;
         }
         self.shared.counters.open.fetch_add(1, Relaxed);
@@ -138,7 +139,7 @@ impl Acceptor {
         let chosen = (0..count).map(|step| (self.turn + step) % count).min_by_key(|&at| open(at));
         self.turn = self.turn.wrapping_add(1) % count.max(1);
         let Some(at) = chosen else { return };
-        // Counted here and not on arrival, so that a burst is spread evenly as well.
+        // Counted here and not on arrival, so that a burst is also distributed evenly.
         let counters = self.shared.counters.thread(at);
         counters.open.fetch_add(1, Relaxed);
         counters.taken.fetch_add(1, Relaxed);

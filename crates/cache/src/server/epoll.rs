@@ -1,4 +1,5 @@
-//! Sockets by readiness: one epoll instance a thread, a read and a write a ready connection.
+//! Sockets by readiness: one epoll instance per thread, one read and one write per ready
+//! connection.
 
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use super::readiness::{Ahead, Ready, Socketed};
 use super::transport::{Transport, local_token};
 use super::work::Work;
 
-/// Ready connections told of at once.
+/// Maximum number of ready connections reported at once.
 const EVENTS: usize = 1_024;
 
 /// A thread's epoll instance.
@@ -21,7 +22,7 @@ pub(super) struct Epoll {
     events: Events,
 }
 
-/// A connection with what was read ahead for it.
+/// A connection and its read buffer.
 #[derive(Debug)]
 pub(super) struct Line {
     socketed: Socketed,
@@ -42,7 +43,7 @@ impl Transport for Epoll {
         match self.poll.poll(&mut self.events, timeout) {
             Ok(()) => into
                 .extend(self.events.iter().map(|event| (event.token().0 as u64, Ready::of(event)))),
-            // EINTR, or a bug of ours; either way nothing has happened.
+            // EINTR, or a bug; either way no event was reported.
             Err(error) => debug_assert_eq!(error.kind(), ErrorKind::Interrupted),
         }
     }

@@ -5,33 +5,33 @@ use std::net::SocketAddr;
 
 use thiserror::Error;
 
-/// A server that did not start; nothing of it is left.
+/// Why a server did not start; nothing of it is left.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// An address cannot be listened on.
+    /// It cannot listen on an address.
     #[error("cannot listen on {address} for {protocol}")]
     Listen {
         /// The address.
         address: SocketAddr,
         /// `RESP` or `text`.
         protocol: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// A thread's event queue cannot be made.
-    #[error("cannot make an event queue")]
+    /// A thread's event queue cannot be created.
+    #[error("cannot create an event queue")]
     Poll(#[source] io::Error),
-    /// io_uring was asked for and cannot be had.
-    #[error("cannot use io_uring (is it permitted here? `automatic` falls back to epoll)")]
+    /// io_uring was required and is not available.
+    #[error("cannot use io_uring; use `automatic` to fall back to epoll")]
     Uring(#[source] io::Error),
     /// A thread cannot be started.
     #[error("cannot start thread {name}")]
     Thread {
         /// The thread's name.
         name: String,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },

@@ -1,11 +1,11 @@
-//! A thread that owns connections: waits for the kernel, then serves all that are ready in one turn.
+//! A thread that owns connections: waits for events, then serves all ready connections in one turn.
 //!
-//! A turn: the input of every ready connection is fetched; each runs its commands and gathers its
-//! replies; then the log is settled once for all of them; then everything is sent. How bytes come
-//! and go is the business of a [`Transport`].
+//! A turn: the input of every ready connection is read; each runs its commands and collects its
+//! replies; then the log is settled once for all of them; then everything is sent. How bytes are
+//! read and sent is up to a [`Transport`].
 //!
-//! Invariants: a connection is in the batch of a turn at most once; nothing is written before the
-//! turn is settled; the thread sleeps only when its inbox is empty and nobody has work at hand.
+//! Invariants: a connection is in the batch of a turn at most once; nothing is sent before the
+//! turn is settled; the thread sleeps only if its inbox is empty and no connection has work left.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -25,10 +25,10 @@ use super::work::Work;
 use super::{Shared, WAKER};
 use crate::engine::{Mailbox, Notify};
 
-/// How often silent and stalled connections are looked for.
+/// Interval between checks for idle and stalled connections.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// A connection with what its thread notes of it.
+/// A connection and its thread's state for it.
 #[derive(Debug)]
 struct Held<L> {
     line: L,
@@ -48,10 +48,10 @@ pub(super) struct EventLoop<T: Transport> {
     connections: Slots<Held<T::Line>>,
     /// Connections of this turn.
     batch: Vec<u64>,
-    /// Those that have more at hand: of the next turn.
+    /// Connections that have more work: of the next turn.
     again: Vec<u64>,
     left: Left,
-    /// Waits for keys that end by themselves.
+    /// Timeouts of blocked commands.
     deadlines: BinaryHeap<Reverse<(Instant, u64)>>,
     sweep_at: Instant,
     stop_at: Option<Instant>,
@@ -83,7 +83,7 @@ impl<T: Transport> EventLoop<T> {
         }
     }
 
-    /// Serves until told to stop and everything is sent, or the limit for that has passed.
+    /// Runs until it is stopped and everything is sent, or the time limit for that has passed.
     pub(super) fn run(mut self) {
         let mut events = Vec::new();
         loop {
@@ -116,7 +116,7 @@ impl<T: Transport> EventLoop<T> {
         first.map(|at| at.saturating_duration_since(now))
     }
 
-    /// Gathers the turn's batch from the kernel, the inbox, the clock and the last turn.
+    /// Collects the turn's batch from the kernel, the inbox, the clock and the previous turn.
     fn look_around(&mut self, events: &mut Vec<(u64, T::Event)>) {
         for id in std::mem::take(&mut self.again) {
             self.add_to_batch(id, |_| {});
@@ -145,8 +145,8 @@ impl<T: Transport> EventLoop<T> {
         }
     }
 
-    /// Waits that were answered leave their ends behind; there are never many more of them than
-    /// connections.
+    /// Blocked commands that were answered leave their timeouts in the heap; there are never many
+    /// more of them than connections.
     fn forget_old_deadlines(&mut self) {
         if self.deadlines.len() > 2 * self.connections.len() + 1_024 {
             let waiting = self.connections.iter_mut();
@@ -158,7 +158,7 @@ impl<T: Transport> EventLoop<T> {
         }
     }
 
-    /// Notes what happened to a socket.
+    /// Records a socket's event.
     fn note(&mut self, id: u64, event: T::Event) {
         if let Some(held) = self.connections.get_mut(id) {
             if self.transport.note(&mut held.line, event, &mut self.work) {
@@ -181,12 +181,12 @@ impl<T: Transport> EventLoop<T> {
         }
     }
 
-    /// Makes a socket one of this thread's connections.
+    /// Adds a socket to this thread's connections.
     fn take_over(&mut self, mut accepted: Accepted) {
         let tls = match accepted.tls.take().map(Tls::new).transpose() {
             Ok(tls) => tls,
             Err(error) => {
-                tracing::warn!(%error, "the TLS configuration cannot serve");
+                tracing::warn!(%error, "the TLS configuration cannot be used");
                 self.shared.counters.accept_errors.fetch_add(1, Relaxed);
                 self.shared.left(self.number);
                 return;
@@ -200,7 +200,7 @@ impl<T: Transport> EventLoop<T> {
         match self.transport.add(id, accepted, connection) {
             Ok(line) => self.connections.put(id, Held { line, batched: false }),
             Err((line, error)) => {
-                tracing::warn!(%error, "a connection cannot be watched");
+                tracing::warn!(%error, "cannot watch a connection for events");
                 self.shared.counters.accept_errors.fetch_add(1, Relaxed);
                 self.connections.put(id, Held { line, batched: false });
                 self.close(id);
@@ -208,7 +208,7 @@ impl<T: Transport> EventLoop<T> {
         }
     }
 
-    /// Both halves of the turn for everything in the batch.
+    /// Runs both halves of the turn for all connections in the batch.
     fn serve(&mut self) {
         let batch = std::mem::take(&mut self.batch);
         for &id in &batch {
@@ -251,7 +251,7 @@ impl<T: Transport> EventLoop<T> {
         }
     }
 
-    /// Once a second: closes connections that are silent or do not read for too long.
+    /// Closes connections that were idle or did not read for too long. Runs once a second.
     fn sweep(&mut self) {
         let now = self.work.now;
         if now < self.sweep_at {
@@ -270,10 +270,10 @@ impl<T: Transport> EventLoop<T> {
         }
     }
 
-    /// A step of stopping; returns whether it is done.
+    /// Performs a step of stopping; returns whether it is complete.
     fn stop(&mut self) -> bool {
         let now = self.work.now;
-        // No connection is taken from here on; those in the backlog are reset with the listener.
+        // No connection is accepted from here on; those in the backlog are reset with the listener.
         self.acceptor = None;
         let stop_at = *self.stop_at.get_or_insert(now + self.work.limits.own.stop_limit);
         let late = now >= stop_at;
@@ -291,7 +291,7 @@ impl<T: Transport> EventLoop<T> {
 }
 
 impl<T: Transport> Drop for EventLoop<T> {
-    /// Also when a bug of ours ends the thread: nobody is left thinking a connection is served.
+    /// Also runs when a bug ends the thread: no connection may then seem to be served.
     fn drop(&mut self) {
         let ids: Vec<u64> = self.connections.iter_mut().map(|(id, _)| id).collect();
         for id in ids {

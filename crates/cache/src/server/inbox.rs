@@ -1,9 +1,9 @@
-//! What other threads leave for the thread that owns a set of connections.
+//! Messages from other threads to the thread that owns a set of connections.
 //!
-//! Lists under one short lock: sockets to take over, connections whose mailbox has something, and,
-//! in the pooled mode, connections that ended or wait until a moment. The owner takes all of
-//! them at once a turn. It is woken by a system call only when it sleeps: the flag `awake` says so,
-//! so a burst of notices costs one wake, and a notice to a thread at work costs none.
+//! Lists under one short lock: sockets to take over, connections with mail, and, in the pooled
+//! mode, connections that ended or wait for a time. The owner takes all of them at once per turn.
+//! It is woken by a system call only if it sleeps, which the flag `awake` shows, so a burst of
+//! messages costs one wake-up, and a message to a running thread costs none.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use super::Wire;
 use crate::engine::Notify;
 
-/// A socket that was accepted, on its way to its thread.
+/// An accepted socket on its way to its thread.
 #[derive(Debug)]
 pub(super) struct Accepted {
     pub(super) socket: mio::net::TcpStream,
@@ -25,16 +25,16 @@ pub(super) struct Accepted {
     pub(super) tls: Option<Arc<rustls::ServerConfig>>,
 }
 
-/// Everything that was left since the last look.
+/// Everything that was left since the last turn.
 #[derive(Debug, Default)]
 pub(super) struct Left {
     pub(super) accepted: Vec<Accepted>,
     pub(super) notified: Vec<u64>,
-    /// Pooled mode: connections a worker found to be over.
+    /// Pooled mode: connections that a worker found to have ended.
     pub(super) ended: Vec<u64>,
-    /// Pooled mode: connections that wait until a moment.
+    /// Pooled mode: connections that wait for a time.
     pub(super) waiting: Vec<(Instant, u64)>,
-    /// Nothing but a look around is asked for.
+    /// Only a turn is requested.
     look: bool,
 }
 
@@ -52,7 +52,7 @@ impl Left {
 #[derive(Debug)]
 pub(super) struct Inbox {
     left: Mutex<Left>,
-    /// Whether the owner is sure to look before it sleeps.
+    /// Whether the owner will check the lists before it sleeps.
     awake: AtomicBool,
     waker: Waker,
 }
@@ -62,23 +62,23 @@ impl Inbox {
         Self { left: Mutex::default(), awake: AtomicBool::new(true), waker }
     }
 
-    /// Leaves something, and wakes the owner if it sleeps.
+    /// Adds something to the lists, and wakes the owner if it sleeps.
     pub(super) fn leave(&self, put: impl FnOnce(&mut Left)) {
         put(&mut self.left.lock());
-        // The owner clears the flag before it looks at the lists a last time and sleeps, we put
-        // into the lists before we look at the flag: one of us sees what the other did.
+        // The owner clears the flag before it checks the lists a last time and sleeps; this thread
+        // adds to the lists before it checks the flag: one of the two sees what the other did.
         if !self.awake.swap(true, Ordering::SeqCst) {
-            // An eventfd that cannot take a wake has 2^64 - 2 of them waiting.
+            // An eventfd refuses a wake-up only if 2^64 - 2 of them are pending.
             self.waker.wake().unwrap_or_default();
         }
     }
 
-    /// Has the owner look around.
+    /// Requests a turn of the owner.
     pub(super) fn wake(&self) {
         self.leave(|left| left.look = true);
     }
 
-    /// The owner is about to sleep. Returns whether it may: nothing was left meanwhile.
+    /// Prepares the owner for sleep. Returns whether it may sleep: nothing was left meanwhile.
     pub(super) fn doze(&self) -> bool {
         self.awake.store(false, Ordering::SeqCst);
         let quiet = self.left.lock().is_empty();
@@ -88,12 +88,12 @@ impl Inbox {
         quiet
     }
 
-    /// The owner is up again.
+    /// Records that the owner is awake.
     pub(super) fn rise(&self) {
         self.awake.store(true, Ordering::SeqCst);
     }
 
-    /// Swaps everything that was left for the empty lists in `into`.
+    /// Swaps the lists with the empty lists in `into`.
     pub(super) fn take(&self, into: &mut Left) {
         into.look = false;
         std::mem::swap(&mut *self.left.lock(), into);

@@ -1,10 +1,11 @@
-//! Listening sockets, and taking connections from them.
+//! Listening sockets, and accepting connections from them.
 //!
-//! One socket a protocol, owned by one thread, which hands each accepted connection to the thread
-//! that has the fewest. `SO_REUSEPORT` sockets, one a thread, would save the hand-over but spread
-//! connections by a hash of their addresses: with 100 connections on two threads one commonly gets
-//! 60, and with a handful one often gets all, while a connection's work stays with its thread for
-//! life. Accepting is rare beside serving, so even is worth more than cheap.
+//! There is one socket per protocol, owned by one thread, which hands each accepted connection to
+//! the thread with the fewest. One `SO_REUSEPORT` socket per thread would save the hand-over but
+//! distribute connections by a hash of their addresses: with 100 connections on two threads one
+//! commonly gets 60, and with a few connections one often gets all, while a connection stays with
+//! its thread for life. Accepting is rare compared with serving, so an even distribution is worth
+//! more than cheap accepting.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -13,20 +14,21 @@ use std::time::Duration;
 use mio::net::{TcpListener, TcpStream};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
-/// Connections the kernel keeps for us until we accept them; it cuts this to `net.core.somaxconn`.
+/// Connections that the kernel queues until they are accepted; it limits this to
+/// `net.core.somaxconn`.
 const BACKLOG: i32 = 4_096;
-/// How long a connection may be silent before the kernel asks whether the other end is there.
+/// Idle time after which the kernel probes whether the client is still reachable.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(300);
-/// And how often it asks then.
+/// Interval between further probes.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(100);
 
 /// Listens on `address`.
 ///
 /// # Errors
-/// The address is in use, is not ours, or may not be used.
+/// The address is in use, is not local, or is not permitted.
 pub(super) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    // So that a restart need not wait for the connections of the last run to be forgotten.
+    // So that a restart need not wait until the last run's connections time out.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
@@ -34,20 +36,20 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(TcpListener::from_std(socket.into()))
 }
 
-/// What came of one attempt to accept.
+/// The result of one attempt to accept.
 #[derive(Debug)]
 pub(super) enum Accept {
     /// A connection.
     One(TcpStream, SocketAddr),
-    /// None waits.
+    /// No connection is waiting.
     None,
-    /// This one went away before we took it; the next may be fine.
+    /// This connection ended before it was accepted; the next may be fine.
     Gone,
-    /// The process or the machine is out of descriptors or memory: try again later.
+    /// The process or the machine has no descriptors or memory left: try again later.
     Starved,
 }
 
-/// Takes a connection, if one waits, and sets it up.
+/// Accepts a connection, if one is waiting, and configures it.
 pub(super) fn accept(listener: &TcpListener) -> Accept {
     match listener.accept() {
         Ok((socket, peer)) => {
@@ -70,7 +72,7 @@ pub(super) fn accept(listener: &TcpListener) -> Accept {
 }
 
 fn set_up(socket: &TcpStream) {
-    // Both only fail on a socket that is broken already, which its first read will tell.
+    // Both fail only on a socket that is already broken, which its first read reports.
     socket.set_nodelay(true).unwrap_or_default();
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_EVERY);
     SockRef::from(socket).set_tcp_keepalive(&keepalive).unwrap_or_default();

@@ -1,19 +1,19 @@
 //! The server: sockets in front of an engine.
 //!
-//! Two protocols on the same threads, see [`crate::resp`] and [`crate::text`]. In the default mode
-//! ([`Mode::PerConnection`]) each of a few threads owns an epoll instance and the connections that
-//! were handed to it, and runs their commands itself; in the other ([`Mode::Pooled`]) connections
-//! with something to do are worked on by a bounded pool of threads. Both drive the same
-//! `connection`.
+//! Both protocols run on the same threads, see [`crate::resp`] and [`crate::text`]. In the default
+//! mode ([`Mode::PerConnection`]) each of a few threads owns an epoll instance and its connections,
+//! and runs their commands itself. In the other mode ([`Mode::Pooled`]) a limited pool of threads
+//! serves the connections that have work. Both modes use the same `connection`.
 //!
 //! Invariants: the replies of a turn are sent after its effects were settled; every buffer, queue
-//! and count has a bound; a client can slow down or end its own connection only.
+//! and count has a limit; a client can slow down or end only its own connection.
 
 mod acceptor;
 mod connection;
 mod epoll;
 mod error;
 mod event_loop;
+mod http;
 mod inbox;
 mod listen;
 mod options;
@@ -55,7 +55,7 @@ pub use error::StartError;
 pub use options::{Mode, Network, ServerLimits, ServerOptions, TlsOptions, TlsSource};
 pub use statistics::{PoolStatistics, ServerStatistics, ThreadStatistics};
 
-/// What a connection speaks.
+/// The protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wire {
     Resp,
@@ -68,7 +68,7 @@ const LISTEN_TEXT: Token = Token(usize::MAX - 2);
 const LISTEN_TLS_RESP: Token = Token(usize::MAX - 3);
 const LISTEN_TLS_TEXT: Token = Token(usize::MAX - 4);
 
-/// What all threads of a server know.
+/// State shared by all threads of a server.
 #[derive(Debug)]
 struct Shared {
     engine: Arc<Engine>,
@@ -78,7 +78,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// A connection of a thread is closed.
+    /// Records that a connection of a thread is closed.
     fn left(&self, thread: usize) {
         self.counters.open.fetch_sub(1, Relaxed);
         self.counters.thread(thread).open.fetch_sub(1, Relaxed);
@@ -105,11 +105,11 @@ impl Server {
     /// Listens, starts the threads and serves `engine` on them.
     ///
     /// # Errors
-    /// [`StartError`]: nothing is listened on, no thread is left.
+    /// [`StartError`]: no address is listened on, and no thread is left.
     pub fn start(engine: Arc<Engine>, options: &ServerOptions) -> Result<Self, StartError> {
         let pooled = matches!(options.mode, Mode::Pooled { .. });
         let count = match (pooled, options.threads) {
-            // One thread waits for the kernel; the workers do the rest.
+            // One thread waits for events; the workers do the rest.
             (true, _) => 1,
             (false, 0) => std::thread::available_parallelism().map_or(1, usize::from),
             (false, threads) => threads.min(1_024),
@@ -153,7 +153,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Starts a thread a poll; the first of them accepts.
+    /// Starts one thread per poll; the first of them accepts connections.
     fn spawn(
         &self,
         polls: Vec<Poll>,
@@ -170,7 +170,7 @@ impl Server {
                     let network = options.network;
                     let (begun, begins) = mpsc::sync_channel(1);
                     self.spawn_thread(number, move || parts.run(poll, network, &begun))?;
-                    // A thread that is gone without a word has panicked; stopping tells of it.
+                    // A thread that ended without a result has panicked; stopping reports it.
                     begins.recv().unwrap_or(Ok(())).map_err(StartError::Uring)?;
                 }
                 Mode::Pooled { workers } => {
@@ -199,43 +199,43 @@ impl Server {
         Ok(())
     }
 
-    /// Where RESP is spoken.
+    /// Address of the RESP listener.
     #[must_use]
     pub fn resp_address(&self) -> Option<SocketAddr> {
         self.resp
     }
 
-    /// Where the text protocol is spoken.
+    /// Address of the text listener.
     #[must_use]
     pub fn text_address(&self) -> Option<SocketAddr> {
         self.text
     }
 
-    /// Where RESP is spoken over TLS.
+    /// Address of the RESP listener with TLS.
     #[must_use]
     pub fn tls_resp_address(&self) -> Option<SocketAddr> {
         self.tls_resp
     }
 
-    /// Where the text protocol is spoken over TLS.
+    /// Address of the text listener with TLS.
     #[must_use]
     pub fn tls_text_address(&self) -> Option<SocketAddr> {
         self.tls_text
     }
 
-    /// What it did so far, and what it has open.
+    /// Counters since the start, and the current state.
     #[must_use]
     pub fn statistics(&self) -> ServerStatistics {
         self.shared.counters.read(self.pooled)
     }
 
-    /// Whether its threads all run; one that does not was ended by a bug of ours.
+    /// Whether all its threads run; a thread that does not was ended by a bug.
     #[must_use]
     pub fn is_running(&self) -> bool {
         !self.threads.lock().iter().any(JoinHandle::is_finished)
     }
 
-    /// Stops: takes no more connections and commands, sends the replies to what has run, closes.
+    /// Stops: accepts no more connections and commands, sends the replies to what has run, closes.
     ///
     /// Blocks until that is done, at most [`ServerLimits::stop_limit`]. The engine is left open.
     pub fn stop(&self) {
@@ -248,7 +248,7 @@ impl Server {
                 tracing::error!("a thread of the cache's server had panicked");
             }
         }
-        // A socket may have been handed to a thread after its last look: nobody else closes it.
+        // A socket may have been handed to a thread after its last turn: no other thread closes it.
         for (thread, inbox) in self.inboxes.iter().enumerate() {
             let mut left = inbox::Left::default();
             inbox.take(&mut left);
@@ -266,7 +266,7 @@ impl Drop for Server {
     }
 }
 
-/// What an event loop is made of, before it is known how it reaches its sockets.
+/// The parts of an event loop before its transport is chosen.
 struct Parts {
     number: usize,
     inbox: Arc<Inbox>,
@@ -275,9 +275,9 @@ struct Parts {
 }
 
 impl Parts {
-    /// Decides how sockets are reached, says so, and serves.
+    /// Chooses the transport, reports the choice, and serves.
     ///
-    /// A ring belongs to the thread that makes it, so this runs on the thread that serves.
+    /// A ring belongs to the thread that creates it, so this runs on the thread that serves.
     fn run(self, poll: Poll, network: Network, begun: &mpsc::SyncSender<io::Result<()>>) {
         let Self { number, inbox, acceptor, shared } = self;
         let ring = match network {
@@ -305,7 +305,7 @@ impl Parts {
     }
 }
 
-/// Binds a listener, where there is to be one, and returns where it listens.
+/// Binds a listener, if configured, and returns its address.
 fn listen(
     address: Option<SocketAddr>,
     wire: Wire,

@@ -1,4 +1,4 @@
-//! What a server is told when it starts.
+//! Options of a server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,34 +9,34 @@ use crate::resp;
 /// How connections are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// A connection stays with one thread for life, which does everything for it.
+    /// A connection stays with one thread for its lifetime, which does all its work.
     PerConnection,
-    /// A connection that has something to do waits for one of a bounded number of workers.
+    /// A connection that has work waits for one of a limited number of workers.
     Pooled {
-        /// Most workers there may be; the pool sizes itself below that.
+        /// Maximum number of workers; the pool chooses its size below that.
         workers: usize,
     },
 }
 
-/// How the event loops' threads reach their sockets.
+/// How the threads of the event loops access their sockets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Network {
-    /// io_uring where the kernel has and permits it, epoll elsewhere.
+    /// io_uring if the kernel has and permits it, otherwise epoll.
     #[default]
     Automatic,
-    /// A read and a write a ready connection.
+    /// One read and one write per ready connection.
     Epoll,
-    /// One system call a turn for all of a thread's connections; starting fails without it.
+    /// One system call per turn for all of a thread's connections; starting fails without io_uring.
     Uring,
 }
 
-/// Where TLS connections get their certificate from, asked for each: so that it can be renewed
-/// while the server runs.
+/// Provides the certificate of TLS connections. It is called for each connection, so that the
+/// certificate can be renewed while the server runs.
 #[derive(Clone)]
 pub struct TlsSource(Arc<dyn Fn() -> Arc<rustls::ServerConfig> + Send + Sync>);
 
 impl TlsSource {
-    /// Connections ask `source`; what it returns serves those accepted from then on.
+    /// Returns a source that calls `source` for every accepted connection.
     pub fn new(source: impl Fn() -> Arc<rustls::ServerConfig> + Send + Sync + 'static) -> Self {
         Self(Arc::new(source))
     }
@@ -52,27 +52,28 @@ impl std::fmt::Debug for TlsSource {
     }
 }
 
-/// Listeners that speak TLS, beside the plain ones.
+/// Listeners with TLS, in addition to the plain ones.
 #[derive(Clone, Debug)]
 pub struct TlsOptions {
-    /// Where to speak RESP; port 0 takes a free one.
+    /// Address for RESP; port 0 chooses a free port.
     pub resp: Option<SocketAddr>,
-    /// Where to speak the text protocol.
+    /// Address for the text protocol.
     pub text: Option<SocketAddr>,
     /// Certificate and key.
     pub source: TlsSource,
 }
 
-/// Bounds the server keeps beside those of [`crate::engine::Config`], which can change as it runs.
+/// Limits of the server in addition to those of [`crate::engine::Config`], which can change as it
+/// runs.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerLimits {
-    /// Bounds of a RESP request.
+    /// Limits of a RESP request.
     pub resp: resp::Limits,
-    /// How long waiting output may not move at all before its connection is closed.
+    /// How long waiting output may make no progress before its connection is closed.
     pub write_stall: Duration,
-    /// How long a text connection may be silent; zero: as long as it likes.
+    /// How long a text connection may be idle; zero for no limit.
     pub text_idle_timeout: Duration,
-    /// How long a stopping server waits for its clients to read their last replies.
+    /// How long a stopping server waits until its clients have read their last replies.
     pub stop_limit: Duration,
 }
 
@@ -87,22 +88,22 @@ impl Default for ServerLimits {
     }
 }
 
-/// Everything a server is told.
+/// All options of a server.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// Where to speak RESP; port 0 takes a free one.
+    /// Address for RESP; port 0 chooses a free port.
     pub resp: Option<SocketAddr>,
-    /// Where to speak the text protocol.
+    /// Address for the text protocol.
     pub text: Option<SocketAddr>,
-    /// What to speak over TLS, and where.
+    /// The listeners with TLS.
     pub tls: Option<TlsOptions>,
     /// How connections are served.
     pub mode: Mode,
-    /// Event loop threads; 0 takes one a core.
+    /// Number of event loop threads; 0 for one per core.
     pub threads: usize,
-    /// How they reach their sockets; the pooled mode uses epoll whatever this says.
+    /// How they access their sockets; the pooled mode always uses epoll.
     pub network: Network,
-    /// Bounds.
+    /// Limits.
     pub limits: ServerLimits,
 }
 

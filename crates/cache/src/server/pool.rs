@@ -1,11 +1,11 @@
-//! The pooled mode: one thread waits for the kernel, a bounded number of workers serve.
+//! The pooled mode: one thread waits for events, and a limited number of workers serve.
 //!
-//! A connection with something to do is queued once; a worker takes it, serves one turn of it and
-//! lets it go, so no worker ever belongs to a connection. The queue is thus no longer than there
-//! are connections. How many workers there are follows [`super::sizing`].
+//! A connection with work is queued once; a worker takes it, serves one turn of it and releases it,
+//! so no worker is tied to a connection. The queue is thus never longer than the number of
+//! connections. The number of workers follows [`super::sizing`].
 //!
-//! Invariants: a connection is queued or being served exactly while its flag `SCHEDULED` is up, so
-//! one worker at a time works on it and no notice is lost; a wait for a key holds no worker.
+//! Invariants: a connection is queued or being served exactly while its flag `SCHEDULED` is set, so
+//! only one worker serves it at a time and no event is lost; a blocked command holds no worker.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -33,9 +33,9 @@ use crate::engine::{Mailbox, Notify};
 
 const EVENTS: usize = 1_024;
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
-/// How often the pool's size is looked at while it has work or more workers than it needs.
+/// Interval between checks of the pool's size while it has work or more workers than it needs.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Fewest workers kept.
+/// Minimum number of workers.
 const WORKERS_MIN: usize = 4;
 
 /// The connection is queued or being served.
@@ -45,16 +45,16 @@ const WRITABLE: u8 = 1 << 2;
 const HUNG_UP: u8 = 1 << 3;
 const MAIL: u8 = 1 << 4;
 
-/// A connection as the pool passes it around.
+/// A connection in the pool.
 #[derive(Debug)]
 struct Task {
     id: u64,
     flags: AtomicU8,
-    /// Gone once it is closed.
+    /// `None` once it is closed.
     connection: Mutex<Option<Socketed>>,
 }
 
-/// What workers and poller share.
+/// State shared by the workers and the poller.
 #[derive(Debug)]
 struct Pool {
     shared: Arc<Shared>,
@@ -67,13 +67,14 @@ struct Pool {
 struct Queue {
     tasks: VecDeque<Arc<Task>>,
     workers: usize,
-    /// How many there should be; those above it leave when they find nothing to do.
+    /// Desired number of workers; those above it end when they find no task.
     target: usize,
     stopping: bool,
 }
 
 impl Pool {
-    /// Notes what happened to a connection, and queues it unless it is queued or served already.
+    /// Records an event of a connection, and queues the connection unless it is queued or being
+    /// served.
     fn schedule(&self, task: &Arc<Task>, happened: u8) {
         if task.flags.fetch_or(happened | SCHEDULED, AcqRel) & SCHEDULED == 0 {
             self.push(Arc::clone(task));
@@ -87,7 +88,7 @@ impl Pool {
         self.filled.notify_one();
     }
 
-    /// The next task, or nothing: this worker is not needed any more.
+    /// Returns the next task; `None`: this worker is no longer needed.
     fn pop(&self) -> Option<Arc<Task>> {
         let mut queue = self.queue.lock();
         loop {
@@ -110,9 +111,9 @@ impl Pool {
         self.shared.engine.statistics().workers.store(workers, Relaxed);
     }
 
-    /// What a worker does all its life.
+    /// The main loop of a worker.
     fn work(&self) {
-        let mut work = Work::new(&self.shared);
+        let mut work = Work::for_one(&self.shared);
         let (counters, statistics) = (&self.shared.counters.pool, self.shared.engine.statistics());
         while let Some(task) = self.pop() {
             counters.busy.fetch_add(1, Relaxed);
@@ -128,7 +129,7 @@ impl Pool {
         }
     }
 
-    /// One turn of one connection.
+    /// Serves one turn of one connection.
     fn serve(&self, task: &Arc<Task>, work: &mut Work) {
         let happened = task.flags.swap(SCHEDULED, AcqRel);
         let mut held = task.connection.lock();
@@ -158,13 +159,13 @@ impl Pool {
         let idle = next == Next::Wait
             && task.flags.compare_exchange(SCHEDULED, 0, AcqRel, Acquire).is_ok();
         if !idle {
-            // Behind the others: a connection that always has more starves nobody.
+            // At the end of the queue: a connection that always has more work delays no other.
             self.push(Arc::clone(task));
         }
     }
 }
 
-/// The thread that waits for the kernel.
+/// The thread that waits for events.
 #[derive(Debug)]
 pub(super) struct Poller {
     poll: Poll,
@@ -178,13 +179,13 @@ pub(super) struct Poller {
     work: Work,
     sweep_at: Instant,
     look_at: Instant,
-    /// Tasks and their nanoseconds at the last look.
+    /// Tasks and their nanoseconds at the last check.
     looked: (u64, u64),
     stop_at: Option<Instant>,
 }
 
 impl Poller {
-    /// A poller and the first of its workers.
+    /// Returns a poller and starts the first of its workers.
     ///
     /// # Errors
     /// No worker can be started.
@@ -195,7 +196,7 @@ impl Poller {
         shared: Arc<Shared>,
         workers_max: usize,
     ) -> io::Result<Self> {
-        let work = Work::new(&shared);
+        let work = Work::for_one(&shared);
         let sizer = Sizer::new(WORKERS_MIN, workers_max);
         let target = sizer.start();
         let queue = Queue { tasks: VecDeque::new(), workers: 0, target, stopping: false };
@@ -220,7 +221,7 @@ impl Poller {
         Ok(poller)
     }
 
-    /// Starts workers until there are as many as there should be.
+    /// Starts workers until the desired number is reached.
     fn hire(&mut self) -> io::Result<()> {
         self.workers.retain(|worker| !worker.is_finished());
         loop {
@@ -246,7 +247,7 @@ impl Poller {
         }
     }
 
-    /// Passes out work until told to stop and everything is sent.
+    /// Distributes work until it is stopped and everything is sent.
     pub(super) fn run(mut self) {
         let mut events = Events::with_capacity(EVENTS);
         loop {
@@ -281,7 +282,7 @@ impl Poller {
         first.map(|at| at.saturating_duration_since(now))
     }
 
-    /// Queues every connection something happened to.
+    /// Queues every connection that had an event.
     fn pass_out(&mut self, events: &Events) {
         for event in events {
             let token = event.token();
@@ -354,7 +355,7 @@ impl Poller {
         self.tasks.put(id, Arc::new(Task { id, flags: AtomicU8::new(0), connection }));
     }
 
-    /// Looks whether the pool should grow or shrink.
+    /// Checks whether the pool should grow or shrink.
     fn look(&mut self) {
         let counters = &self.pool.shared.counters.pool;
         let (tasks, task_ns) = (counters.tasks.load(Relaxed), counters.task_ns.load(Relaxed));
@@ -376,17 +377,17 @@ impl Poller {
         drop(queue);
         if target < before {
             counters.shrunk.fetch_add(1, Relaxed);
-            // Those that sleep find out that they are too many.
+            // Workers that sleep wake and find that they are too many.
             self.pool.filled.notify_all();
         } else if target > before {
             counters.grown.fetch_add(1, Relaxed);
         }
         if let Err(error) = self.hire() {
-            tracing::warn!(%error, "the pool cannot grow: no more threads");
+            tracing::warn!(%error, "the pool cannot start another thread");
         }
     }
 
-    /// Closes a connection that nobody works on right now.
+    /// Closes a connection that no worker serves right now.
     fn close_if(&mut self, id: u64, over: impl FnOnce(&mut Connection, &Work) -> bool) {
         let Some(task) = self.tasks.get_mut(id).cloned() else { return };
         let Some(mut held) = task.connection.try_lock() else { return };
@@ -417,7 +418,7 @@ impl Poller {
         }
     }
 
-    /// A step of stopping; returns whether it is done.
+    /// Performs a step of stopping; returns whether it is complete.
     fn stop(&mut self) -> bool {
         self.acceptor = None;
         let now = self.work.now;
@@ -428,7 +429,7 @@ impl Poller {
             self.close_if(id, |connection, _| connection.finish() || late);
         }
         if self.tasks.len() > 0 && !late {
-            // Whoever is being served is looked at again soon.
+            // A connection being served is checked again soon.
             self.stop_at = Some(stop_at);
             self.look_at = now + Duration::from_millis(1);
             return false;
@@ -443,7 +444,7 @@ impl Drop for Poller {
         self.pool.filled.notify_all();
         for worker in self.workers.drain(..) {
             if worker.join().is_err() {
-                tracing::error!("a worker of the cache's server had panicked");
+                tracing::error!("a worker thread of the cache server panicked");
             }
         }
         let ids: Vec<u64> = self.tasks.iter_mut().map(|(id, _)| id).collect();

@@ -1,10 +1,10 @@
-//! A socket that is told when it can be read and written, and its connection.
+//! A socket driven by readiness events, and its connection.
 //!
-//! Notices come once an edge: what was not read or written since stays noted here. A read or a
-//! write that came short has found the end of what the kernel had, so it is not tried again.
+//! Events are edge-triggered: the socket's readiness is kept here until it is read or written. A
+//! read or write that was short has reached the end of what the kernel had, so it is not repeated.
 //!
-//! Invariant: after a turn, either the kernel will tell of what comes next, or [`Next::Again`] was
-//! said.
+//! Invariant: after a turn, either the kernel will report the next event, or the turn returned
+//! [`Next::Again`].
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::Shutdown;
@@ -14,7 +14,7 @@ use mio::net::TcpStream;
 use super::connection::{Connection, Next};
 use super::work::Work;
 
-/// Bytes read from one connection in one turn, so that a fast sender starves nobody.
+/// Bytes read from one connection in one turn, so that a fast sender delays no other.
 const READ_BUDGET: usize = 512 << 10;
 
 /// A connection on its socket.
@@ -22,14 +22,14 @@ const READ_BUDGET: usize = 512 << 10;
 pub(super) struct Socketed {
     socket: TcpStream,
     pub(super) connection: Connection,
-    /// The kernel may have input for us.
+    /// The kernel may have input.
     readable: bool,
-    /// The other end has closed its half; read until told so.
+    /// The client has closed its half; read until the end is reported.
     hung_up: bool,
     writable: bool,
 }
 
-/// What the kernel said about a socket.
+/// A socket's readiness, as the kernel reported it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ready {
     pub(super) readable: bool,
@@ -38,7 +38,7 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    /// What an event says.
+    /// Returns the readiness in an event.
     pub(super) fn of(event: &mio::event::Event) -> Self {
         Self {
             readable: event.is_readable(),
@@ -48,7 +48,7 @@ impl Ready {
     }
 }
 
-/// Input read ahead of the turn it belongs to: a part of [`Work::arena`].
+/// Input read before the turn it belongs to: a part of [`Work::arena`].
 #[derive(Debug)]
 pub(super) struct Ahead {
     from: usize,
@@ -57,7 +57,7 @@ pub(super) struct Ahead {
 
 impl Socketed {
     pub(super) fn new(socket: TcpStream, connection: Connection) -> Self {
-        // The first bytes, if they are here already, come as the first event.
+        // The first bytes, if they have already arrived, are reported by the first event.
         Self { socket, connection, readable: false, hung_up: false, writable: true }
     }
 
@@ -66,17 +66,18 @@ impl Socketed {
         &mut self.socket
     }
 
-    /// Notes what the kernel said.
+    /// Records the kernel's report.
     pub(super) fn note(&mut self, ready: Ready) {
         self.readable |= ready.readable || ready.hung_up;
         self.writable |= ready.writable;
         self.hung_up |= ready.hung_up;
     }
 
-    /// Reads once into the thread's arena, if there is something to read and room for it.
+    /// Reads once into the thread's arena, if there is input and room for it.
     ///
-    /// A thread reads ahead for all its ready connections before it runs the first command: so the
-    /// kernel's code stays in the processor's caches while it reads, and ours while it runs.
+    /// A thread reads from all its ready connections before it runs the first command. So the
+    /// kernel's code stays in the processor's caches while it reads, and the server's code while it
+    /// runs.
     pub(super) fn read_ahead(&mut self, work: &mut Work) -> Option<Ahead> {
         if !self.readable || !self.connection.may_read() {
             return None;
@@ -111,7 +112,7 @@ impl Socketed {
         self.connection.end_input(work);
     }
 
-    /// Reads once; nothing when nothing came.
+    /// Reads once; `None` if nothing was received.
     fn read(&mut self, buffer: &mut [u8], work: &mut Work) -> Option<usize> {
         work.tally.reads += 1;
         match self.socket.read(buffer) {
@@ -121,8 +122,8 @@ impl Socketed {
                 None
             }
             Ok(count) => {
-                // A short read has emptied the socket, see epoll(7); what comes later is an edge
-                // of its own. Only an end that came along with the bytes is not.
+                // A short read has emptied the socket, see epoll(7); later input is a new edge.
+                // Only an end that arrived together with the bytes is not.
                 self.readable = count == buffer.len() || self.hung_up;
                 Some(count)
             }
@@ -140,7 +141,7 @@ impl Socketed {
         }
     }
 
-    /// The second half of a turn: sends what is ready, and says what is left to do.
+    /// The second half of a turn: sends what is ready, and returns what is left to do.
     pub(super) fn flush(&mut self, work: &mut Work) -> Next {
         self.connection.seal(work);
         while self.writable && !self.connection.outgoing().is_empty() {
@@ -165,8 +166,8 @@ impl Socketed {
     }
 }
 
-/// Ends our half of a socket and takes what is unread: it would turn the close into a reset, which
-/// takes the last reply with it.
+/// Shuts down the server's half of a socket and discards unread input, which would turn the close
+/// into a reset and lose the last reply.
 fn end_gently(socket: &mut TcpStream, buffer: &mut [u8]) -> io::Result<()> {
     socket.shutdown(Shutdown::Write)?;
     socket.read(buffer).map(drop)

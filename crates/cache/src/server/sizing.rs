@@ -1,28 +1,29 @@
 //! How many workers the pool should have: pure arithmetic, without threads or clocks.
 //!
-//! Up when the queue is longer than half the workers, when nine in ten are busy, or when tasks take
-//! longer than they did; down when nothing waits, tasks average below a millisecond and few workers
-//! are busy. Steps are a quarter up and an eighth down, so the pool answers a burst within a few
+//! The pool grows if the queue is longer than half the workers, if nine in ten are busy, or if
+//! tasks take longer than before. It shrinks if nothing waits, tasks average below a millisecond
+//! and few workers are busy. Steps are a quarter up and an eighth down, so the pool reacts to a
+//! burst within a few checks and shrinks slowly afterwards.
 //! looks and forgets it slowly.
 
 use std::time::Duration;
 
 /// Tasks shorter than this on average let the pool shrink.
 const SHORT_TASK: Duration = Duration::from_millis(1);
-/// A rise of the average by this much, in percent, counts as a rise and not as noise.
+/// A rise of the average by this percentage counts as a rise and not as noise.
 const RISE_PERCENT: u32 = 25;
 
-/// What the pool looks like at one moment.
+/// The state of the pool at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub(super) workers: usize,
     pub(super) busy: usize,
     pub(super) queued: usize,
-    /// Average of the tasks since the last look; nothing when there were none.
+    /// Average duration of the tasks since the last check; `None` if there were none.
     pub(super) task_average: Option<Duration>,
 }
 
-/// Bounds and memory of the decisions.
+/// Limits and state of the decisions.
 #[derive(Debug)]
 pub(super) struct Sizer {
     min: usize,
@@ -31,18 +32,18 @@ pub(super) struct Sizer {
 }
 
 impl Sizer {
-    /// A pool of `min` to `max` workers.
+    /// Returns a sizer for `min` to `max` workers.
     pub(super) fn new(min: usize, max: usize) -> Self {
         let max = max.max(1);
         Self { min: min.clamp(1, max), max, average_before: None }
     }
 
-    /// The workers to begin with.
+    /// The initial number of workers.
     pub(super) fn start(&self) -> usize {
         self.min
     }
 
-    /// How many workers there should be now.
+    /// Returns the desired number of workers.
     pub(super) fn decide(&mut self, load: Load) -> usize {
         let before = self.average_before;
         if load.task_average.is_some() {

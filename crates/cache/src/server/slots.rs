@@ -1,75 +1,74 @@
 //! A thread's connections by number.
 //!
-//! A number names a place and how often it was given anew, so a late word for a connection that is
-//! gone never reaches its successor.
+//! A number consists of a slot and of how often the slot was reused, so a late message for a closed
+//! connection never reaches its successor.
 
-/// Places for connections.
+/// Slots for connections.
 #[derive(Debug)]
 pub(super) struct Slots<T> {
-    places: Vec<Place<T>>,
+    slots: Vec<Slot<T>>,
     free: Vec<u32>,
 }
 
 #[derive(Debug)]
-struct Place<T> {
+struct Slot<T> {
     generation: u32,
     held: Option<T>,
 }
 
-/// Numbers stay below 2^62: the upper two bits are free for whoever passes them around.
+/// Numbers stay below 2^62: callers may use the upper two bits.
 const GENERATION_MAX: u32 = u32::MAX >> 2;
 
 impl<T> Slots<T> {
     pub(super) fn new() -> Self {
-        Self { places: Vec::new(), free: Vec::new() }
+        Self { slots: Vec::new(), free: Vec::new() }
     }
 
-    /// A number for the next to come; [`Slots::put`] gives it its holder.
+    /// Reserves a number for the next connection; [`Slots::put`] stores the connection.
     pub(super) fn reserve(&mut self) -> u64 {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place { generation: 0, held: None });
-            // Bounded by the limit on connections, and by descriptors, far below 2^32.
-            u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX)
+            self.slots.push(Slot { generation: 0, held: None });
+            // Limited by the number of connections and of descriptors, far below 2^32.
+            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
         });
-        let generation = self.places.get(index as usize).map_or(0, |place| place.generation);
+        let generation = self.slots.get(index as usize).map_or(0, |slot| slot.generation);
         u64::from(generation) << 32 | u64::from(index)
     }
 
     pub(super) fn put(&mut self, id: u64, held: T) {
-        if let Some(place) = self.places.get_mut(index(id)) {
-            place.held = Some(held);
+        if let Some(slot) = self.slots.get_mut(index(id)) {
+            slot.held = Some(held);
         }
     }
 
     pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut T> {
-        let place = self.places.get_mut(index(id))?;
-        place.held.as_mut().filter(|_| u64::from(place.generation) == id >> 32)
+        let slot = self.slots.get_mut(index(id))?;
+        slot.held.as_mut().filter(|_| u64::from(slot.generation) == id >> 32)
     }
 
-    /// Takes it out; its number is never used again.
+    /// Removes a connection; its number is never used again.
     pub(super) fn remove(&mut self, id: u64) -> Option<T> {
-        let place = self.places.get_mut(index(id))?;
-        if u64::from(place.generation) != id >> 32 {
+        let slot = self.slots.get_mut(index(id))?;
+        if u64::from(slot.generation) != id >> 32 {
             return None;
         }
-        place.generation =
-            if place.generation == GENERATION_MAX { 0 } else { place.generation + 1 };
-        // The low half of a number is the place.
+        slot.generation = if slot.generation == GENERATION_MAX { 0 } else { slot.generation + 1 };
+        // The low half of a number is the slot.
         self.free.push(u32::try_from(index(id)).ok()?);
-        place.held.take()
+        slot.held.take()
     }
 
-    /// Everything held, with its number.
+    /// Iterates over all connections with their numbers.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut T)> {
-        self.places.iter_mut().enumerate().filter_map(|(index, place)| {
-            let id = u64::from(place.generation) << 32 | index as u64;
-            Some((id, place.held.as_mut()?))
+        self.slots.iter_mut().enumerate().filter_map(|(index, slot)| {
+            let id = u64::from(slot.generation) << 32 | index as u64;
+            Some((id, slot.held.as_mut()?))
         })
     }
 
-    /// How many are held.
+    /// Returns the number of connections.
     pub(super) fn len(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.slots.len() - self.free.len()
     }
 }
 

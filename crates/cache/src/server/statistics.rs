@@ -1,9 +1,11 @@
-//! What the server's threads count, readable at any time from any other thread.
+//! Counters of the server's threads, readable at any time from any other thread.
 //!
-//! A thread counts in a [`Tally`] of its own and adds it to its shared counters once a turn, so a
+//! A thread counts in its own [`Tally`] and adds it to its shared counters once per turn, so a
 //! command costs no atomic operation.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use crate::seldom::Seldom;
 
 /// Counts of one thread since its last turn.
 #[derive(Debug, Default)]
@@ -31,7 +33,7 @@ pub(super) struct ThreadCounters {
 }
 
 impl ThreadCounters {
-    /// Adds a turn's tally and begins it anew.
+    /// Adds a turn's tally and resets it.
     pub(super) fn add(&self, tally: &mut Tally) {
         let Tally { commands, reads, writes, bytes_in, bytes_out, settles } = std::mem::take(tally);
         self.turns.fetch_add(1, Relaxed);
@@ -68,15 +70,17 @@ impl ThreadCounters {
 #[derive(Debug)]
 pub(super) struct Counters {
     threads: Vec<ThreadCounters>,
-    /// Whether sockets are reached by io_uring.
+    /// Whether sockets are accessed by io_uring.
     pub(super) uring: AtomicBool,
-    /// Connections open in all threads, and on their way to one.
+    /// Open connections of all threads, and those on their way to one.
     pub(super) open: AtomicUsize,
     pub(super) refused: AtomicU64,
     pub(super) accept_errors: AtomicU64,
     pub(super) idle_closed: AtomicU64,
     pub(super) slow_closed: AtomicU64,
     pub(super) protocol_errors: AtomicU64,
+    pub(super) http_refused: AtomicU64,
+    pub(super) http_warned: Seldom,
     pub(super) panics: AtomicU64,
     pub(super) pool: PoolCounters,
 }
@@ -104,6 +108,8 @@ impl Counters {
             idle_closed: AtomicU64::new(0),
             slow_closed: AtomicU64::new(0),
             protocol_errors: AtomicU64::new(0),
+            http_refused: AtomicU64::new(0),
+            http_warned: Seldom::new(),
             panics: AtomicU64::new(0),
             pool: PoolCounters::default(),
         }
@@ -112,7 +118,7 @@ impl Counters {
     /// The counters of an event loop.
     ///
     /// # Panics
-    /// If there is no such loop: the numbers are ours.
+    /// If there is no such loop: a bug, because the server assigns the numbers.
     pub(super) fn thread(&self, number: usize) -> &ThreadCounters {
         &self.threads[number]
     }
@@ -127,6 +133,7 @@ impl Counters {
             idle_closed: self.idle_closed.load(Relaxed),
             slow_closed: self.slow_closed.load(Relaxed),
             protocol_errors: self.protocol_errors.load(Relaxed),
+            http_refused: self.http_refused.load(Relaxed),
             panics: self.panics.load(Relaxed),
             threads: self.threads.iter().map(ThreadCounters::read).collect(),
             pool: pooled.then(|| PoolStatistics {
@@ -142,41 +149,43 @@ impl Counters {
     }
 }
 
-/// What the server did so far; see [`super::Server::statistics`].
+/// Counters since the start; see [`super::Server::statistics`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerStatistics {
-    /// Whether the threads reach their sockets by io_uring.
+    /// Whether the threads access their sockets by io_uring.
     pub uring: bool,
     /// Connections open now.
     pub open: usize,
-    /// Connections turned away because too many were open.
+    /// Connections refused because the limit was reached.
     pub refused: u64,
-    /// Times a connection could not be accepted, mostly for want of file descriptors.
+    /// Failed attempts to accept a connection, mostly for lack of file descriptors.
     pub accept_errors: u64,
-    /// Connections closed because nothing came from them.
+    /// Connections closed because they were idle.
     pub idle_closed: u64,
-    /// Connections closed because they did not read what they were sent.
+    /// Connections closed because they did not read their replies.
     pub slow_closed: u64,
-    /// Connections closed because what they sent was not the protocol.
+    /// Connections closed because of a protocol error.
     pub protocol_errors: u64,
-    /// Commands that failed by a bug of ours, each with its connection.
+    /// Connections closed because they sent HTTP, or TLS to a plain port.
+    pub http_refused: u64,
+    /// Commands that panicked because of a bug, each of which closed its connection.
     pub panics: u64,
-    /// One an event loop.
+    /// One per event loop.
     pub threads: Vec<ThreadStatistics>,
-    /// The pool of workers, in the pooled mode.
+    /// The pool of workers, only in the pooled mode.
     pub pool: Option<PoolStatistics>,
 }
 
-/// What one event loop did so far.
+/// Counters of one event loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ThreadStatistics {
     /// Connections it has now.
     pub open: usize,
-    /// Connections it was ever given.
+    /// Connections it has received since the start.
     pub taken: u64,
-    /// Turns: waits for the kernel that found something.
+    /// Turns: waits that returned an event.
     pub turns: u64,
     /// Commands executed.
     pub commands: u64,
@@ -188,7 +197,7 @@ pub struct ThreadStatistics {
     pub bytes_in: u64,
     /// Bytes written.
     pub bytes_out: u64,
-    /// Times the log was made to acknowledge a turn's commands.
+    /// Number of times the log was made to acknowledge a turn's commands.
     pub settles: u64,
 }
 
@@ -204,10 +213,10 @@ pub struct PoolStatistics {
     pub queued: usize,
     /// Tasks done.
     pub tasks: u64,
-    /// Nanoseconds all tasks took together.
+    /// Nanoseconds of all tasks in total.
     pub task_ns: u64,
-    /// Times the pool grew.
+    /// Number of times the pool grew.
     pub grown: u64,
-    /// Times it shrank.
+    /// Number of times it shrank.
     pub shrunk: u64,
 }

@@ -1,4 +1,4 @@
-//! Claims about connections, over real sockets, in both modes.
+//! Connections over real sockets, in both modes.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-/// Beyond this something hangs.
+/// Time after which a test hangs.
 const HANG: Duration = Duration::from_secs(20);
-/// Every way to serve. Where io_uring is not permitted, the first is the second once more.
+/// Every mode. Where io_uring is not permitted, the first equals the second.
 const WAYS: [Way; 3] = [
     Way { mode: Mode::PerConnection, network: Network::Automatic },
     Way { mode: Mode::PerConnection, network: Network::Epoll },
@@ -69,7 +69,7 @@ fn ask(stream: &mut TcpStream, request: &str, expected: &str) {
     expect(stream, expected);
 }
 
-/// Waits for something that other threads are about to bring about.
+/// Waits for a change that other threads make.
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + HANG;
     while !holds() {
@@ -109,13 +109,13 @@ fn a_pipeline_that_ends_with_more_than_may_wait_unsent_is_not_the_last_one() {
     for way in WAYS {
         let server = start(way);
         let mut stream = connect(server.resp_address());
-        // Two of them are more than may wait unsent, so an even number ends the pipeline with that.
+        // Two of them exceed the limit of unsent output, so an even number ends the pipeline there.
         let value = "x".repeat(600 << 10);
         let set = format!("*3\r\n$3\r\nSET\r\n$3\r\nbig\r\n${}\r\n{value}\r\n", value.len());
         ask(&mut stream, &set, "+OK\r\n");
         let reply = format!("${}\r\n{value}\r\n", value.len());
         let mut bytes = vec![0; 8 * reply.len()];
-        // The kernel's send buffer grows with use, until it takes such a reply at once.
+        // The kernel's send buffer grows with use, until it accepts such a reply at once.
         for _ in 0..40 {
             stream.write_all(&b"GET big\r\n".repeat(8)).unwrap();
             stream.read_exact(&mut bytes).unwrap();
@@ -135,7 +135,7 @@ fn arguments_and_replies_larger_than_every_buffer_pass_whole() {
         stream.write_all(head.as_bytes()).unwrap();
         stream.write_all(value.as_bytes()).unwrap();
         ask(&mut stream, "\r\n", "+OK\r\n");
-        // Twice in a pipeline: the second reply is more than may wait unsent.
+        // Twice in a pipeline: the second reply exceeds the limit of unsent output.
         stream.write_all(b"GET big\r\nGET big\r\nPING\r\n").unwrap();
         for _ in 0..2 {
             expect(&mut stream, &format!("${}\r\n", value.len()));
@@ -203,7 +203,7 @@ fn connections_spread_evenly_over_the_threads() {
 }
 
 #[test]
-fn one_connection_too_many_is_told_so_and_room_is_given_again() {
+fn one_connection_too_many_gets_an_error_and_room_is_given_again() {
     for way in WAYS {
         let server = start(way);
         server.shared.engine.config().clients_max.store(2, Relaxed);
@@ -228,7 +228,7 @@ fn a_wait_for_a_key_ends_by_another_thread_or_by_its_time() {
         let server = start(way);
         let (mut waiting, mut giving) =
             (connect(server.resp_address()), connect(server.resp_address()));
-        // What follows the waiting command in the pipeline waits as well.
+        // What follows the blocked command in the pipeline waits as well.
         waiting.write_all(b"BLPOP list 0\r\nPING\r\n").unwrap();
         until("it waits", || server.shared.engine.blocked() == 1);
         ask(&mut giving, "RPUSH list value\r\n", ":1\r\n");
@@ -238,7 +238,7 @@ fn a_wait_for_a_key_ends_by_another_thread_or_by_its_time() {
 }
 
 #[test]
-fn whoever_hangs_up_while_waiting_is_gone() {
+fn a_client_that_hangs_up_while_waiting_is_removed() {
     for way in WAYS {
         let server = start(way);
         let mut waiting = connect(server.resp_address());
@@ -271,7 +271,7 @@ fn a_consumer_that_reads_nothing_is_cut_and_holds_little() {
         let set = format!("*3\r\n$3\r\nSET\r\n$3\r\nbig\r\n${}\r\n{value}\r\n", value.len());
         ask(&mut stream, &set, "+OK\r\n");
         server.shared.engine.config().output_max.store(1 << 16, Relaxed);
-        // Far more than the kernel's buffers take.
+        // Far more than the kernel's buffers hold.
         stream.write_all("GET big\r\n".repeat(64).as_bytes()).unwrap();
         until("it is cut", || server.statistics().open == 0);
         assert_eq!(server.statistics().slow_closed, 1);
@@ -358,7 +358,7 @@ fn the_pool_shows_its_size_and_a_wait_holds_no_worker() {
     }
     until("all wait", || server.statistics().threads.iter().any(|it| it.commands == 16));
     ask(&mut connect(server.resp_address()), "PING\r\n", "+PONG\r\n");
-    until("nobody is busy", || {
+    until("no worker is busy", || {
         let pool = server.statistics().pool.unwrap();
         (pool.busy, pool.queued) == (0, 0)
     });
@@ -367,6 +367,8 @@ fn the_pool_shows_its_size_and_a_wait_holds_no_worker() {
     assert!(pool.tasks >= 16);
     drop(waiting);
 }
+
+mod http;
 
 mod over_tls {
     use super::*;
@@ -443,8 +445,28 @@ mod over_tls {
             let mut text = client(server.tls_text_address(), &keys);
             ask_sealed(&mut text, b"GET small\n", b"1\n");
             ask_sealed(&mut resp, b"QUIT\r\n", b"+OK\r\n");
-            // A whole end, said by the session itself: an attacker who cuts the stream cannot.
+            // A complete end, sent by the session itself, which an attacker who cuts the stream
+            // cannot forge.
             assert_eq!(resp.read(&mut [0; 1]).unwrap(), 0);
+        }
+    }
+
+    #[test]
+    fn http_inside_tls_runs_no_command_either() {
+        for way in WAYS {
+            let keys = keys();
+            let config = Arc::clone(&keys.config);
+            let server = start_tls(way, TlsSource::new(move || Arc::clone(&config)));
+            let mut good = client(server.tls_resp_address(), &keys);
+            ask_sealed(&mut good, b"SET kept 1\r\n", b"+OK\r\n");
+            for address in [server.tls_resp_address(), server.tls_text_address()] {
+                let mut page = client(address, &keys);
+                page.write_all(b"POST / HTTP/1.1\r\nHost: a\r\n\r\nFLUSHALL\r\n").unwrap();
+                // The session is closed properly, or the connection reset: there is no reply.
+                assert_eq!(page.read(&mut [0; 1]).unwrap_or(0), 0);
+            }
+            ask_sealed(&mut good, b"GET kept\r\n", b"$1\r\n1\r\n");
+            assert_eq!(server.statistics().http_refused, 2);
         }
     }
 
@@ -458,9 +480,9 @@ mod over_tls {
             ask_sealed(&mut good, b"PING\r\n", b"+PONG\r\n");
             let mut plain = connect(server.tls_resp_address());
             plain.write_all(b"*1\r\n$4\r\nPING\r\n").unwrap();
-            let mut told = Vec::new();
-            plain.read_to_end(&mut told).unwrap_or_default();
-            assert!(!told.windows(4).any(|it| it == b"PONG"));
+            let mut received = Vec::new();
+            plain.read_to_end(&mut received).unwrap_or_default();
+            assert!(!received.windows(4).any(|it| it == b"PONG"));
             until("it is counted", || server.statistics().protocol_errors == 1);
             ask_sealed(&mut good, b"PING\r\n", b"+PONG\r\n");
         }
@@ -484,7 +506,7 @@ mod over_tls {
 fn buffers_are_counted_while_they_hold_something_and_not_after() {
     for way in WAYS {
         let server = start(way);
-        let counted = || server.shared.engine.statistics().buffer_bytes.load(Relaxed);
+        let counted = || server.shared.engine.clients_memory();
         let mut stream = connect(server.resp_address());
         stream.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$100000\r\n").unwrap();
         stream.write_all(&[b'x'; 60_000]).unwrap();

@@ -1,8 +1,8 @@
-//! How a thread waits for its sockets and moves their bytes: what `epoll` and `uring` have in
-//! common.
+//! How a thread waits for its sockets and moves their bytes: the common interface of `epoll` and
+//! `uring`.
 //!
-//! The event loop decides when: it waits, notes what happened, prepares and feeds every connection
-//! of the turn, settles the log, and has everything sent. A transport decides how.
+//! The event loop decides when: it waits, records events, prepares and feeds every connection
+//! of the turn, settles the log, and sends everything. A transport decides how.
 
 use std::fmt::Debug;
 use std::io;
@@ -12,21 +12,21 @@ use super::connection::{Connection, Next};
 use super::inbox::Accepted;
 use super::work::Work;
 
-/// One thread's way to the network.
+/// The network access of one thread.
 pub(super) trait Transport: Debug + Send + Sized + 'static {
-    /// A connection with what belongs to its socket.
+    /// A connection and the state of its socket.
     type Line: Debug + Send;
-    /// Something that happened to a socket.
+    /// An event of a socket.
     type Event: Copy + Debug;
 
-    /// Waits until something happens, at most for `timeout`, and adds what did, each with the
+    /// Waits until there is an event, at most for `timeout`, and appends the events, each with the
     /// number of its connection (or a token of the thread's own sockets).
     fn wait(&mut self, now: Instant, timeout: Option<Duration>, into: &mut Vec<(u64, Self::Event)>);
 
     /// Takes over a socket.
     ///
     /// # Errors
-    /// The kernel does not watch it; the line is given back, to be closed.
+    /// The kernel does not watch it; the line is returned, to be closed.
     fn add(
         &mut self,
         id: u64,
@@ -37,31 +37,31 @@ pub(super) trait Transport: Debug + Send + Sized + 'static {
     /// The connection of a line.
     fn connection(line: &mut Self::Line) -> &mut Connection;
 
-    /// Notes what happened; returns whether the connection has something to do now.
+    /// Records an event; returns whether the connection has work now.
     fn note(&mut self, line: &mut Self::Line, event: Self::Event, work: &mut Work) -> bool;
 
-    /// Something happened to a socket whose connection is closed already.
+    /// Handles an event of a socket whose connection is already closed.
     fn late(&mut self, id: u64, event: Self::Event);
 
-    /// Before the first command of a turn runs: fetches input, where that takes a call.
+    /// Before the first command of a turn runs: reads input, if that needs a system call.
     fn prepare(&mut self, line: &mut Self::Line, work: &mut Work);
 
-    /// The first half of a connection's turn: gives it what came.
+    /// The first half of a connection's turn: passes it its input.
     fn take_in(&mut self, line: &mut Self::Line, work: &mut Work);
 
-    /// The second half: sends what is ready, and says what is left to do.
+    /// The second half: sends what is ready, and returns what is left to do.
     fn flush(&mut self, id: u64, line: &mut Self::Line, work: &mut Work) -> Next;
 
     /// Closes a connection.
     fn close(&mut self, id: u64, line: Self::Line, work: &mut Work);
 
-    /// Whether closed connections still have something on its way.
+    /// Whether no closed connection has output in flight.
     fn is_idle(&self) -> bool {
         true
     }
 }
 
-/// A connection's number as a token of `mio`: both have 64 bits on every machine this serves on.
+/// Returns a connection's number as a token of `mio`: both have 64 bits on every supported machine.
 pub(super) fn local_token(id: u64) -> usize {
     usize::try_from(id).unwrap_or(usize::MAX)
 }

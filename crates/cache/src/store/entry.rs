@@ -5,17 +5,17 @@
 //! flags u8 | key length u8 (255: then u32) | value length u16 | [deadline u64, ms] | [touched u32] | key | value
 //! ```
 //!
-//! Flags: bits 0-2 what the value is, bit 3 a deadline follows, bit 4 a time of last use follows,
-//! bits 5-6 how often it was used lately (S3-FIFO). The value's length is 65535 where it does not
-//! fit: then the value ends with the entry, which has a vector of its own. A compressed value
-//! begins with its plain length (u32). Nothing of this reaches a disk or the network.
+//! Flags: bits 0-2 the form of the value, bit 3 a deadline follows, bit 4 a time of last use
+//! follows, bits 5-6 the recent use count (S3-FIFO). The value's length is 65535 if it does not
+//! fit: then the value ends with the entry, which has a separate vector. A compressed value begins
+//! with its plain length (u32). None of this reaches a disk or the network.
 //!
-//! Invariant: bytes come from [`layout`] and [`write()`] alone, so [`Head::of`] trusts them.
+//! Invariant: the bytes come only from [`layout`] and [`write()`], so [`Head::of`] trusts them.
 
-/// What an entry's value is.
+/// The form of an entry's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// A string as it is.
+    /// A plain string.
     Plain,
     /// A string compressed by LZ4.
     Lz4,
@@ -25,7 +25,7 @@ pub(crate) enum Form {
     Zstd,
     /// The number of an object: a list, hash, set or sorted set.
     Object,
-    /// The number of a long string that is kept by itself; how it is kept is told there.
+    /// The number of a separate long string; its form is stored there.
     Shared,
 }
 
@@ -59,14 +59,14 @@ impl Form {
     }
 }
 
-/// An entry's header, read.
+/// A decoded entry header.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Head {
     pub(crate) form: Form,
     value: (usize, usize),
 }
 
-/// Where everything goes in an entry to be written.
+/// The layout of an entry to be written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Layout {
     flags: u8,
@@ -76,7 +76,7 @@ pub(crate) struct Layout {
     value_size: usize,
 }
 
-/// Lays an entry out.
+/// Computes the layout of an entry.
 pub(crate) fn layout(
     key_size: usize,
     value_size: usize,
@@ -93,7 +93,7 @@ pub(crate) fn layout(
     Layout { flags, size: key_at + key_size + value_size, key_at, key_size, value_size }
 }
 
-/// Writes everything but the value; returns where that goes.
+/// Writes everything except the value; returns the room for the value.
 pub(crate) fn write<'e>(
     layout: &Layout,
     entry: &'e mut [u8],
@@ -140,7 +140,7 @@ fn u32_at(entry: &[u8], at: usize) -> u32 {
 
 /// Where an entry's key begins, and its length.
 #[inline]
-fn key_place(entry: &[u8]) -> (usize, usize) {
+fn key_position(entry: &[u8]) -> (usize, usize) {
     let (mut at, size) = match entry[1] {
         LONG_KEY => (8, u32_at(entry, 4) as usize),
         size => (4, usize::from(size)),
@@ -157,14 +157,14 @@ fn key_place(entry: &[u8]) -> (usize, usize) {
 /// An entry's key.
 #[inline]
 pub(crate) fn key(entry: &[u8]) -> &[u8] {
-    let (at, size) = key_place(entry);
+    let (at, size) = key_position(entry);
     &entry[at..at + size]
 }
 
 impl Head {
     #[inline]
     pub(crate) fn of(entry: &[u8]) -> Self {
-        let key = key_place(entry);
+        let key = key_position(entry);
         let value_at = key.0 + key.1;
         let value_size = match u16::from_le_bytes([entry[2], entry[3]]) {
             LONG_VALUE => entry.len() - value_at,
@@ -188,13 +188,13 @@ impl Head {
         (self.form == Form::Shared).then(|| u32_at(entry, self.value.0))
     }
 
-    /// The value, to be changed in place.
+    /// The value, for a change in place.
     pub(crate) fn value_mut<'e>(&self, entry: &'e mut [u8]) -> &'e mut [u8] {
         &mut entry[self.value.0..self.value.0 + self.value.1]
     }
 }
 
-/// The deadline alone.
+/// Returns only the deadline.
 #[inline]
 pub(crate) fn deadline_ms(entry: &[u8]) -> Option<u64> {
     if entry[0] & DEADLINE == 0 {
@@ -203,18 +203,18 @@ pub(crate) fn deadline_ms(entry: &[u8]) -> Option<u64> {
     Some(u64_at(entry, if entry[1] == LONG_KEY { 8 } else { 4 }))
 }
 
-/// Moves a deadline that is there already.
+/// Changes an existing deadline.
 pub(crate) fn move_deadline(entry: &mut [u8], deadline_ms: u64) {
     let at = if entry[1] == LONG_KEY { 8 } else { 4 };
     entry[at..at + 8].copy_from_slice(&deadline_ms.to_le_bytes());
 }
 
-/// Marks the value's length as "to the end of the entry", for one about to be lengthened.
+/// Marks the value's length as "to the end of the entry", before the entry grows.
 pub(crate) fn set_long_value(entry: &mut [u8]) {
     entry[2..4].copy_from_slice(&LONG_VALUE.to_le_bytes());
 }
 
-/// How often the entry was used lately: 0 to 3.
+/// The recent use count of the entry: 0 to 3.
 #[inline]
 pub(crate) fn uses(entry: &[u8]) -> u8 {
     (entry[0] >> USES_SHIFT) & 3
@@ -225,7 +225,7 @@ pub(crate) fn set_uses(entry: &mut [u8], uses: u8) {
     entry[0] = (entry[0] & !(3 << USES_SHIFT)) | ((uses & 3) << USES_SHIFT);
 }
 
-/// When the entry was last used, in the unit of whoever asked for it; `None` where that is not kept.
+/// When the entry was last used, in the unit of its policy; `None` if that is not recorded.
 pub(crate) fn touched(entry: &[u8]) -> Option<u32> {
     touched_at(entry).map(|at| u32_at(entry, at))
 }
@@ -237,7 +237,7 @@ pub(crate) fn set_touched(entry: &mut [u8], touched: u32) {
 }
 
 fn touched_at(entry: &[u8]) -> Option<usize> {
-    (entry[0] & TOUCHED != 0).then(|| key_place(entry).0 - 4)
+    (entry[0] & TOUCHED != 0).then(|| key_position(entry).0 - 4)
 }
 
 #[cfg(test)]

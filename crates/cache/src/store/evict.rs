@@ -1,12 +1,13 @@
-//! Making room: which entry of a shard goes.
+//! Eviction: which entry of a shard is removed.
 //!
-//! S3-FIFO keeps three queues. New keys enter the small one (a tenth of all); a key used again
-//! before it comes to the small queue's head moves to the main one, another one leaves, and its
-//! hash is remembered among the ghosts: a key that comes back while it is a ghost enters the main
-//! queue at once. A key at the main queue's head that was used goes to its tail with one use less.
+//! S3-FIFO keeps three queues. New keys enter the small one (a tenth of all). A key used again
+//! before it reaches the head of the small queue moves to the main one. Any other is evicted, and
+//! its hash is recorded as a ghost: a key that returns while it is a ghost enters the main queue
+//! directly. A key at the main queue's head that was used moves to its tail with its use count
+//! reduced by one.
 //!
-//! The queues hold references. One that was removed meanwhile is recognised by the slab and skipped;
-//! one given out again stands for its new entry, which then merely has two places in the queues.
+//! The queues hold references. The slab recognises a reference that was removed, and it is skipped;
+//! a reused reference refers to its new entry, which then merely has two positions in the queues.
 
 use std::collections::VecDeque;
 
@@ -17,7 +18,7 @@ use super::rules::Policy;
 use super::shard::{At, Shard};
 use super::slab::Ref;
 
-/// Entries of a sample, for policies that choose from one.
+/// Number of entries in a sample, for policies that choose from one.
 const SAMPLE: u64 = 16;
 
 /// The queues of S3-FIFO; empty under other policies.
@@ -27,7 +28,7 @@ pub(super) struct Eviction {
     main: VecDeque<u32>,
     ghosts: VecDeque<u32>,
     ghost_set: HashSet<u32>,
-    /// Steps so far, for drawing samples.
+    /// Number of steps so far, for drawing samples.
     draws: u64,
 }
 
@@ -41,7 +42,7 @@ impl Eviction {
             + self.ghost_set.capacity() * 5
     }
 
-    /// Queues a new entry, or one that moved.
+    /// Queues an entry that is new or has moved.
     pub(super) fn inserted(&mut self, at: Ref, hash: u64, known: bool) {
         if known || self.ghost_set.remove(&print_of(hash)) {
             self.main.push_back(at.0);
@@ -70,7 +71,8 @@ impl Eviction {
 }
 
 impl Shard {
-    /// Evicts one key by the policy; its bytes are handed to `gone` first. `false`: none may go.
+    /// Evicts one key by the policy; its bytes are passed to `gone` first. `false`: none may be
+    /// evicted.
     pub fn evict(&mut self, gone: &mut dyn FnMut(&[u8])) -> bool {
         let policy = self.rules.policy();
         let at = match policy {
@@ -92,7 +94,7 @@ impl Shard {
             return None;
         }
         let mut best: Option<(u64, At)> = None;
-        // Keys with a deadline may be rare: more draws, but not for ever.
+        // Keys with a deadline may be rare: draw more often, but not forever.
         let draws = if policy.volatile() { SAMPLE * 16 } else { SAMPLE };
         for _ in 0..draws {
             let pick = self.eviction.draw();
@@ -110,8 +112,8 @@ impl Shard {
     }
 
     fn next_of_queues(&mut self) -> Option<At> {
-        self.mend_queues();
-        // Every step removes a stale reference, uses up a use, or ends the search.
+        self.rebuild_queues();
+        // Every step removes a stale reference, reduces a use count, or ends the search.
         let steps = 4 * (self.eviction.small.len() + self.eviction.main.len()) + 1;
         for _ in 0..steps {
             let queued = self.eviction.small.len() + self.eviction.main.len();
@@ -135,7 +137,7 @@ impl Shard {
                 self.eviction.main.push_back(at.0);
             } else {
                 let hash = self.rules.hash(entry::key(self.slab.get(at)));
-                // A reference given out twice has two places: only an entry in the table counts.
+                // A reused reference has two positions: only an entry in the table counts.
                 if self.table.find(hash, |held| held == at).is_none() {
                     continue;
                 }
@@ -148,8 +150,8 @@ impl Shard {
         None
     }
 
-    /// Makes the queues anew where they were not kept from the start, or hold too much that is gone.
-    fn mend_queues(&mut self) {
+    /// Rebuilds the queues if they were not kept from the start, or hold too many stale references.
+    fn rebuild_queues(&mut self) {
         let queued = self.eviction.small.len() + self.eviction.main.len();
         let len = self.table.len();
         if queued >= len && queued <= 2 * len + 1_024 {

@@ -1,8 +1,9 @@
-//! What entries stand for: collections and long strings, found by number, and freed without the lock.
+//! The values that entries refer to by number: collections and long strings, freed without the
+//! lock.
 //!
-//! Invariants: an object or a long string belongs to one entry; a collection is never empty; what a
-//! change costs is counted from what was counted before, so a change that was cut short by a panic
-//! leaves a sum that the next change of the same collection mends.
+//! Invariants: an object or a long string belongs to one entry; a collection is never empty; the
+//! memory of a change is computed from the previously recorded size, so a change interrupted by a
+//! panic leaves a sum that the next change of the same collection corrects.
 
 use super::Key;
 use super::entry::{Form, Head};
@@ -10,19 +11,19 @@ use super::object::{Collection, Object};
 use super::shard::{At, Deadline, Shard, WrongType};
 use super::text::SharedText;
 
-/// Bytes from which on what goes is freed without the shard's lock.
+/// Size in bytes from which a removed value is freed without the shard's lock.
 const GARBAGE_MIN: usize = 64 << 10;
 
 /// Collections by number.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
-    /// Each with the bytes it was counted with.
+    /// Each with the size recorded for it.
     held: Vec<Option<(Object, usize)>>,
     free: Vec<u32>,
     heap: usize,
 }
 
-/// Large values nothing leads to any more.
+/// Large values that nothing refers to any more.
 #[derive(Debug, Default)]
 pub(super) struct Garbage {
     objects: Vec<Object>,
@@ -30,7 +31,7 @@ pub(super) struct Garbage {
 }
 
 impl Objects {
-    /// Bytes of memory all of them take.
+    /// Memory of all of them in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.heap
             + self.held.capacity() * size_of::<Option<(Object, usize)>>()
@@ -59,7 +60,7 @@ impl Objects {
         Some(object)
     }
 
-    /// Changes one; tells whether it is empty then.
+    /// Changes one; returns whether it is empty afterwards.
     fn edit<C: Collection, R>(
         &mut self,
         number: u32,
@@ -76,22 +77,22 @@ impl Objects {
 }
 
 impl Shard {
-    /// The number of the object an entry stands for.
+    /// The number of the object of an entry.
     pub(super) fn object_number(&self, at: At) -> Option<u32> {
         let held = self.slab.get(at.0);
         Head::of(held).object(held)
     }
 
-    /// The collection an entry stands for; `None` of a string.
+    /// The collection of an entry; `None` for a string.
     #[must_use]
     pub fn object_at(&self, at: At) -> Option<&Object> {
         self.objects.get(self.object_number(at)?)
     }
 
-    /// The collection at a key, looked at; `None` where there is no such key.
+    /// Reads the collection at a key; `None` if there is no such key.
     ///
     /// # Errors
-    /// [`WrongType`]: the value is of another type.
+    /// [`WrongType`]: the value has another type.
     pub fn with<C: Collection, R>(
         &mut self,
         key: &Key<'_>,
@@ -102,10 +103,11 @@ impl Shard {
         C::of(object).map(|held| Some(look(held))).ok_or(WrongType)
     }
 
-    /// The collection at a key, changed; `None` where there is no such key. One left empty goes.
+    /// Changes the collection at a key; `None` if there is no such key. It is removed if it becomes
+    /// empty.
     ///
     /// # Errors
-    /// [`WrongType`]: the value is of another type; nothing was changed.
+    /// [`WrongType`]: the value has another type; nothing was changed.
     pub fn edit<C: Collection, R>(
         &mut self,
         key: &Key<'_>,
@@ -115,10 +117,11 @@ impl Shard {
         self.edit_at(key, at, change).map(Some)
     }
 
-    /// The collection at a key, made where there is none, and changed. One left empty goes.
+    /// Changes the collection at a key, creating it if necessary. It is removed if it becomes
+    /// empty.
     ///
     /// # Errors
-    /// [`WrongType`]: the value is of another type; nothing was changed.
+    /// [`WrongType`]: the value has another type; nothing was changed.
     pub fn edit_or_new<C: Collection, R>(
         &mut self,
         key: &Key<'_>,
@@ -165,7 +168,8 @@ impl Shard {
         self.objects.take(number)
     }
 
-    /// Gives up what an entry about to be overwritten stands for, unless the new one stands for it.
+    /// Drops the value of an entry before it is overwritten, unless the new entry refers to the
+    /// same value.
     pub(super) fn leave(&mut self, at: At, stored: &[u8], form: Form) {
         let held = self.slab.get(at.0);
         let head = Head::of(held);
@@ -175,8 +179,8 @@ impl Shard {
         }
     }
 
-    /// Gives up what an entry stands for. It is freed at once if that is quickly done, and when the
-    /// lock is released otherwise.
+    /// Drops the value of an entry. It is freed immediately if that is fast, otherwise after the
+    /// lock is released.
     pub(super) fn drop_kept(&mut self, at: At) {
         let held = self.slab.get(at.0);
         let head = Head::of(held);
@@ -199,7 +203,7 @@ impl Shard {
 
 #[cfg(test)]
 impl Shard {
-    /// Whether what collections and long strings were counted with is what they take.
+    /// Whether the recorded sizes of collections and long strings are correct.
     pub(crate) fn is_counted_right(&self) -> bool {
         let objects: usize = self.objects.held.iter().flatten().map(|(held, _)| held.bytes()).sum();
         objects == self.objects.heap && self.texts.is_counted_right()

@@ -1,15 +1,15 @@
-//! The store: sixteen databases of 64 shards each, every shard under a lock of its own.
+//! The store: sixteen databases of 64 shards each, every shard under its own lock.
 //!
 //! A command locks the shards of its keys, in the order of their numbers, for as long as it runs;
-//! commands on other shards run beside it. Nothing here knows of commands, sockets or files.
+//! commands on other shards run in parallel. Nothing here knows commands, sockets or files.
 //!
-//! Invariants: shards are locked in ascending order only; a key's hash alone tells its shard; the
-//! sum in [`Keyspace::used`] follows every shard when its lock is released through [`Held`].
+//! Invariants: shards are locked in ascending order only; a key's hash alone determines its shard;
+//! the sum in [`Keyspace::used`] includes every shard when its lock is released through [`Held`].
 //!
-//! A panic under a shard's lock gives the lock back like any other end. Whether it came amid a change
-//! is known by [`Shard`]'s mark of one: then the data is *torn* ([`Keyspace::is_torn`]) from before
-//! the lock is free until the process ends. Torn data is neither logged nor put into a snapshot: what
-//! is on disk stays what it was before that command.
+//! A panic under a shard's lock releases the lock like any other end. If it interrupts a change,
+//! which [`Shard`] marks, the data is *torn* ([`Keyspace::is_torn`]) from before the lock is
+//! released until the process ends. Torn data is neither logged nor put into a snapshot: what is on
+//! disk stays as it was before that command.
 
 mod compress;
 mod entry;
@@ -33,6 +33,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering}
 use parking_lot::{Mutex, MutexGuard};
 
 pub use compress::Codec;
+#[cfg(any(test, feature = "fuzzing"))]
+pub use compress::fuzzing::compressed;
 pub use object::{Collection, Kind, Object};
 pub use prepare::Prepared;
 pub use rules::{Policy, Rules};
@@ -40,9 +42,9 @@ pub use scan::ScanPosition;
 pub use shard::{At, Deadline, Shard, Value, WrongType};
 pub use text::{SharedText, Text};
 
-/// Databases a client may select among.
+/// Number of databases that a client may select.
 pub const DATABASES: usize = 16;
-/// Shards of a database.
+/// Number of shards of a database.
 pub const SHARDS: usize = 64;
 
 /// A key and its hash.
@@ -69,7 +71,7 @@ pub fn shard_of(hash: u64) -> usize {
     (hash >> 14) as usize & (SHARDS - 1)
 }
 
-/// A shard, and what is told of it without locking: as of when its lock was last released.
+/// A shard, and its figures that are readable without locking: as of the last release of its lock.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Slot {
@@ -95,13 +97,13 @@ pub struct Held<'k> {
     slot: &'k Slot,
     used: &'k AtomicI64,
     torn: &'k AtomicBool,
-    /// What was given up; after the guard, so that it is freed without the lock.
+    /// Removed values; after the guard, so that they are freed without the lock.
     garbage: Option<Box<kept::Garbage>>,
 }
 
 impl Held<'_> {
-    /// Lets whoever waits for the shard have it now, and takes it again afterwards; nothing where
-    /// nobody waits.
+    /// Lets other threads that wait for the shard run first, and locks it again afterwards; does
+    /// nothing if no thread waits.
     pub fn give_way(&mut self) {
         MutexGuard::bump(&mut self.guard);
     }
@@ -132,7 +134,7 @@ impl Drop for Held<'_> {
         if self.guard.garbage.is_some() {
             self.garbage = self.guard.garbage.take();
         }
-        // The lock is ours, so nobody else writes these.
+        // The lock is held, so no other thread writes these.
         self.slot.keys.store(self.guard.len(), Ordering::Relaxed);
         self.slot.expiring.store(self.guard.expiring(), Ordering::Relaxed);
         self.slot.expired.store(self.guard.expired, Ordering::Relaxed);
@@ -151,7 +153,7 @@ impl Drop for Held<'_> {
 }
 
 impl Keyspace {
-    /// An empty store under these rules.
+    /// Returns an empty store with these rules.
     #[must_use]
     pub fn new(rules: Rules) -> Self {
         let rules = Arc::new(rules);
@@ -176,15 +178,17 @@ impl Keyspace {
         Key { bytes, hash: self.rules.hash(bytes) }
     }
 
-    /// Bytes of memory all shards take.
+    /// Memory of all shards in bytes.
     #[must_use]
     pub fn used(&self) -> usize {
         usize::try_from(self.used.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// Whether a command panicked amid a change: a bug of ours, after which nothing is kept any more.
+    /// Whether a command panicked during a change: a bug, after which nothing is persisted any
+    /// more.
     ///
-    /// Asked with a shard locked, it tells of everything that happened to that shard before.
+    /// If called with a shard locked, the result covers everything that happened to that shard
+    /// before.
     #[must_use]
     #[inline]
     pub fn is_torn(&self) -> bool {
@@ -197,14 +201,14 @@ impl Keyspace {
         self.databases.get(database).is_some_and(|made| made.get().is_some())
     }
 
-    /// Locks a shard for a command that runs at `now_ms`, or at the latest time any command ran at
-    /// on this shard, if that is later ([`Shard::now_ms`] tells): a key that is gone by its deadline
-    /// is not met again by a command that thinks it is earlier.
+    /// Locks a shard for a command that runs at `now_ms`, or at the latest time of any command on
+    /// this shard, if that is later (see [`Shard::now_ms`]): a key that has expired is never seen
+    /// again by a command with an earlier time.
     ///
-    /// Who holds several locks takes them in ascending order of (database, shard).
+    /// A thread that holds several locks takes them in ascending order of (database, shard).
     ///
     /// # Panics
-    /// If there is no such database or shard: their numbers come from our own tables.
+    /// If there is no such database or shard: the numbers come from internal tables.
     #[must_use]
     #[inline]
     pub fn lock(&self, database: usize, shard: usize, now_ms: u64) -> Held<'_> {
@@ -224,7 +228,7 @@ impl Keyspace {
         Held { guard, slot, used: &self.used, torn: &self.torn, garbage: None }
     }
 
-    /// Keys of a database, and how many of them have a deadline. Takes no lock.
+    /// Number of keys of a database, and of those with a deadline. Takes no lock.
     #[must_use]
     pub fn count(&self, database: usize) -> (usize, usize) {
         let made = self.databases.get(database).and_then(OnceLock::get);
@@ -234,7 +238,7 @@ impl Keyspace {
         })
     }
 
-    /// Keys removed because their deadline passed, in all databases. Takes no lock.
+    /// Number of expired keys removed, in all databases. Takes no lock.
     #[must_use]
     pub fn expired(&self) -> u64 {
         let made = self.databases.iter().filter_map(OnceLock::get).flatten();

@@ -1,8 +1,8 @@
-//! What an entry stands for when it is not a string.
+//! Values other than strings.
 
 use crate::types::{Hash, List, Set, ZSet};
 
-/// The type of a value, as `TYPE` tells it.
+/// The type of a value, as returned by `TYPE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A string of bytes.
@@ -18,7 +18,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The word of `TYPE` and `SCAN ... TYPE`.
+    /// The name in `TYPE` and `SCAN ... TYPE`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -56,7 +56,7 @@ impl Object {
         }
     }
 
-    /// Bytes of memory it takes, its own box included.
+    /// Its memory in bytes, its own box included.
     #[must_use]
     pub fn bytes(&self) -> usize {
         16 + match self {
@@ -67,7 +67,7 @@ impl Object {
         }
     }
 
-    /// Elements, fields or members.
+    /// Number of elements, fields or members.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -78,7 +78,7 @@ impl Object {
         }
     }
 
-    /// The name clients know for how it is kept.
+    /// The name of its encoding that clients know.
     #[must_use]
     pub fn encoding(&self) -> &'static str {
         match self {
@@ -89,25 +89,25 @@ impl Object {
         }
     }
 
-    /// Whether nothing is in it.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// A type of collection, so that a shard's methods serve all of them.
+/// A type of collection; lets a shard's methods serve all of them.
 pub trait Collection: Sized + Default {
     /// Its type.
     const KIND: Kind;
 
-    /// It, if the object is one.
+    /// Returns the collection, if the object has this type.
     fn of(object: &Object) -> Option<&Self>;
 
-    /// It, to be changed, if the object is one.
+    /// Returns the collection for a change, if the object has this type.
     fn of_mut(object: &mut Object) -> Option<&mut Self>;
 
-    /// An object of it.
+    /// Converts it into an object.
     fn into_object(self) -> Object;
 }
 

@@ -1,12 +1,12 @@
-//! Long strings made ready before the shard that is to keep them is locked.
+//! Long strings prepared before the shard that will hold them is locked.
 //!
-//! Compressing 85 KB takes some 140 us, a megabyte two milliseconds: too long to keep everybody else from
-//! a shard. So whoever is about to lock it has the value compressed, or copied, first; under the lock
-//! [`Shard::put_string`](super::Shard::put_string) finds it ready. Nothing else depends on it: a value
-//! that nobody prepared is made ready there.
+//! Compressing 85 KB takes some 140 us, a megabyte two milliseconds: too long to block others from
+//! a shard. So a thread that is about to lock it compresses or copies the value first; under the
+//! lock [`Shard::put_string`](super::Shard::put_string) finds the result. Nothing else depends on
+//! it: a value that was not prepared is compressed there.
 //!
-//! Invariant: what was prepared is the value's own for as long as the value is lent to [`Prepared`],
-//! and is forgotten with it, so an address that is used again never leads to another value's bytes.
+//! Invariant: a prepared result belongs to its value for as long as the value is lent to
+//! [`Prepared`], and is dropped with it, so a reused address never leads to another value's bytes.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -16,18 +16,18 @@ use super::compress::{self, Codec};
 use super::entry::Form;
 use super::text::SHARED_MIN;
 
-/// A value as it is going to be kept.
+/// A value in its stored form.
 #[derive(Debug)]
 pub(super) struct Ready {
-    /// Where the plain value lies, and its length.
-    whose: (usize, usize),
+    /// Address and length of the plain value.
+    source: (usize, usize),
     codec: Codec,
     pub(super) form: Form,
     pub(super) stored: Vec<u8>,
 }
 
 impl Ready {
-    /// A value compressed, or copied where that does not pay.
+    /// Compresses a value, or copies it if that does not pay off.
     pub(super) fn new(value: &[u8], codec: Codec) -> Self {
         let (form, stored) = if value.len() <= compress::SCRATCH_MAX {
             compress::in_scratch(codec, value, |form, stored| (form, stored.to_vec()))
@@ -40,7 +40,7 @@ impl Ready {
             stored.shrink_to_fit();
             (form, stored)
         };
-        Self { whose: whose(value), codec, form, stored }
+        Self { source: source(value), codec, form, stored }
     }
 }
 
@@ -49,7 +49,7 @@ thread_local! {
     static READY: RefCell<Vec<Ready>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Values that are ready for as long as this is there.
+/// Values that are prepared for as long as this lives.
 #[derive(Debug)]
 #[must_use = "what was prepared is forgotten with it"]
 pub struct Prepared<'v>(PhantomData<(&'v [u8], *const ())>);
@@ -61,8 +61,8 @@ impl Drop for Prepared<'_> {
 }
 
 impl Keyspace {
-    /// Makes those values ready to be put by this thread, in their order, that are long. To be called
-    /// with no lock held.
+    /// Prepares the long ones of those values, in order, to be stored by this thread. Must be
+    /// called without a lock.
     pub fn prepare<'v>(
         &self,
         values: impl DoubleEndedIterator<Item = &'v [u8]>,
@@ -78,14 +78,14 @@ impl Keyspace {
     }
 }
 
-fn whose(value: &[u8]) -> (usize, usize) {
+fn source(value: &[u8]) -> (usize, usize) {
     (value.as_ptr().addr(), value.len())
 }
 
-/// What was prepared of a value, if it was for this codec.
+/// Takes the prepared result of a value, if it was prepared for this codec.
 pub(super) fn take(value: &[u8], codec: Codec) -> Option<Ready> {
     READY.with_borrow_mut(|ready| {
-        let at = ready.iter().rposition(|ready| ready.whose == whose(value))?;
+        let at = ready.iter().rposition(|ready| ready.source == source(value))?;
         Some(ready.remove(at)).filter(|ready| ready.codec == codec)
     })
 }

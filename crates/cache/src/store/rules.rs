@@ -1,7 +1,7 @@
-//! What holds for every shard: the hash, how values are compressed, what is evicted and when.
+//! Settings of all shards: the hash, compression, eviction.
 //!
-//! Everything but the hash can change while the store is used (`CONFIG SET`), so it is atomics or
-//! behind a lock nobody holds for long.
+//! Everything except the hash can change while the store is used (`CONFIG SET`), so it is kept in
+//! atomics or behind a lock that is held only briefly.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
@@ -12,14 +12,14 @@ use super::compress::Codec;
 use super::entry;
 use crate::glob;
 
-/// Which keys go first when memory is short.
+/// Which keys are evicted first when the memory limit is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Policy {
-    /// S3-FIFO (Yang et al., SOSP 2023): keys used once leave quickly, others stay.
-    #[default]
+    /// S3-FIFO (Yang et al., SOSP 2023): keys used once are evicted soon, others stay.
     S3Fifo = 0,
-    /// None: writes that need memory are refused.
+    /// None: writes that need memory are refused. For data that must not be lost, such as a queue.
+    #[default]
     NoEviction = 1,
     /// The least recently used of a sample.
     Lru = 2,
@@ -29,11 +29,11 @@ pub enum Policy {
     Lfu = 4,
     /// The least often used of a sample of keys with a deadline.
     VolatileLfu = 5,
-    /// Any.
+    /// A random key.
     Random = 6,
-    /// Any with a deadline.
+    /// A random key with a deadline.
     VolatileRandom = 7,
-    /// The one of a sample whose deadline is nearest.
+    /// The key of a sample whose deadline is nearest.
     VolatileTtl = 8,
 }
 
@@ -51,7 +51,7 @@ impl Policy {
         Self::VolatileTtl,
     ];
 
-    /// The word of the configuration, Redis' own where it has one.
+    /// The name in the configuration, that of Redis where it has one.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -67,7 +67,7 @@ impl Policy {
         }
     }
 
-    /// The policy of a word.
+    /// Parses the name of a policy.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|policy| {
@@ -75,7 +75,7 @@ impl Policy {
         })
     }
 
-    /// Whether only keys with a deadline may go.
+    /// Whether only keys with a deadline may be evicted.
     pub(super) fn volatile(self) -> bool {
         matches!(
             self,
@@ -88,7 +88,7 @@ impl Policy {
 #[derive(Debug)]
 pub struct Rules {
     seed: u64,
-    /// Most bytes of everything; 0 for no bound.
+    /// Maximum memory of everything in bytes; 0 for no limit.
     max_memory: AtomicUsize,
     policy: AtomicU8,
     codec: AtomicU8,
@@ -112,7 +112,8 @@ impl Rules {
         }
     }
 
-    /// The hash of a key: XXH3 with this store's seed, so that nobody outside can make keys collide.
+    /// The hash of a key: XXH3 with this store's seed, so that no client can construct colliding
+    /// keys.
     #[must_use]
     #[inline]
     pub fn hash(&self, key: &[u8]) -> u64 {
@@ -125,7 +126,7 @@ impl Rules {
         self.seed
     }
 
-    /// Most bytes of everything; 0 for no bound.
+    /// Maximum memory of everything in bytes; 0 for no limit.
     #[must_use]
     pub fn max_memory(&self) -> usize {
         self.max_memory.load(Ordering::Relaxed)
@@ -136,7 +137,7 @@ impl Rules {
         self.max_memory.store(bytes, Ordering::Relaxed);
     }
 
-    /// Which keys go first.
+    /// Which keys are evicted first.
     #[must_use]
     pub fn policy(&self) -> Policy {
         let code = self.policy.load(Ordering::Relaxed);
@@ -189,10 +190,10 @@ impl Rules {
         self.max_memory() > 0
     }
 
-    /// What a new entry notes as the time of its last use, where the policy wants one.
+    /// The initial value of a new entry's time of last use, if the policy needs one.
     ///
     /// For LRU it is seconds; for LFU minutes (upper 24 bits) and a logarithmic count (lower 8), as
-    /// Redis keeps it.
+    /// in Redis.
     #[inline]
     pub(super) fn touch(&self, now_ms: u64) -> Option<u32> {
         match self.policy() {
@@ -214,7 +215,7 @@ impl Rules {
             Policy::Lfu | Policy::VolatileLfu => {
                 if let Some(touched) = entry::touched(held) {
                     let count = decayed(touched, now_ms);
-                    // A count rises with a probability that falls with its height.
+                    // A count rises with a probability that decreases with its value.
                     let chance = 1 + u64::from(count.saturating_sub(LFU_FIRST)) * 10;
                     let draw =
                         (now_ms ^ u64::from(touched) << 7).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -249,7 +250,7 @@ impl Rules {
         }
     }
 
-    /// How willingly an entry is evicted: the highest of a sample goes.
+    /// How likely an entry is evicted: the highest of a sample is.
     pub(super) fn reluctance(&self, held: &[u8], now_ms: u64) -> u64 {
         match self.policy() {
             Policy::Lru | Policy::VolatileLru => {
@@ -264,7 +265,7 @@ impl Rules {
     }
 }
 
-/// Count a new key begins with, so that it is not the first to go.
+/// Initial count of a new key, so that it is not evicted first.
 const LFU_FIRST: u32 = 5;
 
 fn seconds(now_ms: u64) -> u32 {
@@ -275,7 +276,7 @@ fn minutes(now_ms: u64) -> u32 {
     u32::try_from((now_ms / 60_000) & 0x00FF_FFFF).unwrap_or(0)
 }
 
-/// A use count, less one for every minute since.
+/// A use count, reduced by one for every minute since.
 fn decayed(touched: u32, now_ms: u64) -> u32 {
     (touched & 0xFF).saturating_sub(minutes(now_ms).saturating_sub(touched >> 8))
 }

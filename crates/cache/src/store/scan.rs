@@ -1,22 +1,22 @@
-//! Walking a shard: scans that clients resume, sweeps for what has expired, snapshots.
+//! Iteration over a shard: scans that clients resume, sweeps for expired keys, snapshots.
 
 use super::Key;
 use super::entry;
 use super::shard::{At, Shard};
 use super::table::{DEPTH_MAX, HOMES, home_of};
 
-/// Where a scan of one shard goes on. The beginning is 0.
+/// Where a scan of one shard continues. The beginning is 0.
 ///
-/// The position is a prefix of hashes and a bucket in its segment, so it stays good whatever is
-/// inserted, removed or split meanwhile: what is there all the time is met at least once.
+/// The position is a prefix of hashes and a bucket in its segment, so it stays valid whatever is
+/// inserted, removed or split meanwhile: a key present all the time is visited at least once.
 pub type ScanPosition = u64;
 
 const HOME_BITS: u32 = HOMES.trailing_zeros();
 
 impl Shard {
-    /// Visits the keys of one step of a scan; returns where to go on, `None` at the end.
+    /// Visits the keys of one step of a scan; returns where to continue, `None` at the end.
     ///
-    /// Keys whose deadline has passed are not shown.
+    /// Expired keys are left out.
     pub fn scan(
         &self,
         position: ScanPosition,
@@ -42,14 +42,14 @@ impl Shard {
 
     /// Visits every key of the segment whose hashes begin at `from`; returns where the next begins.
     ///
-    /// The hashes from `from` up to there are exactly those visited, as long as `from` came from
-    /// here or is 0; a segment split meanwhile only makes the steps smaller.
+    /// The hashes from `from` up to there are exactly those visited, as long as `from` was returned
+    /// by this function or is 0; a segment split meanwhile only makes the steps smaller.
     pub fn visit_range(&self, from: u64, visit: &mut dyn FnMut(&Self, At)) -> Option<u64> {
         self.table.visit_segment(from, |at| visit(self, At(at)))
     }
 
-    /// Where a key is, no use of it noted; `None` where it is not, has expired, or is not the only one
-    /// of its hash.
+    /// Finds a key without recording its use; `None` if it does not exist, has expired, or shares
+    /// its hash with another.
     #[must_use]
     pub fn only(&self, key: &Key<'_>) -> Option<At> {
         let (mut found, mut others) = (None, false);
@@ -65,7 +65,7 @@ impl Shard {
         found.filter(|at| !others && !self.is_expired(*at))
     }
 
-    /// Removes up to a segment's worth of keys whose deadline has passed; returns where to go on.
+    /// Removes at most a segment's worth of expired keys; returns where to continue.
     pub fn sweep(&mut self, from: u64) -> Option<u64> {
         if self.expiring() == 0 {
             return None;
@@ -86,7 +86,7 @@ impl Shard {
         next
     }
 
-    /// Some key that has not expired.
+    /// Returns some key that has not expired.
     pub fn random(&self, pick: u64) -> Option<At> {
         let mut pick = pick;
         for _ in 0..100 {
@@ -99,7 +99,7 @@ impl Shard {
         None
     }
 
-    /// Whether an entry's deadline has passed.
+    /// Whether an entry has expired.
     #[must_use]
     pub fn is_expired(&self, at: At) -> bool {
         self.deadline_ms(at).is_some_and(|deadline| deadline <= self.now_ms)

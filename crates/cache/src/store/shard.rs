@@ -1,12 +1,12 @@
-//! One shard: its entries, their index, what they stand for, and who waits for a change of them.
+//! One shard: its entries, their index, their values, and the clients that wait for changes.
 //!
-//! A shard is used under its lock, one command at a time. A key whose deadline has passed is not
-//! there: whoever meets it removes it, at the command's own time (`now_ms`), so that a command
-//! replayed with the time it first ran at meets the same keys.
+//! A shard is used under its lock, one command at a time. An expired key does not exist: the
+//! command that finds it removes it, at the command's own time (`now_ms`), so that a command
+//! replayed at its original time finds the same keys.
 //!
 //! Invariants: an entry is in the table exactly once; an object belongs to one entry; a collection
 //! is never empty; [`Shard::bytes`] counts all memory of entries, index and objects; every change
-//! of a key goes through [`Shard::changed`], which tells those who watch it or wait for it.
+//! of a key calls [`Shard::changed`], which notifies its watchers and waiters.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -24,22 +24,22 @@ use super::table::Table;
 use super::text::{SharedText, Texts};
 use super::{Key, Rules};
 
-/// The value at a key is of another type than the command works on.
+/// The value at a key has another type than the command needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WrongType;
 
-/// What becomes of a key's deadline when its value is replaced.
+/// The new deadline of a key whose value is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deadline {
-    /// It has none afterwards.
+    /// No deadline.
     None,
-    /// It keeps the one it has.
+    /// The current deadline.
     Keep,
-    /// It is this, in milliseconds since 1970.
+    /// This time, in milliseconds since 1970.
     At(u64),
 }
 
-/// A value by itself, taken out of a shard or to be put into one.
+/// A value outside a shard.
 #[derive(Debug, Clone)]
 pub enum Value {
     /// A string.
@@ -48,7 +48,7 @@ pub enum Value {
     Object(Object),
 }
 
-/// Where a key's entry is; good until the shard is changed.
+/// The location of a key's entry; valid until the shard is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct At(pub(super) Ref);
 
@@ -64,25 +64,25 @@ pub struct Shard {
     pub(super) eviction: Eviction,
     /// Keys with a deadline.
     expiring: usize,
-    /// Keys removed because their deadline passed.
+    /// Number of expired keys removed.
     pub(super) expired: u64,
-    /// The time the command under way runs at.
+    /// The time at which the current command runs.
     pub(super) now_ms: u64,
     /// Flags to raise when a key changes.
     pub(super) watched: HashMap<Box<[u8]>, Vec<Arc<AtomicBool>>>,
-    /// Keys somebody waits for, with how many do.
+    /// Keys on which commands are blocked, with the number of these commands.
     pub(super) awaited: HashMap<Box<[u8]>, usize>,
-    /// Awaited keys that were given something since they were last asked for.
+    /// Awaited keys that have changed since they were last taken.
     pub(super) ready: Vec<Box<[u8]>>,
-    /// What is freed once the lock is released.
+    /// Values to free after the lock is released.
     pub(super) garbage: Option<Box<Garbage>>,
-    /// Whether a change was begun since the lock was taken.
+    /// Whether a change has begun since the lock was taken.
     pub(super) altered: bool,
-    /// Raised whenever memory outside of slab and table may have changed.
+    /// Incremented whenever memory outside of slab and table may have changed.
     pub(super) revision: u32,
     /// [`Shard::memory_revision`] when memory was last added to the keyspace's sum.
     pub(super) published_revision: u32,
-    /// What [`Shard::bytes`] was when it was last added to the keyspace's sum.
+    /// [`Shard::bytes`] when it was last added to the keyspace's sum.
     pub(super) published: usize,
 }
 
@@ -109,25 +109,25 @@ impl Shard {
         }
     }
 
-    /// Keys, those included whose deadline passed but that nobody met yet.
+    /// Number of keys, including expired ones that have not been removed yet.
     #[must_use]
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Whether there is no key.
+    /// Whether there are no keys.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Keys with a deadline.
+    /// Number of keys with a deadline.
     #[must_use]
     pub fn expiring(&self) -> usize {
         self.expiring
     }
 
-    /// Bytes of memory: entries, index, objects.
+    /// Memory in bytes: entries, index, objects.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.slab.bytes()
@@ -137,31 +137,32 @@ impl Shard {
             + self.eviction.bytes()
     }
 
-    /// Differs from what it was before whenever [`Shard::bytes`] does.
+    /// Changes whenever [`Shard::bytes`] does.
     #[inline]
     pub(super) fn memory_revision(&self) -> u32 {
         self.revision.wrapping_add(self.slab.revision).wrapping_add(self.table.revision())
     }
 
-    /// Bytes of the index alone.
+    /// Memory of the index in bytes.
     #[must_use]
     pub fn index_bytes(&self) -> usize {
         self.table.bytes()
     }
 
-    /// The time the command under way runs at.
+    /// The time at which the current command runs.
     #[must_use]
     pub fn now_ms(&self) -> u64 {
         self.now_ms
     }
 
-    /// The command under way runs at `now_ms`, if that is later than what ran before it.
+    /// Sets the time of the current command to `now_ms`, if that is later than that of earlier
+    /// commands.
     #[inline]
     pub fn advance(&mut self, now_ms: u64) {
         self.now_ms = self.now_ms.max(now_ms);
     }
 
-    /// Finds a key and notes its use; one whose deadline has passed is removed instead.
+    /// Finds a key and records its use; an expired key is removed instead.
     #[inline]
     pub fn find(&mut self, key: &Key<'_>) -> Option<At> {
         let at = self.look_at(key)?;
@@ -169,7 +170,7 @@ impl Shard {
         Some(at)
     }
 
-    /// Finds a key without noting its use: for who asks about it, not for what it holds.
+    /// Finds a key without recording its use: for queries about the key, not about its value.
     #[inline]
     pub fn look_at(&mut self, key: &Key<'_>) -> Option<At> {
         let at = self.peek(key)?;
@@ -181,7 +182,7 @@ impl Shard {
         Some(at)
     }
 
-    /// Finds a key without noting its use, whatever its deadline.
+    /// Finds a key without recording its use, even if it has expired.
     #[inline]
     fn peek(&self, key: &Key<'_>) -> Option<At> {
         let slab = &self.slab;
@@ -217,25 +218,25 @@ impl Shard {
         }
     }
 
-    /// When an entry's key goes, in milliseconds since 1970.
+    /// When an entry's key expires, in milliseconds since 1970.
     #[must_use]
     pub fn deadline_ms(&self, at: At) -> Option<u64> {
         entry::deadline_ms(self.slab.get(at.0))
     }
 
-    /// Milliseconds since an entry was last used, where the eviction policy keeps that.
+    /// Milliseconds since an entry was last used, if the eviction policy records that.
     #[must_use]
     pub fn idle_ms(&self, at: At) -> Option<u64> {
         self.rules.idle_ms(self.slab.get(at.0), self.now_ms)
     }
 
-    /// How often an entry was used lately, as the eviction policy counts it.
+    /// The recent use count of an entry, as the eviction policy counts it.
     #[must_use]
     pub fn frequency(&self, at: At) -> u8 {
         self.rules.frequency(self.slab.get(at.0))
     }
 
-    /// Bytes an entry and its value take, its share of the index not counted.
+    /// Memory of an entry and its value in bytes, without its share of the index.
     #[must_use]
     pub fn usage(&self, at: At) -> usize {
         let held = self.slab.get(at.0);
@@ -245,7 +246,7 @@ impl Shard {
         self.slab.size(at.0) + object.map_or(0, Object::bytes) + text.map_or(0, SharedText::bytes)
     }
 
-    /// Whether a string is kept compressed, and in how many bytes.
+    /// The codec of a string, and its stored size in bytes.
     #[must_use]
     pub fn stored_len(&self, at: At) -> (Codec, usize) {
         let Ok(text) = self.text_at(at) else { return (Codec::None, 0) };
@@ -257,7 +258,7 @@ impl Shard {
         (codec, text.stored.len())
     }
 
-    /// Gives a key a value, whatever it held before; an empty collection leaves it without one.
+    /// Stores a value at a key, replacing any value; an empty collection removes the key.
     pub fn put_value(&mut self, key: &Key<'_>, value: Value, deadline: Deadline) {
         match value {
             Value::String(text) => self.put_string(key, &text, deadline),
@@ -288,7 +289,7 @@ impl Shard {
         })
     }
 
-    /// Takes a key away with its value and deadline.
+    /// Removes a key and returns its value and deadline.
     pub fn take(&mut self, key: &Key<'_>) -> Option<(Value, Option<u64>)> {
         let at = self.find(key)?;
         let deadline_ms = self.deadline_ms(at);
@@ -309,7 +310,7 @@ impl Shard {
         Some((value, deadline_ms))
     }
 
-    /// Takes a key away; tells whether it was there.
+    /// Removes a key; returns whether it existed.
     pub fn remove(&mut self, key: &Key<'_>) -> bool {
         let Some(at) = self.find(key) else { return false };
         self.drop_entry(key.hash, at);
@@ -317,7 +318,7 @@ impl Shard {
         true
     }
 
-    /// Sets or removes a key's deadline; tells whether the key is there.
+    /// Sets or removes a key's deadline; returns whether the key exists.
     pub fn set_deadline(&mut self, key: &Key<'_>, deadline_ms: Option<u64>) -> bool {
         let Some(at) = self.find(key) else { return false };
         let before = self.deadline_ms(at);
@@ -337,12 +338,12 @@ impl Shard {
         true
     }
 
-    /// Takes every key away; what held them is returned, to be freed without the lock.
+    /// Removes every key; returns their memory, to be freed without the lock.
     pub fn clear(&mut self) -> Self {
         self.altered = true;
         let watched = std::mem::take(&mut self.watched);
         for (bytes, flags) in &watched {
-            // A key that is not there does not change, and is watched on.
+            // A key that does not exist does not change, and is still watched.
             if self.peek(&Key { bytes, hash: self.rules.hash(bytes) }).is_some() {
                 flags.iter().for_each(|flag| flag.store(true, Ordering::Release));
             }
@@ -356,9 +357,9 @@ impl Shard {
         std::mem::replace(self, Self { revision, published_revision, ..fresh })
     }
 
-    /// Writes an entry for a key in place of the one it has, if it has one.
+    /// Writes an entry for a key, replacing an existing one.
     ///
-    /// An object that the entry before stood for is given up, unless the new one is that object.
+    /// The object of the previous entry is dropped, unless the new entry has the same object.
     pub(super) fn put(
         &mut self,
         key: &Key<'_>,
@@ -427,7 +428,7 @@ impl Shard {
         At(at)
     }
 
-    /// Removes an entry and what it stands for.
+    /// Removes an entry and its value.
     pub(super) fn drop_entry(&mut self, hash: u64, at: At) {
         self.altered = true;
         self.drop_kept(at);

@@ -1,22 +1,23 @@
-//! Where entries live: slots of 4 KiB pages for small ones, a vector of their own for large ones.
+//! Memory of entries: slots of 4 KiB pages for small entries, a separate vector for each large one.
 //!
 //! A slot is a multiple of eight bytes and a page holds slots of one size, so an entry wastes at
 //! most seven bytes and a page's tail. A reference is 32 bits: page and eight-byte unit inside it,
-//! or, with the top bit set, the number of a large entry. Freed slots are found again through a
-//! list inside their page; a page without entries goes back to the system.
+//! or, with the top bit set, the number of a large entry. Freed slots form a list inside their
+//! page; a page without entries is returned to the system.
 //!
-//! Invariants: a reference is valid from [`Slab::insert`] to [`Slab::remove`] and is then given out
-//! anew; the contents of a slot never move; [`Slab::bytes`] counts every page and vector held.
+//! Invariants: a reference is valid from [`Slab::insert`] to [`Slab::remove`] and may then be
+//! reused; the contents of a slot never move; [`Slab::bytes`] counts every allocated page and
+//! vector.
 
 /// Bytes of a page.
 const PAGE: usize = 4_096;
 /// Bytes of the unit in which slots are measured and addressed.
 const UNIT: usize = 8;
-/// Bits of a reference that tell the unit inside its page.
+/// Bits of a reference that identify the unit inside its page.
 const UNIT_BITS: u32 = 9;
-/// Pages that references reach: 16 GiB of them. What finds no room then gets a vector.
+/// Maximum number of pages: 16 GiB of them. Entries beyond that get a vector.
 const PAGES_MAX: usize = 1 << (u32::BITS - 1 - UNIT_BITS);
-/// Largest entry kept in a page; larger ones get a vector.
+/// Maximum size of an entry in a page; larger ones get a vector.
 pub(crate) const SLOT_MAX: usize = 1_024;
 /// Slot sizes: every multiple of a unit up to [`SLOT_MAX`].
 const CLASSES: usize = SLOT_MAX / UNIT;
@@ -26,25 +27,25 @@ const LARGE: u32 = 1 << 31;
 const NONE: u32 = u32::MAX;
 const NO_SLOT: u16 = u16::MAX;
 
-/// Where an entry lives.
+/// The location of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Ref(pub(crate) u32);
 
-/// What is known of a page besides its bytes.
+/// State of a page besides its bytes.
 #[derive(Debug, Clone, Copy)]
 struct Page {
     class: u16,
     used: u16,
     /// First freed slot, as a unit; its first two bytes hold the next.
     free: u16,
-    /// First unit never given out.
+    /// First unit never used.
     fresh: u16,
     /// Neighbours among the pages of the class that have room.
     previous: u32,
     next: u32,
 }
 
-/// A large entry, or a free number.
+/// A large entry, or an unused number.
 #[derive(Debug)]
 enum Large {
     Entry(Vec<u8>),
@@ -56,15 +57,15 @@ enum Large {
 pub(crate) struct Slab {
     data: Vec<Option<Box<[u8; PAGE]>>>,
     pages: Vec<Page>,
-    /// Numbers of pages given back.
+    /// Numbers of pages returned to the system.
     empty: Vec<u32>,
-    /// First page with room of every class.
+    /// First page with room, for every class.
     open: Vec<u32>,
     large: Vec<Large>,
     large_free: u32,
     large_bytes: usize,
     page_count: usize,
-    /// Raised whenever [`Slab::bytes`] may have changed.
+    /// Incremented whenever [`Slab::bytes`] may have changed.
     pub(super) revision: u32,
 }
 
@@ -83,9 +84,9 @@ impl Slab {
         }
     }
 
-    /// Bytes taken from the system.
+    /// Memory allocated from the system in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        // Sixteen bytes a page is what the system's allocator adds.
+        // The system's allocator adds sixteen bytes per page.
         self.page_count * (PAGE + 16)
             + self.data.capacity() * size_of::<Option<Box<[u8; PAGE]>>>()
             + self.pages.capacity() * size_of::<Page>()
@@ -95,7 +96,7 @@ impl Slab {
             + self.large_bytes
     }
 
-    /// A place of `size` bytes, all of them to be written by the caller.
+    /// Allocates `size` bytes, all of which the caller must write.
     pub(crate) fn insert(&mut self, size: usize) -> (Ref, &mut [u8]) {
         if size > SLOT_MAX {
             return self.insert_large(size);
@@ -152,7 +153,7 @@ impl Slab {
         (Ref(LARGE | number), self.get_mut(Ref(LARGE | number)))
     }
 
-    /// The bytes of a place: of a slot all of them, of a large entry those written.
+    /// Returns the bytes of an entry: the whole slot, or what was written of a large entry.
     #[inline]
     pub(crate) fn get(&self, at: Ref) -> &[u8] {
         if at.0 & LARGE != 0 {
@@ -182,7 +183,7 @@ impl Slab {
         }
     }
 
-    /// Lets a large entry be lengthened or cut; `None` for one in a page.
+    /// Lengthens or truncates a large entry; `None` for an entry in a page.
     pub(crate) fn resize_large<R>(
         &mut self,
         at: Ref,
@@ -203,7 +204,7 @@ impl Slab {
         }
     }
 
-    /// Bytes a place takes.
+    /// Returns the memory of an entry in bytes.
     pub(crate) fn size(&self, at: Ref) -> usize {
         if at.0 & LARGE == 0 {
             return self.place(at).2 * UNIT;
@@ -214,7 +215,7 @@ impl Slab {
         }
     }
 
-    /// Gives a place back.
+    /// Frees an entry.
     pub(crate) fn remove(&mut self, at: Ref) {
         if at.0 & LARGE != 0 {
             self.revision = self.revision.wrapping_add(1);
@@ -252,7 +253,7 @@ impl Slab {
         }
     }
 
-    /// Whether an entry is there now. Costs a walk through its page's freed slots.
+    /// Whether an entry exists now. Costs a search through its page's freed slots.
     pub(crate) fn is_live(&self, at: Ref) -> bool {
         if at.0 & LARGE != 0 {
             let number = (at.0 & !LARGE) as usize;
@@ -276,7 +277,7 @@ impl Slab {
         true
     }
 
-    /// Page, unit in it and units of a slot.
+    /// Returns page, unit in it, and units of a slot.
     #[inline]
     fn place(&self, at: Ref) -> (usize, usize, usize) {
         let number = (at.0 >> UNIT_BITS) as usize;
@@ -338,7 +339,7 @@ fn to_u16(number: usize) -> u16 {
 }
 
 fn to_u32(number: usize) -> u32 {
-    // 31 bits of large entries, and pages up to PAGES_MAX.
+    // 31 bits for large entries, and pages up to PAGES_MAX.
     u32::try_from(number).expect("a shard never holds four billion entries")
 }
 

@@ -1,7 +1,7 @@
-//! A shard's strings: read plain, written compressed where that pays, changed in place.
+//! A shard's strings: read plain, stored compressed where that saves memory, changed in place.
 //!
-//! A string that is changed in part is kept plain from then on, until it is written whole: it is
-//! decompressed once, not with every change.
+//! A string that is changed in part stays plain until it is replaced: it is decompressed once, not
+//! with every change.
 
 use std::borrow::Cow;
 
@@ -14,10 +14,10 @@ use super::slab::SLOT_MAX;
 use super::text::{SHARED_MIN, Text, write_over};
 
 impl Shard {
-    /// The string of an entry, as it is kept.
+    /// Returns the string of an entry in its stored form.
     ///
     /// # Errors
-    /// [`WrongType`]: it is none.
+    /// [`WrongType`]: the value is not a string.
     #[inline]
     pub fn text_at(&self, at: At) -> Result<Text<'_>, WrongType> {
         let held = self.slab.get(at.0);
@@ -29,17 +29,18 @@ impl Shard {
         }
     }
 
-    /// The long string of an entry that has one; apart from those of short ones, which are many.
+    /// The separate long string of an entry; apart from the code for short ones, which are
+    /// frequent.
     #[cold]
     fn shared_text(&self, head: Head, held: &[u8]) -> Text<'_> {
         let text = head.shared(held).and_then(|number| self.texts.get(number));
         text.expect("an entry's long string is there").text()
     }
 
-    /// The string at a key, as it is kept; `None` where there is no such key.
+    /// Returns the string at a key in its stored form; `None` if there is no such key.
     ///
     /// # Errors
-    /// [`WrongType`]: the value is no string.
+    /// [`WrongType`]: the value is not a string.
     #[inline]
     pub fn text(&mut self, key: &Key<'_>) -> Result<Option<Text<'_>>, WrongType> {
         match self.find(key) {
@@ -48,33 +49,33 @@ impl Shard {
         }
     }
 
-    /// The string of an entry.
+    /// Returns the string of an entry.
     ///
     /// # Errors
-    /// [`WrongType`]: it is none.
+    /// [`WrongType`]: the value is not a string.
     #[inline]
     pub fn string_at(&self, at: At) -> Result<Cow<'_, [u8]>, WrongType> {
         self.text_at(at).map(Text::plain)
     }
 
-    /// The string at a key; `None` where there is no such key.
+    /// Returns the string at a key; `None` if there is no such key.
     ///
     /// # Errors
-    /// [`WrongType`]: the value is no string.
+    /// [`WrongType`]: the value is not a string.
     #[inline]
     pub fn string(&mut self, key: &Key<'_>) -> Result<Option<Cow<'_, [u8]>>, WrongType> {
         Ok(self.text(key)?.map(Text::plain))
     }
 
-    /// The length of the string at a key, without decompressing it; 0 where there is none.
+    /// Returns the length of the string at a key, without decompressing it; 0 if there is none.
     ///
     /// # Errors
-    /// [`WrongType`]: the value is no string.
+    /// [`WrongType`]: the value is not a string.
     pub fn string_len(&mut self, key: &Key<'_>) -> Result<usize, WrongType> {
         Ok(self.text(key)?.map_or(0, |text| text.len()))
     }
 
-    /// Gives a key a string, whatever it held before.
+    /// Stores a string at a key, replacing any value.
     pub fn put_string(&mut self, key: &Key<'_>, value: &[u8], deadline: Deadline) {
         let codec = self.rules.codec_for(key.bytes);
         if value.len() >= SHARED_MIN {
@@ -93,30 +94,30 @@ impl Shard {
         self.changed(key.bytes);
     }
 
-    /// Keeps a long string by itself.
+    /// Stores a long string separately.
     fn put_text(&mut self, key: &Key<'_>, form: Form, stored: Vec<u8>, deadline: Deadline) -> At {
         self.revision = self.revision.wrapping_add(1);
         let number = self.texts.add(form, stored);
         self.put(key, &number.to_le_bytes(), Form::Shared, deadline)
     }
 
-    /// Lengthens the string at a key, or makes it; returns its length then.
+    /// Appends to the string at a key, or creates it; returns the new length.
     ///
     /// # Errors
-    /// [`WrongType`]: the value is no string.
+    /// [`WrongType`]: the value is not a string.
     pub fn append(&mut self, key: &Key<'_>, tail: &[u8]) -> Result<usize, WrongType> {
         let len = self.string_len(key)?;
         self.overwrite(key, len, tail)
     }
 
-    /// Writes `bytes` over the string at a key from `offset` on, with zeros before them where it ends
-    /// earlier, or makes it; returns its length then.
+    /// Overwrites the string at a key from `offset` on, padded with zeros if it ends earlier, or
+    /// creates it; returns the new length.
     ///
-    /// What it costs is told by `bytes`, not by the string: only one that is compressed, short, or
-    /// out of room is copied, and a long one that grows gets room for an eighth more.
+    /// The cost depends on `bytes`, not on the string: the string is copied only if it is
+    /// compressed, short, or out of room, and a long one that grows gets room for an eighth more.
     ///
     /// # Errors
-    /// [`WrongType`]: the value is no string.
+    /// [`WrongType`]: the value is not a string.
     pub fn overwrite(
         &mut self,
         key: &Key<'_>,
@@ -144,7 +145,7 @@ impl Shard {
                 value_size
             }
             Form::Plain if held.len() > SLOT_MAX && offset + bytes.len() < SHARED_MIN => {
-                // A value with a vector of its own grows where it is.
+                // A value with a separate vector grows in place.
                 let start = held.len() - value_size;
                 entry::set_long_value(self.slab.get_mut(at.0));
                 let grown = self
@@ -167,7 +168,7 @@ impl Shard {
         Ok(len)
     }
 
-    /// Makes a string of zeros and `bytes` after them.
+    /// Creates a string of zeros followed by `bytes`.
     fn put_padded(&mut self, key: &Key<'_>, offset: usize, bytes: &[u8]) -> usize {
         let len = offset + bytes.len();
         if offset == 0 {
@@ -176,7 +177,7 @@ impl Shard {
         }
         let mut value = vec![0; len];
         value[offset..].copy_from_slice(bytes);
-        // More of it is going to be written: it is not compressed yet.
+        // More of it will be written: it is not compressed yet.
         if len < SHARED_MIN {
             self.put(key, &value, Form::Plain, Deadline::None);
         } else {

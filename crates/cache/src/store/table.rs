@@ -1,25 +1,25 @@
-//! Which entry a key's hash leads to: an extendible hash table of cache-line buckets.
+//! The index from a key's hash to its entry: an extendible hash table of cache-line buckets.
 //!
-//! The top bits of a hash choose a segment, the bottom bits a bucket in it, eight bits between
-//! them are kept beside the reference as a tag. A bucket is one cache line of twelve places; an
-//! entry whose bucket is full goes to the next one, or to the segment's few common buckets. A full
-//! segment is split in two by one more bit of the hash: no resize ever touches more than one
+//! The top bits of a hash choose a segment, the bottom bits a bucket in it, and eight bits between
+//! them are kept with the reference as a tag. A bucket is one cache line of twelve slots; an entry
+//! whose bucket is full is stored in the next one, or in one of the segment's few common buckets. A
+//! full segment is split in two by one more bit of the hash: no resize ever touches more than one
 //! segment, and a segment is always one contiguous range of hashes (snapshots and scans rely on
 //! it). After Dash (Lu et al., VLDB 2020).
 //!
-//! Invariants: every entry is in its home bucket, the one after it, or a common bucket; a bucket's
-//! counters tell how many of its own entries are elsewhere.
+//! Invariants: every entry is in its home bucket, the next one, or a common bucket; a bucket's
+//! counters are the numbers of its own entries stored elsewhere.
 
 use super::slab::Ref;
 
 /// Buckets that hashes choose among.
 pub(crate) const HOMES: usize = 64;
-/// Buckets for what found no room in its own.
+/// Buckets for entries that found no room in their own.
 const COMMON: usize = 4;
 const PLACES: usize = 12;
 /// Bits of the hash that choose the bucket; the tag is above them.
 const HOME_BITS: u32 = 6;
-/// Most bits of a hash used to choose a segment.
+/// Maximum number of hash bits used to choose a segment.
 pub(crate) const DEPTH_MAX: u32 = 24;
 
 #[derive(Debug, Clone, Copy)]
@@ -27,11 +27,11 @@ pub(crate) const DEPTH_MAX: u32 = 24;
 struct Bucket {
     refs: [u32; PLACES],
     tags: [u8; PLACES],
-    /// One bit a place in use.
+    /// One bit per used slot.
     used: u16,
     /// Own entries in the next bucket.
     next: u8,
-    /// Own entries in the common buckets; 255 means "255 or more", for ever.
+    /// Own entries in the common buckets; 255 means "255 or more", permanently.
     common: u8,
 }
 
@@ -64,7 +64,7 @@ fn tag_of(hash: u64) -> u8 {
 }
 
 impl Bucket {
-    /// Places whose tag is `tag`, one bit each.
+    /// The slots whose tag is `tag`, one bit each.
     #[inline]
     fn matches(&self, tag: u8) -> u16 {
         let mut found = 0;
@@ -99,7 +99,7 @@ impl Segment {
         Box::new(Self { buckets: [EMPTY; HOMES + COMMON], depth, len: 0 })
     }
 
-    /// Bucket and place of the entry with this tag that `is` accepts.
+    /// Bucket and slot of the entry with this tag that `is` accepts.
     #[inline]
     fn find(&self, hash: u64, mut is: impl FnMut(Ref) -> bool) -> Option<(usize, usize)> {
         let (home, tag) = (home_of(hash), tag_of(hash));
@@ -213,9 +213,9 @@ impl Table {
         Some(Ref(segment.buckets[bucket].refs[place]))
     }
 
-    /// Takes a new entry in; its key must not be there yet.
+    /// Adds a new entry; its key must not exist.
     ///
-    /// * `hash_of`: the hash of an entry already there, asked when a segment is split.
+    /// * `hash_of`: the hash of an existing entry, called when a segment is split.
     pub(crate) fn insert(&mut self, hash: u64, at: Ref, hash_of: &dyn Fn(Ref) -> u64) {
         if self.segments.is_empty() {
             self.segments.push(Segment::new(0));
@@ -247,7 +247,7 @@ impl Table {
         self.segments[number].each(|at| {
             let hash = hash_of(at);
             let half = if hash >> bit & 1 == 1 { &mut high } else { &mut low };
-            // Half of what fitted fits again, except where many hashes agree in their low bits.
+            // Half of the entries fits again, except if many hashes have the same low bits.
             if !half.insert(hash, at) {
                 left.push((hash, at));
             }
@@ -255,7 +255,7 @@ impl Table {
         let added = u32::try_from(self.segments.len()).expect("far fewer than 2^32 segments");
         self.segments[number] = low;
         self.segments.push(high);
-        // The directory's entries of this segment are neighbours; the upper half goes to the new one.
+        // The directory's entries of this segment are adjacent; the upper half gets the new one.
         let span = 1usize << (self.depth - depth);
         let first = self.prefix(hash) & !(span - 1);
         for slot in &mut self.directory[first + span / 2..first + span] {
@@ -267,7 +267,7 @@ impl Table {
         }
     }
 
-    /// Forgets an entry.
+    /// Removes an entry.
     pub(crate) fn remove(&mut self, hash: u64, at: Ref) -> bool {
         let prefix = self.prefix(hash);
         let Some(&number) = self.directory.get(prefix) else { return false };
@@ -278,7 +278,7 @@ impl Table {
         true
     }
 
-    /// Puts another reference in the place of one.
+    /// Replaces a reference by another one.
     pub(crate) fn replace(&mut self, hash: u64, before: Ref, after: Ref) {
         let prefix = self.prefix(hash);
         let Some(&number) = self.directory.get(prefix) else { return };
@@ -289,7 +289,7 @@ impl Table {
     }
 
     /// Visits the entries whose hashes have `hash`'s segment and home bucket `home`; the caller
-    /// drops those that only stand there for others.
+    /// must skip entries of other home buckets that are stored there.
     pub(crate) fn visit_home(&self, hash: u64, home: usize, mut visit: impl FnMut(Ref)) {
         let Some(segment) = self.segment(hash) else { return };
         let mut all = |bucket: usize| {
@@ -305,7 +305,7 @@ impl Table {
         }
     }
 
-    /// Visits every entry of the segment that holds `hash`, and tells where the next segment's
+    /// Visits every entry of the segment that holds `hash`, and returns where the next segment's
     /// hashes begin; `None` after the last.
     pub(crate) fn visit_segment(&self, hash: u64, visit: impl FnMut(Ref)) -> Option<u64> {
         let segment = self.segment(hash)?;
@@ -318,12 +318,12 @@ impl Table {
         next_range(hash, self.segment(hash)?.depth)
     }
 
-    /// Some entry, chosen by `pick`; `None` of an empty table.
+    /// Returns some entry, chosen by `pick`; `None` if the table is empty.
     pub(crate) fn sample(&self, pick: u64) -> Option<Ref> {
         if self.len == 0 {
             return None;
         }
-        // Segments hold between a third and all of their places: a few tries find one.
+        // Segments are between a third full and full: a few tries find an entry.
         let below = |bits: u64, count: usize| usize::try_from(bits % count as u64).unwrap_or(0);
         let start = below(pick, self.segments.len());
         let mut at = below(pick >> 32, HOMES + COMMON);

@@ -1,4 +1,4 @@
-//! The store against a plain model, and its bounds.
+//! The store compared with a plain model, and its limits.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;

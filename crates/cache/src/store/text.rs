@@ -1,13 +1,13 @@
-//! Strings as a shard keeps them, lent or held beyond the shard's lock.
+//! Strings in their stored form, borrowed or held beyond the shard's lock.
 //!
-//! A string of [`SHARED_MIN`] stored bytes or more is kept by itself, behind a count of who holds
-//! it. So a reader takes hold of it under the lock and reads, decompresses or writes it to disk
-//! without; whoever changes it meanwhile changes another one. Of one that is long but stored in few
-//! bytes those are copied.
+//! A string of at least [`SHARED_MIN`] stored bytes is stored separately, with a reference count.
+//! So a reader references it under the lock and reads, decompresses or writes it to disk without
+//! the lock; a change in the meantime creates a new string. A long string with few stored bytes is
+//! copied instead.
 //!
-//! Invariants: the bytes of a [`SharedText`] never change; [`Texts::bytes`] counts every string that
-//! a shard keeps here, with its unused room. One that only a reader still holds is counted by
-//! nobody: there are no more of those than threads, each for as long as one reply takes.
+//! Invariants: the bytes of a [`SharedText`] never change; [`Texts::bytes`] counts every string
+//! that a shard stores here, with its unused room. A string that only a reader still holds is not
+//! counted: there are no more of those than threads, each for the duration of one reply.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use std::sync::Arc;
 use super::compress;
 use super::entry::Form;
 
-/// Stored bytes from which on a string is kept by itself.
+/// Stored size in bytes from which a string is stored separately.
 pub(super) const SHARED_MIN: usize = 16 << 10;
-/// What the allocator and the counts add to a string kept by itself.
+/// Overhead of a separate string: allocator and counters.
 const OVERHEAD: usize = 80;
-/// A string that grows is given room for this share of its length more: few moves, little waste.
+/// A growing string gets room for this fraction of its length more: few moves, little waste.
 const GROWTH: usize = 8;
 
-/// A string as it is kept, lent by its shard.
+/// A string in its stored form, borrowed from its shard.
 #[derive(Debug, Clone, Copy)]
 pub struct Text<'s> {
     pub(super) form: Form,
@@ -30,7 +30,7 @@ pub struct Text<'s> {
     pub(super) shared: Option<&'s Arc<Vec<u8>>>,
 }
 
-/// A string held beyond its shard's lock: it stays what it was.
+/// A string held beyond its shard's lock; it never changes.
 #[derive(Debug, Clone)]
 pub struct SharedText {
     form: Form,
@@ -50,7 +50,7 @@ impl<'s> Text<'s> {
         self.stored.is_empty()
     }
 
-    /// Its bytes, where they are kept as they are.
+    /// Its bytes, if they are stored plain.
     #[must_use]
     #[inline]
     pub fn as_plain(&self) -> Option<&'s [u8]> {
@@ -63,7 +63,7 @@ impl<'s> Text<'s> {
         compress::plain(self.form, self.stored)
     }
 
-    /// Appends a part of its bytes, cut to those there are.
+    /// Appends a part of its bytes, limited to the existing ones.
     pub fn append_range_to(&self, range: std::ops::Range<usize>, out: &mut Vec<u8>) {
         let end = range.end.min(self.len());
         let start = range.start.min(end);
@@ -82,14 +82,14 @@ impl<'s> Text<'s> {
         compress::append_plain(self.form, self.stored, out);
     }
 
-    /// Whether it is kept by itself.
+    /// Whether it is stored separately.
     #[must_use]
     #[inline]
     pub fn is_shared(&self) -> bool {
         self.shared.is_some()
     }
 
-    /// Takes hold of it; `None` of one so short that reading it at once costs less.
+    /// References it; `None` for a string so short that reading it immediately costs less.
     #[must_use]
     #[inline]
     pub fn share(&self) -> Option<SharedText> {
@@ -99,7 +99,7 @@ impl<'s> Text<'s> {
         (self.form != Form::Plain && self.len() >= SHARED_MIN).then(|| self.hold())
     }
 
-    /// Takes hold of it, by a copy of what is stored where that is short.
+    /// References it, or copies its stored bytes if they are few.
     #[must_use]
     pub fn hold(&self) -> SharedText {
         let bytes = self.shared.map_or_else(|| Arc::new(self.stored.to_vec()), Arc::clone);
@@ -108,19 +108,19 @@ impl<'s> Text<'s> {
 }
 
 impl SharedText {
-    /// The string, lent.
+    /// Borrows the string.
     #[must_use]
     pub fn text(&self) -> Text<'_> {
         Text { form: self.form, stored: &self.bytes, shared: Some(&self.bytes) }
     }
 
-    /// Bytes of memory it takes.
+    /// Its memory in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.capacity() + OVERHEAD
     }
 }
 
-/// The strings of a shard that are kept by themselves, by number.
+/// The separate strings of a shard, by number.
 #[derive(Debug, Default)]
 pub(super) struct Texts {
     held: Vec<Option<SharedText>>,
@@ -129,14 +129,14 @@ pub(super) struct Texts {
 }
 
 impl Texts {
-    /// Bytes of memory all of them take.
+    /// Memory of all of them in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.heap
             + self.held.capacity() * size_of::<Option<SharedText>>()
             + self.free.capacity() * size_of::<u32>()
     }
 
-    /// Keeps a string as it is stored.
+    /// Adds a string in its stored form.
     pub(super) fn add(&mut self, form: Form, mut stored: Vec<u8>) -> u32 {
         stored.shrink_to_fit();
         let text = SharedText { form, bytes: Arc::new(stored) };
@@ -158,7 +158,7 @@ impl Texts {
         self.held.get(number as usize)?.as_ref()
     }
 
-    /// Takes one away.
+    /// Removes one.
     pub(super) fn take(&mut self, number: u32) -> Option<SharedText> {
         let text = self.held.get_mut(number as usize)?.take()?;
         self.heap -= text.bytes();
@@ -166,10 +166,10 @@ impl Texts {
         Some(text)
     }
 
-    /// Writes `bytes` over what is from `offset` on, with zeros before it where the string ends
-    /// earlier; returns its length then. It is kept plain from then on.
+    /// Overwrites a string from `offset` on, padded with zeros if it ends earlier; returns the new
+    /// length. It stays plain from then on.
     ///
-    /// In place, unless it has to be decompressed, has no room, or somebody holds it: then it is
+    /// In place, unless it must be decompressed, has no room, or is held by a reader: then it is
     /// copied once, with room to grow.
     pub(super) fn overwrite(&mut self, number: u32, offset: usize, bytes: &[u8]) -> Option<usize> {
         let text = self.held.get_mut(number as usize)?.as_mut()?;
@@ -198,8 +198,8 @@ impl Texts {
     }
 }
 
-/// Writes over a vector's bytes from `offset` on, lengthening it where it ends before; returns its
-/// length then.
+/// Overwrites a vector's bytes from `offset` on, extending it if necessary; returns its new
+/// length.
 pub(super) fn write_over(value: &mut Vec<u8>, offset: usize, bytes: &[u8]) -> usize {
     if value.len() < offset {
         value.resize(offset, 0);

@@ -1,4 +1,4 @@
-//! Who is told when a key of a shard changes: those who watch it, and those who wait for it.
+//! Notifications about changed keys of a shard, for WATCH and for blocked commands.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::shard::Shard;
 
 impl Shard {
-    /// Raises `flag` when the key is changed from now on.
+    /// Sets `flag` when the key changes from now on.
     pub fn watch(&mut self, key: &[u8], flag: &Arc<AtomicBool>) {
         self.watched.entry(key.into()).or_default().push(flag.clone());
     }
@@ -21,7 +21,7 @@ impl Shard {
         }
     }
 
-    /// Has the key reported by [`Shard::take_ready`] when it is given something.
+    /// Makes [`Shard::take_ready`] report the key when it changes.
     pub fn wait_for(&mut self, key: &[u8]) {
         *self.awaited.entry(key.into()).or_insert(0) += 1;
     }
@@ -36,19 +36,19 @@ impl Shard {
         }
     }
 
-    /// Whether [`Shard::take_ready`] has something.
+    /// Whether [`Shard::take_ready`] has keys to return.
     #[must_use]
     #[inline]
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// The awaited keys that were changed and are there, since this was last asked.
+    /// Returns the awaited keys that have changed and exist, since the last call.
     pub fn take_ready(&mut self) -> Vec<Box<[u8]>> {
         std::mem::take(&mut self.ready)
     }
 
-    /// Tells those who watch a key, or wait for it, that it was changed.
+    /// Notifies the watchers and waiters of a key that it has changed.
     #[inline]
     pub(super) fn changed(&mut self, key: &[u8]) {
         if !self.watched.is_empty()

@@ -1,4 +1,4 @@
-//! Answers as the text protocol writes them: each ends its line.
+//! Replies of the text protocol, each of which ends its line.
 
 use crate::resp::Reply;
 
@@ -13,7 +13,7 @@ pub(super) fn line(bytes: &[u8], out: &mut Reply) {
     out.raw(b"\n");
 }
 
-/// `ERROR` and the reason, on one line whatever the reason holds.
+/// `ERROR` and the reason, always on one line.
 pub(crate) fn error(reason: &str, out: &mut Reply) {
     out.raw(b"ERROR ");
     let reason = reason.strip_prefix("ERR ").unwrap_or(reason);
@@ -52,7 +52,7 @@ pub(super) fn object(mut pairs: Vec<(&[u8], &[u8])>, out: &mut Reply) {
     out.raw(b"}\n");
 }
 
-/// A JSON string (RFC 8259); what is not UTF-8 becomes U+FFFD.
+/// A JSON string (RFC 8259); invalid UTF-8 becomes U+FFFD.
 fn string(bytes: &[u8], out: &mut Reply) {
     out.raw(b"\"");
     for char in String::from_utf8_lossy(bytes).chars() {

@@ -1,4 +1,4 @@
-//! The commands of the text protocol, each by commands of the engine.
+//! The commands of the text protocol, implemented by commands of the engine.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use super::{answer, ttl};
 use crate::engine::{Engine, Flow, Session};
 use crate::resp::Reply;
 
-/// Times a conditional write is tried again because others changed the key meanwhile.
+/// Maximum number of attempts at a conditional write while others change the key.
 const TRIES: usize = 100;
 
 /// What a `SET...` command stores.
@@ -18,7 +18,7 @@ enum Shape {
     Object,
 }
 
-/// One `SET...` command, read.
+/// A parsed `SET...` command.
 #[derive(Debug)]
 struct Store<'l> {
     shape: Shape,
@@ -28,7 +28,7 @@ struct Store<'l> {
     values: Vec<&'l [u8]>,
 }
 
-/// Where a command runs and its answer goes.
+/// The context in which a command runs and replies.
 #[derive(Debug)]
 pub(super) struct Runner<'r> {
     pub(super) engine: &'r Engine,
@@ -46,7 +46,7 @@ const STORES: [(&str, Shape, bool); 6] = [
 ];
 
 impl Runner<'_> {
-    /// Runs a line's words.
+    /// Runs the words of a line.
     pub(super) fn run(mut self, name: &[u8], rest: &[Cow<'_, [u8]>]) -> Flow {
         let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
         let first = rest.first().map(AsRef::as_ref);
@@ -86,11 +86,11 @@ impl Runner<'_> {
         Flow::Continue
     }
 
-    /// Runs a command of the engine and answers with what `tell` makes of its reply; an error of
-    /// the engine is answered as one.
-    fn ask(&mut self, words: &[&[u8]], tell: impl FnOnce(&Answer<'_>, &mut Reply)) -> Flow {
+    /// Runs a command of the engine and replies with what `format_reply` makes of its reply; an
+    /// error of the engine is returned as an error.
+    fn ask(&mut self, words: &[&[u8]], format_reply: impl FnOnce(&Answer<'_>, &mut Reply)) -> Flow {
         let (flow, encoded) = self.execute(words);
-        self.tell(&encoded, tell);
+        self.reply_with(&encoded, format_reply);
         flow
     }
 
@@ -100,13 +100,13 @@ impl Runner<'_> {
         (flow, reply.take())
     }
 
-    fn tell(&mut self, encoded: &[u8], tell: impl FnOnce(&Answer<'_>, &mut Reply)) {
+    fn reply_with(&mut self, encoded: &[u8], format_reply: impl FnOnce(&Answer<'_>, &mut Reply)) {
         match Answer::read(encoded) {
             Some(Answer::Error(text)) => {
                 answer::error(&String::from_utf8_lossy(text), self.out);
             }
             Some(found) => {
-                // One command of a transaction may have been refused: the first refusal is told.
+                // A command of a transaction may have been refused: the first error is returned.
                 let refused = match &found {
                     Answer::Array(items) => items.iter().find_map(|item| match item {
                         Answer::Error(text) => Some(*text),
@@ -116,7 +116,7 @@ impl Runner<'_> {
                 };
                 match refused {
                     Some(text) => answer::error(&String::from_utf8_lossy(text), self.out),
-                    None => tell(&found, self.out),
+                    None => format_reply(&found, self.out),
                 }
             }
             None => answer::error("no reply", self.out),
@@ -125,7 +125,7 @@ impl Runner<'_> {
 
     fn auth(&mut self, rest: &[Cow<'_, [u8]>]) -> Flow {
         let [password] = rest else { return self.fail("AUTH requires password") };
-        if !self.engine.config().needs_password() {
+        if !self.engine.needs_secret() {
             answer::word("OK no authentication required", self.out);
             return Flow::Continue;
         }
@@ -135,18 +135,18 @@ impl Runner<'_> {
             Some(Answer::Error(text)) if text.starts_with(b"WRONGPASS") => {
                 answer::error("invalid password", self.out);
             }
-            _ => self.tell(&encoded, |_, _| {}),
+            _ => self.reply_with(&encoded, |_, _| {}),
         }
         flow
     }
 
     fn get(&mut self, key: &[u8]) -> Flow {
-        // A key of another type is asked for again by that type's command. Another client may
+        // A key of another type is read again by the command for that type. Another client may
         // change the type in between, hence the loop.
         for _ in 0..TRIES {
             let (flow, encoded) = self.execute(&[b"GET", key]);
             if !is_wrong_type(&encoded) {
-                self.tell(&encoded, |found, out| match found {
+                self.reply_with(&encoded, |found, out| match found {
                     Answer::Bulk(value) => answer::line(value, out),
                     _ => answer::word("NULL", out),
                 });
@@ -164,11 +164,11 @@ impl Runner<'_> {
             };
             let (flow, encoded) = self.execute(words);
             if !is_wrong_type(&encoded) {
-                self.tell(&encoded, |found, out| collection(found, paired, out));
+                self.reply_with(&encoded, |found, out| collection(found, paired, out));
                 return flow;
             }
         }
-        self.fail("the key keeps changing its type")
+        self.fail("the key changes its type repeatedly; try again")
     }
 
     fn store(&mut self, store: (&'static str, Shape, bool), rest: &[Cow<'_, [u8]>]) -> Flow {
@@ -184,7 +184,7 @@ impl Runner<'_> {
                 let mut commands = vec![vec![&b"DEL"[..], store.key]];
                 commands.extend(writes(&store, ms.as_deref()));
                 self.engine.transaction(self.session, &commands, &mut reply);
-                self.tell(&reply.take(), |_, out| answer::word("OK", out));
+                self.reply_with(&reply.take(), |_, out| answer::word("OK", out));
                 Flow::Continue
             }
             (_, true) => self.store_new(&store, ms.as_deref()),
@@ -206,15 +206,15 @@ impl Runner<'_> {
         })
     }
 
-    /// Stores an array or an object if there is no such key: looked at and written as one, by the
-    /// same means a client has.
+    /// Stores an array or an object if there is no such key: checked and written atomically, by
+    /// WATCH and MULTI as a client would.
     fn store_new(&mut self, store: &Store<'_>, ms: Option<&str>) -> Flow {
         for _ in 0..TRIES {
             self.execute(&[b"WATCH", store.key]);
             let (_, there) = self.execute(&[b"EXISTS", store.key]);
             if Answer::read(&there) != Some(Answer::Plain(b"0")) {
                 self.execute(&[b"UNWATCH"]);
-                self.tell(&there, |_, out| answer::word("NOT_SET", out));
+                self.reply_with(&there, |_, out| answer::word("NOT_SET", out));
                 return Flow::Continue;
             }
             self.execute(&[b"MULTI"]);
@@ -223,11 +223,11 @@ impl Runner<'_> {
             }
             let (flow, encoded) = self.execute(&[b"EXEC"]);
             if Answer::read(&encoded) != Some(Answer::Null) {
-                self.tell(&encoded, |_, out| answer::word("OK", out));
+                self.reply_with(&encoded, |_, out| answer::word("OK", out));
                 return flow;
             }
         }
-        self.fail("the key keeps changing")
+        self.fail("the key changes repeatedly; try again")
     }
 }
 
@@ -249,7 +249,7 @@ fn pairs<'r>(items: &[Answer<'r>]) -> Vec<(&'r [u8], &'r [u8])> {
     items.chunks(2).filter_map(pair).collect()
 }
 
-/// The commands that write an array or an object where there is nothing.
+/// The commands that create an array or an object.
 fn writes<'s>(store: &Store<'s>, ms: Option<&'s str>) -> Vec<Vec<&'s [u8]>> {
     let name: &[u8] = if store.shape == Shape::Array { b"RPUSH" } else { b"HSET" };
     let mut words = vec![name, store.key];
@@ -265,7 +265,7 @@ fn is_wrong_type(encoded: &[u8]) -> bool {
     encoded.starts_with(b"-WRONGTYPE")
 }
 
-/// Reads what follows `SET` and its kin, or says what is missing.
+/// Parses the arguments of `SET` and its variants, or returns what is missing.
 fn read_store<'l>(
     (name, shape, only_new): (&'static str, Shape, bool),
     rest: &'l [Cow<'_, [u8]>],

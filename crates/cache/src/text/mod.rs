@@ -1,4 +1,4 @@
-//! The plain text protocol: a line in, a line out.
+//! The plain text protocol: one line per request, one line per reply.
 //!
 //! ```text
 //! SET key [-t TTL] value          OK
@@ -12,12 +12,12 @@
 //! AUTH password                   OK authenticated
 //! ```
 //!
-//! A TTL is a number of seconds, or one with `s m h d y`, and stands right after the key. A word
-//! that begins with `"` or `'` lasts to the same quote, with `\n \t \r \" \' \\` inside. What goes
-//! wrong is told by `ERROR` and a reason. Empty lines are passed over.
+//! A TTL is a number of seconds, or a number with a unit `s m h d y`, right after the key. A word
+//! that begins with `"` or `'` ends at the same quote, with `\n \t \r \" \' \\` inside. Errors are
+//! returned as `ERROR` and a reason. Empty lines are ignored.
 //!
 //! Lines become commands of the engine, the same that RESP clients send, so both see the same keys
-//! and everything is logged and bounded the same way.
+//! and everything is logged and limited in the same way.
 
 mod answer;
 mod command;
@@ -33,23 +33,23 @@ use crate::resp::Reply;
 
 pub(crate) use answer::error;
 
-/// What stands at the start of the input.
+/// The result of looking for a line at the start of the input.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line<'i> {
-    /// A line, its end taken off.
+    /// A line, without its end.
     Whole {
-        /// Bytes of input it took.
+        /// Bytes of input consumed.
         consumed: usize,
         /// The line.
         line: &'i [u8],
     },
-    /// The beginning of one; more has to come.
+    /// The beginning of a line; more input is needed.
     Partial,
-    /// It is longer than lines may be.
+    /// It exceeds the maximum length of a line.
     TooLong,
 }
 
-/// Tells lines apart, and remembers how far a partial one was looked through.
+/// Splits lines, and remembers how far an incomplete line was scanned.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     seen: usize,
@@ -61,7 +61,7 @@ impl Lines {
         Self { seen: 0 }
     }
 
-    /// The first line of `input`, at most `size_max` bytes with its end.
+    /// Returns the first line of `input`, at most `size_max` bytes with its end.
     ///
     /// After [`Line::Partial`], call again with the same bytes and more.
     pub(crate) fn next<'i>(&mut self, input: &'i [u8], size_max: usize) -> Line<'i> {
@@ -82,7 +82,7 @@ impl Lines {
     }
 }
 
-/// Runs one line and appends its answer to `out`.
+/// Runs one line and appends its reply to `out`.
 pub(crate) fn run(line: &[u8], engine: &Engine, session: &mut Session, out: &mut Reply) -> Flow {
     match words::split(line) {
         Ok(words) => match words.split_first() {

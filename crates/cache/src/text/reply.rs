@@ -1,6 +1,6 @@
-//! The engine's replies, read back: what one command answered, in RESP2.
+//! Parses the engine's replies to single commands, in RESP2.
 
-/// A reply, without copying it.
+/// A reply, not copied.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer<'r> {
     /// `+OK`, `:1` as text.
@@ -12,7 +12,7 @@ pub(super) enum Answer<'r> {
 }
 
 impl<'r> Answer<'r> {
-    /// Reads the first reply of `encoded`. `None`: there is none, which our own writer never leaves.
+    /// Parses the first reply of `encoded`. `None`: there is none, which the engine never produces.
     pub(super) fn read(encoded: &'r [u8]) -> Option<Self> {
         take(encoded, DEPTH_MAX).map(|(answer, _)| answer)
     }
@@ -26,7 +26,7 @@ impl<'r> Answer<'r> {
     }
 }
 
-/// Replies within replies that commands of this protocol can cause.
+/// Maximum nesting of replies that commands of this protocol can cause.
 const DEPTH_MAX: usize = 4;
 
 fn take(encoded: &[u8], depth: usize) -> Option<(Answer<'_>, &[u8])> {

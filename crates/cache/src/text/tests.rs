@@ -1,4 +1,4 @@
-//! Lines told apart.
+//! Splitting of lines.
 
 use super::*;
 
@@ -26,5 +26,9 @@ fn a_line_of_the_limit_passes_and_one_byte_more_does_not() {
     assert!(matches!(lines.next(b"1234567\n", 8), Line::Whole { consumed: 8, .. }));
     assert_eq!(lines.next(b"12345678\n", 8), Line::TooLong);
     assert_eq!(Lines::new().next(b"1234567", 8), Line::Partial);
-    assert_eq!(Lines::new().next(b"12345678", 8), Line::TooLong, "told before it has all come");
+    assert_eq!(
+        Lines::new().next(b"12345678", 8),
+        Line::TooLong,
+        "reported before all of it has arrived"
+    );
 }

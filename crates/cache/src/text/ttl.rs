@@ -1,6 +1,6 @@
-//! How long a key lives, as the text protocol writes it.
+//! Time to live, as written in the text protocol.
 
-/// Most milliseconds: what the engine's deadlines can hold, added to any time of ours.
+/// Maximum in milliseconds: what the engine's deadlines can hold, added to any current time.
 const MS_MAX: u64 = i64::MAX as u64 / 4;
 
 /// Milliseconds of `30`, `30s`, `5m`, `2h`, `7d` or `1y`. `None`: not a TTL.

@@ -1,4 +1,4 @@
-//! A line into words.
+//! Splits a line into words.
 
 use std::borrow::Cow;
 
@@ -50,7 +50,7 @@ fn quoted(text: &[u8], quote: u8) -> Result<(Cow<'_, [u8]>, &[u8]), Unbalanced> 
                     b't' => word.to_mut().push(b'\t'),
                     b'r' => word.to_mut().push(b'\r'),
                     b'"' | b'\'' | b'\\' => word.to_mut().push(escaped),
-                    // Not one of ours: both bytes are meant.
+                    // An unknown escape: both bytes are literal.
                     other => word.to_mut().extend([b'\\', other]),
                 }
                 rest = after;

@@ -1,10 +1,10 @@
-//! Entries found by key, dense: what large hashes, sets and sorted sets are made of.
+//! Entries found by key, stored densely: the base of large hashes, sets and sorted sets.
 //!
 //! Invariants:
-//! - Entries stand without gaps in `entries`, in no order: removing one moves the last into its
-//!   place. So a uniform index is a uniform pick, and iterating is a walk through memory.
-//! - `index` has one slot an entry, with 32 bits of the key's hash: growing it reads no keys.
-//! - The hash is seeded at random once a process, so that keys cannot be chosen to collide.
+//! - `entries` has no gaps and no order: removing one entry moves the last into its position. So a
+//!   uniform index is a uniform pick, and iteration is sequential in memory.
+//! - `index` has one slot per entry, with 32 bits of the key's hash: growing it reads no keys.
+//! - The hash is seeded at random once per process, so that keys cannot be chosen to collide.
 
 use std::hash::BuildHasher as _;
 use std::sync::LazyLock;
@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
-/// What has a key.
+/// A type with a key.
 pub(super) trait Keyed {
     /// The key, which must not change while the entry is in a [`Dict`].
     fn key(&self) -> &[u8];
@@ -31,7 +31,7 @@ struct Slot {
 }
 
 impl Slot {
-    /// The table takes the place from the low bits of a hash and the tag from the high ones.
+    /// The table takes the position from the low bits of a hash and the tag from the high ones.
     fn spread(self) -> u64 {
         spread(self.hash)
     }
@@ -47,7 +47,7 @@ fn hash_of(key: &[u8]) -> u32 {
     u32::from_le_bytes([hash[0], hash[1], hash[2], hash[3]])
 }
 
-/// A set of entries with different keys.
+/// A set of entries with distinct keys.
 #[derive(Debug, Clone)]
 pub(super) struct Dict<E> {
     entries: Vec<E>,
@@ -69,12 +69,12 @@ impl<E: Keyed> Dict<E> {
         self.entries.capacity() * size_of::<E>() + self.index.allocation_size()
     }
 
-    /// Entries in place order.
+    /// The entries in order of position.
     pub(super) fn entries(&self) -> &[E] {
         &self.entries
     }
 
-    /// The place of `key`'s entry.
+    /// The position of `key`'s entry.
     #[inline]
     pub(super) fn find(&self, key: &[u8]) -> Option<usize> {
         let hash = hash_of(key);
@@ -88,12 +88,12 @@ impl<E: Keyed> Dict<E> {
         self.find(key).map(|at| &self.entries[at])
     }
 
-    /// The entry at a place, to be changed in all but its key.
+    /// The entry at a position, for changes of everything except its key.
     pub(super) fn at_mut(&mut self, at: usize) -> &mut E {
         &mut self.entries[at]
     }
 
-    /// Adds an entry whose key is not there, and returns its place.
+    /// Adds an entry with a new key, and returns its position.
     pub(super) fn push(&mut self, entry: E) -> u32 {
         let at = u32::try_from(self.entries.len()).expect("collections are below 2^32 members");
         let slot = Slot { hash: hash_of(entry.key()), at };
@@ -102,7 +102,7 @@ impl<E: Keyed> Dict<E> {
         at
     }
 
-    /// Takes out the entry at a place; the last entry, if there is another, moves there.
+    /// Removes the entry at a position; the last entry, if it is another, moves there.
     pub(super) fn swap_remove(&mut self, at: usize) -> E {
         let last = self.entries.len() - 1;
         self.unlink(at);
@@ -127,7 +127,7 @@ impl<E: Keyed> Dict<E> {
         }
     }
 
-    /// Gives back room when three quarters of it are not used.
+    /// Frees room when three quarters of it are unused.
     fn shrink(&mut self) {
         let len = self.entries.len();
         if self.entries.capacity() > 64 && len < self.entries.capacity() / 4 {
@@ -136,11 +136,12 @@ impl<E: Keyed> Dict<E> {
         }
     }
 
-    /// Goes through at least `count` entries from `cursor` (0: from the start) and returns where to go
-    /// on (0: done).
+    /// Visits at least `count` entries from `cursor` (0: from the start) and returns where to
+    /// continue (0: finished).
     ///
-    /// The walk is from the last place to the first. An entry that moves comes from the end, which
-    /// was passed already, and a new one is put there; so nothing that stays is missed.
+    /// The order is from the last position to the first. An entry that moves comes from the end,
+    /// which has already been visited, and a new one is added there; so no remaining entry is
+    /// missed.
     pub(super) fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(&E)) -> u64 {
         let len = self.entries.len();
         let from = match usize::try_from(cursor) {

@@ -1,7 +1,7 @@
 //! A hash: values by field.
 //!
 //! Small ([`packing::HASH`]: at most 128 fields, each and its value at most 64 bytes): one buffer
-//! of `length field length value ...` in order of insertion, a byte a length.
+//! of `length field length value ...` in order of insertion, one byte per length.
 //! Large: a dictionary whose entries are one allocation each, `varint(field length) field value`.
 
 use super::dict::{Dict, Keyed};
@@ -52,15 +52,15 @@ impl Keyed for Pair {
     }
 }
 
-/// Where a field is in packed bytes.
-struct Found {
+/// The location of a field in packed bytes.
+struct FieldSpan {
     at: usize,
-    /// Where the value's length is.
+    /// Offset of the value's length.
     value: usize,
     end: usize,
 }
 
-/// The field and the value at `at`, and where the next begin.
+/// The field and the value at `at`, and where the next ones begin.
 #[inline]
 fn pair_at(buf: &[u8], at: usize) -> (&[u8], &[u8], usize) {
     let value = at + 1 + usize::from(buf[at]);
@@ -68,12 +68,12 @@ fn pair_at(buf: &[u8], at: usize) -> (&[u8], &[u8], usize) {
     (&buf[at + 1..value], &buf[value + 1..end], end)
 }
 
-fn find(buf: &[u8], field: &[u8]) -> Option<Found> {
+fn find(buf: &[u8], field: &[u8]) -> Option<FieldSpan> {
     let mut at = 0;
     while at < buf.len() {
         let (found, value, end) = pair_at(buf, at);
         if found == field {
-            return Some(Found { at, value: end - value.len() - 1, end });
+            return Some(FieldSpan { at, value: end - value.len() - 1, end });
         }
         at = end;
     }
@@ -93,7 +93,7 @@ impl Hash {
         Self(Repr::Packed { buf: Vec::new(), count: 0 })
     }
 
-    /// How many fields there are.
+    /// Returns the number of fields.
     #[must_use]
     pub fn len(&self) -> usize {
         match &self.0 {
@@ -102,7 +102,7 @@ impl Hash {
         }
     }
 
-    /// Whether there is no field.
+    /// Whether there are no fields.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -117,7 +117,7 @@ impl Hash {
         }
     }
 
-    /// The word of `OBJECT ENCODING`.
+    /// The name in `OBJECT ENCODING`.
     #[must_use]
     pub const fn encoding(&self) -> &'static str {
         match self.0 {
@@ -137,7 +137,7 @@ impl Hash {
         }
     }
 
-    /// Whether `field` is there.
+    /// Whether `field` exists.
     #[must_use]
     pub fn contains(&self, field: &[u8]) -> bool {
         self.get(field).is_some()
@@ -187,7 +187,7 @@ impl Hash {
         false
     }
 
-    /// Turns packed fields into a dictionary.
+    /// Converts packed fields into a dictionary.
     fn unpack(&mut self) {
         let mut dict = Dict::with_capacity(self.len() + 1);
         let mut heap = 0;
@@ -199,7 +199,7 @@ impl Hash {
         self.0 = Repr::Dict { dict, heap };
     }
 
-    /// Removes a field and returns whether it was there.
+    /// Removes a field and returns whether it existed.
     pub fn remove(&mut self, field: &[u8]) -> bool {
         match &mut self.0 {
             Repr::Packed { buf, count } => {
@@ -216,7 +216,7 @@ impl Hash {
         true
     }
 
-    /// All fields with their values, in no promised order.
+    /// All fields with their values, in no particular order.
     #[must_use]
     pub fn iter(&self) -> HashIter<'_> {
         let walk = match &self.0 {
@@ -235,8 +235,8 @@ impl Hash {
         }
     }
 
-    /// Visits about `count` fields from `cursor` (0: the start), and returns the cursor to go on with
-    /// (0: done). A small hash is visited whole.
+    /// Visits about `count` fields from `cursor` (0: the start), and returns the cursor to continue
+    /// with (0: finished). A small hash is visited completely.
     pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(&[u8], &[u8])) -> u64 {
         match &self.0 {
             Repr::Packed { .. } => {

@@ -1,12 +1,13 @@
 //! A list of elements.
 //!
-//! Elements are packed into chunks of about 4 KiB ([`packing::LIST_CHUNK_SIZE`]), each `varint(length) bytes size`, where the size
-//! of length and bytes stands at the end to be read backwards; a chunk is walked both ways. A small
-//! list is one chunk, a large one a double-ended queue of them, none of them empty. An element
-//! larger than a chunk has one to itself when it is pushed.
+//! Elements are packed into chunks of about 4 KiB ([`packing::LIST_CHUNK_SIZE`]), each
+//! `varint(length) bytes size`, where `size` at the end is the size of length and bytes and is read
+//! backwards, so that a chunk can be iterated in both directions. A small list is one chunk, a
+//! large one a double-ended queue of non-empty chunks. An element larger than a chunk gets its own
+//! chunk when it is pushed.
 //!
-//! Pushing and popping at either end is O(1) but for the bytes of one chunk; an index is found by
-//! counting chunks from the nearer end.
+//! Pushing and popping at either end is O(1) except for the bytes of one chunk; an index is found
+//! by counting chunks from the nearer end.
 
 mod chunk;
 mod edit;
@@ -17,12 +18,12 @@ use chunk::Chunk;
 
 use super::packing;
 
-/// Bytes to make room for in a chunk that is to be filled by pushes; few elements need no room.
+/// Room to reserve in a chunk that pushes will fill; few elements need no room.
 fn chunk_room() -> usize {
     if packing::LIST_CHUNK_LEN.get() == 0 { packing::LIST_CHUNK_SIZE.get() } else { 0 }
 }
 
-/// Whether a chunk takes no push of `extra` more bytes.
+/// Whether a chunk accepts no push of `extra` more bytes.
 #[inline]
 fn is_full(chunk: &Chunk, extra: usize) -> bool {
     let len_max = packing::LIST_CHUNK_LEN.get();
@@ -85,7 +86,7 @@ impl Chunks {
         }
     }
 
-    /// The queue of chunks, made of the only one if need be.
+    /// Returns the queue of chunks, created from the only one if necessary.
     fn large(&mut self) -> &mut VecDeque<Chunk> {
         if let Self::Small(chunk) = self {
             *self = Self::Large(VecDeque::from([std::mem::take(chunk)]));
@@ -104,13 +105,13 @@ impl List {
         Self::default()
     }
 
-    /// How many elements there are.
+    /// Returns the number of elements.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no element.
+    /// Whether there are no elements.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -125,7 +126,7 @@ impl List {
         }
     }
 
-    /// The word of `OBJECT ENCODING`.
+    /// The name in `OBJECT ENCODING`.
     #[must_use]
     pub const fn encoding(&self) -> &'static str {
         match self.chunks {
@@ -162,7 +163,7 @@ impl List {
         self.len += 1;
     }
 
-    /// Takes the first element.
+    /// Removes and returns the first element.
     pub fn pop_front(&mut self) -> Option<Box<[u8]>> {
         let element = self.edit(0, Chunk::pop_front)?;
         self.len -= 1;
@@ -170,7 +171,7 @@ impl List {
         Some(element)
     }
 
-    /// Takes the last element.
+    /// Removes and returns the last element.
     pub fn pop_back(&mut self) -> Option<Box<[u8]>> {
         let last = self.chunks.count() - 1;
         let element = self.edit(last, Chunk::pop_back)?;
@@ -186,8 +187,8 @@ impl List {
         Some(self.chunks.get(chunk).element_at(at).0)
     }
 
-    /// The elements from `start` to `stop`, both included; negative indices count from the end, and
-    /// what is beyond the ends is left out.
+    /// The elements from `start` to `stop`, both included. Negative indices count from the end, and
+    /// indices beyond the ends are left out.
     #[must_use]
     pub fn range(&self, start: i64, stop: i64) -> Items<'_> {
         let (from, to) = self.clamp(start, stop);
@@ -200,8 +201,8 @@ impl List {
         self.items(0, self.len)
     }
 
-    /// The indices of elements equal to `element`, as `LPOS` finds them: from match `rank` on (1: the
-    /// first, -1: the last, going backwards), at most `count` of them (0: all), comparing at most
+    /// The indices of elements equal to `element`, as `LPOS` defines them: from match `rank` on (1:
+    /// the first, -1: the last, backwards), at most `count` of them (0: all), comparing at most
     /// `maxlen` elements (0: all).
     #[must_use]
     pub fn position(&self, element: &[u8], rank: i64, count: usize, maxlen: usize) -> Vec<usize> {
@@ -219,7 +220,7 @@ impl List {
         }
     }
 
-    /// The half-open range of indices that `start..=stop` mean.
+    /// Converts `start..=stop` into a half-open range of indices.
     fn clamp(&self, start: i64, stop: i64) -> (usize, usize) {
         let len = i64::try_from(self.len).unwrap_or(i64::MAX);
         let from_end = |index: i64| if index < 0 { index.saturating_add(len) } else { index };
@@ -228,15 +229,15 @@ impl List {
         (usize::try_from(from).unwrap_or(0), usize::try_from(to).unwrap_or(0))
     }
 
-    /// An index counted from either end, if there is an element.
+    /// Resolves an index counted from either end, if there is such an element.
     fn resolve(&self, index: i64) -> Option<usize> {
         let len = i64::try_from(self.len).unwrap_or(i64::MAX);
         let index = if index < 0 { index.checked_add(len)? } else { index };
         usize::try_from(index).ok().filter(|&index| index < self.len)
     }
 
-    /// The chunk of an index, and where in it the element begins. The end of the last chunk for the
-    /// index after the last.
+    /// The chunk of an index, and the offset of the element in it. The end of the last chunk for
+    /// the index after the last.
     fn locate(&self, index: usize) -> (usize, usize) {
         if index < self.len / 2 {
             let (mut chunk, mut left) = (0, index);
@@ -270,7 +271,7 @@ impl List {
         }
     }
 
-    /// Changes a chunk and keeps account of its memory.
+    /// Changes a chunk and updates the memory count.
     fn edit<R>(&mut self, index: usize, change: impl FnOnce(&mut Chunk) -> R) -> R {
         let chunk = self.chunks.get_mut(index);
         let before = chunk.heap();
@@ -293,9 +294,9 @@ impl<'a> IntoIterator for &'a List {
 #[derive(Debug, Clone)]
 pub struct Items<'a> {
     chunks: &'a Chunks,
-    /// The chunk and place where the next element begins.
+    /// The chunk and offset where the next element begins.
     front: (usize, usize),
-    /// The chunk and place where the next element from the back ends.
+    /// The chunk and offset where the next element from the back ends.
     back: (usize, usize),
     left: usize,
 }

@@ -1,13 +1,14 @@
-//! The collections a key may hold: pure data, no locks, no clock, no randomness of their own.
+//! The collections that keys can hold: pure data without locks, clocks or randomness.
 //!
 //! Invariants:
-//! - A small collection is one allocation of packed bytes; a large one is indexed. It turns large
-//!   by itself, and only a list turns small again.
-//! - Nothing is cloned to be read: iterators lend what is stored.
+//! - A small collection is one allocation of packed bytes; a large one is indexed. The conversion
+//!   to large is automatic, and only a list is converted back.
+//! - Reading clones nothing: iterators borrow the stored data.
 //! - `bytes()` is O(1): the heap memory of the contents, without the size of the type itself.
-//! - `nth()` of an index drawn uniformly below `len()` is a uniform pick ([`sample`] draws several).
-//! - `scan()` goes through a collection by a cursor. What is there from its first call to its last
-//!   is met at least once, whatever is added and removed in between.
+//! - `nth()` of an index drawn uniformly below `len()` is a uniform pick ([`sample`] draws
+//!   several).
+//! - `scan()` iterates over a collection by a cursor. A member present from its first call to its
+//!   last is visited at least once, whatever is added and removed in between.
 //!
 //! A collection may hold up to 2^32 - 1 members.
 
@@ -24,8 +25,8 @@ pub use list::{Items, List};
 pub use set::{Member, Set, SetIter};
 pub use zset::{LexBound, ScoreBound, Upsert, ZSet, ZSetIter};
 
-/// Draws `count` different indices below `len`, all of them if there are no more, in no particular
-/// order. `random(n)` gives a number below `n`, which is not 0.
+/// Draws `count` distinct indices below `len`, or all of them if there are fewer, in no particular
+/// order. `random(n)` returns a number below `n`, which is not 0.
 pub fn sample(len: usize, count: usize, mut random: impl FnMut(usize) -> usize) -> Vec<usize> {
     if count >= len {
         return (0..len).collect();

@@ -1,12 +1,12 @@
-//! Packed bytes: growing by little, and splicing.
+//! Packed bytes: growing in small steps, and splicing.
 //!
-//! Growth is by 16 bytes while small, since most packed collections stay small and an allocator
-//! rounds to about that anyway; by a quarter when larger; by nothing when very large.
+//! A small buffer grows by 16 bytes, because most packed collections stay small and an allocator
+//! rounds to about that anyway; a larger one by a quarter; a very large one exactly.
 
-/// Above this a buffer is mostly one large item, and spare room would be waste.
+/// Above this size a buffer is mostly one large item, and spare room would be waste.
 const EXACT_FROM: usize = 64 << 10;
 
-/// Makes room for `extra` more bytes.
+/// Reserves room for `extra` more bytes.
 pub(super) fn grow(buf: &mut Vec<u8>, extra: usize) {
     let need = buf.len() + extra;
     if need > buf.capacity() {
@@ -19,7 +19,7 @@ pub(super) fn grow(buf: &mut Vec<u8>, extra: usize) {
     }
 }
 
-/// Gives back room when most of it is not used.
+/// Frees room when most of it is unused.
 pub(super) fn shrink(buf: &mut Vec<u8>) {
     if buf.capacity() > buf.len() * 2 + 64 {
         buf.shrink_to(buf.len().next_multiple_of(16));
@@ -47,7 +47,7 @@ pub(super) fn splice(buf: &mut Vec<u8>, at: usize, removed: usize, parts: &[&[u8
     }
 }
 
-/// Memory an allocation of `len` bytes takes, as allocators round.
+/// Memory of an allocation of `len` bytes, rounded as allocators do.
 pub(super) const fn allocated(len: usize) -> usize {
     len.next_multiple_of(16)
 }
@@ -62,7 +62,8 @@ pub(super) const fn prefix(len: usize) -> [u8; 1] {
 /// Bytes a length may take as a [`Varint`].
 const VARINT_SIZE_MAX: usize = 10;
 
-/// A length in 7 bits a byte, the least first; every byte but the last has its top bit set.
+/// A length in 7 bits per byte, the least significant first; every byte but the last has its top
+/// bit set.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Varint {
     bytes: [u8; VARINT_SIZE_MAX],
@@ -97,13 +98,13 @@ impl Varint {
         &self.bytes[..self.len]
     }
 
-    /// Reads the length at the start of `bytes`, and how many bytes it took.
+    /// Reads the length at the start of `bytes`; returns it and the number of bytes read.
     #[inline]
     pub(super) fn read(bytes: &[u8]) -> (usize, usize) {
         Self::decode(bytes.iter())
     }
 
-    /// Reads the length at the end of `bytes`, and how many bytes it took.
+    /// Reads the length at the end of `bytes`; returns it and the number of bytes read.
     #[inline]
     pub(super) fn read_back(bytes: &[u8]) -> (usize, usize) {
         Self::decode(bytes.iter().rev())

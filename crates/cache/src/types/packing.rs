@@ -1,16 +1,18 @@
-//! Up to where a collection is packed.
+//! Limits up to which a collection is packed.
 //!
-//! The limits hold for the process, as an allocator's settings do: they decide how a collection is
-//! kept, never what it holds or answers. A change is for what grows from then on; what is packed
-//! already stays so until its next member. Redis' names for them: `hash-max-listpack-entries`, ....
+//! The limits apply to the whole process: they decide how a collection is stored, never what it
+//! holds or returns. A change applies to collections that grow afterwards; a packed collection
+//! stays packed until its next member is added. Redis' names for the limits:
+//! `hash-max-listpack-entries`, ....
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Most bytes of anything packed: its length is kept in a byte.
+/// Maximum size in bytes of a packed item: its length is stored in one byte.
 pub const ITEM_SIZE_MAX: usize = 255;
-/// Most members of anything packed; it is searched from its start, so such a limit is no good one.
+/// Maximum number of members of a packed collection. It is searched linearly, so such a limit is
+/// unwise.
 pub const LEN_MAX: usize = u32::MAX as usize;
-/// Most bytes of a list's chunk, when bytes bound it.
+/// Maximum size in bytes of a list's chunk, if bytes limit it.
 pub const CHUNK_SIZE_MAX: usize = 64 << 10;
 
 /// A limit that can be changed while collections grow.
@@ -25,20 +27,20 @@ impl Limit {
         Self { value: AtomicUsize::new(value), max }
     }
 
-    /// What it is.
+    /// Returns the current value.
     #[must_use]
     #[inline]
     pub fn get(&self) -> usize {
         self.value.load(Ordering::Relaxed)
     }
 
-    /// The most it can be set to.
+    /// Returns the maximum value.
     #[must_use]
     pub fn max(&self) -> usize {
         self.max
     }
 
-    /// Sets it; `false`, and nothing is changed, above [`Limit::max`].
+    /// Sets the value; returns `false`, and changes nothing, above [`Limit::max`].
     pub fn set(&self, value: usize) -> bool {
         let fits = value <= self.max;
         if fits {
@@ -51,9 +53,9 @@ impl Limit {
 /// The limits of one type of collection.
 #[derive(Debug)]
 pub struct Packing {
-    /// Most members.
+    /// Maximum number of members.
     pub len: Limit,
-    /// Most bytes of a field, value or member.
+    /// Maximum size in bytes of a field, value or member.
     pub item_size: Limit,
 }
 
@@ -63,17 +65,17 @@ impl Packing {
     }
 }
 
-/// Of hashes.
+/// Limits of hashes.
 pub static HASH: Packing = Packing::new();
-/// Of sets.
+/// Limits of sets.
 pub static SET: Packing = Packing::new();
-/// Of sorted sets.
+/// Limits of sorted sets.
 pub static ZSET: Packing = Packing::new();
-/// Most members of a set kept as sorted integers.
+/// Maximum number of members of a set stored as sorted integers.
 pub static SET_INTEGERS: Limit = Limit::new(512, LEN_MAX);
-/// Bytes from which a list's chunk takes no more pushes.
+/// Size in bytes from which a list's chunk accepts no more pushes.
 pub static LIST_CHUNK_SIZE: Limit = Limit::new(4 << 10, CHUNK_SIZE_MAX);
-/// Told back, and nothing else: the chunks of a list are not compressed.
+/// Only stored and returned: the chunks of a list are not compressed.
 pub static LIST_COMPRESS_DEPTH: Limit = Limit::new(0, LEN_MAX);
-/// Elements from which it takes none; 0: bytes alone decide.
+/// Number of elements from which a chunk accepts no more; 0: only the size decides.
 pub static LIST_CHUNK_LEN: Limit = Limit::new(0, LEN_MAX);

@@ -1,7 +1,7 @@
 //! A set of members.
 //!
-//! At most 512 integers ([`packing::SET_INTEGERS`]): sorted, 8 bytes each. At most 128 members of at
-//! most 64 bytes ([`packing::SET`]): one buffer of `length member ...`. Large: a dictionary.
+//! At most 512 integers ([`packing::SET_INTEGERS`]): sorted, 8 bytes each. At most 128 members of
+//! at most 64 bytes ([`packing::SET`]): one buffer of `length member ...`. Large: a dictionary.
 
 use std::ops::Deref;
 
@@ -9,7 +9,7 @@ use super::dict::Dict;
 use super::{pack, packing};
 use crate::number;
 
-/// Different members.
+/// Distinct members.
 #[derive(Debug, Clone)]
 pub struct Set(Repr);
 
@@ -27,7 +27,7 @@ enum Repr {
     },
 }
 
-/// A member, lent by the set, or written out if the set keeps it as an integer.
+/// A member, borrowed from the set, or formatted if the set stores it as an integer.
 #[derive(Clone)]
 pub struct Member<'a>(Text<'a>);
 
@@ -69,7 +69,7 @@ impl std::fmt::Debug for Member<'_> {
     }
 }
 
-/// The member at the start of packed bytes, and what comes after it.
+/// The member at the start of packed bytes, and the remaining bytes.
 #[inline]
 fn first(buf: &[u8]) -> (&[u8], &[u8]) {
     buf[1..].split_at(usize::from(buf[0]))
@@ -101,7 +101,7 @@ impl Set {
         Self(Repr::Integers(Vec::new()))
     }
 
-    /// How many members there are.
+    /// Returns the number of members.
     #[must_use]
     pub fn len(&self) -> usize {
         match &self.0 {
@@ -111,7 +111,7 @@ impl Set {
         }
     }
 
-    /// Whether there is no member.
+    /// Whether there are no members.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -127,7 +127,7 @@ impl Set {
         }
     }
 
-    /// The word of `OBJECT ENCODING`.
+    /// The name in `OBJECT ENCODING`.
     #[must_use]
     pub const fn encoding(&self) -> &'static str {
         match self.0 {
@@ -197,7 +197,7 @@ impl Set {
         self.0 = Repr::Packed { buf, count };
     }
 
-    /// Turns whatever it is into a dictionary.
+    /// Converts it into a dictionary.
     fn unpack(&mut self) {
         let mut dict = Dict::with_capacity(self.len() + 1);
         let mut heap = 0;
@@ -208,7 +208,7 @@ impl Set {
         self.0 = Repr::Dict { dict, heap };
     }
 
-    /// Removes a member and returns whether it was there.
+    /// Removes a member and returns whether it existed.
     pub fn remove(&mut self, member: &[u8]) -> bool {
         match &mut self.0 {
             Repr::Integers(integers) => {
@@ -242,7 +242,8 @@ impl Set {
         }
     }
 
-    /// Removes the member at an index below [`Set::len`] and returns it. Others may change their index.
+    /// Removes the member at an index below [`Set::len`] and returns it. The indices of others may
+    /// change.
     pub fn remove_nth(&mut self, index: usize) -> Option<Box<[u8]>> {
         if let Repr::Dict { dict, heap } = &mut self.0 {
             if index >= dict.len() {
@@ -257,7 +258,7 @@ impl Set {
         Some(member)
     }
 
-    /// All members: integers in order, others in no promised one.
+    /// All members: integers in order, others in no particular order.
     #[must_use]
     pub fn iter(&self) -> SetIter<'_> {
         let walk = match &self.0 {
@@ -268,8 +269,8 @@ impl Set {
         SetIter { walk, left: self.len() }
     }
 
-    /// Visits about `count` members from `cursor` (0: the start), and returns the cursor to go on
-    /// with (0: done). A small set is visited whole.
+    /// Visits about `count` members from `cursor` (0: the start), and returns the cursor to
+    /// continue with (0: finished). A small set is visited completely.
     pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(&[u8])) -> u64 {
         if let Repr::Dict { dict, .. } = &self.0 {
             return dict.scan(cursor, count, |member| visit(member));
@@ -349,7 +350,7 @@ mod tests {
         }
     }
 
-    /// Members that are integers mostly, now and then not, and sometimes too long to be packed.
+    /// Members that are mostly integers, sometimes not, and sometimes too long to be packed.
     fn member(range: i64, text: u32) -> impl Strategy<Value = Vec<u8>> {
         prop_oneof![
             40 => (-range..range).prop_map(|integer| integer.to_string().into_bytes()),

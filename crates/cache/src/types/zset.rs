@@ -1,12 +1,12 @@
-//! A sorted set: members with a score each, in order of score, then of member.
+//! A sorted set: members with one score each, ordered by score, then by member.
 //!
-//! Small ([`packing::ZSET`]: at most 128 members of at most 64 bytes): one buffer in order
-//! (`packed`). Large: a dictionary of members with their scores, and their places in order in
-//! chunks of a few hundred (`order`), so that a rank is found by adding up the chunks before it.
+//! Small ([`packing::ZSET`]: at most 128 members of at most 64 bytes): one ordered buffer
+//! (`packed`). Large: a dictionary of members with their scores, and their positions in order in
+//! chunks of a few hundred (`order`), so that a rank is computed by adding up the chunks before it.
 //!
-//! A rank is an index in ascending order. Bounds of score or member become ranges of ranks
-//! ([`ZSet::score_range`], [`ZSet::lex_range`]), and everything else is said with these. NaN is no score:
-//! whoever lets one in finds it as 0.
+//! A rank is an index in ascending order. Limits of score or member are converted to ranges of
+//! ranks ([`ZSet::score_range`], [`ZSet::lex_range`]), which all other methods use. NaN is not a
+//! valid score: if a caller passes one, it is stored as 0.
 
 mod order;
 mod packed;
@@ -21,7 +21,7 @@ use super::dict::{Dict, Keyed};
 use super::{pack, packing};
 use crate::number;
 
-/// What inserting did.
+/// The result of an insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Upsert {
     /// The member is new.
@@ -35,14 +35,14 @@ pub enum Upsert {
 /// An end of a range of scores.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ScoreBound {
-    /// The score belongs to the range. Infinities leave it open.
+    /// The score belongs to the range. Infinities leave the range open.
     Inclusive(f64),
-    /// The score does not.
+    /// The score does not belong to the range.
     Exclusive(f64),
 }
 
 impl ScoreBound {
-    /// Reads `1.5`, `(1.5`, `-inf`; `None` if it is no float.
+    /// Parses `1.5`, `(1.5`, `-inf`; `None` if it is not a float.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         match text {
@@ -52,7 +52,7 @@ impl ScoreBound {
     }
 }
 
-/// An end of a range of members, for sets whose scores are all the same.
+/// An end of a range of members, for sets whose members all have the same score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LexBound<'a> {
     /// Before all members: `-`.
@@ -61,12 +61,12 @@ pub enum LexBound<'a> {
     Max,
     /// The member belongs to the range: `[member`.
     Inclusive(&'a [u8]),
-    /// The member does not: `(member`.
+    /// The member does not belong to the range: `(member`.
     Exclusive(&'a [u8]),
 }
 
 impl<'a> LexBound<'a> {
-    /// Reads `-`, `+`, `[member`, `(member`; `None` if it is none of these.
+    /// Parses `-`, `+`, `[member`, `(member`; `None` for anything else.
     #[must_use]
     pub fn parse(text: &'a [u8]) -> Option<Self> {
         match text {
@@ -170,7 +170,7 @@ impl ZSet {
         Self(Repr::Packed(Packed::new()))
     }
 
-    /// How many members there are.
+    /// Returns the number of members.
     #[must_use]
     pub fn len(&self) -> usize {
         match &self.0 {
@@ -179,7 +179,7 @@ impl ZSet {
         }
     }
 
-    /// Whether there is no member.
+    /// Whether there are no members.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -196,7 +196,7 @@ impl ZSet {
         }
     }
 
-    /// The word of `OBJECT ENCODING`.
+    /// The name in `OBJECT ENCODING`.
     #[must_use]
     pub const fn encoding(&self) -> &'static str {
         match self.0 {
@@ -214,7 +214,7 @@ impl ZSet {
         }
     }
 
-    /// Gives `member` a score.
+    /// Sets the score of `member`.
     pub fn insert(&mut self, member: &[u8], score: f64) -> Upsert {
         let score = if score.is_nan() { 0.0 } else { score };
         if let Repr::Packed(packed) = &mut self.0 {
@@ -265,7 +265,8 @@ impl ZSet {
         }
     }
 
-    /// The rank of `member`: how many stand before it. From the other end: `len() - 1 - rank`.
+    /// The rank of `member`: the number of members before it. From the other end:
+    /// `len() - 1 - rank`.
     #[must_use]
     pub fn rank(&self, member: &[u8]) -> Option<usize> {
         match &self.0 {
@@ -280,7 +281,8 @@ impl ZSet {
         }
     }
 
-    /// How many members, from the first on, are `before`; it must be true of a beginning of the order.
+    /// Number of members, from the first on, for which `before` holds; it must hold for a prefix of
+    /// the order.
     fn count_while(&self, before: impl Fn(&[u8], f64) -> bool) -> usize {
         match &self.0 {
             Repr::Packed(packed) => packed.count_while(before),
@@ -291,7 +293,7 @@ impl ZSet {
         }
     }
 
-    /// The ranks of the scores from `min` to `max`. Its length is what `ZCOUNT` counts.
+    /// The ranks of the scores from `min` to `max`. Its length is the result of `ZCOUNT`.
     #[must_use]
     pub fn score_range(&self, min: ScoreBound, max: ScoreBound) -> Range<usize> {
         let from = self.count_while(|_, score| match min {
@@ -323,8 +325,8 @@ impl ZSet {
         from..to.max(from)
     }
 
-    /// The members of a range of ranks with their scores, in order; `rev()` for the other direction.
-    /// Ranks beyond the end are left out.
+    /// The members in a range of ranks with their scores, in order; `rev()` for the other
+    /// direction. Ranks beyond the end are left out.
     #[must_use]
     pub fn range(&self, ranks: Range<usize>) -> ZSetIter<'_> {
         let to = ranks.end.min(self.len());
@@ -347,13 +349,13 @@ impl ZSet {
         self.range(0..self.len())
     }
 
-    /// The member of a rank, with its score.
+    /// The member at a rank, with its score.
     #[must_use]
     pub fn nth(&self, rank: usize) -> Option<(&[u8], f64)> {
         self.range(rank..rank.saturating_add(1)).next()
     }
 
-    /// Removes the members of a range of ranks and returns how many they were.
+    /// Removes the members in a range of ranks and returns their number.
     pub fn remove_range(&mut self, ranks: Range<usize>) -> usize {
         let to = ranks.end.min(self.len());
         let count = to.saturating_sub(ranks.start);
@@ -373,12 +375,12 @@ impl ZSet {
         count
     }
 
-    /// Removes the member of the lowest score and returns both.
+    /// Removes the member with the lowest score and returns both.
     pub fn pop_min(&mut self) -> Option<(Box<[u8]>, f64)> {
         self.pop(0)
     }
 
-    /// Removes the member of the highest score and returns both.
+    /// Removes the member with the highest score and returns both.
     pub fn pop_max(&mut self) -> Option<(Box<[u8]>, f64)> {
         self.pop(self.len().checked_sub(1)?)
     }
@@ -397,8 +399,8 @@ impl ZSet {
         Some((member, score))
     }
 
-    /// Visits about `count` members from `cursor` (0: the start), in no promised order, and returns
-    /// the cursor to go on with (0: done). A small set is visited whole.
+    /// Visits about `count` members from `cursor` (0: the start), in no particular order, and
+    /// returns the cursor to continue with (0: finished). A small set is visited completely.
     pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(&[u8], f64)) -> u64 {
         if let Repr::Tree(tree) = &self.0 {
             return tree.dict.scan(cursor, count, |entry| visit(&entry.member, entry.score));

@@ -1,4 +1,4 @@
-//! What a check says of a log whose frames are whole, but not what is in them.
+//! The check of a log whose frames are intact but whose contents are not.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -42,56 +42,60 @@ fn log(entries: &[Vec<u8>]) -> (SimFs, Vec<u64>) {
     (disk, places)
 }
 
-/// What is told of a log with these entries, and how many operations are sound.
-fn told(entries: &[Vec<u8>]) -> (Vec<String>, u64) {
+/// The reported damages of a log with these entries, and the number of valid operations.
+fn damages_of(entries: &[Vec<u8>]) -> (Vec<String>, u64) {
     let (disk, _) = log(entries);
-    let mut told = Vec::new();
-    let checked = check(&disk, Path::new(DIR), &mut |damage| told.push(damage)).unwrap();
-    assert_eq!(checked.damages, told.len() as u64);
+    let mut damages = Vec::new();
+    let checked = check(&disk, Path::new(DIR), &mut |damage| damages.push(damage)).unwrap();
+    assert_eq!(checked.damages, damages.len() as u64);
     assert_eq!(checked.entries, entries.len() as u64);
-    (told, checked.operations)
+    (damages, checked.operations)
 }
 
 #[test]
 fn operations_no_command_can_do_are_named_with_file_and_offset() {
     let good = op(0, &[b"SET", b"k", b"v"]);
     for (bad, reason) in [
-        (op(0, &[b"NONSENSE", b"k"]), "no such command"),
-        (op(0, &[b"GET", b"k"]), "no command that writes"),
+        (op(0, &[b"NONSENSE", b"k"]), "unknown command"),
+        (op(0, &[b"GET", b"k"]), "not a write command"),
         (op(0, &[b"SET", b"k"]), "2 words"),
         (op(16, &[b"DEL", b"k"]), "database 16"),
-        (op(0, &[b"DEL"]), "are no operation"),
+        (op(0, &[b"DEL"]), "are not an operation"),
         (vec![0, 3, 1, b'x'], "left"),
     ] {
         let entries = [ops(&good), ops(&[&good[..], &bad].concat()), ops(&good)];
-        let (told, operations) = told(&entries);
-        let [told] = told.as_slice() else { panic!("{told:?}") };
+        let (damages, operations) = damages_of(&entries);
+        let [damages] = damages.as_slice() else { panic!("{damages:?}") };
         let (_, places) = log(&entries);
         // The log's first segment begins at position 0, so positions are offsets.
         let place = format!("byte {}", places[1]);
-        assert!(told.contains(reason) && told.contains(&place), "{reason}, {place} in: {told}");
-        assert!(told.contains("cache/log/0000000000000000.log"), "{told}");
+        assert!(
+            damages.contains(reason) && damages.contains(&place),
+            "{reason}, {place} in: {damages}"
+        );
+        assert!(damages.contains("cache/log/0000000000000000.log"), "{damages}");
         assert_eq!(operations, 3, "the others are counted");
     }
-    let (told, operations) = told(&[ops(&good), ops(&op(3, &[b"FLUSHDB"]))]);
-    assert_eq!((told.len(), operations), (0, 2));
+    let (damages, operations) = damages_of(&[ops(&good), ops(&op(3, &[b"FLUSHDB"]))]);
+    assert_eq!((damages.len(), operations), (0, 2));
 }
 
 #[test]
-fn parts_that_do_not_join_are_told_and_torn_ones_are_not() {
+fn parts_that_do_not_join_are_reported_and_torn_ones_are_not() {
     let whole = op(0, &[b"SET", b"k", &[b'v'; 60]]);
     let begun = || part(0, whole.len(), 0, &whole[..20]);
     // Where the first part of what follows is.
     let (_, places) = log(&[begun()]);
     let rest = |offset: usize| part(places[0], whole.len(), offset, &whole[offset..]);
-    assert_eq!(told(&[begun(), rest(20)]), (vec![], 1));
-    let (told_of, operations) = told(&[begun(), rest(21)]);
-    assert!(told_of.len() == 1 && told_of[0].contains("a part at byte 21"), "{told_of:?}");
+    assert_eq!(damages_of(&[begun(), rest(20)]), (vec![], 1));
+    let (damages, operations) = damages_of(&[begun(), rest(21)]);
+    assert!(damages.len() == 1 && damages[0].contains("a part starts at byte 21"), "{damages:?}");
     assert_eq!(operations, 0);
-    // A crash between two parts leaves one that is never completed; the next opening passes over it.
-    assert_eq!(told(&[begun(), vec![3, 1], ops(&op(0, &[b"DEL", b"k"]))]), (vec![], 1));
-    let (told_of, _) = told(&[vec![9, 1, 0]]);
-    assert!(told_of.len() == 1 && told_of[0].contains("entry kind 9"), "{told_of:?}");
+    // A crash between two parts leaves one that is never completed; the next opening passes over
+    // it.
+    assert_eq!(damages_of(&[begun(), vec![3, 1], ops(&op(0, &[b"DEL", b"k"]))]), (vec![], 1));
+    let (damages, _) = damages_of(&[vec![9, 1, 0]]);
+    assert!(damages.len() == 1 && damages[0].contains("entry kind 9"), "{damages:?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Commands that wait are served when, and only when, there is something for them.
+//! Blocked commands are served when, and only when, there is an element for them.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use forebay_cache::resp::{Proto, Reply};
 use crate::commands_support::{Node, Ours, words};
 
 #[derive(Debug)]
-struct Nobody;
+struct NoNotify;
 
-impl Notify for Nobody {
+impl Notify for NoNotify {
     fn notify(&self, _connection: u64) {}
 }
 
-/// A client that waits.
+/// A blocked client.
 struct Waiting<'e> {
     engine: &'e Engine,
     session: Session,
@@ -23,7 +23,7 @@ struct Waiting<'e> {
 
 impl<'e> Waiting<'e> {
     fn new(engine: &'e Engine, line: &str) -> Self {
-        let mailbox = Arc::new(Mailbox::new(Arc::new(Nobody), 1));
+        let mailbox = Arc::new(Mailbox::new(Arc::new(NoNotify), 1));
         let peer = Peer { address: "a".to_owned(), local: "b".to_owned(), via: Via::Resp };
         let mut session = engine.session(peer, mailbox.clone());
         let words = words(line);
@@ -34,7 +34,7 @@ impl<'e> Waiting<'e> {
         Self { engine, session, mailbox }
     }
 
-    /// What it was answered meanwhile.
+    /// The replies it received meanwhile.
     fn answer(&mut self) -> Option<String> {
         let mut out = Reply::new(Proto::Resp2);
         let unblocked = self.mailbox.drain(&mut out).unblocked;
@@ -79,7 +79,7 @@ fn those_who_wait_are_served_in_turn() {
     assert_eq!(answers[0].as_deref(), Some(r#"["k" "a" "1"]"#));
     assert_eq!(answers[1].as_deref(), Some(r#"["k" "b" "2"]"#));
     assert_eq!(answers[2], None);
-    // A sorted set kept by another command counts as given, too.
+    // A sorted set stored by another command counts, too.
     ours.line("ZADD from 7 c");
     ours.line("ZRANGESTORE k from 0 -1");
     assert_eq!(waiting[2].answer().as_deref(), Some(r#"["k" "c" "7"]"#));
@@ -121,7 +121,7 @@ fn who_waits_for_another_type_does_not_hide_those_behind() {
 
 #[test]
 fn who_waits_for_several_keys_is_served_from_the_one_given_first() {
-    // Keys of different shards, so that the order is not that of the shards by chance.
+    // Keys of different shards, so that the order does not match that of the shards by chance.
     for (first, second) in [("one", "two"), ("two", "one"), ("a", "z"), ("z", "a")] {
         let engine = Engine::in_memory(7);
         let mut ours = Ours::new(&engine, Proto::Resp2);

@@ -1,4 +1,4 @@
-//! The same commands to us and to Redis get the same replies.
+//! The same commands get the same replies from this cache and from Redis.
 
 use forebay_base::fs::sim::Rng;
 use forebay_cache::engine::Engine;
@@ -9,13 +9,13 @@ use super::commands_support::{Node, Ours, Redis};
 
 const STEPS: usize = 4_000;
 
-/// The seed of a run: `FOREBAY_SEED` asks for other ones.
+/// The seed of a run, from `FOREBAY_SEED` if set.
 fn seed(of: u64) -> u64 {
     let given = std::env::var("FOREBAY_SEED").ok().and_then(|text| text.parse::<u64>().ok());
     given.map_or(of, |given| given * 2 + of)
 }
 
-/// A reply with what has no promised order put in order.
+/// Sorts the parts of a reply that have no defined order.
 fn settled(words: &[Vec<u8>], reply: Node) -> Node {
     let name = words[0].to_ascii_uppercase();
     match (&*name, reply) {
@@ -32,8 +32,8 @@ fn settled(words: &[Vec<u8>], reply: Node) -> Node {
             | b"SPOP" | b"SRANDMEMBER" | b"HRANDFIELD" | b"ZRANDMEMBER",
             reply,
         ) => reply.sorted(1),
-        // Without an order asked for, a set's is nobody's promise.
-        // Nor where what is sorted by is the same.
+        // Unless an order is requested, that of a set is undefined.
+        // Nor if the sort keys are equal.
         (b"SORT" | b"SORT_RO", reply) if words.iter().any(|word| word == b"BY") => {
             let gets = words.iter().filter(|word| *word == b"GET").count();
             reply.sorted(gets.max(1))
@@ -42,20 +42,20 @@ fn settled(words: &[Vec<u8>], reply: Node) -> Node {
     }
 }
 
-/// What is meant to differ.
+/// Intended differences.
 fn excused(words: &[Vec<u8>], ours: &Node, theirs: &Node) -> bool {
     if let (Node::Bulk(ours), Node::Bulk(theirs)) = (ours, theirs)
         && words[0].ends_with(b"INCRBYFLOAT")
     {
-        // Where 64 bits of mantissa lose digits, we do not.
+        // Where a 64-bit mantissa loses digits, this cache does not.
         let number = |text: &[u8]| std::str::from_utf8(text).unwrap().parse::<f64>().unwrap();
         return number(ours) == number(theirs);
     }
     let Node::Error(text) = ours else { return false };
     match words[0].as_slice() {
-        // Like Redis 7.2, and unlike 7.0, wrong words are refused before the key is looked for.
+        // As in Redis 7.2, but not 7.0, invalid arguments are refused before the key is looked up.
         b"BITCOUNT" | b"BITPOS" => matches!(theirs, Node::Int(_) | Node::Error(_)),
-        // A cursor no scan has given: Redis takes signs and nothing at all for one.
+        // A cursor that no scan returned: Redis accepts signs and the empty text.
         b"SCAN" | b"HSCAN" | b"SSCAN" | b"ZSCAN" => text == "ERR invalid cursor",
         _ => false,
     }
@@ -106,7 +106,7 @@ fn compare(seed: u64, proto: Proto, steps: usize) {
                 )
             });
         }
-        // From here on the data may differ: begin anew.
+        // From here on the data may differ: start over.
         for line in ["DISCARD", "UNWATCH", "SELECT 0", "FLUSHALL"] {
             let words = super::commands_support::words(line);
             ours.run(&words);

@@ -1,4 +1,4 @@
-//! Random commands against plain collections of the standard library.
+//! Random commands compared with plain collections of the standard library.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ fn flag(value: bool) -> Node {
     Node::Int(value.into())
 }
 
-/// Runs steps drawn by `step`, which tells a command and the reply its model gives.
+/// Runs steps drawn by `step`, which returns a command and the reply of its model.
 fn check(steps: usize, mut step: impl FnMut(&mut Rng) -> (String, Node)) {
     let engine = Engine::in_memory(7);
     let mut ours = Ours::new(&engine, Proto::Resp3);
@@ -32,7 +32,7 @@ fn check(steps: usize, mut step: impl FnMut(&mut Rng) -> (String, Node)) {
     }
 }
 
-/// A member, out of enough for both ways a collection is kept.
+/// A member, from a set large enough for both encodings of a collection.
 fn member(rng: &mut Rng) -> String {
     let number = rng.below(300);
     if rng.one_in(3) { format!("member:{number}") } else { number.to_string() }
@@ -75,7 +75,7 @@ fn a_hash_is_a_map() {
 #[test]
 fn sets_are_sets() {
     let mut models: [BTreeSet<String>; 3] = Default::default();
-    let told = |set: BTreeSet<String>| Node::Set(set.iter().map(|member| bulk(member)).collect());
+    let sorted = |set: BTreeSet<String>| Node::Set(set.iter().map(|member| bulk(member)).collect());
     check(20_000, |rng| {
         let (a, b, member) = (rng.below(3), rng.below(3), member(rng));
         let others = (models[a].clone(), models[b].clone());
@@ -89,9 +89,9 @@ fn sets_are_sets() {
                 }
                 (format!("SMOVE s{a} s{b} {member}"), flag(moved))
             }
-            16 => (format!("SINTER s{a} s{b}"), told(&others.0 & &others.1)),
-            17 => (format!("SUNION s{a} s{b}"), told(&others.0 | &others.1)),
-            18 => (format!("SDIFF s{a} s{b}"), told(&others.0 - &others.1)),
+            16 => (format!("SINTER s{a} s{b}"), sorted(&others.0 & &others.1)),
+            17 => (format!("SUNION s{a} s{b}"), sorted(&others.0 | &others.1)),
+            18 => (format!("SDIFF s{a} s{b}"), sorted(&others.0 - &others.1)),
             19 if rng.one_in(20) => {
                 models[2] = &others.0 & &others.1;
                 (format!("SINTERSTORE s2 s{a} s{b}"), count(models[2].len()))
@@ -103,7 +103,7 @@ fn sets_are_sets() {
     });
 }
 
-/// Members in the order of their scores, which are whole numbers here.
+/// Members in order of their scores, which are integers here.
 fn ordered(model: &BTreeMap<String, i32>) -> Vec<(i32, String)> {
     let mut all: Vec<_> = model.iter().map(|(member, score)| (*score, member.clone())).collect();
     all.sort();
@@ -113,7 +113,7 @@ fn ordered(model: &BTreeMap<String, i32>) -> Vec<(i32, String)> {
 #[test]
 fn a_sorted_set_is_an_ordered_map() {
     let mut model = BTreeMap::<String, i32>::new();
-    let told = |members: &[(i32, String)]| {
+    let scored_members = |members: &[(i32, String)]| {
         // Nested, so that the order counts.
         Node::Array(vec![bulk(&format!("{members:?}"))])
     };
@@ -147,7 +147,7 @@ fn a_sorted_set_is_an_ordered_map() {
                 let all = ordered(&model);
                 let (from, len) = (rng.below(all.len() + 2), rng.below(20));
                 let part: Vec<_> = all.iter().skip(from).take(len + 1).cloned().collect();
-                (format!("ZRANGE z {from} {} WITHSCORES", from + len), told(&part))
+                (format!("ZRANGE z {from} {} WITHSCORES", from + len), scored_members(&part))
             }
             11 => {
                 let mut all = ordered(&model);
@@ -155,7 +155,7 @@ fn a_sorted_set_is_an_ordered_map() {
                 all.reverse();
                 let part: Vec<_> = all.iter().skip(2).take(5).cloned().collect();
                 let line = format!("ZRANGE z {score} -inf BYSCORE REV LIMIT 2 5 WITHSCORES");
-                (line, told(&part))
+                (line, scored_members(&part))
             }
             12 if rng.one_in(100) => {
                 let all = ordered(&model);
@@ -165,7 +165,7 @@ fn a_sorted_set_is_an_ordered_map() {
             _ => ("ZCARD z".to_owned(), count(model.len())),
         };
         let reply = match ours.line(&line) {
-            Node::Array(pairs) => told(&pairs.iter().map(scored).collect::<Vec<_>>()),
+            Node::Array(pairs) => scored_members(&pairs.iter().map(scored).collect::<Vec<_>>()),
             other => other,
         };
         assert_eq!(reply, expected, "{line}");

@@ -1,10 +1,10 @@
-//! Random commands: templates of every family, filled in from small sets of words, so that keys of
-//! all types meet commands of all families.
+//! Random commands: templates of every family, filled in from small sets of words, so that commands
+//! of all families are run on keys of all types.
 
 use forebay_base::fs::sim::Rng;
 use forebay_cache::command::find;
 
-/// Templates that are the same each time they run on the same data.
+/// Templates with the same result each time they run on the same data.
 pub(crate) const TEMPLATES: &[&str] = &[
     // Strings.
     "SET {k} {v}",
@@ -252,7 +252,7 @@ pub(crate) const TEMPLATES: &[&str] = &[
     "FLUSHDB",
 ];
 
-/// Templates whose outcome is up to chance, for tests that need no second opinion.
+/// Templates whose result depends on chance, for tests without a comparison.
 pub(crate) const CHANCE: &[&str] = &[
     "SPOP {k}",
     "SPOP {k} {n}",
@@ -321,7 +321,7 @@ fn fill(rng: &mut Rng, name: &str, group: &str) -> String {
     picked.to_owned()
 }
 
-/// A command; now and then a wrong one.
+/// A command; sometimes an invalid one.
 pub(crate) fn command(rng: &mut Rng, templates: &[&str]) -> Vec<Vec<u8>> {
     let template = templates[rng.below(templates.len())];
     let name = template.split(' ').next().unwrap_or_default();
@@ -335,8 +335,8 @@ pub(crate) fn command(rng: &mut Rng, templates: &[&str]) -> Vec<Vec<u8>> {
         }
         words.push(text.into_bytes());
     }
-    // Those that wait would wait for ever, given another timeout; those that pick would pick at
-    // random; ranks take one word more since Redis 7.2.
+    // Blocking commands would wait forever with another timeout; random picks would differ; rank
+    // commands accept one more argument since Redis 7.2.
     let picks = name.contains("RAND") || name == "SPOP";
     let kept = name.starts_with('B') || name.ends_with("RANK") || picks;
     if rng.one_in(25) && words.len() > 1 && !kept {

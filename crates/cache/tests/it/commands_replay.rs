@@ -1,4 +1,4 @@
-//! What commands tell the log leads to the same data when it is run again.
+//! Replaying the logged operations of commands leads to the same data.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ fn replayed(seed: u64, steps: usize) {
     let disk = Arc::new(SimFs::new(seed));
     let clock = Arc::new(ManualClock::new(1_700_000_000_000));
     let mut persist = options(Durability::Os);
-    // No snapshot: everything is to come out of the log.
+    // No snapshot: everything must come from the log.
     persist.snapshot_log_min = u64::MAX;
     let options =
         CacheOptions { dir: Some(PathBuf::from(DIR)), persist, ..CacheOptions::default() };

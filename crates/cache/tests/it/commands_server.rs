@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use forebay_cache::CacheOptions;
 use forebay_cache::engine::{Engine, Flow, Mailbox, Notify, Peer, Stopper, Via};
 use forebay_cache::resp::{Proto, Reply};
 
@@ -17,7 +18,7 @@ impl Stopper for Stops {
     }
 }
 
-/// Runs a line in a session of its own: the reply as it is sent, and what follows.
+/// Runs a line in a new session: returns the reply as sent, and what follows.
 fn raw(engine: &Engine, line: &str) -> (String, Flow) {
     let words = words(line);
     let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
@@ -40,8 +41,8 @@ fn shutdown_ends_the_server_that_offers_it_and_is_refused_elsewhere() {
         ("SHUTDOWN LATER", "-ERR syntax error"),
         ("SHUTDOWN ABORT", "-ERR No shutdown in progress."),
         ("SHUTDOWN ABORT NOW", "-ERR syntax error"),
-        // There is nowhere to save to.
-        ("SHUTDOWN SAVE", "-ERR nothing is kept on disk here"),
+        // There is no data directory to save to.
+        ("SHUTDOWN SAVE", "-ERR persistence is off"),
     ] {
         let (reply, flow) = raw(&engine, refused);
         assert!(reply.starts_with(why) && flow == Flow::Continue, "{refused}: {reply}");
@@ -68,14 +69,14 @@ fn settings_are_changed_all_or_none_and_refusals_say_why() {
         # What the start decides can be asked for, if it is that.
         CONFIG SET save "" => OK
         CONFIG SET appendonly no => OK
-        CONFIG SET appendonly yes => !ERR CONFIG SET failed (possibly related to argument 'appendonly') - can't set immutable config: it is 'no' from the start
+        CONFIG SET appendonly yes => !ERR CONFIG SET failed (possibly related to argument 'appendonly') - can't set immutable config: it is 'no' until a restart
         CONFIG SET hash-max-listpack-value 256 => !ERR CONFIG SET failed (possibly related to argument 'hash-max-listpack-value') - argument must be between 0 and 255 inclusive
         CONFIG SET list-max-listpack-size -6 => !ERR CONFIG SET failed (possibly related to argument 'list-max-listpack-size') - argument must be between -5 and 4294967295 inclusive
         "#,
     );
 }
 
-/// The limits are the process's: this one test changes them, and no other looks at encodings.
+/// The limits apply to the process: only this test changes them, and no other checks encodings.
 #[test]
 fn packing_limits_apply_to_what_grows_after_them() {
     transcript(
@@ -182,7 +183,30 @@ fn the_slow_log_takes_even_quick_commands_where_asked_to() {
 }
 
 #[test]
-fn clients_are_told_what_they_got_wrong() {
+fn a_password_is_shown_by_no_command() {
+    let engine = Engine::in_memory(7);
+    let mut ours = Ours::new(&engine, Proto::Resp2);
+    ours.line("CONFIG SET slowlog-log-slower-than 0");
+    ours.line("CONFIG SET timeout 0 requirepass swordfish");
+    ours.line("AUTH swordfish");
+    ours.line("AUTH default swordfish");
+    ours.line("HELLO 2 AUTH default swordfish SETNAME me");
+    ours.line("MULTI");
+    ours.line("CONFIG SET requirepass swordfish");
+    ours.line("EXEC");
+    let slow = ours.line("SLOWLOG GET -1").text();
+    assert_eq!(slow.matches("(redacted)").count(), 7, "{slow}");
+    for line in ["SLOWLOG GET -1", "CONFIG GET *", "CLIENT LIST", "CLIENT INFO", "INFO"] {
+        let shown = ours.line(line).text();
+        assert!(!shown.contains("swordfish"), "{line}: {shown}");
+    }
+    let options = CacheOptions { password: Some(b"swordfish".to_vec()), ..CacheOptions::default() };
+    let shown = format!("{options:?} {engine:?}");
+    assert!(!shown.contains("swordfish") && !shown.contains(&format!("{:?}", b"swordfish")));
+}
+
+#[test]
+fn clients_learn_what_they_got_wrong() {
     transcript(
         Proto::Resp2,
         r#"
@@ -233,7 +257,7 @@ fn commands_are_listed_by_pattern_and_category() {
 }
 
 #[test]
-fn clients_of_the_third_version_are_told_what_they_expect() {
+fn clients_of_the_third_version_get_what_they_expect() {
     transcript(
         Proto::Resp3,
         r#"
@@ -243,25 +267,25 @@ fn clients_of_the_third_version_are_told_what_they_expect() {
         "#,
     );
     let engine = Engine::in_memory(7);
-    let told = Ours::new(&engine, Proto::Resp3).line("LASTSAVE").text();
-    assert!(told.parse::<u64>().unwrap() > 1_600_000_000, "no snapshot yet: the start, {told}");
+    let shown = Ours::new(&engine, Proto::Resp3).line("LASTSAVE").text();
+    assert!(shown.parse::<u64>().unwrap() > 1_600_000_000, "no snapshot yet: the start, {shown}");
 }
 
 #[test]
 fn a_killed_client_is_gone_at_once_for_the_others() {
     #[derive(Debug)]
-    struct Nobody;
-    impl Notify for Nobody {
+    struct NoNotify;
+    impl Notify for NoNotify {
         fn notify(&self, _connection: u64) {}
     }
     let engine = Engine::in_memory(7);
-    let mailbox = Arc::new(Mailbox::new(Arc::new(Nobody), 1));
+    let mailbox = Arc::new(Mailbox::new(Arc::new(NoNotify), 1));
     let peer = Peer { address: "there:1".to_owned(), local: "here:2".to_owned(), via: Via::Resp };
     let victim = engine.session(peer, mailbox.clone());
     let mut ours = Ours::new(&engine, Proto::Resp2);
     assert!(ours.line("CLIENT LIST").text().contains("addr=there:1"));
     assert_eq!(ours.line("CLIENT KILL ADDR there:1").text(), "1");
-    // Its thread has not looked yet.
+    // Its thread has not checked yet.
     assert_eq!(ours.line("CLIENT LIST").text(), "\"\"");
     assert_eq!(ours.line("CLIENT KILL ADDR there:1").text(), "0");
     assert!(mailbox.drain(&mut Reply::new(Proto::Resp2)).close);

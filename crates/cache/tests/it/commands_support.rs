@@ -1,5 +1,5 @@
-//! What the tests of commands share: replies as trees and as text, our engine as a client, and a
-//! redis-server of their own.
+//! Shared by the tests of commands: replies as trees and as text, the engine as a client, and a
+//! separate redis-server.
 
 use std::fmt::Write as _;
 use std::io::{BufReader, Write as _};
@@ -27,7 +27,7 @@ pub(crate) enum Node {
 }
 
 impl Node {
-    /// Reads one reply.
+    /// Parses one reply.
     pub(crate) fn read(input: &mut impl std::io::BufRead) -> Self {
         let mut line = Vec::new();
         input.read_until(b'\n', &mut line).unwrap();
@@ -57,7 +57,7 @@ impl Node {
         }
     }
 
-    /// It in a line: `[1 "a" nil]`, `#{...}`, `{field: value}`, `1.5f`, `!ERR ...`.
+    /// Formats it on a line: `[1 "a" nil]`, `#{...}`, `{field: value}`, `1.5f`, `!ERR ...`.
     pub(crate) fn text(&self) -> String {
         let join = |nodes: &[Self]| nodes.iter().map(Self::text).collect::<Vec<_>>().join(" ");
         match self {
@@ -82,7 +82,7 @@ impl Node {
         }
     }
 
-    /// It with its elements in order, `step` of them kept together.
+    /// Sorts its elements, in groups of `step`.
     pub(crate) fn sorted(self, step: usize) -> Self {
         let sort = |nodes: Vec<Self>, step: usize| {
             let mut chunks: Vec<&[Self]> = nodes.chunks(step).collect();
@@ -139,7 +139,7 @@ pub(crate) fn words(line: &str) -> Vec<Vec<u8>> {
     words
 }
 
-/// A session with an engine of ours.
+/// A session with an engine.
 pub(crate) struct Ours<'e> {
     pub(crate) engine: &'e Engine,
     session: Session,
@@ -153,7 +153,7 @@ impl<'e> Ours<'e> {
         Self { engine, session, out: Reply::new(proto) }
     }
 
-    /// Runs a command; one that waits gives up at once.
+    /// Runs a command; a blocked one times out immediately.
     pub(crate) fn run(&mut self, words: &[impl AsRef<[u8]>]) -> Node {
         let words: Vec<&[u8]> = words.iter().map(AsRef::as_ref).collect();
         let flow = self.engine.execute(&mut self.session, &words, &mut self.out);
@@ -172,14 +172,14 @@ impl<'e> Ours<'e> {
     }
 }
 
-/// Runs `command => reply` lines; a line that begins with `#` is a remark.
+/// Runs `command => reply` lines; a line that begins with `#` is a comment.
 pub(crate) fn transcript(proto: Proto, lines: &str) {
     let engine = Engine::in_memory(7);
     let mut ours = Ours::new(&engine, proto);
     let mut wrong = String::new();
     for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let Some((command, expected)) = line.split_once(" => ") else {
-            assert!(line.starts_with('#'), "no reply is told for {line}");
+            assert!(line.starts_with('#'), "no reply is given for {line}");
             continue;
         };
         let reply = ours.line(command).text();
@@ -190,14 +190,14 @@ pub(crate) fn transcript(proto: Proto, lines: &str) {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
-/// A redis-server of the test's own.
+/// A separate redis-server for a test.
 pub(crate) struct Redis {
     server: Child,
     dir: tempfile::TempDir,
 }
 
 impl Redis {
-    /// Starts one; `None` where none is installed, which is said.
+    /// Starts one; `None`, with a message, if none is installed.
     #[expect(clippy::print_stderr, reason = "a test that is left out says so")]
     pub(crate) fn start() -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
@@ -238,7 +238,7 @@ impl Redis {
 
 impl Drop for Redis {
     fn drop(&mut self) {
-        // Nothing can be done about a server that is gone already.
+        // Nothing can be done about a server that has already exited.
         drop(self.server.kill());
         drop(self.server.wait());
     }

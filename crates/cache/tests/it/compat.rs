@@ -1,4 +1,4 @@
-//! Data written by earlier versions is read for ever: the files under `golden` are never rewritten.
+//! Data written by earlier versions stays readable: the files under `golden` are never rewritten.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ fn op(database: usize, words: &[&[u8]]) -> Op {
     (database, words.iter().map(|word| word.to_vec()).collect())
 }
 
-/// Nothing that compresses, so that it is copied in pieces.
+/// Incompressible data, so that it is copied in pieces.
 fn long() -> Vec<u8> {
     let mut rng = Rng::new(1);
     (0..2_000).map(|_| rng.next_u64().to_le_bytes()[7]).collect()
 }
 
-/// How the golden files were made, for the day a version 2 needs its own.
+/// How the golden files were created, for the day a version 2 needs its own.
 #[expect(dead_code, reason = "documents, and once made, the golden files")]
 fn make(dir: &Path) {
     let options = PersistOptions { segment_size: 2 << 10, ..options(Durability::Sync) };
@@ -80,7 +80,7 @@ fn version_1_is_read() {
     assert_eq!(dump(&opened.store, NOW_MS), expected());
     assert!(opened.recovered.snapshot.is_some() && opened.recovered.operations == 6);
     drop(opened);
-    // The log alone says the same.
+    // The log alone gives the same.
     std::fs::remove_dir_all(dir.path().join("snapshots")).unwrap();
     let opened = open(Arc::new(RealFs), dir.path(), &options, &mut Plainly).unwrap();
     assert_eq!(dump(&opened.store, NOW_MS), expected());

@@ -1,5 +1,5 @@
-//! Files are cut short and bits flipped, one at a time: what is opened then is right, or it is not
-//! opened and the error names the file.
+//! Files are truncated and bits flipped, one at a time: the opened data is then right, or opening
+//! fails with an error that names the file.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -19,7 +19,7 @@ fn op(database: usize, words: &[&[u8]]) -> Op {
     (database, words.iter().map(|word| word.to_vec()).collect())
 }
 
-/// A disk with a log and so many snapshots, closed in order; and what is in it.
+/// A disk with a log and this many snapshots, closed properly; and its contents.
 fn disk(snapshots: usize) -> (SimFs, State) {
     let disk = SimFs::new(3);
     let opened = again(&disk).unwrap();
@@ -55,7 +55,7 @@ fn files(disk: &SimFs, under: &str) -> Vec<PathBuf> {
     disk.list(&dir).unwrap().into_iter().map(|entry| dir.join(entry.name)).collect()
 }
 
-/// What becomes of a changed disk: right, or told.
+/// Opens a changed disk: the data must be right, or the damage reported.
 fn judge(changed: &SimFs, file: &Path, state: &State) -> Result<(), String> {
     match again(changed) {
         Ok(opened) => {
@@ -83,13 +83,13 @@ fn a_log_cut_anywhere_is_opened_right_or_not_at_all() {
     assert!(files.len() > 1 && damages(&disk).is_empty());
     for file in &files {
         let len = disk.len(file).unwrap();
-        let mut told = 0;
+        let mut detected = 0;
         for cut in 0..len {
             let changed = disk.fork();
             changed.open(file, Access::ReadWrite).unwrap().set_len(cut).unwrap();
-            told += u64::from(judge(&changed, file, &state).is_err());
+            detected += u64::from(judge(&changed, file, &state).is_err());
         }
-        assert!(told > 0, "a segment cut short is missed");
+        assert!(detected > 0, "a segment cut short is missed");
     }
 }
 
@@ -97,15 +97,15 @@ fn a_log_cut_anywhere_is_opened_right_or_not_at_all() {
 fn a_log_with_any_bit_flipped_is_opened_right_or_not_at_all() {
     let (disk, state) = disk(0);
     for file in files(&disk, "log") {
-        let mut told = 0;
+        let mut detected = 0;
         for offset in 0..disk.len(&file).unwrap() {
             for bit in 0..8 {
                 let changed = disk.fork();
                 changed.corrupt(&file, offset, 1 << bit).unwrap();
-                told += u64::from(judge(&changed, &file, &state).is_err());
+                detected += u64::from(judge(&changed, &file, &state).is_err());
             }
         }
-        assert!(told > 0);
+        assert!(detected > 0);
     }
 }
 
@@ -120,8 +120,11 @@ fn a_newest_snapshot_with_any_byte_damaged_is_passed_over() {
         changed.corrupt(newest, offset, 1 << (offset % 8)).unwrap();
         let opened = again(&changed).unwrap();
         assert_eq!(dump(&opened.store, NOW_MS), state);
-        let [told] = opened.recovered.passed_over.as_slice() else { panic!("not passed over") };
-        assert!(told.contains(&newest.display().to_string()) && told.contains("at byte"), "{told}");
+        let [message] = opened.recovered.passed_over.as_slice() else { panic!("not passed over") };
+        assert!(
+            message.contains(&newest.display().to_string()) && message.contains("at byte"),
+            "{message}"
+        );
         drop(opened);
         assert!(damages(&changed)[0].contains(&newest.display().to_string()));
         let cut = disk.fork();
@@ -157,7 +160,7 @@ fn without_any_good_snapshot_a_trimmed_log_is_refused_and_a_whole_one_is_enough(
             assert!(matches!(&error, OpenError::NoSnapshot { reasons, .. } if reasons.len() == 2));
             let text = error.to_string();
             assert!(files.iter().all(|file| text.contains(&file.display().to_string())), "{text}");
-            assert!(text.contains("Restore the directory from a copy"), "{text}");
+            assert!(text.contains("Restore the directory from a backup"), "{text}");
             assert_eq!(damages(&disk).len(), 3);
         }
     }
@@ -173,7 +176,7 @@ fn snapshots_without_their_log_are_refused() {
     let error = again(&disk).err().unwrap();
     assert!(matches!(error, OpenError::NoLog { .. }), "{error}");
     assert_eq!(damages(&disk).len(), 1);
-    // A log of other data in its place is no better.
+    // The log of other data in its place fails, too.
     for file in files(&other, "log") {
         let len = usize::try_from(other.len(&file).unwrap()).unwrap();
         let mut bytes = vec![0; len];
@@ -192,8 +195,8 @@ fn a_log_that_lost_what_a_snapshot_knows_is_refused() {
     let (last, whole) = (logs.last().unwrap(), disk.fork());
     disk.remove_file(last).unwrap();
     let error = again(&disk).err().unwrap();
-    let told = chain(&error).to_string();
-    assert!(matches!(error, OpenError::Behind { .. } | OpenError::Log { .. }), "{told}");
+    let message = chain(&error).to_string();
+    assert!(matches!(error, OpenError::Behind { .. } | OpenError::Log { .. }), "{message}");
     assert!(again(&whole).is_ok());
 }
 

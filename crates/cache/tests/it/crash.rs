@@ -1,5 +1,5 @@
-//! The disk is cut at every write and sync of a random workload with snapshots under way, and again
-//! at every one of the recovery that follows.
+//! The disk fails at every write and sync of a random workload with snapshots, and again at every
+//! operation of the recovery that follows.
 
 use forebay_base::Durability;
 use forebay_base::fs::sim::{Fault, Rng, SimFs};
@@ -12,19 +12,19 @@ fn durabilities() -> [Durability; 3] {
     ["sync", "interval:1h", "os"].map(|word| word.parse().unwrap())
 }
 
-/// Runs the workload with `fault` at operation `at`; `None` when it has no such operation.
+/// Runs the workload with `fault` at operation `at`; `None` if it has no such operation.
 fn run(durability: Durability, seed: u64, at: u64, fault: Fault) -> Option<(SimFs, History)> {
     let disk = SimFs::new(seed ^ at);
     disk.plan(at, fault);
     let mut history = History::new();
     if let Ok(opened) = reopen(disk.clone(), durability) {
-        // A failure ends the run: what is left is looked at.
+        // A failure ends the run: its result is checked.
         history.run(&mut Rng::new(seed), &opened, STEPS).ok();
     }
     (disk.operations() > at).then_some((disk, history))
 }
 
-/// Opens what is left, judges it, works on and judges again.
+/// Opens what is left, checks it, continues and checks again.
 fn reopen_and_go_on(disk: &SimFs, history: &mut History, durability: Durability, least: usize) {
     let opened = reopen(disk.clone(), durability).unwrap();
     assert!(opened.recovered.passed_over.is_empty(), "{:?}", opened.recovered.passed_over);
@@ -73,7 +73,7 @@ fn power_lost_at_every_operation_keeps_what_was_synced() {
             }
             assert!(at > 60, "{at} operations");
         }
-        assert!(met.iter().all(|&count| count > 0), "snapshots, begun anew, freed: {met:?}");
+        assert!(met.iter().all(|&count| count > 0), "snapshots, restarted, freed: {met:?}");
     }
 }
 

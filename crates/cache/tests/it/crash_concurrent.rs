@@ -1,5 +1,5 @@
-//! Snapshots taken while several threads change what they are taken of: with the log they lead to
-//! exactly what was in memory.
+//! Snapshots taken while several threads change the data: with the log they lead to exactly what
+//! was in memory.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,5 +1,5 @@
-//! The real commands: whatever they did, running the log again does the same, with and without a
-//! snapshot, by one client or by several at once.
+//! The real commands: replaying the log has the same result, with and without a snapshot, for one
+//! client or several at once.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use forebay_cache::{Cache, CacheOptions};
 
 use crate::crash_model::{DIR, State, dump, options};
 
-/// Commands, with places for what is drawn: `T`, `L`, `H`, `S`, `Z` a key of each type, `K` any key,
-/// `e` an element, `n` a number, `f` a fraction, `d` a deadline from now in ms.
+/// Commands, with places for what is drawn: `T`, `L`, `H`, `S`, `Z` a key of each type, `K` any
+/// key, `e` an element, `n` a number, `f` a fraction, `d` a deadline from now in ms.
 const COMMANDS: &str = "
     SET T e|SET T e KEEPTTL|SET T e PX d|SET T n XX GET|SETNX T e|SETEX T 1 e|PSETEX T d e|GETSET T e|GETDEL T
     GETEX T PX d|GETEX T PERSIST|APPEND T e|SETRANGE T n e|INCR T|INCRBY T n|DECRBY T n|INCRBYFLOAT T f
@@ -53,7 +53,7 @@ fn command(rng: &mut Rng) -> Vec<Vec<u8>> {
         COMMANDS.split(['|', '\n']).map(str::trim).filter(|text| !text.is_empty()).collect();
     let chosen = loop {
         let chosen = all[rng.below(all.len())];
-        // What empties everything is drawn less often.
+        // Commands that remove everything are drawn less often.
         if !(chosen.starts_with("FLUSH") || chosen.starts_with("SWAP")) || rng.one_in(8) {
             break chosen;
         }
@@ -75,7 +75,7 @@ fn open(disk: &SimFs, clock: &Arc<ManualClock>) -> Cache {
     Cache::open(Arc::new(disk.clone()), clock, &options).unwrap()
 }
 
-/// Runs so many commands, some of them as transactions; returns how many were refused.
+/// Runs this many commands, some of them as transactions; returns how many were refused.
 fn work(cache: &Cache, rng: &mut Rng, clock: &ManualClock, count: usize) -> usize {
     let engine = cache.engine();
     let mut session = engine.inner_session();
@@ -86,7 +86,7 @@ fn work(cache: &Cache, rng: &mut Rng, clock: &ManualClock, count: usize) -> usiz
         engine.begin_turn();
         engine.execute(&mut session, &words, &mut out);
         engine.end_turn();
-        // A command that waits would take what comes later: it is done with.
+        // A blocked command would take later elements: it is ended.
         if session.waiter.is_some() {
             engine.time_out(&mut session, &mut out);
         }

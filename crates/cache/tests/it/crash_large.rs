@@ -1,4 +1,4 @@
-//! Long logs and large operations: recovery takes time in proportion, and tells how far it is.
+//! Long logs and large operations: recovery takes proportional time, and reports its progress.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::crash_model::{Plainly, execute};
 
 const NOW_MS: u64 = 1_000;
 
-/// Remembers what it was told.
+/// Records the reported progress.
 #[derive(Default)]
 struct Watching(Vec<Progress>);
 
@@ -56,7 +56,7 @@ fn list_len(keyspace: &Keyspace, key: &[u8]) -> usize {
 }
 
 #[test]
-fn a_list_of_a_hundred_thousand_pushes_is_back_and_progress_was_told() {
+fn a_list_of_a_hundred_thousand_pushes_is_restored_and_progress_is_reported() {
     const PUSHES: usize = 100_000;
     let dir = tempfile::tempdir().unwrap();
     let (opened, _) = reopen(dir.path());
@@ -68,22 +68,22 @@ fn a_list_of_a_hundred_thousand_pushes_is_back_and_progress_was_told() {
         opened.journal.append(NOW_MS, &ops).unwrap();
     }
     drop(opened);
-    let (opened, told) = reopen(dir.path());
+    let (opened, progress) = reopen(dir.path());
     assert_eq!(list_len(&opened.store, b"list"), PUSHES);
     assert_eq!(opened.recovered.operations, PUSHES as u64);
-    let last = told.last().unwrap();
-    assert!(told.len() > 2 && told.iter().all(|told| told.phase == Phase::Log));
-    assert!(told.is_sorted_by_key(|told| told.bytes) && last.bytes == last.bytes_total);
+    let last = progress.last().unwrap();
+    assert!(progress.len() > 2 && progress.iter().all(|progress| progress.phase == Phase::Log));
+    assert!(progress.is_sorted_by_key(|progress| progress.bytes) && last.bytes == last.bytes_total);
     assert!(last.items == PUSHES as u64 && last.items_rate() > 1.0);
-    // From a snapshot it is the same, and nothing is left to run again.
+    // From a snapshot the result is the same, and nothing is left to replay.
     let never = AtomicBool::new(false);
     let report = snapshot(&opened.store, &opened.journal, NOW_MS, &never, &|_| ()).unwrap();
     assert!(report.info.bytes > 6_000_000 && report.info.keys == 1);
     drop(opened);
-    let (opened, told) = reopen(dir.path());
+    let (opened, progress) = reopen(dir.path());
     assert_eq!(list_len(&opened.store, b"list"), PUSHES);
     assert_eq!((opened.recovered.operations, opened.recovered.known), (0, 0));
-    assert!(told[0].phase == Phase::Snapshot && told.last().unwrap().phase == Phase::Log);
+    assert!(progress[0].phase == Phase::Snapshot && progress.last().unwrap().phase == Phase::Log);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! A plain model of the data, a few commands to change it with, and a seeded workload with snapshots
-//! under way; used by every test of what is kept.
+//! A plain model of the data, a few commands to change it, and a seeded workload with snapshots;
+//! used by every test of durability.
 
 #![expect(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
 
@@ -39,7 +39,7 @@ pub(crate) type State = BTreeMap<(usize, Vec<u8>), (Plain, Option<u64>)>;
 /// An operation: its database and its words.
 pub(crate) type Op = (usize, Vec<Vec<u8>>);
 
-/// Puts keys into small pieces, so that everything is cut often.
+/// Stores keys in small pieces, so that everything is split often.
 pub(crate) fn options(durability: Durability) -> PersistOptions {
     PersistOptions {
         durability,
@@ -99,7 +99,7 @@ pub(crate) fn apply(shard: &mut Shard, key: &Key<'_>, words: &[&[u8]]) -> Result
     Ok(())
 }
 
-/// What the operation makes of the model.
+/// Applies the operation to the model.
 fn apply_to_model(state: &mut State, now_ms: u64, (database, words): &Op) {
     let words: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
     if words == [FLUSH] {
@@ -261,7 +261,7 @@ pub(crate) fn execute(
     }
     let mut held: BTreeMap<(usize, usize), Held<'_>> =
         places.into_iter().map(|place| (place, keyspace.lock(place.0, place.1, now_ms))).collect();
-    let mut told = Ops::default();
+    let mut logged = Ops::default();
     for (database, words) in ops {
         let words: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
         match words.get(1) {
@@ -275,12 +275,12 @@ pub(crate) fn execute(
                 }
             }
         }
-        told.push(*database, &words);
+        logged.push(*database, &words);
     }
-    journal.append(now_ms, &told).map_err(|error| error.to_string())
+    journal.append(now_ms, &logged).map_err(|error| error.to_string())
 }
 
-/// What was done, and what was promised of it.
+/// What was done, and what was promised.
 #[derive(Default)]
 pub(crate) struct History {
     pub(crate) now_ms: u64,
@@ -289,7 +289,7 @@ pub(crate) struct History {
     /// How many appends were acknowledged, and how many are on stable storage.
     pub(crate) acknowledged: usize,
     pub(crate) synced: usize,
-    /// Snapshots taken, large values begun anew in them, and bytes of log they gave back.
+    /// Snapshots taken, large values restarted in them, and bytes of log they freed.
     pub(crate) snapshots: usize,
     pub(crate) abandoned: usize,
     pub(crate) freed: usize,
@@ -340,7 +340,7 @@ impl History {
         (database, words)
     }
 
-    /// Changes something; the error ends the run.
+    /// Changes something; an error ends the run.
     pub(crate) fn change(
         &mut self,
         rng: &mut Rng,
@@ -351,7 +351,7 @@ impl History {
         let ops = Self::some_ops(rng, self.now_ms);
         let mut state = State::clone(self.last());
         ops.iter().for_each(|op| apply_to_model(&mut state, self.now_ms, op));
-        // Where it ends is known only if it was taken; in part it may be there all the same.
+        // Its end is known only if it was accepted; a part of it may be stored anyway.
         let appended = execute(keyspace, journal, self.now_ms, &ops);
         let end = appended.as_ref().copied().unwrap_or(Lsn(u64::MAX));
         self.states.push((end, Arc::new(state)));
@@ -364,7 +364,7 @@ impl History {
         self.synced = self.synced.max(count);
     }
 
-    /// Takes a snapshot with changes under way.
+    /// Takes a snapshot during changes.
     fn snapshot(
         &mut self,
         rng: &mut Rng,
@@ -376,7 +376,7 @@ impl History {
         let shared = std::cell::RefCell::new((self, rng, Ok(())));
         let taken = snapshot(keyspace, journal, now_ms, &AtomicBool::new(false), &|progress| {
             let (this, rng, result) = &mut *shared.borrow_mut();
-            // Nothing new is told between the pieces of a large value.
+            // No progress is reported between the pieces of a large value.
             let in_pieces = before.replace(*progress) == *progress;
             if result.is_ok() && rng.one_in(if in_pieces { 3 } else { 20 }) {
                 *result = this.change(rng, keyspace, journal);
@@ -393,7 +393,7 @@ impl History {
                 this.note_synced(journal);
                 Ok(())
             }
-            // The disk failed, not the log: there is no snapshot, and work goes on.
+            // The disk failed, not the log: there is no snapshot, and work continues.
             Err(SnapshotError::Io(_)) => Ok(()),
             Err(error) => Err(error.to_string()),
         }
@@ -415,7 +415,7 @@ impl History {
                 journal.log().sync().map_err(|error| error.to_string())?;
             }
             21 => {
-                // What has expired may be swept at any time: nobody tells the log.
+                // What has expired may be swept at any time: this is not logged.
                 let mut shard = keyspace.lock(0, rng.below(SHARDS), self.now_ms);
                 shard.sweep(0);
             }
@@ -425,7 +425,7 @@ impl History {
         Ok(())
     }
 
-    /// Works on what is open, until something fails.
+    /// Runs steps on the open store, until one fails.
     pub(crate) fn run(
         &mut self,
         rng: &mut Rng,
@@ -435,7 +435,7 @@ impl History {
         (0..steps).try_for_each(|_| self.step(rng, &opened.store, &opened.journal))
     }
 
-    /// Checks what was recovered: all that was done up to some moment, not earlier than promised.
+    /// Checks what was recovered: all changes up to some moment, not earlier than promised.
     pub(crate) fn judge(&self, opened: &Opened<Keyspace>, least: usize) -> usize {
         let found = dump(&opened.store, self.now_ms);
         let now_ms = self.now_ms;

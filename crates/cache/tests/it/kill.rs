@@ -1,5 +1,5 @@
-//! A process that writes from several threads, with snapshots without a break, is killed again and
-//! again: what it said was acknowledged is there, each list without a gap.
+//! A process that writes from several threads and takes snapshots continuously is killed
+//! repeatedly: everything it reported as acknowledged is restored, each list without a gap.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -14,7 +14,7 @@ use forebay_cache::store::Keyspace;
 
 use crate::crash_model::{Plain, Plainly, dump, execute, options};
 
-/// Tells the child where its data is.
+/// Passes the data directory to the child.
 const DIR_VARIABLE: &str = "FOREBAY_CACHE_KILL_TEST_DIR";
 const DURABILITY_VARIABLE: &str = "FOREBAY_CACHE_KILL_TEST_DURABILITY";
 const WRITERS: usize = 4;
@@ -45,7 +45,7 @@ fn write(opened: &Opened<Keyspace>, writer: usize, from: u64) {
         let op = (0, words.map(String::into_bytes).to_vec());
         let end = execute(&opened.store, &opened.journal, NOW_MS, &[op]).unwrap();
         opened.journal.commit(end).unwrap();
-        // A reader that is gone is the end of the test.
+        // A closed reader ends the test.
         if writeln!(std::io::stdout(), "acknowledged {writer} {number}").is_err() {
             return;
         }
@@ -75,7 +75,7 @@ fn child() {
     });
 }
 
-/// Starts the child, hears of so many acknowledgements and of a snapshot, and kills it.
+/// Starts the child, waits for this many acknowledgements and a snapshot, and kills it.
 fn run_and_kill(dir: &Path, durability: &str, acknowledgements: usize) -> [u64; WRITERS] {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "kill::child", "--nocapture"])
@@ -84,11 +84,11 @@ fn run_and_kill(dir: &Path, durability: &str, acknowledgements: usize) -> [u64; 
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut told = [0; WRITERS];
+    let mut acknowledged = [0; WRITERS];
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut count = 0;
     let mut hear = |line: String| {
-        // The harness writes lines of its own.
+        // The harness writes other lines, too.
         let mut words = line.split(' ');
         if words.next() != Some("acknowledged") {
             return;
@@ -96,7 +96,7 @@ fn run_and_kill(dir: &Path, durability: &str, acknowledgements: usize) -> [u64; 
         let mut number = || words.next().and_then(|word| word.parse::<u64>().ok());
         if let (Some(writer), Some(number)) = (number(), number()) {
             let writer = usize::try_from(writer).unwrap();
-            told[writer] = told[writer].max(number + 1);
+            acknowledged[writer] = acknowledged[writer].max(number + 1);
             count += 1;
         }
     };
@@ -108,11 +108,11 @@ fn run_and_kill(dir: &Path, durability: &str, acknowledgements: usize) -> [u64; 
         hear(line);
     }
     child.kill().unwrap();
-    // What it said before it died counts as well; a last line may be torn.
+    // Its output before the kill counts as well; the last line may be torn.
     lines.map_while(Result::ok).for_each(&mut hear);
     child.wait().unwrap();
     assert!(count > acknowledgements / 2);
-    told
+    acknowledged
 }
 
 #[test]
@@ -121,11 +121,14 @@ fn what_was_acknowledged_survives_kills() {
         let dir = tempfile::tempdir().unwrap();
         let mut snapshots = 0;
         for round in 0..4 {
-            let told = run_and_kill(dir.path(), durability, 150 + 37 * round);
+            let acknowledged = run_and_kill(dir.path(), durability, 150 + 37 * round);
             let opened = open_real(dir.path(), durability.parse().unwrap());
             let found = lengths(&opened.store);
-            for (told, found) in told.into_iter().zip(found) {
-                assert!(found >= told, "{durability}: {told} acknowledged, {found} there");
+            for (acknowledged, found) in acknowledged.into_iter().zip(found) {
+                assert!(
+                    found >= acknowledged,
+                    "{durability}: {acknowledged} acknowledged, {found} there"
+                );
             }
             snapshots = opened.recovered.snapshot.as_ref().map_or(snapshots, |info| info.number);
         }

@@ -1,4 +1,4 @@
-//! The cache's behaviour as its users meet it.
+//! The cache's behaviour through its public interface.
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod check;
@@ -17,6 +17,7 @@ mod crash_concurrent;
 mod crash_engine;
 mod crash_large;
 mod crash_model;
+mod full;
 mod health;
 mod kill;
 mod power;

@@ -1,6 +1,6 @@
-//! The power goes while a server is under load: what its clients were told is done under `sync` is
-//! there, and under every word what is there is what they sent, up to some moment, with no gap and
-//! no half of a transaction.
+//! The power fails while a server is under load: what it acknowledged to its clients under `sync`
+//! survives, and under any durability the surviving data is what they sent, up to some moment,
+//! without a gap or a partial transaction.
 //!
 //! The disk is simulated and loses what was not synced; the server, its sockets and its clients are
 //! real.
@@ -23,12 +23,12 @@ use crate::crash_model::{DIR, options};
 
 const CLIENTS: usize = 16;
 const ACKNOWLEDGED_MIN: u64 = 400;
-/// Beyond this something hangs.
+/// Time after which a test hangs.
 const HANG: Duration = Duration::from_secs(30);
 
-/// Groups a client sent, and those it was told are done.
+/// Groups that a client sent, and those that were acknowledged.
 #[derive(Debug)]
-struct Told {
+struct Progress {
     sent: u64,
     acknowledged: u64,
 }
@@ -51,9 +51,9 @@ fn connect(address: SocketAddr) -> BufReader<TcpStream> {
 }
 
 /// Writes groups, two at once, until one is not acknowledged.
-fn write(address: SocketAddr, client: usize, all: &AtomicU64) -> Told {
+fn write(address: SocketAddr, client: usize, all: &AtomicU64) -> Progress {
     let mut reader = connect(address);
-    let mut told = Told { sent: 0, acknowledged: 0 };
+    let mut progress = Progress { sent: 0, acknowledged: 0 };
     loop {
         let group = |number: u64| {
             format!(
@@ -61,28 +61,28 @@ fn write(address: SocketAddr, client: usize, all: &AtomicU64) -> Told {
                  SET b:{client} {number}\r\nEXEC\r\n"
             )
         };
-        let text = group(told.sent) + &group(told.sent + 1);
-        told.sent += 2;
+        let text = group(progress.sent) + &group(progress.sent + 1);
+        progress.sent += 2;
         if reader.get_mut().write_all(text.as_bytes()).is_err() {
-            return told;
+            return progress;
         }
         for _ in 0..2 {
             for _ in 0..7 {
                 let mut line = String::new();
                 let read = reader.read_line(&mut line);
                 if read.is_err() || !line.ends_with('\n') || line.starts_with("-MISCONF") {
-                    return told;
+                    return progress;
                 }
                 assert!(!line.starts_with('-'), "{line}");
             }
-            told.acknowledged += 1;
+            progress.acknowledged += 1;
             all.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-/// Loads a server and takes its power away; returns the disk as it is then.
-fn lose_power(durability: &str, mode: Mode, seed: u64) -> (SimFs, Vec<Told>) {
+/// Loads a server and cuts its power; returns the resulting disk.
+fn lose_power(durability: &str, mode: Mode, seed: u64) -> (SimFs, Vec<Progress>) {
     let disk = SimFs::new(seed);
     let cache = open(&disk, durability);
     let listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
@@ -99,13 +99,14 @@ fn lose_power(durability: &str, mode: Mode, seed: u64) -> (SimFs, Vec<Told>) {
         let deadline = Instant::now() + HANG;
         while all.load(Ordering::Relaxed) < ACKNOWLEDGED_MIN + 37 * seed {
             assert!(Instant::now() < deadline, "{all:?} acknowledged");
-            // Refused while one is being taken: one is always under way.
+            // Refused while another is being taken: one is always in progress.
             asking.get_mut().write_all(b"BGSAVE\r\n").unwrap();
             asking.read_line(&mut String::new()).unwrap();
         }
         let after = disk.power_off(seed);
-        let told: Vec<Told> = clients.into_iter().map(|client| client.join().unwrap()).collect();
-        (after, told)
+        let progress: Vec<Progress> =
+            clients.into_iter().map(|client| client.join().unwrap()).collect();
+        (after, progress)
     });
     server.stop();
     cache.close().unwrap_err();
@@ -122,9 +123,9 @@ fn ask(cache: &Cache, words: &[&str]) -> Vec<String> {
     String::from_utf8(out.take()).unwrap().lines().map(str::to_owned).collect()
 }
 
-fn verify(disk: &SimFs, durability: &str, told: &[Told]) {
+fn verify(disk: &SimFs, durability: &str, progress: &[Progress]) {
     let cache = open(disk, durability);
-    for (client, Told { sent, acknowledged }) in told.iter().enumerate() {
+    for (client, Progress { sent, acknowledged }) in progress.iter().enumerate() {
         let list = ask(&cache, &["LRANGE", &format!("list:{client}"), "0", "-1"]);
         let elements: Vec<&String> = list.iter().skip(2).step_by(2).collect();
         for (number, element) in elements.iter().enumerate() {
@@ -145,8 +146,8 @@ fn verify(disk: &SimFs, durability: &str, told: &[Told]) {
 fn a_server_that_loses_its_power_under_load_keeps_what_its_durability_promises() {
     for durability in ["sync", "interval:50ms", "os"] {
         for (seed, mode) in [(1, Mode::PerConnection), (2, Mode::Pooled { workers: 8 })] {
-            let (disk, told) = lose_power(durability, mode, seed);
-            verify(&disk, durability, &told);
+            let (disk, progress) = lose_power(durability, mode, seed);
+            verify(&disk, durability, &progress);
         }
     }
 }

@@ -1,27 +1,27 @@
-//! The settings CONFIG knows, each with how it is told, read and applied.
+//! The settings of CONFIG, and how each is shown, parsed and applied.
 //!
-//! A setting that only the start decides may be set to what it is: clients that make sure of a
-//! value they rely on get what they want or a clear refusal.
+//! A setting fixed at startup may be set to the value it already has: clients that set a value they
+//! rely on get it or a clear refusal.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, OutputBound};
 use crate::store::{Codec, Policy};
 use crate::types::packing;
 
-/// Applies a value that was read.
+/// Applies a parsed value.
 pub(super) type Change = Box<dyn FnOnce(&Engine)>;
 
-/// Reads a value, to be applied or refused with the reason.
+/// Parses a value; returns how to apply it, or why it is refused.
 type Read = fn(&Engine, &str) -> Result<Change, String>;
 
 /// A setting.
 pub(super) struct Setting {
-    /// Its name, as Redis calls it where Redis has it.
+    /// Its name, that of Redis where Redis has the setting.
     pub(super) name: &'static str,
-    /// Tells it.
+    /// Returns the current value as text.
     pub(super) get: fn(&Engine) -> String,
-    /// Reads a value for it.
+    /// Parses a new value.
     pub(super) read: Read,
 }
 
@@ -29,7 +29,7 @@ const fn free(name: &'static str, get: fn(&Engine) -> String, read: Read) -> Set
     Setting { name, get, read }
 }
 
-/// What is decided when the server starts.
+/// A setting that is fixed at startup.
 macro_rules! fixed {
     ($name:literal, $get:expr) => {
         Setting {
@@ -40,7 +40,7 @@ macro_rules! fixed {
                 if get(engine).eq_ignore_ascii_case(text) {
                     return Ok(Box::new(|_| {}));
                 }
-                Err(format!("can't set immutable config: it is '{}' from the start", get(engine)))
+                Err(format!("can't set immutable config: it is '{}' until a restart", get(engine)))
             },
         }
     };
@@ -62,7 +62,7 @@ macro_rules! packed {
     };
 }
 
-/// All of them, in the order they are told.
+/// All settings, in the order in which they are listed.
 pub(super) const SETTINGS: &[Setting] = &[
     free(
         "maxmemory",
@@ -93,9 +93,16 @@ pub(super) const SETTINGS: &[Setting] = &[
     ),
     free(
         "maxclients",
-        |engine| told(&engine.config().clients_max),
-        |_, text| {
+        |engine| shown(&engine.config().clients_max),
+        |engine, text| {
             let clients = number(text, 1, usize::MAX)?;
+            let cap = engine.config().clients_cap.load(Ordering::Relaxed);
+            if clients > cap {
+                return Err(format!(
+                    "The operating system is not able to handle the specified number of clients, \
+                     try with {cap}"
+                ));
+            }
             Ok(Box::new(move |engine| store(&engine.config().clients_max, clients)))
         },
     ),
@@ -111,7 +118,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     ),
     free(
         "proto-max-bulk-len",
-        |engine| told(&engine.config().word_max),
+        |engine| shown(&engine.config().word_max),
         |_, text| {
             let size = at_least_mebibyte(text)?;
             Ok(Box::new(move |engine| store(&engine.config().word_max, size)))
@@ -119,7 +126,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     ),
     free(
         "client-query-buffer-limit",
-        |engine| told(&engine.config().request_max),
+        |engine| shown(&engine.config().request_max),
         |_, text| {
             let size = at_least_mebibyte(text)?;
             Ok(Box::new(move |engine| store(&engine.config().request_max, size)))
@@ -127,10 +134,22 @@ pub(super) const SETTINGS: &[Setting] = &[
     ),
     free(
         "client-output-limit",
-        |engine| told(&engine.config().output_max),
+        |engine| shown(&engine.config().output_max),
         |_, text| {
             let size = size(text)?;
             Ok(Box::new(move |engine| store(&engine.config().output_max, size)))
+        },
+    ),
+    free("client-output-buffer-limit", output_limits, read_output_limits),
+    free(
+        "maxmemory-clients",
+        |engine| shown(&engine.config().clients_memory_max),
+        |_, text| {
+            let size = size(text)?;
+            Ok(Box::new(move |engine| {
+                store(&engine.config().clients_memory_max, size);
+                engine.keep_clients_bound();
+            }))
         },
     ),
     free(
@@ -147,7 +166,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     ),
     free(
         "slowlog-max-len",
-        |engine| told(&engine.config().slow_len),
+        |engine| shown(&engine.config().slow_len),
         |_, text| {
             let len = number(text, 0, usize::MAX)?;
             Ok(Box::new(move |engine| store(&engine.config().slow_len, len)))
@@ -155,7 +174,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     ),
     free(
         "requirepass",
-        // A password is never told, not even that of whoever asks.
+        // The password is never shown, not even to the client that has it.
         |engine| if engine.config().needs_password() { "(set)".into() } else { String::new() },
         |_, text| {
             let password = text.to_owned();
@@ -180,7 +199,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     fixed!("appendonly", |engine| {
         if engine.journal().is_some() { "yes" } else { "no" }.to_owned()
     }),
-    // Snapshots are taken as the log grows, not at times and counts.
+    // Snapshots are taken as the log grows, not at intervals.
     fixed!("save", |_| String::new()),
     fixed!("appendfsync", |engine| {
         match engine.journal().map(|journal| journal.log().durability()) {
@@ -192,7 +211,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     }),
 ];
 
-fn told(setting: &AtomicUsize) -> String {
+fn shown(setting: &AtomicUsize) -> String {
     setting.load(Ordering::Relaxed).to_string()
 }
 
@@ -261,7 +280,7 @@ fn read_list_chunk(_: &Engine, text: &str) -> Result<Change, String> {
             packing::LIST_CHUNK_LEN.set(0);
             packing::LIST_CHUNK_SIZE.set(size);
         })),
-        // Redis takes 0 for one element a chunk.
+        // Redis treats 0 as one element per chunk.
         (None, Some(len)) => Ok(Box::new(move |_| {
             packing::LIST_CHUNK_LEN.set(len.max(1));
         })),
@@ -270,6 +289,52 @@ fn read_list_chunk(_: &Engine, text: &str) -> Result<Change, String> {
             packing::LIST_CHUNK_LEN.max()
         )),
     }
+}
+
+/// `normal 0 0 0 slave 0 0 0 pubsub 33554432 8388608 60`: hard, soft, seconds.
+fn output_limits(engine: &Engine) -> String {
+    let config = engine.config();
+    let shown = |name, bound: OutputBound| {
+        format!("{name} {} {} {}", bound.hard, bound.soft, bound.soft_seconds)
+    };
+    let kinds = [
+        ("normal", config.normal_output.get()),
+        // There are no replicas, so their limit never applies.
+        ("slave", OutputBound::default()),
+        ("pubsub", config.pubsub_output.get()),
+    ];
+    kinds.map(|(name, bound)| shown(name, bound)).join(" ")
+}
+
+fn read_output_limits(_: &Engine, text: &str) -> Result<Change, String> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let (limits, rest) = words.as_chunks::<4>();
+    if limits.is_empty() || !rest.is_empty() {
+        return Err("Wrong number of arguments in buffer limit configuration.".to_owned());
+    }
+    let (mut normal, mut pubsub) = (None, None);
+    for [kind, hard, soft, seconds] in limits {
+        let wrong = || "Error in hard, soft or soft_seconds setting in buffer limit configuration.";
+        let bound = OutputBound {
+            hard: bytes(hard).ok_or_else(wrong)?,
+            soft: bytes(soft).ok_or_else(wrong)?,
+            soft_seconds: seconds.parse().map_err(|_| wrong())?,
+        };
+        match kind.to_ascii_lowercase().as_str() {
+            "normal" => normal = Some(bound),
+            "pubsub" => pubsub = Some(bound),
+            "slave" | "replica" => {}
+            _ => return Err("Invalid client class specified in buffer limit configuration.".into()),
+        }
+    }
+    Ok(Box::new(move |engine| {
+        let config = engine.config();
+        for (limit, bound) in [(&config.normal_output, normal), (&config.pubsub_output, pubsub)] {
+            if let Some(bound) = bound {
+                limit.set(bound);
+            }
+        }
+    }))
 }
 
 #[cfg(test)]

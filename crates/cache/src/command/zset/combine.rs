@@ -1,4 +1,5 @@
-//! What several sorted sets have in common or apart. Sets take part: each member counts as 1.
+//! Unions, intersections and differences of sorted sets. Sets can take part: each member counts as
+//! 1.
 
 use hashbrown::HashMap;
 
@@ -9,7 +10,7 @@ use crate::number;
 use crate::store::Object;
 use crate::types::{Set, ZSet};
 
-/// What is made of the members.
+/// How the members are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Combine {
     Union,
@@ -17,7 +18,7 @@ enum Combine {
     Diff,
 }
 
-/// What becomes of a member's scores.
+/// How a member's scores are combined.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Aggregate {
     #[default]
@@ -29,7 +30,7 @@ enum Aggregate {
 impl Aggregate {
     fn of(self, left: f64, right: f64) -> f64 {
         match self {
-            // Infinities of either sign make no sum.
+            // The sum of opposite infinities is not a number.
             Self::Sum => number_or_zero(left + right),
             Self::Min => left.min(right),
             Self::Max => left.max(right),
@@ -41,7 +42,7 @@ fn number_or_zero(value: f64) -> f64 {
     if value.is_nan() { 0.0 } else { value }
 }
 
-/// A set that takes part.
+/// A set or sorted set that takes part.
 enum View<'a> {
     Set(&'a Set),
     ZSet(&'a ZSet),
@@ -70,7 +71,7 @@ impl View<'_> {
     }
 }
 
-/// Looks at a key that holds a set of either kind; `None` where there is no such key.
+/// Reads a key that holds a set of either kind; `None` if there is no such key.
 fn look<R>(
     cx: &mut Context<'_, '_>,
     word: &[u8],
@@ -94,14 +95,14 @@ struct Source<'a> {
     len: usize,
 }
 
-/// What a command asks for.
+/// The parsed arguments.
 struct Query<'a> {
     sources: Vec<Source<'a>>,
     aggregate: Aggregate,
     with_scores: bool,
 }
 
-/// Reads `numkeys key ...`; the sets are there, or nothing is, and the rest is returned.
+/// Parses `numkeys key ...`; returns the existing sets and the remaining arguments.
 fn sources<'a>(
     cx: &mut Context<'_, '_>,
     words: &'a [&'a [u8]],
@@ -120,7 +121,7 @@ fn sources<'a>(
     Ok((sources, rest))
 }
 
-/// Reads `numkeys key ... [WEIGHTS w ...] [AGGREGATE SUM|MIN|MAX] [WITHSCORES]`.
+/// Parses `numkeys key ... [WEIGHTS w ...] [AGGREGATE SUM|MIN|MAX] [WITHSCORES]`.
 fn parse<'a>(
     cx: &mut Context<'_, '_>,
     words: &'a [&'a [u8]],
@@ -195,7 +196,7 @@ fn combine(cx: &mut Context<'_, '_>, query: &Query<'_>, how: Combine) -> Result<
             }),
             Combine::Inter => scores.retain(|member, held| match view.score(member) {
                 Some(score) => {
-                    // What is no number is neither less nor more than what is held.
+                    // NaN is neither less nor greater than the current score.
                     *held = query.aggregate.of(*held, source.weight * score);
                     true
                 }
@@ -213,7 +214,7 @@ fn combine(cx: &mut Context<'_, '_>, query: &Query<'_>, how: Combine) -> Result<
     Ok(scores)
 }
 
-fn tell(cx: &mut Context<'_, '_>, args: &[&[u8]], name: &str, how: Combine) -> Result {
+fn reply_combined(cx: &mut Context<'_, '_>, args: &[&[u8]], name: &str, how: Combine) -> Result {
     let query = parse(cx, &args[1..], (name, how, false))?;
     let scores = combine(cx, &query, how)?;
     let mut sorted: Vec<(Box<[u8]>, f64)> = scores.into_iter().collect();
@@ -252,15 +253,15 @@ fn store(cx: &mut Context<'_, '_>, args: &[&[u8]], name: &str, how: Combine) -> 
 }
 
 pub(super) fn zunion(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    tell(cx, args, "zunion", Combine::Union)
+    reply_combined(cx, args, "zunion", Combine::Union)
 }
 
 pub(super) fn zinter(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    tell(cx, args, "zinter", Combine::Inter)
+    reply_combined(cx, args, "zinter", Combine::Inter)
 }
 
 pub(super) fn zdiff(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    tell(cx, args, "zdiff", Combine::Diff)
+    reply_combined(cx, args, "zdiff", Combine::Diff)
 }
 
 pub(super) fn zunionstore(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {

@@ -1,11 +1,11 @@
 //! Sorted sets: members in order of their scores.
 //!
 //! - here: scores of members, ranks, counts, random picks;
-//! - `range`: from one end to the other, by rank, score or member;
-//! - `combine`: what several sets have in common or apart;
-//! - `pop`: taking the first or the last, and waiting for one.
+//! - `range`: ranges by rank, score or member;
+//! - `combine`: unions, intersections and differences;
+//! - `pop`: removing the first or the last members, and blocking until there is one.
 //!
-//! What depends on chance or on the score before is logged as its outcome.
+//! What depends on chance or on a previous score is logged as its result.
 
 mod combine;
 mod pop;
@@ -33,24 +33,48 @@ const GROUP: &str = "sorted-set";
 
 /// The family's rows.
 pub(super) const COMMANDS: &[Spec] = &[
-    super::row(GROUP, "zadd", -4, ADD, FIRST, zadd, "Gives members scores."),
-    super::row(GROUP, "zincrby", 4, ADD, FIRST, zincrby, "Adds to a member's score."),
-    super::row(GROUP, "zrem", -3, DROP, FIRST, zrem, "Removes members."),
-    super::row(GROUP, "zscore", 3, READ, FIRST, zscore, "Returns a member's score."),
-    super::row(GROUP, "zmscore", -3, READ, FIRST, zmscore, "Returns members' scores."),
-    super::row(GROUP, "zcard", 2, READ, FIRST, zcard, "Counts the members."),
-    super::row(GROUP, "zrank", -3, READ, FIRST, zrank, "Counts the members before one."),
-    super::row(GROUP, "zrevrank", -3, READ, FIRST, zrevrank, "Counts the members after one."),
     super::row(
         GROUP,
-        "zrandmember",
-        -2,
+        "zadd",
+        -4,
+        ADD,
+        FIRST,
+        zadd,
+        "Sets the scores of members, adding those that do not exist.",
+    ),
+    super::row(GROUP, "zincrby", 4, ADD, FIRST, zincrby, "Increments a member's score."),
+    super::row(GROUP, "zrem", -3, DROP, FIRST, zrem, "Removes members of a sorted set."),
+    super::row(GROUP, "zscore", 3, READ, FIRST, zscore, "Returns the score of a member."),
+    super::row(GROUP, "zmscore", -3, READ, FIRST, zmscore, "Returns the scores of members."),
+    super::row(GROUP, "zcard", 2, READ, FIRST, zcard, "Counts the members of a sorted set."),
+    super::row(
+        GROUP,
+        "zrank",
+        -3,
+        READ,
+        FIRST,
+        zrank,
+        "Returns a member's rank, lowest score first.",
+    ),
+    super::row(
+        GROUP,
+        "zrevrank",
+        -3,
+        READ,
+        FIRST,
+        zrevrank,
+        "Returns a member's rank, highest score first.",
+    ),
+    super::row(GROUP, "zrandmember", -2, WALK, FIRST, zrandmember, "Returns random members."),
+    super::row(
+        GROUP,
+        "zscan",
+        -3,
         WALK,
         FIRST,
-        zrandmember,
-        "Returns members picked at random.",
+        zscan,
+        "Iterates over the members of a sorted set.",
     ),
-    super::row(GROUP, "zscan", -3, WALK, FIRST, zscan, "Walks over the members."),
     super::row(
         GROUP,
         "zcount",
@@ -58,7 +82,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         READ,
         FIRST,
         range::zcount,
-        "Counts the members between scores.",
+        "Counts the members within a range of scores.",
     ),
     super::row(
         GROUP,
@@ -67,7 +91,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         READ,
         FIRST,
         range::zlexcount,
-        "Counts the members between members.",
+        "Counts the members within a lexicographical range.",
     ),
     super::row(
         GROUP,
@@ -76,7 +100,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         WALK,
         FIRST,
         range::zrange,
-        "Returns members from one end to another.",
+        "Returns the members within a range.",
     ),
     super::row(
         GROUP,
@@ -85,7 +109,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         WALK,
         FIRST,
         range::zrevrange,
-        "Returns members by rank, backwards.",
+        "Returns the members within a range of ranks, in reverse order.",
     ),
     super::row(
         GROUP,
@@ -94,7 +118,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         WALK,
         FIRST,
         range::zrangebyscore,
-        "Returns members between scores.",
+        "Returns the members within a range of scores.",
     ),
     super::row(
         GROUP,
@@ -103,7 +127,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         WALK,
         FIRST,
         range::zrevrangebyscore,
-        "Returns members between scores, backwards.",
+        "Returns the members within a range of scores, in reverse order.",
     ),
     super::row(
         GROUP,
@@ -112,7 +136,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         WALK,
         FIRST,
         range::zrangebylex,
-        "Returns members between members.",
+        "Returns the members within a lexicographical range.",
     ),
     super::row(
         GROUP,
@@ -121,7 +145,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         WALK,
         FIRST,
         range::zrevrangebylex,
-        "Returns members between members, backwards.",
+        "Returns the members within a lexicographical range, in reverse order.",
     ),
     super::row(
         GROUP,
@@ -130,7 +154,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         STORE,
         TWO,
         range::zrangestore,
-        "Keeps members at another key.",
+        "Stores a range of members at another key.",
     ),
     super::row(
         GROUP,
@@ -139,7 +163,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         CUT,
         FIRST,
         range::zremrangebyrank,
-        "Removes members by rank.",
+        "Removes the members within a range of ranks.",
     ),
     super::row(
         GROUP,
@@ -148,7 +172,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         CUT,
         FIRST,
         range::zremrangebyscore,
-        "Removes members by score.",
+        "Removes the members within a range of scores.",
     ),
     super::row(
         GROUP,
@@ -157,7 +181,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         CUT,
         FIRST,
         range::zremrangebylex,
-        "Removes members by member.",
+        "Removes the members within a lexicographical range.",
     ),
     super::row(
         GROUP,
@@ -166,7 +190,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         DROP,
         FIRST,
         pop::zpopmin,
-        "Takes members of the lowest scores.",
+        "Removes and returns the members with the lowest scores.",
     ),
     super::row(
         GROUP,
@@ -175,7 +199,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         DROP,
         FIRST,
         pop::zpopmax,
-        "Takes members of the highest scores.",
+        "Removes and returns the members with the highest scores.",
     ),
     super::row(
         GROUP,
@@ -184,7 +208,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         CUT.and(Flags::MOVABLE_KEYS),
         COUNTED,
         pop::zmpop,
-        "Takes members of the first sorted set that has any.",
+        "Removes and returns members of the first non-empty sorted set.",
     ),
     super::row(
         GROUP,
@@ -193,7 +217,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         WAIT,
         Keys::Range(1, -2, 1),
         pop::bzpopmin,
-        "Takes the lowest, or waits.",
+        "Removes and returns the member with the lowest score, or waits for one.",
     ),
     super::row(
         GROUP,
@@ -202,7 +226,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         WAIT,
         Keys::Range(1, -2, 1),
         pop::bzpopmax,
-        "Takes the highest, or waits.",
+        "Removes and returns the member with the highest score, or waits for one.",
     ),
     super::row(
         GROUP,
@@ -211,7 +235,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         CUT.and(Flags::BLOCKING).and(Flags::MOVABLE_KEYS),
         Keys::Counted(2, &[]),
         pop::bzmpop,
-        "Takes members of the first sorted set that has any, or waits.",
+        "Removes and returns members of the first non-empty sorted set, or waits for one.",
     ),
     super::row(
         GROUP,
@@ -220,7 +244,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         WALK_COUNTED,
         COUNTED,
         combine::zunion,
-        "Returns the members of any set.",
+        "Returns the union of sorted sets.",
     ),
     super::row(
         GROUP,
@@ -229,7 +253,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         WALK_COUNTED,
         COUNTED,
         combine::zinter,
-        "Returns the members of all sets.",
+        "Returns the intersection of sorted sets.",
     ),
     super::row(
         GROUP,
@@ -238,7 +262,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         WALK_COUNTED,
         COUNTED,
         combine::zdiff,
-        "Returns members that others lack.",
+        "Returns the difference of sorted sets.",
     ),
     super::row(
         GROUP,
@@ -247,7 +271,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         WALK_COUNTED,
         COUNTED,
         combine::zintercard,
-        "Counts the members of all sets.",
+        "Counts the members of the intersection of sorted sets.",
     ),
     super::row(
         GROUP,
@@ -256,7 +280,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         STORE_COUNTED,
         STORED,
         combine::zunionstore,
-        "Keeps members of any set.",
+        "Stores the union of sorted sets.",
     ),
     super::row(
         GROUP,
@@ -265,7 +289,7 @@ pub(super) const COMMANDS: &[Spec] = &[
         STORE_COUNTED,
         STORED,
         combine::zinterstore,
-        "Keeps the members of all sets.",
+        "Stores the intersection of sorted sets.",
     ),
     super::row(
         GROUP,
@@ -274,13 +298,13 @@ pub(super) const COMMANDS: &[Spec] = &[
         STORE_COUNTED,
         STORED,
         combine::zdiffstore,
-        "Keeps what others lack.",
+        "Stores the difference of sorted sets.",
     ),
 ];
 
 type Result<T = ()> = std::result::Result<T, CommandError>;
 
-/// What ZADD's words ask for.
+/// The options of ZADD.
 #[derive(Debug, Default, Clone, Copy)]
 struct Conditions {
     absent: bool,
@@ -293,7 +317,7 @@ struct Conditions {
 }
 
 impl Conditions {
-    /// Reads them; the rest is pairs of score and member.
+    /// Parses them; the remaining words are pairs of score and member.
     fn parse<'a>(words: &'a [&'a [u8]]) -> Result<(Self, &'a [[&'a [u8]; 2]])> {
         let mut found = Self::default();
         let mut rest = words;
@@ -337,7 +361,7 @@ impl Conditions {
         Ok(())
     }
 
-    /// The score a member gets; `None`: it is left alone.
+    /// The new score of a member; `None` if it does not change.
     fn score(self, held: Option<f64>, given: f64) -> Result<Option<f64>> {
         let Some(held) = held else { return Ok((!self.present).then_some(given)) };
         if self.absent {
@@ -366,7 +390,7 @@ fn zadd(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
         pairs.iter().map(|[score, _]| float(score)).collect::<Result<_>>()?;
     let key = cx.key(args[1]);
     let shard = cx.shard(&key);
-    // Whoever watches the key is not told of what changes nothing.
+    // A watched key is not marked as changed if nothing changes.
     let changes = shard.with(&key, |zset: &ZSet| {
         pairs.iter().zip(&scores).any(|([_, member], &score)| {
             let held = zset.score(member);
@@ -405,7 +429,7 @@ fn zincrby(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     increment(cx, args[1], conditions, float(args[2])?, args[3])
 }
 
-/// Adds to a member's score and answers what it is then, or nothing where it is left alone.
+/// Increments a member's score and replies with the result, or with nil if it does not change.
 fn increment(
     cx: &mut Context<'_, '_>,
     word: &[u8],
@@ -525,7 +549,7 @@ fn zscan(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
         let next = zset.scan(cursor, options.count, |member, score| {
             if options.matches(member) {
                 out.bulk(member);
-                // A string in either version of the protocol.
+                // A string in both versions of the protocol.
                 out.bulk(number::Double::new(score).as_bytes());
                 count += 2;
             }

@@ -1,4 +1,4 @@
-//! Taking the members of the lowest or the highest scores, and waiting for some.
+//! Removing the members with the lowest or the highest scores, and blocking until there are some.
 
 use super::super::pop_words::PopWords;
 use super::Result;
@@ -8,10 +8,10 @@ use crate::resp::Reply;
 use crate::store::Key;
 use crate::types::ZSet;
 
-/// Members of one operation in the log.
+/// Maximum number of members in one logged operation.
 const LOGGED_AT_ONCE: usize = 512;
 
-/// Which end is taken from.
+/// The end from which members are removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Min,
@@ -21,7 +21,7 @@ enum End {
 /// Members with their scores.
 type Popped = Vec<(Box<[u8]>, f64)>;
 
-/// Takes members and tells the log; `None` where there is no sorted set.
+/// Removes members and logs that; `None` if there is no sorted set.
 fn take(cx: &mut Context<'_, '_>, key: &Key<'_>, end: End, count: usize) -> Result<Option<Popped>> {
     let Some(len) = cx.shard(key).with(key, ZSet::len)? else { return Ok(None) };
     let count = count.min(len);
@@ -62,7 +62,7 @@ fn pop(cx: &mut Context<'_, '_>, args: &[&[u8]], end: End) -> Result {
     };
     let key = cx.key(args[1]);
     let popped = take(cx, &key, end, count.unwrap_or(1))?.unwrap_or_default();
-    // Only what was counted is nested.
+    // Nested only if a count was given.
     if count.is_some() {
         pick::begin_pairs(cx.out, popped.len());
     } else {
@@ -86,7 +86,8 @@ fn end_of(word: &[u8]) -> Result<End> {
     }
 }
 
-/// Takes from the first sorted set there is and answers it; `false` where there is none.
+/// Removes members of the first existing sorted set and replies with them; `false` if there is
+/// none.
 fn pop_first(cx: &mut Context<'_, '_>, words: &PopWords<'_, End>) -> Result<bool> {
     for word in words.keys {
         if !cx.looks_at(word) {

@@ -1,4 +1,4 @@
-//! From one end to another, by rank, score or member; forwards or backwards.
+//! Ranges by rank, score or member, forwards or backwards.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::resp::Reply;
 use crate::store::Object;
 use crate::types::{LexBound, ScoreBound, ZSet};
 
-/// What the ends of a range are.
+/// What a range is measured in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
     Rank,
@@ -20,7 +20,7 @@ enum By {
 /// The ends of a range, the lower first.
 #[derive(Debug, Clone, Copy)]
 enum Ends<'a> {
-    /// Counted in the direction asked for; negative: from the other end.
+    /// Counted in the requested direction; negative: from the other end.
     Rank(i64, i64),
     Score(ScoreBound, ScoreBound),
     Lex(LexBound<'a>, LexBound<'a>),
@@ -32,7 +32,7 @@ impl<'a> Ends<'a> {
             By::Rank => Ok(Self::Rank(integer(low)?, integer(high)?)),
             By::Score => {
                 let bound = |word: &[u8]| {
-                    // As C reads numbers, nothing is zero.
+                    // As in C, the empty text is zero.
                     match word {
                         b"" => Some(ScoreBound::Inclusive(0.0)),
                         b"(" => Some(ScoreBound::Exclusive(0.0)),
@@ -53,7 +53,7 @@ impl<'a> Ends<'a> {
         }
     }
 
-    /// The ranks, in ascending order, that lie between them.
+    /// The ranks within the range, in ascending order.
     fn ranks(self, zset: &ZSet, reverse: bool) -> Range<usize> {
         match self {
             Self::Rank(start, stop) => {
@@ -77,19 +77,19 @@ fn integer(word: &[u8]) -> Result<i64> {
     number::parse_i64(word).ok_or(CommandError::NOT_INTEGER)
 }
 
-/// What a command asks for.
+/// The parsed arguments.
 #[derive(Debug, Clone, Copy)]
 struct Query<'a> {
     ends: Ends<'a>,
     reverse: bool,
-    /// Members passed over; negative: all.
+    /// Members to skip; negative: all.
     offset: i64,
-    /// Members returned at most; negative: any number.
+    /// Maximum number of members to return; negative: no limit.
     count: i64,
     with_scores: bool,
 }
 
-/// What the name of a command settles; the rest its words may.
+/// The options implied by the command's name; the others come from its words.
 #[derive(Debug, Default, Clone, Copy)]
 struct Named {
     by: Option<By>,
@@ -98,7 +98,7 @@ struct Named {
 }
 
 impl<'a> Query<'a> {
-    /// Reads `start stop [BYSCORE | BYLEX] [REV] [LIMIT offset count] [WITHSCORES]`.
+    /// Parses `start stop [BYSCORE | BYLEX] [REV] [LIMIT offset count] [WITHSCORES]`.
     fn parse(words: &[&'a [u8]], named: Named) -> Result<Self> {
         let Named { mut by, mut reverse, stores } = named;
         let (mut offset, mut count, mut with_scores) = (0, -1, false);
@@ -135,13 +135,13 @@ impl<'a> Query<'a> {
         if by == By::Rank {
             (offset, count) = (0, -1);
         }
-        // Backwards, the higher end is named first.
+        // In reverse order the higher end comes first.
         let swapped = reverse && by != By::Rank;
         let (low, high) = if swapped { (words[1], words[0]) } else { (words[0], words[1]) };
         Ok(Self { ends: Ends::parse(by, low, high)?, reverse, offset, count, with_scores })
     }
 
-    /// The ranks asked for, in ascending order.
+    /// The requested ranks, in ascending order.
     fn ranks(&self, zset: &ZSet) -> Range<usize> {
         let ranks = self.ends.ranks(zset, self.reverse);
         let passed = usize::try_from(self.offset).unwrap_or(usize::MAX).min(ranks.len());
@@ -182,30 +182,30 @@ impl<'a> Query<'a> {
 }
 
 pub(super) fn zrange(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    tell(cx, args, Named::default())
+    reply_range(cx, args, Named::default())
 }
 
 pub(super) fn zrevrange(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    tell(cx, args, Named { by: Some(By::Rank), reverse: Some(true), stores: false })
+    reply_range(cx, args, Named { by: Some(By::Rank), reverse: Some(true), stores: false })
 }
 
 pub(super) fn zrangebyscore(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    tell(cx, args, Named { by: Some(By::Score), reverse: Some(false), stores: false })
+    reply_range(cx, args, Named { by: Some(By::Score), reverse: Some(false), stores: false })
 }
 
 pub(super) fn zrevrangebyscore(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    tell(cx, args, Named { by: Some(By::Score), reverse: Some(true), stores: false })
+    reply_range(cx, args, Named { by: Some(By::Score), reverse: Some(true), stores: false })
 }
 
 pub(super) fn zrangebylex(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    tell(cx, args, Named { by: Some(By::Lex), reverse: Some(false), stores: false })
+    reply_range(cx, args, Named { by: Some(By::Lex), reverse: Some(false), stores: false })
 }
 
 pub(super) fn zrevrangebylex(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    tell(cx, args, Named { by: Some(By::Lex), reverse: Some(true), stores: false })
+    reply_range(cx, args, Named { by: Some(By::Lex), reverse: Some(true), stores: false })
 }
 
-fn tell(cx: &mut Context<'_, '_>, args: &[&[u8]], named: Named) -> Result {
+fn reply_range(cx: &mut Context<'_, '_>, args: &[&[u8]], named: Named) -> Result {
     let query = Query::parse(&args[2..], named)?;
     let key = cx.key(args[1]);
     let out = &mut *cx.out;

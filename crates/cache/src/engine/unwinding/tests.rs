@@ -1,4 +1,4 @@
-//! Commands that panic before, amid and after what they change.
+//! Commands that panic before, during and after a change.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::resp::{Proto, Reply};
 use crate::store::{DATABASES, Deadline, SHARDS};
 use crate::types::List;
 
-/// A command whose row and name are those of others, and which panics.
+/// A command with the row and name of another, which panics.
 const fn panics(name: &'static str, run: crate::command::Run) -> Spec {
     Spec {
         name,
@@ -74,23 +74,23 @@ fn session(engine: &Engine) -> (Session, Arc<Mailbox>) {
     (engine.session(peer, Arc::clone(&mailbox)), mailbox)
 }
 
-fn told(engine: &Engine, session: &mut Session, line: &str) -> String {
+fn reply_to(engine: &Engine, session: &mut Session, line: &str) -> String {
     let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
     let mut out = Reply::new(Proto::Resp2);
     engine.execute(session, &args, &mut out);
     String::from_utf8_lossy(out.as_bytes()).into_owned()
 }
 
-/// Runs a command that panics, on a session that is closed after it.
+/// Runs a command that panics, in a session that is closed afterwards.
 fn panic_with(engine: &Engine, spec: &'static Spec, keys: &str) {
     let (mut session, _) = session(engine);
     session.last = Some(spec);
     let line = format!("{} {keys}", spec.name);
-    assert!(catch_unwind(AssertUnwindSafe(|| told(engine, &mut session, &line))).is_err());
+    assert!(catch_unwind(AssertUnwindSafe(|| reply_to(engine, &mut session, &line))).is_err());
     engine.close(session);
 }
 
-/// Every lock can be taken, and what is counted is what the shards say.
+/// Checks that every lock can be taken, and that the counters match the shards.
 fn check_shards(engine: &Engine) {
     let mut sum = 0;
     for database in (0..DATABASES).filter(|&database| engine.keyspace().is_made(database)) {
@@ -105,10 +105,10 @@ fn check_shards(engine: &Engine) {
 fn a_panic_before_any_change_leaves_nothing_behind() {
     let engine = Engine::in_memory(3);
     let (mut one, _) = session(&engine);
-    told(&engine, &mut one, "SET k v");
+    reply_to(&engine, &mut one, "SET k v");
     panic_with(&engine, &BEFORE, "k other");
     check_shards(&engine);
-    assert_eq!(told(&engine, &mut one, "SET k w"), "+OK\r\n");
+    assert_eq!(reply_to(&engine, &mut one, "SET k w"), "+OK\r\n");
     assert_eq!(engine.clients().len(), 1);
 }
 
@@ -117,17 +117,17 @@ fn after_a_panic_amid_a_change_nothing_is_written_and_reads_are_answered() {
     for spec in [&AMID, &BETWEEN] {
         let engine = Engine::in_memory(3);
         let (mut one, _) = session(&engine);
-        told(&engine, &mut one, "SET k v");
+        reply_to(&engine, &mut one, "SET k v");
         panic_with(&engine, spec, "a b c");
         check_shards(&engine);
         for line in ["SET k w", "DEL a", "FLUSHALL"] {
-            assert!(told(&engine, &mut one, line).starts_with("-MISCONF"), "{line}");
+            assert!(reply_to(&engine, &mut one, line).starts_with("-MISCONF"), "{line}");
         }
-        assert_eq!(told(&engine, &mut one, "GET k"), "$1\r\nv\r\n");
-        told(&engine, &mut one, "MULTI");
-        told(&engine, &mut one, "SET k w");
-        assert!(told(&engine, &mut one, "EXEC").contains("MISCONF"));
-        assert_eq!(told(&engine, &mut one, "GET k"), "$1\r\nv\r\n");
+        assert_eq!(reply_to(&engine, &mut one, "GET k"), "$1\r\nv\r\n");
+        reply_to(&engine, &mut one, "MULTI");
+        reply_to(&engine, &mut one, "SET k w");
+        assert!(reply_to(&engine, &mut one, "EXEC").contains("MISCONF"));
+        assert_eq!(reply_to(&engine, &mut one, "GET k"), "$1\r\nv\r\n");
     }
 }
 
@@ -144,19 +144,19 @@ fn what_a_command_did_before_it_panicked_is_in_no_log_and_no_snapshot() {
         let cache = open();
         let engine = cache.engine();
         let (mut one, _) = session(engine);
-        told(engine, &mut one, "SET a whole");
-        told(engine, &mut one, "RPUSH l x y");
+        reply_to(engine, &mut one, "SET a whole");
+        reply_to(engine, &mut one, "RPUSH l x y");
         panic_with(engine, spec, keys);
-        assert!(told(engine, &mut one, "SET a other").starts_with("-MISCONF"));
-        assert!(told(engine, &mut one, "SAVE").contains("half done"));
+        assert!(reply_to(engine, &mut one, "SET a other").starts_with("-MISCONF"));
+        assert!(reply_to(engine, &mut one, "SAVE").contains("partial change"));
         engine.settle().unwrap();
         cache.close().unwrap();
         drop(cache);
         let cache = open();
         let (mut one, _) = session(cache.engine());
-        assert_eq!(told(cache.engine(), &mut one, "GET a"), "$5\r\nwhole\r\n");
-        assert_eq!(told(cache.engine(), &mut one, "LLEN l"), ":2\r\n");
-        assert_eq!(told(cache.engine(), &mut one, "SET a other"), "+OK\r\n");
+        assert_eq!(reply_to(cache.engine(), &mut one, "GET a"), "$5\r\nwhole\r\n");
+        assert_eq!(reply_to(cache.engine(), &mut one, "LLEN l"), ":2\r\n");
+        assert_eq!(reply_to(cache.engine(), &mut one, "SET a other"), "+OK\r\n");
     }
 }
 
@@ -169,12 +169,12 @@ fn who_waits_is_answered_when_being_served_panics() {
     let flow = engine.execute(&mut waiting, &[b"waits", b"k"], &mut out);
     assert_eq!((flow, engine.blocked()), (Flow::Blocked { deadline: None }, 1));
     let (mut giver, _) = session(&engine);
-    let given = || told(&engine, &mut giver, "RPUSH k x");
+    let given = || reply_to(&engine, &mut giver, "RPUSH k x");
     assert!(catch_unwind(AssertUnwindSafe(given)).is_err());
     let Drained { unblocked, .. } = mail.drain(&mut out);
     assert!(unblocked && out.as_bytes().starts_with(b"-ERR"), "{out:?}");
     assert_eq!(engine.blocked(), 0);
-    // What was given is whole and in the log; the one it was given to changed nothing.
-    assert_eq!(told(&engine, &mut giver, "RPUSH k y"), ":2\r\n");
+    // What was pushed is complete and in the log; the blocked command changed nothing.
+    assert_eq!(reply_to(&engine, &mut giver, "RPUSH k y"), ":2\r\n");
     check_shards(&engine);
 }

@@ -1,11 +1,11 @@
-//! What is done under a shard's lock: copying a bite of its keys.
+//! The work done under a shard's lock: copying a batch of its keys.
 //!
-//! A bite is a whole segment of the index where that is small, or as many of its keys, in the order of
-//! their hashes, as make [`Sizes::piece`] bytes or [`KEYS_MAX`] keys. Long strings are not copied:
-//! the bite takes hold of them, and they are read when the lock is given back.
+//! A batch is a whole segment of the index if that is small. Otherwise it has as many of its keys,
+//! in the order of their hashes, as make [`Sizes::piece`] bytes or [`KEYS_MAX`] keys. Long strings
+//! are not copied: the batch references them, and they are read after the lock is released.
 //!
-//! Invariants: what is done under one lock is bounded by a segment's places, a piece, and one small
-//! value; a range ends between two hashes, so keys of one hash are taken together.
+//! Invariants: the work under one lock is limited by the slots of a segment, a piece, and one small
+//! value; a range ends between two hashes, so keys with the same hash are taken together.
 
 use std::time::Instant;
 
@@ -17,24 +17,24 @@ use super::value::put_elements;
 use crate::persist::ops::put_number;
 use crate::store::{At, Keyspace, Shard, SharedText};
 
-/// Keys of one bite, where a segment is not taken whole.
+/// Maximum number of keys in a batch, if a segment is not taken whole.
 const KEYS_MAX: u64 = 256;
 
-/// How much is copied under a lock.
+/// How much is copied under one lock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sizes {
-    /// Bytes of a piece; one small value more may come on top.
+    /// Size of a piece in bytes; it may exceed this by one small value.
     pub(crate) piece: usize,
-    /// Bytes of a string from which on it is large. A collection is large from a piece on.
+    /// Size in bytes from which a string is large. A collection is large if it exceeds a piece.
     pub(crate) large: usize,
 }
 
-/// Room that is used again and again.
+/// Reused buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
-    /// Entries as the snapshot has them, but for the long strings.
+    /// Encoded entries without the long strings.
     piece: Vec<u8>,
-    /// The long strings, and where in the piece each belongs.
+    /// The long strings, and the position of each in the piece.
     held: Vec<(usize, SharedText)>,
     elements: Vec<u8>,
     found: Vec<(u64, At)>,
@@ -42,21 +42,21 @@ pub(crate) struct Buffers {
     whole: Vec<u8>,
 }
 
-/// What one look at a range gave.
+/// The result of copying from a range.
 pub(crate) struct Captured {
-    /// The last hash of the range; `None`: the segment is too large to be taken whole.
+    /// The last hash of the range; `None` if the segment is too large to be taken whole.
     pub(crate) last: Option<u64>,
     pub(crate) position: Lsn,
     pub(crate) keys: u64,
-    /// The key after it, whose value is large.
+    /// The next key, whose value is large.
     pub(crate) large: Option<(u64, Vec<u8>)>,
-    /// Whether the next range begins where a segment does.
+    /// Whether the next range begins at a segment's start.
     pub(crate) fresh: bool,
 }
 
 /// Copies keys from a hash on, at most to the end of its segment.
 ///
-/// * `whole`: the hash is a segment's first, and all of the segment is wanted; if it is too large
+/// * `whole`: the hash is a segment's first, and the whole segment is wanted; if it is too large,
 ///   nothing is copied.
 pub(crate) fn capture(
     (keyspace, log, now_ms): (&Keyspace, &Log, u64),
@@ -99,7 +99,7 @@ pub(crate) fn capture(
     captured
 }
 
-/// Copies the keys of one hash; `None` where that is one key with a large value.
+/// Copies the keys with one hash; `None` if that is a single key with a large value.
 pub(crate) fn capture_hash(
     (keyspace, log, now_ms): (&Keyspace, &Log, u64),
     (database, shard): (usize, usize),
@@ -129,7 +129,7 @@ pub(crate) fn capture_hash(
     (!large).then_some((position, keys))
 }
 
-/// Whether a value is taken by itself.
+/// Whether a value is taken separately.
 fn is_large(shard: &Shard, at: At, sizes: Sizes) -> bool {
     match shard.text_at(at) {
         Ok(text) => text.len().max(shard.usage(at)) >= sizes.large,
@@ -137,7 +137,7 @@ fn is_large(shard: &Shard, at: At, sizes: Sizes) -> bool {
     }
 }
 
-/// Copies keys in the order of their hashes, until there is a bite, or a large value.
+/// Copies keys in the order of their hashes, until the batch is full or a value is large.
 fn take_some(
     shard: &Shard,
     sizes: Sizes,
@@ -171,12 +171,12 @@ impl Buffers {
         self.found.clear();
     }
 
-    /// Bytes the entries will take.
+    /// Size of the entries in bytes.
     fn size(&self) -> usize {
         self.piece.len() + self.held.iter().map(|(_, text)| text.text().len()).sum::<usize>()
     }
 
-    /// Copies a key with its value, or takes hold of that.
+    /// Copies a key with its value, or references a long string.
     fn put_entry(&mut self, shard: &Shard, at: At) {
         let out = &mut self.piece;
         put_head(out, shard.kind(at), shard.deadline_ms(at), shard.key(at));
@@ -193,7 +193,7 @@ impl Buffers {
         }
     }
 
-    /// The entries, whole; to be called with no lock held.
+    /// Returns the complete entries; must be called without a lock.
     pub(crate) fn entries(&mut self) -> &[u8] {
         if self.held.is_empty() {
             return &self.piece;

@@ -1,10 +1,11 @@
-//! Entries of a range, and whatever else in a snapshot is made of numbers and bytes.
+//! Entries of a range, and other parts of a snapshot that consist of numbers and bytes.
 //!
 //! ```text
 //! entry = type and whether a deadline follows (1), [deadline (8)], key, value
 //! ```
 //!
-//! Key and value are a length (varint) and so many bytes. Pure: nothing here reads or writes files.
+//! Key and value are a length (varint) and that many bytes. Pure: nothing here reads or writes
+//! files.
 
 use super::format::{SnapshotFault, malformed, u64_at};
 use crate::persist::ops::{number, put_number};
@@ -40,11 +41,11 @@ pub(crate) struct Entry<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) kind: Kind,
     pub(crate) deadline_ms: Option<u64>,
-    /// A string as it is, or the elements of a collection.
+    /// The bytes of a string, or the elements of a collection.
     pub(crate) value: &'a [u8],
 }
 
-/// Reads entries, or whatever else is made of numbers and bytes.
+/// Reads entries, and other parts that consist of numbers and bytes.
 #[derive(Debug)]
 pub(crate) struct EntryReader<'a> {
     pub(crate) bytes: &'a [u8],
@@ -93,7 +94,7 @@ impl<'a> EntryReader<'a> {
         Some(bytes)
     }
 
-    /// So many bytes.
+    /// Returns the next `count` bytes.
     pub(crate) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.bytes.split_at_checked(count)?;
         self.bytes = rest;

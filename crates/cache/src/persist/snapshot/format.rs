@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Invariants:
-//! - A block's header checksum covers its place and the file's own header, so no block of another
-//!   file, or of another place, is taken for one; its length is believed only after that.
-//! - What a checksum does not cover is not read: every byte of a file is covered by one.
+//! - A block's header checksum covers its offset and the file's own header, so a block of another
+//!   file or offset is never mistaken for it; its length is trusted only after that check.
+//! - Every byte of a file is covered by a checksum.
 //!
 //! Pure: nothing here reads or writes files.
 
@@ -33,27 +33,27 @@ const VERSION: u16 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotFault {
-    /// It does not begin as one.
-    #[error("the file does not start with the magic of a snapshot")]
+    /// The magic number is missing.
+    #[error("the file does not start with the magic number of a snapshot")]
     Magic,
-    /// It is of a later format.
-    #[error("format version {found} is newer than the newest known, {VERSION}")]
+    /// A later format.
+    #[error("format version {found} is newer than the newest supported version, {VERSION}")]
     Version {
-        /// What its header says.
+        /// The version in its header.
         found: u16,
     },
     /// It ends too early.
-    #[error("{expected} bytes were expected, {found} are there")]
+    #[error("expected {expected} bytes, found {found}")]
     Short {
-        /// Bytes that must be there.
+        /// Required number of bytes.
         expected: u64,
-        /// Bytes that are.
+        /// Actual number of bytes.
         found: u64,
     },
-    /// Some bytes are not those that were written.
-    #[error("the checksum of the {what} is {found:#010x}, its bytes give {expected:#010x}")]
+    /// Some bytes differ from those that were written.
+    #[error("the checksum of the {what} is {found:#010x}, but its bytes have {expected:#010x}")]
     Checksum {
-        /// Of what.
+        /// The part with the checksum.
         what: &'static str,
         /// Computed from the bytes.
         expected: u32,
@@ -66,20 +66,20 @@ pub enum SnapshotFault {
         /// The kind.
         kind: u8,
     },
-    /// A block that is not made as its kind is.
+    /// A block that does not have the form of its kind.
     #[error("a block's {what} is malformed")]
     Malformed {
-        /// Which part of it.
+        /// The malformed part.
         what: &'static str,
     },
-    /// Blocks in an order that none were written in, or keys outside their range.
+    /// Blocks in an order that is never written, or keys outside their range.
     #[error("{what}")]
     Order {
         /// What is out of order.
         what: &'static str,
     },
-    /// Something follows the end.
-    #[error("{bytes} bytes follow the end")]
+    /// Bytes follow the end.
+    #[error("{bytes} bytes follow the end block")]
     Trailing {
         /// How many.
         bytes: u64,
@@ -93,9 +93,9 @@ pub(super) const fn malformed(what: &'static str) -> SnapshotFault {
 /// A file's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// The log whose positions the ranges name.
+    /// The log to which the positions of the ranges refer.
     pub(crate) log_id: [u8; 16],
-    /// The seed of the hash that the ranges are of.
+    /// The seed of the hash that defines the ranges.
     pub(crate) seed: u64,
     /// Numbers grow from snapshot to snapshot.
     pub(crate) number: u64,
@@ -112,7 +112,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 }
 
 impl Header {
-    /// Its bytes.
+    /// Encodes it.
     pub(crate) fn encode(&self) -> [u8; HEADER_SIZE] {
         let mut bytes = [0; HEADER_SIZE];
         bytes[..8].copy_from_slice(&MAGIC);
@@ -126,7 +126,7 @@ impl Header {
         bytes
     }
 
-    /// Reads it.
+    /// Decodes it.
     pub(crate) fn decode(bytes: &[u8; HEADER_SIZE]) -> Result<Self, SnapshotFault> {
         if bytes[..8] != MAGIC {
             return Err(SnapshotFault::Magic);
@@ -145,7 +145,7 @@ impl Header {
         Ok(Self { log_id, seed, number, created_ms: u64_at(bytes, 48) })
     }
 
-    /// What tells this file's blocks from those of others.
+    /// The mark that distinguishes this file's blocks from those of others.
     pub(crate) fn checksum(bytes: &[u8; HEADER_SIZE]) -> u32 {
         extend(crc32c(&bytes[..12]), &bytes[16..])
     }
@@ -165,9 +165,9 @@ fn block_crc(file: u32, offset: u64, bytes: &[u8]) -> u32 {
 }
 
 impl BlockHeader {
-    /// Reads it.
+    /// Decodes it.
     ///
-    /// * `file`: [`Header::checksum`]. `offset`: where it stands in the file.
+    /// * `file`: [`Header::checksum`]. `offset`: its offset in the file.
     pub(crate) fn decode(
         bytes: &[u8; BLOCK_HEADER_SIZE],
         file: u32,
@@ -180,7 +180,7 @@ impl BlockHeader {
         Ok(Self { size: u32_at(bytes, 0), kind: bytes[4], payload_crc: u32_at(bytes, 8) })
     }
 
-    /// Reads the payload that follows it.
+    /// Decodes the payload that follows it.
     pub(crate) fn payload<'a>(&self, payload: &'a [u8]) -> Result<Block<'a>, SnapshotFault> {
         let (expected, found) = (crc32c(payload), self.payload_crc);
         if expected != found {
@@ -193,23 +193,23 @@ impl BlockHeader {
 /// A block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Block<'a> {
-    /// A database that nobody had used.
+    /// An unused database.
     Unused { database: usize, position: Lsn },
     /// Keys of a range of hashes; [`EntryReader`] reads the entries.
     Range { place: (usize, usize), hashes: (u64, u64), position: Lsn, entries: &'a [u8] },
-    /// The beginning of a value that is in several blocks.
+    /// The beginning of a value that spans several blocks.
     Large { place: (usize, usize), kind: Kind, deadline_ms: Option<u64>, key: &'a [u8] },
     /// The next of its elements.
     Piece(&'a [u8]),
-    /// Its end; `hash` is a range of its own.
+    /// Its end; `hash` is a separate range.
     LargeEnd { hash: u64, position: Lsn },
-    /// It was changed meanwhile: what was written of it means nothing.
+    /// The value was changed meanwhile: its blocks are to be ignored.
     Abandoned,
     /// The end of the snapshot.
     End(End),
 }
 
-/// What the end of a snapshot says about all of it.
+/// Totals at the end of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct End {
     /// Blocks before it.
@@ -234,9 +234,9 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Appends it, header and payload.
+    /// Appends the encoded block, header and payload.
     ///
-    /// * `file`: [`Header::checksum`]. `offset`: where in the file it will stand.
+    /// * `file`: [`Header::checksum`]. `offset`: its future offset in the file.
     pub(crate) fn encode(&self, file: u32, offset: u64, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&[0; BLOCK_HEADER_SIZE]);
@@ -281,7 +281,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Reads a payload.
+    /// Decodes a payload.
     pub(crate) fn decode(kind: u8, payload: &'a [u8]) -> Result<Self, SnapshotFault> {
         let size = payload.len();
         Ok(match kind {

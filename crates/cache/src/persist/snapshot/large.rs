@@ -1,9 +1,9 @@
-//! Taking a large value; its hash is a range by itself.
+//! Taking a large value; its hash is a separate range.
 //!
-//! A string is held as it is at one moment and written afterwards; who changes it meanwhile changes
-//! another one. A collection is copied in pieces, the lock given back in between; a flag that every
-//! change of the key raises tells whether the pieces are of one value. After [`ATTEMPTS`] that were
-//! spoilt it is copied at once.
+//! A string is referenced at one moment and written afterwards; a later change creates a new
+//! string. A collection is copied in pieces, and the lock is released between them; every change of
+//! the key raises a flag, which shows whether the pieces are of one value. After [`ATTEMPTS`]
+//! failed attempts the collection is copied under one lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,12 +18,12 @@ use super::value::put_elements;
 use crate::persist::error::SnapshotError;
 use crate::store::{At, Held, Kind, SharedText};
 
-/// How often a large collection is tried in pieces.
+/// Number of attempts to copy a large collection in pieces.
 const ATTEMPTS: usize = 3;
 
-/// A large value's place: database and shard, and its key.
+/// The location of a large value: database and shard, and its key.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Whose<'a> {
+pub(super) struct LargeKey<'a> {
     pub(super) place: (usize, usize),
     pub(super) hash: u64,
     pub(super) key: &'a [u8],
@@ -32,13 +32,13 @@ pub(super) struct Whose<'a> {
 /// Type and deadline of a large value.
 type Head = (Kind, Option<u64>);
 
-/// A large value, as one look found it.
+/// The result of reading a large value once.
 enum Looked {
-    /// It is not what it was, or not there.
+    /// It has changed or no longer exists.
     Changed,
     /// A string.
     Text { text: SharedText, position: Lsn },
-    /// The next piece of a collection; `next` is where the one after begins.
+    /// The next piece of a collection; `next` is where the following one begins.
     Piece { next: usize, done: Option<Lsn> },
     /// All of a collection.
     Whole { pieces: Vec<Vec<u8>>, position: Lsn },
@@ -46,33 +46,33 @@ enum Looked {
 
 impl Taking<'_> {
     /// Takes a large value.
-    pub(super) fn large(&mut self, whose: Whose<'_>) -> Result<(), SnapshotError> {
+    pub(super) fn large(&mut self, target: LargeKey<'_>) -> Result<(), SnapshotError> {
         for _ in 0..ATTEMPTS {
             let flag = Arc::new(AtomicBool::new(false));
-            let taken = self.in_pieces(whose, &flag);
-            let (database, shard) = whose.place;
-            self.keyspace.lock(database, shard, self.now_ms).unwatch(whose.key, &flag);
+            let taken = self.in_pieces(target, &flag);
+            let (database, shard) = target.place;
+            self.keyspace.lock(database, shard, self.now_ms).unwatch(target.key, &flag);
             if taken? {
                 return Ok(());
             }
             self.abandoned += 1;
         }
-        self.at_once(whose)
+        self.at_once(target)
     }
 
-    /// Takes it piece by piece; `false`: it was changed meanwhile, or is gone.
+    /// Takes it piece by piece; `false` if it was changed meanwhile or no longer exists.
     fn in_pieces(
         &mut self,
-        whose: Whose<'_>,
+        target: LargeKey<'_>,
         flag: &Arc<AtomicBool>,
     ) -> Result<bool, SnapshotError> {
-        let Whose { place, key, .. } = whose;
+        let LargeKey { place, key, .. } = target;
         let (mut head, mut from, mut piece) = (None, 0, Vec::new());
         loop {
             self.check_cancel()?;
             self.pace.rest();
             let begun = head.is_some();
-            let looked = self.look(whose, from, Some(flag), &mut head, &mut piece);
+            let looked = self.look(target, from, Some(flag), &mut head, &mut piece);
             if let Some((kind, deadline_ms)) = head.filter(|_| !begun) {
                 self.write(&Block::Large { place, kind, deadline_ms, key })?;
             }
@@ -87,30 +87,30 @@ impl Taking<'_> {
                     (self.progress)(&self.so_far);
                     from = next;
                     if let Some(position) = done {
-                        self.end_large(whose, position)?;
+                        self.end_large(target, position)?;
                         return Ok(true);
                     }
                 }
                 Looked::Text { text, position } => {
                     self.write_text(&text)?;
-                    self.end_large(whose, position)?;
+                    self.end_large(target, position)?;
                     return Ok(true);
                 }
                 Looked::Whole { pieces, position } => {
                     self.write_all(pieces)?;
-                    self.end_large(whose, position)?;
+                    self.end_large(target, position)?;
                     return Ok(true);
                 }
             }
         }
     }
 
-    /// Takes a large value, or whatever has its hash by now, under one lock.
-    fn at_once(&mut self, whose: Whose<'_>) -> Result<(), SnapshotError> {
-        let Whose { place, hash, key } = whose;
+    /// Takes a large value, or whatever has its hash now, under one lock.
+    fn at_once(&mut self, target: LargeKey<'_>) -> Result<(), SnapshotError> {
+        let LargeKey { place, hash, key } = target;
         loop {
             let mut head = None;
-            let looked = self.look(whose, 0, None, &mut head, &mut Vec::new());
+            let looked = self.look(target, 0, None, &mut head, &mut Vec::new());
             if let Some((kind, deadline_ms)) = head {
                 self.write(&Block::Large { place, kind, deadline_ms, key })?;
                 let position = match looked {
@@ -124,9 +124,9 @@ impl Taking<'_> {
                         continue;
                     }
                 };
-                return self.end_large(whose, position);
+                return self.end_large(target, position);
             }
-            // It is gone: the range is one of few keys, most likely none.
+            // It no longer exists: the range has few keys, most likely none.
             let source = (self.keyspace, self.log, self.now_ms);
             let (sizes, buffers) = (self.sizes, &mut self.buffers);
             let captured = capture_hash(source, place, hash, sizes, buffers, &mut self.pace);
@@ -157,30 +157,30 @@ impl Taking<'_> {
         pieces.iter().try_for_each(|piece| self.write(&Block::Piece(piece)))
     }
 
-    fn end_large(&mut self, whose: Whose<'_>, position: Lsn) -> Result<(), SnapshotError> {
-        let hash = whose.hash;
+    fn end_large(&mut self, target: LargeKey<'_>, position: Lsn) -> Result<(), SnapshotError> {
+        let hash = target.hash;
         self.write(&Block::LargeEnd { hash, position })?;
-        self.note(whose.place, (hash, hash), position, 1);
+        self.note(target.place, (hash, hash), position, 1);
         Ok(())
     }
 
-    /// Looks at a large value once: takes hold of a string, copies a piece of a collection, or
-    /// without a `flag` all of it.
+    /// Reads a large value once: references a string, copies a piece of a collection, or without a
+    /// `flag` copies all of it.
     fn look(
         &mut self,
-        whose: Whose<'_>,
+        target: LargeKey<'_>,
         from: usize,
         flag: Option<&Arc<AtomicBool>>,
         head: &mut Option<Head>,
         piece: &mut Vec<u8>,
     ) -> Looked {
         piece.clear();
-        let key = self.keyspace.key(whose.key);
-        let mut shard = self.keyspace.lock(whose.place.0, whose.place.1, self.now_ms);
+        let key = self.keyspace.key(target.key);
+        let mut shard = self.keyspace.lock(target.place.0, target.place.1, self.now_ms);
         let started = Instant::now();
         let changed = match (flag, &head) {
             (Some(flag), None) => {
-                shard.watch(whose.key, flag);
+                shard.watch(target.key, flag);
                 false
             }
             (Some(flag), Some(_)) => flag.load(Ordering::Acquire),

@@ -1,10 +1,10 @@
-//! Snapshots: a file that holds every key as it was at a known position of the log.
+//! Snapshots: a file that holds every key as of a known position of the log.
 //!
-//! Nobody is stopped and nothing is forked: the keys are copied a range of hashes at a time
-//! (`capture`), and each range remembers its own position. The file is written under a temporary
-//! name; before it gets its own, the log is put on stable storage up to the highest position in it.
-//! Then snapshots older than the one before are removed, and the log below that one's lowest
-//! position: either of the two that are left leads to the data, with the log.
+//! Nothing is blocked and nothing is forked: the keys are copied one range of hashes at a time
+//! (`capture`), and each range records its own position. The file is written under a temporary
+//! name. Before it is renamed, the log is put on stable storage up to the highest position in it.
+//! Then all but the two newest snapshots are removed, and the log is trimmed below the lowest
+//! position of the older one: each of the two leads to the data, together with the log.
 //!
 //! `docs/formats/cache-snapshot.md` describes every byte.
 
@@ -37,13 +37,13 @@ use write::SnapshotWriter;
 
 pub(crate) use capture::Sizes;
 
-/// A snapshot that is there.
+/// A complete snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SnapshotInfo {
     /// Its file.
     pub path: PathBuf,
-    /// Numbers grow from one to the next.
+    /// Its number; numbers grow from snapshot to snapshot.
     pub number: u64,
     /// Bytes of the file.
     pub bytes: u64,
@@ -51,17 +51,17 @@ pub struct SnapshotInfo {
     pub keys: u64,
     /// When it was begun, in milliseconds since 1970.
     pub created_ms: u64,
-    /// The lowest position any of its ranges was taken at: recovery reads the log from there.
+    /// The lowest position of its ranges: recovery reads the log from there.
     pub lowest: Lsn,
-    /// The highest.
+    /// The highest position of its ranges.
     pub highest: Lsn,
 }
 
-/// How far a snapshot is.
+/// Progress of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct SnapshotProgress {
-    /// Databases done, of [`DATABASES`](crate::store::DATABASES).
+    /// Databases completed, of [`DATABASES`](crate::store::DATABASES).
     pub databases: usize,
     /// Keys taken.
     pub keys: u64,
@@ -69,41 +69,43 @@ pub struct SnapshotProgress {
     pub bytes: u64,
 }
 
-/// What a snapshot took.
+/// Statistics of a snapshot.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct SnapshotReport {
     /// The snapshot.
     pub info: SnapshotInfo,
-    /// How long it took, syncing and trimming included.
+    /// Its duration, syncing and trimming included.
     pub took: Duration,
     /// The longest time a shard's lock was held for it.
     pub longest_pause: Duration,
-    /// The time shards' locks were held for it, all together.
+    /// The total time for which shards' locks were held for it.
     pub paused: Duration,
-    /// Ranges of keys it was taken in.
+    /// Number of ranges of keys.
     pub ranges: u64,
-    /// How often a large value was begun anew because it was changed meanwhile.
+    /// How often the copy of a large value was restarted because the value had changed.
     pub abandoned: u64,
-    /// Bytes of log that were given back.
+    /// Bytes of log freed.
     pub log_freed: u64,
-    /// Why the log was not trimmed, or an older snapshot not removed. The snapshot itself is there.
+    /// Why the log was not trimmed, or an older snapshot not removed. The snapshot itself is
+    /// complete.
     pub untidy: Option<SnapshotError>,
 }
 
-/// Takes a snapshot while others work on.
+/// Takes a snapshot while commands run.
 ///
-/// Memory: a few MiB, a compressed string's plain bytes, and what a string was while it is written (one
-/// at a time; see `large`). Blocks for as long as it takes; call it on a thread of its own.
+/// Memory: a few MiB, a compressed string's plain bytes, and the old value of a string while it is
+/// written (one at a time; see `large`). Blocks until it is finished; call it on a dedicated
+/// thread.
 ///
-/// * `now_ms`: not later than the time of any command that runs from now on; keys whose deadline
-///   had passed by then are left out.
-/// * `cancel`: set it to give up soon.
+/// * `now_ms`: not later than the time of any command that runs from now on; keys that had expired
+///   by then are left out.
+/// * `cancel`: set it to abort soon.
 /// * `progress`: called after every range and every piece of a large value, with no lock held.
 ///
 /// # Errors
-/// [`SnapshotError::Running`], [`SnapshotError::Cancelled`], [`SnapshotError::Torn`], or what the device said. Nothing of
-/// the snapshot is left then.
+/// [`SnapshotError::Running`], [`SnapshotError::Cancelled`], [`SnapshotError::Torn`], or the
+/// device's error. Nothing of the snapshot is left then.
 pub fn snapshot(
     keyspace: &Keyspace,
     journal: &Journal,
@@ -125,8 +127,8 @@ pub fn snapshot(
     };
     let taken = take(keyspace, journal, &header, cancel, progress);
     let report = taken.and_then(|taken| {
-        // A key may have been taken between a change cut short and this question; every later one is
-        // taken after it.
+        // A key may have been taken between an incomplete change and this check; every later key is
+        // taken after the change.
         if keyspace.is_torn() {
             return Err(SnapshotError::Torn);
         }
@@ -146,14 +148,14 @@ pub fn snapshot(
         }
         Err(error) => {
             journal.note_failure();
-            // What is left goes when the data is opened next, if it cannot go now.
+            // If the file cannot be removed now, the next opening removes it.
             journal.directory.remove(&unfinished).ok();
             Err(error)
         }
     }
 }
 
-/// What was taken and written, but for its end.
+/// Everything taken and written, except the end.
 struct Taken {
     writer: SnapshotWriter,
     ranges: Ranges,
@@ -208,7 +210,7 @@ fn take(
     Ok(Taken { writer: taking.writer, ranges: taking.ranges, report })
 }
 
-/// Gives the snapshot its name, once it and the log up to it are on stable storage.
+/// Renames the snapshot once it and the log up to its position are on stable storage.
 fn publish(
     journal: &Journal,
     taken: Taken,
@@ -227,13 +229,13 @@ fn publish(
         let path = path.clone();
         move |source| SnapshotError::Io(Disk::new(act, path, source))
     };
-    fs.rename(unfinished, &path).map_err(io("name snapshot", &path))?;
+    fs.rename(unfinished, &path).map_err(io("rename a file to snapshot", &path))?;
     let dir = directory::snapshots_dir(journal.directory.path());
     fs.sync_dir(&dir).map_err(io("sync directory", &dir))?;
     Ok(report)
 }
 
-/// Removes what neither of the two newest snapshots needs; returns bytes of log given back.
+/// Removes what neither of the two newest snapshots needs; returns the bytes of log freed.
 fn tidy(
     journal: &Journal,
     kept: &Kept,

@@ -1,26 +1,26 @@
-//! How the walk shares processor and locks with commands.
+//! How a snapshot shares processor and locks with commands.
 //!
-//! The walk is never urgent, commands always are. It runs for [`RUN_TIME`] and then rests for as
-//! long as it ran: a thread that has just rested is the last one a scheduler interrupts, so the short
-//! times under a lock fall where nobody takes the processor away, and on few cores half of one is
-//! left to whoever answers. Rests are bounded, so a snapshot takes at most about twice its time.
+//! The snapshot is never urgent, commands always are. It runs for [`RUN_TIME`] and then pauses for
+//! as long as it ran: a scheduler interrupts a thread that has just paused last, so it is rarely
+//! interrupted under a lock, and with few cores half of one is left for commands. Pauses are
+//! limited, so a snapshot takes at most about twice its running time.
 //!
-//! It does not lower its own priority: a thread that others are preferred to is interrupted under a
-//! lock as well, and then everybody who wants that lock waits for the processor it does not get.
+//! It does not lower its own priority: a thread of low priority is also interrupted under a lock,
+//! and then every thread that wants that lock waits for a processor that the snapshot does not get.
 
 use std::time::{Duration, Instant};
 
-/// How long the walk runs before it rests: far less than schedulers give a thread at a time.
+/// How long the snapshot runs before it pauses: far less than the time slice of a scheduler.
 const RUN_TIME: Duration = Duration::from_micros(500);
-/// Longest rest. Most of a longer run was spent waiting for the disk, which is a rest too.
+/// Maximum pause. Most of a longer run was spent waiting for the disk, which is a pause as well.
 const REST_MAX: Duration = Duration::from_millis(2);
 
-/// How long shards were locked, and when the walk rests next.
+/// How long shards were locked, and when the next pause is due.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// The longest time under one lock, waiting for it not counted.
+    /// The longest time under one lock, without the wait for it.
     pub(crate) longest: Duration,
-    /// All of them together.
+    /// The total time under locks.
     pub(crate) locked: Duration,
     running_since: Instant,
 }
@@ -31,17 +31,17 @@ impl Pace {
         Self { longest, locked, running_since: Instant::now() }
     }
 
-    /// Rests, if it is time to. To be called with no lock held, before one is taken.
+    /// Pauses, if a pause is due. Must be called without a lock, before one is taken.
     pub(crate) fn rest(&mut self) {
         let ran = self.running_since.elapsed();
         if ran >= RUN_TIME {
-            // Woken early it merely rests less.
+            // An early wake-up merely shortens the pause.
             std::thread::park_timeout(ran.min(REST_MAX));
             self.running_since = Instant::now();
         }
     }
 
-    /// A lock was held since then.
+    /// Records that a lock was held since then.
     pub(crate) fn held_since(&mut self, started: Instant) {
         let took = started.elapsed();
         self.longest = self.longest.max(took);

@@ -1,7 +1,7 @@
 //! Reading a snapshot's file.
 //!
-//! Invariants: nothing of a block is used before its checksums were found right; the blocks are
-//! used in the one order in which they make a snapshot of all keys, or they are refused.
+//! Invariants: no part of a block is used before its checksums are verified; blocks are accepted
+//! only in the one order in which they form a snapshot of all keys.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::persist::error::{Disk, SnapshotDamage, SnapshotReadError};
 use crate::persist::ranges::Ranges;
 use crate::store::{Key, Kind, Rules, Value, shard_of};
 
-/// Bytes read at a time; a larger block is read whole.
+/// Size of a read in bytes; a larger block is read whole.
 const READ_SIZE: usize = 1 << 20;
 
 /// A file whose header and end were read.
@@ -31,21 +31,27 @@ pub(crate) struct SnapshotFile {
     pub(crate) end: End,
 }
 
-/// A value as it was found.
+/// A value from the file.
 #[derive(Debug)]
-pub(crate) enum Found<'a> {
-    /// A string, lent.
+pub(crate) enum ReadValue<'a> {
+    /// A borrowed string.
     Text(&'a [u8]),
-    /// Any.
+    /// An owned value of any type.
     Value(Value),
 }
 
-/// What takes in the keys of a snapshot.
+/// Receives the keys of a snapshot.
 pub(crate) trait Sink {
     /// A key of a database.
-    fn put(&mut self, database: usize, key: &Key<'_>, found: Found<'_>, deadline_ms: Option<u64>);
+    fn put(
+        &mut self,
+        database: usize,
+        key: &Key<'_>,
+        found: ReadValue<'_>,
+        deadline_ms: Option<u64>,
+    );
 
-    /// So many bytes of the file were read, and so many keys found.
+    /// Reports the bytes read and the keys found so far.
     fn progress(&mut self, _bytes: u64, _keys: u64) {}
 }
 
@@ -54,7 +60,7 @@ impl SnapshotFile {
     pub(crate) fn open(fs: &dyn FileSystem, path: &Path) -> Result<Self, SnapshotReadError> {
         let io = |act| move |source| SnapshotReadError::Io(Disk::new(act, path, source));
         let file = fs.open(path, Access::Read).map_err(io("open"))?;
-        let len = file.len().map_err(io("measure"))?;
+        let len = file.len().map_err(io("get the size of"))?;
         let damaged = |offset, fault| {
             SnapshotReadError::Damaged(SnapshotDamage { path: path.to_path_buf(), offset, fault })
         };
@@ -72,10 +78,11 @@ impl SnapshotFile {
         let at = len - end_size;
         let mut last = Blocks { file: &this, offset: at, buffer: Vec::new(), at: 0, next: at };
         let end = match last.next()? {
-            // Of its size there is only one that ends with the file.
+            // Only an end block of this size ends with the file.
             Block::End(end) => end,
             _ => {
-                return Err(damaged(at, SnapshotFault::Order { what: "the last block is no end" }));
+                let what = "the last block is not an end block";
+                return Err(damaged(at, SnapshotFault::Order { what }));
             }
         };
         this.end = end;
@@ -91,9 +98,9 @@ impl SnapshotFile {
         SnapshotReadError::Damaged(SnapshotDamage { path: self.path.clone(), offset, fault })
     }
 
-    /// Reads everything and hands the keys over; returns where each range was taken.
+    /// Reads everything and passes the keys to the sink; returns the position of each range.
     ///
-    /// * `rules`: made with the header's seed.
+    /// * `rules`: created with the header's seed.
     pub(crate) fn read(
         &self,
         rules: &Rules,
@@ -119,15 +126,15 @@ impl SnapshotFile {
     }
 }
 
-/// Walks over the blocks of a file.
+/// Iterates over the blocks of a file.
 struct Blocks<'f> {
     file: &'f SnapshotFile,
-    /// Where in the file the buffer begins.
+    /// Offset of the buffer in the file.
     offset: u64,
     buffer: Vec<u8>,
-    /// Where in the buffer the next block begins.
+    /// Offset of the next block in the buffer.
     at: usize,
-    /// Where in the file it does.
+    /// Offset of the next block in the file.
     next: u64,
 }
 
@@ -148,7 +155,7 @@ impl Blocks<'_> {
         header.payload(payload).map_err(|fault| self.file.damaged(start, fault))
     }
 
-    /// Has so many bytes from the next block's beginning in the buffer.
+    /// Makes `size` bytes from the start of the next block available in the buffer.
     fn fill(&mut self, size: usize) -> Result<(), SnapshotReadError> {
         let there = self.buffer.len() - self.at;
         if there >= size {
@@ -174,7 +181,7 @@ impl Blocks<'_> {
     }
 }
 
-/// A value whose pieces are coming in.
+/// A value whose pieces are being read.
 #[derive(Debug)]
 struct Open {
     place: (usize, usize),
@@ -183,7 +190,7 @@ struct Open {
     building: Building,
 }
 
-/// What the blocks so far made.
+/// The result of the blocks so far.
 #[derive(Debug, Default)]
 pub(crate) struct Assembly {
     ranges: Ranges,
@@ -197,7 +204,7 @@ const fn order(what: &'static str) -> SnapshotFault {
 }
 
 impl Assembly {
-    /// Takes a block in; `false` of the last.
+    /// Adds a block; `false` after the last.
     pub(crate) fn take(
         &mut self,
         block: Block<'_>,
@@ -206,12 +213,12 @@ impl Assembly {
     ) -> Result<bool, SnapshotFault> {
         let inside = matches!(block, Block::Piece(_) | Block::LargeEnd { .. } | Block::Abandoned);
         if inside != self.open.is_some() {
-            return Err(order("a block that belongs to a large value stands elsewhere, or lacks"));
+            return Err(order("a block of a large value is misplaced or missing"));
         }
         match block {
             Block::Unused { database, position } => {
                 if !self.ranges.add_unused(database, position) {
-                    return Err(order("an unused database that has ranges"));
+                    return Err(order("an unused database has ranges"));
                 }
             }
             Block::Range { place, hashes, position, entries } => {
@@ -234,7 +241,7 @@ impl Assembly {
                     let value = open.building.finish();
                     let value = value.ok_or(order("a collection without elements"))?;
                     self.keys += 1;
-                    sink.put(open.place.0, &key, Found::Value(value), open.deadline_ms);
+                    sink.put(open.place.0, &key, ReadValue::Value(value), open.deadline_ms);
                 }
             }
             Block::Abandoned => self.open = None,
@@ -254,7 +261,7 @@ impl Assembly {
         position: forebay_log::Lsn,
     ) -> Result<(), SnapshotFault> {
         let follows = self.ranges.add(place, hashes, position);
-        if follows { Ok(()) } else { Err(order("a range that does not follow the one before it")) }
+        if follows { Ok(()) } else { Err(order("a range does not follow the previous one")) }
     }
 
     fn take_entries(
@@ -269,11 +276,11 @@ impl Assembly {
         while let Some(entry) = entries.next()? {
             let key = checked(place, hashes, entry.key, rules)?;
             let found = if entry.kind == Kind::String {
-                Found::Text(entry.value)
+                ReadValue::Text(entry.value)
             } else {
                 let mut building = Building::new(entry.kind);
                 building.add(entry.value)?;
-                Found::Value(building.finish().ok_or(order("a collection without elements"))?)
+                ReadValue::Value(building.finish().ok_or(order("a collection without elements"))?)
             };
             self.keys += 1;
             sink.put(place.0, &key, found, entry.deadline_ms);
@@ -281,21 +288,21 @@ impl Assembly {
         Ok(())
     }
 
-    /// Whether everything is there that the end says.
+    /// Checks that everything listed in the end block has been read.
     fn judge(&self, end: &End) -> Result<(), SnapshotFault> {
         if !self.ranges.is_complete() {
-            return Err(order("some hashes are in no range"));
+            return Err(order("no range covers some hashes"));
         }
         let (lowest, highest) = self.ranges.bounds();
         let (blocks, keys, ranges) = (self.blocks, self.keys, self.ranges.len());
         if *end != (End { blocks, ranges, keys, lowest, highest }) {
-            return Err(order("the end does not say what the blocks before it hold"));
+            return Err(order("the end block does not match the blocks before it"));
         }
         Ok(())
     }
 }
 
-/// A key with its hash, if it belongs where it stands.
+/// Returns a key with its hash, if it belongs to the current range.
 fn checked<'k>(
     (_, shard): (usize, usize),
     (from, last): (u64, u64),
@@ -304,7 +311,7 @@ fn checked<'k>(
 ) -> Result<Key<'k>, SnapshotFault> {
     let hash = rules.hash(bytes);
     if shard_of(hash) != shard || !(from..=last).contains(&hash) {
-        return Err(order("a key stands in a range that is not its own"));
+        return Err(order("a key is in the wrong range"));
     }
     Ok(Key { bytes, hash })
 }

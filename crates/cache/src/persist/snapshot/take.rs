@@ -1,8 +1,8 @@
-//! Taking the keys, range by range, while others work on.
+//! Taking the keys, range by range, while commands run.
 //!
-//! A bite of keys is copied under a shard's lock (`capture`), together with the position the log has
-//! at that moment. Everything later about those keys is in the log behind that position, so each
-//! range is whole by itself. Large values are taken by themselves (`large`), and the walk rests as
+//! A batch of keys is copied under a shard's lock (`capture`), together with the current position
+//! of the log. All later changes of those keys are in the log after that position, so each range is
+//! complete by itself. Large values are taken separately (`large`), and the snapshot pauses for as
 //! long as it runs (`pace`).
 //!
 //! Invariant: one lock at a time, and none while anything is decompressed or written.
@@ -14,14 +14,14 @@ use forebay_log::{Log, Lsn};
 use super::SnapshotProgress;
 use super::capture::{Buffers, Sizes, capture};
 use super::format::Block;
-use super::large::Whose;
+use super::large::LargeKey;
 use super::pace::Pace;
 use super::write::SnapshotWriter;
 use crate::persist::error::SnapshotError;
 use crate::persist::ranges::Ranges;
 use crate::store::{DATABASES, Keyspace, SHARDS};
 
-/// The walk over all keys.
+/// The iteration over all keys.
 pub(crate) struct Taking<'a> {
     pub(crate) keyspace: &'a Keyspace,
     pub(crate) log: &'a Log,
@@ -41,7 +41,8 @@ impl Taking<'_> {
     /// Takes everything.
     pub(crate) fn run(&mut self) -> Result<(), SnapshotError> {
         for database in 0..DATABASES {
-            // Asked first: who makes the database afterwards appends behind this position.
+            // Read first: a command that creates the database afterwards appends after this
+            // position.
             let position = self.log.end();
             if self.keyspace.is_made(database) {
                 for shard in 0..SHARDS {
@@ -68,7 +69,7 @@ impl Taking<'_> {
                 whole = false;
                 continue;
             };
-            // Nothing stands between the ranges of two large values that are neighbours.
+            // Nothing lies between the ranges of two large values that are neighbours.
             if captured.large.as_ref().is_none_or(|(hash, _)| *hash > from) {
                 let (hashes, position) = ((from, last), captured.position);
                 let entries = self.buffers.entries();
@@ -77,7 +78,7 @@ impl Taking<'_> {
                 self.note(place, hashes, position, captured.keys);
             }
             if let Some((hash, key)) = captured.large {
-                self.large(Whose { place, hash, key: &key })?;
+                self.large(LargeKey { place, hash, key: &key })?;
                 last = hash;
             }
             let Some(next) = last.checked_add(1) else { return Ok(()) };
@@ -93,7 +94,7 @@ impl Taking<'_> {
         self.writer.block(block).map_err(SnapshotError::Io)
     }
 
-    /// Notes a range that was written.
+    /// Records a range that was written.
     pub(super) fn note(
         &mut self,
         place: (usize, usize),

@@ -1,4 +1,4 @@
-//! Snapshots written and read back, whole and damaged.
+//! Snapshots written and read back, intact and damaged.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use forebay_base::fs::sim::SimFs;
 use forebay_base::fs::{Access, FileSystem as _};
 use forebay_log::Log;
 
-use super::read::{Found, Sink, SnapshotFile};
+use super::read::{ReadValue, Sink, SnapshotFile};
 use super::*;
 use crate::persist::directory::Directory;
 use crate::persist::error::SnapshotReadError;
@@ -40,11 +40,17 @@ fn take_one(keyspace: &Keyspace, journal: &Journal, now_ms: u64) -> SnapshotRepo
 struct Collect(Vec<(usize, Vec<u8>, usize, Option<u64>)>);
 
 impl Sink for Collect {
-    fn put(&mut self, database: usize, key: &Key<'_>, found: Found<'_>, deadline_ms: Option<u64>) {
+    fn put(
+        &mut self,
+        database: usize,
+        key: &Key<'_>,
+        found: ReadValue<'_>,
+        deadline_ms: Option<u64>,
+    ) {
         let size = match found {
-            Found::Text(text) => text.len(),
-            Found::Value(crate::store::Value::String(text)) => text.len(),
-            Found::Value(crate::store::Value::Object(object)) => object.len(),
+            ReadValue::Text(text) => text.len(),
+            ReadValue::Value(crate::store::Value::String(text)) => text.len(),
+            ReadValue::Value(crate::store::Value::Object(object)) => object.len(),
         };
         self.0.push((database, key.bytes.to_vec(), size, deadline_ms));
     }
@@ -126,11 +132,11 @@ fn every_cut_and_every_flipped_bit_is_found() {
 struct Strings(std::collections::BTreeMap<Vec<u8>, Vec<u8>>);
 
 impl Sink for Strings {
-    fn put(&mut self, _: usize, key: &Key<'_>, found: Found<'_>, _: Option<u64>) {
+    fn put(&mut self, _: usize, key: &Key<'_>, found: ReadValue<'_>, _: Option<u64>) {
         let text = match found {
-            Found::Text(text) => text.to_vec(),
-            Found::Value(crate::store::Value::String(text)) => text,
-            Found::Value(crate::store::Value::Object(_)) => panic!("only strings were put"),
+            ReadValue::Text(text) => text.to_vec(),
+            ReadValue::Value(crate::store::Value::String(text)) => text,
+            ReadValue::Value(crate::store::Value::Object(_)) => panic!("only strings were put"),
         };
         assert!(self.0.insert(key.bytes.to_vec(), text).is_none(), "a key is there once");
     }
@@ -160,8 +166,8 @@ fn long_strings_changed_while_they_are_written_are_there_as_they_were_and_never_
         keyspace.lock(0, held.shard(), 0).put_string(&held, &value, Deadline::None);
         put.insert(key, value);
     }
-    // All of it is changed again and again, the log's end staying where it is: whatever is read back
-    // has to be one of the values there were, and not some of the one and some of the other.
+    // The value is changed repeatedly while the log's end stays: what is read back has to be one of
+    // the values, not a mixture of two.
     let turn = std::cell::Cell::new(b'0');
     let change = |_: &SnapshotProgress| {
         turn.set(turn.get() ^ 1);

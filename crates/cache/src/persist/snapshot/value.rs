@@ -1,20 +1,20 @@
-//! Values as a snapshot has them: the elements one after another, without an end or a number.
+//! Encoded values: the elements one after another, without an end mark or a count.
 //!
 //! ```text
 //! string = bytes                      list, set  = element*
 //! hash   = (field, value)*            sorted set = (score (8, the bits of a double), member)*
 //! ```
 //!
-//! Every element is its length (varint) and its bytes. An element is never cut in two, a string is
-//! cut anywhere.
+//! Every element is its length (varint) and its bytes. An element is never split; a string may be
+//! split anywhere.
 
 use super::entry::{EntryReader, put_bytes};
 use super::format::SnapshotFault;
 use crate::store::{Kind, Object, Value};
 use crate::types::{Hash, List, Set, Upsert, ZSet};
 
-/// Appends elements of a collection, beginning with number `from`, until there are `size_max`
-/// bytes or more; returns the number of the next.
+/// Appends elements of a collection, from index `from` on, until `size_max` bytes are reached;
+/// returns the index of the next element.
 pub(crate) fn put_elements(
     object: &Object,
     from: usize,
@@ -23,12 +23,12 @@ pub(crate) fn put_elements(
 ) -> usize {
     let start = out.len();
     let mut next = from;
-    // Counts an element, and tells whether it was the last to go in.
+    // Counts an element; returns whether it was the last that fits.
     let mut full = |out: &Vec<u8>| {
         next += 1;
         out.len() - start >= size_max
     };
-    // Walking on from the middle is by number: an index into what is large enough to be cut.
+    // Iteration continues by number, an index into any collection large enough to be split.
     let whole = from == 0;
     match object {
         Object::List(list) => {
@@ -73,7 +73,7 @@ pub(crate) fn put_elements(
     next
 }
 
-/// A value being put together from its pieces.
+/// A value being assembled from its pieces.
 #[derive(Debug)]
 pub(crate) enum Building {
     String(Vec<u8>),
@@ -84,7 +84,7 @@ pub(crate) enum Building {
 }
 
 impl Building {
-    /// A value of a type, with nothing in it.
+    /// Returns an empty value of a type.
     pub(crate) fn new(kind: Kind) -> Self {
         match kind {
             Kind::String => Self::String(Vec::new()),
@@ -95,7 +95,7 @@ impl Building {
         }
     }
 
-    /// Adds whole elements; any number of them.
+    /// Adds any number of complete elements.
     pub(crate) fn add(&mut self, bytes: &[u8]) -> Result<(), SnapshotFault> {
         let wrong = SnapshotFault::Malformed { what: "element" };
         let mut rest = EntryReader::new(bytes);
@@ -126,14 +126,14 @@ impl Building {
             };
             if !fresh {
                 return Err(SnapshotFault::Malformed {
-                    what: "collection: an element is there twice",
+                    what: "collection with a duplicate element",
                 });
             }
         }
         Ok(())
     }
 
-    /// The value; `None` of a collection without elements, which no key holds.
+    /// Returns the value; `None` for an empty collection, which no key can hold.
     pub(crate) fn finish(self) -> Option<Value> {
         let object = match self {
             Self::String(text) => return Some(Value::String(text)),

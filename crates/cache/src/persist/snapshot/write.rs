@@ -10,10 +10,10 @@ use forebay_base::fs::{File, FileSystem};
 use super::format::{Block, End, Header};
 use crate::persist::error::Disk;
 
-/// Bytes gathered before they are written.
+/// Bytes buffered before they are written.
 const WRITE_SIZE: usize = 256 << 10;
-/// Bytes after which the disk is made to keep up: a sync of the log, which may come at any time, waits
-/// for no more than these.
+/// Bytes after which the file is synced: a sync of the log, which may come at any time, waits for
+/// no more than these.
 const SYNC_SIZE: u64 = 8 << 20;
 
 /// A snapshot's file being written.
@@ -24,7 +24,7 @@ pub(crate) struct SnapshotWriter {
     /// [`Header::checksum`].
     mark: u32,
     buffer: Vec<u8>,
-    /// Where in the file the buffer belongs.
+    /// Offset of the buffer in the file.
     offset: u64,
     synced: u64,
     blocks: u64,
@@ -55,7 +55,7 @@ impl SnapshotWriter {
         if self.buffer.len() >= WRITE_SIZE { self.flush() } else { Ok(()) }
     }
 
-    /// Bytes so far.
+    /// Bytes written so far.
     pub(crate) fn len(&self) -> u64 {
         self.offset + self.buffer.len() as u64
     }
@@ -74,7 +74,7 @@ impl SnapshotWriter {
         Ok(())
     }
 
-    /// Appends the end and puts everything on stable storage; returns the file's size.
+    /// Appends the end block and puts everything on stable storage; returns the file's size.
     pub(crate) fn finish(mut self, end: End) -> Result<u64, Disk> {
         self.block(&Block::End(End { blocks: self.blocks, ..end }))?;
         self.flush()?;

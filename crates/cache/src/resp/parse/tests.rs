@@ -1,4 +1,4 @@
-//! Requests whole, in parts, and from hostile clients.
+//! Complete and partial requests, and hostile clients.
 
 use proptest::prelude::*;
 
@@ -110,7 +110,7 @@ fn inline_commands_split_as_in_redis() {
 fn what_is_refused_is_refused_however_it_is_cut() {
     let small = Limits { inline_size_max: 48, ..Limits::default() };
     let line = |size: usize| [&vec![b'x'; size], &b"\n"[..]].concat();
-    // A length that begins with something other than `$`, found by fuzzing.
+    // A length that begins with another byte than `$`, found by fuzzing.
     let other: &[u8] = b"*3\r\n$3\r\nSET\n$\r53\r";
     let inputs = [(line(48), false), (line(49), true), (line(90), true), (other.to_vec(), true)];
     for (input, refused) in inputs {
@@ -122,7 +122,7 @@ fn what_is_refused_is_refused_however_it_is_cut() {
 }
 
 #[test]
-fn faults_are_told_in_the_words_of_redis() {
+fn faults_have_the_wording_of_redis() {
     let count = "Protocol error: invalid multibulk length";
     for input in ["*x\r\n", "*\r\n", "*+1\r\n", "*01\r\n", "* 1\r\n", "*99999999999999999999\r\n"] {
         assert_eq!(fault(input.as_bytes()), count, "{input:?}");
@@ -194,7 +194,7 @@ fn every_truncation_of_a_pipeline_is_incomplete() {
     }
 }
 
-/// Bytes that look like the protocol more often than chance would have it.
+/// Bytes that resemble the protocol more often than random bytes do.
 fn hostile() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         proptest::sample::select(vec![
@@ -243,7 +243,8 @@ proptest! {
         if whole_end.is_ok() && pieces_end.is_ok() {
             prop_assert_eq!((whole, whole_end), (pieces, pieces_end));
         } else {
-            // What is too long is told when it is: at once, or by the piece that was too much.
+            // A request that is too long is refused when that is known: immediately, or with a
+            // later piece.
             let count = whole.len().min(pieces.len());
             prop_assert_eq!(&whole[..count], &pieces[..count]);
         }

@@ -1,14 +1,14 @@
-//! Buffers lent to the kernel for input: it takes one only when bytes are there to put into it.
+//! Buffers lent to the kernel for input: it uses one only when there are bytes to put into it.
 //!
-//! So a thousand silent connections hold none. The kernel takes them from a ring in memory shared
-//! with it, in the order they were put there; giving one back is two stores. Where it can (6.12),
-//! it fills a buffer with the input of many connections, one behind the other, so that what a turn
-//! reads lies together.
+//! So a thousand idle connections use none. The kernel takes them from a ring in shared memory, in
+//! the order in which they were added; returning one is two stores. If it can (6.12), the kernel
+//! fills a buffer with the input of many connections, one after another, so that the input of a
+//! turn is contiguous.
 //!
 //! Contract of the unsafe parts: the kernel writes to a buffer only while the owning thread is
 //! inside a system call on the ring (its work is deferred to those calls), so never while a
 //! reference made by [`Buffers::bytes`] lives; both memories are freed only when the kernel has
-//! let go of them, or never.
+//! released them, or never.
 #![expect(unsafe_code, reason = "memory shared with the kernel; the contract is above")]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -19,16 +19,16 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use io_uring::Submitter;
 use io_uring::types::BufRingEntry;
 
-/// Has the kernel go on in a buffer where it stopped (`IOU_PBUF_RING_INC`).
+/// Makes the kernel continue in a buffer where it stopped (`IOU_PBUF_RING_INC`).
 const INCREMENTAL: u16 = 2;
-/// Buffers that are gone on with: few and large, so that few pipelines are cut at their ends, and
-/// together small enough to stay in a core's cache.
+/// Buffers in which the kernel continues: few and large, so that few pipelines are split at their
+/// ends, and in total small enough to stay in a core's cache.
 const SHARED: Shape = Shape { count: 8, size: 64 << 10 };
 /// Buffers of one piece of input each.
 const SINGLE: Shape = Shape { count: 64, size: 16 << 10 };
 const PAGE: usize = 4_096;
 
-/// How many buffers there are (a power of two, as the kernel asks), and of how many bytes.
+/// The number of buffers (a power of two, as the kernel requires), and their size in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     count: u16,
@@ -58,21 +58,21 @@ pub(super) struct Buffers {
     ring: NonNull<BufRingEntry>,
     memory: NonNull<u8>,
     tail: u16,
-    /// How far each buffer is filled.
+    /// How many bytes of each buffer are filled.
     filled: Vec<usize>,
 }
 
-// SAFETY: both memories are owned by this value alone; the kernel uses them on behalf of whichever
-// thread has it.
+// SAFETY: both memories are owned by this value alone; the kernel uses them on behalf of the thread
+// that has it.
 unsafe impl Send for Buffers {}
 
-/// What the kernel put into a buffer, or a part of one.
+/// Input that the kernel put into a buffer, or into a part of one.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::server) struct Filled {
     buffer: u16,
     from: usize,
     len: usize,
-    /// The buffer is full, or not gone on with.
+    /// Whether the kernel does not continue in the buffer.
     last: bool,
 }
 
@@ -85,7 +85,7 @@ impl Buffers {
     /// Allocates the buffers and lends all of them as `group`.
     ///
     /// # Errors
-    /// The kernel does not know of such rings, or refuses one.
+    /// The kernel does not support such rings, or refuses one.
     pub(super) fn register(submitter: &Submitter<'_>, group: u16) -> io::Result<Self> {
         Self::register_shaped(submitter, group, SHARED, INCREMENTAL)
             .or_else(|_| Self::register_shaped(submitter, group, SINGLE, 0))
@@ -106,7 +106,7 @@ impl Buffers {
         };
         let address = buffers.ring.as_ptr() as u64;
         // SAFETY: the memory has room for `count` entries, is aligned to a page, and is freed only
-        // by `drop`, which whoever owns these buffers beside the ring lets happen after the ring's.
+        // by `drop`, which the owner of both the ring and these buffers runs after the ring's.
         unsafe { submitter.register_buf_ring_with_flags(address, shape.count, group, flags)? };
         for buffer in 0..shape.count {
             buffers.put(buffer);
@@ -131,14 +131,14 @@ impl Buffers {
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// Lets the kernel see what was put.
+    /// Publishes the added buffers to the kernel.
     fn publish(&mut self) {
         // SAFETY: the tail lies inside the ring's first entry, two bytes wide and aligned to them.
         let tail = unsafe { &*BufRingEntry::tail(self.ring.as_ptr()).cast::<AtomicU16>() };
         tail.store(self.tail, Ordering::Release);
     }
 
-    /// Notes that the kernel has put `len` bytes into a buffer, and whether it goes on there.
+    /// Records that the kernel has put `len` bytes into a buffer, and whether it continues there.
     pub(super) fn note(&mut self, buffer: u16, len: usize, more: bool) -> Filled {
         let buffer = buffer % self.shape.count;
         let from = self.filled[usize::from(buffer)];
@@ -147,9 +147,9 @@ impl Buffers {
         Filled { buffer, from, len, last: !more }
     }
 
-    /// What is in a buffer that was not given back yet.
+    /// Returns the contents of a buffer that has not been returned yet.
     pub(super) fn bytes(&self, filled: Filled) -> &[u8] {
-        // SAFETY: inside the memory (`note` sees to that) and initialised, with zeros or by the
+        // SAFETY: inside the memory (`note` ensures that) and initialised, with zeros or by the
         // kernel, which writes only inside calls that take the ring exclusively.
         unsafe {
             let start = usize::from(filled.buffer) * self.shape.size as usize + filled.from;
@@ -157,8 +157,8 @@ impl Buffers {
         }
     }
 
-    /// It is read: with the last part of a buffer, that is lent again. Parts of it that are not
-    /// read yet must be before the ring's next call.
+    /// Returns a part that was read; the last part returns the buffer to the kernel. All other
+    /// parts of the buffer must be read before the ring's next call.
     pub(super) fn give_back(&mut self, filled: Filled) {
         if filled.last {
             self.put(filled.buffer);

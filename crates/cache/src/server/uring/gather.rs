@@ -1,37 +1,38 @@
-//! How long a thread lets input gather before it wakes.
+//! How long a thread collects input before it wakes.
 //!
-//! A thread that wakes for every request pays for a change of threads with each, and for a system
-//! call that carries one reply; where its clients run on the same processors it also drives them
-//! out amid what they were sending. So while much comes in, the kernel is told to wake it only for
-//! as many requests as come within [`GATHER`] at the rate of late, or once that time is over.
+//! A thread that wakes for every request pays for a context switch with each, and for a system call
+//! that carries one reply; if its clients run on the same processors, it also interrupts them while
+//! they are sending. So while there is much input, the kernel wakes it only after as many requests
+//! as arrive within [`GATHER`] at the recent rate, or after that time.
 //!
-//! Invariants: below two requests in that time nobody waits; never is more waited for than half of
-//! the connections that sent something of late, which may be all that are not waiting for us.
+//! Invariants: below two requests in that time no request waits; the thread never waits for more
+//! than half of the connections that were recently active, which may be all that do not wait for a
+//! reply.
 
 use std::time::{Duration, Instant};
 
-/// How long a request may wait for others to come, in microseconds.
+/// Maximum time in microseconds that a request waits for others.
 pub(super) const GATHER_US: u32 = 100;
 pub(super) const GATHER: Duration = Duration::from_micros(GATHER_US as u64);
-/// Requests waited for, at most: beyond it a turn's own costs are spread thin enough.
+/// Maximum number of requests to wait for: above it the cost of a turn is small per request.
 const COUNT_MAX: usize = 32;
-/// How long is "of late".
+/// The duration of a span, which defines "recent".
 const SPAN: Duration = Duration::from_millis(1);
 
-/// What came in of late.
+/// Recent input.
 #[derive(Debug)]
 pub(super) struct Gather {
-    /// When this span began, and its number.
+    /// When the current span began, and its number.
     since: Instant,
     span: u32,
-    /// Pieces of input in this span, and connections they came from.
+    /// Pieces of input in this span, and the number of connections that sent them.
     inputs: u32,
     senders: u32,
-    /// What the last span led to.
+    /// The result of the last span.
     count: usize,
 }
 
-/// A connection's memory of when it last sent something.
+/// The last span in which a connection sent something.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seen(u32);
 
@@ -40,7 +41,7 @@ impl Gather {
         Self { since: now, span: 1, inputs: 0, senders: 0, count: 1 }
     }
 
-    /// Input came from a connection.
+    /// Records input from a connection.
     pub(super) fn note(&mut self, seen: &mut Seen) {
         self.inputs = self.inputs.saturating_add(1);
         if std::mem::replace(&mut seen.0, self.span) != self.span {
@@ -48,7 +49,7 @@ impl Gather {
         }
     }
 
-    /// How many requests to wake for; above 1 only for as long as [`GATHER`].
+    /// The number of requests to wake for; above 1 only for as long as [`GATHER`].
     pub(super) fn count(&mut self, now: Instant) -> usize {
         let span = now.duration_since(self.since);
         if span >= SPAN {
@@ -66,7 +67,7 @@ impl Gather {
 mod tests {
     use super::*;
 
-    /// What a thread waits for after ten spans in which each of `senders` sent every `pause`.
+    /// The result after ten spans in which each of `senders` sent once per `pause`.
     fn count(senders: usize, pause: Duration) -> usize {
         let start = Instant::now();
         let mut gather = Gather::new(start);

@@ -1,11 +1,12 @@
-//! Sockets by completion: one io_uring a thread, which brings input and takes output for all of its
-//! connections with one system call a turn.
+//! Sockets by completion: one io_uring per thread, which receives and sends for all of its
+//! connections with one system call per turn.
 //!
 //! The thread's own descriptors, its waker and the listeners, stay with `mio`, whose epoll instance
-//! is itself watched through the ring.
+//! is watched through the ring.
 //!
-//! Invariants: a socket is closed only when the kernel has ended every request on it, so no request
-//! ever meets a successor of its number; at most one buffer of a connection is being sent.
+//! Invariants: a socket is closed only after the kernel has ended every request on it, so no
+//! request reaches a later socket with the same descriptor; at most one buffer of a connection is
+//! being sent.
 
 mod buffers;
 mod gather;
@@ -37,9 +38,9 @@ pub(super) struct Uring {
     poll: Poll,
     events: Events,
     gather: Gather,
-    /// Sockets of connections that are closed, until the kernel is done with them.
+    /// Sockets of closed connections that the kernel still uses.
     ending: HashMap<u64, Ending>,
-    /// Something waits for its output to be sent: a closing connection, or one with more to say.
+    /// Whether a connection waits for its output to be sent: it is closing, or has more output.
     urgent: bool,
 }
 
@@ -50,15 +51,15 @@ pub(super) struct Line {
     connection: Connection,
     receiving: Receiving,
     sending: bool,
-    /// What came since the last turn, in buffers of the ring.
+    /// Input since the last turn, in buffers of the ring.
     arrived: SmallVec<[Filled; 2]>,
-    /// Why nothing more comes.
+    /// Why there is no more input.
     stopped: Option<i32>,
     refused: bool,
     seen: Seen,
 }
 
-/// The standing request for a socket's input.
+/// The multishot request for a socket's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Receiving {
     On,
@@ -75,7 +76,7 @@ struct Ending {
 }
 
 impl Uring {
-    /// A ring of the calling thread beside `poll`, which has the thread's own descriptors.
+    /// Returns a ring of the calling thread, with `poll` for the thread's own descriptors.
     ///
     /// # Errors
     /// The kernel is too old, or does not permit it.
@@ -91,7 +92,7 @@ impl Uring {
         }
     }
 
-    /// What happened to the thread's own descriptors.
+    /// Adds the events of the thread's own descriptors.
     fn look_at_own(&mut self, into: &mut Vec<(u64, Completion)>) {
         if self.poll.poll(&mut self.events, Some(Duration::ZERO)).is_ok() {
             let tokens = self.events.iter().map(|event| event.token().0 as u64);
@@ -135,7 +136,7 @@ impl Transport for Uring {
             refused: false,
             seen: Seen::default(),
         };
-        // A request on a non-blocking socket ends at once instead of waiting.
+        // A request on a non-blocking socket fails instead of waiting.
         if let Err(error) = SockRef::from(&line.socket).set_nonblocking(false) {
             return Err((line, error));
         }
@@ -164,7 +165,8 @@ impl Transport for Uring {
             Completion::Landed(count) => {
                 line.sending = false;
                 line.connection.landed(count, work);
-                // Input may have been stopped for want of room for replies, and there is room now.
+                // Input may have been stopped because there was no room for replies, and there is
+                // room now.
                 let deaf = line.receiving == Receiving::Off && line.connection.may_read();
                 return deaf || line.connection.is_held_up();
             }
@@ -216,7 +218,7 @@ impl Transport for Uring {
         }
         match line.stopped.take() {
             Some(0) => line.connection.ended(),
-            // Asked for by us, or for want of buffers: they are back by now.
+            // Requested here, or caused by a lack of buffers, which have been returned by now.
             None | Some(libc::ECANCELED | libc::ENOBUFS | libc::EINTR | libc::EAGAIN) => {}
             Some(_) => line.connection.failed(),
         }
@@ -252,7 +254,7 @@ impl Transport for Uring {
         }
         let gently = line.connection.close(work);
         let how = if gently { Shutdown::Write } else { Shutdown::Both };
-        // Fails where the other end has gone, which is as good.
+        // Fails if the client has disconnected, which has the same effect.
         line.socket.shutdown(how).unwrap_or_default();
         if line.receiving == Receiving::On {
             self.ring.stop_receiving(id);

@@ -1,15 +1,17 @@
 //! A thread's io_uring: requests in, completions out, with the memory the kernel uses owned here.
 //!
-//! Input comes by one standing request a socket, into buffers the kernel takes when bytes are there.
-//! Output is given away with the request and comes back when all of it is sent: nearly always the
-//! socket takes it at once, and then the kernel says nothing, so that a turn is one system call and
-//! a reply is no completion. What a slow socket leaves over is sent by a request that waits.
+//! Input is received by one multishot request per socket, into buffers that the kernel takes when
+//! there are bytes. Output is handed over with the request and returned when all of it is sent.
+//! Nearly always the socket accepts it immediately, and then the kernel posts no completion, so
+//! that a turn is one system call and a reply no completion. What a slow socket leaves is sent by a
+//! request that waits.
 //!
 //! Contract of the unsafe parts: what a request points to, a buffer being sent or one of
-//! [`Buffers`], stays where it is until the kernel is done with it. It tells so by a completion, but
-//! for a prompt send (`MSG_DONTWAIT`, silent on success): the kernel never keeps one of those, so it
-//! is done when the call that took it has returned ([`Ring::land`] runs only once all were taken).
-//! What cannot be waited for when the ring is dropped is leaked.
+//! [`Buffers`], is not moved or freed until the kernel has finished with it. The kernel reports
+//! that by a completion, except for a prompt send (`MSG_DONTWAIT`, silent on success): the kernel
+//! never keeps such a request, so it is finished when the call that took it has returned
+//! ([`Ring::land`] runs only after all were taken). What cannot be waited for when the ring is
+//! dropped is leaked.
 #![expect(unsafe_code, reason = "requests point to memory; the contract is above")]
 
 use std::collections::VecDeque;
@@ -23,49 +25,52 @@ use io_uring::{IoUring, cqueue, opcode, squeue};
 
 use super::buffers::{Buffers, Filled};
 use super::gather::{GATHER, GATHER_US};
+use crate::server::work::LARGE_SPARE_SIZE_MAX;
 
-/// Requests made between two calls of the kernel, at most; more make another call.
+/// Maximum number of requests between two system calls; more cause another call.
 const REQUESTS: u32 = 1_024;
-/// Completions the kernel keeps for us; beyond it keeps them aside, at a cost.
+/// Size of the completion queue; the kernel stores further completions elsewhere, at a cost.
 const COMPLETIONS: u32 = 8_192;
 const GROUP: u16 = 0;
-/// No completion unless the request fails; part of a buffer sent is a failure.
+/// No completion unless the request fails; a partial send is a failure.
 const SILENT: squeue::Flags = squeue::Flags::SKIP_SUCCESS;
-/// How long dropping waits for the kernel to let go.
+/// Maximum number of buffers kept until the next turn takes them.
+const DONE_MAX: usize = 64;
+/// Maximum time that dropping waits for the kernel.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// What a request was, in the upper two bits of its number.
+/// The kind of a request, in the upper two bits of its number.
 const KIND: u64 = 3 << 62;
 const RECEIVE: u64 = 0;
 const SEND: u64 = 1 << 62;
 const WATCH: u64 = 2 << 62;
 const CANCEL: u64 = 3 << 62;
 
-/// Something the kernel did.
+/// A result from the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::server) enum Completion {
-    /// Bytes came; whether more may come without asking again.
+    /// Bytes were received; whether the request continues.
     Received(Filled, bool),
-    /// No more will come unless asked for again: 0 at the end of the input, or an error's number.
+    /// Receiving has stopped: 0 at the end of the input, or an error number.
     Stopped(i32),
-    /// All of a buffer, so many bytes, was sent at once.
+    /// A whole buffer of this size was sent immediately.
     Landed(usize),
-    /// All of a buffer, so many bytes, was sent after it had to wait.
+    /// A whole buffer of this size was sent after a wait.
     Sent(usize),
     /// It cannot be sent.
     Refused,
-    /// The watched descriptor has something to read.
+    /// The watched descriptor is readable.
     Watched,
 }
 
-/// Bytes on their way out.
+/// Bytes being sent.
 #[derive(Debug)]
 struct Sending {
     id: u64,
     fd: RawFd,
     bytes: Vec<u8>,
     at: usize,
-    /// The request does not wait, and is silent unless it fails.
+    /// The request does not wait, and posts a completion only if it fails.
     prompt: bool,
 }
 
@@ -76,19 +81,19 @@ pub(super) struct Ring {
     buffers: ManuallyDrop<Buffers>,
     sends: ManuallyDrop<Vec<Option<Sending>>>,
     free: Vec<usize>,
-    /// Prompt requests made since the kernel last took all there were.
+    /// Prompt requests since the kernel last took all requests.
     prompt: Vec<usize>,
-    /// Buffers whose bytes are sent.
+    /// Buffers whose bytes have been sent.
     done: Vec<Vec<u8>>,
-    /// Requests that had no place; the next call makes room.
+    /// Requests that did not fit the queue; the next call makes room.
     waiting: VecDeque<squeue::Entry>,
-    /// Completions being looked at.
+    /// Completions being processed.
     entries: Vec<cqueue::Entry>,
-    /// The kernel can wait for several completions, but not for long.
+    /// Whether the kernel can wait for several completions with a short timeout.
     gathers: bool,
-    /// Requests not yet ended.
+    /// Number of requests that have not ended.
     under_way: usize,
-    /// Nothing is asked for any more.
+    /// Whether no further request is made.
     closing: bool,
 }
 
@@ -99,10 +104,10 @@ impl std::fmt::Debug for Ring {
 }
 
 impl Ring {
-    /// A ring of the calling thread; no other may use it.
+    /// Returns a ring of the calling thread; no other thread may use it.
     ///
     /// # Errors
-    /// The kernel has none, is too old for what is asked of it (6.1 is not), or forbids it.
+    /// The kernel has none, is too old (6.1 is sufficient), or forbids it.
     pub(super) fn new() -> io::Result<Self> {
         let ring: IoUring = IoUring::builder()
             .setup_single_issuer()
@@ -130,12 +135,12 @@ impl Ring {
         })
     }
 
-    /// Asks for all input of a socket, as it comes.
+    /// Requests all input of a socket, as it arrives.
     pub(super) fn receive(&mut self, fd: RawFd, id: u64) {
         self.push(opcode::RecvMulti::new(Fd(fd), GROUP).build().user_data(RECEIVE | id));
     }
 
-    /// Asks for no more of it; the end is told as [`Completion::Stopped`].
+    /// Cancels that; the end is reported as [`Completion::Stopped`].
     pub(super) fn stop_receiving(&mut self, id: u64) {
         self.push(opcode::AsyncCancel::new(RECEIVE | id).build().user_data(CANCEL));
     }
@@ -158,7 +163,7 @@ impl Ring {
             return;
         };
         let rest = bytes.get(*at..).unwrap_or_default();
-        // What does not fit 32 bits is sent by the next request.
+        // What exceeds 32 bits is sent by the next request.
         let len = u32::try_from(rest.len()).unwrap_or(u32::MAX / 2);
         let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
         let send = opcode::Send::new(Fd(*fd), rest.as_ptr(), len);
@@ -169,7 +174,7 @@ impl Ring {
         self.push(send.user_data(SEND | index as u64));
     }
 
-    /// Tells once when a descriptor can be read.
+    /// Reports once when a descriptor becomes readable.
     pub(super) fn watch(&mut self, fd: RawFd) {
         let poll = opcode::PollAdd::new(Fd(fd), libc::POLLIN as u32).build();
         self.push(poll.user_data(WATCH));
@@ -184,15 +189,15 @@ impl Ring {
         }
     }
 
-    /// Hands over what was asked for, waits at most for `timeout` until something is done, and
-    /// tells what was.
+    /// Submits the requests, waits at most for `timeout` until there are completions, and reports
+    /// them.
     ///
-    /// * `count`: how much has to be done before [`GATHER`] is over; after that, anything.
+    /// * `count`: number of completions to wait for until [`GATHER`] has passed; after that, one.
     pub(super) fn turn(
         &mut self,
         timeout: Option<Duration>,
         count: usize,
-        mut tell: impl FnMut(u64, Completion),
+        mut report: impl FnMut(u64, Completion),
     ) {
         while let Some(entry) = self.waiting.pop_front() {
             // SAFETY: as in `push`.
@@ -202,9 +207,9 @@ impl Ring {
             }
         }
         self.wait(timeout, count);
-        self.reap(&mut tell);
+        self.reap(&mut report);
         if self.waiting.is_empty() && self.ring.submission().is_empty() {
-            self.land(&mut tell);
+            self.land(&mut report);
         }
     }
 
@@ -223,35 +228,35 @@ impl Ring {
             }
         };
         if let Err(error) = waited {
-            // EBUSY: completions wait to be read, which comes next; the requests stay for the next
-            // call.
+            // EBUSY: completions wait to be read, which happens next; the requests stay for the
+            // next call.
             let expected = [libc::ETIME, libc::EINTR, libc::EBUSY, libc::EAGAIN];
             debug_assert!(error.raw_os_error().is_some_and(|it| expected.contains(&it)), "{error}");
         }
     }
 
-    /// Tells of everything the kernel says is done.
-    fn reap(&mut self, tell: &mut impl FnMut(u64, Completion)) {
+    /// Reports all completions.
+    fn reap(&mut self, report: &mut impl FnMut(u64, Completion)) {
         let mut entries = std::mem::take(&mut self.entries);
         entries.extend(self.ring.completion());
         for entry in entries.drain(..) {
             if let Some((id, completion)) = self.completed(&entry) {
-                tell(id, completion);
+                report(id, completion);
             }
         }
         self.entries = entries;
     }
 
-    /// Tells of the prompt requests that have not failed: the kernel has taken them all.
-    fn land(&mut self, tell: &mut impl FnMut(u64, Completion)) {
+    /// Reports the prompt requests that have not failed: the kernel has taken them all.
+    fn land(&mut self, report: &mut impl FnMut(u64, Completion)) {
         let mut prompt = std::mem::take(&mut self.prompt);
         for index in prompt.drain(..) {
             let Some(place) = self.sends.get_mut(index) else { continue };
             if let Some(Sending { id, bytes, .. }) = place.take_if(|it| it.prompt) {
                 self.under_way = self.under_way.saturating_sub(1);
-                tell(id, Completion::Landed(bytes.len()));
+                report(id, Completion::Landed(bytes.len()));
                 self.free.push(index);
-                self.done.push(bytes);
+                self.keep(bytes);
             }
         }
         self.prompt = prompt;
@@ -303,23 +308,31 @@ impl Ring {
         let len = sending.bytes.len();
         let sending = self.sends.get_mut(index)?.take()?;
         self.free.push(index);
-        self.done.push(sending.bytes);
+        self.keep(sending.bytes);
         let completion =
             if count == usize::MAX { Completion::Refused } else { Completion::Sent(len) };
         Some((id, completion))
     }
 
-    /// What came in.
+    /// Returns received input.
     pub(super) fn bytes(&self, filled: Filled) -> &[u8] {
         self.buffers.bytes(filled)
     }
 
-    /// It is read, its buffer can be used again.
+    /// Returns a part that was read, so that its buffer can be used again.
     pub(super) fn give_back(&mut self, filled: Filled) {
         self.buffers.give_back(filled);
     }
 
-    /// Buffers whose bytes are sent.
+    /// Keeps a buffer whose bytes have been sent, unless it is too large to be reused, or many are
+    /// kept: no account includes these.
+    fn keep(&mut self, bytes: Vec<u8>) {
+        if self.done.len() < DONE_MAX && bytes.capacity() <= LARGE_SPARE_SIZE_MAX {
+            self.done.push(bytes);
+        }
+    }
+
+    /// Takes a buffer whose bytes have been sent.
     pub(super) fn done(&mut self) -> Option<Vec<u8>> {
         self.done.pop()
     }
@@ -336,8 +349,8 @@ impl Drop for Ring {
         while self.under_way > 0 && Instant::now() < deadline {
             self.turn(Some(Duration::from_millis(10)), 1, |_, _| {});
         }
-        // SAFETY: none of them is used again. The ring goes first; memory the kernel has not let go
-        // of stays.
+        // SAFETY: none of them is used again. The ring is dropped first; memory that the kernel has
+        // not released is leaked.
         unsafe {
             ManuallyDrop::drop(&mut self.ring);
             if self.under_way == 0 {

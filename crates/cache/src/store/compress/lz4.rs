@@ -1,7 +1,7 @@
 //! LZ4 blocks, by the reference library (Collet's `lz4`, in C).
 //!
-//! It writes into memory that nobody has to zero first, straight to where the bytes are wanted, and
-//! is a quarter quicker at reading than the implementations in Rust (decision 0008).
+//! It writes into memory that need not be zeroed first, directly to the destination, and
+//! decompresses a quarter faster than the implementations in Rust (decision 0008).
 //!
 //! Invariant: a vector's length grows only over bytes the library has written.
 
@@ -17,21 +17,21 @@ pub(super) fn append_compressed(value: &[u8], size_max: usize, out: &mut Vec<u8>
     out.reserve(size_max);
     let spare = out.spare_capacity_mut();
     debug_assert!(spare.len() >= size_max, "room was reserved");
-    // SAFETY: `value` is `size` readable bytes, `spare` at least `room` writable ones, and they do not
-    // overlap; the library writes no more than `room` bytes and returns how many, 0 where they do not
-    // suffice.
+    // SAFETY: `value` is `size` readable bytes, `spare` at least `room` writable ones, and they do
+    // not overlap; the library writes no more than `room` bytes and returns how many, 0 where they
+    // do not suffice.
     let written = unsafe {
         lz4_sys::LZ4_compress_default(value.as_ptr().cast(), spare.as_mut_ptr().cast(), size, room)
     };
     let written = usize::try_from(written).unwrap_or(0);
     assert!(written <= size_max, "the library keeps to the room it is given");
-    // SAFETY: so many bytes after the old length were just written.
+    // SAFETY: this many bytes after the old length were just written.
     unsafe { out.set_len(out.len() + written) };
     written > 0
 }
 
-/// Appends the `size` bytes that a block stands for; `false`, and nothing appended, where it does not
-/// stand for so many.
+/// Appends the `size` bytes to which a block decompresses; returns `false`, and appends nothing, if
+/// it has another size.
 pub(super) fn append_plain(block: &[u8], size: usize, out: &mut Vec<u8>) -> bool {
     let (Ok(block_size), Ok(room)) = (c_int::try_from(block.len()), c_int::try_from(size)) else {
         return false;
@@ -39,9 +39,9 @@ pub(super) fn append_plain(block: &[u8], size: usize, out: &mut Vec<u8>) -> bool
     out.reserve(size);
     let spare = out.spare_capacity_mut();
     debug_assert!(spare.len() >= size, "room was reserved");
-    // SAFETY: `block` is `block_size` readable bytes, `spare` at least `room` writable ones, and they
-    // do not overlap; this function of the library checks all it reads, writes no more than `room`
-    // bytes and returns how many, or a negative number for a malformed block.
+    // SAFETY: `block` is `block_size` readable bytes, `spare` at least `room` writable ones, and
+    // they do not overlap; this function of the library checks all it reads, writes no more than
+    // `room` bytes and returns how many, or a negative number for a malformed block.
     let written = unsafe {
         lz4_sys::LZ4_decompress_safe(
             block.as_ptr().cast(),
@@ -53,7 +53,7 @@ pub(super) fn append_plain(block: &[u8], size: usize, out: &mut Vec<u8>) -> bool
     if usize::try_from(written) != Ok(size) {
         return false;
     }
-    // SAFETY: so many bytes after the old length were just written.
+    // SAFETY: this many bytes after the old length were just written.
     unsafe { out.set_len(out.len() + size) };
     true
 }

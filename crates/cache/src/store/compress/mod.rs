@@ -1,10 +1,12 @@
-//! Values compressed where that pays, and left alone where it does not.
+//! Compression of values where it saves memory.
 //!
-//! A value is worth trying from a few dozen bytes on; whether it repeats itself is guessed from a
-//! sample first, so that random bytes cost next to nothing. What is kept compressed is smaller by
-//! an eighth at least. A compressed value is its plain length (u32, little-endian) and the block.
-//! It is read straight to where it is wanted: nothing is zeroed or copied on the way.
+//! A value of at least a few dozen bytes is considered. A sample first shows whether it is
+//! repetitive, so that random bytes cost next to nothing. A value is stored compressed only if that
+//! saves at least an eighth. A compressed value is its plain length (u32, little-endian) and the
+//! block. It is decompressed directly to its destination: nothing is zeroed or copied on the way.
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) mod fuzzing;
 mod lz4;
 mod steps;
 
@@ -18,21 +20,21 @@ use super::entry::Form;
 
 /// Values below this are never compressed.
 pub(super) const SIZE_MIN: usize = 64;
-/// Values up to this are judged by a few of their four-byte windows.
+/// Values up to this size are judged by some of their four-byte windows.
 const SHORT: usize = 512;
-/// Windows looked at in a short value, and in each stretch of a longer one.
+/// Number of windows examined in a short value, and in each part of a longer one.
 const SHORT_SAMPLES: usize = 32;
 const STRETCH: usize = 64;
-/// Values above this are judged by compressing so much of their middle, and kept as steps instead of
-/// as LZ4 blocks.
+/// Values above this size are judged by compressing this many bytes of their middle, and stored as
+/// steps instead of LZ4 blocks.
 const LONG: usize = 4_096;
 
 /// How values are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Codec {
-    /// They are not.
+    /// No compression.
     None,
-    /// LZ4 blocks, and its relative for values above 4 KiB: quick both ways.
+    /// LZ4 blocks, and a variant of it for values above 4 KiB: fast in both directions.
     #[default]
     Lz4,
     /// Zstandard: smaller and slower.
@@ -40,7 +42,7 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// The word of the configuration.
+    /// Parses the name used in the configuration.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         match word {
@@ -51,7 +53,7 @@ impl Codec {
         }
     }
 
-    /// The word of the configuration.
+    /// Returns the name used in the configuration.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -62,7 +64,7 @@ impl Codec {
     }
 }
 
-/// Four-byte windows seen so far, as bits of their hashes.
+/// The four-byte windows examined so far, as bits of their hashes.
 struct Windows<const WORDS: usize> {
     seen: [u64; WORDS],
     looked: usize,
@@ -74,7 +76,7 @@ impl<const WORDS: usize> Windows<WORDS> {
         Self { seen: [0; WORDS], looked: 0, again: 0 }
     }
 
-    /// Looks at every `step`th window from `from` on, at most `most` of them.
+    /// Examines every `step`th window from `from` on, at most `most` of them.
     fn look(&mut self, value: &[u8], from: usize, step: usize, most: usize) {
         let mut at = from;
         for _ in 0..most {
@@ -90,32 +92,32 @@ impl<const WORDS: usize> Windows<WORDS> {
         }
     }
 
-    /// Whether clearly more occurred twice than do by chance: of n random ones, about n * n / 2 by
-    /// the number of bits.
+    /// Whether clearly more windows repeat than by chance: of n random ones, about n * n / 2
+    /// divided by the number of bits.
     fn repeat(&self) -> bool {
         let by_chance = self.looked * self.looked / (2 * WORDS * 64);
         self.again > by_chance * 3 / 2 + self.looked / 8
     }
 }
 
-/// Level of Zstandard: its quickest.
+/// Level of Zstandard: the fastest.
 const ZSTD_LEVEL: i32 = 1;
 
-/// Longest value that is compressed into memory the thread keeps, and copied from there: what is
-/// allocated is then as long as what is kept, and leaves no gaps behind.
+/// Maximum size of a value that is compressed into a buffer of the thread and copied from there:
+/// the allocation then has exactly the final size, and leaves no gaps.
 pub(super) const SCRATCH_MAX: usize = 112 << 10;
 
 thread_local! {
-    /// Where the thread compresses.
+    /// The thread's buffer for compression.
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-    /// Working memory of Zstandard, a few hundred KiB, made by the threads that need it.
+    /// Working memory of Zstandard, a few hundred KiB, created by the threads that need it.
     static ZSTD: RefCell<(Option<Compressor<'static>>, Option<Decompressor<'static>>)> =
         const { RefCell::new((None, None)) };
 }
 
-/// Whether a value repeats itself, as far as a sample tells.
+/// Whether a value is repetitive, judging by a sample.
 ///
-/// * `scratch`: room for the sample; nothing is left in it.
+/// * `scratch`: buffer for the sample; empty afterwards.
 fn repeats(value: &[u8], scratch: &mut Vec<u8>) -> bool {
     if value.len() <= SHORT {
         let mut windows = Windows::<4>::new();
@@ -137,14 +139,14 @@ fn repeats(value: &[u8], scratch: &mut Vec<u8>) -> bool {
     small
 }
 
-/// Compresses a value into `out`; `None` where that does not pay, and `out` is left empty then.
+/// Compresses a value into `out`; returns `None`, and leaves `out` empty, if that does not pay off.
 pub(crate) fn compress(codec: Codec, value: &[u8], out: &mut Vec<u8>) -> Option<Form> {
     out.clear();
     if codec == Codec::None || value.len() < SIZE_MIN || !repeats(value, out) {
         return None;
     }
     let plain = u32::try_from(value.len()).ok()?;
-    // What does not become this small is not kept compressed, so there need not be room for more.
+    // A larger result is not kept, so no more room is needed.
     let size_max = value.len() - value.len() / 8 - 4;
     out.extend_from_slice(&plain.to_le_bytes());
     let (form, done) = match codec {
@@ -161,8 +163,8 @@ pub(crate) fn compress(codec: Codec, value: &[u8], out: &mut Vec<u8>) -> Option<
     done.then_some(form)
 }
 
-/// Compresses a value of at most [`SCRATCH_MAX`] bytes, and hands over what is to be kept of it: that,
-/// or the value itself.
+/// Compresses a value of at most [`SCRATCH_MAX`] bytes, and passes on what is to be stored: the
+/// result, or the value itself.
 pub(crate) fn in_scratch<R>(codec: Codec, value: &[u8], put: impl FnOnce(Form, &[u8]) -> R) -> R {
     let mut scratch = SCRATCH.take();
     let result = match compress(codec, value, &mut scratch) {
@@ -183,7 +185,7 @@ fn append_zstd(value: &[u8], size_max: usize, out: &mut Vec<u8>) -> bool {
             *compressor = Compressor::new(ZSTD_LEVEL).ok();
         }
         let written = compressor.as_mut()?.compress_to_buffer(value, &mut spare).ok();
-        // One that ran out of room is not asked again.
+        // A compressor that ran out of room is not tried again.
         if written.is_none() {
             *compressor = None;
         }
@@ -196,7 +198,7 @@ fn append_zstd(value: &[u8], size_max: usize, out: &mut Vec<u8>) -> bool {
     fits
 }
 
-/// The plain length of a stored value.
+/// Returns the plain length of a stored value.
 pub(crate) fn plain_len(form: Form, stored: &[u8]) -> usize {
     match (form, stored.first_chunk::<4>()) {
         (Form::Lz4 | Form::Steps | Form::Zstd, Some(size)) => u32::from_le_bytes(*size) as usize,
@@ -206,7 +208,7 @@ pub(crate) fn plain_len(form: Form, stored: &[u8]) -> usize {
 
 /// Appends the plain value of a stored one: [`plain_len`] bytes.
 ///
-/// Stored values are our own and live in memory only, so one that cannot be read is a bug.
+/// Stored values are created here and stay in memory, so one that cannot be decompressed is a bug.
 pub(crate) fn append_plain(form: Form, stored: &[u8], out: &mut Vec<u8>) {
     let size = plain_len(form, stored);
     let block = stored.get(4..).unwrap_or_default();
@@ -233,7 +235,7 @@ pub(crate) fn append_plain(form: Form, stored: &[u8], out: &mut Vec<u8>) {
     assert!(done, "a value this process compressed is decompressed by it");
 }
 
-/// The plain value of a stored one.
+/// Returns the plain value of a stored one.
 pub(crate) fn plain(form: Form, stored: &[u8]) -> Cow<'_, [u8]> {
     match form {
         Form::Plain | Form::Object | Form::Shared => Cow::Borrowed(stored),

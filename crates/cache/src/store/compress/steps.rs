@@ -1,9 +1,9 @@
-//! Longer values as steps: a relative of LZ4 made to be read without a branch that depends on them.
+//! Longer values as steps: a variant of LZ4 that is decompressed without data-dependent branches.
 //!
-//! What reading LZ4 costs is wrong guesses of the processor at how long the next piece is. A step is
-//! three bytes at a known place, and says: take so many literals, then so many bytes from so far
-//! back. Sixteen and thirty-two bytes are moved whatever it says, and what was too much is written
-//! over by the next step. So reading is a chain of additions (decision 0008).
+//! Decompressing LZ4 is slow because the processor mispredicts the lengths of the pieces. A step is
+//! three bytes at a known position: copy this many literals, then this many bytes from this
+//! distance back. Sixteen and thirty-two bytes are always moved, and the excess is overwritten by
+//! the next step. So decompressing is a chain of additions (decision 0008).
 //!
 //! ```text
 //! block:   count of steps u32 | steps, 3 bytes each | literals | 16 zeros
@@ -12,10 +12,10 @@
 //!          literals 15, length 1: the whole next step is the length to take from this distance
 //! ```
 //!
-//! Nothing of this reaches a disk or the network. Still nothing in a block is trusted: a step that
-//! leads outside what is there, or to bytes not written yet, ends the reading.
+//! None of this reaches a disk or the network. Still nothing in a block is trusted: a step that
+//! refers to bytes outside the data, or to bytes not written yet, ends the decompression.
 //!
-//! Invariants: a distance is no shorter than the length taken from there, so one move suffices; a
+//! Invariants: a distance is no shorter than the length copied from there, so one move suffices; a
 //! vector's length grows only over bytes that were written.
 
 #![expect(unsafe_code, reason = "moves of fixed size within room that was reserved and checked")]
@@ -23,17 +23,17 @@
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
 
-/// Bytes moved for a step's literals; so many zeros end a block.
+/// Bytes moved for a step's literals; a block ends with this many zeros.
 const LITERALS_MOVE: usize = 16;
-/// Bytes moved from where a step's distance leads.
+/// Bytes moved from a step's distance.
 const MATCH_MOVE: usize = 32;
-/// The most literals of a step.
+/// Maximum number of literals of a step.
 const LITERALS_MAX: usize = 14;
-/// Says that a step is an escape.
+/// Marks a step as an escape.
 const ESCAPE: usize = 15;
-/// The longest length of a step.
+/// Maximum length of a step.
 const MATCH_MAX: usize = MATCH_MOVE - 1;
-/// A length from which on two steps that tell it whole are fewer.
+/// Length from which two steps that contain the whole length are shorter.
 const LONG_MATCH_MIN: usize = 4 * MATCH_MAX;
 const LONG_MATCH_MAX: usize = (1 << 24) - 1;
 const DISTANCE_MAX: usize = (1 << 15) - 1;
@@ -41,25 +41,25 @@ const STEP_SIZE: usize = 3;
 
 /// Bits of the tables' indices.
 const TABLE_BITS: u32 = 14;
-/// Bytes that the first table's hash is of: a match it finds is taken at once.
+/// Number of bytes hashed for the first table: a match it finds is used immediately.
 const LONG: usize = 16;
-/// Bytes that the second's is of, and the shortest match.
+/// Number of bytes hashed for the second table, and the minimum length of a match.
 const SHORT: usize = 6;
-/// Bytes without a match after which every second one is looked at, and so on.
+/// Bytes without a match after which only every second position is examined, and so on.
 const HURRY_SHIFT: usize = 6;
 
-/// Where strings of two lengths were last seen, by their hashes: the low 16 bits of the place.
-struct Places {
+/// Where strings of two lengths were last seen, by their hashes: the low 16 bits of the position.
+struct MatchTables {
     long: [u16; 1 << TABLE_BITS],
     short: [u16; 1 << TABLE_BITS],
 }
 
 thread_local! {
-    static PLACES: RefCell<(Option<Box<Places>>, Vec<u8>)> =
+    static PLACES: RefCell<(Option<Box<MatchTables>>, Vec<u8>)> =
         const { RefCell::new((None, Vec::new())) };
 }
 
-/// A stretch that was there before.
+/// A part that occurred before.
 #[derive(Debug, Clone, Copy, Default)]
 struct Match {
     at: usize,
@@ -72,14 +72,14 @@ fn word(bytes: &[u8; 8]) -> u64 {
     u64::from_le_bytes(*bytes)
 }
 
-/// What a table holds of a place.
+/// The part of a position that a table holds.
 #[inline]
 fn low(at: usize) -> u16 {
     let [a, b, ..] = at.to_le_bytes();
     u16::from_le_bytes([a, b])
 }
 
-/// The hashes of what begins at `at`; `at + LONG` is within the value.
+/// The hashes of the bytes at `at`; `at + LONG` is within the value.
 #[inline]
 fn hashes(value: &[u8], at: usize) -> (usize, usize) {
     const MIX: u64 = 0x9E37_79B1_85EB_CA87;
@@ -89,7 +89,7 @@ fn hashes(value: &[u8], at: usize) -> (usize, usize) {
     ((long >> (64 - TABLE_BITS)) as usize, (short >> (64 - TABLE_BITS)) as usize)
 }
 
-/// How many bytes from `at` on are those from `distance` before on.
+/// How many bytes from `at` on equal those `distance` before.
 #[inline]
 fn common(value: &[u8], at: usize, distance: usize) -> usize {
     let (earlier, later) = (&value[at - distance..], &value[at..]);
@@ -104,12 +104,12 @@ fn common(value: &[u8], at: usize, distance: usize) -> usize {
     len + earlier[len..].iter().zip(&later[len..]).take_while(|(a, b)| a == b).count()
 }
 
-/// The match at `at` with the place a table holds, if there is one.
+/// Returns the match at `at` with the position from a table, if there is one.
 #[inline]
 fn look(value: &[u8], at: usize, place: u16) -> Match {
     let mut distance = usize::from(low(at).wrapping_sub(place));
     if distance < MATCH_MOVE && distance > 0 {
-        // What repeats itself at a short distance does so at a multiple of it.
+        // What repeats at a short distance also repeats at a multiple of it.
         distance *= MATCH_MAX / distance + 1;
     }
     if distance == 0 || distance > DISTANCE_MAX.min(at) {
@@ -118,7 +118,7 @@ fn look(value: &[u8], at: usize, place: u16) -> Match {
     Match { at, len: common(value, at, distance), distance }
 }
 
-impl Places {
+impl MatchTables {
     fn new() -> Box<Self> {
         Box::new(Self { long: [0; 1 << TABLE_BITS], short: [0; 1 << TABLE_BITS] })
     }
@@ -130,7 +130,7 @@ impl Places {
         self.short[short] = low(at);
     }
 
-    /// The best match at a place or the one after it, and takes note of those.
+    /// Returns the best match at a position or the next one, and adds both to the tables.
     #[inline]
     fn find(&mut self, value: &[u8], at: usize) -> Option<Match> {
         let (long, short) = hashes(value, at);
@@ -176,7 +176,7 @@ impl Writer<'_> {
         self.count += 1;
     }
 
-    /// Adds what no match is known for; returns how many of it the next step is to take.
+    /// Adds bytes without a match; returns how many of them the next step must copy.
     fn add_literals(&mut self, bytes: &[u8]) -> usize {
         self.literals.extend_from_slice(bytes);
         if bytes.len() <= LITERALS_MAX {
@@ -212,10 +212,11 @@ impl Writer<'_> {
     }
 }
 
-/// Appends `value` compressed, if that takes at most `size_max` bytes; returns whether it did.
+/// Compresses and appends `value` if the result has at most `size_max` bytes; returns whether it
+/// did.
 pub(super) fn append_compressed(value: &[u8], size_max: usize, out: &mut Vec<u8>) -> bool {
     PLACES.with_borrow_mut(|(places, literals)| {
-        let places = places.get_or_insert_with(Places::new);
+        let places = places.get_or_insert_with(MatchTables::new);
         places.long.fill(0);
         places.short.fill(0);
         literals.clear();
@@ -228,7 +229,7 @@ pub(super) fn append_compressed(value: &[u8], size_max: usize, out: &mut Vec<u8>
     })
 }
 
-fn write(value: &[u8], size_max: usize, places: &mut Places, mut writer: Writer<'_>) -> bool {
+fn write(value: &[u8], size_max: usize, places: &mut MatchTables, mut writer: Writer<'_>) -> bool {
     let start = writer.out.len();
     writer.out.extend_from_slice(&[0; 4]);
     let (mut at, mut done) = (1, 0);
@@ -270,8 +271,8 @@ fn write(value: &[u8], size_max: usize, places: &mut Places, mut writer: Writer<
     true
 }
 
-/// Appends the `size` bytes that a block stands for; `false`, and nothing appended, where it does not
-/// stand for so many.
+/// Appends the `size` bytes to which a block decompresses; returns `false`, and appends nothing, if
+/// it has another size.
 pub(super) fn append_plain(block: &[u8], size: usize, out: &mut Vec<u8>) -> bool {
     let Some((count, rest)) = block.split_first_chunk::<4>() else { return false };
     let count = u32::from_le_bytes(*count) as usize;
@@ -290,10 +291,10 @@ pub(super) fn append_plain(block: &[u8], size: usize, out: &mut Vec<u8>) -> bool
     true
 }
 
-/// Writes what steps stand for to the first `size` bytes of `room`; returns whether they were exactly
-/// so many, each of them written. `room` is longer by what a step moves too much.
+/// Decompresses steps to the first `size` bytes of `room`; returns whether they gave exactly this
+/// many, each of them written. `room` is longer by the excess that a step moves.
 fn read(steps: &[u8], literals: &[u8], room: &mut [MaybeUninit<u8>], size: usize) -> bool {
-    // As many literals as may be taken: the zeros behind them are there to be moved too.
+    // The maximum number of literals: the zeros after them may be moved as well.
     let Some(literals_size) = literals.len().checked_sub(LITERALS_MOVE) else { return false };
     assert!(room.len() >= size + LITERALS_MOVE + MATCH_MOVE, "there is room for the moves");
     let (mut taken, mut at) = (0, 0);
@@ -315,8 +316,9 @@ fn read(steps: &[u8], literals: &[u8], room: &mut [MaybeUninit<u8>], size: usize
             at += done;
             continue;
         }
-        // SAFETY: `taken <= literals_size` and `at <= size`, as every turn of the loop leaves them,
-        // so the sixteen bytes read end within `literals`, and those written within `room`.
+        // SAFETY: `taken <= literals_size` and `at <= size`, as every iteration of the loop
+        // ensures, so the sixteen bytes read end within `literals`, and those written within
+        // `room`.
         unsafe {
             let moved = literals.as_ptr().add(taken).cast::<[u8; LITERALS_MOVE]>().read_unaligned();
             room.as_mut_ptr().add(at).cast::<[u8; LITERALS_MOVE]>().write_unaligned(moved);
@@ -327,9 +329,9 @@ fn read(steps: &[u8], literals: &[u8], room: &mut [MaybeUninit<u8>], size: usize
         if outside | (distance > at) | (distance < len) {
             return false;
         }
-        // SAFETY: `distance <= at <= size`, so both stretches of thirty-two bytes end within `room`;
-        // they may be unwritten, and may overlap, so they are moved as such, by way of a register.
-        // Of these bytes `len` count, and those were written: they lie before `at`.
+        // SAFETY: `distance <= at <= size`, so both ranges of thirty-two bytes end within `room`;
+        // they may be uninitialised, and may overlap, so they are moved as such, through a
+        // register. Of these bytes `len` count, and those were written: they lie before `at`.
         unsafe {
             let to = room.as_mut_ptr().add(at).cast::<[MaybeUninit<u8>; MATCH_MOVE]>();
             let moved = to.byte_sub(distance).read_unaligned();
@@ -340,7 +342,7 @@ fn read(steps: &[u8], literals: &[u8], room: &mut [MaybeUninit<u8>], size: usize
     at == size
 }
 
-/// Copies literals to a place; returns how many, `None` where there are not so many or no room.
+/// Copies literals to a position; returns their number, or `None` if there are too few or no room.
 fn copy_literals(
     room: &mut [MaybeUninit<u8>],
     at: usize,
@@ -354,8 +356,8 @@ fn copy_literals(
     Some(count)
 }
 
-/// Copies a long stretch from before a place to it; returns its length, `None` where there is no
-/// such stretch or no room.
+/// Copies a long part from before a position to it; returns its length, or `None` if there is no
+/// such part or no room.
 fn copy_match(
     room: &mut [MaybeUninit<u8>],
     at: usize,
@@ -366,7 +368,7 @@ fn copy_match(
     room.get(at..)?.get(..len)?;
     let mut done = 0;
     while done < len {
-        // What was copied repeats what it was copied from, so more can be taken each time.
+        // The copy repeats its source, so more can be copied each time.
         let piece = (len - done).min(at + done - from);
         room.copy_within(from..from + piece, at + done);
         done += piece;

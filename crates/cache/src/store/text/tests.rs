@@ -31,7 +31,7 @@ fn share(space: &Keyspace) -> SharedText {
     with(space, |shard, key| shard.text(key).unwrap().unwrap().share().unwrap())
 }
 
-/// Where the string's bytes lie.
+/// The address of the string's bytes.
 fn place(space: &Keyspace) -> *const u8 {
     with(space, |shard, key| shard.text(key).unwrap().unwrap().stored.as_ptr())
 }

@@ -1,4 +1,4 @@
-//! Hashes against a map.
+//! Hashes compared with a map.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Exact bytes, counted anew.
+/// The exact number of bytes, computed from scratch.
 fn counted(hash: &Hash) -> usize {
     match &hash.0 {
         Repr::Packed { buf, .. } => buf.capacity(),

@@ -1,7 +1,7 @@
-//! Packed elements that can be walked both ways.
+//! Packed elements that can be iterated in both directions.
 //!
-//! `varint(length) bytes reversed-varint(size of both)`, from `head` to the end of the buffer; what is
-//! before `head` is room for elements pushed in front, or left by those popped there.
+//! `varint(length) bytes reversed-varint(size of both)`, from `head` to the end of the buffer; the
+//! bytes before `head` are room for elements pushed in front, or left by those popped there.
 
 use crate::types::pack::{self, Varint};
 
@@ -31,7 +31,7 @@ impl Frame {
 }
 
 impl Chunk {
-    /// A chunk of one element, with room for more in front of it up to `size` bytes.
+    /// Returns a chunk of one element, with room in front of it up to `size` bytes.
     pub(super) fn open_in_front(element: &[u8], size: usize) -> Self {
         if element.len() >= size / 2 {
             let mut chunk = Self::default();
@@ -43,7 +43,7 @@ impl Chunk {
         chunk
     }
 
-    /// A chunk of one element, with room for more after it up to `size` bytes.
+    /// Returns a chunk of one element, with room after it up to `size` bytes.
     pub(super) fn open_at_back(element: &[u8], size: usize) -> Self {
         let mut chunk = Self::default();
         if element.len() < size / 2 {
@@ -128,7 +128,7 @@ impl Chunk {
 
     /// Adds an element that begins at `at`.
     pub(super) fn insert(&mut self, at: usize, element: &[u8]) {
-        // What was popped in front is reclaimed before the buffer grows.
+        // Room left by popped elements is reused before the buffer grows.
         let at = if self.head > 0 && self.buf.len() + element.len() + 20 > self.buf.capacity() {
             self.buf.drain(..self.head);
             at - std::mem::take(&mut self.head)
@@ -189,14 +189,14 @@ impl Chunk {
         pack::shrink(&mut self.buf);
     }
 
-    /// Gives back room that is not used.
+    /// Frees unused room.
     pub(super) fn shrink(&mut self) {
         self.buf.drain(..self.head);
         self.head = 0;
         pack::shrink(&mut self.buf);
     }
 
-    /// Gives back all room: it is full, and a neighbour takes what is pushed from now on.
+    /// Frees all room: the chunk is full, and a neighbour takes later pushes.
     pub(super) fn seal(&mut self) {
         self.buf.drain(..self.head);
         self.head = 0;
@@ -205,7 +205,7 @@ impl Chunk {
         }
     }
 
-    /// Cuts off the later half of its bytes, an element at least on either side.
+    /// Splits off the second half of its bytes, with at least one element on either side.
     pub(super) fn split(&mut self) -> Self {
         let half = self.head + self.size() / 2;
         let (mut at, mut kept) = (self.element_at(self.head).1, 1);

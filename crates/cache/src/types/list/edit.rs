@@ -1,4 +1,4 @@
-//! Changing a list in its middle.
+//! Changes in the middle of a list.
 
 use super::{Chunks, List};
 use crate::types::packing::{LIST_CHUNK_LEN, LIST_CHUNK_SIZE};
@@ -33,8 +33,8 @@ impl List {
         true
     }
 
-    /// Removes elements equal to `element`: the first `count`, the last `-count`, or all (0). Returns
-    /// how many were removed.
+    /// Removes elements equal to `element`: the first `count`, the last `-count`, or all (0).
+    /// Returns the number of removed elements.
     pub fn remove(&mut self, count: i64, element: &[u8]) -> usize {
         let most = match usize::try_from(count.unsigned_abs()) {
             Ok(0) | Err(_) => usize::MAX,
@@ -91,7 +91,7 @@ impl List {
         })
     }
 
-    /// Keeps the elements from `start` to `stop`, both included, and drops the others; indices as for
+    /// Removes all elements except those from `start` to `stop`, both included; indices as for
     /// [`List::range`].
     pub fn trim(&mut self, start: i64, stop: i64) {
         let (from, to) = self.clamp(start, stop);
@@ -136,7 +136,7 @@ impl List {
         self.chunks.large().insert(index + 1, tail);
     }
 
-    /// Drops a chunk that has become empty, and makes a list small that has become so.
+    /// Removes a chunk that has become empty, and converts a list that has become small.
     pub(super) fn settle(&mut self, index: usize) {
         let Chunks::Large(chunks) = &mut self.chunks else { return };
         if chunks.get(index).is_some_and(super::Chunk::is_empty)
@@ -159,7 +159,8 @@ impl List {
         }
     }
 
-    /// Drops empty chunks and joins small neighbours, after elements were removed all over the list.
+    /// Removes empty chunks and joins small neighbours, after elements were removed throughout the
+    /// list.
     fn compact(&mut self) {
         if let Chunks::Large(chunks) = &mut self.chunks {
             chunks.retain(|chunk| !chunk.is_empty());

@@ -1,4 +1,4 @@
-//! Lists against a vector.
+//! Lists compared with a vector.
 #![expect(clippy::cast_possible_truncation, reason = "the indices of the model are small")]
 
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ enum Op {
     Trim(i64, i64),
 }
 
-/// Few different elements, so that they are met again; of all sizes, so that chunks come and go.
+/// Few distinct elements, so that they repeat; of all sizes, so that chunks are added and removed.
 fn element() -> impl Strategy<Value = Vec<u8>> {
     (0u8..6, prop_oneof![8 => Just(3usize), 4 => Just(200), 2 => Just(1500), 1 => Just(9000)])
         .prop_map(|(byte, len)| vec![byte; if byte == 0 { 0 } else { len }])

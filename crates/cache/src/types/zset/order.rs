@@ -1,17 +1,18 @@
-//! The order of a large sorted set: places in its dictionary, in chunks.
+//! The order of a large sorted set: indices into its dictionary, in chunks.
 //!
 //! Invariants:
 //! - Every place of the dictionary is in one chunk, and all are in order of score, then of member.
-//! - No chunk is empty. A full one is split in half, or, when what is added comes last, followed by a
-//!   new one, so that adding in order leaves chunks full.
+//! - No chunk is empty. A full one is split in half, or, when what is added comes last, followed by
+//!   a new one, so that adding in order leaves chunks full.
 //!
-//! A score stands beside its place, so that members are read only to tell equal scores apart.
+//! A score is stored with its position, so that members are read only to order equal scores.
 
 use super::{Dict, Ordering, Scored};
 
-/// Most nodes of a chunk: a rank adds up len / 256 or so counts, and inserting moves 4 KiB at most.
+/// Maximum number of nodes in a chunk: a rank adds up about len / 256 counts, and an insertion
+/// moves at most 4 KiB.
 const CHUNK_LEN_MAX: usize = 512;
-/// Neighbours are joined when together they are below this.
+/// Neighbours are joined if their total is below this.
 const CHUNK_LEN_JOINED: usize = CHUNK_LEN_MAX / 4;
 
 #[derive(Debug, Clone, Copy)]
@@ -85,7 +86,8 @@ impl Order {
         Position { chunk, index: self.chunks[chunk].len() - 1 }
     }
 
-    /// How many entries, from the first on, are `before`; it must be true of a beginning of the order.
+    /// How many entries, from the first on, are `before`; it must be true of a beginning of the
+    /// order.
     pub(super) fn count_while(
         &self,
         dict: &Dict<Scored>,
@@ -157,7 +159,8 @@ impl Order {
         if at.index <= half { at } else { Position { chunk: at.chunk + 1, index: at.index - half } }
     }
 
-    /// Takes out the entry at a place of the dictionary, where it must still be, and returns the place.
+    /// Takes out the entry at a place of the dictionary, where it must still be, and returns the
+    /// place.
     pub(super) fn remove(&mut self, dict: &Dict<Scored>, place: usize) -> Option<u32> {
         let at = self.search(dict, dict.entries()[place].score, place);
         let nodes = self.chunks.get_mut(at.chunk)?;

@@ -1,10 +1,11 @@
-//! A small sorted set: one buffer of `length member score length ...` in order, with the length (a
-//! byte) on both sides so that it can be walked both ways, and the score as 8 little-endian bytes.
+//! A small sorted set: one buffer of `length member score length ...` in order, with the length
+//! (one byte) on both sides so that it can be iterated in both directions, and the score as 8
+//! little-endian bytes.
 
 use super::compare;
 use crate::types::pack;
 
-/// Bytes of an entry beside its member.
+/// Overhead in bytes of an entry besides its member.
 const AROUND: usize = 1 + 8 + 1;
 
 #[derive(Debug, Clone)]
@@ -13,8 +14,8 @@ pub(super) struct Packed {
     count: usize,
 }
 
-/// Where a member is.
-pub(super) struct Found {
+/// The location of a member.
+pub(super) struct MemberSpan {
     pub(super) score: f64,
     pub(super) rank: usize,
     at: usize,
@@ -52,21 +53,21 @@ impl Packed {
         Some((member, score, at))
     }
 
-    pub(super) fn find(&self, member: &[u8]) -> Option<Found> {
+    pub(super) fn find(&self, member: &[u8]) -> Option<MemberSpan> {
         let (mut at, mut rank) = (0, 0);
         while let Some((other, score, end)) = self.entry_at(at) {
             if other == member {
-                return Some(Found { score, rank, at, end });
+                return Some(MemberSpan { score, rank, at, end });
             }
             (at, rank) = (end, rank + 1);
         }
         None
     }
 
-    /// Adds a member that is not there.
+    /// Adds a new member.
     pub(super) fn insert(&mut self, member: &[u8], score: f64) {
         let mut at = 0;
-        // The end first: what comes in order goes there.
+        // The end first: members added in order belong there.
         match self.entry_before(self.buf.len()) {
             Some((last, last_score, _)) if compare((last_score, last), (score, member)).is_lt() => {
                 at = self.buf.len();
@@ -84,12 +85,12 @@ impl Packed {
         self.count += 1;
     }
 
-    pub(super) fn remove(&mut self, found: &Found) {
+    pub(super) fn remove(&mut self, found: &MemberSpan) {
         pack::splice(&mut self.buf, found.at, found.end - found.at, &[]);
         self.count -= 1;
     }
 
-    /// Removes `count` entries from rank `from` on; they must be there.
+    /// Removes `count` entries from rank `from` on, which must exist.
     pub(super) fn remove_range(&mut self, from: usize, count: usize) {
         let (start, end) = (self.offset(from), self.offset(from + count));
         pack::splice(&mut self.buf, start, end - start, &[]);

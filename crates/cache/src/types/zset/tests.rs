@@ -1,4 +1,4 @@
-//! Sorted sets against a map and a sort.
+//! Sorted sets compared with a map and a sort.
 
 use std::collections::BTreeMap;
 

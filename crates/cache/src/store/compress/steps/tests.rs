@@ -1,4 +1,4 @@
-//! Blocks that come back, are small, and are not trusted.
+//! Blocks are restored, are small, and are not trusted.
 
 use super::*;
 use proptest::prelude::*;
@@ -38,7 +38,7 @@ fn a_block_of_another_length_or_cut_anywhere_is_refused() {
     assert!(read_back(&block, text.len() - 1).is_none());
     assert!(read_back(&block, text.len() + 1).is_none());
     for cut in 0..block.len() {
-        // A cut moves the end of the literals into the literals or the steps.
+        // Truncation moves the end of the literals into the literals or the steps.
         assert_ne!(read_back(&block[..cut], text.len()).as_ref(), Some(&text), "cut at {cut}");
     }
 }
@@ -87,7 +87,7 @@ proptest! {
     fn every_value_comes_back(
         parts in proptest::collection::vec((0usize..3_000, 0usize..300, any::<u8>()), 0..200)
     ) {
-        // Pieces of what is there already, and fresh bytes between them.
+        // Pieces of the existing value, and new bytes between them.
         let mut value = records(20);
         for (from, len, fresh) in parts {
             let from = from % value.len();
