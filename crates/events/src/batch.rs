@@ -1,17 +1,17 @@
 //! A batch: events in their canonical bytes, ready to be appended as one.
 //!
-//! Everything that can be done to an event without knowing its position is done here, by the thread
-//! that brings it: encoding, and hashing where the store keeps proofs.
+//! The caller's thread does all work that does not depend on an event's position: encoding, and
+//! hashing if the store keeps proofs.
 
 use crate::event::{Draft, EventId, IdSequence};
 use crate::format::leaf::{self, LeafError};
 
-/// Largest batch, in bytes of leaves.
+/// Maximum size of a batch, in bytes of leaves.
 pub const BATCH_SIZE_MAX: usize = 8 * 1024 * 1024;
-/// Most events of a batch.
+/// Maximum number of events in a batch.
 pub const BATCH_EVENTS_MAX: usize = 65_000;
 
-/// Events that become true together, or not at all.
+/// Events that are stored together, or not at all.
 #[derive(Debug, Clone)]
 pub struct Batch {
     pub(crate) bytes: Vec<u8>,
@@ -23,11 +23,11 @@ pub struct Batch {
     sequence: Option<IdSequence>,
 }
 
-/// Why a draft was not taken into a batch.
+/// Why a draft was not added to a batch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BatchError {
-    /// The draft itself does not fit.
+    /// The draft itself is not valid.
     #[error("the event cannot be stored")]
     Event(#[source] LeafError),
     /// The batch is full: append it, and put the draft into the next one.
@@ -36,7 +36,7 @@ pub enum BatchError {
 }
 
 impl Batch {
-    /// An empty batch; drafts that name no stream go to `stream`.
+    /// Returns an empty batch; drafts without a stream belong to `stream`.
     #[must_use]
     pub fn new(stream: &str) -> Self {
         Self {
@@ -49,7 +49,7 @@ impl Batch {
         }
     }
 
-    /// An empty batch with room for `count` events of `size` bytes in all.
+    /// Returns an empty batch with room for `count` events of `size` bytes in total.
     #[must_use]
     pub fn with_capacity(stream: &str, count: usize, size: usize) -> Self {
         let count = count.min(BATCH_EVENTS_MAX);
@@ -61,12 +61,13 @@ impl Batch {
         batch
     }
 
-    /// Adds an event and returns its id; on an error the batch is as it was.
+    /// Adds an event and returns its id; on an error the batch is unchanged.
     ///
-    /// * `now_ns`: the time given to a draft without one, and the one generated ids start from.
+    /// * `now_ns`: the time of a draft without one, and the start of generated ids.
     ///
     /// # Errors
-    /// [`BatchError::Full`]: too much for one batch. [`BatchError::Event`]: never to be stored.
+    /// [`BatchError::Full`]: the batch is full. [`BatchError::Event`]: the event can never be
+    /// stored.
     pub fn push(&mut self, draft: &Draft<'_>, now_ns: i64) -> Result<EventId, BatchError> {
         if self.ends.len() >= BATCH_EVENTS_MAX {
             return Err(BatchError::Full);
@@ -91,13 +92,13 @@ impl Batch {
         Ok(id)
     }
 
-    /// Events in it.
+    /// Number of events.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether it has none.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()

@@ -1,5 +1,5 @@
-//! What the fuzz targets need of the crate's inside: any bytes in, no panic out, and what decodes is
-//! what encoding it gives.
+//! Entry points for fuzz targets: any bytes go in, nothing panics, and what decodes is encoded to
+//! the same bytes.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use crate::segment::{Compression, Field, Segment, SegmentOptions, SegmentWriter,
 /// Any bytes as an entry of the log.
 ///
 /// # Panics
-/// If what was decoded is not encoded the same: a mistake.
+/// If the decoded entry is not encoded to the same bytes: a bug.
 pub fn log_entry(data: &[u8]) {
     let Ok(batch) = entry::decode(data) else { return };
     let count = u32::try_from(batch.ends.len()).unwrap_or_default();
@@ -35,7 +35,7 @@ pub fn log_entry(data: &[u8]) {
     }
 }
 
-/// Any bytes as an expanded block of a segment.
+/// Decodes any bytes as a decompressed block of a segment.
 pub fn segment_block(data: &[u8]) {
     if let Ok(block) = block(data.to_vec()) {
         let mut out = Vec::new();
@@ -47,11 +47,11 @@ pub fn segment_block(data: &[u8]) {
     }
 }
 
-/// A segment's file edited at will, with the checksums of footer, index and one block made to fit
-/// again.
+/// Reads a segment's file with arbitrary edits, after which the checksums of footer, index and one
+/// block are corrected.
 ///
 /// # Panics
-/// If the simulated disk fails, or what is read is impossible: a mistake.
+/// If the simulated disk fails, or what is read is impossible: a bug.
 pub fn segment(data: &[u8]) {
     let Some((&choice, edits)) = data.split_first() else { return };
     let (disk, path) = (SimFs::new(1), Path::new("/s"));
@@ -114,7 +114,8 @@ fn write(disk: &SimFs, path: &Path, choice: u8) {
     assert!(written.is_ok(), "{written:?}");
 }
 
-/// Edits of four bytes each (place from the front or the back, how, value), checksums made good.
+/// Applies edits of four bytes each (offset from the front or the back, how, value), and corrects
+/// the checksums.
 fn edit(bytes: &mut [u8], edits: &[u8], from_end: bool) {
     for step in edits.as_chunks::<4>().0 {
         let place = usize::from(u16::from_le_bytes([step[0], step[1]])) % bytes.len().max(1);
@@ -130,7 +131,7 @@ fn edit(bytes: &mut [u8], edits: &[u8], from_end: bool) {
     fix(bytes, offset, at, salt);
     let end = bytes.len();
     fix(bytes, at, end, 0);
-    // The first block, wherever the index says it is.
+    // The first block, wherever the index places it.
     let field = |bytes: &[u8], at: usize| {
         let found = bytes.get(at..at.checked_add(4)?)?.try_into().ok()?;
         Some(u32::from_le_bytes(found) as usize)

@@ -1,20 +1,20 @@
-//! From records to stored events: parsing, batching and appending, for whoever reads a file or a
-//! request body.
+//! From records to stored events: parsing, batching and appending, for callers that read a file or
+//! a request body.
 //!
-//! Batches are handed to the log as they fill and waited for at the end, so a long input is one
-//! stream of group commits. Bounds: one batch, and what the store lets in.
+//! Batches are submitted to the log as they fill and awaited at the end, so a long input is one
+//! stream of group commits. Memory limits: one batch, and what the store accepts.
 
 use crate::batch::{Batch, BatchError};
 use crate::event::EventId;
 use crate::input::{Format, Parser, Record, Reject};
-use crate::store::{AppendError, Store, Submitted};
+use crate::store::{AppendError, Promise, Store};
 
-/// What became of an input.
+/// The result of an input.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Events stored.
     pub accepted: u64,
-    /// Records that are no events.
+    /// Records that are not events.
     pub rejected: u64,
     /// Id of the first event stored.
     pub first_id: Option<EventId>,
@@ -22,24 +22,23 @@ pub struct Summary {
     pub last_id: Option<EventId>,
 }
 
-/// Turns records into stored events.
+/// Turns records into stored events. It belongs to the store it was created for, but does not
+/// borrow it, so that it can be kept while its input is awaited.
 #[derive(Debug)]
-pub struct Ingest<'a> {
-    store: &'a Store,
+pub struct Ingest {
     parser: Parser,
     stream: String,
     batch: Batch,
     batch_events: usize,
-    newest: Option<Submitted<'a>>,
+    newest: Option<Promise>,
     summary: Summary,
 }
 
-impl<'a> Ingest<'a> {
-    /// An ingest into `store`; records that name no stream go to `stream`.
+impl Ingest {
+    /// Returns an ingest into `store`; records without a stream belong to `stream`.
     #[must_use]
-    pub fn new(store: &'a Store, format: Format, stream: &str) -> Self {
+    pub fn new(store: &Store, format: Format, stream: &str) -> Self {
         Self {
-            store,
             parser: Parser::new(format),
             stream: stream.to_owned(),
             batch: Batch::new(stream),
@@ -49,14 +48,15 @@ impl<'a> Ingest<'a> {
         }
     }
 
-    /// Takes a record; `on_reject` is told of one that is no event.
+    /// Adds a record; calls `on_reject` if it is not an event.
     ///
-    /// * `now_ns`: the time of an event that says none.
+    /// * `now_ns`: the time of an event without one.
     ///
     /// # Errors
-    /// The store takes nothing more. What was acknowledged before stays.
+    /// The store accepts no more events. What was acknowledged before stays stored.
     pub fn record(
         &mut self,
+        store: &Store,
         record: &Record<'_>,
         now_ns: i64,
         on_reject: &mut dyn FnMut(u64, &Reject, &[u8]),
@@ -76,7 +76,7 @@ impl<'a> Ingest<'a> {
         };
         let mut pushed = self.batch.push(&draft, now_ns);
         if pushed == Err(BatchError::Full) {
-            submit(self.store, &mut self.batch, &self.stream, &mut self.newest)?;
+            self.submit(store)?;
             pushed = self.batch.push(&draft, now_ns);
         }
         match pushed {
@@ -92,50 +92,49 @@ impl<'a> Ingest<'a> {
             }
         }
         if self.batch.len() >= self.batch_events {
-            submit(self.store, &mut self.batch, &self.stream, &mut self.newest)?;
+            self.submit(store)?;
         }
         Ok(())
     }
 
-    /// Hands over what is left, so that readers may soon see it, without waiting.
+    /// Submits the remaining events, so that readers see them soon, without waiting.
     ///
     /// # Errors
     /// As [`record`](Self::record).
-    pub fn flush(&mut self) -> Result<(), AppendError> {
-        submit(self.store, &mut self.batch, &self.stream, &mut self.newest)
+    pub fn flush(&mut self, store: &Store) -> Result<(), AppendError> {
+        self.submit(store)?;
+        // The next record may take long to arrive: release the memory.
+        self.batch = Batch::new(&self.stream);
+        Ok(())
     }
 
-    /// Stores what is left and blocks until everything is acknowledged.
+    /// Stores the remaining events and blocks until everything is acknowledged.
     ///
     /// # Errors
-    /// Something was not acknowledged: whether it is stored is unknown until the store is opened again.
-    pub fn finish(mut self) -> Result<Summary, AppendError> {
-        self.flush()?;
+    /// Something was not acknowledged: whether it is stored is unknown until the store is opened
+    /// again.
+    pub fn finish(mut self, store: &Store) -> Result<Summary, AppendError> {
+        self.flush(store)?;
         if let Some(newest) = self.newest {
-            newest.wait()?;
+            store.wait(newest)?;
         }
         Ok(self.summary)
     }
-}
 
-/// Hands a batch to the store, and puts an empty one in its place.
-fn submit<'a>(
-    store: &'a Store,
-    batch: &mut Batch,
-    stream: &str,
-    newest: &mut Option<Submitted<'a>>,
-) -> Result<(), AppendError> {
-    if batch.is_empty() {
-        return Ok(());
+    /// Submits the batch and replaces it with an empty one.
+    fn submit(&mut self, store: &Store) -> Result<(), AppendError> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        let next = Batch::with_capacity(&self.stream, self.batch.len(), self.batch.size());
+        let submitted = store.submit(std::mem::replace(&mut self.batch, next))?.promise();
+        if let Some(earlier) = self.newest.take()
+            && !submitted.follows(&earlier)
+        {
+            // The log failed in between: a later acknowledgement does not cover the earlier batch.
+            store.wait(earlier)?;
+        }
+        self.newest = Some(submitted);
+        Ok(())
     }
-    let next = Batch::with_capacity(stream, batch.len(), batch.size());
-    let submitted = store.submit(std::mem::replace(batch, next))?;
-    if let Some(earlier) = newest.take()
-        && !submitted.follows(&earlier)
-    {
-        // The log failed in between: no later acknowledgement is the earlier one's too.
-        earlier.wait()?;
-    }
-    *newest = Some(submitted);
-    Ok(())
 }

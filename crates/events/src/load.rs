@@ -1,4 +1,4 @@
-//! The load that benchmarks put on the store and, byte for byte the same, on its peers.
+//! The load that benchmarks use for the store and, byte for byte the same, for other engines.
 
 use std::borrow::Cow;
 
@@ -8,12 +8,12 @@ use crate::event::Draft;
 /// Bytes of raw data in each event.
 pub const RAW_SIZE: usize = 64;
 
-/// The raw bytes of the `number`-th event: a line of text that no other event has.
+/// The raw bytes of the `number`-th event: a line of text, different for each event.
 #[must_use]
 pub fn raw(number: u64) -> [u8; RAW_SIZE] {
     let mut line = *b"login id=0000000000000000 token=0000000000000000 port=0000 ok=1 ";
     hex(number, &mut line[9..25]);
-    // The finaliser of SplitMix64: bits as far apart as those of real tokens.
+    // The finaliser of SplitMix64: bits as different as those of real tokens.
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -29,7 +29,7 @@ fn hex(number: u64, out: &mut [u8]) {
     }
 }
 
-/// A batch of the events `first..first + count`, each with an id of its own.
+/// Returns a batch of the events `first..first + count`, each with its own id.
 ///
 /// # Errors
 /// [`BatchError::Full`]: more than fits one batch.

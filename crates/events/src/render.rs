@@ -19,7 +19,7 @@ pub fn base64(bytes: &[u8]) -> String {
     base64::engine::general_purpose::STANDARD.encode(bytes)
 }
 
-/// An event with everything that is known of it. Raw bytes that are no UTF-8 are under `raw_base64`.
+/// An event with all its fields. Raw bytes that are not UTF-8 are under `raw_base64`.
 #[must_use]
 pub fn event(record: &Record) -> Json {
     let event = record.event();

@@ -9,7 +9,7 @@ use super::note::{NoteError, SignedNote};
 use super::{SigningKey, VerifierKey};
 use crate::merkle::Hash;
 
-/// What a log was at a size.
+/// The state of a log at a size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoint {
     /// The log's name.
@@ -18,11 +18,11 @@ pub struct Checkpoint {
     pub size: u64,
     /// The root over them.
     pub root: Hash,
-    /// Lines after these three, which mean something to whoever put them there.
+    /// Further lines, whose meaning is up to their author.
     pub extensions: Vec<String>,
 }
 
-/// Why something is no checkpoint of the log.
+/// Why something is not a checkpoint of the log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
@@ -30,37 +30,39 @@ pub enum CheckpointError {
     #[error("the checkpoint's note is not valid")]
     Note(#[source] NoteError),
     /// The signed text is not that of a checkpoint.
-    #[error("no checkpoint: {reason}")]
+    #[error("not a checkpoint: {reason}")]
     Malformed {
         /// What is wrong.
         reason: &'static str,
     },
-    /// It is of another log.
-    #[error("the checkpoint is of the log {found}, not of {expected}")]
+    /// It belongs to another log.
+    #[error("the checkpoint is for the log {found}, not for {expected}")]
     Origin {
         /// The log of the key.
         expected: String,
-        /// The log it names.
+        /// The log in the checkpoint.
         found: String,
     },
 }
 
 impl Checkpoint {
-    /// Signs it, in the name of the key's log; the origin is the key's name.
+    /// Signs it with the log's key; the origin is the key's name.
     ///
     /// # Errors
-    /// [`CheckpointError::Origin`] when it is of another log, [`CheckpointError::Malformed`] or
-    /// [`CheckpointError::Note`] when its lines cannot be written.
+    /// [`CheckpointError::Origin`] if it belongs to another log, [`CheckpointError::Malformed`] or
+    /// [`CheckpointError::Note`] if its lines cannot be written.
     pub fn sign(&self, key: &SigningKey) -> Result<SignedNote, CheckpointError> {
         self.expect_origin(key.verifier().name())?;
         let bad = |line: &String| line.is_empty() || line.contains('\n');
         if bad(&self.origin) || self.extensions.iter().any(bad) {
-            return Err(CheckpointError::Malformed { reason: "a line is empty, or two" });
+            return Err(CheckpointError::Malformed {
+                reason: "a line is empty or contains a newline",
+            });
         }
         SignedNote::sign(self.to_string(), key).map_err(CheckpointError::Note)
     }
 
-    /// Reads a signed note, verifies that the key signed it, and returns the checkpoint in it.
+    /// Parses a signed note, verifies that the key signed it, and returns the checkpoint.
     ///
     /// # Errors
     /// [`CheckpointError`].
@@ -72,24 +74,24 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// Reads the text of a note as a checkpoint; says nothing of who wrote it.
+    /// Parses the text of a note as a checkpoint; does not verify its author.
     ///
     /// # Errors
     /// [`CheckpointError::Malformed`].
     pub fn parse(text: &str) -> Result<Self, CheckpointError> {
         let malformed = |reason| CheckpointError::Malformed { reason };
-        let text = text.strip_suffix('\n').ok_or(malformed("no newline at its end"))?;
+        let text = text.strip_suffix('\n').ok_or(malformed("it does not end with a newline"))?;
         let mut lines = text.split('\n');
         if lines.clone().any(str::is_empty) {
-            return Err(malformed("an empty line"));
+            return Err(malformed("it contains an empty line"));
         }
         let (Some(origin), Some(size), Some(root)) = (lines.next(), lines.next(), lines.next())
         else {
-            return Err(malformed("fewer than three lines"));
+            return Err(malformed("it has fewer than three lines"));
         };
-        let size = parse_size(size).ok_or(malformed("the size is no number"))?;
+        let size = parse_size(size).ok_or(malformed("the size is not a number"))?;
         let root = STANDARD.decode(root).ok().and_then(|bytes| bytes.try_into().ok()).map(Hash);
-        let root = root.ok_or(malformed("the root is not the base64 of 32 bytes"))?;
+        let root = root.ok_or(malformed("the root is not 32 bytes in base64"))?;
         let extensions = lines.map(str::to_owned).collect();
         Ok(Self { origin: origin.to_owned(), size, root, extensions })
     }
@@ -112,7 +114,7 @@ impl fmt::Display for Checkpoint {
     }
 }
 
-/// A decimal number as it is written, without sign or leading zeros.
+/// Parses a decimal number in canonical form, without sign or leading zeros.
 fn parse_size(text: &str) -> Option<u64> {
     let plain = text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     plain.then(|| text.parse().ok()).flatten()

@@ -4,7 +4,7 @@
 //! Invariants:
 //! - A frame is durable before [`History::append`] returns, and before the next one is written: at
 //!   most the last one can be torn.
-//! - So a frame that cannot be read is cut off only when nothing valid follows it; else it is damage.
+//! - So an unreadable frame is cut off only if nothing valid follows it; otherwise it is damage.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::merkle::header::{self, HEADER_SIZE};
 /// First bytes of the file.
 const MAGIC: [u8; 8] = *b"FOREBCKP";
 const VERSION: u16 = 1;
-/// The size before a note, and the size and the checksum after it.
+/// Size of what precedes a note, and of the size and checksum that follow it.
 const FRAME_START: usize = 4;
 const FRAME_END: usize = 8;
 /// Bytes searched at once for a frame after a damaged one.
@@ -31,36 +31,37 @@ pub enum HistoryError {
     /// The file system failed.
     #[error("cannot {act} the checkpoints in {path}")]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         act: &'static str,
         /// The file.
         path: PathBuf,
         /// Why not.
         source: io::Error,
     },
-    /// The header is not this store's.
-    #[error("the header of {path} is damaged, or of another store or version")]
+    /// The header does not belong to this store.
+    #[error("the header of {path} is damaged or belongs to another store or version")]
     Header {
         /// The file.
         path: PathBuf,
     },
-    /// A checkpoint is not as it was written.
+    /// A checkpoint is damaged.
     #[error("the checkpoint at byte {offset} of {path} is damaged")]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Where its frame begins.
+        /// Offset of its frame.
         offset: u64,
     },
-    /// The note is too large to be kept.
-    #[error("a note of {size} bytes is too large for {path}; {NOTE_SIZE_MAX} are allowed")]
+    /// The note is too large to be stored.
+    #[error("a note of {size} bytes is too large for {path}; the maximum is {NOTE_SIZE_MAX}")]
     TooLarge {
         /// The file.
         path: PathBuf,
         /// Its bytes.
         size: usize,
     },
-    /// A sync failed before: what is on the device is not known until the file is opened again.
+    /// A sync failed earlier: the contents of the device are unknown until the file is opened
+    /// again.
     #[error("a sync of {path} failed; nothing more is written to it")]
     Poisoned {
         /// The file.
@@ -93,7 +94,7 @@ struct Frames {
     end: u64,
 }
 
-/// The last note, if there is one, and where its frame is.
+/// Returns the last note, if any, and the offset of its frame.
 struct Last {
     note: Option<String>,
     start: u64,
@@ -101,7 +102,7 @@ struct Last {
 }
 
 impl History {
-    /// Opens the file, or makes it, and cuts off a note that was not written to its end.
+    /// Opens or creates the file, and cuts off an incomplete note.
     ///
     /// * `id`: the store's; a file of another store is refused.
     ///
@@ -116,12 +117,12 @@ impl History {
             }
             opened => opened.map_err(io("open"))?,
         };
-        // Also for one that was there: who made it may have ended before its name was durable.
-        fs.sync_dir(path.parent().unwrap_or(Path::new(""))).map_err(io("name"))?;
+        // Also for an existing file: its creator may have ended before its name was durable.
+        fs.sync_dir(path.parent().unwrap_or(Path::new(""))).map_err(io("sync the directory of"))?;
         let len = file.len().map_err(io("read"))?;
         let mut frames = Frames { file, path: path.to_owned(), mark, end: len };
         if len <= HEADER_SIZE as u64 {
-            // New, or made and not finished when a process ended: there is no note to lose.
+            // New, or not finished when its creator ended: there is no note to lose.
             frames.file.set_len(0).map_err(io("write"))?;
             frames.file.write_all_at(&header, 0).map_err(io("write"))?;
             frames.end = HEADER_SIZE as u64;
@@ -130,10 +131,10 @@ impl History {
         let Last { note: latest, start, end } = frames.find_last()?;
         let cut = frames.end - end;
         if cut > 0 {
-            frames.file.set_len(end).map_err(io("cut"))?;
+            frames.file.set_len(end).map_err(io("truncate"))?;
             frames.end = end;
         }
-        // Written again: a sync that failed may have left it where only this kernel sees it.
+        // Written again: after a failed sync it may be visible only to this kernel.
         let mut last = vec![0; usize::try_from(end - start).unwrap_or(0)];
         frames.read_at(&mut last, start)?;
         frames.file.write_all_at(&last, start).map_err(io("write"))?;
@@ -141,8 +142,7 @@ impl History {
         Ok(Self { frames, latest, cut, poisoned: false })
     }
 
-    /// Reads the file without changing anything; a note that was not written to its end is passed
-    /// over.
+    /// Reads the file without changing anything; an incomplete note is skipped.
     ///
     /// # Errors
     /// [`HistoryError`].
@@ -159,8 +159,8 @@ impl History {
         Ok(Notes { frames, at: HEADER_SIZE as u64, torn })
     }
 
-    /// Adds a note, durably. After a failed write nothing was added, and it may be tried again; after
-    /// a failed sync nothing more is written.
+    /// Adds a note, durably. After a failed write nothing was added, and it may be tried again;
+    /// after a failed sync nothing more is written.
     ///
     /// # Errors
     /// [`HistoryError`].
@@ -177,9 +177,9 @@ impl History {
         let size = size.to_le_bytes();
         let crc = header::checksum(*mark, *end, &[&size, note.as_bytes(), &size]);
         let frame = [&size, note.as_bytes(), &size, &crc.to_le_bytes()].concat();
-        // What a failed write left goes first, or it might outlast a shorter note.
+        // What a failed write left is removed first, or it might outlast a shorter note.
         if file.len().map_err(|source| io("read", path, source))? > *end {
-            file.set_len(*end).map_err(|source| io("cut", path, source))?;
+            file.set_len(*end).map_err(|source| io("truncate", path, source))?;
         }
         file.write_all_at(&frame, *end).map_err(|source| io("write", path, source))?;
         if let Err(source) = file.sync_data() {
@@ -191,13 +191,13 @@ impl History {
         Ok(())
     }
 
-    /// Bytes of a note that was not whole, cut off on opening. After a clean stop there are none.
+    /// Bytes of an incomplete note cut off on opening; 0 after a clean stop.
     #[must_use]
     pub fn cut(&self) -> u64 {
         self.cut
     }
 
-    /// Whether a sync failed: it has to be opened again.
+    /// Whether a sync failed, so that the file must be opened again.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.poisoned
@@ -209,7 +209,7 @@ impl History {
         self.latest.as_deref()
     }
 
-    /// The notes there are now, oldest first; each is verified when it is read.
+    /// Returns the current notes, oldest first; each is verified when it is read.
     #[must_use]
     pub fn notes(&self) -> Notes {
         Notes { frames: self.frames.clone(), at: HEADER_SIZE as u64, torn: 0 }
@@ -217,7 +217,7 @@ impl History {
 }
 
 impl Notes {
-    /// Bytes after the last whole note: what a crash left of one, or a damaged one.
+    /// Bytes after the last whole note: the remains of one after a crash, or a damaged one.
     #[must_use]
     pub fn torn(&self) -> u64 {
         self.torn
@@ -238,7 +238,7 @@ impl Iterator for Notes {
                 Some(Ok(note))
             }
             other => {
-                // Nothing is known of where the next one begins.
+                // The start of the next note is unknown.
                 self.at = self.frames.end;
                 let path = self.frames.path.clone();
                 Some(Err(other.err().unwrap_or(HistoryError::Damaged { path, offset })))
@@ -269,7 +269,7 @@ impl Frames {
         if let Some(last) = self.read_last()? {
             return Ok(last);
         }
-        // Torn, or damaged: the frames are gone through from the first.
+        // Torn, or damaged: scan the frames from the first.
         while last.end < self.end {
             let at = last.end;
             match self.read_frame(at)? {
@@ -296,7 +296,8 @@ impl Frames {
         Ok(frame.map(|(note, end)| Last { note: Some(note), start, end }))
     }
 
-    /// The note of the frame at `offset` and where the next begins; nothing when it is not whole.
+    /// Returns the note of the frame at `offset` and where the next begins; `None` if it is
+    /// incomplete.
     fn read_frame(&self, offset: u64) -> Result<Option<(String, u64)>, HistoryError> {
         let room = self.end.saturating_sub(offset);
         let mut start = [0; FRAME_START];
@@ -352,7 +353,7 @@ fn frame_at(bytes: &[u8]) -> Option<&[u8]> {
     (size <= NOTE_SIZE_MAX && again == start).then_some(frame)
 }
 
-/// The note of a frame, if it is whole and at its place.
+/// Returns the note of a frame, if it is complete and at its offset.
 fn check_frame(frame: &[u8], mark: u32, offset: u64) -> Option<&str> {
     let frame = frame_at(frame)?;
     let (covered, crc) = frame.split_last_chunk::<4>()?;

@@ -26,7 +26,7 @@ const PRIVATE_START: &str = "PRIVATE+KEY+";
 /// Largest key file read, in bytes.
 const KEY_FILE_SIZE_MAX: u64 = 4096;
 
-/// What verifies the signatures of a log.
+/// Verifies the signatures of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifierKey {
     name: String,
@@ -34,58 +34,58 @@ pub struct VerifierKey {
     public_key: [u8; PUBLIC_KEY_SIZE],
 }
 
-/// What signs in the name of a log.
+/// Signs on behalf of a log.
 pub struct SigningKey {
     seed: [u8; SEED_SIZE],
     pair: Ed25519KeyPair,
     verifier: VerifierKey,
 }
 
-/// Why a text is no key, or a key cannot be made.
+/// Why a text is not a key, or why a key cannot be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// Not in the form of a key.
-    #[error("no key: {reason}")]
+    /// Not a valid key.
+    #[error("not a valid key: {reason}")]
     Malformed {
         /// What is wrong.
         reason: &'static str,
     },
-    /// The name cannot be that of a key.
+    /// Not a valid name of a key.
     #[error("the key's name {reason}")]
     Name {
         /// What is wrong.
         reason: &'static str,
     },
-    /// The id is not that of this name and key.
-    #[error("the key's id is {found:08x}; its name and bytes give {expected:08x}")]
+    /// The id does not belong to this name and key.
+    #[error("the key's id is {found:08x}, but its name and bytes give {expected:08x}")]
     Id {
-        /// What it should be.
+        /// The expected id.
         expected: u32,
-        /// What it is.
+        /// The actual id.
         found: u32,
     },
-    /// The system has no random bytes.
-    #[error("the system gives no random bytes")]
+    /// The system returned no random bytes.
+    #[error("the operating system returned no random bytes")]
     Random,
 }
 
-/// Why a key file cannot be read or made.
+/// Why a key file cannot be read or created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyFileError {
     /// The file system failed.
     #[error("cannot {act} the key file {path}")]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         act: &'static str,
         /// The file.
         path: PathBuf,
         /// Why not.
         source: io::Error,
     },
-    /// The file has no key.
-    #[error("the key file {path} has no key")]
+    /// The file does not contain a valid key.
+    #[error("the key file {path} does not contain a valid key")]
     Key {
         /// The file.
         path: PathBuf,
@@ -106,7 +106,7 @@ impl VerifierKey {
         Ok(Self { name: name.to_owned(), key_id, public_key })
     }
 
-    /// The log it is of.
+    /// Name of the key's log.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -147,7 +147,7 @@ impl FromStr for VerifierKey {
 }
 
 impl SigningKey {
-    /// Makes a new key for the log `name`.
+    /// Creates a new key for the log `name`.
     ///
     /// # Errors
     /// [`KeyError::Name`] for a name that is empty or has spaces, plus signs or control characters;
@@ -163,14 +163,14 @@ impl SigningKey {
     /// # Errors
     /// [`KeyError::Name`].
     pub fn from_seed(name: &str, seed: [u8; SEED_SIZE]) -> Result<Self, KeyError> {
-        let refused = KeyError::Malformed { reason: "the seed is refused" };
+        let refused = KeyError::Malformed { reason: "the seed was rejected" };
         let pair = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| refused)?;
         let public_key = pair.public_key().as_ref().try_into().map_err(|_| refused)?;
         let verifier = VerifierKey::new(name, public_key)?;
         Ok(Self { seed, pair, verifier })
     }
 
-    /// What verifies its signatures.
+    /// Returns the key that verifies its signatures.
     #[must_use]
     pub fn verifier(&self) -> &VerifierKey {
         &self.verifier
@@ -184,7 +184,7 @@ impl SigningKey {
         signature
     }
 
-    /// Its text, to be kept where nobody else reads it.
+    /// Returns its text, which must be kept secret.
     #[must_use]
     pub fn to_secret_text(&self) -> String {
         let VerifierKey { name, key_id, .. } = &self.verifier;
@@ -198,7 +198,7 @@ impl FromStr for SigningKey {
     fn from_str(text: &str) -> Result<Self, KeyError> {
         let rest = text
             .strip_prefix(PRIVATE_START)
-            .ok_or(KeyError::Malformed { reason: "it does not begin as a private key" })?;
+            .ok_or(KeyError::Malformed { reason: "it does not start like a private key" })?;
         let (name, found, seed) = decode(rest)?;
         let key = Self::from_seed(name, seed)?;
         expect_id(&key.verifier, found)?;
@@ -212,7 +212,7 @@ impl fmt::Debug for SigningKey {
     }
 }
 
-/// Reads the key of a store; nothing when there is no file.
+/// Reads the key of a store; `None` if there is no file.
 ///
 /// # Errors
 /// [`KeyFileError`].
@@ -231,20 +231,21 @@ pub fn load_key(fs: &dyn FileSystem, path: &Path) -> Result<Option<SigningKey>, 
     let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
     file.read_exact_at(&mut bytes, 0).map_err(|source| io("read", source))?;
     let text = str::from_utf8(&bytes)
-        .map_err(|_| damaged(KeyError::Malformed { reason: "the file is no text" }))?;
+        .map_err(|_| damaged(KeyError::Malformed { reason: "the file is not text" }))?;
     text.strip_suffix('\n').unwrap_or(text).parse().map(Some).map_err(damaged)
 }
 
-/// Keeps a new key in a file that appears whole or not at all, and is durable when this returns.
+/// Stores a new key in a file that appears complete or not at all, and is durable when this
+/// returns.
 ///
-/// A `path` that exists is replaced: [`load_key`] first.
+/// An existing `path` is replaced: call [`load_key`] first.
 ///
 /// # Errors
 /// [`KeyFileError::Io`].
 pub fn create_key(fs: &dyn FileSystem, path: &Path, key: &SigningKey) -> Result<(), KeyFileError> {
     let temporary = path.with_added_extension("new");
     let io = |act, source| KeyFileError::Io { act, path: path.to_owned(), source };
-    // Left by a process that ended while it made one.
+    // Left by a process that ended while it created one.
     match fs.remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io("create", error)),
         _ => {}
@@ -253,18 +254,19 @@ pub fn create_key(fs: &dyn FileSystem, path: &Path, key: &SigningKey) -> Result<
     let text = format!("{}\n", key.to_secret_text());
     file.write_all_at(text.as_bytes(), 0).map_err(|source| io("write", source))?;
     file.sync_all().map_err(|source| io("sync", source))?;
-    fs.rename(&temporary, path).map_err(|source| io("name", source))?;
+    fs.rename(&temporary, path).map_err(|source| io("rename a file to", source))?;
     let dir = path.parent().unwrap_or(Path::new(""));
     fs.sync_dir(dir).map_err(|source| io("sync the directory of", source))
 }
 
-/// Whether a name can be that of a key: not empty, without spaces, plus signs and control characters.
+/// Whether a name can be that of a key: not empty, without spaces, plus signs and control
+/// characters.
 pub(super) fn check_name(name: &str) -> Result<(), &'static str> {
     match name {
         "" => Err("is empty"),
-        _ if name.contains('+') => Err("has a plus sign"),
-        _ if name.contains(char::is_whitespace) => Err("has a space"),
-        _ if name.contains(char::is_control) => Err("has a control character"),
+        _ if name.contains('+') => Err("contains a plus sign"),
+        _ if name.contains(char::is_whitespace) => Err("contains a space"),
+        _ if name.contains(char::is_control) => Err("contains a control character"),
         _ => Ok(()),
     }
 }
@@ -278,13 +280,13 @@ fn decode(text: &str) -> Result<(&str, u32, [u8; 32]), KeyError> {
     let malformed = |reason| KeyError::Malformed { reason };
     let mut parts = text.splitn(3, '+');
     let (Some(name), Some(id), Some(encoded)) = (parts.next(), parts.next(), parts.next()) else {
-        return Err(malformed("it is not name, id and key"));
+        return Err(malformed("it does not consist of name, id and key"));
     };
     let lower = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
     if id.len() != 8 || !id.bytes().all(lower) {
         return Err(malformed("its id is not 8 hexadecimal digits"));
     }
-    let id = u32::from_str_radix(id, 16).map_err(|_| malformed("its id is no number"))?;
+    let id = u32::from_str_radix(id, 16).map_err(|_| malformed("its id is not a number"))?;
     let typed = STANDARD.decode(encoded).map_err(|_| malformed("it is not base64"))?;
     let bytes = match typed.split_first() {
         Some((&ED25519_TYPE, bytes)) => bytes,

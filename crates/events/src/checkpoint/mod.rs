@@ -1,9 +1,9 @@
-//! Signed checkpoints: what the log was at a size, said in a form anybody can check and keep.
+//! Signed checkpoints: the state of the log at a size, in a form that anyone can verify and keep.
 //!
 //! A checkpoint (C2SP tlog-checkpoint) is a signed note (C2SP signed-note) that names the log, the
-//! number of its leaves and the root over them. Whoever holds one can tell later whether the log
-//! still begins with what it was then: a store rewritten, cut, or built again with another key does
-//! not lead to it. Every form here is described in `docs/formats/event-checkpoint.md`.
+//! number of its leaves and the root over them. Its holder can detect later whether the log still
+//! begins with the same events: a store that was rewritten, truncated, or rebuilt with another key
+//! does not match it. `docs/formats/event-checkpoint.md` describes every form.
 
 mod body;
 mod history;

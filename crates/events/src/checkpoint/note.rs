@@ -1,4 +1,4 @@
-//! Signed notes: a text, and signatures of it, each in a line of its own (C2SP signed-note).
+//! Signed notes: a text and its signatures, each on its own line (C2SP signed-note).
 //!
 //! ```text
 //! text, one line or more
@@ -6,8 +6,8 @@
 //! — name base64(key id || signature)
 //! ```
 //!
-//! Invariant: the text of a [`SignedNote`] ends in a newline and has no other control character, and
-//! what is written reads back the same.
+//! Invariant: the text of a [`SignedNote`] ends in a newline and has no other control character,
+//! and a written note is parsed to the same note.
 
 use std::fmt;
 
@@ -16,15 +16,15 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::key::{SigningKey, VerifierKey, check_name};
 
-/// Largest note read, in bytes.
+/// Maximum size of a note in bytes.
 pub const NOTE_SIZE_MAX: usize = 256 * 1024;
-/// Most signatures of a note.
+/// Maximum number of signatures of a note.
 pub const SIGNATURES_MAX: usize = 100;
 
 /// How a signature line begins: an em dash and a space.
 const SIGNATURE_START: &str = "\u{2014} ";
 
-/// A text with signatures that were read, not verified.
+/// A text with signatures that were parsed but not verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignedNote {
     text: String,
@@ -38,42 +38,42 @@ pub struct NoteSignature {
     pub name: String,
     /// The id of the key.
     pub key_id: u32,
-    /// What the key made of the text.
+    /// The signature.
     pub signature: Vec<u8>,
 }
 
-/// Why bytes are no signed note, or one that proves nothing.
+/// Why bytes are not a signed note, or not one with the required signature.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoteError {
     /// Too large to be read.
-    #[error("the note has {size} bytes; {NOTE_SIZE_MAX} are allowed")]
+    #[error("the note has {size} bytes; the maximum is {NOTE_SIZE_MAX}")]
     TooLarge {
         /// Its bytes.
         size: usize,
     },
-    /// Not in the form of a signed note.
-    #[error("no signed note: {reason}")]
+    /// Not a signed note.
+    #[error("not a signed note: {reason}")]
     Malformed {
         /// What is wrong.
         reason: &'static str,
     },
-    /// A line after the text is no signature line.
-    #[error("no signed note: signature line {line} {reason}")]
+    /// A line after the text is not a signature line.
+    #[error("not a signed note: signature line {line} {reason}")]
     Line {
-        /// Which, counted from 1.
+        /// Line number, counted from 1.
         line: usize,
         /// What is wrong.
         reason: &'static str,
     },
-    /// The key signed nothing here.
+    /// The note has no signature by the key.
     #[error("the note has no signature by {key}")]
     NotSigned {
         /// The key's name and id.
         key: String,
     },
-    /// A signature that is said to be the key's is not.
-    #[error("the signature by {key} is wrong")]
+    /// A signature with the key's name is not valid.
+    #[error("the signature by {key} is not valid")]
     Signature {
         /// The key's name and id.
         key: String,
@@ -84,7 +84,7 @@ impl SignedNote {
     /// Signs a text.
     ///
     /// # Errors
-    /// When the text cannot be that of a note: it must end in a newline and have no other control
+    /// If the text cannot be that of a note: it must end in a newline and have no other control
     /// character.
     pub fn sign(text: String, key: &SigningKey) -> Result<Self, NoteError> {
         check_text(&text)?;
@@ -108,20 +108,23 @@ impl SignedNote {
         }
         let note = str::from_utf8(bytes)
             .map_err(|_| NoteError::Malformed { reason: "its text is not UTF-8" })?;
-        // The last empty line parts the text from its signatures.
+        // The last empty line separates the text from its signatures.
         let (before, lines) = note
             .rsplit_once("\n\n")
-            .ok_or(NoteError::Malformed { reason: "no empty line before signatures" })?;
+            .ok_or(NoteError::Malformed { reason: "it has no empty line before the signatures" })?;
         let text = format!("{before}\n");
         check_text(&text)?;
         let lines = lines
             .strip_suffix('\n')
-            .ok_or(NoteError::Malformed { reason: "no newline at its end" })?;
+            .ok_or(NoteError::Malformed { reason: "it does not end with a newline" })?;
         let mut signatures = Vec::new();
         for (index, line) in lines.split('\n').enumerate() {
             let number = index + 1;
             if number > SIGNATURES_MAX {
-                return Err(NoteError::Line { line: number, reason: "is one too many" });
+                return Err(NoteError::Line {
+                    line: number,
+                    reason: "exceeds the maximum number of signatures",
+                });
             }
             let read = NoteSignature::parse(line);
             signatures.push(read.map_err(|reason| NoteError::Line { line: number, reason })?);
@@ -129,7 +132,7 @@ impl SignedNote {
         Ok(Self { text, signatures })
     }
 
-    /// What was signed, not verified.
+    /// The signed text, not verified.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -141,11 +144,11 @@ impl SignedNote {
         &self.signatures
     }
 
-    /// Verifies that the key signed the text, and returns it. Signatures by others are passed over.
+    /// Verifies that the key signed the text, and returns it. Ignores signatures by other keys.
     ///
     /// # Errors
-    /// [`NoteError::NotSigned`] without a signature by the key; [`NoteError::Signature`] when one that
-    /// bears its name and id is wrong.
+    /// [`NoteError::NotSigned`] without a signature by the key; [`NoteError::Signature`] if one
+    /// with its name and id is not valid.
     pub fn verify(&self, key: &VerifierKey) -> Result<&str, NoteError> {
         let named = |s: &&NoteSignature| s.name == key.name() && s.key_id == key.key_id();
         let mut signed = false;
@@ -173,7 +176,7 @@ impl fmt::Display for SignedNote {
 
 impl NoteSignature {
     fn parse(line: &str) -> Result<Self, &'static str> {
-        let rest = line.strip_prefix(SIGNATURE_START).ok_or("does not begin with an em dash")?;
+        let rest = line.strip_prefix(SIGNATURE_START).ok_or("does not start with an em dash")?;
         let (name, encoded) = rest.split_once(' ').ok_or("has no signature after the name")?;
         check_name(name)?;
         let bytes = STANDARD.decode(encoded).map_err(|_| "is not base64")?;
@@ -191,7 +194,7 @@ fn check_text(text: &str) -> Result<(), NoteError> {
         return Err(NoteError::Malformed { reason: "its text does not end in a newline" });
     }
     match text.bytes().any(|byte| byte < b' ' && byte != b'\n') {
-        true => Err(NoteError::Malformed { reason: "its text has a control character" }),
+        true => Err(NoteError::Malformed { reason: "its text contains a control character" }),
         false => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! Keys, notes and checkpoints: published examples, forgeries, and bytes from anywhere.
+//! Keys, notes and checkpoints: published examples, forgeries, and arbitrary bytes.
 
 use forebay_base::fs::FileSystem as _;
 use forebay_base::fs::sim::{Fault, SimFs};
@@ -9,7 +9,7 @@ use super::*;
 use crate::merkle::proof::{ConsistencyProof, InclusionProof, ProofError};
 use crate::merkle::{Hash, LeafHashes, Tree, leaf_hash};
 
-// The example of Go's `sumdb/note`, which C2SP signed-note was written down from.
+// The example of Go's `sumdb/note`, on which C2SP signed-note is based.
 const SIGNER: &str =
     "PRIVATE+KEY+PeterNeumann+c74f20a3+AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxdXHKDFz";
 const VERIFIER: &str = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW";
@@ -48,7 +48,7 @@ fn the_published_note_of_two_signers_is_verified_by_either() {
     let stranger = SigningKey::from_seed("stranger", [3; 32]).unwrap();
     let not_signed = note.verify(stranger.verifier());
     assert!(matches!(not_signed, Err(NoteError::NotSigned { .. })), "{not_signed:?}");
-    // The name is the same and the id is not: still somebody else.
+    // The name is the same but the id is not: a different key.
     let namesake = SigningKey::from_seed("PeterNeumann", [3; 32]).unwrap();
     assert!(matches!(note.verify(namesake.verifier()), Err(NoteError::NotSigned { .. })));
 }
@@ -104,7 +104,7 @@ fn no_part_of_a_key_is_a_key_and_no_changed_one() {
         let is_key =
             |text: &str| text.parse::<VerifierKey>().is_ok() || text.parse::<SigningKey>().is_ok();
         assert!(is_key(text));
-        // A part of the signing key is not even a verifier key, though it has the form of one.
+        // A part of the signing key is not a verifier key, though it has the same form.
         for start in 0..=text.len() {
             for end in start..=text.len() {
                 assert!(end - start == text.len() || !is_key(&text[start..end]));
@@ -171,7 +171,7 @@ fn a_signed_checkpoint_opens_with_its_key_and_no_other() {
     let body = checkpoint(5, leaf_hash(b"root"));
     let note = body.sign(&key).unwrap().to_string();
     assert_eq!(Checkpoint::open(note.as_bytes(), &verifier()).unwrap(), body);
-    // Signed by the right key in the name of another log.
+    // Signed by the right key for another log.
     let text = body.to_string().replace("PeterNeumann", "Enoch");
     let foreign = SignedNote::sign(text, &key).unwrap().to_string();
     let error = Checkpoint::open(foreign.as_bytes(), &verifier()).unwrap_err();
@@ -261,7 +261,7 @@ fn a_proof_of_consistency_ties_an_old_checkpoint_to_a_new_one() {
     let read: ConsistencyProof = serde_json::from_str(&json).unwrap();
     assert_eq!(read.verify(&verifier(), &earlier).unwrap(), later);
 
-    // A log rewritten, with the key at hand, does not lead from the checkpoint somebody kept.
+    // A log rewritten with access to the key does not match a checkpoint that was kept elsewhere.
     let mut kept = earlier.clone();
     kept.root = leaf_hash(b"what it was");
     let error = proof.verify(&verifier(), &kept).unwrap_err();

@@ -14,9 +14,9 @@ const RANDOM_BITS: u32 = 80;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct EventId(pub u128);
 
-/// A text that is no id.
+/// A text that is not an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("an event id is a ULID (26 letters and digits) or a UUID, not {found:?}")]
+#[error("an event id must be a ULID (26 letters and digits) or a UUID, not {found:?}")]
 pub struct IdError {
     /// The text, at most 64 bytes of it.
     pub found: String,
@@ -45,8 +45,8 @@ impl FromStr for EventId {
     }
 }
 
-/// Reads a ULID in either case; `I`, `L` and `O` stand for the digits they look like, as Crockford
-/// has it. `None`: another length, another letter, or more than 128 bits.
+/// Parses a ULID in either case; `I`, `L` and `O` are read as the digits they resemble, as
+/// Crockford defines. `None`: another length, another letter, or more than 128 bits.
 fn ulid(text: &[u8]) -> Option<u128> {
     if text.len() != ULID_LENGTH || text.first().is_some_and(|&first| first > b'7') {
         return None;
@@ -62,16 +62,17 @@ fn ulid(text: &[u8]) -> Option<u128> {
     })
 }
 
-/// Ids in ascending order from one point in time: a ULID with fresh random bits, and its successors.
+/// Ids in ascending order from one point in time: a ULID with fresh random bits, and its
+/// successors.
 ///
-/// Two sequences meet only if 80 random bits do within one millisecond.
+/// Two sequences overlap only if 80 random bits agree within one millisecond.
 #[derive(Debug, Clone)]
 pub struct IdSequence {
     next: u128,
 }
 
 impl IdSequence {
-    /// A sequence that begins at `now_ms`, milliseconds since 1970-01-01 UTC.
+    /// Returns a sequence that begins at `now_ms`, milliseconds since 1970-01-01 UTC.
     #[must_use]
     pub fn new(now_ms: u64) -> Self {
         let random = uuid::Uuid::new_v4().as_u128();

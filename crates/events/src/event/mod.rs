@@ -1,6 +1,6 @@
-//! What an event is: to whoever hands one in ([`Draft`]) and to whoever reads one back ([`Event`]).
+//! An event as it is appended ([`Draft`]) and as it is read back ([`Event`]).
 //!
-//! Invariant: [`Event`] borrows from canonical leaf bytes that were checked whole, so its accessors
+//! Invariant: [`Event`] borrows from canonical leaf bytes that were fully checked, so its accessors
 //! cannot fail.
 
 mod id;
@@ -14,45 +14,45 @@ pub use id::{EventId, IdError, IdSequence};
 pub use severity::Severity;
 pub use value::{Attributes, Value};
 
-/// An event on its way in: what the producer said of it, the rest to be filled in.
+/// An event to be appended, as far as the producer specifies it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Draft<'a> {
-    /// The producer's id. `None`: one is generated.
+    /// The producer's id. `None`: an id is generated.
     pub id: Option<EventId>,
     /// When it happened, in nanoseconds since 1970-01-01 UTC. `None`: the time of appending.
     pub timestamp_ns: Option<i64>,
-    /// Which stream it belongs to, 1 to 255 bytes. Empty: the batch's stream.
+    /// Its stream, 1 to 255 bytes. Empty: the batch's stream.
     pub stream: Cow<'a, str>,
-    /// What kind of event it is, as its source names it; at most 255 bytes, as the next three.
+    /// Its type, as its source names it; at most 255 bytes, as the next three.
     pub kind: Cow<'a, str>,
-    /// The machine it speaks of.
+    /// The machine it concerns.
     pub host: Cow<'a, str>,
-    /// The address it speaks of.
+    /// The address it concerns.
     pub ip: Option<IpAddr>,
     /// What collected it.
     pub collector: Cow<'a, str>,
     /// The format of `raw`, such as `ocsf` or `zeek`.
     pub format: Cow<'a, str>,
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
     /// The event as its source wrote it, byte for byte.
     pub raw: Cow<'a, [u8]>,
-    /// What the producer added beside `raw`: keys of 1 to 255 bytes, in this order.
+    /// What the producer added to `raw`: keys of 1 to 255 bytes, in this order.
     pub attributes: Vec<(Cow<'a, str>, Value<'a>)>,
 }
 
-/// What is said of an event in a few short texts; many events share the same.
+/// The short fields of an event; many events share the same values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tags<'a> {
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
     /// The stream.
     pub stream: &'a str,
     /// The kind of event.
     pub kind: &'a str,
-    /// The machine it speaks of; empty where unknown, as the others.
+    /// The machine it concerns; empty if unknown, like the others.
     pub host: &'a str,
-    /// The address it speaks of.
+    /// The address it concerns.
     pub ip: Option<IpAddr>,
     /// What collected it.
     pub collector: &'a str,

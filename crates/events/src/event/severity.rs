@@ -1,24 +1,24 @@
-//! How bad an event is, on the scale of OCSF (`severity_id`).
+//! The severity of an event, on the scale of OCSF (`severity_id`).
 
-/// The scale of OCSF 1.x `severity_id`, of which 99 ("other") is kept as it is.
+/// The scale of OCSF 1.x `severity_id`, including 99 ("other").
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// Nothing was said.
+    /// Unknown.
     #[default]
     Unknown,
-    /// Nothing to do.
+    /// Informational: no action needed.
     Informational,
-    /// Worth a look some day.
+    /// Low.
     Low,
-    /// Worth a look.
+    /// Medium.
     Medium,
-    /// Action is needed.
+    /// High: action is needed.
     High,
-    /// Action is needed at once.
+    /// Critical: action is needed immediately.
     Critical,
-    /// It is too late for action.
+    /// Fatal: too late for action.
     Fatal,
-    /// Something the scale has no word for.
+    /// A severity that the scale does not define.
     Other,
 }
 

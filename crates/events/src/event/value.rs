@@ -1,4 +1,4 @@
-//! Typed attributes: what a producer says of an event beside its raw bytes.
+//! Typed attributes, which a producer adds to the raw bytes of an event.
 
 use std::borrow::Cow;
 
@@ -7,13 +7,13 @@ use crate::format::leaf;
 /// One value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value<'a> {
-    /// Said to be nothing.
+    /// Null.
     Null,
     /// True or false.
     Boolean(bool),
-    /// A whole number.
+    /// An integer.
     Integer(i64),
-    /// A number; every bit of it is kept, NaN too.
+    /// A float; all its bits are kept, including those of NaN.
     Real(f64),
     /// A text.
     Text(Cow<'a, str>),
@@ -23,7 +23,7 @@ pub enum Value<'a> {
 
 /// The attributes of a stored event, in the order they were given.
 ///
-/// Holds checked bytes: only [`leaf::decode`] makes one.
+/// The bytes are checked: only [`leaf::decode`] creates one.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Attributes<'a> {
     pub(crate) bytes: &'a [u8],
@@ -39,7 +39,7 @@ impl<'a> Attributes<'a> {
     /// Each key and value.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, Value<'a>)> + use<'a> {
         let mut rest = self.bytes;
-        // The bytes were walked once by `decode`; here the walk cannot fail and simply ends.
+        // `decode` has checked the bytes; here the iteration cannot fail and simply ends.
         std::iter::from_fn(move || leaf::take_attribute(&mut rest).ok())
     }
 

@@ -27,7 +27,7 @@ pub(crate) fn ends(ends: &[u32]) -> Vec<u8> {
     ends.iter().flat_map(|end| end.to_le_bytes()).collect()
 }
 
-/// An entry read back: positions checked, leaves not yet looked into.
+/// A decoded entry: positions are checked, leaves are not decoded yet.
 #[derive(Debug)]
 pub(crate) struct BatchEntry<'a> {
     pub(crate) first_seq: u64,
@@ -38,24 +38,25 @@ pub(crate) struct BatchEntry<'a> {
 /// Reads an entry.
 ///
 /// # Errors
-/// A text that says what is wrong with it.
+/// What is wrong with it.
 pub(crate) fn decode(payload: &[u8]) -> Result<BatchEntry<'_>, &'static str> {
     let (&kind, rest) = payload.split_first().ok_or("the entry is empty")?;
     if kind != KIND_BATCH {
         return Err("the entry's kind is unknown");
     }
-    let (first_seq, rest) = rest.split_first_chunk::<8>().ok_or("the entry is cut")?;
-    let (count, rest) = rest.split_first_chunk::<4>().ok_or("the entry is cut")?;
+    let (first_seq, rest) = rest.split_first_chunk::<8>().ok_or("the entry is truncated")?;
+    let (count, rest) = rest.split_first_chunk::<4>().ok_or("the entry is truncated")?;
     let count = u32::from_le_bytes(*count) as usize;
     let size = count.checked_mul(4).ok_or("the entry's count is too large")?;
-    let (stored, leaves) = rest.split_at_checked(size).ok_or("the entry's ends are cut")?;
+    let (stored, leaves) =
+        rest.split_at_checked(size).ok_or("the entry's end offsets are truncated")?;
     let (words, _) = stored.as_chunks::<4>();
     let ends: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
     if ends.first().is_none_or(|&first| first == 0) || !ends.is_sorted_by(|a, b| a < b) {
-        return Err("the entry's ends do not ascend");
+        return Err("the entry's end offsets do not ascend");
     }
     if ends.last().is_none_or(|&last| last as usize != leaves.len()) {
-        return Err("the entry's leaves are not as long as they should be");
+        return Err("the entry's leaves have the wrong total length");
     }
     let first_seq = u64::from_le_bytes(*first_seq);
     first_seq.checked_add(count as u64).ok_or("the entry's position is too large")?;

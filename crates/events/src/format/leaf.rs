@@ -1,4 +1,5 @@
-//! The canonical bytes of an event, over which its leaf hash is taken (`docs/formats/event-leaf.md`).
+//! The canonical bytes of an event, over which its leaf hash is taken
+//! (`docs/formats/event-leaf.md`).
 //!
 //! ```text
 //! version  u8 = 1
@@ -10,8 +11,8 @@
 //! attributes, to the end: key u8 length and bytes, type u8, value
 //! ```
 //!
-//! Invariant: one event has one encoding. [`decode`] takes nothing [`encode`] would not have written,
-//! so bytes that decode are bytes whose hash may be compared.
+//! Invariant: one event has one encoding. [`decode`] accepts only what [`encode`] writes, so the
+//! hashes of decoded leaves can be compared.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -28,11 +29,11 @@ use crate::event::{Attributes, Draft, Event, EventId, Severity, Tags, Value};
 pub const VERSION: u8 = 1;
 /// Bytes before the tags' length.
 pub const FIXED_SIZE: usize = 25;
-/// Largest text among the tags, and largest attribute key, in bytes.
+/// Maximum size of a text among the tags, and of an attribute key, in bytes.
 pub const TEXT_SIZE_MAX: usize = 255;
-/// Most attributes an event may have.
+/// Maximum number of attributes of an event.
 pub const ATTRIBUTES_MAX: usize = 256;
-/// Largest leaf, in bytes.
+/// Maximum size of a leaf, in bytes.
 pub const LEAF_SIZE_MAX: usize = 2 * 1024 * 1024;
 
 /// Why a draft cannot become an event.
@@ -40,45 +41,45 @@ pub const LEAF_SIZE_MAX: usize = 2 * 1024 * 1024;
 #[non_exhaustive]
 pub enum LeafError {
     /// A text is too long.
-    #[error("{field} has {size} bytes; {TEXT_SIZE_MAX} are allowed")]
+    #[error("{field} has {size} bytes; the maximum is {TEXT_SIZE_MAX}")]
     TextTooLong {
-        /// Which.
+        /// The field.
         field: &'static str,
         /// Its bytes.
         size: usize,
     },
-    /// No stream was named.
-    #[error("the event names no stream")]
+    /// No stream is given.
+    #[error("the event has no stream name")]
     NoStream,
     /// A text has a control character.
-    #[error("{field} has a control character")]
+    #[error("{field} contains a control character")]
     Control {
-        /// Which.
+        /// The field.
         field: &'static str,
     },
     /// Too many attributes.
-    #[error("{count} attributes; {ATTRIBUTES_MAX} are allowed")]
+    #[error("the event has {count} attributes; the maximum is {ATTRIBUTES_MAX}")]
     TooManyAttributes {
         /// How many.
         count: usize,
     },
     /// An attribute has an empty key, or one that is too long.
-    #[error("an attribute's key has {size} bytes; 1 to {TEXT_SIZE_MAX} are allowed")]
+    #[error("an attribute's key has {size} bytes; it must have 1 to {TEXT_SIZE_MAX}")]
     Key {
         /// Its bytes.
         size: usize,
     },
     /// The event is too large.
-    #[error("the event has {size} bytes; {LEAF_SIZE_MAX} are allowed")]
+    #[error("the event has {size} bytes; the maximum is {LEAF_SIZE_MAX}")]
     TooLarge {
-        /// Its bytes, about.
+        /// Its approximate size in bytes.
         size: usize,
     },
 }
 
-/// Bytes that are no canonical leaf.
+/// Bytes that are not a canonical leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no canonical event: {reason}")]
+#[error("not a canonical event: {reason}")]
 pub struct DecodeError {
     /// What is wrong.
     pub reason: &'static str,
@@ -88,13 +89,13 @@ const fn bad(reason: &'static str) -> DecodeError {
     DecodeError { reason }
 }
 
-/// Appends the canonical bytes of `draft` to `out`; on an error `out` is as it was.
+/// Appends the canonical bytes of `draft` to `out`; on an error `out` is unchanged.
 ///
-/// `id` and `timestamp_ns` are the event's, whatever the draft says; `stream` stands in where the
-/// draft names none.
+/// `id` and `timestamp_ns` are those of the event, whatever the draft has; `stream` is used if the
+/// draft has none.
 ///
 /// # Errors
-/// [`LeafError`] names what of the draft does not fit.
+/// [`LeafError`] names the part of the draft that is not valid.
 pub fn encode(
     draft: &Draft<'_>,
     id: EventId,
@@ -188,7 +189,7 @@ fn put_attributes(
         if key.is_empty() || key.len() > TEXT_SIZE_MAX {
             return Err(LeafError::Key { size: key.len() });
         }
-        // What is borrowed may be many times larger than a leaf: look before copying.
+        // A borrowed value may be many times larger than a leaf: check it before copying.
         let size = match value {
             Value::Text(text) => text.len(),
             Value::Bytes(bytes) => bytes.len(),
@@ -224,7 +225,7 @@ fn put_counted(kind: u8, bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// Where the parts of a leaf lie, all checked.
+/// The parts of a leaf, all checked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parts<'a> {
     pub(crate) id: EventId,
@@ -235,18 +236,18 @@ pub(crate) struct Parts<'a> {
     pub(crate) body: &'a [u8],
 }
 
-/// Splits a leaf into its parts without looking into tags and body.
+/// Splits a leaf into its parts without decoding tags and body.
 pub(crate) fn split(leaf: &[u8]) -> Result<Parts<'_>, DecodeError> {
     let (fixed, mut rest) =
         leaf.split_at_checked(FIXED_SIZE).ok_or(bad("it is shorter than its fixed part"))?;
     if fixed.first() != Some(&VERSION) {
         return Err(bad("its version is not 1"));
     }
-    let (id, timestamp) = fixed[1..].split_first_chunk::<16>().ok_or(bad("its id is cut"))?;
-    let timestamp = timestamp.first_chunk::<8>().ok_or(bad("its time is cut"))?;
-    let size = take_varint(&mut rest).ok_or(bad("the length of its tags is no number"))?;
+    let (id, timestamp) = fixed[1..].split_first_chunk::<16>().ok_or(bad("its id is truncated"))?;
+    let timestamp = timestamp.first_chunk::<8>().ok_or(bad("its time is truncated"))?;
+    let size = take_varint(&mut rest).ok_or(bad("the length of its tags is not a valid number"))?;
     let size = usize::try_from(size).map_err(|_| bad("its tags are too long"))?;
-    let (tags, body) = rest.split_at_checked(size).ok_or(bad("its tags are cut"))?;
+    let (tags, body) = rest.split_at_checked(size).ok_or(bad("its tags are truncated"))?;
     Ok(Parts {
         id: EventId(u128::from_be_bytes(*id)),
         timestamp_ns: i64::from_le_bytes(*timestamp),
@@ -255,7 +256,7 @@ pub(crate) fn split(leaf: &[u8]) -> Result<Parts<'_>, DecodeError> {
     })
 }
 
-/// Puts a leaf together from its parts, appending to `out`: what [`split`] took apart.
+/// Assembles a leaf from its parts, appending to `out`: the inverse of [`split`].
 pub(crate) fn join(parts: &Parts<'_>, out: &mut Vec<u8>) {
     out.push(VERSION);
     out.extend_from_slice(&parts.id.0.to_be_bytes());
@@ -268,7 +269,7 @@ pub(crate) fn join(parts: &Parts<'_>, out: &mut Vec<u8>) {
 /// Reads a leaf.
 ///
 /// # Errors
-/// [`DecodeError`] where the bytes are not what [`encode`] writes.
+/// [`DecodeError`] if the bytes are not what [`encode`] writes.
 pub fn decode(leaf: &[u8]) -> Result<Event<'_>, DecodeError> {
     if leaf.len() > LEAF_SIZE_MAX {
         return Err(bad("it is too large"));
@@ -310,14 +311,14 @@ pub(crate) fn tags(bytes: &[u8]) -> Result<Tags<'_>, DecodeError> {
     let collector = take_tag(&mut rest)?;
     let format = take_tag(&mut rest)?;
     if !rest.is_empty() {
-        return Err(bad("its tags are longer than they say"));
+        return Err(bad("its tags are longer than their length"));
     }
     Ok(Tags { severity, stream, kind, host, ip, collector, format })
 }
 
 fn take_short<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], DecodeError> {
-    let (&size, rest) = bytes.split_first().ok_or(bad("a text is cut"))?;
-    let (text, rest) = rest.split_at_checked(size.into()).ok_or(bad("a text is cut"))?;
+    let (&size, rest) = bytes.split_first().ok_or(bad("a text is truncated"))?;
+    let (text, rest) = rest.split_at_checked(size.into()).ok_or(bad("a text is truncated"))?;
     *bytes = rest;
     Ok(text)
 }
@@ -325,26 +326,26 @@ fn take_short<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], DecodeError> {
 fn take_tag<'a>(bytes: &mut &'a [u8]) -> Result<&'a str, DecodeError> {
     let text = take_short(bytes)?;
     if text.iter().any(|&byte| byte < 0x20 || byte == 0x7f) {
-        return Err(bad("a text has a control character"));
+        return Err(bad("a text contains a control character"));
     }
     std::str::from_utf8(text).map_err(|_| bad("a text is not UTF-8"))
 }
 
 fn take_counted<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], DecodeError> {
-    let size = take_varint(bytes).ok_or(bad("a length is no number"))?;
+    let size = take_varint(bytes).ok_or(bad("a length is not a valid number"))?;
     let size = usize::try_from(size).map_err(|_| bad("a length is too large"))?;
-    let (found, rest) = bytes.split_at_checked(size).ok_or(bad("its bytes are cut"))?;
+    let (found, rest) = bytes.split_at_checked(size).ok_or(bad("its bytes are truncated"))?;
     *bytes = rest;
     Ok(found)
 }
 
 fn take_eight(bytes: &mut &[u8]) -> Result<[u8; 8], DecodeError> {
-    let (found, rest) = bytes.split_first_chunk::<8>().ok_or(bad("a number is cut"))?;
+    let (found, rest) = bytes.split_first_chunk::<8>().ok_or(bad("a number is truncated"))?;
     *bytes = rest;
     Ok(*found)
 }
 
-/// Takes one attribute off the front of `bytes`.
+/// Removes one attribute from the front of `bytes`.
 pub(crate) fn take_attribute<'a>(
     bytes: &mut &'a [u8],
 ) -> Result<(&'a str, Value<'a>), DecodeError> {
@@ -353,7 +354,7 @@ pub(crate) fn take_attribute<'a>(
     if key.is_empty() {
         return Err(bad("a key is empty"));
     }
-    let (&kind, rest) = bytes.split_first().ok_or(bad("a value is cut"))?;
+    let (&kind, rest) = bytes.split_first().ok_or(bad("a value is truncated"))?;
     *bytes = rest;
     let value = match kind {
         0 => Value::Null,

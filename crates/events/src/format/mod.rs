@@ -1,4 +1,4 @@
-//! The bytes of an event: its canonical leaf, and the log entry a batch of them makes.
+//! The bytes of an event: its canonical leaf, and the log entry of a batch.
 //!
 //! Described in `docs/formats/event-leaf.md` and `docs/formats/event-log.md`.
 

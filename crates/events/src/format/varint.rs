@@ -1,4 +1,4 @@
-//! Unsigned LEB128, of which only the shortest form is read: one number, one encoding.
+//! Unsigned LEB128, accepted only in its shortest form: one number, one encoding.
 
 #![expect(clippy::cast_possible_truncation, reason = "seven bits at a time are what is wanted")]
 
@@ -11,7 +11,8 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// Takes a number off the front of `bytes`. `None`: cut short, longer than needed, or over 64 bits.
+/// Removes a number from the front of `bytes`. `None`: truncated, longer than needed, or over 64
+/// bits.
 pub(crate) fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0u64;
     for (place, &byte) in bytes.iter().enumerate().take(10) {

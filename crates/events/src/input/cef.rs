@@ -1,4 +1,5 @@
-//! `ArcSight`'s Common Event Format: `CEF:0|vendor|product|version|class|name|severity|key=value ...`.
+//! `ArcSight`'s Common Event Format:
+//! `CEF:0|vendor|product|version|class|name|severity|key=value ...`.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -11,7 +12,7 @@ use crate::event::Draft;
 /// Parts of the header before the extension.
 const HEADER_PARTS: usize = 7;
 
-/// The draft of a record whose `CEF:` is followed by `body`; `syslog` stood before it.
+/// Returns the draft of a record whose `CEF:` is followed by `body`; `syslog` precedes it.
 pub(super) fn parse<'a>(
     line: &'a [u8],
     body: &'a [u8],
@@ -46,7 +47,7 @@ fn header(body: &[u8]) -> Result<([&[u8]; HEADER_PARTS], &[u8]), Reject> {
     let mut rest = body;
     for (index, part) in parts.iter_mut().enumerate() {
         let end = unescaped(rest, b'|');
-        // The bar behind the severity may be missing where no extension follows.
+        // The bar after the severity may be missing if there is no extension.
         if end.is_none() && index + 1 < HEADER_PARTS {
             let found = index + 1;
             return Err(Reject::new(format!("a CEF header has {HEADER_PARTS} parts, not {found}")));
@@ -56,12 +57,12 @@ fn header(body: &[u8]) -> Result<([&[u8]; HEADER_PARTS], &[u8]), Reject> {
         rest = after.get(1..).unwrap_or_default();
     }
     if parts[0].is_empty() || !parts[0].iter().all(|byte| byte.is_ascii_digit() || *byte == b'.') {
-        return Err(Reject::new("no version number follows CEF:"));
+        return Err(Reject::new("CEF: must be followed by a version number"));
     }
     Ok((parts, rest))
 }
 
-/// Where a byte stands first that no backslash goes before.
+/// Returns the first position of a byte that no backslash precedes.
 fn unescaped(text: &[u8], wanted: u8) -> Option<usize> {
     let mut from = 0;
     loop {
@@ -73,7 +74,7 @@ fn unescaped(text: &[u8], wanted: u8) -> Option<usize> {
     }
 }
 
-/// A text without the backslashes before `escapes`; nothing where it is no UTF-8.
+/// Removes the backslashes before `escapes`; `None` if the text is not UTF-8.
 fn text<'a>(bytes: &'a [u8], escapes: &[u8]) -> Cow<'a, str> {
     let text = std::str::from_utf8(bytes.trim_ascii()).unwrap_or_default();
     if !text.contains('\\') {
@@ -92,7 +93,7 @@ fn text<'a>(bytes: &'a [u8], escapes: &[u8]) -> Cow<'a, str> {
     Cow::Owned(plain)
 }
 
-/// What of the extension is looked at, in order of preference.
+/// The fields of the extension that are used, in order of preference.
 #[derive(Default)]
 struct Fields<'a> {
     now_ms: i64,
@@ -103,7 +104,8 @@ struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Reads `key=value key=value`: a value ends where the next key begins, and may have spaces.
+    /// Parses `key=value key=value`: a value ends where the next key begins, and may contain
+    /// spaces.
     fn read(&mut self, extension: &'a [u8]) {
         let mut rest = extension.trim_ascii_start();
         let Some(mut equals) = key_end(rest, 0) else { return };
@@ -111,11 +113,11 @@ impl<'a> Fields<'a> {
             let (key, value) = rest.split_at(equals);
             let Some(value) = value.get(1..) else { return };
             let key = key.trim_ascii();
-            // The next equals sign with a key before it.
+            // The next equals sign that a key precedes.
             let mut from = 0;
             let next = loop {
                 let Some(at) = key_end(value, from) else { break None };
-                // No key has an equals sign: nothing before the last one is searched again.
+                // No key contains an equals sign: nothing before the last one is searched again.
                 let start = value[from..at].iter().rposition(|byte| *byte == b' ');
                 match start.map(|start| from + start) {
                     Some(start) if is_key(&value[start + 1..at]) => break Some((start, at)),
@@ -141,7 +143,7 @@ impl<'a> Fields<'a> {
             b"end" => self.times[1] = when(),
             b"start" => self.times[2] = when(),
             b"src" => self.addresses[0] = address(&value()),
-            // Custom address 2 is the source's of IPv6.
+            // Custom address 2 is the IPv6 address of the source.
             b"c6a2" => self.addresses[1] = address(&value()),
             b"dvc" => self.addresses[2] = address(&value()),
             b"dst" => self.addresses[3] = address(&value()),
@@ -153,7 +155,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The first equals sign from `from` on that no backslash goes before.
+/// Returns the first equals sign from `from` on that no backslash precedes.
 fn key_end(text: &[u8], from: usize) -> Option<usize> {
     unescaped(text.get(from..)?, b'=').map(|at| from + at)
 }

@@ -1,24 +1,25 @@
-//! Cuts a JSON document into its records: the elements of a top-level array, or the values that stand
-//! one after another, byte for byte and however they are laid out.
+//! Splits a JSON document into its records: the elements of a top-level array, or a sequence of
+//! values, byte for byte and in any layout.
 //!
 //! Invariants:
 //! - A record's bytes are those of the document from the element's first to its last.
 //! - No more than one record of the limit's size is held, however large an element is.
-//! - Only as much of JSON's grammar is looked at as it takes to find where an element ends; whether
-//!   an element is JSON is for who parses it.
+//! - Only as much of JSON's grammar is checked as is needed to find where an element ends; the
+//!   parser checks whether an element is valid JSON.
 
 use std::io::{self, Read};
+use std::ops::Range;
 
 use super::{Record, Reject};
 
-/// Bytes read at once.
+/// Size of a read in bytes.
 const CHUNK_SIZE: usize = 256 * 1024;
-/// Bytes of a faulty element that are handed out.
+/// Maximum number of bytes returned of a faulty element.
 const FAULTY_SIZE_MAX: usize = 1024;
 
-/// What may come next outside of an element.
+/// What may follow outside of an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Expected {
     /// A value, an array of them, or the end.
     Top,
     /// The first element, or the array's end.
@@ -27,39 +28,51 @@ enum Place {
     Next,
     /// A comma, or the array's end.
     After,
-    /// Nothing: what is there cannot be read on.
+    /// Nothing: the rest cannot be read.
     Over,
 }
 
-/// Where in an element the scan is.
+/// The state of the scan within an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Inside {
     Not,
-    /// In an object or an array, so many brackets deep.
+    /// In an object or an array, at this depth.
     Brackets(u64),
-    /// In a string, so many brackets deep; after a backslash or not.
+    /// In a string, at this depth; whether after a backslash.
     Text(u64, bool),
     /// In a number or a word.
     Word,
+}
+
+/// Splits JSON documents, passed in chunks, into their records. A record's line is
+/// the element's number.
+#[derive(Debug)]
+pub struct ElementSplitter {
+    limit: usize,
+    expected: Expected,
+    inside: Inside,
+    in_array: bool,
+    number: u64,
+    held: Vec<u8>,
+    size: u64,
+    /// Whether `held` was returned and must be cleared.
+    spent: bool,
 }
 
 /// The records of a JSON document, one after the other. A record's line is the element's number.
 #[derive(Debug)]
 pub struct Elements<R> {
     reader: R,
-    limit: usize,
+    splitter: ElementSplitter,
     chunk: Vec<u8>,
-    at: usize,
-    end: usize,
-    place: Place,
-    inside: Inside,
-    in_array: bool,
-    number: u64,
-    held: Vec<u8>,
-    size: u64,
+    /// The part of the chunk that has not been split.
+    rest: Range<usize>,
 }
 
-/// What a byte led to.
+/// An element that is complete, or faulty with the reason.
+type Ended = Option<&'static str>;
+
+/// The result of a byte.
 enum Step {
     Go,
     /// The element ended with this byte.
@@ -70,67 +83,71 @@ enum Step {
 }
 
 impl<R: Read> Elements<R> {
-    /// The records of `reader`, which needs no buffer of its own, of at most `limit` bytes each.
+    /// Returns the records of `reader`, which needs no buffering, of at most `limit` bytes each.
     pub fn new(reader: R, limit: usize) -> Self {
+        let splitter = ElementSplitter::new(limit);
+        Self { reader, splitter, chunk: vec![0; CHUNK_SIZE], rest: 0..0 }
+    }
+
+    /// Returns the next record; `None` at the end, and after a record that reports that the
+    /// document cannot be read any further.
+    ///
+    /// # Errors
+    /// The reader's error; a later call continues where it failed.
+    #[expect(clippy::should_implement_trait, reason = "the record borrows from this")]
+    pub fn next(&mut self) -> io::Result<Option<Record<'_>>> {
+        loop {
+            let bytes = self.chunk.get(self.rest.clone()).unwrap_or_default();
+            let (used, ended) = self.splitter.advance(bytes);
+            self.rest.start += used;
+            if let Some(fault) = ended {
+                return Ok(Some(self.splitter.record(fault)));
+            }
+            if self.splitter.expected == Expected::Over {
+                return Ok(None);
+            }
+            let size = match self.reader.read(&mut self.chunk) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                other => other?,
+            };
+            self.rest = 0..size;
+            if size == 0 {
+                return Ok(self.splitter.finish());
+            }
+        }
+    }
+}
+
+impl ElementSplitter {
+    /// Returns a splitter of records of at most `limit` bytes.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
         Self {
-            reader,
             limit,
-            chunk: vec![0; CHUNK_SIZE],
-            at: 0,
-            end: 0,
-            place: Place::Top,
+            expected: Expected::Top,
             inside: Inside::Not,
             in_array: false,
             number: 0,
             held: Vec::new(),
             size: 0,
+            spent: false,
         }
     }
 
-    /// The next record; `None` at the end. Behind one that says the document cannot be read on, there
-    /// is none.
-    ///
-    /// # Errors
-    /// Those of the reader.
-    #[expect(clippy::should_implement_trait, reason = "the record borrows from this")]
-    pub fn next(&mut self) -> io::Result<Option<Record<'_>>> {
-        self.held.clear();
-        self.size = 0;
-        loop {
-            while self.at < self.end && self.place != Place::Over {
-                let byte = self.chunk[self.at];
-                match self.step(byte) {
-                    Step::Go => self.at += 1,
-                    Step::Ended => {
-                        self.at += 1;
-                        return Ok(Some(self.record(None)));
-                    }
-                    Step::EndedBefore => return Ok(Some(self.record(None))),
-                    Step::Fault(reason) => {
-                        self.place = Place::Over;
-                        self.number += 1;
-                        return Ok(Some(self.record(Some(reason))));
-                    }
-                }
-            }
-            if self.place == Place::Over {
-                return Ok(None);
-            }
-            self.at = 0;
-            self.end = match self.reader.read(&mut self.chunk) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                other => other?,
-            };
-            if self.end == 0 {
-                return Ok(self.finish());
-            }
-        }
+    /// Returns the next record that ends in `chunk`, and removes what was read from `chunk`.
+    /// `None`: the whole chunk was read; pass the next one, or call [`finish`](Self::finish).
+    pub fn next(&mut self, chunk: &mut &[u8]) -> Option<Record<'_>> {
+        let (used, ended) = self.advance(chunk);
+        *chunk = chunk.get(used..).unwrap_or_default();
+        ended.map(|fault| self.record(fault))
     }
 
-    fn finish(&mut self) -> Option<Record<'_>> {
-        let place = std::mem::replace(&mut self.place, Place::Over);
-        match (self.inside, place) {
-            (Inside::Not, Place::Top | Place::Over) => None,
+    /// Returns the last record, if the document ended within one.
+    pub fn finish(&mut self) -> Option<Record<'_>> {
+        self.clear_spent();
+        let expected = std::mem::replace(&mut self.expected, Expected::Over);
+        match (self.inside, expected) {
+            (Inside::Not, Expected::Top | Expected::Over) => None,
             (Inside::Not, _) => {
                 self.number += 1;
                 Some(self.record(Some("the document ends before its array does")))
@@ -138,6 +155,42 @@ impl<R: Read> Elements<R> {
             (Inside::Word, _) if !self.in_array => Some(self.record(None)),
             _ => Some(self.record(Some("the document ends within an element"))),
         }
+    }
+
+    /// Bytes of memory held between two chunks.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held.capacity()
+    }
+
+    fn clear_spent(&mut self) {
+        if self.spent {
+            self.spent = false;
+            self.held.clear();
+            self.size = 0;
+        }
+    }
+
+    /// Reads from `chunk` until a record is complete; also returns how many bytes were read. After
+    /// a fault that ends the document, everything is read.
+    fn advance(&mut self, chunk: &[u8]) -> (usize, Option<Ended>) {
+        self.clear_spent();
+        if self.expected == Expected::Over {
+            return (chunk.len(), None);
+        }
+        for (at, &byte) in chunk.iter().enumerate() {
+            match self.step(byte) {
+                Step::Go => {}
+                Step::Ended => return (at + 1, Some(None)),
+                Step::EndedBefore => return (at, Some(None)),
+                Step::Fault(reason) => {
+                    self.expected = Expected::Over;
+                    self.number += 1;
+                    return (at, Some(Some(reason)));
+                }
+            }
+        }
+        (chunk.len(), None)
     }
 
     fn step(&mut self, byte: u8) -> Step {
@@ -172,27 +225,27 @@ impl<R: Read> Elements<R> {
 
     fn end_element(&mut self) {
         self.inside = Inside::Not;
-        self.place = if self.in_array { Place::After } else { Place::Top };
+        self.expected = if self.in_array { Expected::After } else { Expected::Top };
     }
 
     fn between(&mut self, byte: u8) -> Step {
-        match (self.place, byte) {
+        match (self.expected, byte) {
             (_, b' ' | b'\t' | b'\r' | b'\n') => Step::Go,
-            (Place::Top, b'[') => {
+            (Expected::Top, b'[') => {
                 self.in_array = true;
-                self.place = Place::First;
+                self.expected = Expected::First;
                 Step::Go
             }
-            (Place::First | Place::After, b']') => {
+            (Expected::First | Expected::After, b']') => {
                 self.in_array = false;
-                self.place = Place::Top;
+                self.expected = Expected::Top;
                 Step::Go
             }
-            (Place::After, b',') => {
-                self.place = Place::Next;
+            (Expected::After, b',') => {
+                self.expected = Expected::Next;
                 Step::Go
             }
-            (Place::After, _) => Step::Fault("no comma before the next element of the array"),
+            (Expected::After, _) => Step::Fault("no comma before the next element of the array"),
             (_, b',' | b']' | b'}' | b':') => Step::Fault("an element is missing here"),
             _ => {
                 self.number += 1;
@@ -218,15 +271,17 @@ impl<R: Read> Elements<R> {
     fn record(&mut self, fault: Option<&'static str>) -> Record<'_> {
         let oversize = || {
             let (size, limit) = (self.size, self.limit);
-            (size > limit as u64)
-                .then(|| Reject::new(format!("the record has {size} bytes; {limit} are allowed")))
+            (size > limit as u64).then(|| {
+                Reject::new(format!("the record has {size} bytes; the maximum is {limit}"))
+            })
         };
         let object = self.held.first() == Some(&b'{');
-        let other = || (!object).then(|| Reject::new("an event is a JSON object"));
+        let other = || (!object).then(|| Reject::new("an event must be a JSON object"));
         let fault = fault.map(Reject::new).or_else(oversize).or_else(other);
         if fault.is_some() {
             self.held.truncate(FAULTY_SIZE_MAX);
         }
+        self.spent = true;
         Record { line: self.number, bytes: &self.held, fault }
     }
 }
@@ -235,7 +290,7 @@ impl<R: Read> Elements<R> {
 mod tests {
     use super::*;
 
-    /// Hands out so many bytes at once.
+    /// Limits the number of bytes returned by one read.
     struct Slow<'a>(&'a [u8], usize);
 
     impl Read for Slow<'_> {
@@ -283,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn an_element_that_is_no_object_is_told_and_passed_over() {
+    fn an_element_that_is_not_an_object_is_reported_and_skipped() {
         let found = read(r#"[1, "x,]", null,[{}],{}] 7"#);
         let bytes: Vec<&str> = found.iter().map(|(_, bytes, _)| bytes.as_str()).collect();
         assert_eq!(bytes, ["1", r#""x,]""#, "null", "[{}]", "{}", "7"]);

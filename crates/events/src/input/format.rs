@@ -1,4 +1,4 @@
-//! The formats log records come in, by name and by content type: `docs/formats/http-api.md`, events.
+//! The formats of log records, by name and by content type: `docs/formats/http-api.md`, events.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,31 +6,31 @@ use std::str::FromStr;
 /// A format of log records.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// Whatever each record looks like.
+    /// Detected for each record.
     #[default]
     Auto,
-    /// A JSON object a line, of any shape.
+    /// One JSON object per line, of any form.
     Ndjson,
-    /// OCSF events, a JSON object a line.
+    /// OCSF events, one JSON object per line.
     Ocsf,
     /// Zeek logs, as JSON or as tab-separated values with their `#` header.
     Zeek,
     /// Suricata's EVE log.
     Suricata,
-    /// ArcSight's Common Event Format, bare or behind a syslog header.
+    /// ArcSight's Common Event Format, alone or after a syslog header.
     Cef,
-    /// `QRadar`'s Log Event Extended Format, bare or behind a syslog header.
+    /// `QRadar`'s Log Event Extended Format, alone or after a syslog header.
     Leef,
     /// Syslog, RFC 5424 or RFC 3164.
     Syslog,
-    /// Any line; nothing is read from it.
+    /// Any line; no fields are extracted.
     Raw,
 }
 
-/// A name no format has.
+/// A name that is not a format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no format {found:?}; there are auto, ndjson, ocsf, zeek, suricata, cef, leef, syslog and raw"
+    "unknown format {found:?}; use auto, ndjson, ocsf, zeek, suricata, cef, leef, syslog or raw"
 )]
 pub struct FormatError {
     /// The name, at most 64 characters of it.
@@ -67,9 +67,9 @@ impl Format {
         }
     }
 
-    /// The format a content type announces: NDJSON by its registered and customary names, the others
-    /// as `application/x-NAME` or `text/x-NAME` (Zeek, Suricata and OCSF also with `+json`),
-    /// `text/plain` as [`Auto`](Self::Auto). Parameters and case do not matter. `None`: any other.
+    /// Returns the format of a content type: NDJSON by its registered and customary names, the
+    /// others as `application/x-NAME` or `text/x-NAME` (Zeek, Suricata and OCSF also with `+json`),
+    /// `text/plain` as [`Auto`](Self::Auto). Ignores parameters and case. `None`: any other.
     #[must_use]
     pub fn from_content_type(content_type: &str) -> Option<Self> {
         let essence = content_type.split(';').next()?.trim().to_ascii_lowercase();

@@ -1,5 +1,5 @@
-//! `QRadar`'s Log Event Extended Format: `LEEF:1.0|vendor|product|version|event|key=value<tab>...`, of
-//! which 2.0 may name another delimiter before the attributes.
+//! `QRadar`'s Log Event Extended Format: `LEEF:1.0|vendor|product|version|event|key=value<tab>...`,
+//! of which 2.0 may name another delimiter before the attributes.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use crate::event::{Draft, Severity};
 /// Parts of the header before the attributes, without the delimiter.
 const HEADER_PARTS: usize = 5;
 
-/// The draft of a record whose `LEEF:` is followed by `body`; `syslog` stood before it.
+/// Returns the draft of a record whose `LEEF:` is followed by `body`; `syslog` precedes it.
 pub(super) fn parse<'a>(
     line: &'a [u8],
     body: &'a [u8],
@@ -37,7 +37,7 @@ pub(super) fn parse<'a>(
     let delimiter = match version {
         [b'1', ..] => b'\t',
         [b'2', ..] => delimiter(&mut rest)?,
-        _ => return Err(Reject::new("no version 1 or 2 follows LEEF:")),
+        _ => return Err(Reject::new("LEEF: must be followed by version 1 or 2")),
     };
     let mut fields = Fields::default();
     for attribute in rest.split(|byte| *byte == delimiter) {
@@ -60,11 +60,11 @@ pub(super) fn parse<'a>(
     })
 }
 
-/// LEEF 2.0 names a delimiter, as a character or as `x5E`; some leave the part out altogether.
+/// LEEF 2.0 has a delimiter, as a character or as `x5E`; some sources omit that part.
 fn delimiter(rest: &mut &[u8]) -> Result<u8, Reject> {
     let Some(end) = memchr::memchr2(b'|', b'=', rest).filter(|end| rest.get(*end) == Some(&b'|'))
     else {
-        // A delimiter that is the equals sign makes no sense: no bar means no such part.
+        // The equals sign cannot be a delimiter: without a bar there is no such part.
         return Ok(b'\t');
     };
     let (part, after) = rest.split_at(end);
@@ -81,7 +81,7 @@ fn delimiter(rest: &mut &[u8]) -> Result<u8, Reject> {
     Ok(byte)
 }
 
-/// What of the attributes is looked at, in order of preference.
+/// The attributes that are used, in order of preference.
 #[derive(Default)]
 struct Fields<'a> {
     time: &'a str,

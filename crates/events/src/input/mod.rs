@@ -1,10 +1,11 @@
-//! From log files to drafts of events: NDJSON, OCSF, Zeek, Suricata, CEF, LEEF, syslog and plain lines.
+//! From log files to drafts of events: NDJSON, OCSF, Zeek, Suricata, CEF, LEEF, syslog and plain
+//! lines.
 //!
-//! A [`Splitter`] cuts a stream into records, a [`Parser`] makes a [`Draft`](crate::Draft) of each, a
-//! [`RejectWriter`] keeps those that are none. Invariants:
-//! - A draft's `raw` is the record byte for byte; what is read from it only fills the fields an event
-//!   has beside it, and no attributes.
-//! - No bytes make a parser panic, recurse without bound or hold more than a record.
+//! A [`Splitter`] splits a stream into records, a [`Parser`] turns each into a
+//! [`Draft`](crate::Draft), a [`RejectWriter`] stores those that are not events. Invariants:
+//! - A draft's `raw` is the record byte for byte; the values read from it only fill the fields of
+//!   an event, and no attributes.
+//! - No input makes a parser panic, recurse without limit or hold more than a record.
 
 mod cef;
 mod elements;
@@ -21,7 +22,7 @@ mod text;
 mod time;
 mod zeek;
 
-pub use elements::Elements;
+pub use elements::{ElementSplitter, Elements};
 pub use format::{Format, FormatError};
 pub use parser::Parser;
 pub use reject::{REJECT_RAW_MAX, Reject, RejectWriter};

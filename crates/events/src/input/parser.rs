@@ -7,46 +7,47 @@ use forebay_base::clock::{Clock, SystemClock};
 use super::{Format, Reject, cef, json, leef, syslog, zeek};
 use crate::event::Draft;
 
-/// How far into a line `CEF:` and `LEEF:` are looked for.
+/// Maximum offset in a line at which `CEF:` and `LEEF:` are recognised.
 const PREFIX_SIZE_MAX: usize = 1024;
 
-/// Reads records of one format, or of whatever format each of them has.
+/// Parses records of one format, or detects the format of each.
 #[derive(Debug)]
 pub struct Parser {
     format: Format,
     now_ms: i64,
     tsv: zeek::Tsv,
-    /// The format the first record turned out to have.
+    /// The detected format of the first record.
     first: Option<Format>,
 }
 
 impl Parser {
-    /// A parser that completes times without a year by the system's clock.
+    /// Returns a parser that completes times without a year by the system's clock.
     #[must_use]
     pub fn new(format: Format) -> Self {
         let now_ms = SystemClock::new().now_ms();
         Self::at(format, i64::try_from(now_ms).unwrap_or(i64::MAX))
     }
 
-    /// A parser that completes times without a year by `now_ms`, milliseconds since 1970-01-01 UTC.
+    /// Returns a parser that completes times without a year by `now_ms`, milliseconds since
+    /// 1970-01-01 UTC.
     #[must_use]
     pub fn at(format: Format, now_ms: i64) -> Self {
         Self { format, now_ms, tsv: zeek::Tsv::default(), first: None }
     }
 
-    /// Moves the clock, of a parser that lives long.
+    /// Sets the clock of a long-lived parser.
     pub fn set_now(&mut self, now_ms: i64) {
         self.now_ms = now_ms;
     }
 
-    /// The draft of a record, given without its line end. `None`: a line that is no record, such as
-    /// Zeek's headers.
+    /// Returns the draft of a record, given without its line end. `None`: a line that is not a
+    /// record, such as Zeek's headers.
     ///
-    /// The draft's `raw` is the line as it is, its `format` the name of the format it was read as.
-    /// What is missing in the record, or does not fit an event's field, is left at its default.
+    /// The draft's `raw` is the unchanged line, its `format` the name of the format. Values that
+    /// are missing in the record, or do not fit an event's field, are left at their defaults.
     ///
     /// # Errors
-    /// [`Reject`]: the record is not of the format, or cut.
+    /// [`Reject`]: the record is not of the format, or truncated.
     pub fn parse<'a>(&mut self, line: &'a [u8]) -> Result<Option<Draft<'a>>, Reject> {
         match self.format {
             Format::Auto => self.auto(line),
@@ -72,13 +73,14 @@ impl Parser {
         };
         let first = *self.first.get_or_insert(format);
         match result {
-            // In a file of plain lines one that only begins like something else is a plain line too.
+            // In a file of plain lines, one that only begins like another format is a plain line
+            // too.
             Err(_) if first == Format::Raw => Ok(Some(raw(line))),
             result => result,
         }
     }
 
-    /// The format a line looks like, [`Format::Ndjson`] standing for all that are JSON.
+    /// Detects the format of a line; [`Format::Ndjson`] stands for all JSON formats.
     fn detect(&self, line: &[u8]) -> Format {
         if looks_like_json(line) {
             return Format::Ndjson;
@@ -98,18 +100,18 @@ impl Parser {
         if self.tsv.ready() { Format::Zeek } else { Format::Raw }
     }
 
-    /// A record of CEF or LEEF, perhaps behind a header of syslog.
+    /// Parses a record of CEF or LEEF, possibly after a syslog header.
     fn enveloped<'a>(&self, line: &'a [u8], format: Format) -> Result<Draft<'a>, Reject> {
         let Some((_, at, body)) = envelope(line, Some(format)) else {
             return Err(Reject::new(match format {
-                Format::Cef => "no CEF: at the front or behind a syslog header",
-                _ => "no LEEF: at the front or behind a syslog header",
+                Format::Cef => "no CEF: at the start or after a syslog header",
+                _ => "no LEEF: at the start or after a syslog header",
             }));
         };
         let before = line.get(..at).unwrap_or_default();
         let header = match before.trim_ascii().is_empty() {
             true => syslog::Header::default(),
-            // A header that cannot be read only means that nothing is known from it.
+            // A header that cannot be parsed only means that its fields are unknown.
             false => syslog::header(before, self.now_ms).unwrap_or_default(),
         };
         match format {
@@ -131,9 +133,10 @@ fn raw(line: &[u8]) -> Draft<'_> {
     }
 }
 
-/// Where `CEF:` or `LEEF:` with a version stands, at the front or behind a space, and what follows it.
+/// Finds `CEF:` or `LEEF:` with a version, at the start or after a space; returns it and the
+/// remainder.
 ///
-/// Unless it is known what it is, something that could be a header of syslog must stand before it.
+/// Unless the format is given, something that could be a syslog header must precede it.
 fn envelope(line: &[u8], known: Option<Format>) -> Option<(Format, usize, &[u8])> {
     let start = line.get(..PREFIX_SIZE_MAX).unwrap_or(line);
     let header =

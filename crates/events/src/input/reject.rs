@@ -1,4 +1,4 @@
-//! Records that could not be read, and the file they go to.
+//! Records that could not be parsed, and the file to which they are written.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -7,10 +7,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
-/// Most bytes of a record that a reject file repeats.
+/// Maximum number of bytes of a record in a reject file.
 pub const REJECT_RAW_MAX: usize = 64 * 1024;
 
-/// Why a record is no event.
+/// Why a record is not an event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Reject {
@@ -39,8 +39,8 @@ struct Row<'a> {
 
 /// Writes rejected records as NDJSON: `{"line":7,"reason":"...","raw":"..."}`.
 ///
-/// Bytes that are no UTF-8 stand in `raw_base64` instead of `raw`. Of a record longer than
-/// [`REJECT_RAW_MAX`] the beginning is written, and `raw_size` says how long it was.
+/// Bytes that are not UTF-8 are written in `raw_base64` instead of `raw`. Of a record longer than
+/// [`REJECT_RAW_MAX`] only the beginning is written, and `raw_size` is its full size.
 #[derive(Debug)]
 pub struct RejectWriter<W> {
     out: W,
@@ -64,7 +64,7 @@ impl<W: Write> RejectWriter<W> {
         };
         let text = match std::str::from_utf8(kept) {
             Ok(text) => Some(text),
-            // Only the cut may have gone through a character.
+            // Only the truncation may have split a character.
             Err(error) if raw_size.is_some() && error.error_len().is_none() => {
                 kept.get(..error.valid_up_to()).and_then(|kept| std::str::from_utf8(kept).ok())
             }
@@ -83,7 +83,7 @@ impl<W: Write> RejectWriter<W> {
         self.count
     }
 
-    /// Flushes the writer and gives it back.
+    /// Flushes the writer and returns it.
     ///
     /// # Errors
     /// Those of the underlying writer.

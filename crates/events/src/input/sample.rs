@@ -1,14 +1,15 @@
-//! Made-up log records that look like real ones, the same for the same seed: for tests and measurements.
+//! Synthetic log records that resemble real ones, the same for the same seed: for tests and
+//! measurements.
 //!
-//! They are synthetic. Addresses, machines, ports and identifiers vary as in a network of some
-//! hundred machines, a few of which say most; times go up with jitter. Nothing else about them is
-//! measured from anywhere.
+//! Addresses, machines, ports and identifiers vary as in a network of some hundred machines, a few
+//! of which produce most records; times increase with jitter. Nothing else about them is based on
+//! measurements.
 
 use super::Format;
 
 /// When the records begin: 2017-07-14 15:00:00 UTC, in microseconds.
 const START_US: u64 = 1_500_044_400_000_000;
-/// Machines there are.
+/// Number of machines.
 const MACHINES: u64 = 400;
 const SERVICES: [(&str, u16, &str); 8] = [
     ("ssl", 443, "ShADadFf"),
@@ -30,7 +31,7 @@ const SIGNATURES: [(&str, u32, u8); 4] = [
     ("SURICATA STREAM excessive retransmissions", 2_210_054, 3),
 ];
 
-/// An endless row of records of one format; of [`Format::Auto`] a mix of all others.
+/// An endless sequence of records of one format; for [`Format::Auto`] a mix of all others.
 #[derive(Debug, Clone)]
 pub struct Samples {
     format: Format,
@@ -58,7 +59,7 @@ impl Samples {
         Self { format, state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15), now_us: START_US }
     }
 
-    /// Appends the next record to `out`, without a line end, and says of what format it is.
+    /// Appends the next record to `out`, without a line end, and returns its format.
     pub fn next_into(&mut self, out: &mut Vec<u8>) -> Format {
         let format = match self.format {
             Format::Auto => self.pick(&Format::ALL[1..]),

@@ -1,4 +1,4 @@
-//! How the sources' words and numbers for how bad an event is stand on the scale of OCSF.
+//! Maps the words and numbers of severities in the sources to the scale of OCSF.
 
 use crate::event::Severity;
 
@@ -34,7 +34,7 @@ const WORDS: &[(&str, Severity)] = &[
     ("other", Severity::Other),
 ];
 
-/// The severity a word stands for.
+/// Returns the severity of a word.
 pub(super) fn word(word: &str) -> Option<Severity> {
     let word = word.trim_ascii();
     WORDS.iter().find(|(known, _)| known.eq_ignore_ascii_case(word)).map(|(_, severity)| *severity)
@@ -80,7 +80,7 @@ pub(super) fn ocsf(code: &str) -> Option<Severity> {
     code.parse().ok().and_then(Severity::from_code)
 }
 
-/// A word, a number of OCSF, or a level of the loggers that count in tens (30 informational, 40
+/// A word, a number of OCSF, or a level of loggers that count in tens (30 informational, 40
 /// warning, 50 error, 60 fatal).
 pub(super) fn any(text: &str) -> Option<Severity> {
     match text {

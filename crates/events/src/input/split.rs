@@ -1,7 +1,7 @@
-//! Cuts a stream of bytes into records: lines, or syslog messages that say their length (RFC 6587).
+//! Splits a stream of bytes into records: lines, or syslog messages with their length (RFC 6587).
 //!
 //! Invariants:
-//! - Where the chunks of the stream end makes no difference to its records.
+//! - The boundaries of the chunks make no difference to the records.
 //! - No more than one record of the limit's size is held, however long the stream's records are.
 
 use std::io::{self, Read};
@@ -9,15 +9,15 @@ use std::ops::Range;
 
 use super::Reject;
 
-/// The limit on a record's size that [`Splitter::new`] callers usually want, in bytes.
+/// The usual limit of a record's size for [`Splitter::new`], in bytes.
 pub const RECORD_SIZE_MAX: usize = 1024 * 1024;
-/// Bytes of a faulty record that are handed out.
+/// Maximum number of bytes returned of a faulty record.
 const FAULTY_SIZE_MAX: usize = 1024;
-/// Digits an announced length may have.
+/// Maximum number of digits of a length.
 const LENGTH_DIGITS_MAX: usize = 9;
-/// Bytes read at once.
+/// Size of a read in bytes.
 const CHUNK_SIZE: usize = 256 * 1024;
-/// What some editors put before UTF-8 text.
+/// The byte order mark that some editors put before UTF-8 text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A record of a stream.
@@ -25,9 +25,9 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 pub struct Record<'a> {
     /// Its line, from 1; in a stream of counted messages its number among them and the lines.
     pub line: u64,
-    /// Its bytes without the line end; of a faulty one the beginning.
+    /// Its bytes without the line end; the beginning if it is faulty.
     pub bytes: &'a [u8],
-    /// Why it cannot be used, if so.
+    /// Why it cannot be used, if it is faulty.
     pub fault: Option<Reject>,
 }
 
@@ -39,15 +39,15 @@ enum State {
     Line,
     /// At a message's length, in a stream of counted messages.
     Length,
-    /// In a message of which so many bytes are to come.
+    /// In a message with this many missing bytes.
     Counted(usize),
 }
 
-/// Cuts chunks, handed in one after the other, into records.
+/// Splits chunks, passed one after another, into records.
 #[derive(Debug)]
 pub struct Splitter {
     state: State,
-    /// Whether messages may say their length.
+    /// Whether messages may have a length.
     counted: bool,
     /// Whether they do.
     framed: bool,
@@ -55,13 +55,13 @@ pub struct Splitter {
     line: u64,
     /// The beginning of the current record; of a record beyond the limit its first bytes.
     held: Vec<u8>,
-    /// Bytes of the current record so far, where it went beyond the limit.
+    /// Size of the current record so far, if it exceeds the limit.
     oversize: Option<u64>,
-    /// `held` was handed out: to be cleared.
+    /// Whether `held` was returned and must be cleared.
     spent: bool,
 }
 
-/// A record, and whether it lies in the chunk or in what is held.
+/// A record, and whether it is in the chunk or in `held`.
 struct Found {
     line: u64,
     chunk: Option<Range<usize>>,
@@ -69,10 +69,10 @@ struct Found {
 }
 
 impl Splitter {
-    /// A splitter of records of at most `limit` bytes.
+    /// Returns a splitter of records of at most `limit` bytes.
     ///
-    /// * `counted`: a stream that begins with a number, a space and `<` is taken for syslog messages
-    ///   each of which says its length (RFC 6587 3.4.1).
+    /// * `counted`: a stream that begins with a number, a space and `<` is treated as syslog
+    ///   messages with their length (RFC 6587 3.4.1).
     #[must_use]
     pub fn new(limit: usize, counted: bool) -> Self {
         Self {
@@ -87,8 +87,8 @@ impl Splitter {
         }
     }
 
-    /// The next record that ends in `chunk`, which is shortened by what was read of it. `None`: all
-    /// of the chunk was read, bring the next one, or call [`finish`](Self::finish).
+    /// Returns the next record that ends in `chunk`, and removes what was read from `chunk`.
+    /// `None`: the whole chunk was read; pass the next one, or call [`finish`](Self::finish).
     pub fn next<'a, 'c: 'a>(&'a mut self, chunk: &mut &'c [u8]) -> Option<Record<'a>> {
         let bytes = *chunk;
         let (used, found) = self.advance(bytes);
@@ -96,7 +96,7 @@ impl Splitter {
         found.map(|found| self.record(found, bytes))
     }
 
-    /// The last record, if the stream ended within one.
+    /// Returns the last record, if the stream ended within one.
     pub fn finish(&mut self) -> Option<Record<'_>> {
         self.clear_spent();
         let found = match self.state {
@@ -112,6 +112,12 @@ impl Splitter {
         self.state = State::Line;
         self.spent = true;
         found.map(|found| self.record(found, &[]))
+    }
+
+    /// Bytes of memory held between two chunks.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held.capacity()
     }
 
     fn record<'a>(&'a self, found: Found, chunk: &'a [u8]) -> Record<'a> {
@@ -132,7 +138,7 @@ impl Splitter {
         }
     }
 
-    /// Reads from `chunk` until a record is complete; also how many bytes were read.
+    /// Reads from `chunk` until a record is complete; also returns how many bytes were read.
     fn advance(&mut self, chunk: &[u8]) -> (usize, Option<Found>) {
         let mut at = 0;
         while at < chunk.len() {
@@ -168,7 +174,7 @@ impl Splitter {
         (at, None)
     }
 
-    /// Holds the stream's first bytes until it is clear whether a length stands there.
+    /// Keeps the stream's first bytes until it is clear whether they are a length.
     fn decide(&mut self, rest: &[u8]) -> usize {
         let Some(&byte) = rest.first().filter(|_| self.counted) else {
             self.state = State::Line;
@@ -192,7 +198,7 @@ impl Splitter {
         1
     }
 
-    /// Reads a byte of a message's length; a line may stand there instead.
+    /// Reads a byte of a message's length; it may turn out to be a line.
     fn length(&mut self, rest: &[u8]) -> usize {
         match rest.first() {
             Some(byte @ b'0'..=b'9') if self.held.len() < LENGTH_DIGITS_MAX => {
@@ -220,10 +226,10 @@ impl Splitter {
         self.state = if length > 0 { State::Counted(length) } else { State::Length };
     }
 
-    /// Keeps bytes of a record that goes on in the next chunk.
+    /// Keeps bytes of a record that continues in the next chunk.
     fn hold(&mut self, bytes: &[u8]) {
         let size = self.oversize.unwrap_or(self.held.len() as u64) + bytes.len() as u64;
-        // A byte more, which may turn out to belong to the line's end.
+        // One byte more, which may turn out to belong to the line's end.
         if size <= self.limit as u64 + 1 {
             self.held.extend_from_slice(bytes);
             return;
@@ -240,7 +246,7 @@ impl Splitter {
 
     fn oversize(&self) -> Option<Reject> {
         let size = self.oversize?;
-        Some(Reject::new(format!("the record has {size} bytes; {} are allowed", self.limit)))
+        Some(Reject::new(format!("the record has {size} bytes; the maximum is {}", self.limit)))
     }
 
     /// A line that ends with this range of the chunk; `None` for an empty one.
@@ -277,7 +283,7 @@ impl Splitter {
         Found { line, chunk: None, fault: self.end_held() }
     }
 
-    /// What is wrong with the record that is held, now complete.
+    /// Returns what is wrong with the held record, which is now complete.
     fn end_held(&mut self) -> Option<Reject> {
         if self.oversize.is_none() && self.held.len() > self.limit {
             self.oversize = Some(self.held.len() as u64);
@@ -288,19 +294,19 @@ impl Splitter {
     }
 }
 
-/// The records of a reader, one after the other.
+/// The records of a reader.
 #[derive(Debug)]
 pub struct Records<R> {
     reader: R,
     splitter: Splitter,
     chunk: Vec<u8>,
-    /// What of the chunk is yet to be split.
+    /// The part of the chunk that has not been split.
     rest: Range<usize>,
     ended: bool,
 }
 
 impl<R: Read> Records<R> {
-    /// The records of `reader`, which needs no buffer of its own, as `splitter` cuts them.
+    /// Returns the records of `reader`, which needs no buffering, as `splitter` splits them.
     pub fn new(reader: R, splitter: Splitter) -> Self {
         Self { reader, splitter, chunk: vec![0; CHUNK_SIZE], rest: 0..0, ended: false }
     }
@@ -308,7 +314,7 @@ impl<R: Read> Records<R> {
     /// The next record; `None` at the end.
     ///
     /// # Errors
-    /// Those of the reader; calling again goes on where it failed.
+    /// The reader's error; a later call continues where it failed.
     #[expect(clippy::should_implement_trait, reason = "the record borrows from this")]
     pub fn next(&mut self) -> io::Result<Option<Record<'_>>> {
         while !self.ended {

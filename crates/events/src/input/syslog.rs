@@ -1,7 +1,7 @@
-//! Syslog messages: RFC 5424, and what RFC 3164 found in use.
+//! Syslog messages: RFC 5424, and the common forms described in RFC 3164.
 //!
-//! Of a message that is not of RFC 5424 hardly anything is certain: whatever is not recognised is
-//! left empty. Times without a zone are UTC, times without a year the latest that are not ahead of
+//! A message that is not RFC 5424 has hardly any reliable structure: unrecognised fields are left
+//! empty. Times without a zone are UTC; times without a year are the latest that are not ahead of
 //! the parser's clock by more than a day.
 
 use std::borrow::Cow;
@@ -11,7 +11,7 @@ use super::time::{self, Cursor};
 use super::{Format, Reject, severity};
 use crate::event::{Draft, Severity};
 
-/// What the header of a message says, and what stands behind it.
+/// The header of a message, and what follows it.
 #[derive(Debug, Default)]
 pub(super) struct Header<'a> {
     pub(super) severity: Severity,
@@ -44,7 +44,7 @@ pub(super) fn begins_with_time(line: &[u8]) -> bool {
     time::bsd(&mut cursor).is_some() && cursor.rest.first() == Some(&b' ')
 }
 
-/// The priority, 0 to 191, at the front of a line, and what follows it.
+/// Parses the priority, 0 to 191, at the start of a line; returns it and the remainder.
 pub(super) fn priority(line: &[u8]) -> Option<(u8, &[u8])> {
     let rest = line.strip_prefix(b"<")?;
     let mut cursor = Cursor { rest };
@@ -57,7 +57,7 @@ pub(super) fn header(line: &[u8], now_ms: i64) -> Result<Header<'_>, Reject> {
     let (severity, rest) = match priority(line) {
         Some((code, rest)) => (severity::syslog(code & 7), rest),
         None if line.first() == Some(&b'<') => {
-            return Err(Reject::new("a priority is <0> to <191>, at byte 1"));
+            return Err(Reject::new("the priority at byte 1 must be <0> to <191>"));
         }
         None => (Severity::Unknown, line),
     };
@@ -90,7 +90,7 @@ fn rfc5424(fields: &[u8]) -> Result<Header<'_>, Reject> {
     field("PROCID")?;
     let message_id = field("MSGID")?;
     let content = after_structured_data(rest)
-        .ok_or_else(|| Reject::new("STRUCTURED-DATA is neither - nor whole elements in []"))?;
+        .ok_or_else(|| Reject::new("STRUCTURED-DATA is neither - nor complete elements in []"))?;
     Ok(Header {
         timestamp_ns: time::rfc3339(timestamp),
         host: fitting_bytes(host),
@@ -128,7 +128,7 @@ fn after_structured_data(text: &[u8]) -> Option<&[u8]> {
 fn rfc3164(rest: &[u8], now_ms: i64) -> Header<'_> {
     let mut header = Header { content: rest, ..Header::default() };
     let mut cursor = Cursor { rest };
-    // Cisco marks a clock that is not synchronised, with one of these.
+    // Cisco marks an unsynchronised clock with one of these.
     if let [b'*' | b'.', unmarked @ ..] = rest {
         cursor.rest = unmarked;
     }
@@ -143,7 +143,7 @@ fn rfc3164(rest: &[u8], now_ms: i64) -> Header<'_> {
         }
     };
     if time.is_some() && cursor.eat(b':') {
-        // Cisco's: the message follows at once.
+        // Cisco: the message follows immediately.
         header.timestamp_ns = time;
         header.content = cursor.rest;
     } else if let (Some(_), Some(mut after)) = (time, cursor.rest.strip_prefix(b" ")) {
@@ -153,7 +153,7 @@ fn rfc3164(rest: &[u8], now_ms: i64) -> Header<'_> {
         }
         let end = memchr::memchr(b' ', after).unwrap_or(after.len());
         header.content = after;
-        // A message from the machine itself may name no host.
+        // A message from the local machine may have no host.
         if let Some((host, content)) = after.split_at_checked(end)
             && !host.ends_with(b":")
         {
@@ -165,7 +165,7 @@ fn rfc3164(rest: &[u8], now_ms: i64) -> Header<'_> {
     header
 }
 
-/// The program at the front of a message: `sshd[123]: ` or `%ASA-6-302013: `.
+/// Parses the program at the start of a message: `sshd[123]: ` or `%ASA-6-302013: `.
 fn tag(content: &[u8]) -> &str {
     const TAG_SIZE_MAX: usize = 64;
     let content = content.strip_prefix(b":").unwrap_or(content).trim_ascii_start();

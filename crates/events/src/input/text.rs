@@ -1,16 +1,16 @@
-//! Texts of records as an event's short fields take them.
+//! Texts of records for the short fields of an event.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv6Addr};
 
 use crate::format::leaf::TEXT_SIZE_MAX;
 
-/// The text if an event's field can hold it, else nothing: it stays in the raw bytes.
+/// Returns the text if it fits an event's field; otherwise it stays only in the raw bytes.
 pub(super) fn fitting(text: Cow<'_, str>) -> Cow<'_, str> {
     if fits(&text) { text } else { Cow::Borrowed("") }
 }
 
-/// Bytes as such a text; nothing also where they are no UTF-8.
+/// Returns bytes as such a text; `None` also if they are not UTF-8.
 pub(super) fn fitting_bytes(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).ok().filter(|text| fits(text)).unwrap_or_default()
 }
@@ -19,7 +19,7 @@ fn fits(text: &str) -> bool {
     text.len() <= TEXT_SIZE_MAX && !text.bytes().any(|byte| byte < 0x20 || byte == 0x7f)
 }
 
-/// An address; one of IPv4 in IPv6's clothes is the former, brackets and a zone are put aside.
+/// Parses an address. An IPv4-mapped IPv6 address becomes IPv4; brackets and a zone are removed.
 pub(super) fn address(text: &str) -> Option<IpAddr> {
     let text = text.trim_ascii();
     let text = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);

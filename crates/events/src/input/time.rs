@@ -1,26 +1,26 @@
-//! The times of log records, exactly: nanoseconds since 1970-01-01 UTC, without a detour through
-//! floating point.
+//! The times of log records, exactly: nanoseconds since 1970-01-01 UTC, without floating-point
+//! arithmetic.
 //!
-//! Invariants: a time outside of what an `i64` of nanoseconds holds (1677 to 2262) is no time; a civil
-//! time that names no offset is UTC.
+//! Invariants: a time outside the range of an `i64` of nanoseconds (1677 to 2262) is not valid; a
+//! civil time without an offset is UTC.
 
 /// Nanoseconds of a second.
 const SECOND: i128 = 1_000_000_000;
-/// Digits after the point that count.
+/// Maximum number of significant digits after the point.
 const FRACTION_DIGITS: usize = 9;
 
-/// In what a number counts since 1970-01-01 UTC.
+/// The unit of a number since 1970-01-01 UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
     /// Milliseconds.
     Millis,
-    /// Seconds below 1e11, else milliseconds below 1e14, else microseconds below 1e17, else
-    /// nanoseconds: each of them is meant for times from 1973 to 5138.
+    /// Seconds below 1e11, otherwise milliseconds below 1e14, otherwise microseconds below 1e17,
+    /// otherwise nanoseconds: each range covers times from 1973 to 5138.
     Guess,
 }
 
-/// A number of some unit, a decimal fraction and an exponent allowed; digits beyond the nanosecond
-/// are cut off.
+/// Parses a number of some unit, with an optional decimal fraction and exponent; digits beyond the
+/// nanosecond are dropped.
 pub(super) fn epoch(text: &str, unit: Unit) -> Option<i64> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -61,7 +61,7 @@ fn fixed(whole: &str, fraction: &str, unit: Unit) -> Option<u64> {
     whole.checked_mul(10u64.pow(places))?.checked_add(fraction)
 }
 
-/// The same with the point moved by an exponent, which clocks do not write.
+/// The same with an exponent, which clocks do not write.
 fn shifted(whole: &str, fraction: &str, exponent: i32, unit: Unit) -> Option<u64> {
     const DIGITS_MAX: usize = 64;
     if whole.len() + fraction.len() > DIGITS_MAX || !(-40..=40).contains(&exponent) {
@@ -81,9 +81,9 @@ fn shifted(whole: &str, fraction: &str, exponent: i32, unit: Unit) -> Option<u64
     fixed(whole, fraction, unit)
 }
 
-/// A time as a text: RFC 3339 and its looser kin (`2017-07-14T15:00:00.123456+0000`, a space for the
-/// `T`, a comma for the point, no offset), `Jul 14 2017 15:00:00.123`, where `now_ms` is given without
-/// the year too, or a number.
+/// Parses a time: RFC 3339 and its variants (`2017-07-14T15:00:00.123456+0000`, a space for the
+/// `T`, a comma for the point, no offset), `Jul 14 2017 15:00:00.123`, also without the year if
+/// `now_ms` is given, or a number.
 pub(super) fn text(text: &str, now_ms: Option<i64>) -> Option<i64> {
     let text = text.trim_ascii();
     let bytes = text.as_bytes();
@@ -112,14 +112,14 @@ impl Cursor<'_> {
         Some(digits.iter().fold(0, |sum, &digit| sum * 10 + i64::from(digit - b'0')))
     }
 
-    /// Whether this byte came next; it is read.
+    /// Consumes the next byte if it is this one; returns whether it was.
     pub(super) fn eat(&mut self, byte: u8) -> bool {
         let found = self.rest.first() == Some(&byte);
         self.rest = self.rest.get(usize::from(found)..).unwrap_or_default();
         found
     }
 
-    /// A month's English name, of which three letters count.
+    /// Parses a month's English name, of which three letters count.
     pub(super) fn month(&mut self) -> Option<i64> {
         const NAMES: &[u8; 36] = b"janfebmaraprmayjunjulaugsepoctnovdec";
         let name = self.rest.get(..3)?.to_ascii_lowercase();
@@ -140,7 +140,8 @@ impl Cursor<'_> {
         (digits > 0).then_some(nanos)
     }
 
-    /// `HH:mm:ss` and perhaps a fraction, in nanoseconds of the day; a leap second is the next one.
+    /// Parses `HH:mm:ss` and an optional fraction, in nanoseconds of the day; a leap second is the
+    /// next one.
     pub(super) fn clock(&mut self) -> Option<i128> {
         let hour = self.number(1, 2).filter(|hour| *hour < 24)?;
         let minute = self.eat(b':').then(|| self.number(2, 2))?.filter(|minute| *minute < 60)?;
@@ -150,7 +151,8 @@ impl Cursor<'_> {
         Some(i128::from(hour * 3_600 + minute * 60 + second) * SECOND + i128::from(nanos))
     }
 
-    /// An offset in seconds: `Z`, `UTC`, `GMT`, `+01:00`, `+0100`, `+01`; nothing is UTC.
+    /// Parses an offset in seconds: `Z`, `UTC`, `GMT`, `+01:00`, `+0100`, `+01`; without one it is
+    /// UTC.
     pub(super) fn offset(&mut self) -> Option<i64> {
         for name in ["Z", "z", "UTC", "GMT"] {
             if let Some(rest) = self.rest.strip_prefix(name.as_bytes()) {
@@ -221,7 +223,7 @@ pub(super) fn rfc3339(text: &[u8]) -> Option<i64> {
     if cursor.rest.is_empty() { civil((year, month, day), clock, offset) } else { None }
 }
 
-/// `Jul 14 2017 15:00:00.123 UTC`; without a year where `now_ms` gives the one that is meant.
+/// Parses `Jul 14 2017 15:00:00.123 UTC`; without a year `now_ms` determines it.
 fn named_month(text: &[u8], now_ms: Option<i64>) -> Option<i64> {
     let mut cursor = Cursor { rest: text };
     let parts = bsd(&mut cursor)?;
@@ -243,7 +245,7 @@ pub(super) struct Bsd {
 }
 
 impl Bsd {
-    /// The time, at an offset in seconds; without a year it is the one nearest before `now_ms`.
+    /// Returns the time, at an offset in seconds; without a year the latest one near `now_ms`.
     pub(super) fn time(self, offset: i64, now_ms: Option<i64>) -> Option<i64> {
         match self.year {
             Some(year) => civil((year, self.month, self.day), self.clock, offset),
@@ -252,7 +254,7 @@ impl Bsd {
     }
 }
 
-/// `Jul 14 15:00:00`, perhaps with a year before the clock and a fraction behind it.
+/// Parses `Jul 14 15:00:00`, with an optional year before the time of day and a fraction after it.
 pub(super) fn bsd(cursor: &mut Cursor<'_>) -> Option<Bsd> {
     let month = cursor.month()?;
     while cursor.eat(b' ') {}
@@ -279,8 +281,8 @@ fn without_year(month: i64, day: i64, clock: i128, offset: i64, now_ms: i64) -> 
         .find(|time| i128::from(*time) <= limit)
 }
 
-/// A time written as a pattern of Java's `SimpleDateFormat` says (`y M d H h m s S a z Z X E`, quoted
-/// and literal text), as LEEF's `devTimeFormat` has it.
+/// Parses a time by a pattern of Java's `SimpleDateFormat` (`y M d H h m s S a z Z X E`, quoted
+/// and literal text), as in LEEF's `devTimeFormat`.
 pub(super) fn pattern(text: &str, pattern: &str, now_ms: i64) -> Option<i64> {
     let mut cursor = Cursor { rest: text.trim_ascii().as_bytes() };
     let (mut year, mut month, mut day, mut offset, mut nanos) = (None, 1, 1, 0, 0);

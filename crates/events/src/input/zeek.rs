@@ -1,4 +1,4 @@
-//! Zeek's tab-separated logs, which say in `#` lines at their top what their columns are.
+//! Zeek's tab-separated logs, whose columns are described in `#` lines at the top.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use super::time::{self, Unit};
 use super::{Format, Reject};
 use crate::event::Draft;
 
-/// What the `#` lines said so far.
+/// The contents of the `#` lines so far.
 #[derive(Debug, Default)]
 pub(super) struct Tsv {
     header: Option<Header>,
@@ -21,7 +21,7 @@ struct Header {
     columns: Option<Columns>,
 }
 
-/// Where the columns stand that are looked at; their number is that of all.
+/// The positions of the columns that are used, and the number of all columns.
 #[derive(Debug, Default)]
 struct Columns {
     count: usize,
@@ -50,7 +50,7 @@ impl Columns {
         }
     }
 
-    /// The last column that is looked at.
+    /// The last column that is used.
     fn last(&self) -> usize {
         let lists = [&self.hosts, &self.addresses, &self.collectors];
         lists.into_iter().flatten().copied().chain(self.time).max().unwrap_or(0)
@@ -63,12 +63,12 @@ impl Tsv {
         self.header.is_some()
     }
 
-    /// Whether rows can be read: the line with the columns' names was there.
+    /// Whether rows can be parsed: the line with the columns' names has been read.
     pub(super) fn ready(&self) -> bool {
         self.header.as_ref().is_some_and(|header| header.columns.is_some())
     }
 
-    /// Reads a line; `None` for those that begin with `#`.
+    /// Parses a line; `None` for those that begin with `#`.
     pub(super) fn parse<'a>(&mut self, line: &'a [u8]) -> Result<Option<Draft<'a>>, Reject> {
         if let Some(directive) = line.strip_prefix(b"#") {
             self.directive(directive)?;
@@ -78,14 +78,14 @@ impl Tsv {
         let columns = header.and_then(|header| header.columns.as_ref());
         match header.zip(columns) {
             Some((header, columns)) => header.row(columns, line).map(Some),
-            None => Err(Reject::new("no #fields line came before this row")),
+            None => Err(Reject::new("no #fields line precedes this row")),
         }
     }
 
     fn directive(&mut self, line: &[u8]) -> Result<(), Reject> {
         if let Some(separator) = line.strip_prefix(b"separator ") {
             let separator = separator_byte(separator)
-                .ok_or_else(|| Reject::new("#separator names no single byte, such as \\x09"))?;
+                .ok_or_else(|| Reject::new("#separator must be a single byte, such as \\x09"))?;
             self.header = Some(Header { separator, ..Header::default() });
             return Ok(());
         }
@@ -109,7 +109,9 @@ impl Header {
         let count = 1 + memchr::memchr_iter(self.separator, line).count();
         if count != columns.count {
             let expected = columns.count;
-            return Err(Reject::new(format!("{count} columns; #fields names {expected}")));
+            return Err(Reject::new(format!(
+                "the row has {count} columns, but #fields names {expected}"
+            )));
         }
         let mut draft = Draft {
             kind: Cow::Owned(self.path.clone()),
@@ -117,7 +119,7 @@ impl Header {
             raw: Cow::Borrowed(line),
             ..Draft::default()
         };
-        // How early in its list a value stood that is in the draft by now.
+        // The rank in its list of a value that is already in the draft.
         let (mut host, mut ip, mut collector) = (usize::MAX, usize::MAX, usize::MAX);
         let values = line.split(|byte| *byte == self.separator);
         for (place, value) in values.enumerate().take(columns.last() + 1) {
@@ -161,7 +163,7 @@ fn hex(digits: &[u8]) -> Option<u8> {
     Some(digit(high)? << 4 | digit(low)?)
 }
 
-/// A value whose `\x..` are the bytes they stand for; nothing if no field can hold it.
+/// Decodes the `\x..` escapes of a value; `None` if no field can hold it.
 fn unescaped(value: &[u8]) -> Cow<'_, str> {
     if memchr::memchr(b'\\', value).is_none() {
         return Cow::Borrowed(fitting_bytes(value));

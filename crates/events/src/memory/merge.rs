@@ -1,7 +1,7 @@
-//! The events of many runs in order of (time, sequence).
+//! Merges the events of many runs in order of (time, sequence).
 //!
-//! Runs are opened when their first event is due, so that only those which overlap are compared; and
-//! as long as one run's events come before every other's, none is.
+//! A run is opened when its first event is due, so that only overlapping runs are compared; while
+//! one run's events precede those of all others, none are.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,7 +15,7 @@ pub(crate) struct Merge {
     waiting: Vec<((i64, u64), Arc<Run>)>,
     open: Vec<Open>,
     heap: BinaryHeap<Reverse<((i64, u64), usize)>>,
-    /// The run events are taken from, and the key up to which they need no comparison.
+    /// The current run, and the key up to which its events need no comparison.
     current: Option<(usize, (i64, u64))>,
 }
 
@@ -44,7 +44,7 @@ impl Merge {
         Self { waiting, open: Vec::new(), heap: BinaryHeap::new(), current: None }
     }
 
-    /// Calls `each` with sequence position and leaf of every event, in order; stops at its first error.
+    /// Calls `each` with position and leaf of every event, in order; stops at its first error.
     ///
     /// # Errors
     /// What `each` returned.
@@ -64,7 +64,7 @@ impl Merge {
         Ok(())
     }
 
-    /// Picks the run with the least next event, and notes how far it may be read.
+    /// Selects the run with the least next event, and records how far it may be read.
     fn choose(&mut self) -> Option<usize> {
         if let Some((slot, _)) = self.current.take()
             && let Some(key) = self.open[slot].key()
@@ -81,7 +81,7 @@ impl Merge {
         let Reverse((_, slot)) = self.heap.pop()?;
         let heap = self.heap.peek().map(|Reverse((key, _))| *key);
         let waiting = self.waiting.last().map(|(key, _)| *key);
-        // Keys are unique, so reading up to the next one's key inclusive never passes it.
+        // Keys are unique, so reading up to and including the next run's key never passes it.
         let until = [heap, waiting].into_iter().flatten().min().unwrap_or((i64::MAX, u64::MAX));
         self.current = Some((slot, until));
         Some(slot)

@@ -1,6 +1,6 @@
-//! What is in the log and not yet in a segment, kept in memory for readers.
+//! Events that are in the log and not yet in a segment, kept in memory for readers.
 //!
-//! Bounds: the store freezes a table at its configured size, and lets few frozen ones wait.
+//! Limits: the store freezes a table at its configured size, and lets only a few frozen ones wait.
 
 mod merge;
 mod run;

@@ -1,6 +1,6 @@
-//! A run: events that follow one another in sequence, with what finding them takes.
+//! A run: events with consecutive positions, and the data to find them.
 //!
-//! Invariant: a run never changes once it is made; readers share it.
+//! Invariant: a run never changes after its creation; readers share it.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -12,9 +12,9 @@ use std::sync::OnceLock;
 use crate::batch::Batch;
 use crate::event::EventId;
 
-/// Runs up to here are searched from end to end rather than through a table.
+/// Maximum size of a run that is searched linearly instead of by a table.
 const SCANNED_MAX: usize = 32;
-/// Bytes kept for an event beside its leaf: its end, id, time and two slots of the id table.
+/// Bytes stored per event besides its leaf: its end, id, time and two slots of the id table.
 const EVENT_OVERHEAD: usize = 4 + 16 + 8 + 4;
 
 /// Events `first_seq ..` in memory.
@@ -25,7 +25,7 @@ pub(crate) struct Run {
     ends: Vec<u32>,
     ids: Vec<EventId>,
     timestamps_ns: Vec<i64>,
-    /// Indices by (time, sequence), unless sequence is that order already.
+    /// Indices by (time, sequence), unless that is the order of positions.
     order: Option<Vec<u32>>,
     time_min_ns: i64,
     time_max_ns: i64,
@@ -35,7 +35,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// A run of a batch's events; `first_seq` may be set until it is shared.
+    /// Returns a run of a batch's events; `first_seq` may be set until it is shared.
     pub(crate) fn new(batch: Batch) -> Self {
         let Batch { mut bytes, mut ends, mut ids, mut timestamps_ns, .. } = batch;
         if bytes.capacity() > bytes.len() + bytes.len() / 4 {
@@ -77,7 +77,7 @@ impl Run {
         }
     }
 
-    /// One run of several that follow one another.
+    /// Joins several consecutive runs.
     pub(crate) fn joined<'a>(runs: impl Iterator<Item = &'a Self> + Clone) -> Self {
         let size = runs.clone().map(|run| run.bytes.len()).sum();
         let count = runs.clone().map(Self::len).sum();
@@ -96,7 +96,7 @@ impl Run {
         Self::from_columns(first_seq, bytes, ends, ids, timestamps_ns)
     }
 
-    /// A run of its events below position `end_seq`.
+    /// Returns a run of its events below position `end_seq`.
     pub(crate) fn beginning(&self, end_seq: u64) -> Self {
         let count = usize::try_from(end_seq.saturating_sub(self.first_seq)).unwrap_or(usize::MAX);
         let count = count.min(self.len());
@@ -116,7 +116,7 @@ impl Run {
         self.first_seq + self.ends.len() as u64
     }
 
-    /// Bytes it takes.
+    /// Its memory in bytes.
     pub(crate) fn size(&self) -> usize {
         let order = self.order.as_ref().map_or(0, |order| 4 * order.capacity());
         self.bytes.capacity() + self.ends.len() * EVENT_OVERHEAD + order + size_of::<Self>()
@@ -138,7 +138,7 @@ impl Run {
         &self.bytes[start..self.ends[index] as usize]
     }
 
-    /// The index of the event that is `place`-th by (time, sequence).
+    /// The index of the event at rank `place` by (time, sequence).
     pub(crate) fn by_time(&self, place: usize) -> usize {
         self.order.as_ref().map_or(place, |order| order[place] as usize)
     }
@@ -153,7 +153,7 @@ impl Run {
         (self.time_min_ns, self.time_max_ns)
     }
 
-    /// How many events lie before `time_ns`: a place for [`by_time`](Self::by_time).
+    /// The number of events before `time_ns`: a rank for [`by_time`](Self::by_time).
     pub(crate) fn places_before(&self, time_ns: i64) -> usize {
         match &self.order {
             None => self.timestamps_ns.partition_point(|&time| time < time_ns),
@@ -186,7 +186,7 @@ impl Run {
     }
 }
 
-/// An open table of indices, plus one, by id; the first of equal ids is met first.
+/// An open-addressing table of indices, plus one, by id; of equal ids the first is found first.
 fn slots_of(ids: &[EventId]) -> Vec<u16> {
     let mut slots = vec![0u16; (ids.len() * 2).next_power_of_two()];
     let mask = slots.len() - 1;
@@ -200,7 +200,7 @@ fn slots_of(ids: &[EventId]) -> Vec<u16> {
     slots
 }
 
-/// Where to begin looking for an id; ids that count up spread evenly.
+/// The start of the search for an id; consecutive ids are spread evenly.
 fn place_of(id: EventId, mask: usize) -> usize {
     let folded = (id.0 as u64) ^ ((id.0 >> 64) as u64).rotate_left(32);
     (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & mask

@@ -1,7 +1,7 @@
-//! A memory table: runs in sequence.
+//! A memory table: consecutive runs.
 //!
-//! Small runs are joined as they come, eight of a kind to one, so that a reader meets few even where
-//! every commit brings one event. Each event is copied at most [`LEVELS`] times.
+//! Small runs are joined as they are added, eight of a size to one, so that a reader meets few even
+//! if every commit has one event. Each event is copied at most [`LEVELS`] times.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,17 +11,17 @@ use parking_lot::RwLock;
 use super::Run;
 use crate::event::EventId;
 
-/// Runs of one size that are joined.
+/// Number of runs of one size that are joined.
 const JOINED: usize = 8;
-/// Bytes of leaves that are joined at most: few large events are few runs already.
+/// Maximum size in bytes of joined leaves: large events already form few runs.
 const JOINED_SIZE_MAX: usize = 8 << 20;
-/// Sizes that are joined: 8, 64, 512 and 4,096 events.
+/// Number of sizes that are joined: 8, 64, 512 and 4,096 events.
 const LEVELS: u32 = 4;
 
 /// Events `first_seq ..`, in memory.
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// Position of the first event it will hold.
+    /// Position of its first event.
     pub(crate) first_seq: u64,
     runs: RwLock<Vec<Arc<Run>>>,
     size: AtomicUsize,
@@ -44,7 +44,8 @@ impl Table {
         }
     }
 
-    /// Adds the run that follows those it has, and returns it. One caller at a time, in order of
+    /// Adds the next run, and returns it. Called by one thread at a time, in order of
+    /// sequence.
     /// sequence.
     pub(crate) fn push(&self, run: Run) -> Arc<Run> {
         let run = Arc::new(run);
@@ -63,7 +64,7 @@ impl Table {
         run
     }
 
-    /// A table of its events below position `end_seq`.
+    /// Returns a table of its events below position `end_seq`.
     pub(crate) fn beginning(&self, end_seq: u64) -> Self {
         let mut runs = self.runs();
         runs.retain(|run| run.first_seq < end_seq);
@@ -80,7 +81,7 @@ impl Table {
         }
     }
 
-    /// Bytes it takes.
+    /// Its memory in bytes.
     pub(crate) fn size(&self) -> usize {
         self.size.load(Ordering::Relaxed)
     }
@@ -119,7 +120,7 @@ impl Table {
     }
 }
 
-/// Where the last runs begin that are to be joined, if they are.
+/// Where the last runs begin that must be joined, if any.
 fn joinable(runs: &[Arc<Run>]) -> Option<usize> {
     let first = runs.len().checked_sub(JOINED)?;
     let wanted = level(runs.last()?.len());

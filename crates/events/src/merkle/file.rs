@@ -1,9 +1,10 @@
-//! The file `tree`: the root of every complete tile, one after another (`docs/formats/event-tree.md`).
+//! The file `tree`: the root of every complete tile, one after another
+//! (`docs/formats/event-tree.md`).
 //!
 //! Invariants:
-//! - A record is written once and never again; records are in order, without gaps.
-//! - How many records are true is for the caller to say, who keeps it elsewhere. Records beyond are
-//!   cut on opening; damage in one that is true is an error, never a wrong root.
+//! - A record is written once and never changed; records are in order, without gaps.
+//! - The caller stores the number of valid records elsewhere. Records beyond it are cut off on
+//!   opening; damage in a valid record is an error, never a wrong root.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use super::header::{self, HEADER_SIZE};
 const MAGIC: [u8; 8] = *b"FOREBTRE";
 const VERSION: u16 = 1;
 const RECORD_SIZE: usize = HASH_SIZE + 4;
-/// Records read at once.
+/// Number of records read at once.
 const RECORDS_PER_READ: usize = 4096;
 
 /// Why the file cannot be read or written.
@@ -29,42 +30,43 @@ pub enum TreeFileError {
     /// The file system failed.
     #[error("cannot {act} the tree file {path}")]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         act: &'static str,
         /// The file.
         path: PathBuf,
         /// Why not.
         source: io::Error,
     },
-    /// The header is not this store's.
-    #[error("the header of {path} is damaged, or of another store or version")]
+    /// The header does not belong to this store.
+    #[error("the header of {path} is damaged or belongs to another store or version")]
     Header {
         /// The file.
         path: PathBuf,
     },
-    /// The file ends before its last true record.
-    #[error("{path} has {found} bytes; its {count} records need {expected}")]
+    /// The file ends before its last valid record.
+    #[error("{path} has {found} bytes, but its {count} records need {expected}")]
     Short {
         /// The file.
         path: PathBuf,
-        /// Records that should be there.
+        /// Expected number of records.
         count: u64,
         /// Bytes they need.
         expected: u64,
-        /// Bytes there are.
+        /// Actual size in bytes.
         found: u64,
     },
-    /// A record is not as it was written.
+    /// A record is damaged.
     #[error("record {index} of {path}, at byte {offset}, is damaged")]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Which record: the index of its tile.
+        /// The index of its tile.
         index: u64,
-        /// Where it begins.
+        /// Its offset.
         offset: u64,
     },
-    /// A sync failed before: what is on the device is not known until the file is opened again.
+    /// A sync failed earlier: the contents of the device are unknown until the file is opened
+    /// again.
     #[error("a sync of {path} failed; nothing more is written to it")]
     Poisoned {
         /// The file.
@@ -83,10 +85,10 @@ pub struct TreeFile {
 }
 
 impl TreeFile {
-    /// Opens the file, or makes it where no record is true yet, and returns the true roots.
+    /// Opens the file, or creates it if no record is valid yet, and returns the valid roots.
     ///
     /// * `id`: the store's; a file of another store is refused.
-    /// * `count`: how many records are true. What is beyond them is cut off.
+    /// * `count`: number of valid records. What is beyond them is cut off.
     ///
     /// # Errors
     /// [`TreeFileError`].
@@ -104,11 +106,11 @@ impl TreeFile {
             }
             opened => opened.map_err(io("open"))?,
         };
-        // Also for one that was there: who made it may have ended before its name was durable.
-        fs.sync_dir(path.parent().unwrap_or(Path::new(""))).map_err(io("name"))?;
+        // Also for an existing file: its creator may have ended before its name was durable.
+        fs.sync_dir(path.parent().unwrap_or(Path::new(""))).map_err(io("sync the directory of"))?;
         let this = Self { file, path: path.to_owned(), mark, count, poisoned: false };
         let roots = if count == 0 {
-            // Written again whatever is there: it may be half a header, or one a failed sync lost.
+            // Always written again: it may be incomplete, or lost by a failed sync.
             this.file.set_len(0).map_err(io("write"))?;
             this.file.write_all_at(&header, 0).map_err(io("write"))?;
             Vec::new()
@@ -117,13 +119,13 @@ impl TreeFile {
         };
         let end = end_of(count);
         if this.file.len().map_err(io("read"))? > end {
-            this.file.set_len(end).map_err(io("cut"))?;
+            this.file.set_len(end).map_err(io("truncate"))?;
         }
         this.file.sync_all().map_err(io("sync"))?;
         Ok((this, roots))
     }
 
-    /// Reads the true roots without changing anything.
+    /// Reads the valid roots without changing anything.
     ///
     /// # Errors
     /// [`TreeFileError`].
@@ -142,9 +144,9 @@ impl TreeFile {
         this.read_records(&header)
     }
 
-    /// Writes more roots after those there are. They are durable after [`TreeFile::sync`].
+    /// Appends roots. They are durable after [`TreeFile::sync`].
     ///
-    /// After an error nothing was added, and the same may be tried again.
+    /// After an error nothing was added, and the call may be repeated.
     ///
     /// # Errors
     /// [`TreeFileError::Io`], [`TreeFileError::Poisoned`].
@@ -162,7 +164,7 @@ impl TreeFile {
         Ok(())
     }
 
-    /// Makes every root appended so far durable. After an error nothing more is written.
+    /// Makes all appended roots durable. After an error nothing more is written.
     ///
     /// # Errors
     /// [`TreeFileError::Io`], [`TreeFileError::Poisoned`].
@@ -180,7 +182,7 @@ impl TreeFile {
         self.count
     }
 
-    /// Whether a sync failed: it has to be opened again.
+    /// Whether a sync failed, so that the file must be opened again.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.poisoned
@@ -236,7 +238,7 @@ impl TreeFile {
     }
 }
 
-/// Where the file ends with so many records; beyond every file for a number nothing has.
+/// The size of the file with this many records; saturates for impossible numbers.
 fn end_of(count: u64) -> u64 {
     count.saturating_mul(RECORD_SIZE as u64).saturating_add(HEADER_SIZE as u64)
 }

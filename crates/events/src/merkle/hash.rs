@@ -15,7 +15,7 @@ pub struct Hash(pub [u8; HASH_SIZE]);
 
 /// A text that is not 64 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a hash is written as 64 hexadecimal digits")]
+#[error("a hash must have 64 hexadecimal digits")]
 pub struct HashTextError;
 
 impl Hash {

@@ -1,11 +1,11 @@
-//! The first bytes of the append-only files beside the tree (`docs/formats/event-tree.md`).
+//! The header of the append-only files of the tree (`docs/formats/event-tree.md`).
 //!
 //! ```text
 //! magic 8 | version u16 | 0 u16 | checksum u32 of everything else | store id 16
 //! ```
 //!
-//! The checksum is also the file's *mark*: it goes into the checksum of every record, so that no
-//! record of another store's file is taken for one of this.
+//! The checksum is also the file's *mark*: it is part of the checksum of every record, so that a
+//! record of another store's file is never mistaken for one of this file.
 
 use forebay_base::checksum::Crc32c;
 
@@ -30,7 +30,7 @@ pub(crate) fn encode(magic: [u8; 8], version: u16, id: [u8; 16]) -> ([u8; HEADER
 
 /// The checksum of a record.
 ///
-/// * `place`: where it is in the file; the same bytes elsewhere have another.
+/// * `place`: its offset in the file; the same bytes elsewhere have another checksum.
 pub(crate) fn checksum(mark: u32, place: u64, parts: &[&[u8]]) -> u32 {
     let mut crc = Crc32c::default();
     crc.update(&mark.to_le_bytes());

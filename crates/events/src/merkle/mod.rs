@@ -1,8 +1,8 @@
 //! The Merkle tree over every event in sequence (RFC 9162, section 2.1): its hashes, its roots, its
 //! proofs, and the verification of proofs.
 //!
-//! Nothing here knows where events are stored. Complete subtrees of 256 leaves are called *tiles*, as
-//! in C2SP tlog-tiles; their roots are all the tree keeps, and leaf hashes inside a tile are asked of
+//! Nothing here knows where events are stored. Complete subtrees of 256 leaves are called *tiles*,
+//! as in C2SP tlog-tiles; the tree keeps only their roots, and reads leaf hashes inside a tile from
 //! a [`LeafHashes`] when a proof needs them.
 
 mod file;

@@ -1,23 +1,24 @@
-//! Roots of earlier sizes, proofs, and tiles, out of a tree and the leaf hashes asked of the store.
+//! Roots of earlier sizes, proofs, and tiles, computed from a tree and leaf hashes read from the
+//! store.
 //!
-//! Every request for leaf hashes is for one tile. The hashes of a complete tile are asked for together
-//! and compared with its root, so a leaf that changed is found here and not by whoever checks the
-//! proof.
+//! Every request for leaf hashes is for one tile. The hashes of a complete tile are requested
+//! together and compared with its root, so a changed leaf is detected here and not when the proof
+//! is verified.
 
 use std::fmt::{self, Debug, Display};
 
 use super::tree::{TILE_HEIGHT, TILE_WIDTH, range_root, subtree_root};
 use super::{Hash, Tree, empty_root, node_hash};
 
-/// What has the leaves.
+/// A source of leaf hashes.
 pub trait LeafHashes {
-    /// Why they cannot be had.
+    /// Why they cannot be read.
     type Error;
 
-    /// The hashes of `count` leaves from index `first`; they are all of one tile.
+    /// Returns the hashes of `count` leaves from index `first`; all belong to one tile.
     ///
     /// # Errors
-    /// When one of them cannot be had.
+    /// If one of them cannot be read.
     fn leaf_hashes(&self, first: u64, count: usize) -> Result<Vec<Hash>, Self::Error>;
 }
 
@@ -29,18 +30,18 @@ impl<E, F: Fn(u64, usize) -> Result<Vec<Hash>, E>> LeafHashes for F {
     }
 }
 
-/// Why a root, a proof or a tile cannot be given.
+/// Why a root, a proof or a tile cannot be computed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PathError<E> {
     /// The tree has fewer leaves.
     Beyond {
-        /// Leaves asked for.
+        /// Requested number of leaves.
         asked: u64,
-        /// Leaves there are.
+        /// Actual number of leaves.
         size: u64,
     },
-    /// The leaf's index is not below the size it is to be proven in.
+    /// The leaf's index is not below the size of the tree for the proof.
     Index {
         /// The leaf's index.
         index: u64,
@@ -56,34 +57,34 @@ pub enum PathError<E> {
     },
     /// A tile has 1 to 256 hashes, and levels are numbered 0 to 63.
     NoTile {
-        /// The level asked for.
+        /// The requested level.
         level: u32,
-        /// The width asked for.
+        /// The requested width.
         width: usize,
     },
-    /// The leaves of a tile cannot be had.
+    /// The leaves of a tile cannot be read.
     Leaves {
         /// Index of the first of them.
         first: u64,
         /// Why.
         source: E,
     },
-    /// Another number of leaf hashes came back.
+    /// The source returned a wrong number of leaf hashes.
     Count {
         /// Index of the first of them.
         first: u64,
-        /// How many were asked for.
+        /// Requested number.
         expected: usize,
-        /// How many came.
+        /// Returned number.
         found: usize,
     },
-    /// The leaves of a tile are not those its root was made of.
+    /// The leaves of a tile do not match its root.
     Changed {
         /// Index of the tile's first leaf.
         first: u64,
-        /// The root the tile was stored with.
+        /// The stored root of the tile.
         expected: Hash,
-        /// The root its leaves make now.
+        /// The root of its current leaves.
         found: Hash,
     },
 }
@@ -92,27 +93,26 @@ impl<E> Display for PathError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Beyond { asked, size } => {
-                write!(f, "a tree of {asked} leaves was asked for; there are {size}")
+                write!(f, "a tree of {asked} leaves was requested, but there are {size}")
             }
             Self::Index { index, size } => {
-                write!(f, "leaf {index} is beyond a tree of {size} leaves")
+                write!(f, "leaf {index} is beyond the end of a tree of {size} leaves")
             }
             Self::Order { first, second } => {
                 write!(f, "the earlier size {first} is greater than the later size {second}")
             }
             Self::NoTile { level, width } => {
-                write!(f, "no tile of {width} hashes at level {level}")
+                write!(f, "there is no tile of {width} hashes at level {level}")
             }
             Self::Leaves { first, .. } => {
                 write!(f, "cannot get the leaf hashes of the tile at leaf {first}")
             }
-            Self::Count { first, expected, found } => write!(
-                f,
-                "{found} leaf hashes came for the tile at leaf {first}; {expected} were asked for"
-            ),
+            Self::Count { first, expected, found } => {
+                write!(f, "the tile at leaf {first} has {found} leaf hashes, expected {expected}")
+            }
             Self::Changed { first, expected, found } => write!(
                 f,
-                "the tile at leaf {first} was stored with the root {expected}; its leaves make {found}"
+                "the tile at leaf {first} was stored with root {expected}, but its leaves give {found}"
             ),
         }
     }
@@ -128,10 +128,10 @@ impl<E: std::error::Error + 'static> std::error::Error for PathError<E> {
 }
 
 impl Tree {
-    /// The root when the tree had `size` leaves.
+    /// Returns the root of the tree when it had `size` leaves.
     ///
     /// # Errors
-    /// [`PathError`]; `source` is asked only for a size that ends within a complete tile.
+    /// [`PathError`]; `source` is used only for a size that ends within a complete tile.
     pub fn root_at<S: LeafHashes>(
         &self,
         size: u64,
@@ -190,7 +190,7 @@ impl Tree {
         if first == 0 || first == second {
             return Ok(path);
         }
-        // Down to the subtree the earlier tree ends with.
+        // Down to the subtree with which the earlier tree ends.
         let (mut start, mut end) = (0, second);
         while end != first {
             let middle = start + split(end - start);
@@ -202,7 +202,7 @@ impl Tree {
                 start = middle;
             }
         }
-        // That subtree itself, unless it is the earlier tree as a whole.
+        // That subtree itself, unless it is the whole earlier tree.
         if start != 0 {
             path.push(view.root(start, end)?);
         }
@@ -212,11 +212,11 @@ impl Tree {
 
     /// The first `width` hashes of a tile as C2SP tlog-tiles numbers them.
     ///
-    /// * `level`: 0 for leaf hashes, which may be asked of `source`; hash `i` of tile `index` at level
-    ///   `l` is the root of the `256^l` leaves from `(index * 256 + i) * 256^l`.
+    /// * `level`: 0 for leaf hashes, which may be read from `source`; hash `i` of tile `index` at
+    ///   level `l` is the root of the `256^l` leaves from `(index * 256 + i) * 256^l`.
     ///
     /// # Errors
-    /// [`PathError::Beyond`] when the tree does not have them all yet.
+    /// [`PathError::Beyond`] if the tree does not have all of them yet.
     pub fn tile<S: LeafHashes>(
         &self,
         level: u32,
@@ -244,7 +244,8 @@ impl Tree {
     }
 }
 
-/// The leaves of the left part of a tree of `size` leaves, 2 or more: the greatest power of two below.
+/// Number of leaves in the left part of a tree of `size` leaves, at least 2: the greatest smaller
+/// power of two.
 fn split(size: u64) -> u64 {
     1 << (size - 1).ilog2()
 }
@@ -254,7 +255,7 @@ struct View<'a, S> {
     tree: &'a Tree,
     size: u64,
     source: &'a S,
-    /// Tiles fetched, each with the index of its first leaf: a proof needs two at most.
+    /// Fetched tiles, each with the index of its first leaf: a proof needs at most two.
     fetched: Vec<(u64, Vec<Hash>)>,
 }
 
@@ -266,12 +267,12 @@ impl<'a, S: LeafHashes> View<'a, S> {
         Ok(Self { tree, size, source, fetched: Vec::new() })
     }
 
-    /// The root over the leaves from `start` up to `end`, not none: a node of the tree.
+    /// The root over the leaves from `start` up to `end`, at least one: a node of the tree.
     fn root(&mut self, start: u64, end: u64) -> Result<Hash, PathError<S::Error>> {
         let count = end - start;
         if count > 1 && !count.is_power_of_two() {
             let middle = start + split(count);
-            // The tiles of a range are whole but for the last, which one request has.
+            // The tiles of a range are complete except for the last, which one request fetches.
             if count > TILE_WIDTH as u64 {
                 let left = self.root(start, middle)?;
                 return Ok(node_hash(&left, &self.root(middle, end)?));
@@ -283,7 +284,7 @@ impl<'a, S: LeafHashes> View<'a, S> {
         Ok(range_root(leaves).unwrap_or_else(empty_root))
     }
 
-    /// The kept roots a complete subtree is made of; nothing for one smaller than a tile.
+    /// The stored roots that form a complete subtree; `None` for one smaller than a tile.
     fn roots_above(&self, start: u64, count: u64) -> Option<&'a [Hash]> {
         let height = count.trailing_zeros();
         let level = (height / TILE_HEIGHT).checked_sub(1)?;
@@ -336,7 +337,7 @@ impl<'a, S: LeafHashes> View<'a, S> {
     }
 }
 
-/// The place of a leaf in its tile, at most 256 for the end of a range.
+/// The index of a leaf in its tile, at most 256 for the end of a range.
 fn within(leaf: u64, first: u64) -> usize {
     usize::try_from(leaf - first).unwrap_or(usize::MAX)
 }

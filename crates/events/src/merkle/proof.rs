@@ -1,7 +1,7 @@
-//! Proofs as documents: what is needed to check one later, elsewhere, with nothing but the log's
+//! Proofs as documents: everything needed to verify a proof later, elsewhere, with only the log's
 //! verifier key.
 //!
-//! Their JSON is stable; any verifier of RFC 9162 can use it. Fields others add are passed over.
+//! Their JSON is stable; any verifier of RFC 9162 can use it. Unknown fields are ignored.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,7 +13,7 @@ use crate::checkpoint::{Checkpoint, CheckpointError, VerifierKey};
 /// A proof that an event is in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InclusionProof {
-    /// The event's place in the log.
+    /// The event's position in the log.
     pub leaf_index: u64,
     /// Leaves in the tree it is proven in.
     pub tree_size: u64,
@@ -21,13 +21,13 @@ pub struct InclusionProof {
     pub leaf_hash: Hash,
     /// Its canonical bytes, in base64.
     pub leaf_base64: String,
-    /// The hashes beside the way from the leaf to the root, from below.
+    /// The hashes along the path from the leaf to the root, from below.
     pub audit_path: Vec<Hash>,
-    /// The signed note that names the root.
+    /// The signed note that contains the root.
     pub checkpoint: String,
 }
 
-/// A proof that the log still begins with what it was.
+/// A proof that the log still begins with an earlier state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConsistencyProof {
     /// Leaves of the earlier tree.
@@ -36,57 +36,57 @@ pub struct ConsistencyProof {
     pub second: u64,
     /// The hashes that lead to both roots.
     pub path: Vec<Hash>,
-    /// The root of the earlier tree, as the log has it now.
+    /// The root of the earlier tree, as computed from the log now.
     pub first_root: Hash,
     /// The root of the later tree.
     pub second_root: Hash,
-    /// The signed note that names the later tree's root, where there is one for that size.
+    /// The signed note with the later tree's root, if there is one for that size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<String>,
 }
 
-/// What a proof of inclusion proved.
+/// The result of a verified proof of inclusion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Included {
     /// The event's canonical bytes.
     pub leaf: Vec<u8>,
-    /// What the log signed.
+    /// The signed checkpoint.
     pub checkpoint: Checkpoint,
 }
 
-/// The step at which a proof failed.
+/// The step at which verification failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProofError {
-    /// The checkpoint is not one the log signed.
-    #[error("the proof's checkpoint does not stand")]
+    /// The log did not sign the checkpoint.
+    #[error("the proof's checkpoint is not valid")]
     Checkpoint(#[source] CheckpointError),
-    /// There is no checkpoint to hold the proof against.
+    /// There is no checkpoint to compare with.
     #[error("the proof has no checkpoint")]
     NoCheckpoint,
     /// The proof is for another size than the checkpoint.
-    #[error("the proof is for a tree of {proof} leaves, the checkpoint for one of {checkpoint}")]
+    #[error("the proof is for a tree of {proof} leaves, but the checkpoint is for {checkpoint}")]
     Size {
-        /// Leaves the proof says.
+        /// Number of leaves in the proof.
         proof: u64,
-        /// Leaves the checkpoint says.
+        /// Number of leaves in the checkpoint.
         checkpoint: u64,
     },
-    /// The proof says another root than a checkpoint of that size.
-    #[error("the proof says the root {proof}, the checkpoint {checkpoint}")]
+    /// The proof has another root than the checkpoint.
+    #[error("the proof has the root {proof}, but the checkpoint has {checkpoint}")]
     Root {
-        /// The root the proof says.
+        /// The root in the proof.
         proof: Hash,
-        /// The root the checkpoint says.
+        /// The root in the checkpoint.
         checkpoint: Hash,
     },
-    /// The leaf's bytes cannot be read.
+    /// The leaf's bytes cannot be decoded.
     #[error("the proof's leaf is not base64")]
     LeafText,
     /// The leaf's bytes have another hash.
-    #[error("the proof's leaf has the hash {found}; the proof says {expected}")]
+    #[error("the proof's leaf has the hash {found}, but the proof states {expected}")]
     Leaf {
-        /// The hash the proof says.
+        /// The hash in the proof.
         expected: Hash,
         /// The hash of the bytes.
         found: Hash,
@@ -97,10 +97,10 @@ pub enum ProofError {
 }
 
 impl InclusionProof {
-    /// Puts a proof together.
+    /// Assembles a proof.
     ///
     /// * `leaf`: the event's canonical bytes.
-    /// * `audit_path`: as [`super::Tree::inclusion_path`] gives it for the checkpoint's size.
+    /// * `audit_path`: the result of [`super::Tree::inclusion_path`] for the checkpoint's size.
     /// * `checkpoint`: the signed note.
     #[must_use]
     pub fn new(
@@ -115,7 +115,7 @@ impl InclusionProof {
         Self { leaf_index, tree_size, leaf_hash, leaf_base64, audit_path, checkpoint }
     }
 
-    /// Verifies everything the proof says, offline.
+    /// Verifies the whole proof, offline.
     ///
     /// # Errors
     /// [`ProofError`], for the first step that fails.
@@ -135,7 +135,7 @@ impl InclusionProof {
 }
 
 impl ConsistencyProof {
-    /// Verifies, offline, that the log as its later checkpoint has it begins with what `earlier` says,
+    /// Verifies, offline, that the log of its later checkpoint begins with the log of `earlier`,
     /// and returns the later checkpoint.
     ///
     /// * `earlier`: a checkpoint kept from then, already verified; [`Checkpoint::open`] does both.

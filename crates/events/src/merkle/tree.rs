@@ -1,12 +1,12 @@
-//! The tree as it grows: leaf hashes in, roots out.
+//! The growing tree: leaf hashes in, roots out.
 //!
-//! Kept in memory: the root of every complete tile (256 leaves), of every complete tile of those (so
-//! at heights 8, 16, 24 and on: 32 bytes for each 256 leaves, and a 255th of that again), and the leaf
-//! hashes after the last complete tile. Everything else is computed from these when asked for.
+//! Kept in memory: the root of every complete tile (256 leaves), of every complete tile of those
+//! (so at heights 8, 16, 24 and so on: 32 bytes for each 256 leaves, plus a 255th of that), and the
+//! leaf hashes after the last complete tile. Everything else is computed from these on request.
 //!
 //! Invariants:
 //! - `levels[n]` has the root of every complete subtree of `256^(n+1)` leaves, in order.
-//! - `edge` has fewer than 256 leaf hashes: those of the leaves no complete tile covers.
+//! - `edge` has fewer than 256 leaf hashes: those of the leaves that no complete tile covers.
 
 use super::{Hash, empty_root, node_hash, node_hashes};
 
@@ -15,7 +15,8 @@ pub const TILE_WIDTH: usize = 256;
 /// Levels of nodes a tile spans.
 pub const TILE_HEIGHT: u32 = 8;
 
-/// Nodes right above leaves that go up together at most: those of sixteen tiles, 64 KiB.
+/// Maximum number of lowest-level nodes that are processed together: those of sixteen tiles, 64
+/// KiB.
 const ROW_MAX: usize = 16 * TILE_WIDTH / 2;
 
 /// An append-only Merkle tree.
@@ -25,11 +26,11 @@ pub struct Tree {
     pub(super) edge: Vec<Hash>,
 }
 
-/// Parts that make no tree.
+/// Parts that do not form a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{edge} leaf hashes after the last complete tile; a tile has {TILE_WIDTH}")]
+#[error("{edge} leaf hashes follow the last complete tile; a tile has {TILE_WIDTH}")]
 pub struct PartsError {
-    /// How many leaf hashes were given.
+    /// Number of leaf hashes given.
     pub edge: usize,
 }
 
@@ -40,13 +41,13 @@ impl Tree {
         Self::default()
     }
 
-    /// A tree as it was.
+    /// Restores a tree.
     ///
-    /// * `tile_roots`: as [`Tree::tile_roots`] gave them.
-    /// * `edge`: as [`Tree::edge`] gave them.
+    /// * `tile_roots`: from [`Tree::tile_roots`].
+    /// * `edge`: from [`Tree::edge`].
     ///
     /// # Errors
-    /// When `edge` has enough for a tile.
+    /// If `edge` has enough hashes for a tile.
     pub fn from_parts(tile_roots: Vec<Hash>, edge: Vec<Hash>) -> Result<Self, PartsError> {
         if edge.len() >= TILE_WIDTH {
             return Err(PartsError { edge: edge.len() });
@@ -86,8 +87,8 @@ impl Tree {
         self.edge.extend_from_slice(rest);
     }
 
-    /// Adds complete tiles by the nodes right above their leaves, all of which it takes. Tiles go up
-    /// level by level together: their few nodes near the top are hashed at once.
+    /// Adds complete tiles by the nodes just above their leaves, and consumes these. Tiles are
+    /// processed together level by level, so that their few nodes near the top are hashed at once.
     fn push_tiles(&mut self, row: &mut Vec<Hash>) {
         let mut above = Vec::with_capacity(row.len() / 2);
         for _ in 1..TILE_HEIGHT {
@@ -116,7 +117,7 @@ impl Tree {
         }
     }
 
-    /// Leaves in it.
+    /// Number of leaves.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.tiles() * TILE_WIDTH as u64 + self.edge.len() as u64
@@ -125,7 +126,7 @@ impl Tree {
     /// Its root.
     #[must_use]
     pub fn root(&self) -> Hash {
-        // From the right: what the leaves at the edge make, and then, level by level, the roots no
+        // From the right: first the leaves at the edge, then, level by level, the roots that no
         // larger subtree covers.
         let mut right = range_root(&self.edge);
         for roots in &self.levels {
@@ -135,7 +136,7 @@ impl Tree {
         right.unwrap_or_else(empty_root)
     }
 
-    /// Complete tiles.
+    /// Number of complete tiles.
     pub(super) fn tiles(&self) -> u64 {
         self.tile_roots().len() as u64
     }
@@ -153,7 +154,7 @@ impl Tree {
     }
 }
 
-/// The root over `hashes` taken as leaves, a power of two of them, at most a tile.
+/// The root over `hashes` as leaves, a power of two of them, at most a tile.
 pub(super) fn subtree_root(hashes: &[Hash]) -> Hash {
     debug_assert!(hashes.len().is_power_of_two(), "a complete subtree");
     let mut row = Vec::with_capacity(hashes.len() / 2);
@@ -168,12 +169,12 @@ pub(super) fn subtree_root(hashes: &[Hash]) -> Hash {
     at.first().copied().unwrap_or_default()
 }
 
-/// The root over `hashes` taken as leaves, any number of them; nothing over none.
+/// The root over `hashes` as leaves, any number of them; `None` if there are none.
 pub(super) fn range_root(hashes: &[Hash]) -> Option<Hash> {
     join_left(hashes, None)
 }
 
-/// The root over `hashes` taken as leaves, with `right` as what follows them.
+/// The root over `hashes` as leaves, followed by `right`.
 fn join_left(hashes: &[Hash], right: Option<Hash>) -> Option<Hash> {
     let mut right = right;
     let mut rest = hashes;

@@ -1,21 +1,21 @@
-//! Verifying proofs, with nothing but the proof, the roots and the sizes: RFC 9162, sections 2.1.3.2
-//! and 2.1.4.2. Whatever is handed in, the answer is yes or an error.
+//! Verifies proofs, given only the proof, the roots and the sizes: RFC 9162, sections 2.1.3.2
+//! and 2.1.4.2. For any input the result is success or an error.
 
 use super::{Hash, empty_root, node_hash};
 
-/// Why a proof does not prove what it should.
+/// Why a proof is not valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerifyError {
     /// The tree has no such leaf.
-    #[error("leaf {index} is beyond a tree of {size} leaves")]
+    #[error("leaf {index} is beyond the end of a tree of {size} leaves")]
     Beyond {
         /// The leaf's index.
         index: u64,
         /// Leaves in the tree.
         size: u64,
     },
-    /// A tree cannot have fewer leaves than one before it.
+    /// A tree cannot have fewer leaves than an earlier one.
     #[error("the earlier tree has {first} leaves and the later one {second}")]
     Shrunk {
         /// Leaves of the earlier tree.
@@ -26,9 +26,9 @@ pub enum VerifyError {
     /// The path has a wrong number of hashes.
     #[error("the path of {found} hashes is too {}", if *.long { "long" } else { "short" })]
     PathLength {
-        /// How many there are.
+        /// Actual number.
         found: usize,
-        /// Whether that is too many.
+        /// Whether there are too many.
         long: bool,
     },
     /// The path leads to another root.
@@ -36,7 +36,7 @@ pub enum VerifyError {
     Root {
         /// The root of the tree.
         expected: Hash,
-        /// What the path leads to.
+        /// The root to which the path leads.
         found: Hash,
     },
     /// The path leads to another root of the earlier tree.
@@ -44,7 +44,7 @@ pub enum VerifyError {
     FirstRoot {
         /// The root of the earlier tree.
         expected: Hash,
-        /// What the path leads to.
+        /// The root to which the path leads.
         found: Hash,
     },
 }
@@ -52,7 +52,7 @@ pub enum VerifyError {
 /// Verifies that the tree of `size` leaves with this `root` has `leaf_hash` at `index`.
 ///
 /// # Errors
-/// [`VerifyError`] when that is not proven.
+/// [`VerifyError`] if that is not proven.
 pub fn verify_inclusion(
     index: u64,
     size: u64,
@@ -71,7 +71,7 @@ pub fn verify_inclusion(
         }
         if node & 1 == 1 || node == last {
             hash = node_hash(step, &hash);
-            // Levels at which the node has no neighbour are passed by.
+            // Levels at which the node has no neighbour are skipped.
             let up = if node & 1 == 1 { 0 } else { node.trailing_zeros().min(63) };
             (node, last) = (node >> up, last >> up);
         } else {
@@ -85,11 +85,11 @@ pub fn verify_inclusion(
     expect_root(root, hash)
 }
 
-/// Verifies that the tree of `second` leaves with `second_root` begins with the tree of `first` leaves
-/// with `first_root`.
+/// Verifies that the tree of `second` leaves with `second_root` begins with the tree of `first`
+/// leaves with `first_root`.
 ///
 /// # Errors
-/// [`VerifyError`] when that is not proven.
+/// [`VerifyError`] if that is not proven.
 pub fn verify_consistency(
     first: u64,
     second: u64,

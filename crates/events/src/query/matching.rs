@@ -1,4 +1,4 @@
-//! Whether an event is one that was asked for, and whether a block may have one.
+//! Whether an event matches a query, and whether a block may contain a match.
 
 use memchr::memmem::Finder;
 
@@ -6,7 +6,7 @@ use super::Query;
 use crate::event::Tags;
 use crate::segment::{Field, Term};
 
-/// A query made ready to be asked many times.
+/// A query prepared for repeated matching.
 #[derive(Debug)]
 pub(crate) struct Matcher {
     query: Query,
@@ -37,27 +37,27 @@ impl Matcher {
         Self { query, needles, terms }
     }
 
-    /// What was asked.
+    /// The query.
     pub(crate) fn query(&self) -> &Query {
         &self.query
     }
 
-    /// What a block's filter must have for the block to be worth reading.
+    /// Terms that a block's filter must have for the block to be worth reading.
     pub(crate) fn terms(&self) -> &[Term] {
         &self.terms
     }
 
-    /// Whether times from `min` to `max` overlap those asked for.
+    /// Whether times from `min` to `max` overlap the requested ones.
     pub(crate) fn overlaps(&self, min_ns: i64, max_ns: i64) -> bool {
         self.query.overlaps(min_ns, max_ns)
     }
 
-    /// Whether an event's tags are those asked for.
+    /// Whether an event's tags match.
     pub(crate) fn tags(&self, tags: &Tags<'_>) -> bool {
         self.query.has_tags(tags)
     }
 
-    /// Whether an event's raw bytes are those asked for.
+    /// Whether an event's raw bytes match.
     pub(crate) fn raw(&self, raw: &[u8]) -> bool {
         self.needles.iter().all(|needle| needle.find(raw).is_some())
             && self.query.regex.as_ref().is_none_or(|regex| regex.is_match(raw))

@@ -1,4 +1,4 @@
-//! Questions: which events, in which order.
+//! Queries: which events, in which order.
 
 mod matching;
 mod scan;
@@ -6,13 +6,15 @@ mod when;
 
 use std::net::IpAddr;
 
+use forebay_base::waiting::Gone;
+
 pub use scan::Scan;
 pub use when::parse_time;
 
 use crate::event::{Severity, Tags};
 use crate::store::Record;
 
-/// In which order events are returned.
+/// The order of the returned events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Order {
     /// By time, then sequence, the earliest first.
@@ -22,7 +24,7 @@ pub enum Order {
     NewestFirst,
 }
 
-/// The place of an event in the order of time.
+/// The position of an event in the order of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cursor {
     /// Its time, in nanoseconds since 1970-01-01 UTC.
@@ -31,35 +33,39 @@ pub struct Cursor {
     pub seq: u64,
 }
 
-/// Which events are wanted: all conditions that are given must hold.
+/// The requested events: all given conditions must hold.
 #[derive(Debug, Clone, Default)]
 pub struct Query {
     /// Not before, in nanoseconds since 1970-01-01 UTC.
     pub from_ns: Option<i64>,
     /// Before.
     pub to_ns: Option<i64>,
-    /// Of this stream.
+    /// Only events in this stream.
     pub stream: Option<String>,
-    /// Of this type.
+    /// Only events of this type.
     pub kind: Option<String>,
-    /// Of this machine.
+    /// Only events about this machine.
     pub host: Option<String>,
-    /// Of this address.
+    /// Only events about this address.
     pub ip: Option<IpAddr>,
-    /// At least this bad, by code; `Other` counts as the worst.
+    /// Only events of at least this severity, by code; `Other` counts as the highest.
     pub severity_min: Option<Severity>,
     /// The raw bytes contain all of these.
     pub contains: Vec<Vec<u8>>,
     /// The raw bytes match.
     pub regex: Option<regex::bytes::Regex>,
-    /// In which order.
+    /// The order.
     pub order: Order,
-    /// Behind this place in that order: where an earlier answer ended.
+    /// Only events after this position in that order: where an earlier result ended.
     pub after: Option<Cursor>,
+    /// Whether the caller has left; a scan then ends with [`ReadError::Gone`].
+    ///
+    /// [`ReadError::Gone`]: crate::ReadError::Gone
+    pub gone: Gone,
 }
 
 impl Query {
-    /// Whether an event is one that is asked for; order and [`after`](Self::after) say nothing here.
+    /// Whether an event matches; order and [`after`](Self::after) are ignored.
     #[must_use]
     pub fn matches(&self, record: &Record) -> bool {
         let event = record.event();
@@ -70,12 +76,12 @@ impl Query {
             && self.regex.as_ref().is_none_or(|regex| regex.is_match(event.raw))
     }
 
-    /// Whether times from `min` to `max` overlap those asked for.
+    /// Whether times from `min` to `max` overlap the requested ones.
     pub(crate) fn overlaps(&self, min_ns: i64, max_ns: i64) -> bool {
         self.from_ns.is_none_or(|from| max_ns >= from) && self.to_ns.is_none_or(|to| min_ns < to)
     }
 
-    /// Whether an event's tags are those asked for.
+    /// Whether an event's tags match.
     pub(crate) fn has_tags(&self, tags: &Tags<'_>) -> bool {
         let same = |wanted: &Option<String>, found: &str| {
             wanted.as_ref().is_none_or(|wanted| wanted == found)

@@ -1,7 +1,7 @@
-//! Events in order of time, out of segments and memory.
+//! Events in order of time, from segments and memory.
 //!
-//! Every segment and run is a source, sorted by itself. A source is opened when its earliest event may
-//! be due, so memory holds a block of those only that overlap in time.
+//! Every segment and run is a sorted source. A source is opened when its earliest event may be due,
+//! so memory holds one block each of only those sources that overlap in time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,9 +14,12 @@ use crate::memory::Run;
 use crate::segment::Block;
 use crate::store::{Inner, ReadError, Record, Store, Stored, View};
 
-/// Events that answer a query, one after another; see [`next`](Self::next).
+/// Number of skipped rows between two checks whether the caller still waits.
+const LOOK_EVERY: u32 = 1_024;
+
+/// The events that match a query, one after another; see [`next`](Self::next).
 ///
-/// It shows the store as it was when it began.
+/// It shows the store as of its creation.
 #[derive(Debug)]
 pub struct Scan {
     inner: Arc<Inner>,
@@ -27,7 +30,7 @@ pub struct Scan {
     heap: BinaryHeap<Reverse<(Key, usize)>>,
 }
 
-/// A place in the order asked for: bits turned over where the newest come first.
+/// A position in the requested order: bits are inverted if the newest come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key(i64, u64);
 
@@ -52,10 +55,10 @@ impl Key {
 enum Source {
     Segment {
         stored: Arc<Stored>,
-        /// Blocks that may have an answer, in the order asked for, the next one last.
+        /// Blocks that may contain a match, in the requested order, the next one last.
         blocks: Vec<u32>,
         open: Option<Arc<Block>>,
-        /// Rows of the open block that are left, first and one past the last.
+        /// Remaining rows of the open block, first and one past the last.
         rows: (usize, usize),
     },
     Run {
@@ -65,7 +68,7 @@ enum Source {
 }
 
 impl Store {
-    /// Events that answer a query, in the order it asks for, as the store is now.
+    /// Returns the events that match a query, in its order, as the store is now.
     #[must_use]
     pub fn scan(&self, query: Query) -> Scan {
         Scan::new(Arc::clone(self.inner()), query)
@@ -75,7 +78,7 @@ impl Store {
 impl Scan {
     fn new(inner: Arc<Inner>, mut query: Query) -> Self {
         if let Some(after) = query.after {
-            // What lies behind the cursor need not be looked at.
+            // Blocks after the cursor need not be checked.
             let time = after.timestamp_ns;
             match query.order {
                 Order::OldestFirst => query.from_ns = query.from_ns.max(Some(time)),
@@ -115,11 +118,15 @@ impl Scan {
             if stored.entry.rows == 0 || !self.matcher.overlaps(min, max) {
                 continue;
             }
+            // Filters are read from the disk. The first step reports that the scan has ended.
+            if self.matcher.query().gone.is_gone() {
+                return;
+            }
             let mut blocks: Vec<u32> = (0u32..)
                 .zip(stored.segment.blocks())
                 .filter(|(_, block)| self.matcher.overlaps(block.time_min_ns, block.time_max_ns))
                 .filter(|(number, _)| {
-                    // A filter that cannot be read rules nothing out.
+                    // A filter that cannot be read excludes nothing.
                     stored.segment.may_match(*number, self.matcher.terms()).unwrap_or(true)
                 })
                 .map(|(number, _)| number)
@@ -147,19 +154,24 @@ impl Scan {
         self.add(Source::Run { run, places: (first, end) }, min, max);
     }
 
-    /// The next event, or `None` behind the last one.
+    /// Returns the next event, or `None` after the last one.
     ///
     /// # Errors
-    /// [`ReadError::Segment`]: a block that may have an answer is damaged. The scan is then at its end.
+    /// [`ReadError::Segment`]: a block that may contain a match is damaged. [`ReadError::Gone`]:
+    /// the caller has left. The scan has then ended.
     #[expect(
         clippy::should_implement_trait,
         reason = "an iterator of results would go on after one"
     )]
     pub fn next(&mut self) -> Result<Option<Record>, ReadError> {
+        if self.matcher.query().gone.is_gone() {
+            self.heap.clear();
+            return Err(ReadError::Gone);
+        }
         while let Some(Reverse((_, slot))) = self.heap.pop() {
             match self.step(slot) {
                 Ok(Step::Found(record)) => {
-                    // The source's next event comes behind this one.
+                    // The source's next event comes after this one.
                     let key = self.key_of(&record);
                     self.heap.push(Reverse((key, slot)));
                     return Ok(Some(record));
@@ -179,14 +191,21 @@ impl Scan {
         Key::new(self.order(), record.event().timestamp_ns, record.seq())
     }
 
-    /// Goes on in one source: to its next answer, if it is the least of all.
+    /// Advances one source to its next match, if its key is the least of all.
     fn step(&mut self, slot: usize) -> Result<Step, ReadError> {
         let limit = self.heap.peek().map(|Reverse((key, _))| *key);
         let (matcher, visible, inner) = (&self.matcher, self.visible, &self.inner);
         let order = matcher.query().order;
         let Some(source) = self.sources.get_mut(slot) else { return Ok(Step::End) };
+        let mut looked = 0_u32;
         loop {
-            let Some((key, row)) = source.peek(inner, order)? else { return Ok(Step::End) };
+            looked = looked.wrapping_add(1);
+            if looked.is_multiple_of(LOOK_EVERY) && matcher.query().gone.is_gone() {
+                return Err(ReadError::Gone);
+            }
+            let Some((key, row)) = source.peek(inner, matcher.query())? else {
+                return Ok(Step::End);
+            };
             if limit.is_some_and(|limit| key > limit) {
                 return Ok(Step::Later(key));
             }
@@ -201,21 +220,22 @@ impl Scan {
     }
 }
 
-/// Whether a key lies at or before the place an earlier answer ended at.
+/// Whether a key lies at or before the end of an earlier result.
 fn key_passed(after: Option<Cursor>, order: Order, key: Key) -> bool {
     after.is_some_and(|after| key <= Key::new(order, after.timestamp_ns, after.seq))
 }
 
 enum Step {
     Found(Record),
-    /// Nothing before this key.
+    /// Returns no event before this key.
     Later(Key),
     End,
 }
 
 impl Source {
-    /// The key and the row of the next event, opening the next block where that is needed.
-    fn peek(&mut self, inner: &Inner, order: Order) -> Result<Option<(Key, usize)>, ReadError> {
+    /// Returns the key and the row of the next event, opening the next block if necessary.
+    fn peek(&mut self, inner: &Inner, query: &Query) -> Result<Option<(Key, usize)>, ReadError> {
+        let order = query.order;
         match self {
             Self::Segment { stored, blocks, open, rows } => loop {
                 if let Some(block) = open
@@ -231,6 +251,9 @@ impl Source {
                     *open = None;
                     return Ok(None);
                 };
+                if query.gone.is_gone() {
+                    return Err(ReadError::Gone);
+                }
                 let block = inner.block(stored, number)?;
                 *rows = (0, block.len());
                 *open = Some(block);
@@ -247,7 +270,7 @@ impl Source {
         }
     }
 
-    /// Leaves the event behind that [`peek`](Self::peek) showed.
+    /// Skips the event that [`peek`](Self::peek) returned.
     fn advance(&mut self, order: Order) {
         let (Self::Segment { rows: left, .. } | Self::Run { places: left, .. }) = self;
         match order {
@@ -256,7 +279,7 @@ impl Source {
         }
     }
 
-    /// The event at a row, if it is one that was asked for.
+    /// Returns the event at a row, if it matches.
     fn take(
         &self,
         inner: &Inner,

@@ -1,11 +1,11 @@
-//! Times as a person writes them in a question.
+//! Times as people write them in a query.
 
 /// Nanoseconds of a second.
 const SECOND: i64 = 1_000_000_000;
 
-/// Reads a time: RFC 3339 with an offset, a date (midnight UTC), or seconds since 1970-01-01 UTC with a
-/// fraction of up to nine digits. Exact to the nanosecond; `None`: anything else, or a time that 64
-/// bits of nanoseconds do not hold (1677 to 2262).
+/// Parses a time: RFC 3339 with an offset, a date (midnight UTC), or seconds since 1970-01-01 UTC
+/// with a fraction of up to nine digits. Exact to the nanosecond; `None`: anything else, or a time
+/// outside the range of 64 bits of nanoseconds (1677 to 2262).
 #[must_use]
 pub fn parse_time(text: &str) -> Option<i64> {
     let text = text.trim();

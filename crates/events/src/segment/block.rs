@@ -1,4 +1,4 @@
-//! A block as it is read: columns, each row of which can be had as the leaf it was.
+//! A block as it is read: columns from which each row's leaf can be restored.
 
 #![expect(clippy::cast_possible_truncation, reason = "a block is bounded in bytes and rows")]
 #![deny(clippy::indexing_slicing)]
@@ -8,10 +8,10 @@ use crate::event::EventId;
 use crate::format::leaf::{self, Parts};
 use crate::format::take_varint;
 
-/// Most rows of a block: what a megabyte of the smallest events has.
+/// Maximum number of rows of a block: what a megabyte of the smallest events has.
 pub(crate) const ROWS_MAX: usize = 1 << 20;
 
-/// A block, checked and expanded.
+/// A block, checked and decompressed.
 #[derive(Debug)]
 pub struct Block {
     raw: Vec<u8>,
@@ -19,7 +19,7 @@ pub struct Block {
     times_ns: Vec<i64>,
     ids: Vec<EventId>,
     tag_of: Vec<u32>,
-    /// Where each entry of the tags' dictionary lies in `raw`.
+    /// Position in `raw` of each entry of the tags' dictionary.
     tags: Vec<(u32, u32)>,
     /// Where each body ends in `raw`; the first begins at `bodies`.
     ends: Vec<u32>,
@@ -35,22 +35,22 @@ impl Block {
         let mut rest = raw.as_slice();
         let [modes] = take(&mut rest)?;
         let rows = u32::from_le_bytes(take(&mut rest)?) as usize;
-        // Every row has a byte for its time and one for its body's length, so this bounds memory.
+        // Every row has a byte for its time and one for its body's length, so this limits memory.
         if rows == 0 || rows > ROWS_MAX || rows > raw.len() {
-            return Err("it has no rows, or too many");
+            return Err("it has no rows or too many");
         }
         let seqs = seqs(&mut rest, rows, modes)?;
         let times_ns = times(&mut rest, rows)?;
         let ids = ids(&mut rest, rows, modes)?;
         let count = number(&mut rest)?;
         if count == 0 || count > rows {
-            return Err("its tags are none or too many");
+            return Err("it has no tags or too many");
         }
         let mut tags = Vec::with_capacity(count);
         for _ in 0..count {
             let size = number(&mut rest)?;
             let start = raw.len() - rest.len();
-            rest = rest.get(size..).ok_or("its tags are cut")?;
+            rest = rest.get(size..).ok_or("its tags are truncated")?;
             tags.push((start as u32, (start + size) as u32));
         }
         let mut tag_of = vec![0; rows];
@@ -71,17 +71,20 @@ impl Block {
         let mut end = bodies;
         let mut ends = Vec::with_capacity(rows);
         for size in sizes {
-            end = end.checked_add(size).filter(|&end| end <= raw.len()).ok_or("a body is cut")?;
+            end = end
+                .checked_add(size)
+                .filter(|&end| end <= raw.len())
+                .ok_or("a body is truncated")?;
             ends.push(end as u32);
         }
         if end != raw.len() {
-            return Err("it has bytes behind its last body");
+            return Err("bytes follow its last body");
         }
         let bodies = bodies as u32;
         Ok(Self { seqs, times_ns, ids, tag_of, tags, ends, bodies, raw })
     }
 
-    /// Rows in it.
+    /// Number of rows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.seqs.len()
@@ -93,7 +96,7 @@ impl Block {
         self.seqs.is_empty()
     }
 
-    /// Bytes it takes in memory, about.
+    /// Its approximate memory in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.raw.len() + self.len() * 40
@@ -117,7 +120,7 @@ impl Block {
         self.ids.get(row).copied().unwrap_or_default()
     }
 
-    /// The tags of a row, as they lie in its leaf.
+    /// The tags of a row, as in its leaf.
     #[must_use]
     pub fn tags(&self, row: usize) -> &[u8] {
         let tag = self.tag_of.get(row).copied().unwrap_or_default() as usize;
@@ -125,7 +128,7 @@ impl Block {
         self.raw.get(start as usize..end as usize).unwrap_or_default()
     }
 
-    /// Raw bytes and attributes of a row, as they lie in its leaf.
+    /// Raw bytes and attributes of a row, as in its leaf.
     #[must_use]
     pub fn body(&self, row: usize) -> &[u8] {
         let before = row.checked_sub(1).and_then(|row| self.ends.get(row)).copied();
@@ -152,14 +155,14 @@ impl Block {
 }
 
 fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], &'static str> {
-    let (found, rest) = bytes.split_first_chunk::<N>().ok_or("it is cut short")?;
+    let (found, rest) = bytes.split_first_chunk::<N>().ok_or("it is truncated")?;
     *bytes = rest;
     Ok(*found)
 }
 
 fn number(bytes: &mut &[u8]) -> Result<usize, &'static str> {
-    let number = take_varint(bytes).ok_or("a number in it is none")?;
-    usize::try_from(number).map_err(|_| "a number in it is too large")
+    let number = take_varint(bytes).ok_or("it contains an invalid number")?;
+    usize::try_from(number).map_err(|_| "it contains a number that is too large")
 }
 
 fn seqs(rest: &mut &[u8], rows: usize, modes: u8) -> Result<Vec<u64>, &'static str> {
@@ -172,7 +175,7 @@ fn seqs(rest: &mut &[u8], rows: usize, modes: u8) -> Result<Vec<u64>, &'static s
     let mut seq = first;
     seqs.push(seq);
     for _ in 1..rows {
-        let difference = take_varint(rest).ok_or("a position is no number")?;
+        let difference = take_varint(rest).ok_or("a position is not a valid number")?;
         seq = seq.wrapping_add(unzigzag(difference) as u64);
         seqs.push(seq);
     }
@@ -184,7 +187,7 @@ fn times(rest: &mut &[u8], rows: usize) -> Result<Vec<i64>, &'static str> {
     let mut times = Vec::with_capacity(rows);
     times.push(time);
     for _ in 1..rows {
-        let difference = take_varint(rest).ok_or("a time is no number")?;
+        let difference = take_varint(rest).ok_or("a time is not a valid number")?;
         time = time.wrapping_add(unzigzag(difference));
         times.push(time);
     }
@@ -195,7 +198,7 @@ fn ids(rest: &mut &[u8], rows: usize, modes: u8) -> Result<Vec<EventId>, &'stati
     let mut ids = Vec::with_capacity(rows);
     if modes & MODE_IDS_DIFFER == 0 {
         let size = rows.checked_mul(16).ok_or("it has too many ids")?;
-        let (bytes, after) = rest.split_at_checked(size).ok_or("its ids are cut")?;
+        let (bytes, after) = rest.split_at_checked(size).ok_or("its ids are truncated")?;
         *rest = after;
         ids.extend(bytes.as_chunks::<16>().0.iter().map(|id| EventId(u128::from_be_bytes(*id))));
         return Ok(ids);
@@ -203,7 +206,7 @@ fn ids(rest: &mut &[u8], rows: usize, modes: u8) -> Result<Vec<EventId>, &'stati
     let mut id = u128::from_be_bytes(take(rest)?);
     ids.push(EventId(id));
     for _ in 1..rows {
-        let difference = take_varint(rest).ok_or("an id is no number")?;
+        let difference = take_varint(rest).ok_or("an id is not a valid number")?;
         id = id.wrapping_add(u128::from(difference));
         ids.push(EventId(id));
     }

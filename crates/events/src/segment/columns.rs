@@ -1,4 +1,4 @@
-//! A block while it is filled: rows in, columns out.
+//! A block being filled: rows in, columns out.
 //!
 //! ```text
 //! rows      u32
@@ -38,7 +38,7 @@ pub(crate) struct Columns {
     size: usize,
 }
 
-/// What a number's sign is folded into: small numbers of either sign become small numbers.
+/// Folds a number's sign: small numbers of either sign become small numbers.
 pub(crate) fn zigzag(number: i64) -> u64 {
     ((number << 1) ^ (number >> 63)) as u64
 }
@@ -49,12 +49,12 @@ pub(crate) fn unzigzag(number: u64) -> i64 {
 }
 
 impl Columns {
-    /// Rows in it.
+    /// Number of rows.
     pub(crate) fn len(&self) -> usize {
         self.seqs.len()
     }
 
-    /// About how many bytes it will have.
+    /// Its approximate encoded size in bytes.
     pub(crate) fn size(&self) -> usize {
         self.size + self.bodies.len()
     }
@@ -74,7 +74,7 @@ impl Columns {
 
     /// Adds a row.
     pub(crate) fn push(&mut self, seq: u64, parts: &Parts<'_>) {
-        // Most events have the tags of the one before.
+        // Most events have the same tags as the previous one.
         let same = self.tag_of.last().filter(|&&at| self.tags[at as usize] == parts.tags);
         let tag = match same {
             Some(&tag) => tag,

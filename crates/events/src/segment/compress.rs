@@ -1,17 +1,17 @@
-//! How a block becomes smaller, and how it is had back.
+//! Compression and decompression of blocks.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Zstandard levels that are taken.
+/// Accepted levels of Zstandard.
 const LEVELS: std::ops::RangeInclusive<i32> = 1..=19;
 
 /// How blocks are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// None.
     None,
-    /// LZ4: a little smaller, at once.
+    /// LZ4: a little smaller, very fast.
     Lz4,
     /// Zstandard: much smaller.
     Zstd {
@@ -20,9 +20,9 @@ pub enum Compression {
     },
 }
 
-/// A text that names no compression.
+/// A text that is not a compression method.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("compression is none, lz4, zstd or zstd:1 to zstd:19, not {found:?}")]
+#[error("compression must be none, lz4, zstd or zstd:1 to zstd:19, not {found:?}")]
 pub struct CompressionError {
     /// The text, at most 64 characters.
     pub found: String,
@@ -81,10 +81,10 @@ impl Compressor {
         Ok(Self { kind, zstd })
     }
 
-    /// Appends `raw` to `out` as small as it gets, and returns how it is stored.
+    /// Compresses `raw` and appends it to `out`; returns how it is stored.
     pub(crate) fn compress(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<u8, String> {
         let start = out.len();
-        // Less than a sixteenth saved is not worth taking apart at every read.
+        // Saving less than a sixteenth is not worth decompressing at every read.
         let worth = raw.len() - raw.len() / 16;
         let stored = match (self.kind, &mut self.zstd) {
             (Compression::Zstd { .. }, Some(zstd)) => {
@@ -115,14 +115,14 @@ impl Compressor {
     }
 }
 
-/// Undoes [`Compressor::compress`]: `raw_size` bytes, or what is wrong.
+/// Reverses [`Compressor::compress`]: returns `raw_size` bytes, or what is wrong.
 pub(crate) fn expand(stored: u8, bytes: Vec<u8>, raw_size: usize) -> Result<Vec<u8>, &'static str> {
     let raw = match stored {
         STORED_PLAIN => bytes,
         STORED_LZ4 => {
             let mut raw = vec![0; raw_size];
             let size = lz4_flex::block::decompress_into(&bytes, &mut raw)
-                .map_err(|_| "its LZ4 bytes cannot be expanded")?;
+                .map_err(|_| "its LZ4 data cannot be decompressed")?;
             raw.truncate(size);
             raw
         }
@@ -136,15 +136,15 @@ pub(crate) fn expand(stored: u8, bytes: Vec<u8>, raw_size: usize) -> Result<Vec<
                     Some(expander) => expander,
                     None => kept.insert(
                         zstd::bulk::Decompressor::new()
-                            .map_err(|_| "there is no memory to expand it")?,
+                            .map_err(|_| "there is not enough memory to decompress it")?,
                     ),
                 };
                 expander
                     .decompress(&bytes, raw_size)
-                    .map_err(|_| "its Zstandard bytes cannot be expanded")
+                    .map_err(|_| "its Zstandard data cannot be decompressed")
             })?
         }
-        _ => return Err("it is compressed in a way that is not known"),
+        _ => return Err("its compression method is unknown"),
     };
-    if raw.len() == raw_size { Ok(raw) } else { Err("it has another size than it should") }
+    if raw.len() == raw_size { Ok(raw) } else { Err("it has the wrong size") }
 }

@@ -1,4 +1,4 @@
-//! What can be wrong with a segment.
+//! Errors of segments.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,39 +8,39 @@ use std::path::{Path, PathBuf};
 #[non_exhaustive]
 pub enum SegmentError {
     /// The device failed.
-    #[error("{act} {}", path.display())]
+    #[error("cannot {act} {}", path.display())]
     Io {
-        /// What was attempted.
+        /// The operation that failed.
         act: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
-    /// The file is not what was written.
+    /// The file is damaged.
     #[error("segment {} is damaged at byte {offset}: {found}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Where in it.
+        /// Offset of the damage.
         offset: u64,
         /// What is wrong there.
         found: &'static str,
     },
-    /// A block is not what was written.
+    /// A block is damaged.
     #[error("block {block} of segment {} is damaged, at byte {offset}: {found}", path.display())]
     Block {
         /// The file.
         path: PathBuf,
-        /// Which block, from 0.
+        /// Number of the block, from 0.
         block: usize,
-        /// Where in the file.
+        /// Its offset in the file.
         offset: u64,
         /// What is wrong there.
         found: &'static str,
     },
-    /// An event is missing, or its bytes are no event.
+    /// An event is missing, or its bytes are not an event.
     #[error("event {seq} of segment {} is missing or damaged", path.display())]
     Event {
         /// The file.
@@ -48,7 +48,7 @@ pub enum SegmentError {
         /// The event's position.
         seq: u64,
     },
-    /// What is to be written is not in order, or does not belong into this segment.
+    /// A row is out of order, or does not belong into this segment.
     #[error("event {seq} cannot be written to segment {}: {reason}", path.display())]
     Row {
         /// The file.

@@ -1,7 +1,8 @@
-//! What a block may have: a split-block Bloom filter over its tags and the words of its raw bytes.
+//! A split-block Bloom filter over a block's tags and the words of its raw bytes.
 //!
-//! Eight bits, one in each word of one 32-byte bucket, stand for a term (Putze, Sanders and Singler,
-//! "Cache-, Hash- and Space-Efficient Bloom Filters"; the multipliers are those of Apache Parquet).
+//! A term is represented by eight bits, one in each word of one 32-byte bucket (Putze, Sanders and
+//! Singler, "Cache-, Hash- and Space-Efficient Bloom Filters"; the multipliers are those of Apache
+//! Parquet).
 
 #![expect(clippy::cast_possible_truncation, reason = "hashes are cut on purpose")]
 
@@ -11,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Bytes of a bucket.
 const BUCKET_SIZE: usize = 32;
-/// One odd number a word.
+/// One odd number per word.
 const SALTS: [u32; 8] = [
     0x47b6_137b,
     0x4497_4d91,
@@ -22,10 +23,10 @@ const SALTS: [u32; 8] = [
     0x9efc_4947,
     0x5c6b_fb31,
 ];
-/// Words of raw bytes that are taken, in bytes.
+/// Sizes in bytes of the words of raw bytes that are used.
 const WORD_SIZES: std::ops::RangeInclusive<usize> = 2..=64;
 
-/// What a term is about.
+/// The field of a term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Field {
     /// The stream.
@@ -40,7 +41,7 @@ pub enum Field {
     Word,
 }
 
-/// A value of a field, as a filter knows it.
+/// A term: the hash of a field's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Term {
     hash: u64,
@@ -70,7 +71,8 @@ impl Term {
         }
     }
 
-    /// The words raw bytes must have to contain `needle`: those that end inside it on both sides.
+    /// The words that raw bytes must have to contain `needle`: those delimited within it on both
+    /// sides.
     #[must_use]
     pub fn of_needle(needle: &[u8]) -> Vec<Self> {
         let mut terms = Vec::new();
@@ -90,7 +92,7 @@ impl Term {
         Self::of(Field::Word, lower)
     }
 
-    /// Whether only filters with words know it.
+    /// Whether only filters with words contain it.
     pub(crate) fn is_word(self) -> bool {
         self.word
     }
@@ -101,7 +103,7 @@ impl Term {
     }
 }
 
-/// Calls `each` with place and bytes of every word: letters, digits, and bytes beyond ASCII.
+/// Calls `each` with offset and bytes of every word: letters, digits, and bytes beyond ASCII.
 fn words<'a>(bytes: &'a [u8], mut each: impl FnMut(usize, &'a [u8])) {
     let inside = |byte: u8| byte.is_ascii_alphanumeric() || byte >= 0x80;
     let mut start = 0;
@@ -118,7 +120,7 @@ fn words<'a>(bytes: &'a [u8], mut each: impl FnMut(usize, &'a [u8])) {
     }
 }
 
-/// The filter of a block's terms, each given once.
+/// Builds the filter of a block's terms, which must be distinct.
 pub(crate) fn build(terms: impl ExactSizeIterator<Item = Term>, bits_per_key: u32) -> Vec<u8> {
     let bits = terms.len().saturating_mul(bits_per_key as usize);
     let buckets = bits.div_ceil(BUCKET_SIZE * 8).max(1);

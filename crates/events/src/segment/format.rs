@@ -1,4 +1,5 @@
-//! The fixed parts of a segment file (`docs/formats/event-segment.md`): header, block index, footer.
+//! The fixed parts of a segment file (`docs/formats/event-segment.md`): header, block index,
+//! footer.
 //!
 //! ```text
 //! header       32 bytes
@@ -9,7 +10,8 @@
 //! block index  104 bytes a block, then crc32c u32
 //! footer       168 bytes
 //! ```
-//! Every checksum begins with those of the header, so that bytes of one segment are none in another.
+//! Every checksum includes that of the header, so that bytes of another segment are never valid
+//! here.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -21,22 +23,22 @@ pub(crate) const MAGIC: &[u8; 8] = b"FBEVSEG1";
 pub(crate) const HEADER_SIZE: usize = 32;
 pub(crate) const FOOTER_SIZE: usize = 168;
 pub(crate) const INDEX_ENTRY_SIZE: usize = 104;
-/// Stored as, and raw size, before a block's bytes.
+/// Size of what precedes a block's bytes: compression method and raw size.
 pub(crate) const BLOCK_HEADER_SIZE: usize = 5;
 pub(crate) const CHECKSUM_SIZE: usize = 4;
 /// A stub: position, hash, checksum.
 pub(crate) const STUB_SIZE: usize = 44;
-/// Largest block, before and after compression: the largest leaf alone, and the room around it.
+/// Maximum size of a block, before and after compression: the largest leaf alone, and overhead.
 pub(crate) const BLOCK_SIZE_MAX: usize = 4 << 20;
 
-/// What the index says of a block.
+/// A block's entry in the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockInfo {
     /// Where its bytes begin in the file.
     pub offset: u64,
-    /// Its bytes in the file, checksum and all.
+    /// Its size in the file in bytes, including the checksum.
     pub stored_size: u32,
-    /// Its rows.
+    /// Number of rows.
     pub rows: u32,
     /// Earliest time.
     pub time_min_ns: i64,
@@ -56,7 +58,7 @@ pub struct BlockInfo {
     pub filter_size: u32,
 }
 
-/// Takes fields off the front of bytes.
+/// Removes fields from the front of bytes.
 pub(crate) struct Fields<'a> {
     pub(crate) bytes: &'a [u8],
 }
@@ -115,7 +117,7 @@ impl BlockInfo {
     }
 }
 
-/// The header of a segment, the same for all that cover the same positions.
+/// Returns the header of a segment, the same for all that cover the same positions.
 pub(crate) fn header(first_seq: u64, end_seq: u64) -> [u8; HEADER_SIZE] {
     let mut out = Vec::with_capacity(HEADER_SIZE);
     out.extend_from_slice(MAGIC);
@@ -127,7 +129,7 @@ pub(crate) fn header(first_seq: u64, end_seq: u64) -> [u8; HEADER_SIZE] {
     out.try_into().unwrap_or([0; HEADER_SIZE])
 }
 
-/// Where everything is, and how much of it.
+/// The offsets and sizes of all parts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Footer {
     pub(crate) first_seq: u64,
@@ -138,7 +140,7 @@ pub(crate) struct Footer {
     pub(crate) time_max_ns: i64,
     pub(crate) blocks: u64,
     pub(crate) index_offset: u64,
-    /// Words of raw bytes are in the filters.
+    /// Whether the filters include words of raw bytes.
     pub(crate) words: bool,
     pub(crate) id_pages: u64,
     pub(crate) id_pages_offset: u64,
@@ -178,13 +180,13 @@ impl Footer {
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
         let (bytes, stored) = bytes.split_last_chunk::<4>().ok_or("it is too short")?;
         if crc32c(bytes) != u32::from_le_bytes(*stored) {
-            return Err("its footer's checksum does not fit");
+            return Err("the checksum of its footer does not match");
         }
         if !bytes.ends_with(MAGIC) {
-            return Err("it is of another format or version");
+            return Err("it has another format or version");
         }
         let mut fields = Fields { bytes };
-        let mut next = || fields.u64().ok_or("its footer is cut");
+        let mut next = || fields.u64().ok_or("its footer is truncated");
         Ok(Self {
             first_seq: next()?,
             end_seq: next()?,

@@ -1,8 +1,8 @@
-//! Which blocks may have an id.
+//! The lookup from an id to the blocks that may contain it.
 //!
-//! Ids that count up, as generated ones do, lie in few blocks by their range: the block index is all
-//! that is needed. For others there are pages: every row's id is hashed, the high bits choose a page,
-//! 16 more and the block's number are kept there. A look-up reads one page.
+//! Increasing ids, such as generated ones, lie in few blocks by their range: the block index is
+//! sufficient. For others there are pages: every row's id is hashed, the high bits choose a page,
+//! and 16 more bits are stored there with the block's number. A lookup reads one page.
 //!
 //! ```text
 //! pages      per row: fingerprint u16, block u24; then crc32c u32, one a page
@@ -22,15 +22,15 @@ use crate::event::EventId;
 
 /// Bytes of an entry.
 pub(crate) const ENTRY_SIZE: usize = 5;
-/// Entries of a page, on average.
+/// Average number of entries of a page.
 const PAGE_ENTRIES: u64 = 256;
-/// Most blocks a page can name.
+/// Maximum number of blocks that a page can refer to.
 pub(crate) const BLOCKS_MAX: usize = 1 << 24;
-/// Blocks by range that a look-up may have to read, on average, before pages pay.
+/// Average number of blocks that a lookup by range may read before pages are worthwhile.
 const CANDIDATES_MAX: f64 = 3.0;
-/// Ids that are looked up to find that average: as many, however many there are.
+/// Number of ids looked up to compute that average, however many there are.
 const ASKED: usize = 1024;
-/// Blocks of which the highest id is known together.
+/// Number of blocks whose highest id is stored together.
 const GROUP: usize = 64;
 
 /// The page of an id among `pages`, and its fingerprint.
@@ -63,7 +63,7 @@ impl IdsWriter {
         self.ends.push(self.ids.len());
     }
 
-    /// The pages, or none where the blocks' ranges are enough.
+    /// Returns the pages, or none if the blocks' ranges are sufficient.
     pub(crate) fn finish(self, blocks: &[BlockInfo], salt: u32) -> Pages {
         let ranges = Ranges::new(blocks);
         let asked = self.ids.iter().step_by((self.ids.len() / ASKED).max(1));
@@ -113,10 +113,10 @@ fn offset_of(rows: u64, pages: u64) -> u64 {
     rows * ENTRY_SIZE as u64 + pages * 4
 }
 
-/// The directory of pages, read.
+/// The decoded directory of pages.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
-    /// Rows in each page and all before it.
+    /// Number of rows in each page and all previous ones.
     sums: Vec<u32>,
 }
 
@@ -135,7 +135,8 @@ impl Directory {
         Ok(Self { sums })
     }
 
-    /// Where the page of an id lies behind the first one, its bytes with checksum, and the fingerprint.
+    /// Returns the offset of an id's page from the first one, its size with checksum, and the
+    /// fingerprint.
     pub(crate) fn page(&self, id: EventId) -> Option<(u64, usize, u16)> {
         let (page, fingerprint) = place(id, self.sums.len() as u64);
         let at = usize::try_from(page).ok()?;
@@ -145,7 +146,7 @@ impl Directory {
     }
 }
 
-/// The blocks a page names under a fingerprint, in order.
+/// The blocks that a page lists for a fingerprint, in order.
 pub(crate) fn blocks_of(
     page: &[u8],
     fingerprint: u16,
@@ -168,8 +169,8 @@ pub(crate) fn blocks_of(
 
 /// Blocks by the range of their ids.
 ///
-/// One far-reaching block must not make every look-up walk past all blocks: they are passed over by
-/// the group.
+/// One block with a wide range must not make every lookup scan all blocks: they are skipped in
+/// groups.
 #[derive(Debug, Default)]
 pub(crate) struct Ranges {
     /// Lowest and highest id and number of a block, ascending by the lowest.

@@ -1,11 +1,11 @@
 //! Segments: events that were in memory, sorted by time, in files that never change.
 //!
-//! A segment covers a range of sequence positions. Its rows lie in blocks of columns, each checked and
-//! compressed by itself; an index tells of every block which times, positions and ids it has, a filter
-//! which streams, types, hosts, addresses and words. From the columns an event's canonical leaf is put
-//! together again, byte for byte. `docs/formats/event-segment.md` describes every byte.
+//! A segment covers a range of positions. Its rows are stored in blocks of columns, each with its
+//! own checksum and compression. For every block an index has its times, positions and ids, and a
+//! filter its streams, types, hosts, addresses and words. From the columns an event's canonical
+//! leaf is restored, byte for byte. `docs/formats/event-segment.md` describes every byte.
 //!
-//! Invariant: what is returned was checked: a damaged byte gives an error, never another event.
+//! Invariant: returned data has been checked: a damaged byte causes an error, never another event.
 
 mod block;
 mod columns;
@@ -25,26 +25,26 @@ pub use format::BlockInfo;
 pub use reader::Segment;
 pub use writer::{SegmentInfo, SegmentWriter};
 
-/// How segments are written. What was written otherwise stays readable.
+/// Options of writing segments. Segments with other options stay readable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentOptions {
     /// How blocks are compressed.
     pub compression: Compression,
-    /// Bytes of a block before it is compressed, 4 KiB to 1 MiB.
+    /// Size in bytes of a block before compression, 4 KiB to 1 MiB.
     pub block_size: usize,
-    /// Bits of a block's filter for each thing in it: more of them, fewer blocks read in vain.
+    /// Bits of a block's filter per term: with more bits fewer blocks are read in vain.
     pub filter_bits_per_key: u32,
     /// Whether the words of the raw bytes are in the filter.
     pub text_filter: bool,
 }
 
-/// What fuzz targets need of the inside.
-#[cfg(feature = "fuzzing")]
+/// Entry points for fuzz targets.
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing {
     use super::Block;
     pub(crate) use super::format::{FOOTER_SIZE, HEADER_SIZE};
 
-    /// Any bytes as an expanded block.
+    /// Decodes any bytes as a decompressed block.
     pub(crate) fn block(raw: Vec<u8>) -> Result<Block, &'static str> {
         Block::decode(raw)
     }

@@ -1,4 +1,4 @@
-//! Reading a segment: its index in memory, its blocks from the file as they are asked for.
+//! Reading a segment: its index in memory, its blocks from the file on request.
 
 #![expect(clippy::cast_possible_truncation, reason = "blocks are numbered with 32 bits")]
 #![deny(clippy::indexing_slicing)]
@@ -23,10 +23,10 @@ use super::writer::SegmentInfo;
 use crate::event::EventId;
 use crate::merkle::{HASH_SIZE, Hash};
 
-/// Bytes read at a time to take a digest.
+/// Size of a read when computing a digest.
 const READ_SIZE: usize = 1 << 20;
 
-/// A segment, open for reading; its file stays readable after its name is gone.
+/// An open segment; its file stays readable after its name is removed.
 #[derive(Debug)]
 pub struct Segment {
     file: Arc<dyn File>,
@@ -40,14 +40,14 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Opens a segment: checks header, footer and index, and reads no block.
+    /// Opens a segment: checks header, footer and index, but reads no block.
     ///
     /// # Errors
     /// [`SegmentError::Damaged`], [`SegmentError::Io`].
     pub fn open(fs: &dyn FileSystem, path: &Path) -> Result<Self, SegmentError> {
         let io = |act| move |source| SegmentError::io(act, path, source);
         let file = fs.open(path, Access::Read).map_err(io("open"))?;
-        let file_size = file.len().map_err(io("measure"))?;
+        let file_size = file.len().map_err(io("get the size of"))?;
         let damaged =
             |offset, found| SegmentError::Damaged { path: path.to_path_buf(), offset, found };
         let footer_offset = file_size
@@ -61,7 +61,7 @@ impl Segment {
         let mut found = [0; HEADER_SIZE];
         file.read_exact_at(&mut found, 0).map_err(io("read"))?;
         if found != expected {
-            return Err(damaged(0, "its header is not the one its footer speaks of"));
+            return Err(damaged(0, "its header does not match its footer"));
         }
         let mut segment = Self {
             file,
@@ -90,7 +90,7 @@ impl Segment {
     fn read(&self, offset: u64, size: usize) -> Result<Vec<u8>, SegmentError> {
         let end = offset.checked_add(size as u64);
         if end.is_none_or(|end| end > self.file_size) {
-            return Err(self.damaged(offset, "something in it points beyond its end"));
+            return Err(self.damaged(offset, "an offset in it points beyond its end"));
         }
         let mut bytes = vec![0; size];
         self.file
@@ -108,18 +108,19 @@ impl Segment {
             .and_then(|size| size.checked_add(CHECKSUM_SIZE as u64))
             .filter(|&size| at.checked_add(size) == Some(footer_offset))
             .and_then(|size| usize::try_from(size).ok())
-            .ok_or_else(|| bad("its index is not where it should be"))?;
+            .ok_or_else(|| bad("its index is not at the stated offset"))?;
         let bytes = self.read(at, size)?;
-        let (bytes, stored) = bytes.split_last_chunk::<4>().ok_or_else(|| bad("no index"))?;
+        let (bytes, stored) =
+            bytes.split_last_chunk::<4>().ok_or_else(|| bad("it has no index"))?;
         if crc32c(bytes) ^ self.salt != u32::from_le_bytes(*stored) {
-            return Err(bad("its index's checksum does not fit"));
+            return Err(bad("the checksum of its index does not match"));
         }
         let entries = bytes.as_chunks::<INDEX_ENTRY_SIZE>().0.iter();
         let blocks: Option<Vec<BlockInfo>> = entries.map(|e| BlockInfo::decode(e)).collect();
-        let blocks = blocks.ok_or_else(|| bad("its index is cut"))?;
+        let blocks = blocks.ok_or_else(|| bad("its index is truncated"))?;
         let rows: u64 = blocks.iter().map(|block| u64::from(block.rows)).sum();
         if rows != footer.rows || rows > footer.end_seq.saturating_sub(footer.first_seq) {
-            return Err(bad("its index does not have as many events as it should"));
+            return Err(bad("its index has the wrong number of events"));
         }
         self.blocks = blocks;
         Ok(())
@@ -140,7 +141,7 @@ impl Segment {
         Ok(())
     }
 
-    /// What it holds; the digest is not known without reading it all, and is zero.
+    /// Returns its contents; the digest is unknown without reading the whole file, and is zero.
     #[must_use]
     pub fn info(&self) -> SegmentInfo {
         SegmentInfo {
@@ -182,10 +183,10 @@ impl Segment {
         }
     }
 
-    /// Reads, checks and expands a block.
+    /// Reads, checks and decompresses a block.
     ///
     /// # Errors
-    /// [`SegmentError::Block`]: it is not what was written. [`SegmentError::Io`].
+    /// [`SegmentError::Block`]: it is damaged. [`SegmentError::Io`].
     pub fn read_block(&self, number: usize) -> Result<Block, SegmentError> {
         let Some(info) = self.blocks.get(number) else {
             return Err(self.damaged(self.footer.index_offset, "there is no such block"));
@@ -198,32 +199,33 @@ impl Segment {
         };
         let size = info.stored_size as usize;
         if !(BLOCK_HEADER_SIZE + CHECKSUM_SIZE..=2 * BLOCK_SIZE_MAX).contains(&size) {
-            return Err(bad("it has no possible size"));
+            return Err(bad("its size is impossible"));
         }
         let mut bytes = self.read(info.offset, size)?;
-        let (checked, stored) = bytes.split_last_chunk::<4>().ok_or_else(|| bad("it is cut"))?;
+        let (checked, stored) =
+            bytes.split_last_chunk::<4>().ok_or_else(|| bad("it is truncated"))?;
         if crc32c(checked) ^ self.salt ^ number as u32 != u32::from_le_bytes(*stored) {
-            return Err(bad("its checksum does not fit"));
+            return Err(bad("its checksum does not match"));
         }
         let (kind, raw_size) = match checked {
             [kind, a, b, c, d, ..] => (*kind, u32::from_le_bytes([*a, *b, *c, *d]) as usize),
-            _ => return Err(bad("it is cut")),
+            _ => return Err(bad("it is truncated")),
         };
         if raw_size > BLOCK_SIZE_MAX {
-            return Err(bad("it says it is larger than a block may be"));
+            return Err(bad("its stated size exceeds the maximum size of a block"));
         }
         bytes.truncate(size - CHECKSUM_SIZE);
         bytes.drain(..BLOCK_HEADER_SIZE);
         let raw = compress::expand(kind, bytes, raw_size).map_err(bad)?;
         let block = Block::decode(raw).map_err(bad)?;
         if block.len() != info.rows as usize {
-            return Err(bad("it has another number of events than the index says"));
+            return Err(bad("its number of events differs from the index"));
         }
         Ok(block)
     }
 
-    /// The position of an event of a block that is out of order, or not within what the index says of
-    /// the block, or the footer of the segment.
+    /// The position of an event of a block that is out of order, or not within the ranges in the
+    /// index for the block, or in the footer of the segment.
     #[must_use]
     pub fn misplaced(&self, number: usize, block: &Block) -> Option<u64> {
         let info = self.blocks.get(number)?;
@@ -244,8 +246,8 @@ impl Segment {
         (0..block.len()).find(|&row| !fits(row) || !ordered(row)).map(|row| block.seq(row))
     }
 
-    /// Whether a block may have all of these terms; without the words in its filter, those are passed
-    /// over.
+    /// Whether a block may contain all of these terms; if its filter has no words, those are
+    /// ignored.
     ///
     /// # Errors
     /// [`SegmentError::Block`]: the filter is damaged.
@@ -263,17 +265,18 @@ impl Segment {
         };
         let size = info.filter_size as usize;
         if size == 0 || size > 64 * BLOCK_SIZE_MAX {
-            return Err(bad("its filter has no possible size"));
+            return Err(bad("the size of its filter is impossible"));
         }
         let bytes = self.read(info.filter_offset, size + CHECKSUM_SIZE)?;
-        let (filter, stored) = bytes.split_last_chunk::<4>().ok_or_else(|| bad("no filter"))?;
+        let (filter, stored) =
+            bytes.split_last_chunk::<4>().ok_or_else(|| bad("it has no filter"))?;
         if crc32c(filter) ^ self.salt ^ number != u32::from_le_bytes(*stored) {
-            return Err(bad("its filter's checksum does not fit"));
+            return Err(bad("the checksum of its filter does not match"));
         }
         Ok(asked.all(|term| filter::may_have(filter, *term)))
     }
 
-    /// The blocks that may have an id; few, and mostly none for an id that is not there.
+    /// The blocks that may contain an id; few, and mostly none for an id that does not exist.
     ///
     /// # Errors
     /// [`SegmentError::Damaged`]: the page of the id is damaged. [`SegmentError::Io`].
@@ -287,7 +290,7 @@ impl Segment {
         ids::blocks_of(&page, fingerprint, self.salt).map_err(|found| self.damaged(at, found))
     }
 
-    /// The blocks that may have a position in `range`.
+    /// The blocks that may contain a position in `range`.
     #[must_use]
     pub fn blocks_of_seq(&self, range: Range<u64>) -> Vec<u32> {
         (0u32..)
@@ -297,12 +300,12 @@ impl Segment {
             .collect()
     }
 
-    /// The hashes of events in `range` that are gone, by position.
+    /// The hashes of removed events in `range`, by position.
     ///
     /// # Errors
     /// [`SegmentError::Damaged`], [`SegmentError::Io`].
     pub fn stubs(&self, range: Range<u64>) -> Result<Vec<(u64, Hash)>, SegmentError> {
-        // The first stub at or behind the range's start.
+        // The first stub at or after the range's start.
         let (mut low, mut high) = (0, self.footer.stubs);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -324,9 +327,9 @@ impl Segment {
         let at = number
             .checked_mul(STUB_SIZE as u64)
             .and_then(|offset| offset.checked_add(self.footer.stubs_offset))
-            .ok_or_else(|| self.damaged(0, "it says it has more hashes than fit"))?;
+            .ok_or_else(|| self.damaged(0, "it states more hashes than can fit"))?;
         let bytes = self.read(at, STUB_SIZE)?;
-        let bad = || self.damaged(at, "the checksum of a hash does not fit");
+        let bad = || self.damaged(at, "the checksum of a hash does not match");
         let (bytes, stored) = bytes.split_last_chunk::<4>().ok_or_else(bad)?;
         if crc32c(bytes) ^ self.salt != u32::from_le_bytes(*stored) {
             return Err(bad());
@@ -336,7 +339,7 @@ impl Segment {
         Ok((u64::from_le_bytes(*seq), Hash(*hash)))
     }
 
-    /// The error for an event that should be there and is not.
+    /// The error for a missing event.
     #[must_use]
     pub fn no_event(&self, seq: u64) -> SegmentError {
         SegmentError::Event { path: self.path.clone(), seq }

@@ -1,4 +1,4 @@
-//! What was written is read back byte for byte, or not at all.
+//! Written events are read back byte for byte, or not at all.
 
 #![expect(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
 
@@ -84,7 +84,7 @@ fn options(compression: Compression, block_size: usize) -> SegmentOptions {
     SegmentOptions { compression, block_size, filter_bits_per_key: 10, text_filter: true }
 }
 
-/// Every leaf that can be read, by position; fails where reading does.
+/// Every readable leaf, by position; fails if reading does.
 fn read_all(fs: &dyn FileSystem) -> Result<Vec<(u64, Vec<u8>)>, SegmentError> {
     let segment = Segment::open(fs, Path::new(PATH))?;
     let mut found = Vec::new();
@@ -182,7 +182,8 @@ fn no_flipped_bit_is_returned_as_data_and_every_one_changes_the_digest() {
             if let Ok(segment) = Segment::open(&fs, Path::new(PATH)) {
                 assert_ne!(segment.digest().unwrap(), info.digest, "byte {place}");
                 for row in some_rows() {
-                    // Whatever a damaged page of ids says, an event is never denied without an error.
+                    // Whatever a damaged page of ids contains, an existing event is never denied
+                    // without an error.
                     if let Ok(blocks) = segment.find_id(EventId(row.id)) {
                         assert!(!blocks.is_empty(), "byte {place}");
                     }

@@ -22,23 +22,23 @@ use super::ids::IdsWriter;
 use crate::format::{leaf, take_varint};
 use crate::merkle::Hash;
 
-/// Bytes gathered before they are written.
+/// Bytes buffered before they are written.
 const WRITE_SIZE: usize = 1 << 20;
-/// Where a block ends whatever the options say: with this many bytes or rows, the largest leaf and
-/// the columns it stays below what is read.
+/// Maximum size of a block whatever the options: with this many bytes or rows, plus the largest
+/// leaf and the columns, it stays below the limit of the reader.
 const BLOCK_ENDS: usize = 1 << 20;
 const ROWS_END: usize = 1 << 14;
 
-/// What was written.
+/// The result of writing a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentInfo {
     /// Position of its first event.
     pub first_seq: u64,
     /// Position after its last event.
     pub end_seq: u64,
-    /// Events that are there.
+    /// Number of events.
     pub rows: u64,
-    /// Hashes of events that are gone.
+    /// Number of hashes of removed events.
     pub stubs: u64,
     /// Bytes of the events' leaves.
     pub leaf_bytes: u64,
@@ -52,12 +52,12 @@ pub struct SegmentInfo {
     pub digest: [u8; 32],
 }
 
-/// A segment that is being written.
+/// A segment being written.
 pub struct SegmentWriter {
     file: Arc<dyn File>,
     path: PathBuf,
     options: SegmentOptions,
-    /// What checksums in this segment are mixed with.
+    /// The mark included in the checksums of this segment.
     salt: u32,
     footer: Footer,
     columns: Columns,
@@ -88,7 +88,7 @@ impl SegmentWriter {
     /// Creates the file of a segment for the positions `first_seq..end_seq`.
     ///
     /// # Errors
-    /// [`SegmentError::Io`], also when there is such a file.
+    /// [`SegmentError::Io`], also if the file exists.
     pub fn create(
         fs: &dyn FileSystem,
         path: &Path,
@@ -134,18 +134,18 @@ impl SegmentWriter {
         SegmentError::Row { path: self.path.clone(), seq, reason }
     }
 
-    /// Adds an event; they come by (time, position).
+    /// Adds an event, in order of (time, position).
     ///
     /// # Errors
-    /// [`SegmentError::Row`]: not in order, or not of this segment. [`SegmentError::Io`].
+    /// [`SegmentError::Row`]: out of order, or not of this segment. [`SegmentError::Io`].
     pub fn push(&mut self, seq: u64, leaf: &[u8]) -> Result<(), SegmentError> {
         let parts = leaf::split(leaf).map_err(|error| self.refused(seq, error.reason))?;
         let key = (parts.timestamp_ns, seq);
         if self.last.is_some_and(|last| key <= last) {
-            return Err(self.refused(seq, "it is not in order of time and position"));
+            return Err(self.refused(seq, "it is out of order by time and position"));
         }
         if !(self.footer.first_seq..self.footer.end_seq).contains(&seq) {
-            return Err(self.refused(seq, "its position is of another segment"));
+            return Err(self.refused(seq, "its position belongs to another segment"));
         }
         self.last = Some(key);
         self.columns.push(seq, &parts);
@@ -159,15 +159,17 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Adds the hash of an event that is gone; they come by position, after all events.
+    /// Adds the hash of a removed event, in order of position, after all events.
     ///
     /// # Errors
-    /// [`SegmentError::Row`]: not in order, or not of this segment.
+    /// [`SegmentError::Row`]: out of order, or not of this segment.
     pub fn push_stub(&mut self, seq: u64, hash: Hash) -> Result<(), SegmentError> {
         if !(self.footer.first_seq..self.footer.end_seq).contains(&seq)
             || self.stubs.last().is_some_and(|(last, _)| seq <= *last)
         {
-            return Err(self.refused(seq, "its position is not in order, or of another segment"));
+            return Err(
+                self.refused(seq, "its position is out of order or belongs to another segment")
+            );
         }
         self.stubs.push((seq, hash));
         Ok(())
@@ -250,7 +252,7 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Appends bytes, and returns where in the file they begin.
+    /// Appends bytes, and returns their offset in the file.
     fn append(&mut self, bytes: &[u8]) -> Result<u64, SegmentError> {
         if self.buffer.len() >= WRITE_SIZE {
             self.write_out()?;
@@ -260,7 +262,7 @@ impl SegmentWriter {
         Ok(offset)
     }
 
-    /// Writes what belongs behind the blocks, and puts everything on stable storage.
+    /// Writes everything after the blocks, and puts all of it on stable storage.
     ///
     /// # Errors
     /// [`SegmentError::Io`].

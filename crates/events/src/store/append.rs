@@ -1,4 +1,5 @@
-//! Appending: batches get their positions, go to the log, and become visible when it says so.
+//! Appending: batches get their positions, are written to the log, and become visible when
+//! acknowledged.
 
 #![expect(clippy::cast_possible_truncation, reason = "a batch is bounded in events")]
 
@@ -9,7 +10,6 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Wake, Waker};
 
 use forebay_base::Durability;
-use forebay_base::error_chain::chain;
 use forebay_log::{AppendError as LogAppendError, CommitError, Lsn};
 use parking_lot::MutexGuard;
 
@@ -34,52 +34,78 @@ pub struct Accepted {
     pub last_id: EventId,
 }
 
-/// A batch that has its positions and is not yet acknowledged.
-#[derive(Debug)]
+/// What is needed to wait for a submitted batch; borrows nothing of the store.
+#[derive(Debug, Clone, Copy)]
 #[must_use = "the batch is not acknowledged before it was waited for"]
-pub struct Submitted<'a> {
-    inner: &'a Inner,
+pub struct Promise {
     accepted: Accepted,
     end: Lsn,
-    /// Of which log `end` is.
+    /// The log to which `end` belongs.
     epoch: u64,
 }
 
-impl Submitted<'_> {
-    /// The position its first event has, should it be acknowledged.
-    #[must_use]
-    pub fn first_seq(&self) -> u64 {
-        self.accepted.first_seq
-    }
-
-    /// Whether its acknowledgement is also that of `earlier`: not if the log failed between the two.
+impl Promise {
+    /// Whether its acknowledgement also covers `earlier`: not if the log failed between the two.
     #[must_use]
     pub fn follows(&self, earlier: &Self) -> bool {
         self.epoch == earlier.epoch
     }
+}
 
-    /// Blocks until the batch is as durable as the store promises, and readers see it.
+/// A batch with positions that is not yet acknowledged.
+#[derive(Debug)]
+#[must_use = "the batch is not acknowledged before it was waited for"]
+pub struct Submitted<'a> {
+    inner: &'a Inner,
+    promise: Promise,
+}
+
+impl Submitted<'_> {
+    /// The position of its first event, if it is acknowledged.
+    #[must_use]
+    pub fn first_seq(&self) -> u64 {
+        self.promise.accepted.first_seq
+    }
+
+    /// Whether its acknowledgement also covers `earlier`: not if the log failed between the two.
+    #[must_use]
+    pub fn follows(&self, earlier: &Self) -> bool {
+        self.promise.follows(&earlier.promise)
+    }
+
+    /// Returns the same without the store, to wait for it later: see
+    /// [`Store::wait`](crate::Store::wait).
+    pub fn promise(self) -> Promise {
+        self.promise
+    }
+
+    /// Blocks until the batch is durable as configured, and visible to readers.
     ///
     /// # Errors
     /// [`AppendError::Commit`]: whether it was stored is unknown until the store is opened again.
     pub fn wait(self) -> Result<Accepted, AppendError> {
-        let inner = self.inner;
-        let delay = inner.options.group_commit_delay;
-        if !delay.is_zero() && inner.options.durability == Durability::Sync {
-            std::thread::park_timeout(delay);
-        }
-        let (log, epoch) = inner.journal.get().map_err(AppendError::Commit)?;
-        if epoch != self.epoch {
-            return Err(AppendError::Commit(inner.journal.failure()));
-        }
-        log.commit(self.end).map_err(AppendError::Commit)?;
-        inner.show(self.accepted.first_seq + self.accepted.count);
-        Ok(self.accepted)
+        self.inner.wait(self.promise)
     }
 }
 
 impl Inner {
-    /// Gives a batch its positions and hands it to the log.
+    /// Blocks until a batch is acknowledged, and makes it visible to readers.
+    pub(crate) fn wait(&self, promise: Promise) -> Result<Accepted, AppendError> {
+        let Promise { accepted, end, epoch } = promise;
+        let delay = self.options.group_commit_delay;
+        if !delay.is_zero() && self.options.durability == Durability::Sync {
+            std::thread::park_timeout(delay);
+        }
+        let (log, current) = self.journal.get().map_err(AppendError::Commit)?;
+        if current != epoch {
+            return Err(AppendError::Commit(self.journal.failure()));
+        }
+        log.commit(end).map_err(AppendError::Commit)?;
+        self.show(accepted.first_seq + accepted.count);
+        Ok(accepted)
+    }
+
+    /// Assigns positions to a batch and writes it to the log's buffer.
     pub(crate) fn submit(&self, batch: Batch) -> Result<Submitted<'_>, AppendError> {
         let (Some(&first_id), Some(&last_id)) = (batch.ids().first(), batch.ids().last()) else {
             return Err(AppendError::Empty);
@@ -97,6 +123,9 @@ impl Inner {
             let header = entry::header(first_seq, count as u32);
             let parts: [&[u8]; 3] = [&header, &ends, run.leaf_bytes()];
             let (log, epoch) = self.journal.get().map_err(not_taken)?;
+            if let Some(source) = log.stalled() {
+                return Err(AppendError::Waiting(CommitError::Stalled { source }));
+            }
             match log.try_append(&parts) {
                 Ok(appended) => break (sequencer, first_seq, appended.end, epoch),
                 Err(LogAppendError::Full { .. }) => {
@@ -111,7 +140,7 @@ impl Inner {
         sequencer.log_end = end;
         let size = run.leaf_bytes().len() as u64;
         sequencer.active.push(run);
-        // After the memory table: who finds a leaf in the tree finds its event.
+        // After the memory table: a reader that finds a leaf in the tree finds its event.
         if let (Some(tree), Some(hashes)) = (&self.tree, hashes) {
             tree.push(Leaves::Hashed(hashes), end);
         }
@@ -125,20 +154,18 @@ impl Inner {
         self.counters.batches.fetch_add(1, Ordering::Relaxed);
         self.counters.leaf_bytes.fetch_add(size, Ordering::Relaxed);
         let accepted = Accepted { first_seq, count, first_id, last_id };
-        Ok(Submitted { inner: self, accepted, end, epoch })
+        Ok(Submitted { inner: self, promise: Promise { accepted, end, epoch } })
     }
 
-    /// Waits until a memory table may be filled, and takes the sequencer.
+    /// Waits until a memory table may be filled, and locks the sequencer.
     fn sequencer_with_room(&self) -> Result<MutexGuard<'_, Sequencer>, AppendError> {
-        if self.quiet
-            && let Err(error) = self.revive()
-        {
-            tracing::warn!("the log of the event store stays closed: {}", chain(&error));
+        if self.quiet {
+            self.recover_log();
         }
         let mut sequencer = self.sequencer.lock();
         loop {
             if let Some(reason) = &sequencer.closed {
-                return Err(AppendError::Closed { reason: reason.clone() });
+                return Err(AppendError::Closed { reason: reason.clone(), shortage: None });
             }
             if sequencer.frozen.len() < self.options.frozen_tables_max {
                 return Ok(sequencer);
@@ -146,18 +173,17 @@ impl Inner {
             self.counters.waits.fetch_add(1, Ordering::Relaxed);
             if self.quiet {
                 drop(sequencer);
-                self.flush_frozen()
-                    .map_err(|error| AppendError::Closed { reason: chain(&error).to_string() })?;
+                self.flush_frozen().map_err(AppendError::unflushed)?;
                 sequencer = self.sequencer.lock();
-            } else if let Some(reason) = &sequencer.flush_failure {
-                return Err(AppendError::Closed { reason: reason.clone() });
+            } else if let Some((reason, shortage)) = sequencer.flush_failure.clone() {
+                return Err(AppendError::Closed { reason, shortage });
             } else {
                 self.room.wait(&mut sequencer);
             }
         }
     }
 
-    /// Puts an empty table in the place of the one that is appended to, which then becomes a segment.
+    /// Replaces the current table with an empty one; the old table will become a segment.
     pub(crate) fn freeze(&self, sequencer: &mut Sequencer) {
         if sequencer.active.len() == 0 {
             return;
@@ -171,19 +197,22 @@ impl Inner {
         self.maintenance.wake();
     }
 
-    /// Lets readers see everything below `end_seq`.
+    /// Makes everything below `end_seq` visible to readers.
     pub(crate) fn show(&self, end_seq: u64) {
         if self.visible.fetch_max(end_seq, Ordering::AcqRel) < end_seq {
             self.shown.wake();
+            if let Some(watcher) = self.watcher.get() {
+                watcher.0(end_seq);
+            }
         }
     }
 }
 
-/// A log that is not there takes nothing.
+/// A missing log accepts nothing.
 fn not_taken(error: CommitError) -> AppendError {
     match error {
         CommitError::Poisoned { source } => AppendError::Log(LogAppendError::Poisoned { source }),
-        error => AppendError::Closed { reason: error.to_string() },
+        error => AppendError::Closed { reason: error.to_string(), shortage: None },
     }
 }
 

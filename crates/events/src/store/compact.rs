@@ -1,9 +1,9 @@
-//! Segments are rewritten: neighbours joined to one, expired events left out.
+//! Rewriting of segments: neighbours are joined, expired events removed.
 //!
-//! A rewritten segment covers the positions of those it replaces. An event that is left out leaves its
-//! leaf hash behind as long as an event of the same tile stays, so that what stays can be proven; of a
-//! tile of which nothing stays, and inside which no checkpoint ends, the root in the tree's file is
-//! enough.
+//! A rewritten segment covers the positions of those it replaces. A removed event leaves its leaf
+//! hash as long as an event of the same tile remains, so that the remaining events can be proven.
+//! If no event of a tile remains, and no checkpoint ends inside it, the root in the tree's file is
+//! sufficient.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,32 +21,32 @@ use crate::format::leaf;
 use crate::merkle::{Hash, TILE_WIDTH, leaf_hash};
 use crate::segment::{Block, Field, SegmentError, SegmentWriter, Term};
 
-/// Neighbours of about one size that are joined.
+/// Number of neighbours of similar size that are joined.
 const JOINED: usize = 4;
-/// Segments are not joined across this many nanoseconds of event time: a day.
+/// Segments are not joined across this many nanoseconds of event time: one day.
 const PARTITION_NS: i64 = 86_400_000_000_000;
 
-/// How long events are kept.
+/// A retention rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retention {
-    /// Of which stream; `None`: of every stream no other rule names.
+    /// Its stream; `None`: all streams without a separate rule.
     pub stream: Option<String>,
-    /// How long, in nanoseconds of event time.
+    /// Retention time, in nanoseconds of event time.
     pub keep_ns: i64,
 }
 
-/// What pruning did.
+/// The result of pruning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pruned {
-    /// Events that were removed.
+    /// Number of removed events.
     pub events: u64,
-    /// Segments that were rewritten.
+    /// Number of rewritten segments.
     pub segments: u64,
-    /// Bytes the store's segments lost.
+    /// Bytes by which the store's segments shrank.
     pub bytes: u64,
 }
 
-/// The rules, and now.
+/// The rules, and the current time.
 #[derive(Debug)]
 struct Expiry<'a> {
     rules: &'a [Retention],
@@ -54,7 +54,7 @@ struct Expiry<'a> {
 }
 
 impl Expiry<'_> {
-    /// Events of a stream before this are expired.
+    /// Time before which events of a stream are expired.
     fn horizon_ns(&self, stream: &str) -> i64 {
         let named = |rule: &&Retention| rule.stream.as_deref() == Some(stream);
         let rule = self.rules.iter().find(named);
@@ -66,7 +66,7 @@ impl Expiry<'_> {
         timestamp_ns >= self.horizon_ns(tags.stream)
     }
 
-    /// At least about how many events of a segment are expired, by what its index says.
+    /// Lower bound of the number of expired events in a segment, estimated from its index.
     fn expired_in(&self, stored: &Stored) -> u64 {
         let mut sum = 0;
         for (number, block) in (0u32..).zip(stored.segment.blocks()) {
@@ -87,7 +87,7 @@ impl Expiry<'_> {
 }
 
 impl Inner {
-    /// Joins neighbours while there are some of one size, and prunes what the rules let go.
+    /// Joins neighbours while there are some of one size, and removes what the rules allow.
     pub(crate) fn compact(&self) -> Result<(), FlushError> {
         if !self.options.retention.is_empty() {
             self.prune(8)?;
@@ -102,7 +102,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Neighbours to be joined.
+    /// Neighbours that must be joined.
     fn choose(&self) -> Option<Vec<Arc<Stored>>> {
         let view = self.view();
         let level =
@@ -139,8 +139,8 @@ impl Inner {
         Ok(pruned)
     }
 
-    /// Writes one segment in the place of `old`, which are neighbours; returns its rows and bytes, or
-    /// nothing if there was nothing to leave out.
+    /// Writes one segment in place of the neighbours `old`; returns its rows and bytes, or `None`
+    /// if there was nothing to remove.
     fn rewrite(
         &self,
         old: &[Arc<Stored>],
@@ -148,7 +148,7 @@ impl Inner {
     ) -> Result<Option<(u64, u64)>, FlushError> {
         let (Some(first), Some(last)) = (old.first(), old.last()) else { return Ok(None) };
         let (first_seq, end_seq) = (first.entry.first_seq, last.entry.end_seq);
-        // Also what is only joined may complete a tile of which nothing is left but hashes.
+        // Joining alone may also complete a tile of which only hashes remain.
         let hashes = old.iter().any(|stored| stored.segment.info().stubs > 0);
         let living = if expiry.is_some() || hashes {
             let mut living = Living::count(old, expiry).map_err(FlushError::Segment)?;
@@ -179,9 +179,9 @@ impl Inner {
         });
         self.counters.compactions.fetch_add(1, Ordering::Relaxed);
         for stored in old {
-            // Whoever reads it has it open; opening the store again would remove it too.
+            // Readers have it open; otherwise the next opening of the store would remove it too.
             if let Err(error) = remove(&*self.fs, &segment_path(&self.dir, stored.entry.number)) {
-                tracing::warn!("a replaced segment stays behind: {}", chain(&error));
+                tracing::warn!("cannot remove a replaced segment: {}", chain(&error));
             }
         }
         Ok(Some(result))
@@ -189,8 +189,8 @@ impl Inner {
 }
 
 impl Inner {
-    /// The tiles within `first_seq..end_seq` inside which a checkpoint ends. Who holds that checkpoint may
-    /// ask for a proof from there on, so their hashes stay.
+    /// The tiles within `first_seq..end_seq` inside which a checkpoint ends. The holder of that
+    /// checkpoint may request a proof from there on, so their hashes stay.
     fn signed_tiles(&self, first_seq: u64, end_seq: u64) -> Result<HashSet<u64>, FlushError> {
         let Some(checkpoints) = &self.checkpoints else { return Ok(HashSet::new()) };
         let notes = checkpoints.lock().history.notes();
@@ -210,28 +210,24 @@ impl Inner {
 }
 
 impl Store {
-    /// Removes every event that the retention rules no longer keep and that is in a segment.
+    /// Removes every event in a segment that the retention rules no longer keep.
     ///
     /// # Errors
     /// [`AppendError::Closed`]: a segment could not be rewritten; those before it were.
     pub fn prune(&self) -> Result<Pruned, AppendError> {
-        self.inner
-            .prune(u64::MAX)
-            .map_err(|error| AppendError::Closed { reason: chain(&error).to_string() })
+        self.inner.prune(u64::MAX).map_err(AppendError::unflushed)
     }
 
-    /// Joins neighbouring segments of one size until there are none, now.
+    /// Joins neighbouring segments of one size until there are none, immediately.
     ///
     /// # Errors
     /// [`AppendError::Closed`]: a segment could not be written; nothing was lost.
     pub fn compact(&self) -> Result<(), AppendError> {
-        self.inner
-            .compact()
-            .map_err(|error| AppendError::Closed { reason: chain(&error).to_string() })
+        self.inner.compact().map_err(AppendError::unflushed)
     }
 }
 
-/// Of which tiles an event stays.
+/// The tiles of which an event remains.
 #[derive(Debug, Default)]
 struct Living {
     tiles: HashMap<u64, u32>,
@@ -262,7 +258,7 @@ impl Living {
         Ok(living)
     }
 
-    /// Whether the hash of an event that goes must stay: its tile has others, or reaches beyond
+    /// Whether the hash of a removed event must stay: its tile has others, or extends beyond
     /// `first_seq..end_seq`, or a checkpoint ends inside it.
     fn needs(&self, seq: u64, first_seq: u64, end_seq: u64) -> bool {
         let width = TILE_WIDTH as u64;
@@ -284,7 +280,7 @@ fn keeps(
     Ok(expiry.keeps(&tags, block.timestamp_ns(row)))
 }
 
-/// Writes the events of `old` in order of time, without those that are expired, and the hashes.
+/// Writes the events of `old` in order of time, without expired events, and the hashes.
 fn fill(
     writer: &mut SegmentWriter,
     old: &[Arc<Stored>],
@@ -331,7 +327,7 @@ fn fill(
     stubs.into_iter().try_for_each(|(seq, hash)| writer.push_stub(seq, hash))
 }
 
-/// A place in a segment.
+/// A position in a segment.
 struct Cursor<'a> {
     stored: &'a Stored,
     next_block: usize,
@@ -361,7 +357,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The event [`peek`](Self::peek) showed, left behind.
+    /// Skips the event that [`peek`](Self::peek) returned.
     fn take(&mut self) -> Option<(&'a Stored, Arc<Block>, usize)> {
         let block = self.block.clone()?;
         self.row += 1;

@@ -1,4 +1,4 @@
-//! What the store counts of itself.
+//! Counters of the store.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,23 +18,23 @@ pub(crate) struct Counters {
     pub(crate) checkpoints: AtomicU64,
 }
 
-/// A store's sizes now, and what it did since it was opened.
+/// The store's current sizes, and its counters since it was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Events ever accepted: the size of the tree.
+    /// Number of events ever accepted: the size of the tree.
     pub events: u64,
-    /// Events that are there, pruned ones not counted.
+    /// Number of stored events, without pruned ones.
     pub events_kept: u64,
-    /// Events in memory tables.
+    /// Number of events in memory tables.
     pub events_in_memory: u64,
-    /// Bytes of memory tables.
+    /// Size of memory tables in bytes.
     pub memory_bytes: u64,
-    /// Segments.
+    /// Number of segments.
     pub segments: u64,
-    /// Bytes of segments.
+    /// Size of segments in bytes.
     pub segment_bytes: u64,
-    /// Bytes of the log on the device.
+    /// Size of the log on the device in bytes.
     pub log_bytes: u64,
     /// Events appended since opening.
     pub appended_events: u64,
@@ -42,15 +42,15 @@ pub struct Stats {
     pub appended_batches: u64,
     /// Bytes of leaves appended since opening.
     pub appended_bytes: u64,
-    /// How often an append waited for a memory table to become a segment.
+    /// Number of appends that waited for a memory table to become a segment.
     pub append_waits: u64,
-    /// Memory tables that became segments.
+    /// Number of memory tables that became segments.
     pub flushes: u64,
     /// Bytes of those segments.
     pub flushed_bytes: u64,
-    /// Attempts of that which failed.
+    /// Number of failed attempts to write these segments.
     pub flush_failures: u64,
-    /// Segments that were joined from others, or rewritten without expired events.
+    /// Number of segments written by joining others, or by removing expired events.
     pub compactions: u64,
     /// Checkpoints signed.
     pub checkpoints: u64,
@@ -58,14 +58,14 @@ pub struct Stats {
     pub log_groups: u64,
     /// Syncs of the log.
     pub log_syncs: u64,
-    /// Time they took, in nanoseconds.
+    /// Their total time, in nanoseconds.
     pub log_sync_ns: u64,
 }
 
 impl Inner {
     pub(crate) fn stats(&self) -> Stats {
         let view = self.view();
-        // While the log cannot be had it does nothing, and what it takes is not known.
+        // While the log is not available it does nothing, and its size is unknown.
         let log = self.journal.get().ok().map(|(log, _)| log);
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let in_memory: u64 = view.tables.iter().map(|table| table.len() as u64).sum();

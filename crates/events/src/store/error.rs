@@ -1,23 +1,26 @@
-//! What can go wrong with a store, by what was attempted.
+//! Errors of a store, by the operation that was attempted.
 
 use std::io;
 use std::path::PathBuf;
 
+use forebay_base::error_chain::chain;
 use forebay_log::{AppendError as LogAppendError, CommitError};
 
+use super::Shortage;
+use super::flush::FlushError;
 use crate::checkpoint::{CheckpointError, HistoryError, KeyFileError};
 use crate::merkle::TreeFileError;
 use crate::segment::SegmentError;
 
 /// The device failed.
 #[derive(Debug, thiserror::Error)]
-#[error("{act} {}", path.display())]
+#[error("cannot {act} {}", path.display())]
 pub struct Disk {
-    /// What was attempted.
+    /// The operation that failed.
     pub act: &'static str,
-    /// On what.
+    /// The file or directory.
     pub path: PathBuf,
-    /// What the operating system said.
+    /// The operating system's error.
     #[source]
     pub source: io::Error,
 }
@@ -32,23 +35,23 @@ impl Disk {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another process, or another store of this one, has the directory.
+    /// Another process, or another store in this process, has the directory open.
     #[error("the event store {} is in use by another process", path.display())]
     Locked {
         /// The directory.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
-    /// There is no store, and none was to be made.
+    /// There is no store, and none may be created.
     #[error("there is no event store in {}", path.display())]
     Absent {
         /// The directory.
         path: PathBuf,
     },
     /// The device failed.
-    #[error("the event store cannot be opened")]
+    #[error("cannot open the event store")]
     Io(#[source] Disk),
     /// The manifest is damaged.
     #[error("the manifest {} is damaged: {reason}", path.display())]
@@ -59,75 +62,75 @@ pub enum OpenError {
         reason: &'static str,
     },
     /// A segment is damaged or missing.
-    #[error("a segment of the event store cannot be opened")]
+    #[error("cannot open a segment of the event store")]
     Segment(#[source] SegmentError),
     /// The tree's file is damaged.
-    #[error("the tree of the event store cannot be opened")]
+    #[error("cannot open the tree of the event store")]
     Tree(#[source] TreeFileError),
-    /// The tree's file does not fit the segments.
-    #[error("the tree of the event store does not fit its segments")]
+    /// The tree's file does not match the segments.
+    #[error("the tree of the event store does not match its segments")]
     Parts(#[source] crate::merkle::PartsError),
-    /// The last leaves of the tree cannot be had.
-    #[error("the edge of the event store's tree cannot be made: {reason}")]
+    /// The last leaves of the tree cannot be read.
+    #[error("cannot build the right edge of the event store's tree: {reason}")]
     Edge {
         /// Why.
         reason: String,
     },
-    /// The name to sign under is none.
-    #[error("no key can be made for the configured origin")]
+    /// The name for signing is not valid.
+    #[error("cannot create a key for the configured origin")]
     Origin(#[source] crate::checkpoint::KeyError),
-    /// The key is damaged or could not be made.
-    #[error("the key of the event store cannot be opened")]
+    /// The key is damaged or could not be created.
+    #[error("cannot open the key of the event store")]
     Key(#[source] KeyFileError),
     /// The checkpoints are damaged.
-    #[error("the checkpoints of the event store cannot be opened")]
+    #[error("cannot open the checkpoints of the event store")]
     History(#[source] HistoryError),
-    /// The latest checkpoint is not one this store's key signed.
+    /// The latest checkpoint was not signed by this store's key.
     #[error("the latest checkpoint of the event store does not verify")]
     Checkpoint(#[source] CheckpointError),
-    /// The log is damaged or was not readable.
-    #[error("the log of the event store cannot be opened")]
+    /// The log is damaged or could not be read.
+    #[error("cannot open the log of the event store")]
     Log(#[source] forebay_log::OpenError),
     /// The log's files could not be listed.
-    #[error("the files of the event store's log cannot be listed")]
+    #[error("cannot list the files of the event store's log")]
     LogFiles(#[source] forebay_log::DiskError),
     /// The log could not be read.
-    #[error("the log of the event store cannot be read")]
+    #[error("cannot read the log of the event store")]
     LogRead(#[source] forebay_log::ReadError),
-    /// An entry of the log is no batch, or not the one that should be there.
-    #[error("the log entry at position {lsn} is no batch of events: {reason}")]
+    /// An entry of the log is not a batch, or not the expected one.
+    #[error("the log entry at position {lsn} is not a batch of events: {reason}")]
     Entry {
-        /// Where.
+        /// Its position.
         lsn: u64,
         /// What is wrong.
         reason: &'static str,
     },
-    /// The manifest is of another log than the one that is there.
-    #[error("the log in {} is not the one this event store was written with", path.display())]
+    /// The manifest belongs to another log.
+    #[error("the log in {} does not belong to this event store", path.display())]
     Foreign {
         /// The directory.
         path: PathBuf,
     },
-    /// The store was made with the other choice.
+    /// The store was created with the other setting.
     #[error(
-        "the event store in {} was made with proofs {}; they cannot be switched afterwards",
+        "the event store in {} was created with proofs {}; this cannot be changed afterwards",
         path.display(), if *merkle { "on" } else { "off" }
     )]
     Merkle {
         /// The directory.
         path: PathBuf,
-        /// How it was made.
+        /// How it was created.
         merkle: bool,
     },
-    /// Fewer events are there than a checkpoint signed here speaks of.
+    /// The store has fewer events than a checkpoint it signed.
     #[error(
-        "the event store has {found} events, but its own checkpoint is of {signed}: \
-         the newest were taken away"
+        "the event store has {found} events, but its own checkpoint covers {signed}: \
+         the newest events are missing"
     )]
     Truncated {
-        /// Events found.
+        /// Number of events found.
         found: u64,
-        /// Events signed for.
+        /// Number of events in the checkpoint.
         signed: u64,
     },
 }
@@ -139,18 +142,39 @@ pub enum AppendError {
     /// The batch has no events.
     #[error("the batch has no events")]
     Empty,
-    /// The log did not take it: nothing was stored.
-    #[error("the log did not take the batch")]
+    /// The log did not accept it: nothing was stored.
+    #[error("cannot append the batch to the log")]
     Log(#[source] LogAppendError),
     /// Whether it was stored is unknown until the store is opened again.
     #[error("the batch was not committed")]
     Commit(#[source] CommitError),
-    /// The store takes nothing more: a flush failed, or its history is not the one that was signed.
-    #[error("the event store takes no events: {reason}")]
+    /// The store accepts nothing: a flush failed, or its events differ from those it signed.
+    #[error("the event store accepts no events: {reason}")]
     Closed {
         /// Why.
         reason: String,
+        /// What is lacking, if the condition is temporary.
+        shortage: Option<Shortage>,
     },
+    /// The log waits for space or descriptors: nothing was stored.
+    #[error("the event store accepts no events until its log can be written again")]
+    Waiting(#[source] CommitError),
+}
+
+impl AppendError {
+    /// What is lacking, if the condition is temporary.
+    #[must_use]
+    pub fn shortage(&self) -> Option<Shortage> {
+        match self {
+            Self::Closed { shortage, .. } => *shortage,
+            error => Shortage::of(error),
+        }
+    }
+
+    /// Events cannot become a segment.
+    pub(crate) fn unflushed(error: FlushError) -> Self {
+        Self::Closed { reason: chain(&error).to_string(), shortage: Shortage::of(&error) }
+    }
 }
 
 /// Why something could not be read or proven.
@@ -158,38 +182,41 @@ pub enum AppendError {
 #[non_exhaustive]
 pub enum ReadError {
     /// A segment is damaged or could not be read.
-    #[error("a segment could not be read")]
+    #[error("cannot read a segment")]
     Segment(#[source] SegmentError),
-    /// No event is stored under this id.
+    /// The caller has left.
+    #[error("the caller no longer waits for the result")]
+    Gone,
+    /// No event has this id.
     #[error("there is no event {id}")]
     NotFound {
         /// The id.
         id: crate::EventId,
     },
     /// The store keeps no proofs.
-    #[error("this event store keeps no proofs: it was made with `merkle` off")]
+    #[error("this event store keeps no proofs: it was created with `merkle` off")]
     NoProofs,
-    /// The tree has no such size.
-    #[error("the tree has {size} events; {wanted} were asked for")]
+    /// The tree does not have this size.
+    #[error("the tree has {size} events, but {wanted} were requested")]
     Size {
-        /// What was asked for.
+        /// Requested size.
         wanted: u64,
-        /// What there is.
+        /// Actual size.
         size: u64,
     },
-    /// Leaves that a proof needs are gone, or are not what they were.
-    #[error("the proof cannot be made: {reason}")]
+    /// Leaves that a proof needs are missing or have changed.
+    #[error("cannot create the proof: {reason}")]
     Proof {
         /// Why.
         reason: String,
     },
     /// A checkpoint could not be signed.
-    #[error("a checkpoint could not be signed")]
+    #[error("cannot sign a checkpoint")]
     Checkpoint(#[source] CheckpointError),
-    /// A checkpoint could not be written down.
-    #[error("a checkpoint could not be kept")]
+    /// A checkpoint could not be stored.
+    #[error("cannot store a checkpoint")]
     History(#[source] HistoryError),
     /// The log failed.
-    #[error("the log could not be synced")]
+    #[error("cannot sync the log")]
     Commit(#[source] CommitError),
 }

@@ -1,9 +1,9 @@
-//! Memory tables become segments, in order, on a thread of their own.
+//! Memory tables become segments, in order, on a dedicated thread.
 //!
-//! The order of steps is what makes a crash harmless: the segment is written and synced under another
-//! name, renamed, its directory synced; the tree's file is extended and synced; only then does the
-//! manifest, replaced in one step, say that both are true; and only then is the log cut. A crash
-//! between leaves a file nobody names, which opening removes.
+//! The order of steps makes a crash harmless. The segment is written and synced under another name,
+//! renamed, and its directory synced; the tree's file is extended and synced. Only then does the
+//! manifest, replaced atomically, refer to both, and only then is the log truncated. A crash in
+//! between leaves an unreferenced file, which opening removes.
 
 #![expect(clippy::cast_possible_truncation, reason = "tiles are counted in memory")]
 
@@ -15,10 +15,10 @@ use std::time::Duration;
 use forebay_base::error_chain::chain;
 use forebay_log::Lsn;
 
-use super::Inner;
 use super::error::{AppendError, Disk};
 use super::manifest::{SegmentEntry, remove, segment_path, segments_dir};
 use super::view::Stored;
+use super::{Inner, Shortage};
 use crate::memory::{Merge, Table};
 use crate::merkle::{TreeFile, TreeFileError};
 use crate::segment::{Segment, SegmentError, SegmentInfo, SegmentWriter};
@@ -30,31 +30,29 @@ const RETRY: Duration = Duration::from_secs(1);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum FlushError {
-    #[error("the log does not acknowledge what is to be flushed")]
+    #[error("the log does not acknowledge the events to be flushed")]
     Log(#[source] forebay_log::CommitError),
-    #[error("a segment cannot be written")]
+    #[error("cannot write a segment")]
     Segment(#[source] SegmentError),
-    #[error("the tree's file cannot be extended")]
+    #[error("cannot extend the tree's file")]
     Tree(#[source] TreeFileError),
-    #[error("a segment cannot be put in its place")]
+    #[error("cannot add a segment to the manifest")]
     Disk(#[source] Disk),
-    #[error("what was signed cannot be looked up")]
+    #[error("cannot look up the signed checkpoint")]
     History(#[source] crate::checkpoint::HistoryError),
-    #[error("the tree has {found} complete tiles, the segments {expected}")]
+    #[error("the tree has {found} complete tiles, but the segments have {expected}")]
     Roots { found: usize, expected: usize },
 }
 
 impl Inner {
-    /// The thread: flushes what is frozen, freezes what has waited long, compacts now and then.
+    /// The thread: flushes frozen tables, freezes old ones, compacts regularly.
     pub(crate) fn maintain(&self) {
         let mut compacted = self.clock.monotonic();
         loop {
             let seen = self.maintenance.count();
-            // Before the log, so that a flush makes the room on the disk the log may need.
+            // Before the log, so that a flush frees the disk space that the log may need.
             let failed = self.flush_frozen().is_err();
-            if let Err(error) = self.revive() {
-                tracing::warn!("the log of the event store stays closed: {}", chain(&error));
-            }
+            self.recover_log();
             if self.maintenance.is_stopped() {
                 return;
             }
@@ -64,7 +62,7 @@ impl Inner {
                 compacted = now;
                 if let Err(error) = self.compact() {
                     tracing::warn!(
-                        "segments of the event store were not joined: {}",
+                        "cannot compact the segments of the event store: {}",
                         chain(&error)
                     );
                 }
@@ -88,17 +86,16 @@ impl Inner {
         }
     }
 
-    /// Makes everything appended so far a segment.
+    /// Turns everything appended so far into a segment.
     pub(crate) fn flush_all(&self) -> Result<(), AppendError> {
         {
             let mut sequencer = self.sequencer.lock();
             self.freeze(&mut sequencer);
         }
-        self.flush_frozen()
-            .map_err(|error| AppendError::Closed { reason: chain(&error).to_string() })
+        self.flush_frozen().map_err(AppendError::unflushed)
     }
 
-    /// Flushes all frozen tables, and tells those who wait for room.
+    /// Flushes all frozen tables, and notifies threads that wait for room.
     pub(crate) fn flush_frozen(&self) -> Result<(), FlushError> {
         let _maintaining = self.maintaining.lock();
         loop {
@@ -115,8 +112,10 @@ impl Inner {
                 }
                 Err(error) => {
                     let reason = chain(error).to_string();
-                    tracing::error!("events stay in memory and in the log: {reason}");
-                    sequencer.flush_failure = Some(reason);
+                    tracing::error!(
+                        "cannot flush events, which stay in memory and in the log: {reason}"
+                    );
+                    sequencer.flush_failure = Some((reason, Shortage::of(error)));
                     self.counters.flush_failures.fetch_add(1, Ordering::Relaxed);
                 }
             }
@@ -127,7 +126,7 @@ impl Inner {
     }
 
     fn flush_table(&self, table: &Arc<Table>, log_end: Lsn) -> Result<(), FlushError> {
-        // A segment must not hold what the log may yet fail to keep.
+        // A segment must not contain anything that the log may still fail to store.
         let (first_seq, end_seq) = (table.first_seq, table.end_seq());
         if self.visible() < end_seq {
             let (log, _) = self.journal.get().map_err(FlushError::Log)?;
@@ -150,17 +149,17 @@ impl Inner {
             view.tables.retain(|waiting| !Arc::ptr_eq(waiting, table));
         });
         self.counters.flushed_bytes.fetch_add(info.file_size, Ordering::Relaxed);
-        // The flush is done, whatever becomes of this: what is not given back now is with the next one.
+        // The flush is complete in any case: what is not freed now is freed with the next one.
         if let Ok((log, _)) = self.journal.get()
             && let Err(error) = log.truncate_before(log_end)
         {
-            tracing::warn!("the log of the event store was not cut: {}", chain(&error));
+            tracing::warn!("cannot truncate the log of the event store: {}", chain(&error));
         }
         Ok(())
     }
 
-    /// The number of the next segment, never given again: a manifest that could not be written whole
-    /// may still be the one found on opening, and what it names must stay what it is.
+    /// Returns the number of the next segment, which is never reused: an incomplete manifest write
+    /// may still take effect, and the files it names must not change.
     pub(crate) fn take_number(&self) -> u64 {
         let mut manifest = self.manifest.lock();
         manifest.segment_next += 1;
@@ -182,9 +181,9 @@ impl Inner {
         let info = match written {
             Ok(info) => info,
             Err(error) => {
-                // The space is needed by whoever tries again; the error that counts is the first.
+                // The next attempt needs the space; the error that counts is the first.
                 if let Err(also) = remove(&*self.fs, &new) {
-                    tracing::warn!("an unfinished segment stays behind: {}", chain(&also));
+                    tracing::warn!("cannot remove an unfinished segment: {}", chain(&also));
                 }
                 return Err(error);
             }
@@ -239,7 +238,7 @@ impl Inner {
     }
 }
 
-/// What the manifest says of a segment.
+/// A segment's entry in the manifest.
 fn entry_of(number: u64, info: &SegmentInfo) -> SegmentEntry {
     SegmentEntry {
         number,

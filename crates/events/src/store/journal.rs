@@ -1,7 +1,7 @@
-//! The store's log, which is put in place anew after a write or sync of it failed.
+//! The store's log, which is reopened after a write or sync of it failed.
 //!
-//! A log that failed takes nothing more, and nobody may open its directory before every clone is gone.
-//! So nobody keeps one: it is had for one use, with the number of failures before it.
+//! A failed log accepts nothing, and its directory cannot be opened before every clone is dropped.
+//! So no caller keeps one: it is borrowed for one use, with the number of earlier failures.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use parking_lot::RwLock;
 struct State {
     log: Option<Log>,
     committer: Option<Committer>,
-    /// How often it was put in place anew.
+    /// Number of times it was reopened.
     epoch: u64,
     /// Why it last failed.
     failure: Option<Arc<DiskError>>,
@@ -36,10 +36,10 @@ impl Journal {
         state.committer = state.log.as_ref().map(Log::start_committer);
     }
 
-    /// The log, and how often it was put in place anew.
+    /// Returns the log, and how often it was reopened.
     ///
     /// # Errors
-    /// It failed, and could not be opened again yet.
+    /// It failed, and could not be reopened yet.
     pub(crate) fn get(&self) -> Result<(Log, u64), CommitError> {
         let state = self.state.read();
         match &state.log {
@@ -48,12 +48,18 @@ impl Journal {
         }
     }
 
-    /// Whether it takes nothing more.
+    /// Whether it accepts nothing more.
     pub(crate) fn failed(&self) -> bool {
         self.state.read().log.as_ref().is_none_or(|log| log.usable().is_err())
     }
 
-    /// Why it last failed, to be told to whom that concerned.
+    /// Why it waits for space or descriptors, if it does.
+    pub(crate) fn stalled(&self) -> Option<CommitError> {
+        let source = self.state.read().log.as_ref()?.stalled()?;
+        Some(CommitError::Stalled { source })
+    }
+
+    /// Why it last failed, for callers affected by that.
     pub(crate) fn failure(&self) -> CommitError {
         let state = self.state.read();
         match state.log.as_ref().map(Log::usable) {
@@ -62,18 +68,18 @@ impl Journal {
         }
     }
 
-    /// Lets go of a log that failed.
+    /// Drops a failed log.
     pub(crate) fn take_down(&self) {
         let mut state = self.state.write();
         if let Some(Err(CommitError::Poisoned { source })) = state.log.as_ref().map(Log::usable) {
             state.failure = Some(source);
         }
-        // It has told everyone who waits; that it is no better now is known.
+        // It has notified all waiters; that it has failed is already known.
         drop(state.committer.take());
         state.log = None;
     }
 
-    /// Puts a log in place.
+    /// Sets the log.
     pub(crate) fn put(&self, log: Log, with_committer: bool) {
         let mut state = self.state.write();
         state.committer = with_committer.then(|| log.start_committer());
@@ -99,7 +105,7 @@ fn failure_of(state: &State) -> CommitError {
             source: Arc::new(DiskError {
                 act: "write to the log",
                 path: std::path::PathBuf::new(),
-                source: std::io::Error::other("it failed before"),
+                source: std::io::Error::other("an earlier write failed"),
             }),
         },
     }

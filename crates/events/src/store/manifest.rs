@@ -1,8 +1,8 @@
-//! The manifest: which segments make the store, and from where the log goes on
+//! The manifest: the list of segments, and where the log continues
 //! (`docs/formats/event-manifest.md`).
 //!
-//! It is written whole to a file of another name, synced, and renamed over the old one, so there is
-//! always one, and it is either the old or the new.
+//! It is written completely to a file with another name, synced, and renamed over the old one, so
+//! there is always one, either the old or the new.
 
 #![expect(clippy::cast_possible_truncation, reason = "the number of segments is bounded")]
 
@@ -19,7 +19,7 @@ const NAME: &str = "manifest";
 const NEW_NAME: &str = "manifest.new";
 const FIXED_SIZE: usize = 8 + 1 + 8 + 8 + 8 + 16 + 4;
 const SEGMENT_SIZE: usize = 8 * 7 + 32;
-/// Most segments a manifest may name.
+/// Maximum number of segments in a manifest.
 const SEGMENTS_MAX: usize = 1 << 20;
 
 /// A segment of the store.
@@ -29,7 +29,7 @@ pub(crate) struct SegmentEntry {
     pub(crate) number: u64,
     pub(crate) first_seq: u64,
     pub(crate) end_seq: u64,
-    /// Events that are there, the pruned ones not counted.
+    /// Number of its events, without pruned ones.
     pub(crate) rows: u64,
     pub(crate) time_min_ns: i64,
     pub(crate) time_max_ns: i64,
@@ -38,18 +38,18 @@ pub(crate) struct SegmentEntry {
     pub(crate) digest: [u8; 32],
 }
 
-/// What the store is made of.
+/// The contents of a manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Manifest {
-    /// Whether the store keeps proofs: decided when it was made.
+    /// Whether the store keeps proofs: fixed when it was created.
     pub(crate) merkle: bool,
-    /// The number the next segment gets.
+    /// The number of the next segment.
     pub(crate) segment_next: u64,
     /// Every position below is in a segment.
     pub(crate) flushed_seq: u64,
-    /// Position in the log of the first batch that is not.
+    /// Position in the log of the first batch that is in no segment.
     pub(crate) log_position: u64,
-    /// Whose positions they are.
+    /// The log to which the positions belong.
     pub(crate) log_id: [u8; 16],
     /// In order of sequence, without gaps.
     pub(crate) segments: Vec<SegmentEntry>,
@@ -82,23 +82,23 @@ impl Manifest {
     fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
         let (bytes, stored) = bytes.split_last_chunk::<4>().ok_or("it is too short")?;
         if crc32c(bytes) != u32::from_le_bytes(*stored) {
-            return Err("its checksum does not fit it");
+            return Err("its checksum does not match");
         }
         let mut rest = Fields { bytes };
         if rest.take::<8>()? != *MAGIC {
-            return Err("it is of another format or version");
+            return Err("it has another format or version");
         }
         let merkle = match rest.take::<1>()? {
             [0] => false,
             [1] => true,
-            _ => return Err("it does not say whether proofs are kept"),
+            _ => return Err("its flag for proofs is invalid"),
         };
         let (segment_next, flushed_seq, log_position) =
             (rest.number()?, rest.number()?, rest.number()?);
         let log_id = rest.take::<16>()?;
         let count = u32::from_le_bytes(rest.take::<4>()?) as usize;
         if count > SEGMENTS_MAX || rest.bytes.len() != count * SEGMENT_SIZE {
-            return Err("its number of segments does not fit its size");
+            return Err("its number of segments does not match its size");
         }
         let mut segments = Vec::with_capacity(count);
         let mut expected = 0;
@@ -111,12 +111,12 @@ impl Manifest {
             segments.push(segment);
         }
         if expected != flushed_seq {
-            return Err("its segments do not reach where it says");
+            return Err("its segments do not end at the stated position");
         }
         Ok(Self { merkle, segment_next, flushed_seq, log_position, log_id, segments })
     }
 
-    /// Reads the manifest in `dir`; `None` where there is none.
+    /// Reads the manifest in `dir`; `None` if there is none.
     pub(crate) fn read(fs: &dyn FileSystem, dir: &Path) -> Result<Option<Self>, OpenError> {
         let path = dir.join(NAME);
         let disk = |act| {
@@ -128,7 +128,7 @@ impl Manifest {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(disk("open")(source)),
         };
-        let size = file.len().map_err(disk("measure"))?;
+        let size = file.len().map_err(disk("get the size of"))?;
         let damaged = |reason| OpenError::Manifest { path: path.clone(), reason };
         let size = usize::try_from(size)
             .ok()
@@ -139,7 +139,7 @@ impl Manifest {
         Self::decode(&bytes).map(Some).map_err(damaged)
     }
 
-    /// Puts the manifest in the place of the one before.
+    /// Replaces the manifest.
     pub(crate) fn write(&self, fs: &dyn FileSystem, dir: &Path) -> Result<(), Disk> {
         let (path, new) = (dir.join(NAME), dir.join(NEW_NAME));
         remove(fs, &new)?;
@@ -151,7 +151,7 @@ impl Manifest {
     }
 }
 
-/// Removes a file, if it is there.
+/// Removes a file if it exists.
 pub(crate) fn remove(fs: &dyn FileSystem, path: &Path) -> Result<(), Disk> {
     match fs.remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -159,12 +159,12 @@ pub(crate) fn remove(fs: &dyn FileSystem, path: &Path) -> Result<(), Disk> {
     }
 }
 
-/// Where a segment's file is.
+/// Returns the path of a segment's file.
 pub(crate) fn segment_path(dir: &Path, number: u64) -> PathBuf {
     segments_dir(dir).join(format!("{number:016x}.segment"))
 }
 
-/// Where the segments are.
+/// Returns the directory of the segments.
 pub(crate) fn segments_dir(dir: &Path) -> PathBuf {
     dir.join("segments")
 }
@@ -175,7 +175,7 @@ struct Fields<'a> {
 
 impl Fields<'_> {
     fn take<const N: usize>(&mut self) -> Result<[u8; N], &'static str> {
-        let (found, rest) = self.bytes.split_first_chunk::<N>().ok_or("it is cut short")?;
+        let (found, rest) = self.bytes.split_first_chunk::<N>().ok_or("it is truncated")?;
         self.bytes = rest;
         Ok(*found)
     }

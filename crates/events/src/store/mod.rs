@@ -1,5 +1,5 @@
-//! The store: a log that makes batches true, memory tables and segments to read them from, and a tree
-//! to prove them by.
+//! The store: a log that makes batches durable, memory tables and segments to read them from, and a
+//! tree to prove them.
 //!
 //! ```text
 //! <dir>/lock          held by the one process that uses it
@@ -11,7 +11,8 @@
 //! <dir>/checkpoints   every checkpoint that was signed
 //! ```
 //!
-//! Locks are taken in this order: `maintaining`, `checkpoints`, `sequencer`, the tree's two, `view`.
+//! Locks are taken in this order: `maintaining`, `checkpoints`, `sequencer`, the tree's two,
+//! `view`.
 
 mod append;
 mod compact;
@@ -26,6 +27,7 @@ mod proofs;
 mod read;
 mod replay;
 mod revive;
+mod shortage;
 mod signal;
 mod tree;
 mod verify;
@@ -33,8 +35,8 @@ mod view;
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -44,13 +46,14 @@ use forebay_base::fs::{FileSystem, Lock};
 use forebay_log::Lsn;
 use parking_lot::{Condvar, Mutex, RwLock};
 
-pub use append::{Accepted, Submitted};
+pub use append::{Accepted, Promise, Submitted};
 pub use compact::{Pruned, Retention};
 pub use counters::Stats;
 pub use error::{AppendError, Disk, OpenError, ReadError};
 pub use open::Recovered;
 pub use options::Options;
 pub use read::Record;
+pub use shortage::Shortage;
 pub use verify::{Fault, Verified, verify};
 
 use crate::batch::Batch;
@@ -65,24 +68,24 @@ use signal::Signal;
 use tree::TreeKeeper;
 pub(crate) use view::{Stored, View};
 
-/// Who gets which position, and where the newest events are put.
+/// Assigns positions, and holds the newest events.
 #[derive(Debug)]
 pub(crate) struct Sequencer {
     next_seq: u64,
     /// Position in the log after the newest batch.
     log_end: Lsn,
     active: Arc<Table>,
-    /// When `active` was first seen with events in it, by the monotonic clock.
+    /// When `active` was first seen to contain events, by the monotonic clock.
     active_since: Option<Duration>,
-    /// Tables on their way to become segments, with the log's position after each.
+    /// Tables that will become segments, with the log's position after each.
     frozen: VecDeque<(Arc<Table>, Lsn)>,
-    /// Why the last flush failed, until one succeeds.
-    flush_failure: Option<String>,
-    /// Why nothing is taken any more.
+    /// Why the last flush failed, until one succeeds, and what was lacking.
+    flush_failure: Option<(String, Option<Shortage>)>,
+    /// Why nothing is accepted any more.
     closed: Option<String>,
 }
 
-/// The key and what was signed with it.
+/// The key and the checkpoints signed with it.
 #[derive(Debug)]
 pub(crate) struct Checkpoints {
     key: SigningKey,
@@ -91,7 +94,16 @@ pub(crate) struct Checkpoints {
     latest: Option<(Checkpoint, String)>,
 }
 
-/// What the store's threads share.
+/// Called with the number of visible events whenever it has grown.
+struct Watcher(Box<dyn Fn(u64) + Send + Sync>);
+
+impl std::fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Watcher")
+    }
+}
+
+/// State shared by the store's threads.
 #[derive(Debug)]
 pub(crate) struct Inner {
     fs: Arc<dyn FileSystem>,
@@ -100,33 +112,35 @@ pub(crate) struct Inner {
     clock: Arc<dyn Clock>,
     journal: Journal,
     sequencer: Mutex<Sequencer>,
-    /// A memory table became a segment, or could not.
+    /// A memory table became a segment, or failed to.
     room: Condvar,
     view: RwLock<Arc<View>>,
-    /// Events below are acknowledged, and readers see them.
+    /// Events below this position are acknowledged and visible to readers.
     visible: AtomicU64,
     /// `visible` grew.
     shown: Signal,
+    /// A callback for the same event.
+    watcher: OnceLock<Watcher>,
     tree: Option<TreeKeeper>,
     tree_file: Option<Mutex<TreeFile>>,
     checkpoints: Option<Mutex<Checkpoints>>,
     manifest: Mutex<Manifest>,
-    /// Held by whoever changes segments.
+    /// Held while segments are changed.
     maintaining: Mutex<()>,
-    /// Blocks readers met.
+    /// Cache of blocks for readers.
     blocks: Blocks,
-    /// Stopped when no more is to be signed.
+    /// Stopped when nothing more is to be signed.
     signing: Signal,
     /// There is something to flush.
     maintenance: Signal,
     counters: Counters,
-    /// There are no threads: appenders flush.
+    /// Whether there are no threads: appenders flush.
     quiet: bool,
     _lock: Box<dyn Lock>,
 }
 
-/// An open event store. Closing it ([`Store::close`]) puts everything on stable storage; dropping it
-/// does the same and can report nothing.
+/// An open event store. Closing it ([`Store::close`]) puts everything on stable storage; dropping
+/// it does the same but cannot report errors.
 #[derive(Debug)]
 pub struct Store {
     inner: Arc<Inner>,
@@ -135,12 +149,12 @@ pub struct Store {
 }
 
 impl Inner {
-    /// The store as it is now.
+    /// Returns the current view.
     pub(crate) fn view(&self) -> Arc<View> {
         Arc::clone(&self.view.read())
     }
 
-    /// Puts a changed copy of the view in its place.
+    /// Replaces the view with a changed copy.
     pub(crate) fn change_view(&self, change: impl FnOnce(&mut View)) {
         let mut view = self.view.write();
         let mut next = View { segments: view.segments.clone(), tables: view.tables.clone() };
@@ -148,7 +162,7 @@ impl Inner {
         *view = Arc::new(next);
     }
 
-    /// Readers see every event below this position.
+    /// Position below which all events are visible.
     pub(crate) fn visible(&self) -> u64 {
         self.visible.load(Ordering::Acquire)
     }
@@ -171,11 +185,11 @@ impl Inner {
     }
 }
 
-/// Starts a thread, as [`std::thread::spawn`] does, under a name.
+/// Starts a named thread, like [`std::thread::spawn`].
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
     match std::thread::Builder::new().name(name.to_owned()).spawn(body) {
         Ok(thread) => thread,
-        Err(error) => panic!("the operating system refuses a thread: {error}"),
+        Err(error) => panic!("cannot start a thread: {error}"),
     }
 }
 
@@ -183,14 +197,14 @@ impl Store {
     /// Appends a batch and blocks until it is acknowledged.
     ///
     /// # Errors
-    /// [`AppendError::Commit`]: whether it was stored is unknown until the store is opened again; all
-    /// others: nothing was stored.
+    /// [`AppendError::Commit`]: whether it was stored is unknown until the store is opened again.
+    /// All others: nothing was stored.
     pub fn append(&self, batch: Batch) -> Result<Accepted, AppendError> {
         self.submit(batch)?.wait()
     }
 
-    /// Gives a batch its positions without waiting for it to be acknowledged, so that a caller may
-    /// bring many and wait once: the last one's acknowledgement is that of all before it
+    /// Assigns positions to a batch without waiting for its acknowledgement, so that a caller can
+    /// submit many and wait once: the acknowledgement of the last covers all earlier ones
     /// that it [follows](Submitted::follows).
     ///
     /// Blocks while memory tables wait to become segments.
@@ -201,18 +215,33 @@ impl Store {
         self.inner.submit(batch)
     }
 
-    /// What its threads share: for what is built on top of it here.
+    /// Blocks until a batch of this store is durable as configured, and visible to readers.
+    ///
+    /// # Errors
+    /// As [`Submitted::wait`].
+    pub fn wait(&self, promise: Promise) -> Result<Accepted, AppendError> {
+        self.inner.wait(promise)
+    }
+
+    /// Calls `watcher` with the number of visible events whenever it has grown, on the thread that
+    /// caused it: it must be brief. Only the first watcher is kept.
+    pub fn watch(&self, watcher: impl Fn(u64) + Send + Sync + 'static) {
+        // A second one is dropped, as documented.
+        self.inner.watcher.get_or_init(|| Watcher(Box::new(watcher)));
+    }
+
+    /// State shared by its threads, for modules built on top of it here.
     pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.inner
     }
 
-    /// Where the store is.
+    /// Returns its directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.inner.dir
     }
 
-    /// How the store was opened.
+    /// Returns the options it was opened with.
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.inner.options
@@ -224,25 +253,27 @@ impl Store {
         self.inner.stats()
     }
 
-    /// Whether events are taken, and become segments.
+    /// Checks that events are accepted and become segments.
     ///
     /// # Errors
-    /// Why not, in a sentence.
+    /// Why not, as a sentence.
     pub fn health(&self) -> Result<(), String> {
         let sequencer = self.inner.sequencer.lock();
-        let why = sequencer.closed.as_ref().or(sequencer.flush_failure.as_ref());
-        if let Some(why) = why {
+        let failure = sequencer.flush_failure.as_ref().map(|(why, _)| why);
+        if let Some(why) = sequencer.closed.as_ref().or(failure) {
             return Err(why.clone());
         }
         drop(sequencer);
         let failure = self.inner.journal.failed().then(|| self.inner.journal.failure());
+        let failure = failure.or_else(|| self.inner.journal.stalled());
         failure.map_or(Ok(()), |failure| Err(chain(&failure).to_string()))
     }
 
-    /// Makes everything appended a segment, now.
+    /// Turns everything appended so far into a segment, immediately.
     ///
     /// # Errors
-    /// [`AppendError::Closed`]: a segment could not be written; what was acknowledged is in the log.
+    /// [`AppendError::Closed`]: a segment could not be written; what was acknowledged is in the
+    /// log.
     pub fn flush(&self) -> Result<(), AppendError> {
         self.inner.flush_all()
     }
@@ -250,7 +281,7 @@ impl Store {
     /// Signs a last checkpoint, puts everything on stable storage and ends the threads.
     ///
     /// # Errors
-    /// The checkpoint or the last sync failed; the directory is released all the same.
+    /// The checkpoint or the last sync failed; the directory is released anyway.
     pub fn close(mut self) -> Result<(), ReadError> {
         self.stop()
     }

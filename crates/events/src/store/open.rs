@@ -1,11 +1,12 @@
-//! Opening: what was made true is read, what a crash left half is removed, the log fills the memory.
+//! Opening: reads the durable data, removes what a crash left incomplete, fills memory from the
+//! log.
 
 #![expect(clippy::cast_possible_truncation, reason = "a constant")]
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use forebay_base::clock::Clock;
@@ -29,11 +30,11 @@ use crate::memory::{Run, Table};
 use crate::merkle::{Hash, TILE_WIDTH, Tree, TreeFile};
 use crate::segment::Segment;
 
-/// What opening found and did.
+/// The result of opening a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recovered {
-    /// Whether the store was made just now.
+    /// Whether the store was created now.
     pub created: bool,
     /// Events in segments.
     pub events_in_segments: u64,
@@ -41,21 +42,22 @@ pub struct Recovered {
     pub events_from_log: u64,
     /// Bytes of leaves read back from the log.
     pub bytes_from_log: u64,
-    /// Bytes of a torn end that were cut from the log.
+    /// Bytes of a torn tail that were cut off the log.
     pub cut_bytes: u64,
-    /// Files of unfinished work that were removed.
+    /// Files of incomplete work that were removed.
     pub leftovers: u64,
     /// How long it took.
     pub took: Duration,
 }
 
 impl Store {
-    /// Opens the store in `dir`, making one where there is none, and starts its threads.
+    /// Opens the store in `dir`, creating one if it does not exist, and starts its threads.
     ///
-    /// * Returns the store, and what was found.
+    /// * Returns the store, and the result of opening it.
     ///
     /// # Errors
-    /// [`OpenError`] says what is damaged, in use, or not as asked; nothing was changed that was true.
+    /// [`OpenError`]: something is damaged, in use, or conflicts with the options; no durable data
+    /// changed.
     pub fn open(
         fs: Arc<dyn FileSystem>,
         clock: Arc<dyn Clock>,
@@ -72,8 +74,8 @@ impl Store {
         Ok((Self { inner, threads, stopped: false }, recovered))
     }
 
-    /// As [`Store::open`], without threads: whoever appends also writes, syncs and flushes, and nothing
-    /// is joined or signed before it is asked for. So the same calls do the same to the disk.
+    /// Like [`Store::open`], without threads: appenders also write, sync and flush, and nothing
+    /// is joined or signed unless requested. So the same calls have the same effect on the disk.
     ///
     /// # Errors
     /// As [`Store::open`].
@@ -118,7 +120,7 @@ impl Inner {
             }
         })?;
         let manifest = Manifest::read(&*fs, dir)?;
-        // Nothing may be removed by a manifest whose name a power cut could still take back.
+        // Nothing may be removed because of a manifest whose name a power cut could still revert.
         fs.sync_dir(dir).map_err(disk("sync", dir))?;
         if manifest.is_none() {
             refuse_remains(&*fs, dir)?;
@@ -160,6 +162,7 @@ impl Inner {
             room: Condvar::new(),
             view: RwLock::new(Arc::new(view)),
             shown: Signal::default(),
+            watcher: OnceLock::new(),
             tree,
             tree_file,
             checkpoints,
@@ -177,7 +180,7 @@ impl Inner {
         Ok(inner)
     }
 
-    /// Fills memory tables from the log. Tables that get full wait for the flush thread.
+    /// Fills memory tables from the log. Full tables wait for the flush thread.
     fn replay(&self, log: &Log, recovered: &mut Recovered) -> Result<(), OpenError> {
         let mut sequencer = self.sequencer.lock();
         let from = Lsn(self.manifest.lock().log_position);
@@ -188,7 +191,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Puts a run of the log back into memory.
+    /// Adds a run of the log to memory.
     fn take_back(
         &self,
         sequencer: &mut Sequencer,
@@ -210,7 +213,7 @@ impl Inner {
         sequencer.log_end = next;
         let run = sequencer.active.push(run);
         if let Some(tree) = &self.tree {
-            // The tree hashes what it is given later: proofs wait for that, reading does not.
+            // The tree hashes the leaves later: proofs wait for that, reading does not.
             tree.push(Leaves::Run(run), next);
         }
         if sequencer.active.len() >= self.options.memory_table_events
@@ -221,7 +224,7 @@ impl Inner {
         Ok(())
     }
 
-    /// A store with fewer events than it signed for has lost its newest.
+    /// A store with fewer events than it signed for has lost its newest ones.
     fn refuse_rollback(&self) -> Result<(), OpenError> {
         let Some(checkpoints) = &self.checkpoints else { return Ok(()) };
         let signed = checkpoints.lock().latest.as_ref().map_or(0, |(latest, _)| latest.size);
@@ -235,16 +238,17 @@ fn disk(act: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError +
     move |source| OpenError::Io(Disk::new(act, path, source))
 }
 
-/// Without a manifest there must be nothing it could have named: a lost one is no new store.
+/// Without a manifest no file may exist that one could have named: a lost manifest is not a new
+/// store.
 fn refuse_remains(fs: &dyn FileSystem, dir: &Path) -> Result<(), OpenError> {
     let segments = segments_dir(dir);
     let mut remains = !fs.list(&segments).map_err(disk("list", &segments))?.is_empty();
     for name in ["tree", "checkpoints", "key"] {
         let path = dir.join(name);
-        remains |= fs.exists(&path).map_err(disk("look for", &path))?;
+        remains |= fs.exists(&path).map_err(disk("check for", &path))?;
     }
     let path = dir.join("manifest");
-    let reason = "it is missing, and what it speaks of is there";
+    let reason = "it is missing, but the files it describes exist";
     if remains { Err(OpenError::Manifest { path, reason }) } else { Ok(()) }
 }
 
@@ -258,12 +262,13 @@ pub(super) fn open_log(
         // A batch, the ends of its leaves, and its header.
         entry_size_max: 2 * BATCH_SIZE_MAX as u32,
         durability: options.durability,
+        hold_when_full: true,
         ..forebay_log::Options::default()
     };
     Log::open(Arc::clone(fs), &dir.join("log"), log_options).map_err(OpenError::Log)
 }
 
-/// The manifest that is there, if it fits the log and the options.
+/// Returns the existing manifest, if it matches the log and the options.
 fn checked(
     manifest: Manifest,
     log: &Log,
@@ -279,7 +284,7 @@ fn checked(
     Ok(manifest)
 }
 
-/// A new store's manifest, written before anything else can be true.
+/// Writes a new store's manifest, before anything else becomes durable.
 fn create(
     fs: &dyn FileSystem,
     dir: &Path,
@@ -298,7 +303,7 @@ fn create(
     Ok(manifest)
 }
 
-/// Opens every segment the manifest names, and removes files it does not.
+/// Opens every segment in the manifest, and removes files that are not in it.
 fn open_segments(
     fs: &dyn FileSystem,
     dir: &Path,
@@ -324,7 +329,7 @@ fn open_segments(
     Ok(stored)
 }
 
-/// Opens the tree as far as it was flushed, the key, and what was signed with it.
+/// Opens the flushed part of the tree, the key, and the signed checkpoints.
 fn open_proofs(
     fs: &Arc<dyn FileSystem>,
     dir: &Path,

@@ -1,4 +1,4 @@
-//! What whoever opens a store decides.
+//! Options of a store.
 
 use std::time::Duration;
 
@@ -7,45 +7,45 @@ use forebay_base::Durability;
 use super::compact::Retention;
 use crate::segment::{Compression, SegmentOptions};
 
-/// How a store is opened. Of these only [`merkle`](Self::merkle) is fixed when it is made.
+/// Options of an open store. Only [`merkle`](Self::merkle) is fixed when the store is created.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// When a batch is acknowledged.
     pub durability: Durability,
-    /// Whether a Merkle tree is kept over all events, and checkpoints of it signed.
+    /// Whether a Merkle tree over all events is kept, and checkpoints of it are signed.
     pub merkle: bool,
-    /// The name checkpoints are signed under, when the store makes its key.
+    /// The name under which checkpoints are signed, when the store creates its key.
     pub origin: String,
-    /// How long a commit waits for others to share its sync. Zero: not at all.
+    /// How long a commit waits for others to share its sync. Zero: it does not wait.
     pub group_commit_delay: Duration,
-    /// Events a command or a reader puts into one batch.
+    /// Maximum number of events that a command or a reader puts into one batch.
     pub batch_events: usize,
-    /// Bytes of one file of the log.
+    /// Size in bytes of a file of the log.
     pub log_segment_size: u64,
-    /// Events a memory table holds before it becomes a segment.
+    /// Maximum number of events in a memory table before it becomes a segment.
     pub memory_table_events: usize,
-    /// Bytes a memory table takes before it becomes a segment.
+    /// Maximum size in bytes of a memory table before it becomes a segment.
     pub memory_table_size: usize,
-    /// Memory tables that may wait to become segments; at more, appending waits.
+    /// Maximum number of memory tables that wait to become segments; above it, appends wait.
     pub frozen_tables_max: usize,
-    /// How segments are written.
+    /// Options of writing segments.
     pub segment: SegmentOptions,
-    /// Events compaction joins to one segment at most.
+    /// Maximum number of events in a segment joined by compaction.
     pub segment_events_max: u64,
-    /// How old events get in memory before they become a segment, however few they are.
+    /// Maximum age of events in memory before they become a segment, however few they are.
     pub flush_interval: Duration,
-    /// How often small segments are looked for, to be joined.
+    /// Interval between searches for small segments that can be joined.
     pub compaction_interval: Duration,
-    /// How long events are kept; without rules, for ever.
+    /// Retention rules; without rules events are kept forever.
     pub retention: Vec<Retention>,
-    /// How often a checkpoint is signed while events come.
+    /// Interval at which checkpoints are signed while events are appended.
     pub checkpoint_interval: Duration,
-    /// Bytes of blocks kept for readers.
+    /// Size in bytes of the cache of blocks for readers.
     pub block_cache_size: usize,
 }
 
 impl Options {
-    /// Everything synced, compressed and searchable, at a good rate: the default.
+    /// Everything synced, compressed and searchable, at a good throughput: the default.
     #[must_use]
     pub fn balanced() -> Self {
         Self {
@@ -73,7 +73,7 @@ impl Options {
         }
     }
 
-    /// The most events a second: acknowledged by the kernel, large tables, nothing compressed.
+    /// Maximum throughput: acknowledged by the kernel, large tables, nothing compressed.
     #[must_use]
     pub fn max_throughput() -> Self {
         Self {
@@ -93,7 +93,7 @@ impl Options {
         }
     }
 
-    /// One event a commit, each synced; small tables, so that little is ever to be recovered.
+    /// One event per commit, each synced; small tables, so that recovery is always short.
     #[must_use]
     pub fn max_durability() -> Self {
         Self {
@@ -106,12 +106,12 @@ impl Options {
         }
     }
 
-    /// Bytes the store takes at most while it is written to, by these options: memory tables, those that
-    /// wait and the one that is filled; the log's buffers; leaf hashes that wait; blocks for readers.
+    /// Maximum memory in bytes of the store while it is written to: memory tables, waiting ones and
+    /// the current one; the log's buffers; waiting leaf hashes; blocks for readers.
     #[must_use]
     pub fn memory_bound(&self) -> usize {
-        // An event takes at least its ids, times and ends beside its leaf; a table ends at whichever
-        // bound is met first, so its size is one.
+        // An event needs at least its ids, times and ends besides its leaf; a table ends at
+        // whichever limit is reached first, so its size is one.
         let tables = self.memory_table_size.saturating_mul(self.frozen_tables_max + 1);
         let log = 2 * forebay_log::Options::default().buffer_size_max;
         tables
@@ -120,7 +120,7 @@ impl Options {
             .saturating_add(self.block_cache_size)
     }
 
-    /// The preset of a name: `balanced`, `max-throughput` or `max-durability`.
+    /// Returns the preset with a name: `balanced`, `max-throughput` or `max-durability`.
     #[must_use]
     pub fn preset(name: &str) -> Option<Self> {
         match name {

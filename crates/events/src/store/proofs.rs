@@ -1,7 +1,7 @@
 //! Checkpoints and proofs.
 //!
-//! Of the tree, roots of complete tiles of 256 leaves and above are kept. What a proof needs below
-//! comes from the events themselves, hashed anew, or from the hashes pruned events left behind.
+//! The tree keeps the roots of complete tiles of 256 leaves and above. The hashes a proof needs
+//! below are computed from the events again, or are those that pruned events left.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -16,7 +16,7 @@ use forebay_base::error_chain::chain;
 use super::error::ReadError;
 use super::tree::Grown;
 use super::view::View;
-use super::{Checkpoints, Inner, Record, Store};
+use super::{Checkpoints, Inner, Record, Shortage, Store};
 use crate::checkpoint::{Checkpoint, History, VerifierKey};
 use crate::event::EventId;
 use crate::merkle::{ConsistencyProof, Hash, InclusionProof, LeafHashes, PathError, leaf_hash};
@@ -59,7 +59,7 @@ pub(crate) fn leaf_hashes_of(
         .collect()
 }
 
-/// Where a proof finds leaf hashes.
+/// The source of leaf hashes for proofs.
 pub(super) struct Source<'a> {
     pub(super) view: &'a View,
 }
@@ -80,7 +80,7 @@ impl LeafHashes for Source<'_> {
                 next = to;
             } else {
                 let found = self.view.table_at(next).and_then(|table| table.at(next));
-                let (run, index) = found.ok_or_else(|| format!("event {next} is not there"))?;
+                let (run, index) = found.ok_or_else(|| format!("event {next} is missing"))?;
                 hashes.push(leaf_hash(run.leaf(index)));
                 next += 1;
             }
@@ -98,7 +98,7 @@ fn path_error(error: PathError<String>) -> ReadError {
 }
 
 impl Inner {
-    /// Signs for everything that was appended, unless that was done before; returns the newest
+    /// Signs a checkpoint of everything appended, unless that was done before; returns the newest
     /// checkpoint and its note.
     pub(crate) fn checkpoint(&self) -> Result<(Checkpoint, String), ReadError> {
         let (Some(tree), Some(checkpoints)) = (&self.tree, &self.checkpoints) else {
@@ -118,7 +118,7 @@ impl Inner {
         {
             return Ok(latest.clone());
         }
-        // What is signed for must outlive a power cut, or the store would contradict itself.
+        // Signed events must survive a power cut, or the store would contradict its checkpoint.
         let (log, _) = self.journal.get().map_err(ReadError::Commit)?;
         log.sync_to(log_end).map_err(ReadError::Commit)?;
         self.show(size);
@@ -131,7 +131,19 @@ impl Inner {
         Ok((checkpoint, note))
     }
 
-    /// Opens the file of checkpoints again after a sync of it failed; the last one may be in it.
+    /// Returns the newest checkpoint, signed now. If there is no space or no descriptor to sign a
+    /// new one, returns the previous one, if it covers more than `seq` events.
+    pub(crate) fn checkpoint_over(&self, seq: u64) -> Result<(Checkpoint, String), ReadError> {
+        self.checkpoint().or_else(|error| {
+            if Shortage::of(&error).is_none() {
+                return Err(error);
+            }
+            let latest = self.checkpoints.as_ref().and_then(|found| found.lock().latest.clone());
+            latest.filter(|(checkpoint, _)| checkpoint.size > seq).ok_or(error)
+        })
+    }
+
+    /// Reopens the file of checkpoints after a sync of it failed; the last one may be in it.
     fn reopen_history(&self, checkpoints: &mut Checkpoints) -> Result<(), ReadError> {
         let (path, id) = (self.dir.join("checkpoints"), self.manifest.lock().log_id);
         let history = History::open(&*self.fs, &path, id).map_err(ReadError::History)?;
@@ -144,7 +156,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The thread that signs while events come.
+    /// The thread that signs regularly.
     pub(crate) fn sign_now_and_then(&self) {
         self.check_signed();
         let mut signed = 0;
@@ -157,13 +169,13 @@ impl Inner {
             }
             match self.checkpoint() {
                 Ok(_) => signed = size,
-                Err(error) => tracing::error!("no checkpoint was signed: {}", chain(&error)),
+                Err(error) => tracing::error!("cannot sign a checkpoint: {}", chain(&error)),
             }
         }
     }
 
-    /// Takes nothing more where the events are not those the newest checkpoint was signed for: a store
-    /// that was tampered with must not sign for that.
+    /// Closes the store for appends if its events differ from those of the newest checkpoint: a
+    /// store that was tampered with must not sign.
     fn check_signed(&self) {
         let latest = self.checkpoints.as_ref().and_then(|found| found.lock().latest.clone());
         let Some((latest, _)) = latest else { return };
@@ -172,12 +184,12 @@ impl Inner {
         let reason = match found {
             Ok(root) if root == latest.root => return,
             Ok(_) => format!(
-                "its first {} events are not those it signed for; `forebay events verify` names them",
+                "its first {} events differ from those it signed; run `forebay events verify`",
                 latest.size
             ),
             Err(error) => chain(&error).to_string(),
         };
-        tracing::error!("the event store takes no events: {reason}");
+        tracing::error!("the event store accepts no events: {reason}");
         self.sequencer.lock().closed = Some(reason);
         self.room.notify_all();
     }
@@ -188,7 +200,7 @@ impl Inner {
     ) -> Result<T, ReadError> {
         let tree = self.tree.as_ref().ok_or(ReadError::NoProofs)?;
         let grown = tree.current();
-        // The view is taken after the tree, so it has every leaf the tree has.
+        // The view is read after the tree, so it has every leaf of the tree.
         let view: Arc<View> = self.view();
         ask(&grown, &Source { view: &view })
     }
@@ -198,12 +210,12 @@ impl Store {
     /// Signs for everything appended so far and returns the signed note.
     ///
     /// # Errors
-    /// [`ReadError::NoProofs`]; the others where it could not be made durable.
+    /// [`ReadError::NoProofs`]; the others if it could not be made durable.
     pub fn checkpoint(&self) -> Result<String, ReadError> {
         self.inner.checkpoint().map(|(_, note)| note)
     }
 
-    /// What checkpoints of this store are verified with.
+    /// Returns the key that verifies checkpoints of this store.
     ///
     /// # Errors
     /// [`ReadError::NoProofs`].
@@ -212,30 +224,31 @@ impl Store {
         Ok(checkpoints.lock().key.verifier().clone())
     }
 
-    /// Proves that the event with an id is stored, under a checkpoint of now.
+    /// Proves that the event with an id is stored, under a current checkpoint.
     ///
     /// # Errors
-    /// [`ReadError::NotFound`], [`ReadError::NoProofs`]; the others where the store is damaged.
+    /// [`ReadError::NotFound`], [`ReadError::NoProofs`]; the others if the store is damaged.
     pub fn prove(&self, id: EventId) -> Result<InclusionProof, ReadError> {
         let record = self.get(id)?.ok_or(ReadError::NotFound { id })?;
         self.prove_record(&record)
     }
 
-    /// As [`Store::prove`], of an event that was read from this store.
+    /// Like [`Store::prove`], for an event that was read from this store.
     ///
     /// # Errors
     /// As [`Store::prove`].
     pub fn prove_record(&self, record: &Record) -> Result<InclusionProof, ReadError> {
-        let (checkpoint, note) = self.inner.checkpoint()?;
+        let (checkpoint, note) = self.inner.checkpoint_over(record.seq())?;
         self.prove_under(record, &checkpoint, &note)
     }
 
-    /// As [`Store::prove_record`], of many events under one checkpoint; in their order.
+    /// Like [`Store::prove_record`], for many events under one checkpoint; in their order.
     ///
     /// # Errors
     /// As [`Store::prove`].
     pub fn prove_records(&self, records: &[Record]) -> Result<Vec<InclusionProof>, ReadError> {
-        let (checkpoint, note) = self.inner.checkpoint()?;
+        let newest = records.iter().map(Record::seq).max().unwrap_or(0);
+        let (checkpoint, note) = self.inner.checkpoint_over(newest)?;
         records.iter().map(|record| self.prove_under(record, &checkpoint, &note)).collect()
     }
 
@@ -252,7 +265,7 @@ impl Store {
         Ok(InclusionProof::new(seq, size, record.leaf(), path, note.to_owned()))
     }
 
-    /// The newest checkpoint that was signed, and its note; signs one only if there is none yet.
+    /// Returns the newest signed checkpoint and its note; signs one only if there is none yet.
     ///
     /// # Errors
     /// As [`Store::checkpoint`].
@@ -262,17 +275,27 @@ impl Store {
         latest.map_or_else(|| self.inner.checkpoint(), Ok)
     }
 
-    /// Proves that the tree of `first` events is the beginning of the tree of `second`; without
-    /// `second`, of the tree under a checkpoint of now, which the proof then carries.
+    /// Like [`Store::checkpoint`], but returns the newest existing one if there is no space or no
+    /// descriptor to sign another.
     ///
     /// # Errors
-    /// [`ReadError::Proof`]: there are not that many events, or the store is damaged.
+    /// As [`Store::checkpoint`], if there is no earlier one.
+    pub fn newest_checkpoint(&self) -> Result<String, ReadError> {
+        self.inner.checkpoint_over(0).map(|(_, note)| note)
+    }
+
+    /// Proves that the tree of `first` events is the beginning of the tree of `second`; without
+    /// `second`, of the tree of a current checkpoint, which is included in the proof.
+    ///
+    /// # Errors
+    /// [`ReadError::Proof`]: there are fewer events, or the store is damaged.
     pub fn prove_consistency(
         &self,
         first: u64,
         second: Option<u64>,
     ) -> Result<ConsistencyProof, ReadError> {
-        let (latest, note) = self.inner.checkpoint()?;
+        let (latest, note) =
+            self.inner.checkpoint_over(second.map_or(0, |size| size.saturating_sub(1)))?;
         let second = second.unwrap_or(latest.size);
         let checkpoint = (second == latest.size).then_some(note);
         self.inner.with_tree(|grown, source| {
@@ -286,15 +309,15 @@ impl Store {
     /// The root of the tree of the first `size` events.
     ///
     /// # Errors
-    /// [`ReadError::Proof`]: there are not that many, or the store is damaged.
+    /// [`ReadError::Proof`]: there are fewer events, or the store is damaged.
     pub fn root_at(&self, size: u64) -> Result<Hash, ReadError> {
         self.inner.with_tree(|grown, source| grown.tree.root_at(size, source).map_err(path_error))
     }
 
-    /// Hashes of a tile of the tree, as C2SP tlog-tiles numbers them.
+    /// Returns hashes of a tile of the tree, as C2SP tlog-tiles numbers them.
     ///
     /// # Errors
-    /// [`ReadError::Proof`]: there is no such tile, or its leaves are gone.
+    /// [`ReadError::Proof`]: there is no such tile, or its leaves are missing.
     pub fn tile(&self, level: u32, index: u64, width: usize) -> Result<Vec<Hash>, ReadError> {
         self.inner.with_tree(|grown, source| {
             grown.tree.tile(level, index, width, source).map_err(path_error)

@@ -20,7 +20,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// A record of checked bytes; `None` if they are no event.
+    /// Returns a record of checked bytes; `None` if they are not an event.
     pub(crate) fn new(seq: u64, leaf: Vec<u8>) -> Option<Self> {
         leaf::decode(&leaf).is_ok().then_some(Self { seq, leaf })
     }
@@ -31,16 +31,16 @@ impl Record {
         self.seq
     }
 
-    /// The bytes its leaf hash is taken over.
+    /// The bytes over which its leaf hash is computed.
     #[must_use]
     pub fn leaf(&self) -> &[u8] {
         &self.leaf
     }
 
-    /// What they say.
+    /// Decodes the event.
     ///
     /// # Panics
-    /// Never: the bytes were read once when the record was made.
+    /// Never: the bytes were checked when the record was created.
     #[must_use]
     pub fn event(&self) -> Event<'_> {
         match leaf::decode(&self.leaf) {
@@ -50,10 +50,10 @@ impl Record {
     }
 }
 
-/// What a block is known by in the cache.
+/// The key of a block in the cache.
 type BlockKey = (u64, u32);
 
-/// Weighs a block by the bytes it takes.
+/// Weighs a block by its memory in bytes.
 #[derive(Debug, Clone)]
 struct ByBytes;
 
@@ -63,7 +63,7 @@ impl quick_cache::Weighter<BlockKey, Arc<Block>> for ByBytes {
     }
 }
 
-/// Blocks that were read lately.
+/// Cache of recently read blocks.
 #[derive(Debug)]
 pub(crate) struct Blocks {
     cache: Cache<BlockKey, Arc<Block>, ByBytes>,
@@ -89,7 +89,7 @@ impl Blocks {
 }
 
 impl Inner {
-    /// The first event that was accepted under an id.
+    /// Returns the first event that was accepted under an id.
     pub(crate) fn find(&self, id: EventId) -> Result<Option<Record>, ReadError> {
         let visible = self.visible();
         let view = self.view();
@@ -133,7 +133,7 @@ impl Inner {
             .ok_or_else(|| ReadError::Segment(stored.segment.no_event(block.seq(row))))
     }
 
-    /// The event at a position; `None` where it was pruned, or is not there yet.
+    /// Returns the event at a position; `None` if it was pruned, or does not exist yet.
     pub(crate) fn at(&self, view: &View, seq: u64) -> Result<Option<Record>, ReadError> {
         if let Some(stored) = view.segment_at(seq) {
             for number in stored.segment.blocks_of_seq(seq..seq + 1) {
@@ -150,7 +150,7 @@ impl Inner {
 }
 
 impl Store {
-    /// The event with an id: the first that was accepted under it.
+    /// Returns the event with an id: the first that was accepted under it.
     ///
     /// # Errors
     /// [`ReadError::Segment`]: it may be in a segment that is damaged.
@@ -158,7 +158,7 @@ impl Store {
         self.inner.find(id)
     }
 
-    /// The event at a position; `None` where it was pruned, or is not there yet.
+    /// Returns the event at a position; `None` if it was pruned, or does not exist yet.
     ///
     /// # Errors
     /// [`ReadError::Segment`]: it is in a segment that is damaged.
@@ -169,20 +169,20 @@ impl Store {
         self.inner.at(&self.inner.view(), seq)
     }
 
-    /// Events that were accepted: the position the next one may get.
+    /// Number of accepted events: the next position.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.inner.visible()
     }
 
-    /// Whether none was ever accepted.
+    /// Whether no event was ever accepted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Waits until the event at `seq` is there, the store is closed, or `timeout` has passed, and
-    /// returns how many there are.
+    /// Waits until the event at `seq` is visible, the store is closed, or `timeout` has passed, and
+    /// returns the number of visible events.
     pub fn wait_for(&self, seq: u64, timeout: Duration) -> u64 {
         let seen = self.inner.shown.count();
         if self.len() <= seq {

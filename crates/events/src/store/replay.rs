@@ -1,4 +1,4 @@
-//! Reading the log back: its files are read and taken apart side by side, and handed on in order.
+//! Reading the log on opening: its files are read and decoded in parallel, and returned in order.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,13 +10,13 @@ use super::error::OpenError;
 use crate::format::{entry, leaf};
 use crate::memory::Run;
 
-/// An entry: where it begins, where the next one does, and its events.
+/// An entry: its position, the position of the next one, and its events.
 type Entry = (Lsn, Lsn, Run);
 
 /// Calls `each` with every batch from position `from` on, in order.
 ///
 /// # Errors
-/// The log could not be read, an entry is no batch, or what `each` returned.
+/// The log could not be read, an entry is not a batch, or what `each` returned.
 pub(super) fn read(
     log: &Log,
     from: Lsn,
@@ -37,7 +37,7 @@ pub(super) fn read(
                     let Some(&start) = starts.get(piece) else { return };
                     let end = starts.get(piece + 1).copied();
                     let read = piece_of(log, start, end, stop);
-                    // Nobody listens any more where an earlier piece failed.
+                    // The receiver has stopped if an earlier piece failed.
                     if send.send((piece, read)).is_err() {
                         return;
                     }
@@ -52,7 +52,7 @@ pub(super) fn read(
     })
 }
 
-/// Hands on the pieces as they come, each after the one before it.
+/// Returns the pieces in order.
 fn in_order(
     receive: &mpsc::Receiver<(usize, Result<Vec<Entry>, OpenError>)>,
     each: &mut dyn FnMut(Lsn, Lsn, Run) -> Result<(), OpenError>,
@@ -91,14 +91,14 @@ fn piece_of(
     Ok(entries)
 }
 
-/// A log entry as a run, its leaves split and their parts in place.
+/// Decodes a log entry as a run with its leaves split.
 fn run_of(payload: &[u8]) -> Result<Run, &'static str> {
     let batch = entry::decode(payload)?;
     let mut ids = Vec::with_capacity(batch.ends.len());
     let mut timestamps_ns = Vec::with_capacity(batch.ends.len());
     let mut start = 0;
     for &end in &batch.ends {
-        let bytes = batch.leaves.get(start..end as usize).ok_or("a leaf is cut")?;
+        let bytes = batch.leaves.get(start..end as usize).ok_or("a leaf is truncated")?;
         let parts = leaf::split(bytes).map_err(|error| error.reason)?;
         ids.push(parts.id);
         timestamps_ns.push(parts.timestamp_ns);

@@ -1,7 +1,8 @@
-//! Going on after the log failed, without opening the store again: as when a full disk has room again.
+//! Recovery after the log failed, without opening the store again. A log that waits for space has
+//! not failed: see `shortage`.
 //!
-//! The log is opened anew, which settles what of it is true. What did not survive was never
-//! acknowledged: it goes from memory and from the tree, and its positions are given out again.
+//! The log is reopened, which determines its valid entries. Entries that did not survive were never
+//! acknowledged: they are removed from memory and from the tree, and their positions are reused.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,10 +18,10 @@ use super::{Inner, Sequencer};
 use crate::merkle::{LeafHashes, TILE_WIDTH, Tree};
 
 impl Inner {
-    /// Opens the log anew if it failed.
+    /// Reopens the log if it failed.
     ///
     /// # Errors
-    /// It cannot be opened yet; what is in memory is as it was.
+    /// It cannot be opened yet; memory is unchanged.
     pub(crate) fn revive(&self) -> Result<(), OpenError> {
         if !self.journal.failed() {
             return Ok(());
@@ -46,7 +47,7 @@ impl Inner {
                 return Ok(());
             }
             if run.first_seq != end_seq || run.end_seq() > sequencer.next_seq {
-                let reason = "its events are not those that were appended there";
+                let reason = "its events differ from those that were appended there";
                 return Err(OpenError::Entry { lsn: lsn.0, reason });
             }
             (end_seq, log_end) = (run.end_seq(), next);
@@ -64,11 +65,11 @@ impl Inner {
         self.show(end_seq);
         drop(sequencer);
         self.room.notify_all();
-        tracing::info!("the log of the event store takes events again");
+        tracing::info!("the log of the event store was reopened");
         Ok(())
     }
 
-    /// Takes everything from `end_seq` on out of memory and out of the tree.
+    /// Removes everything from `end_seq` on from memory and from the tree.
     fn forget_behind(
         &self,
         sequencer: &mut Sequencer,

@@ -1,10 +1,10 @@
-//! A signal between threads: remembered until somebody waited for it.
+//! A signal between threads that is kept until a thread has waited for it.
 
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Something happened, or the end has come.
+/// An event occurred, or the end has come.
 #[derive(Debug, Default)]
 pub(crate) struct Signal {
     state: Mutex<State>,
@@ -18,13 +18,13 @@ struct State {
 }
 
 impl Signal {
-    /// Wakes those who wait.
+    /// Wakes the waiting threads.
     pub(crate) fn wake(&self) {
         self.state.lock().count += 1;
         self.changed.notify_all();
     }
 
-    /// Wakes those who wait, now and ever after.
+    /// Wakes the waiting threads, now and forever after.
     pub(crate) fn stop(&self) {
         self.state.lock().stopped = true;
         self.changed.notify_all();
@@ -35,7 +35,7 @@ impl Signal {
         self.state.lock().stopped
     }
 
-    /// How often it was woken so far: what [`wait`](Self::wait) takes.
+    /// Number of wake-ups so far, for [`wait`](Self::wait).
     pub(crate) fn count(&self) -> u64 {
         self.state.lock().count
     }

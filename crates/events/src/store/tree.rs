@@ -1,9 +1,10 @@
-//! The tree beside the write path: leaves are hashed by those who bring them, nodes by a thread.
+//! The tree beside the write path: appenders hash the leaves, a thread hashes the nodes.
 //!
-//! Hashes wait in a queue in order of sequence. Whoever needs the tree up to date takes them from
-//! there themselves, so nobody depends on the thread's pace; and who finds the queue long takes it up
-//! the tree before adding to it, unless somebody is at it: the thread is one among all who append, and
-//! gets no larger share of the processors than one of them. It sleeps until there is work enough.
+//! Hashes wait in a queue in order of sequence. A caller that needs the current tree processes the
+//! queue itself, so no caller depends on the thread's speed. An appender that finds the queue long
+//! processes it before adding to it, unless another thread does: the thread is only one among all
+//! appenders, and gets no larger share of the processors than one of them. It sleeps until there is
+//! enough work.
 
 #![expect(clippy::cast_possible_truncation, reason = "a constant")]
 
@@ -16,22 +17,22 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::memory::Run;
 use crate::merkle::{self, Hash, Tree};
 
-/// Leaf hashes that may wait before an appender waits for the tree.
+/// Number of leaf hashes that may wait before an appender waits for the tree.
 const QUEUED_MAX: u64 = 1 << 19;
-/// Bytes they take.
+/// Their size in bytes.
 pub(crate) const QUEUED_SIZE_MAX: usize = QUEUED_MAX as usize * size_of::<Hash>();
-/// Leaf hashes that wait before an appender takes them up the tree where nobody does: few enough to be
-/// in its cache still, and to leave little to do after the last append.
+/// Number of waiting leaf hashes from which an appender processes them if no thread does: few
+/// enough to be in its cache still, and to leave little work after the last append.
 const HELPED_FROM: u64 = 1 << 14;
-/// Leaf hashes the thread is woken for: enough tiles to go up the tree together.
+/// Number of leaf hashes that wake the thread: enough tiles to be processed together.
 const WOKEN_FOR: u64 = 1 << 12;
 
-/// Leaves on their way to the tree.
+/// Leaves to be added to the tree.
 #[derive(Debug)]
 pub(crate) enum Leaves {
     /// Hashed already.
     Hashed(Vec<Hash>),
-    /// Read back from the log, and not yet hashed.
+    /// Read from the log, and not yet hashed.
     Run(Arc<Run>),
 }
 
@@ -44,7 +45,7 @@ impl Leaves {
     }
 }
 
-/// A tree, and the log's position behind its last leaf.
+/// A tree, and the log's position after its last leaf.
 #[derive(Debug)]
 pub(crate) struct Grown {
     pub(crate) tree: Tree,
@@ -58,7 +59,7 @@ struct Queue {
     stopping: bool,
 }
 
-/// The tree and what is to be added to it.
+/// The tree and its queue.
 #[derive(Debug)]
 pub(crate) struct TreeKeeper {
     grown: Mutex<Grown>,
@@ -76,7 +77,7 @@ impl TreeKeeper {
         }
     }
 
-    /// Adds the leaves that follow all those added before; called in order of sequence.
+    /// Adds the leaves that follow all earlier ones; called in order of sequence.
     pub(crate) fn push(&self, leaves: Leaves, log_end: Lsn) {
         let mut queue = self.queue.lock();
         queue.waiting += leaves.len();
@@ -86,7 +87,7 @@ impl TreeKeeper {
         }
     }
 
-    /// Does the queue's work where it has grown long.
+    /// Processes the queue if it has grown long.
     pub(crate) fn help(&self) {
         let waiting = self.queue.lock().waiting;
         if waiting > QUEUED_MAX {
@@ -98,16 +99,16 @@ impl TreeKeeper {
         }
     }
 
-    /// The tree with everything that was added.
+    /// Returns the tree with all added leaves.
     pub(crate) fn current(&self) -> MutexGuard<'_, Grown> {
         let mut grown = self.grown.lock();
         self.take_up(&mut grown);
         grown
     }
 
-    /// Adds what is queued to the tree.
+    /// Adds the queued leaves to the tree.
     fn take_up(&self, grown: &mut Grown) {
-        // What comes while this runs waits for the next call, so that this one ends.
+        // Leaves added while this runs wait for the next call, so that this one ends.
         let count = self.queue.lock().items.len();
         for _ in 0..count {
             let taken = {

@@ -1,9 +1,9 @@
-//! Verification: every stored byte is read and hashed anew, and what comes out is compared with what
+//! Verification: every stored byte is read and hashed again, and the result is compared with what
 //! was signed.
 //!
-//! It needs nothing of an open store and trusts nothing it finds: segments are read whole and their
-//! digests taken, every event becomes a leaf hash, the tree is built from those alone. The first
-//! damage of every kind is named; verification goes on past it where it can.
+//! It needs no open store and trusts nothing it reads: segments are read completely and their
+//! digests computed, every event becomes a leaf hash, and the tree is built only from those. The
+//! first damage of every kind is reported; verification continues after it if possible.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -32,15 +32,15 @@ use leaves::Leaves;
 /// Events of a tile.
 const TILE: u64 = TILE_WIDTH as u64;
 
-/// Something that is not as it was written.
+/// A difference from what was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// A segment's bytes are not those that were sealed.
+    /// A segment's bytes differ from those that were sealed.
     Segment {
         /// Its file.
         path: PathBuf,
-        /// What is wrong, with block and event where they are known.
+        /// What is wrong, with block and event if known.
         found: String,
     },
     /// The log is damaged.
@@ -48,17 +48,17 @@ pub enum Fault {
         /// What is wrong, and where.
         found: String,
     },
-    /// The tree's file is damaged, or is not what the events give.
+    /// The tree's file is damaged, or does not match the events.
     Tree {
         /// What is wrong.
         found: String,
     },
     /// A checkpoint is damaged, or not signed by the store's key.
     Checkpoint {
-        /// Which, and what is wrong.
+        /// Which one, and what is wrong.
         found: String,
     },
-    /// The events are not those a checkpoint was signed for.
+    /// The events differ from those for which a checkpoint was signed.
     History {
         /// The checkpoint's size.
         size: u64,
@@ -75,43 +75,43 @@ impl fmt::Display for Fault {
             Self::Tree { found } => write!(formatter, "tree: {found}"),
             Self::Checkpoint { found } => write!(formatter, "checkpoint: {found}"),
             Self::History { size, found } => {
-                write!(formatter, "history, against the checkpoint of {size} events: {found}")
+                write!(formatter, "history, compared with the checkpoint of {size} events: {found}")
             }
         }
     }
 }
 
-/// What verification read, and what it makes of it.
+/// The result of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Verified {
-    /// Events that were hashed.
+    /// Number of hashed events.
     pub events: u64,
-    /// Events that were pruned, and of which only hashes or roots are left.
+    /// Number of pruned events, of which only hashes or roots remain.
     pub pruned: u64,
-    /// Bytes of leaves that were hashed.
+    /// Size of the hashed leaves in bytes.
     pub leaf_bytes: u64,
-    /// Bytes of files that were read.
+    /// Size of the read files in bytes.
     pub file_bytes: u64,
-    /// Segments that were read.
+    /// Number of segments read.
     pub segments: u64,
-    /// Checkpoints whose signature and root were checked.
+    /// Number of checkpoints whose signature and root were checked.
     pub checkpoints: u64,
-    /// The root of all events, where proofs are kept and it could be computed.
+    /// The root of all events, if proofs are kept and it could be computed.
     pub root: Option<Hash>,
-    /// Everything that is wrong.
+    /// All faults.
     pub faults: Vec<Fault>,
 }
 
-/// Reads and hashes everything in `dir`; nothing is changed but that the directory is locked meanwhile.
+/// Reads and hashes everything in `dir`; changes nothing, but locks the directory meanwhile.
 ///
-/// * `since`: checkpoints of earlier that were kept elsewhere; each must be signed by `key`, or by the
-///   store's own key where none is given.
-/// * `on_event`: told of events as they are hashed, for progress.
+/// * `since`: earlier checkpoints that were kept elsewhere; each must be signed by `key`, or by the
+///   store's own key if none is given.
+/// * `on_event`: called as events are hashed, for progress.
 ///
 /// # Errors
-/// [`OpenError::Absent`], [`OpenError::Locked`], [`OpenError::Manifest`] or [`OpenError::Io`]: there was
-/// nothing to verify. Damage is no error but a [`Fault`].
+/// [`OpenError::Absent`], [`OpenError::Locked`], [`OpenError::Manifest`] or [`OpenError::Io`]:
+/// there was nothing to verify. Damage is not an error but a [`Fault`].
 pub fn verify(
     fs: &Arc<dyn FileSystem>,
     dir: &Path,
@@ -192,7 +192,7 @@ impl Verifying<'_> {
                     }
                     Ok((first_seq, count, _)) if first_seq + count <= end_seq => {}
                     Ok((first_seq, ..)) => faults.push(format!(
-                        "the entry at {} begins with event {first_seq}, not {end_seq}",
+                        "the entry at {} starts with event {first_seq}, not {end_seq}",
                         found.lsn
                     )),
                     Err(reason) => faults.push(format!("the entry at {}: {reason}", found.lsn)),
@@ -212,7 +212,7 @@ impl Verifying<'_> {
         end_seq
     }
 
-    /// Compares the tree the events give with the tree's file and with everything that was signed.
+    /// Compares the tree of the events with the tree's file and with all signed checkpoints.
     fn proofs(
         &mut self,
         leaves: Leaves,
@@ -230,7 +230,7 @@ impl Verifying<'_> {
             }
         };
         if let Some(seq) = leaves.twice() {
-            let found = format!("event {seq} is there twice");
+            let found = format!("event {seq} is duplicated");
             self.verified.faults.push(Fault::Tree { found });
         }
         let mut roots = Vec::new();
@@ -239,12 +239,13 @@ impl Verifying<'_> {
             match (leaves.root(tile), known) {
                 (Some(found), Some(known)) if found != known => {
                     let first = tile * TILE;
-                    let found = format!("events {first} to {} give another root", first + TILE - 1);
+                    let found =
+                        format!("events {first} to {} give a different root", first + TILE - 1);
                     self.verified.faults.push(Fault::Tree { found });
                     roots.push(known);
                 }
                 (Some(found), _) => roots.push(found),
-                // Pruning leaves the hashes of a tile's events, or none of them.
+                // Pruning leaves the hashes of all events of a tile, or of none.
                 (None, Some(known)) if leaves.is_open(tile) => {
                     let first = tile * TILE;
                     let found =
@@ -252,7 +253,8 @@ impl Verifying<'_> {
                     self.verified.faults.push(Fault::Tree { found });
                     roots.push(known);
                 }
-                // All events of the tile were pruned: what was signed says whether its root is true.
+                // All events of the tile were pruned: the signed checkpoints show whether its root
+                // is right.
                 (None, Some(known)) => roots.push(known),
                 (None, None) => break,
             }
@@ -266,7 +268,8 @@ impl Verifying<'_> {
             _ => None,
         };
         let Some(tree) = tree else {
-            let found = "some of the events' hashes are missing, so there is no root".to_owned();
+            let found =
+                "some of the events' hashes are missing, so the root cannot be computed".to_owned();
             self.verified.faults.push(Fault::Tree { found });
             return;
         };
@@ -275,12 +278,12 @@ impl Verifying<'_> {
         self.signed(&tree, since, key);
     }
 
-    /// Checks signature and root of the store's own checkpoints, and of those handed in.
+    /// Checks signature and root of the store's own checkpoints, and of the given ones.
     fn signed(&mut self, tree: &Tree, since: &[String], key: Option<&VerifierKey>) {
         let own = match load_key(&**self.fs, &self.dir.join("key")) {
             Ok(Some(own)) => Some(own.verifier().clone()),
             Ok(None) => {
-                self.checkpoint_fault("the store's key is gone".to_owned());
+                self.checkpoint_fault("the store's key is missing".to_owned());
                 None
             }
             Err(error) => {
@@ -294,8 +297,8 @@ impl Verifying<'_> {
                 if notes.torn() > 0 {
                     let torn = notes.torn();
                     self.checkpoint_fault(format!(
-                        "{torn} bytes behind the last whole checkpoint: one was not written to its \
-                         end, or is damaged"
+                        "{torn} bytes follow the last complete checkpoint: a checkpoint is \
+                         incomplete or damaged"
                     ));
                 }
                 for note in notes {
@@ -311,7 +314,9 @@ impl Verifying<'_> {
         if let (Some(key), Some(own)) = (key, &own)
             && key != own
         {
-            self.checkpoint_fault("the store signs with another key than the one given".to_owned());
+            self.checkpoint_fault(
+                "the store signs with a different key from the one given".to_owned(),
+            );
         }
         if let Some(key) = key.or(own.as_ref()) {
             since.iter().for_each(|note| self.note(tree, note, key));
@@ -336,24 +341,24 @@ impl Verifying<'_> {
     }
 }
 
-/// How a tree contradicts a checkpoint, if it does.
+/// Returns how a tree contradicts a checkpoint, if it does.
 fn contradiction(tree: &Tree, checkpoint: &Checkpoint, source: &Segments<'_>) -> Option<String> {
     if checkpoint.size > tree.size() {
         let missing = checkpoint.size - tree.size();
-        return Some(format!("the newest {missing} of its events are gone"));
+        return Some(format!("its newest {missing} events are missing"));
     }
     match tree.root_at(checkpoint.size, source) {
         Ok(root) if root == checkpoint.root => None,
         Ok(root) => Some(format!(
-            "the events give the root {root}, it was signed for {}: events were changed, \
-             swapped or replaced",
+            "the events give the root {root}, but {} was signed: events were changed, \
+             reordered or replaced",
             checkpoint.root
         )),
         Err(error) => Some(error.to_string()),
     }
 }
 
-/// Leaf hashes out of the files, for roots of sizes inside a tile.
+/// Leaf hashes from the files, for roots of sizes inside a tile.
 struct Segments<'a> {
     fs: &'a Arc<dyn FileSystem>,
     dir: &'a Path,
@@ -418,7 +423,7 @@ fn entry_hashes(
     let ends: Vec<usize> = batch.ends.iter().map(|&end| end as usize).collect();
     let mut start = 0;
     for &end in &ends {
-        let bytes = batch.leaves.get(start..end).ok_or("a leaf is cut")?;
+        let bytes = batch.leaves.get(start..end).ok_or("a leaf is truncated")?;
         leaf::decode(bytes).map_err(|error| error.reason)?;
         start = end;
     }

@@ -1,7 +1,7 @@
-//! What readers see: segments, then memory tables, in order of sequence.
+//! The view of readers: segments, then memory tables, in order of sequence.
 //!
-//! A view never changes; the store puts another in its place. Whoever reads holds the one they began
-//! with, whose segments stay readable even after compaction removed their names.
+//! A view never changes; the store replaces it. A reader holds the view it began with, whose
+//! segments stay readable even after compaction has removed their names.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::manifest::SegmentEntry;
 use crate::memory::Table;
 use crate::segment::Segment;
 
-/// A segment and what the manifest says of it.
+/// A segment and its entry in the manifest.
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) entry: SegmentEntry,
@@ -21,7 +21,7 @@ pub(crate) struct Stored {
 pub(crate) struct View {
     /// In order of sequence, without gaps, from position 0.
     pub(crate) segments: Vec<Arc<Stored>>,
-    /// Those that wait to become segments, then the one that is appended to.
+    /// Tables that wait to become segments, then the current one.
     pub(crate) tables: Vec<Arc<Table>>,
 }
 

@@ -1,4 +1,4 @@
-//! The disk is cut at every write and sync of a random workload of appends, flushes, compaction,
+//! The disk fails at every write and sync of a random workload of appends, flushes, compaction,
 //! retention and checkpoints, and again at those of the recovery that follows.
 
 #![expect(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
@@ -12,15 +12,15 @@ use forebay_base::clock::{ManualClock, SystemClock};
 use forebay_base::error_chain::chain;
 use forebay_base::fs::sim::{Fault, Rng, SimFs};
 use forebay_base::fs::{Access, FileSystem};
-use forebay_events::Store;
+use forebay_events::{AppendError, Shortage, Store};
 
 use crate::store_model::{DIR, Model, START_MS, durabilities, open};
 
 const STEPS: usize = 70;
 
-/// How far apart the operations are that are cut. With 1 every one is, about a thousand a run, which
-/// takes minutes: `FOREBAY_CRASH_STRIDE=1`, as CI has it. The numbers used without it have no divisor in
-/// common, so that over all durabilities and tests most are.
+/// The distance between the operations that fail. With 1 every one does, about a thousand per run,
+/// which takes minutes: `FOREBAY_CRASH_STRIDE=1`, as in CI. The default distances have no common
+/// divisor, so that all durabilities and tests together cover most operations.
 fn stride() -> u64 {
     let asked = std::env::var("FOREBAY_CRASH_STRIDE").ok().and_then(|text| text.parse().ok());
     asked.filter(|&stride| stride > 0).unwrap_or(13)
@@ -32,13 +32,13 @@ struct Ran {
     model: Model,
 }
 
-/// Runs the workload with `fault` at operation `at`; `None` when it has no such operation.
+/// Runs the workload with `fault` at operation `at`; `None` if it has no such operation.
 fn run(durability: Durability, seed: u64, at: u64, fault: Fault) -> Option<Ran> {
     let disk = SimFs::new(seed ^ at);
     disk.plan(at, fault);
     let clock = Arc::new(ManualClock::new(START_MS));
     let mut model = Model::default();
-    // A failure ends the run: what is left is looked at.
+    // A failure ends the run: its result is checked.
     model.run(&mut Rng::new(seed), &disk, &clock, durability, STEPS).ok();
     (disk.operations() > at).then_some(Ran { disk, clock, model })
 }
@@ -50,7 +50,7 @@ fn promised(model: &Model, durability: Durability) -> usize {
     }
 }
 
-/// Opens what is left, judges it, works on, and judges and verifies again.
+/// Opens what is left, checks it, continues, and checks and verifies again.
 fn go_on(disk: &SimFs, ran: &Ran, durability: Durability, least: usize) {
     let mut model = ran.model.clone();
     let clock = &ran.clock;
@@ -230,8 +230,8 @@ fn a_full_disk_refuses_events_clearly_until_there_is_room_again() {
                 let mut refused = 0;
                 for _ in 0..60 {
                     if let Err(error) = model.append(&store, &mut rng, &clock, 13) {
-                        let told = chain(&error).to_string();
-                        assert!(told.contains("no storage space"), "{told}");
+                        let message = chain(&error).to_string();
+                        assert!(message.contains("no storage space"), "{message}");
                         refused += 1;
                     }
                 }
@@ -253,6 +253,51 @@ fn a_full_disk_refuses_events_clearly_until_there_is_room_again() {
             let ran = Ran { disk, clock, model };
             go_on(&ran.disk.power_off(1), &ran, durability, promised(&ran.model, durability));
         }
+    }
+}
+
+#[test]
+fn a_store_opens_on_a_full_disk_is_read_and_takes_events_when_there_is_room() {
+    for (seed, durability) in (81..).zip(durabilities()) {
+        let disk = SimFs::new(seed);
+        let clock = Arc::new(ManualClock::new(START_MS));
+        let (mut model, mut rng) = (Model::default(), Rng::new(seed));
+        let store = open(&disk, &clock, durability).unwrap();
+        for _ in 0..12 {
+            model.append(&store, &mut rng, &clock, 9).unwrap();
+        }
+        model.checkpoint(&store);
+        let (killed, all) = (disk.kill(), model.events.len());
+        drop(store);
+        killed.set_capacity(Some(used(&killed)));
+        let mut options = crate::store_model::options(durability);
+        // So that it is the log that has no room, and not a flush.
+        options.memory_table_events = 100_000;
+        let fs = Arc::new(killed.clone());
+        let (store, _) = Store::open_quiet(fs, clock.clone(), Path::new(DIR), options).unwrap();
+        model.judge(&store, all);
+        let last = store.at(all as u64 - 1).unwrap().unwrap();
+        assert!(store.prove_record(&last).is_ok() && store.newest_checkpoint().is_ok());
+        let mut held = 0;
+        for _ in 0..6 {
+            let error = model.append(&store, &mut rng, &clock, 7).unwrap_err();
+            assert_eq!(error.shortage(), Some(Shortage::Space), "{}", chain(&error));
+            held += usize::from(!matches!(error, AppendError::Waiting(_)));
+        }
+        assert_eq!(held, 1, "what came first is held, the rest is refused before it is taken");
+        assert!(store.health().unwrap_err().contains("waits"), "{:?}", store.health());
+        assert_eq!(store.len() as usize, all, "nothing that waits is shown");
+        assert!(store.prove_record(&last).is_ok() && store.newest_checkpoint().is_ok());
+        killed.set_capacity(None);
+        for count in [1, 60, 7] {
+            model.append(&store, &mut rng, &clock, count).unwrap();
+        }
+        assert_eq!(store.len() as usize, all + 7 + 68, "what was held is written, once");
+        let all = model.events.len();
+        model.judge(&store, all);
+        store.health().unwrap();
+        store.close().unwrap();
+        model.verify(&killed);
     }
 }
 

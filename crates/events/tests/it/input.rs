@@ -1,9 +1,9 @@
-//! Records of every format, and what of them becomes which field of an event.
+//! Records of every format, and the event fields they fill.
 
 use forebay_events::input::{Format, Parser};
 use forebay_events::{Draft, EventId};
 
-/// 2024-03-01 12:00:00 UTC, what the parsers take for now.
+/// 2024-03-01 12:00:00 UTC, the current time for the parsers.
 pub(crate) const NOW_MS: i64 = 1_709_294_400_000;
 
 /// A draft in a line: `format kind|host|ip|collector severity time`, `-` for what is missing.
@@ -23,7 +23,7 @@ pub(crate) fn describe(draft: &Draft<'_>) -> String {
     )
 }
 
-/// What each line becomes: a description, `none` or `reject: reason`.
+/// The result of each line: a description, `none` or `reject: reason`.
 fn read(parser: &mut Parser, line: &[u8]) -> String {
     match parser.parse(line) {
         Ok(Some(draft)) => {
@@ -36,7 +36,7 @@ fn read(parser: &mut Parser, line: &[u8]) -> String {
     }
 }
 
-/// Checks lines as their format and, where `auto` says so, as whatever they look like.
+/// Checks lines as their format and, with `auto`, as the detected format.
 fn check(format: Format, auto: bool, table: &[(&str, &str)]) {
     for (line, expected) in table {
         let formats = [format, Format::Auto];
@@ -100,12 +100,12 @@ fn ndjson_is_mapped_by_customary_names() {
                 "ndjson k|-|-|- unknown 2024-03-01T12:00:00.123456789Z"
             }),
             (r"{}", "ndjson -|-|-|- unknown -"),
-            // A first value that cannot be used makes room for the next name.
+            // If the first value cannot be used, the next name is tried.
             (
                 r#"{"timestamp":"soon","time":1.5,"type":null,"kind":"k","ip":"?","src":"1.2.3.4"}"#,
                 { "ndjson k|-|1.2.3.4|- unknown 1970-01-01T00:00:01.5Z" },
             ),
-            // Of a key that comes twice the first counts.
+            // Of a repeated key the first counts.
             (r#"{"type":"a","type":"b"}"#, "ndjson a|-|-|- unknown -"),
             (r#"{"type":17,"severity":"nothing","level":"FATAL"}"#, { "ndjson 17|-|-|- fatal -" }),
             (r#"{"type":"a\nb","host":"\ud800"}"#, "ndjson -|-|-|- unknown -"),
@@ -192,14 +192,14 @@ fn zeek_tsv_is_mapped() {
             "zeek dns|-|10.0.0.1|w-1 unknown 2017-07-14T15:00:00.000123Z",
         ),
         ("-\tC2\t-\t10.0.0.2\t(empty)\t-", "zeek dns|-|10.0.0.2|- unknown -"),
-        ("1500044400\tC3\t10.0.0.1", "reject: 3 columns; #fields names 6"),
-        ("1500044400\tC4\t\t\t\t\t", "reject: 7 columns; #fields names 6"),
+        ("1500044400\tC3\t10.0.0.1", "reject: the row has 3 columns, but #fields names 6"),
+        ("1500044400\tC4\t\t\t\t\t", "reject: the row has 7 columns, but #fields names 6"),
         ("soon\tC5\tnowhere\t\t\t", "zeek dns|-|-|- unknown -"),
         ("#close\t2017-07-14-16-00-00", "none"),
-        // A second log behind the first, as `cat` makes it.
+        // A second log after the first, as from `cat`.
         ("#separator ;", "none"),
         ("#path;conn", "none"),
-        ("1;2", "reject: no #fields line came before this row"),
+        ("1;2", "reject: no #fields line precedes this row"),
         ("#fields;id.resp_h;ts;id.orig_h;_node_name", "none"),
         ("10.0.0.2;1.5;10.0.0.3;n1", "zeek conn|n1|10.0.0.3|- unknown 1970-01-01T00:00:01.5Z"),
     ];
@@ -270,8 +270,8 @@ fn cef_is_mapped() {
         Format::Cef,
         false,
         &[
-            ("CEF:x|a|b|c|d|e|5|", "reject: no version number follows CEF:"),
-            ("LEEF:1.0|a|b|c|d|", "reject: no CEF: at the front or behind a syslog header"),
+            ("CEF:x|a|b|c|d|e|5|", "reject: CEF: must be followed by a version number"),
+            ("LEEF:1.0|a|b|c|d|", "reject: no CEF: at the start or after a syslog header"),
         ],
     );
 }
@@ -306,7 +306,7 @@ fn leef_is_mapped() {
             ("LEEF:2.0|Example|Proxy|3|Login|xyz|a=b", {
                 "reject: the delimiter is neither a character nor xHH"
             }),
-            ("LEEF:9.0|a|b|c|d|", "reject: no version 1 or 2 follows LEEF:"),
+            ("LEEF:9.0|a|b|c|d|", "reject: LEEF: must be followed by version 1 or 2"),
         ],
     );
 }
@@ -329,14 +329,14 @@ fn syslog_of_rfc_5424_is_mapped() {
             ("<0>1 9999999-01-01T00:00:00Z h a - - [x]", "syslog a|h|-|- fatal -"),
             ("<34>1 2003-10-11T22:14:15.003Z host", "reject: the header ends at its HOSTNAME"),
             ("<34>1 - h a - - [x y=\"1\"", {
-                "reject: STRUCTURED-DATA is neither - nor whole elements in []"
+                "reject: STRUCTURED-DATA is neither - nor complete elements in []"
             }),
         ],
     );
     check(
         Format::Syslog,
         false,
-        &[("<192>1 - - - - - -", "reject: a priority is <0> to <191>, at byte 1")],
+        &[("<192>1 - - - - - -", "reject: the priority at byte 1 must be <0> to <191>")],
     );
 }
 
@@ -396,7 +396,7 @@ fn a_file_may_mix_formats_and_plain_lines_stay_plain() {
         (b"CEF:0|a|b|c|d|e|5|", "cef d|-|-|b medium -"),
         (b"just text about CEF:0|x", "raw -|-|-|- unknown -"),
         (b"<tag>no priority</tag>", "raw -|-|-|- unknown -"),
-        (br#"{"type":"a""#, "reject: no JSON object: EOF while parsing an object at byte 11"),
+        (br#"{"type":"a""#, "reject: not a JSON object: EOF while parsing an object at byte 11"),
     ];
     for (line, expected) in lines {
         assert_eq!(read(&mut parser, line), expected);

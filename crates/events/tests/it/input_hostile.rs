@@ -1,4 +1,4 @@
-//! Records made to hurt: cut, nested, oversized, out of range, not text.
+//! Hostile records: truncated, nested, oversized, out of range, not text.
 
 use forebay_events::event::Draft;
 use forebay_events::input::sample::Samples;
@@ -30,7 +30,7 @@ fn what_is_no_json_object_is_rejected_with_its_place() {
         (br#"{"x":tru}"#, "expected ident at byte 9"),
         (b"{\"x\":\"a\nb\"}", "control character"),
         (b"{\"x\":\"a\x00b\"}", "control character"),
-        (b"{\"x\":\"\xff\"}", "not UTF-8 at byte 7"),
+        (b"{\"x\":\"\xff\"}", "invalid UTF-8 at byte 7"),
     ];
     for format in [Format::Ndjson, Format::Ocsf, Format::Suricata] {
         for (line, reason) in table {
@@ -73,7 +73,7 @@ fn what_is_too_large_for_a_field_stays_in_the_raw_bytes() {
 
 #[test]
 fn no_record_costs_more_than_its_length() {
-    // Were any of these read in the square of its length, this would take minutes.
+    // If any of these took time quadratic in its length, this would take minutes.
     let heads = [
         "",
         "{\"a\":",

@@ -1,4 +1,4 @@
-//! Streams cut into records, and rejected records written down.
+//! Streams split into records, and rejected records written to a file.
 
 use std::io::{self, Read};
 
@@ -54,9 +54,9 @@ fn a_line_beyond_the_limit_is_a_fault_and_the_next_one_is_read() {
     let text = format!("ok\n{long}\n0123456789\r\n0123456789a\nend");
     let expected = vec![
         (1, b"ok".to_vec(), None),
-        (2, vec![b'x'; 1024], Some("the record has 5000 bytes; 10 are allowed".to_owned())),
+        (2, vec![b'x'; 1024], Some("the record has 5000 bytes; the maximum is 10".to_owned())),
         (3, b"0123456789".to_vec(), None),
-        (4, b"0123456789a".to_vec(), Some("the record has 11 bytes; 10 are allowed".to_owned())),
+        (4, b"0123456789a".to_vec(), Some("the record has 11 bytes; the maximum is 10".to_owned())),
         (5, b"end".to_vec(), None),
     ];
     assert_eq!(split(10, false, &[text.as_bytes()]), expected);
@@ -70,14 +70,14 @@ fn counted_messages_may_have_line_ends_within() {
     let cut = "the stream ends 1 bytes before the message does".to_owned();
     expected.push((4, b"<1>x".to_vec(), Some(cut)));
     assert_eq!(records, expected);
-    // Not so where nobody asked, or where the stream begins otherwise.
+    // Not if this is not enabled, or if the stream begins differently.
     assert_eq!(split(100, false, &[b"3 <1>"]), good(&[(1, "3 <1>")]));
     assert_eq!(split(100, true, &[b"12 monkeys\n3 <1>"]), good(&[(1, "12 monkeys"), (2, "3 <1>")]));
     assert_eq!(split(100, true, &[b"123456"]), good(&[(1, "123456")]));
     assert_eq!(split(100, true, &[b"1\n"]), good(&[(1, "1")]));
     assert_eq!(split(100, true, &[b"1234567890 <1>"]), good(&[(1, "1234567890 <1>")]));
     let records = split(4, true, &[b"9 <13>a: b\n4 <1>x"]);
-    assert_eq!(records[0].2.as_deref(), Some("the record has 9 bytes; 4 are allowed"));
+    assert_eq!(records[0].2.as_deref(), Some("the record has 9 bytes; the maximum is 4"));
     assert_eq!(records[1], (2, b"<1>x".to_vec(), None));
 }
 

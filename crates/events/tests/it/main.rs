@@ -1,4 +1,4 @@
-//! The event store from outside.
+//! The event store through its public interface.
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod crash;

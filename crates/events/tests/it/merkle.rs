@@ -1,4 +1,4 @@
-//! The tree against the definitions of RFC 9162, section 2.1, written down once more, slowly.
+//! The tree compared with a slow implementation of the definitions of RFC 9162, section 2.1.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

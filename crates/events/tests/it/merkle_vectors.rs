@@ -1,5 +1,5 @@
-//! Published vectors: the tree of eight leaves that implementations of Certificate Transparency are
-//! tested with.
+//! Published vectors: the tree of eight leaves used to test implementations of Certificate
+//! Transparency.
 
 use std::convert::Infallible;
 
@@ -94,7 +94,7 @@ const CONSISTENCIES: [(u64, u64, &[&str]); 5] = [
     ),
 ];
 
-/// No tile is complete, so no leaf is asked for.
+/// No tile is complete, so no leaf is requested.
 struct Nowhere;
 
 impl LeafHashes for Nowhere {

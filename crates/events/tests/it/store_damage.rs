@@ -1,4 +1,4 @@
-//! A bit flipped anywhere: an error or the very same data, and `verify` says so.
+//! A flipped bit anywhere: an error or exactly the same data, and `verify` reports it.
 
 #![expect(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
 
@@ -106,7 +106,7 @@ fn faults(disk: &SimFs) -> Option<Vec<String>> {
 }
 
 /// Whether a flip there must be reported by `verify`.
-fn must_be_told(disk: &SimFs, path: &Path, offset: u64) -> bool {
+fn must_be_reported(disk: &SimFs, path: &Path, offset: u64) -> bool {
     let name = path.file_name().unwrap().to_str().unwrap();
     if name == "lock" || name == "key" {
         return name == "key";
@@ -137,10 +137,10 @@ fn a_flipped_bit_anywhere_is_an_error_or_changes_nothing_and_is_found() {
         for offset in (0..*len).filter(|&o| near(o) && o % 11 == 0 || o % (29 * stride) == 3) {
             let damaged = disk.fork();
             damaged.corrupt(path, offset, 1 << (offset % 8)).unwrap();
-            let told = faults(&damaged);
-            if must_be_told(&disk, path, offset) {
-                let told = told.is_none_or(|told| !told.is_empty());
-                assert!(told, "{} at {offset}: not told", path.display());
+            let reported = faults(&damaged);
+            if must_be_reported(&disk, path, offset) {
+                let reported = reported.is_none_or(|reported| !reported.is_empty());
+                assert!(reported, "{} at {offset}: not reported", path.display());
             }
             flips += 1;
             match open(&damaged, &clock, durability) {

@@ -1,5 +1,5 @@
-//! A device that cannot be read: errors that say where, nothing wrong, and everything there again when
-//! it can be.
+//! An unreadable device: errors that name the place, no wrong data, and everything readable again
+//! afterwards.
 
 use std::io;
 use std::path::Path;
@@ -123,8 +123,8 @@ fn while_the_device_cannot_be_read_nothing_wrong_is_and_nothing_is_lost() {
         match found {
             Ok(found) => assert!(found.unwrap().leaf() == model.events[seq].leaf),
             Err(error) => {
-                let told = chain(&error).to_string();
-                assert!(told.contains(".segment: the device cannot be read"), "{told}");
+                let message = chain(&error).to_string();
+                assert!(message.contains(".segment: the device cannot be read"), "{message}");
             }
         }
     }

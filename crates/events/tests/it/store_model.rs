@@ -1,5 +1,5 @@
-//! A plain model of a store, a seeded workload to change both with, and the judge who compares them:
-//! used by every test of what is kept.
+//! A plain model of a store, a seeded workload that changes both, and their comparison: used by
+//! every test of durability.
 
 #![expect(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
 
@@ -68,7 +68,7 @@ pub(crate) struct Kept {
     pub(crate) leaf: Vec<u8>,
 }
 
-/// What a store should have.
+/// The expected contents of a store.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Model {
     pub(crate) events: Vec<Kept>,
@@ -78,9 +78,9 @@ pub(crate) struct Model {
     /// On stable storage whatever the durability.
     pub(crate) synced: usize,
     pub(crate) checkpoints: Vec<(u64, Hash, String)>,
-    /// Events of the short stream before this may be gone.
+    /// Events of the short stream before this may have been removed.
     pub(crate) horizon_ns: i64,
-    /// Of those at positions below, all are.
+    /// All of those at positions below have been removed.
     pub(crate) pruned_below: usize,
     /// What was met.
     pub(crate) met: BTreeSet<&'static str>,
@@ -132,7 +132,7 @@ pub(crate) fn now_ns(clock: &ManualClock) -> i64 {
 }
 
 impl Kept {
-    /// Whether it is what a query asks for, its place aside.
+    /// Whether it matches a query, apart from its position.
     fn answers(&self, query: &Query) -> bool {
         let event = forebay_events::format::leaf::decode(&self.leaf).unwrap();
         let same = |wanted: &Option<String>, found| wanted.as_deref().is_none_or(|w| w == found);
@@ -152,7 +152,7 @@ impl Kept {
 }
 
 impl Model {
-    /// Takes over what became of a batch.
+    /// Records the result of a batch.
     pub(crate) fn append(
         &mut self,
         store: &Store,
@@ -162,7 +162,7 @@ impl Model {
     ) -> Result<(), AppendError> {
         let (batch, kept) = batch(rng, count, now_ns(clock));
         let submitted = store.submit(batch)?;
-        // What the log lost before was never acknowledged, and its positions are given again.
+        // What the log lost before was never acknowledged, and its positions are assigned again.
         let first = submitted.first_seq() as usize;
         assert!(first >= self.acknowledged && first <= self.events.len());
         assert!(first == 0 || self.ends.contains(&first), "{first}");
@@ -182,7 +182,7 @@ impl Model {
         self.ends.insert(self.events.len());
     }
 
-    /// Forgets what was never acknowledged and is not there.
+    /// Removes what was never acknowledged and is not stored.
     pub(crate) fn cut(&mut self, len: usize) {
         self.events.truncate(len);
         self.ends.split_off(&(len + 1));
@@ -256,13 +256,13 @@ impl Model {
         gone
     }
 
-    /// What is there if everything expired went when it was last pruned.
+    /// The remaining events if everything expired was removed by the last pruning.
     pub(crate) fn there(&self) -> Vec<usize> {
         let there = |seq: &usize| *seq >= self.pruned_below || !self.expired(*seq);
         (0..self.events.len()).filter(there).collect()
     }
 
-    /// What of that answers a query, in the order it asks for.
+    /// The remaining events that match a query, in its order.
     pub(crate) fn matching(&self, query: &Query) -> Vec<usize> {
         let key = |seq: usize| (self.events[seq].timestamp_ns, seq);
         let mut found: Vec<usize> = self
@@ -289,7 +289,7 @@ impl Model {
     fn signed(&mut self, store: &Store, note: String) {
         let key = store.verifier_key().unwrap();
         let checkpoint = Checkpoint::open(note.as_bytes(), &key).unwrap();
-        // An append that was not acknowledged may be there all the same, or not.
+        // An append that was not acknowledged may be stored or not.
         assert!(checkpoint.size >= self.acknowledged as u64);
         self.cut(checkpoint.size as usize);
         assert_eq!(checkpoint.size, self.events.len() as u64);
@@ -299,7 +299,7 @@ impl Model {
         self.checkpoints.push((checkpoint.size, checkpoint.root, note));
     }
 
-    /// Runs steps, closing and opening now and then, until one fails.
+    /// Runs steps, closing and reopening sometimes, until one fails.
     pub(crate) fn run(
         &mut self,
         rng: &mut Rng,
@@ -321,8 +321,9 @@ impl Model {
         Ok(())
     }
 
-    /// As [`run`](Self::run), but a failed step is followed by others, and reading goes on meanwhile.
-    /// Returns how many steps failed; an error only where the store could not be opened again.
+    /// As [`run`](Self::run), but a failed step is followed by others, and reading goes on
+    /// meanwhile. Returns how many steps failed; an error only where the store could not be opened
+    /// again.
     pub(crate) fn run_on(
         &mut self,
         rng: &mut Rng,
@@ -362,9 +363,9 @@ impl Model {
         Ok(failed)
     }
 
-    /// Compares a store with the model, which from then on has what the store has.
+    /// Compares a store with the model, which then takes over the store's contents.
     ///
-    /// * `least`: as many events must be there.
+    /// * `least`: minimum number of events.
     pub(crate) fn judge(&mut self, store: &Store, least: usize) {
         let len = store.len() as usize;
         assert!(len >= least, "{len} events, {least} were promised");

@@ -1,12 +1,13 @@
-//! Any appends, flushes, joins, prunings and reopenings: every way of reading gives what a plain list
-//! of the events gives.
+//! Any appends, flushes, joins, prunings and reopenings: every way of reading gives the same as a
+//! plain list of the events.
 
 use std::sync::Arc;
 
 use forebay_base::clock::ManualClock;
 use forebay_base::fs::sim::{Rng, SimFs};
+use forebay_base::waiting::Waiting;
 use forebay_events::query::{Cursor, Order, Query};
-use forebay_events::{EventId, Severity, Store};
+use forebay_events::{EventId, ReadError, Severity, Store};
 use proptest::prelude::*;
 
 use crate::store_model::{Model, START_MS, now_ns, open};
@@ -142,4 +143,25 @@ proptest! {
         store.close().unwrap();
         model.verify(&disk);
     }
+}
+
+#[test]
+fn a_search_whose_asker_has_left_ends_whether_or_not_it_finds_anything() {
+    let disk = SimFs::new(11);
+    let clock = Arc::new(ManualClock::new(START_MS));
+    let store = open(&disk, &clock, "os".parse().unwrap()).unwrap();
+    let (mut model, mut rng) = (Model::default(), Rng::new(11));
+    model.append(&store, &mut rng, &clock, 300).unwrap();
+    store.flush().unwrap();
+    model.append(&store, &mut rng, &clock, 300).unwrap();
+    let waiting = Waiting::default();
+    let query = Query { gone: waiting.gone(), ..Query::default() };
+    let mut scan = store.scan(query.clone());
+    assert!(scan.next().unwrap().is_some());
+    drop(waiting);
+    assert!(matches!(scan.next(), Err(ReadError::Gone)));
+    let nothing = Query { contains: vec![b"in no event".to_vec()], ..query };
+    assert!(matches!(store.scan(nothing).next(), Err(ReadError::Gone)));
+    assert!(store.scan(Query::default()).next().unwrap().is_some(), "others go on");
+    store.close().unwrap();
 }

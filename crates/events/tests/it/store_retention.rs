@@ -1,5 +1,5 @@
-//! Retention: what the rules let go goes, and gives its space back; what stays can still be proven,
-//! against checkpoints of before too.
+//! Retention: expired events are removed and their space is freed; the remaining ones can still be
+//! proven, also against earlier checkpoints.
 
 #![expect(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
 

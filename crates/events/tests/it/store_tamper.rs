@@ -1,5 +1,5 @@
-//! Somebody with the code and the files, who makes every checksum fit again, but has not the key: what
-//! was signed tells.
+//! An attacker with the code and the files, but without the key, who corrects every checksum: the
+//! signed checkpoints reveal the change.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -138,7 +138,7 @@ fn forge(disk: &SimFs, end_seq: u64, stubs: &[(u64, Hash)], rows: &mut Rows) {
     write(disk, &Path::new(DIR).join("manifest"), &manifest);
 }
 
-/// Makes the tree's file fit the events that are there now, all of them living.
+/// Makes the tree's file match the current events, none of them pruned.
 fn forge_tree(disk: &SimFs) {
     let (manifest, _) = last_segment(disk);
     let log_id: [u8; 16] = manifest[33..49].try_into().unwrap();
@@ -176,16 +176,16 @@ fn rewritten(leaf: &[u8]) -> Vec<u8> {
     batch.leaves().next().unwrap().to_vec()
 }
 
-/// The store's own checkpoints are made away with.
+/// Removes the store's own checkpoints.
 fn forget_history(disk: &SimFs) {
     let path = Path::new(DIR).join("checkpoints");
     let header = read(disk, &path)[..32].to_vec();
     write(disk, &path, &header);
 }
 
-fn assert_told(victim: &Victim, disk: &SimFs) {
-    let told = check(disk, std::slice::from_ref(&victim.note), Some(&victim.key));
-    assert!(!told.faults.is_empty(), "nothing was told");
+fn assert_reported(victim: &Victim, disk: &SimFs) {
+    let result = check(disk, std::slice::from_ref(&victim.note), Some(&victim.key));
+    assert!(!result.faults.is_empty(), "nothing was reported");
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn an_event_rewritten_with_all_checksums_is_found() {
             assert!(!check(&disk, &[], None).faults.is_empty(), "{at} {with_tree}");
             forget_history(&disk);
             assert!(!with_tree || check(&disk, &[], None).faults.is_empty());
-            assert_told(&victim, &disk);
+            assert_reported(&victim, &disk);
         }
     }
 }
@@ -230,14 +230,14 @@ fn the_newest_events_dropped_are_missed() {
     rows.retain(|(seq, _)| *seq < info.end_seq - 3);
     forge(&victim.disk, info.end_seq - 3, &[], &mut rows);
     forge_tree(&victim.disk);
-    let told = check(&victim.disk, &[], None);
-    assert!(!told.faults.is_empty());
-    assert_eq!(told.events, victim.count - 3);
+    let result = check(&victim.disk, &[], None);
+    assert!(!result.faults.is_empty());
+    assert_eq!(result.events, victim.count - 3);
     let clock = Arc::new(ManualClock::new(START_MS));
     assert!(open(&victim.disk, &clock, "sync".parse().unwrap()).is_err());
     forget_history(&victim.disk);
     assert_eq!(check(&victim.disk, &[], None).faults, [], "the store itself knows no more");
-    assert_told(&victim, &victim.disk);
+    assert_reported(&victim, &victim.disk);
 }
 
 #[test]
@@ -253,13 +253,13 @@ fn two_events_swapped_are_found() {
     forge_tree(&victim.disk);
     assert!(!check(&victim.disk, &[], None).faults.is_empty());
     forget_history(&victim.disk);
-    assert_told(&victim, &victim.disk);
+    assert_reported(&victim, &victim.disk);
 }
 
 #[test]
 fn a_store_made_anew_without_the_key_is_not_the_one_that_was_signed() {
     let victim = victim();
-    // The same events but one, in a store of its own with a key of its own, of the same origin.
+    // The same events except one, in another store with another key and the same origin.
     let fresh = SimFs::new(2);
     let clock = Arc::new(ManualClock::new(START_MS));
     let store = open(&fresh, &clock, "sync".parse().unwrap()).unwrap();
@@ -287,12 +287,12 @@ fn an_event_passed_off_as_pruned_is_counted_and_without_its_hash_found() {
     let mut left: Rows = rows.iter().filter(|row| row.0 != gone.0).cloned().collect();
     let disk = victim.disk.fork();
     forge(&disk, info.end_seq, &[(gone.0, leaf_hash(&gone.1))], &mut left.clone());
-    let told = check(&disk, &[], None);
-    assert_eq!((told.pruned, told.faults.len()), (1, 0));
+    let result = check(&disk, &[], None);
+    assert_eq!((result.pruned, result.faults.len()), (1, 0));
     forge(&disk, info.end_seq, &[], &mut left.clone());
-    let told = check(&disk, &[], None);
-    assert_eq!(told.pruned, 1);
-    assert!(!told.faults.is_empty(), "its hash is missing");
+    let result = check(&disk, &[], None);
+    assert_eq!(result.pruned, 1);
+    assert!(!result.faults.is_empty(), "its hash is missing");
     let other = leaf_hash(b"another");
     forge(&disk, info.end_seq, &[(gone.0, other)], &mut left);
     assert!(!check(&disk, &[], None).faults.is_empty(), "its hash is another");
@@ -311,7 +311,7 @@ fn an_event_hidden_behind_the_true_one_is_found() {
         let time = i64::from_le_bytes(false_one[17..25].try_into().unwrap()) - 1;
         false_one[17..25].copy_from_slice(&time.to_le_bytes());
         rows.push((rows[at].0, false_one));
-        // Somebody else's place, so that the number of rows stays possible.
+        // The position of another event, so that the number of rows stays possible.
         let other = rows[30].0;
         let hash = leaf_hash(&rows[30].1);
         rows.remove(30);

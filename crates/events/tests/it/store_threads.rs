@@ -1,4 +1,4 @@
-//! Many threads at once: what was acknowledged is found, scans are the store at one moment, proofs
+//! Many threads at once: acknowledged events are found, scans show the store at one moment, proofs
 //! verify.
 
 use std::path::Path;

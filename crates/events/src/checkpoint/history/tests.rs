@@ -1,4 +1,4 @@
-//! The history through cuts, flipped bits, and a disk that stops anywhere.
+//! The history under truncation, flipped bits, and a disk that fails at any operation.
 
 use forebay_base::fs::sim::{Fault, SimFs};
 
@@ -81,7 +81,7 @@ fn a_flipped_bit_is_found_wherever_it_is() {
             match History::read(&disk, path(), ID) {
                 Err(HistoryError::Header { .. }) => assert!(offset < HEADER_SIZE),
                 Err(other) => panic!("{other}"),
-                // The last one might as well have been torn; it is said that something was there.
+                // The last one could have been torn; its remains are reported.
                 Ok(notes) if offset >= last => {
                     assert_eq!(notes.torn(), (len - last) as u64);
                     assert_eq!(notes.map(Result::unwrap).count(), 2);

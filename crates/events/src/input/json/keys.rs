@@ -1,8 +1,8 @@
-//! The keys of JSON records that are looked at, in whatever format.
+//! The keys of JSON records that are used, in any format.
 //!
-//! A key counts the same nested (`{"event":{"kind":..}}`) and dotted (`{"event.kind":..}`).
+//! A key is recognised nested (`{"event":{"kind":..}}`) and dotted (`{"event.kind":..}`).
 
-/// A value that is kept while a record is read, by what it says.
+/// A value that is kept while a record is read, by its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Slot {
@@ -80,10 +80,10 @@ pub(super) enum Slot {
     Vendor,
 }
 
-/// Slots there are.
+/// Number of slots.
 pub(super) const SLOTS: usize = Slot::Vendor as usize + 1;
 
-/// An object whose keys are looked at.
+/// An object whose keys are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Group {
     Record,
@@ -103,20 +103,20 @@ pub(super) enum Group {
     SrcEndpoint,
 }
 
-/// What becomes of a key's value.
+/// What is done with a key's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Want {
-    /// Nothing.
+    /// It is ignored.
     Skip,
     /// A text or a number is kept.
     Keep(Slot),
-    /// Its keys are looked at.
+    /// The keys of the object are used.
     Enter(Group),
-    /// An object's keys are looked at; a text or a number is kept.
+    /// The keys of an object are used; a text or a number is kept.
     Either(Slot, Group),
 }
 
-/// What becomes of the value of `key` in an object of `group`.
+/// Returns what is done with the value of `key` in an object of `group`.
 pub(super) fn want(group: Group, key: &str) -> Want {
     use Slot as S;
     let slot = match group {
@@ -183,7 +183,7 @@ pub(super) fn want(group: Group, key: &str) -> Want {
     Want::Keep(slot)
 }
 
-/// By length first: most keys of a record are none of these, and are told from them at once.
+/// By length first: most keys of a record are none of these, and are rejected immediately.
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn of_record(key: &str) -> Want {
     use Slot as S;

@@ -1,4 +1,4 @@
-//! What of a JSON record becomes which field of an event, format by format.
+//! The mapping from the values of a JSON record to the fields of an event, for each format.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use crate::input::text::{address, fitting};
 use crate::input::time::{self, Unit};
 
 impl<'a> Fields<'a> {
-    /// The first of these that is a text or a number an event's field can hold.
+    /// Returns the first of these that is a text or a number that fits an event's field.
     fn first(&self, slots: &[Slot]) -> Cow<'a, str> {
         slots
             .iter()
@@ -61,8 +61,8 @@ pub(super) fn ocsf<'a>(fields: &Fields<'a>) -> Draft<'a> {
     }
 }
 
-/// Zeek: its times are seconds with a fraction unless it was told to write something else. The `host`
-/// of some of its logs is the one a client asked for, not the one that speaks.
+/// Zeek: its times are seconds with a fraction unless it was configured otherwise. The `host` of
+/// some of its logs is the one that a client requested, not the one that reports.
 pub(super) fn zeek<'a>(fields: &Fields<'a>) -> Draft<'a> {
     Draft {
         timestamp_ns: fields.time(&[Slot::Ts], Unit::Guess),
@@ -74,7 +74,7 @@ pub(super) fn zeek<'a>(fields: &Fields<'a>) -> Draft<'a> {
     }
 }
 
-/// Suricata's EVE; its `host` is the sensor's name where one was set.
+/// Suricata's EVE; its `host` is the sensor's name if one is configured.
 pub(super) fn suricata<'a>(fields: &Fields<'a>) -> Draft<'a> {
     let severity = fields.text(Slot::AlertSeverity);
     Draft {
@@ -88,7 +88,7 @@ pub(super) fn suricata<'a>(fields: &Fields<'a>) -> Draft<'a> {
     }
 }
 
-/// Any object: the customary names, the more telling first.
+/// Any object: the customary names, the more specific first.
 pub(super) fn ndjson<'a>(fields: &Fields<'a>) -> Draft<'a> {
     use Slot as S;
     let times = [

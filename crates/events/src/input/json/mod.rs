@@ -1,9 +1,9 @@
 //! Records that are JSON objects: NDJSON, OCSF, Zeek and Suricata.
 //!
-//! A record is read once, and all of it is checked, but only the values of [`keys`] are kept, as the
-//! text that stands in the record. Invariants: of a key that comes twice the first value counts; how
-//! deep a value that is not looked at is nested makes no difference, since it is not read by
-//! recursion; numbers are kept as their digits.
+//! A record is read once, and all of it is checked, but only the values of [`keys`] are kept, as
+//! the text in the record. Invariants: of a repeated key the first value counts; the nesting depth
+//! of an ignored value makes no difference, because it is not read by recursion; numbers are kept
+//! as their digits.
 
 mod keys;
 mod map;
@@ -18,9 +18,9 @@ use self::keys::{Group, SLOTS, Slot, Want, want};
 use super::{Format, Reject};
 use crate::event::Draft;
 
-/// The draft of a record of one of the formats in JSON; for [`Format::Auto`] of the one it looks like.
+/// Returns the draft of a record of a JSON format; for [`Format::Auto`] the format is detected.
 pub(super) fn parse(line: &[u8], format: Format) -> Result<Draft<'_>, Reject> {
-    // In place: it is large, and each record would have it moved.
+    // Built in place: it is large, and otherwise each record would move it.
     let mut fields = Fields { values: [None; SLOTS] };
     fields.read(line)?;
     let format = match format {
@@ -38,7 +38,7 @@ pub(super) fn parse(line: &[u8], format: Format) -> Result<Draft<'_>, Reject> {
     Ok(draft)
 }
 
-/// The values of a record that are looked at, as JSON.
+/// The values of a record that are used, as JSON.
 struct Fields<'a> {
     values: [Option<&'a str>; SLOTS],
 }
@@ -46,7 +46,7 @@ struct Fields<'a> {
 impl<'a> Fields<'a> {
     fn read(&mut self, line: &'a [u8]) -> Result<(), Reject> {
         let text = std::str::from_utf8(line).map_err(|error| {
-            Reject::new(format!("not UTF-8 at byte {}", error.valid_up_to() + 1))
+            Reject::new(format!("invalid UTF-8 at byte {}", error.valid_up_to() + 1))
         })?;
         let mut json = serde_json::Deserializer::from_str(text);
         Object { group: Group::Record, fields: self }
@@ -108,7 +108,7 @@ fn not_json(error: &serde_json::Error) -> Reject {
     let text = error.to_string();
     // A record is one line.
     let what = text.split(" at line ").next().unwrap_or_default();
-    Reject::new(format!("no JSON object: {what} at byte {}", error.column()))
+    Reject::new(format!("not a JSON object: {what} at byte {}", error.column()))
 }
 
 /// Reads an object into `fields`.
@@ -161,7 +161,7 @@ impl<'a> Visitor<'a> for Object<'_, 'a> {
     }
 }
 
-/// Reads a key, and says what becomes of its value.
+/// Reads a key, and returns what is done with its value.
 struct Key(Group);
 
 impl<'a> DeserializeSeed<'a> for Key {

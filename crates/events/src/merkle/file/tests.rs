@@ -1,4 +1,4 @@
-//! The tree file through cuts, flipped bits, and a disk that stops anywhere.
+//! The tree file under truncation, flipped bits, and a disk that fails at any operation.
 
 use forebay_base::fs::sim::{Fault, SimFs};
 
@@ -15,7 +15,7 @@ fn roots(count: usize) -> Vec<Hash> {
     (0..count).map(|i| leaf_hash(&i.to_le_bytes())).collect()
 }
 
-/// A disk with a synced file of so many roots.
+/// A disk with a synced file of this many roots.
 fn disk_with(count: usize) -> SimFs {
     let disk = SimFs::new(1);
     let (mut file, none) = TreeFile::open(&disk, path(), ID, 0).unwrap();

@@ -1,7 +1,7 @@
-//! A message cut into the 64-byte blocks SHA-256 takes, padding included.
+//! A message split into the 64-byte blocks of SHA-256, padding included.
 //!
 //! Only the first block, which begins with the prefix byte, and the last one or two, which end with
-//! the padding, are copied; the blocks between are taken from where the leaf lies.
+//! the padding, are copied; the blocks between are read directly from the leaf.
 
 use super::{Hash, LEAF_PREFIX, NODE_PREFIX};
 
@@ -9,13 +9,13 @@ use super::{Hash, LEAF_PREFIX, NODE_PREFIX};
 pub(super) const BLOCK_SIZE: usize = 64;
 pub(super) type Block = [u8; BLOCK_SIZE];
 
-/// A message, and how much of it was taken.
+/// A message, and how much of it has been consumed.
 #[derive(Debug)]
 pub(super) struct Message<'a> {
     head: Block,
     body: &'a [Block],
     tail: [Block; 2],
-    /// The next block: 0 the head, then the body, then the tail.
+    /// The next block: 0 is the head, then the body, then the tail.
     at: usize,
     /// One beyond the last block.
     end: usize,
@@ -42,13 +42,13 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Goes on to the next block.
+    /// Advances to the next block.
     #[inline]
     pub(super) fn advance(&mut self) {
         self.at += 1;
     }
 
-    /// Whether every block was taken.
+    /// Whether all blocks have been consumed.
     #[inline]
     pub(super) fn is_done(&self) -> bool {
         self.at >= self.end
@@ -84,7 +84,7 @@ impl<'a> Message<'a> {
     fn set_tail(&mut self, prefix: Option<u8>, rest: &[u8], bits: u64) {
         let start = usize::from(prefix.is_some());
         let used = start + rest.len();
-        // A message that ends in one block has it in the second, so that the length has one place.
+        // A message that ends in one block uses the second, so that the length has a fixed offset.
         let first = usize::from(used + 1 + 8 <= BLOCK_SIZE);
         let tail = self.tail.as_flattened_mut();
         let tail = &mut tail[first * BLOCK_SIZE..];
@@ -117,9 +117,9 @@ impl<'a> Message<'a> {
     }
 }
 
-/// What gives messages, one after another.
+/// A source of messages.
 pub(super) trait Messages<'a> {
-    /// Begins the next message; false when there is none.
+    /// Starts the next message; returns false if there is none.
     fn next(&mut self, message: &mut Message<'a>) -> bool;
 }
 

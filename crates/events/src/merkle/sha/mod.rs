@@ -1,9 +1,9 @@
 //! The hashes of RFC 9162, section 2.1.1, one at a time and in bulk.
 //!
-//! A leaf's hash is `SHA-256(0x00 || leaf)`, a node's `SHA-256(0x01 || left || right)`. In bulk, where
-//! the processor has what it takes, several messages are hashed at once: thirty-two in the lanes of wide
-//! vectors, or two with the SHA extensions, where the instructions of one fill the time in which those
-//! of the other wait for each other.
+//! A leaf's hash is `SHA-256(0x00 || leaf)`, a node's `SHA-256(0x01 || left || right)`. In bulk, if
+//! the processor supports it, several messages are hashed at once: thirty-two in the lanes of wide
+//! vectors, or two with the SHA extensions, where the instructions of one run while those of the
+//! other wait for each other.
 
 use sha2::{Digest as _, Sha256};
 
@@ -16,7 +16,7 @@ mod x86;
 const LEAF_PREFIX: u8 = 0;
 const NODE_PREFIX: u8 = 1;
 
-/// The root of the tree without leaves: the hash of nothing.
+/// The root of the tree without leaves: the hash of the empty string.
 #[must_use]
 pub fn empty_root() -> Hash {
     Hash(Sha256::digest([]).into())
@@ -48,8 +48,8 @@ pub fn leaf_hashes<'a>(leaves: impl IntoIterator<Item = &'a [u8]>, out: &mut Vec
     out.extend(leaves.map(leaf_hash));
 }
 
-/// Appends the hash of the node above each pair of neighbours to `out`; one without a neighbour, at
-/// the end, is left out.
+/// Appends the hash of the node above each pair of neighbours to `out`; a last one without a
+/// neighbour is left out.
 pub fn node_hashes(children: &[Hash], out: &mut Vec<Hash>) {
     let (pairs, _) = children.as_chunks::<2>();
     out.reserve(pairs.len());

@@ -1,4 +1,4 @@
-//! The bulk hashes against the one-at-a-time ones of the `sha2` crate.
+//! The bulk hashes compared with those of the `sha2` crate.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Leaf hashes as they are found, in any order, and the roots of the tiles they complete.
+//! Leaf hashes in any order, and the roots of the tiles they complete.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ struct Tile {
 #[derive(Debug, Default)]
 pub(super) struct Leaves {
     roots: HashMap<u64, Hash>,
-    /// The tile that was added to last: mostly the next leaf is of it too.
+    /// The tile of the last addition: the next leaf mostly belongs to it too.
     current: Option<Tile>,
     open: HashMap<u64, Tile>,
     /// A position that was added more than once: one of its events may hide the other.
@@ -26,7 +26,7 @@ pub(super) struct Leaves {
 }
 
 impl Leaves {
-    /// Adds a leaf; the last leaf of a tile makes it a root.
+    /// Adds a leaf; the last leaf of a tile completes its root.
     pub(super) fn put(&mut self, seq: u64, hash: Hash) {
         let (number, place) = (seq / TILE, (seq % TILE) as usize);
         if self.current.as_ref().is_none_or(|tile| tile.number != number) {
@@ -62,7 +62,7 @@ impl Leaves {
         }
     }
 
-    /// Adds what another has.
+    /// Adds the leaves of another collection.
     pub(super) fn absorb(&mut self, other: Self) {
         self.twice = self.twice.or(other.twice);
         for (number, root) in other.roots {
@@ -79,7 +79,7 @@ impl Leaves {
         }
     }
 
-    /// A position of which there was more than one event or hash.
+    /// A position with more than one event or hash.
     pub(super) fn twice(&self) -> Option<u64> {
         self.twice
     }
@@ -94,7 +94,7 @@ impl Leaves {
         current.or_else(|| self.open.get(&number))
     }
 
-    /// The root of a tile all of whose leaves were added.
+    /// The root of a complete tile.
     pub(super) fn root(&self, number: u64) -> Option<Hash> {
         self.roots.get(&number).copied()
     }

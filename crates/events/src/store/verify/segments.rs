@@ -1,4 +1,4 @@
-//! Every byte of every segment read and hashed, on as many threads as there are processors.
+//! Reads and hashes every byte of every segment, on as many threads as there are processors.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -14,16 +14,16 @@ use super::{Fault, hash_all};
 use crate::segment::Segment;
 use crate::store::manifest::{Manifest, SegmentEntry, segment_path};
 
-/// Blocks that one thread takes at a time.
+/// Number of blocks that a thread processes at a time.
 const BLOCKS: usize = 64;
 
-/// What was read.
+/// The result.
 #[derive(Debug, Default)]
 pub(super) struct Read {
     pub(super) leaves: Leaves,
     pub(super) events: u64,
     pub(super) leaf_bytes: u64,
-    /// The first of each segment.
+    /// The first fault of each segment.
     pub(super) faults: Vec<Fault>,
 }
 
@@ -87,7 +87,8 @@ pub(super) fn read(
         }
     });
     let (mut read, mut faults) = sum.into_inner();
-    // Of each segment the first fault is told: a damaged block before the digest that follows from it.
+    // Only the first fault of each segment is reported: a damaged block before the digest it
+    // changes.
     faults.sort_by_key(|(number, place, _)| (*number, *place));
     faults.dedup_by_key(|(number, ..)| *number);
     read.faults = faults.into_iter().map(|(.., fault)| fault).collect();
@@ -99,7 +100,11 @@ fn open(fs: &Arc<dyn FileSystem>, entry: &SegmentEntry, path: &Path) -> Result<S
     let info = segment.info();
     let same = (info.first_seq, info.end_seq, info.rows, info.file_size)
         == (entry.first_seq, entry.end_seq, entry.rows, entry.file_size);
-    if same { Ok(segment) } else { Err("it is not the segment the manifest speaks of".to_owned()) }
+    if same {
+        Ok(segment)
+    } else {
+        Err("it is not the segment that the manifest describes".to_owned())
+    }
 }
 
 fn works(opened: &[Opened<'_>]) -> Vec<Work> {
@@ -117,7 +122,7 @@ fn works(opened: &[Opened<'_>]) -> Vec<Work> {
     works
 }
 
-/// Memory one thread works in.
+/// Memory of one thread.
 #[derive(Default)]
 struct Hasher {
     bytes: Vec<u8>,
@@ -125,8 +130,8 @@ struct Hasher {
     hashes: Vec<crate::merkle::Hash>,
 }
 
-/// Where something is wrong, how far behind in the segment, and what.
-type Found<'a> = (&'a Opened<'a>, usize, String);
+/// The offset of a fault in the segment, and its description.
+type FoundFault<'a> = (&'a Opened<'a>, usize, String);
 
 impl Hasher {
     fn work<'a>(
@@ -135,7 +140,7 @@ impl Hasher {
         opened: &'a [Opened<'a>],
         merkle: bool,
         read: &mut Read,
-    ) -> Result<(), Found<'a>> {
+    ) -> Result<(), FoundFault<'a>> {
         let (Work::Digest(at) | Work::Blocks(at, _) | Work::Stubs(at)) = work;
         let Some(opened) = opened.get(*at) else { return Ok(()) };
         let text = |error: &dyn std::error::Error| chain(error).to_string();
@@ -144,7 +149,7 @@ impl Hasher {
                 let found = opened.segment.digest();
                 let found = found.map_err(|error| (opened, usize::MAX, text(&error)))?;
                 if found != opened.entry.digest {
-                    let found = "its bytes are not those that were sealed (BLAKE3)".to_owned();
+                    let found = "its bytes differ from those that were sealed (BLAKE3)".to_owned();
                     return Err((opened, usize::MAX, found));
                 }
             }
@@ -184,7 +189,7 @@ impl Hasher {
                 return Err(segment.no_event(block.seq(row)));
             }
         }
-        // What is not where the index says would be found by nobody.
+        // No reader would find an event that is not where the index says.
         if let Some(seq) = segment.misplaced(number, &block) {
             return Err(segment.no_event(seq));
         }

@@ -68,7 +68,7 @@ pub(super) const K: [u32; 64] = [
     0xc671_78f2,
 ];
 
-/// What a hash begins with, from A to H: FIPS 180-4, section 5.3.3.
+/// The initial hash value, from A to H: FIPS 180-4, section 5.3.3.
 pub(super) const INITIAL: [u32; 8] = [
     0x6a09_e667,
     0xbb67_ae85,

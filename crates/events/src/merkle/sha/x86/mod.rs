@@ -1,8 +1,8 @@
-//! SHA-256 in bulk on x86-64: thirty-two messages at once where the processor has 512-bit vectors and
-//! there are enough messages of about one length, else two at once with the SHA extensions.
+//! SHA-256 in bulk on x86-64: thirty-two messages at once if the processor has 512-bit vectors and
+//! there are enough messages of similar length, otherwise two at once with the SHA extensions.
 //!
-//! Contract of the unsafe parts: what is compiled for an extension is called only after the processor
-//! was asked for it.
+//! Contract of the unsafe parts: code compiled for an extension is called only after the processor
+//! was checked for it.
 #![expect(unsafe_code, reason = "instructions not every processor has; the contract is above")]
 
 use super::message::{Leaves, Pairs};
@@ -15,10 +15,10 @@ mod wide;
 
 use wide::WIDTH;
 
-/// Messages in as many lanes as take the time of thirty-two.
+/// Number of occupied lanes at which thirty-two lanes are as fast as two.
 const WORTH: usize = 12;
 
-/// Hashes every leaf and appends the hashes in order; gives the leaves back, untouched, when the
+/// Hashes every leaf and appends the hashes in order; returns the leaves, untouched, if the
 /// processor lacks the extensions.
 #[inline]
 pub(super) fn leaf_hashes<'a, I>(mut leaves: I, out: &mut Vec<Hash>) -> Result<(), I>
@@ -42,8 +42,8 @@ where
         }
         group[count..].fill(&[]);
         if are_worth_it(&group[..count]) {
-            // SAFETY: the processor has every extension `hash` is compiled for; no leaf is too long;
-            // every hash is written.
+            // SAFETY: the processor has every extension `hash` is compiled for; no leaf is too
+            // long; every hash is written.
             unsafe { append(count, out, |hashes| wide::hash(LEAF_PREFIX, &group, hashes)) };
         } else {
             let leaves = Leaves(group[..count].iter().copied());
@@ -56,7 +56,8 @@ where
     }
 }
 
-/// Appends the hash of the node above each pair; false when the processor lacks the extensions.
+/// Appends the hash of the node above each pair; returns false if the processor lacks the
+/// extensions.
 #[inline]
 pub(super) fn node_hashes(pairs: &[[Hash; 2]], out: &mut Vec<Hash>) -> bool {
     if !two::is_available() {
@@ -64,7 +65,8 @@ pub(super) fn node_hashes(pairs: &[[Hash; 2]], out: &mut Vec<Hash>) -> bool {
     }
     let (groups, rest) = if wide::is_available() { pairs.as_chunks() } else { (&[][..], pairs) };
     for group in groups {
-        // SAFETY: the processor has every extension `hash_pairs` is compiled for; every hash is written.
+        // SAFETY: the processor has every extension `hash_pairs` is compiled for; every hash is
+        // written.
         unsafe { append(WIDTH, out, |hashes| wide::hash_pairs(NODE_PREFIX, group, hashes)) };
     }
     if rest.len() >= WORTH && wide::is_available() {
@@ -94,8 +96,8 @@ unsafe fn append(count: usize, out: &mut Vec<Hash>, write: impl FnOnce(&mut wide
     }
 }
 
-/// Whether thirty-two lanes take less time for them than two: not where few are in them, or most wait
-/// for the longest.
+/// Whether thirty-two lanes are faster for these messages than two: not if few lanes are occupied,
+/// or most of them wait for the longest message.
 #[inline]
 fn are_worth_it(leaves: &[&[u8]]) -> bool {
     let (mut sum, mut longest) = (0, 0);

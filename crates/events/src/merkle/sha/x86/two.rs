@@ -1,7 +1,7 @@
 //! SHA-256 with the SHA extensions of x86-64, two messages at once.
 //!
-//! Contract of the unsafe parts: 16-byte vectors are read from, or written to, nothing but arrays of at
-//! least 16 bytes.
+//! Contract of the unsafe parts: 16-byte vectors are read from, or written to, nothing but arrays
+//! of at least 16 bytes.
 #![expect(unsafe_code, reason = "instructions not every processor has; the contract is above")]
 
 use std::arch::x86_64::{
@@ -14,7 +14,7 @@ use super::super::message::{Block, Message, Messages};
 use super::constants::{INITIAL, K};
 use crate::merkle::Hash;
 
-/// A message under way, and where its hash goes.
+/// A message being hashed, and the destination of its hash.
 struct Lane<'a> {
     message: Message<'a>,
     state: [__m128i; 2],
@@ -31,7 +31,7 @@ pub(super) fn is_available() -> bool {
 
 /// Hashes every message and appends the hashes in order.
 ///
-/// To be called only where [`is_available`] says so.
+/// Must be called only if [`is_available`] returns true.
 #[target_feature(enable = "sha,sse2,ssse3,sse4.1")]
 pub(super) fn run<'a>(mut messages: impl Messages<'a>, out: &mut Vec<Hash>) {
     let mut a = lane();
@@ -69,7 +69,7 @@ fn lane<'a>() -> Lane<'a> {
     Lane { message: Message::default(), state: initial(), index: 0 }
 }
 
-/// Begins the next message in a lane, with a place for its hash; false when there is none.
+/// Starts the next message in a lane, with a slot for its hash; returns false if there is none.
 #[inline]
 #[target_feature(enable = "sha,sse2,ssse3,sse4.1")]
 fn start<'a>(lane: &mut Lane<'a>, messages: &mut impl Messages<'a>, out: &mut Vec<Hash>) -> bool {
@@ -82,7 +82,7 @@ fn start<'a>(lane: &mut Lane<'a>, messages: &mut impl Messages<'a>, out: &mut Ve
     true
 }
 
-/// Hashes what is left of a message, alone.
+/// Hashes the rest of a single message.
 #[target_feature(enable = "sha,sse2,ssse3,sse4.1")]
 fn finish(mut lane: Lane<'_>, out: &mut [Hash]) {
     while !lane.message.is_done() {
@@ -95,13 +95,13 @@ fn finish(mut lane: Lane<'_>, out: &mut [Hash]) {
 #[inline]
 #[target_feature(enable = "sha,sse2,ssse3,sse4.1")]
 fn initial() -> [__m128i; 2] {
-    // The order the instructions want: A, B, E and F in one vector, the first of them highest, and the
-    // others in the other.
+    // The order that the instructions require: A, B, E and F in one vector, the first of them
+    // highest, and the others in the other.
     let [a, b, c, d, e, f, g, h] = INITIAL.map(u32::cast_signed);
     [_mm_setr_epi32(f, e, b, a), _mm_setr_epi32(h, g, d, c)]
 }
 
-/// The hash a state stands for.
+/// The hash of a state.
 #[inline]
 #[target_feature(enable = "sha,sse2,ssse3,sse4.1")]
 fn digest([abef, cdgh]: [__m128i; 2]) -> Hash {
@@ -120,7 +120,7 @@ fn digest([abef, cdgh]: [__m128i; 2]) -> Hash {
     hash
 }
 
-/// Turns four big-endian words into words of the machine, and back.
+/// Converts four big-endian words to native words, and back.
 #[inline]
 #[target_feature(enable = "sha,sse2,ssse3,sse4.1")]
 fn byte_order() -> __m128i {

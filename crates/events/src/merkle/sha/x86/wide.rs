@@ -1,9 +1,10 @@
-//! SHA-256 of thirty-two messages at once: one in each 32-bit lane of the 512-bit vectors of x86-64,
-//! and two such vectors beside each other, as the rounds of one leave half of the processor idle.
+//! SHA-256 of thirty-two messages at once: one in each 32-bit lane of the 512-bit vectors of
+//! x86-64, with two such vectors side by side, because the rounds of one leave half of the
+//! processor idle.
 //!
-//! Contract of the unsafe parts: messages are read under a mask that has bits for nothing but their own
-//! bytes, and what it has no bit for is not touched; other vectors are read from, and written to, arrays
-//! of as many bytes.
+//! Contract of the unsafe parts: messages are read under a mask that covers only their own bytes,
+//! and bytes outside the mask are not touched; other vectors are read from, and written to, arrays
+//! of the same size.
 #![expect(unsafe_code, reason = "instructions not every processor has; the contract is above")]
 #![expect(clippy::cast_possible_truncation, reason = "messages are shorter than 32 bits can count")]
 
@@ -25,12 +26,12 @@ use super::super::message::BLOCK_SIZE;
 use super::constants::{INITIAL, K};
 use crate::merkle::Hash;
 
-/// Messages hashed at once.
+/// Number of messages hashed at once.
 pub(super) const WIDTH: usize = STREAMS * LANES;
-/// The longest message: its bits are counted in 32 bits.
+/// Maximum length of a message: its bits are counted in 32 bits.
 pub(super) const LEN_MAX: usize = (1 << 28) - 1;
 const STREAMS: usize = 2;
-/// Bytes of a message that leave room in their block for the byte that ends it, and the length.
+/// Maximum number of message bytes in the block that also holds the end byte and the length.
 const LAST_MAX: i32 = (BLOCK_SIZE - 1 - size_of::<u64>()) as i32;
 const LANES: usize = 16;
 /// `x ^ y ^ z`, the choice of `y` or `z` by `x`, and the majority, as truth tables.
@@ -38,7 +39,7 @@ const XOR: i32 = 0x96;
 const CHOICE: i32 = 0xCA;
 const MAJORITY: i32 = 0xE8;
 
-/// Where hashes go: all of them are written.
+/// Destination of the hashes: all of them are written.
 pub(super) type Hashes = [MaybeUninit<Hash>; WIDTH];
 /// Word `n` of a block, of each message.
 type Words = [__m512i; 16];
@@ -53,15 +54,15 @@ pub(super) fn is_available() -> bool {
     is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw")
 }
 
-/// Blocks of a message of that many bytes, with a prefix of one byte and the padding.
+/// Number of blocks of a message of this many bytes, with a prefix of one byte and the padding.
 #[inline]
 pub(super) fn blocks(len: usize) -> usize {
     (1 + len + 1 + size_of::<u64>()).div_ceil(BLOCK_SIZE)
 }
 
-/// Hashes each message behind a prefix of one byte.
+/// Hashes each message after a prefix of one byte.
 ///
-/// To be called only where [`is_available`] says so; no message is longer than [`LEN_MAX`].
+/// Must be called only if [`is_available`] returns true; no message may be longer than [`LEN_MAX`].
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(super) fn hash(prefix: u8, messages: &[&[u8]; WIDTH], hashes: &mut Hashes) {
     let (groups, _) = messages.as_chunks::<LANES>();
@@ -75,8 +76,8 @@ pub(super) fn hash(prefix: u8, messages: &[&[u8]; WIDTH], hashes: &mut Hashes) {
     let mut active = [0; STREAMS];
     for block in 0..longest {
         for n in 0..STREAMS {
-            // What is left of the messages behind their prefix: nothing, or less, in a block that has
-            // but padding, and still less in those that follow.
+            // The remaining bytes of the messages after their prefix: zero, or negative, in a block
+            // that has only padding, and less in those that follow.
             let left = lanes(&lens, n);
             let left = _mm512_add_epi32(left, number(1 - (block * BLOCK_SIZE) as i32));
             let mut row = load(&groups[n], left, block);
@@ -94,9 +95,9 @@ pub(super) fn hash(prefix: u8, messages: &[&[u8]; WIDTH], hashes: &mut Hashes) {
     digests(&state, hashes);
 }
 
-/// Hashes each pair of neighbours behind a prefix of one byte.
+/// Hashes each pair of neighbours after a prefix of one byte.
 ///
-/// To be called only where [`is_available`] says so.
+/// Must be called only if [`is_available`] returns true.
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(super) fn hash_pairs(prefix: u8, pairs: &[[Hash; 2]; WIDTH], hashes: &mut Hashes) {
     let (groups, _) = pairs.as_chunks::<LANES>();
@@ -159,15 +160,15 @@ fn number(number: i32) -> __m512i {
     _mm512_set1_epi32(number)
 }
 
-/// The first word of messages, with the byte before them.
+/// The first word of messages, with the preceding byte.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn begin(word: __m512i, prefix: u8) -> __m512i {
     _mm512_or_si512(word, _mm512_set1_epi32(i32::from(prefix) << 24))
 }
 
-/// A block of each message, with the byte that ends it, but without the prefix and the length; `left`
-/// is how many bytes the messages behind their prefix have from there on.
+/// A block of each message, with the end byte, but without the prefix and the length; `left`
+/// is the number of bytes that the messages still have after their prefix.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn load(messages: &[&[u8]; LANES], left: __m512i, block: usize) -> Words {
@@ -183,7 +184,7 @@ fn load(messages: &[&[u8]; LANES], left: __m512i, block: usize) -> Words {
         let left = _mm512_set1_epi8(bytes[lane]);
         let mask = _mm512_mask_cmpgt_epi8_mask(within, left, order);
         let start = message.as_ptr().wrapping_add(at.min(message.len())).wrapping_sub(1);
-        // SAFETY: the mask leaves out the byte before the message and those behind it.
+        // SAFETY: the mask excludes the byte before the message and those after it.
         let row = unsafe { row(start, mask) };
         let end = _mm512_cmpeq_epi8_mask(left, order);
         swap(_mm512_mask_mov_epi8(row, end, _mm512_set1_epi8(i8::MIN)))
@@ -209,24 +210,24 @@ fn load_pairs(pairs: &[[Hash; 2]; LANES]) -> Words {
     let mut rows = [_mm512_setzero_si512(); LANES];
     for (pair, vector) in pairs.iter().zip(&mut rows) {
         let start = pair.as_ptr().cast::<u8>().wrapping_sub(1);
-        // SAFETY: a hash is its 32 bytes, and the mask leaves out the one before the pair.
+        // SAFETY: a hash is its 32 bytes, and the mask excludes the one before the pair.
         *vector = swap(unsafe { row(start, !1) });
     }
     transpose(rows)
 }
 
-/// The bytes of a block that `mask` has bits for, and zeros.
+/// The bytes of a block covered by `mask`, and zeros.
 ///
 /// # Safety
 /// Those bytes can be read.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 unsafe fn row(start: *const u8, mask: u64) -> __m512i {
-    // SAFETY: the caller's promise; bytes the mask has no bit for are not touched.
+    // SAFETY: the caller's promise; bytes outside the mask are not touched.
     unsafe { _mm512_maskz_loadu_epi8(mask, start.cast()) }
 }
 
-/// Big-endian words as words of the machine, and back.
+/// Converts big-endian words to native words, and back.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn swap(words: __m512i) -> __m512i {
@@ -234,7 +235,7 @@ fn swap(words: __m512i) -> __m512i {
     _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(order))
 }
 
-/// Columns for rows, in a square of 16 by 16 words.
+/// Transposes a square of 16 by 16 words.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn transpose(r: Words) -> Words {
@@ -265,7 +266,7 @@ fn transpose(r: Words) -> Words {
     d
 }
 
-/// One block into each state; lanes that are not active stay as they are.
+/// Processes one block into each state; inactive lanes do not change.
 #[target_feature(enable = "avx512f,avx512bw")]
 fn compress(state: &mut [State; STREAMS], w: &mut Block, active: [__mmask16; STREAMS]) {
     let mut s = *state;
@@ -285,8 +286,8 @@ fn compress(state: &mut [State; STREAMS], w: &mut Block, active: [__mmask16; STR
     }
 }
 
-/// Eight rounds with the words of one half: as they are, or `NEXT` the ones sixteen after them, which
-/// take their place. After eight the state has its order again.
+/// Eight rounds with the words of one half: unchanged, or with `NEXT` the words sixteen positions
+/// later, which replace them. After eight rounds the state is in its original order.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn eight_rounds<const NEXT: bool>(
@@ -297,7 +298,7 @@ fn eight_rounds<const NEXT: bool>(
 ) {
     for t in 0..8 {
         let k = _mm512_set1_epi32(k[t].cast_signed());
-        // Side by side, so that the instructions of one fill the time in which the other waits.
+        // Side by side, so that the instructions of one run while the other waits.
         for n in 0..STREAMS {
             if NEXT {
                 let w1 = if t < 7 { w[t + 1][n] } else { other[0][n] };
@@ -320,7 +321,7 @@ fn schedule(w0: __m512i, w1: __m512i, w9: __m512i, w14: __m512i) -> __m512i {
     _mm512_add_epi32(_mm512_add_epi32(_mm512_add_epi32(w0, w9), small), large)
 }
 
-/// Sums are taken in the order in which what they are of is known.
+/// Sums are computed in the order in which their operands become available.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn round([a, b, c, d, e, f, g, h]: State, word: __m512i) -> State {
@@ -340,7 +341,7 @@ fn xor(x: __m512i, y: __m512i, z: __m512i) -> __m512i {
     _mm512_ternarylogic_epi32::<XOR>(x, y, z)
 }
 
-/// The hashes the states stand for.
+/// The hashes of the states.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn digests(states: &[State; STREAMS], hashes: &mut Hashes) {
@@ -350,7 +351,7 @@ fn digests(states: &[State; STREAMS], hashes: &mut Hashes) {
         for word in &mut s {
             *word = swap(*word);
         }
-        // Of every fourth message, half a hash in each quarter of a vector.
+        // For every fourth message, half a hash in each quarter of a vector.
         let (left, right) =
             (quarters([s[0], s[1], s[2], s[3]]), quarters([s[4], s[5], s[6], s[7]]));
         for i in 0..4 {
