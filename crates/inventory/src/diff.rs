@@ -1,7 +1,6 @@
 //! What changed between two indexes, prefix by prefix.
 //!
-//! Both are walked side by side, in the order of names; of the prefixes that changed the ones that
-//! changed most are kept.
+//! Both are walked in parallel, in the order of names. The most changed prefixes are kept.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -11,7 +10,7 @@ use serde::Serialize;
 use crate::format::histogram::Amount;
 use crate::index::{Index, IndexError, Node};
 
-/// By what changes are ranked.
+/// The ranking of changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rank {
     /// The largest change of bytes, up or down.
@@ -23,56 +22,56 @@ pub enum Rank {
     Shrinkage,
 }
 
-/// What is asked of a comparison.
+/// Options of a comparison.
 #[derive(Debug, Clone, Default)]
 pub struct Question {
-    /// By what changes are ranked.
+    /// The ranking of changes.
     pub rank: Rank,
-    /// How many are wanted.
+    /// Maximum number of results.
     pub top: usize,
-    /// Only prefixes so many components deep.
+    /// Only prefixes with exactly this many components.
     pub depth: Option<u64>,
 }
 
-/// What happened to a prefix.
+/// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// It is in the new index alone.
+    /// Only the new index has it.
     Added,
-    /// It is in the old index alone.
+    /// Only the old index has it.
     Removed,
-    /// It is in both, with other numbers.
+    /// Both have it, with different figures.
     Changed,
 }
 
 /// A prefix that changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// The prefix.
+    /// The name of the prefix.
     pub prefix: Vec<u8>,
-    /// What happened to it.
+    /// The kind of change.
     pub status: Status,
-    /// What it had.
+    /// Its old figures.
     pub old: Amount,
-    /// What it has.
+    /// Its new figures.
     pub new: Amount,
 }
 
 impl Change {
-    /// Bytes more, or less.
+    /// Difference in bytes.
     #[must_use]
     pub fn bytes(&self) -> i128 {
         i128::from(self.new.bytes) - i128::from(self.old.bytes)
     }
 
-    /// Objects more, or less.
+    /// Difference in objects.
     #[must_use]
     pub fn objects(&self) -> i128 {
         i128::from(self.new.objects) - i128::from(self.old.objects)
     }
 
-    /// How far in front it is, and, of equals, that with the first name.
+    /// Its rank; of equals the first name is ahead.
     fn key(&self, rank: Rank) -> (i128, i128, Reverse<&[u8]>) {
         let sign = |change: i128| match rank {
             Rank::Change => change.abs(),
@@ -86,7 +85,7 @@ impl Change {
 /// The prefixes that changed most from `old` to `new`, the most changed first.
 ///
 /// # Errors
-/// When one of the indexes is damaged.
+/// One of the indexes is damaged.
 pub fn diff(old: &Index, new: &Index, question: &Question) -> Result<Vec<Change>, IndexError> {
     let mut walk = Walk { question, kept: BinaryHeap::new(), delimiter: new.delimiter() };
     let mut open = vec![(Vec::new(), Some(old.root()?), Some(new.root()?))];
@@ -103,12 +102,12 @@ pub fn diff(old: &Index, new: &Index, question: &Question) -> Result<Vec<Change>
     Ok(changes)
 }
 
-/// A prefix to be compared, in one or both.
+/// A prefix to compare, in one index or both.
 type Pair<'a> = (Vec<u8>, Option<Node<'a>>, Option<Node<'a>>);
 
 struct Walk<'q> {
     question: &'q Question,
-    /// The least changed of those kept on top.
+    /// The least changed of the kept ones is on top.
     kept: BinaryHeap<Reverse<Kept>>,
     delimiter: u8,
 }
@@ -140,7 +139,7 @@ impl Ord for Kept {
 }
 
 impl Walk<'_> {
-    /// Keeps a prefix if it changed, and more than the least of those kept.
+    /// Keeps a prefix if it changed more than the least of those kept.
     fn keep(
         &mut self,
         prefix: &[u8],
@@ -179,7 +178,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Puts the children of both, side by side, where they are to be compared.
+    /// Pushes the children of both, matched by name, for comparison.
     fn pair<'a>(
         &self,
         prefix: &[u8],
@@ -190,7 +189,7 @@ impl Walk<'_> {
         let mut olds = old.into_iter().flat_map(|node| node.children()).peekable();
         let mut news = new.into_iter().flat_map(|node| node.children()).peekable();
         loop {
-            // Both come from the last name to the first.
+            // Both are read from the last name to the first.
             let order = match (olds.peek(), news.peek()) {
                 (None, None) => return Ok(()),
                 (Some(_), None) => Ordering::Greater,
@@ -206,7 +205,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The order of two names as that of the prefixes they end.
+    /// Compares two names like the prefixes that end in them.
     fn order(&self, a: &[u8], b: &[u8]) -> Ordering {
         let end = [self.delimiter];
         a.iter().chain(&end).cmp(b.iter().chain(&end))

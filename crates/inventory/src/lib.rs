@@ -1,9 +1,9 @@
-//! An index over the inventory of an object store: how many objects and bytes lie below any prefix, of
-//! which storage class, size and age, and what they cost.
+//! An index over the inventory of an object store: the number of objects and bytes below any
+//! prefix, by storage class, size and age, and their cost.
 //!
 //! Invariants:
-//! - Every object is counted at every prefix above it, the empty one included, once.
-//! - A prefix that is not there is never taken for one that is: the bytes of its name are compared.
+//! - Every object is counted once at every prefix above it, including the empty one.
+//! - A missing prefix is never mistaken for an existing one: the bytes of its name are compared.
 //! - A damaged index is an error, never another number.
 #![deny(missing_docs, clippy::unwrap_used)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test"))]

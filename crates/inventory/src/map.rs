@@ -1,21 +1,22 @@
-//! The one place where files are mapped into memory.
+//! The only place where files are mapped into memory.
 //!
-//! Contract: the files of an index are never changed after they were given their names; a build that
-//! replaces an index writes new files and removes the names of the old ones, whose bytes stay as long
-//! as they are mapped. Who truncates a file of an index by hand while it is mapped makes the process
-//! that reads it die of SIGBUS; that is the one fault nothing here can turn into an error.
+//! Contract: the files of an index are never changed after they were given their names; a build
+//! that replaces an index writes new files and removes the names of the old ones, whose bytes stay
+//! as long as they are mapped. Truncating a file of a mapped index by hand kills the reading
+//! process with SIGBUS; that is the one fault that cannot be turned into an error here.
 #![expect(unsafe_code, reason = "memory maps are as safe as their files; the contract is above")]
 
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
 use std::path::Path;
+use std::sync::Arc;
 
 use memmap2::{Advice, Mmap};
 
-/// A file, in memory.
-#[derive(Debug)]
-pub(crate) struct Map(Mmap);
+/// A file in memory. Clones share it.
+#[derive(Debug, Clone)]
+pub(crate) struct Map(Arc<Mmap>);
 
 impl Map {
     /// Maps a file, which must have `size` bytes.
@@ -23,16 +24,16 @@ impl Map {
         let file = File::open(path)?;
         let found = file.metadata()?.len();
         if found != size {
-            let message = format!("it has {found} bytes, {size} were written");
+            let message = format!("it has {found} bytes, expected {size}");
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
-        // SAFETY: the file is of an index and is not changed any more; see the contract.
+        // SAFETY: the file belongs to an index and is not changed any more; see the contract.
         let map = unsafe { Mmap::map(&file)? };
-        // A hint: where it is not heeded everything works as well.
+        // A hint: everything works without it as well.
         if let Err(error) = map.advise(Advice::Random) {
-            tracing::debug!(path = %path.display(), %error, "the kernel takes no advice");
+            tracing::debug!(path = %path.display(), %error, "the kernel refuses the memory advice");
         }
-        Ok(Self(map))
+        Ok(Self(Arc::new(map)))
     }
 }
 
@@ -45,7 +46,7 @@ impl Deref for Map {
     }
 }
 
-/// Asks for the cache line where item `at` begins, and goes on without waiting for it.
+/// Prefetches the cache line where item `at` starts, without waiting for it.
 #[inline]
 pub(crate) fn prefetch<T>(data: &[T], at: usize) {
     #[cfg(target_arch = "x86_64")]

@@ -1,7 +1,7 @@
 //! Answers as JSON, the same on the command line and over HTTP.
 //!
-//! A prefix is text; one that is not UTF-8 is shown as near as text can be, with its bytes, percent-
-//! encoded, beside it.
+//! A prefix is text. One that is not UTF-8 is shown approximately, with its bytes, percent-encoded,
+//! beside it.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ use crate::format::histogram::Amount;
 use crate::index::{Class, Index, IndexError, Node};
 use crate::small::Small;
 
-/// A prefix, or a name, as text, and its bytes where the text does not say them.
+/// A prefix, or a name, as text, and its bytes if the text does not determine them.
 fn put_text(object: &mut Map<String, Value>, field: &str, bytes: &[u8]) {
     object.insert(field.to_owned(), String::from_utf8_lossy(bytes).into());
     if std::str::from_utf8(bytes).is_err() {
@@ -45,10 +45,10 @@ fn classes(classes: &[Class<'_>], noncurrent: bool) -> Value {
     wanted.map(|class| (class.name.to_owned(), amount(class.total))).collect::<Map<_, _>>().into()
 }
 
-/// A prefix in a line: what lists of prefixes have.
+/// A prefix as an item of a list.
 ///
 /// # Errors
-/// When the node is damaged.
+/// The node is damaged.
 pub fn line(prefix: &[u8], node: &Node<'_>) -> Result<Value, IndexError> {
     let total = node.total()?;
     let mut object = Map::new();
@@ -60,10 +60,10 @@ pub fn line(prefix: &[u8], node: &Node<'_>) -> Result<Value, IndexError> {
     Ok(object.into())
 }
 
-/// All that is known of a prefix.
+/// Everything known of a prefix.
 ///
 /// # Errors
-/// When the node is damaged.
+/// The node is damaged.
 pub fn node(prefix: &[u8], node: &Node<'_>) -> Result<Value, IndexError> {
     let stats = node.stats()?;
     let of_classes = node.classes(&stats);
@@ -88,10 +88,10 @@ pub fn node(prefix: &[u8], node: &Node<'_>) -> Result<Value, IndexError> {
     Ok(object.into())
 }
 
-/// The histograms of a prefix: sizes by class, and months; nothing when the index has none.
+/// The histograms of a prefix: sizes by class, and months; `None` if the index has none.
 ///
 /// # Errors
-/// When the node is damaged.
+/// The node is damaged.
 pub fn histograms(node: &Node<'_>) -> Result<Option<Value>, IndexError> {
     let stats = node.stats()?;
     let Some((classes, months)) = node.histograms(&stats)? else { return Ok(None) };
@@ -128,7 +128,7 @@ fn cells_of(sizes: &crate::format::histogram::Sizes) -> Value {
     cells.collect::<Vec<_>>().into()
 }
 
-/// What a prefix costs.
+/// The cost of a prefix.
 #[must_use]
 pub fn cost(prefix: &[u8], cost: &Cost, prices: &Prices) -> Value {
     let mut object = Map::new();
@@ -160,7 +160,7 @@ pub fn change(change: &Change) -> Value {
     object.into()
 }
 
-/// What a prefix has of small objects.
+/// The small objects of a prefix.
 #[must_use]
 pub fn small(prefix: &[u8], small: &Small) -> Value {
     let mut object = Map::new();
@@ -170,10 +170,10 @@ pub fn small(prefix: &[u8], small: &Small) -> Value {
     object.into()
 }
 
-/// What an index is of.
+/// The description of an index.
 ///
 /// # Errors
-/// When what says what it was built from is damaged.
+/// The description of its source is damaged.
 pub fn index(index: &Index) -> Result<Value, IndexError> {
     let meta = index.meta();
     let size = [meta.files.nodes, meta.files.table, meta.files.order, meta.files.provenance]

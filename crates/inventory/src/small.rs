@@ -1,4 +1,4 @@
-//! Where the small objects are.
+//! Finding small objects.
 
 use serde::Serialize;
 
@@ -6,21 +6,21 @@ use crate::format::cells;
 use crate::format::histogram::Amount;
 use crate::index::{Found, IndexError, Node};
 
-/// What a prefix has of small objects.
+/// The small objects of a prefix.
 #[derive(Debug, Clone)]
 pub struct SmallFiles<'a> {
-    /// The prefix.
+    /// The name of the prefix.
     pub found: Found<'a>,
-    /// The small ones, noncurrent versions included.
+    /// The small ones, including noncurrent versions.
     pub small: Small,
 }
 
-/// Small objects, and all of them.
+/// Small objects, and all objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Small {
-    /// Those smaller than was asked.
+    /// Objects smaller than the limit.
     pub small: Amount,
-    /// All.
+    /// All objects.
     pub all: Amount,
 }
 
@@ -32,17 +32,17 @@ pub enum SmallError {
     #[error(transparent)]
     Index(#[from] IndexError),
     /// The index has no histograms.
-    #[error("the index was built without histograms, by which sizes are known; build it with them")]
+    #[error("the index has no histograms, so sizes are unknown; build it with histograms")]
     NoHistograms,
-    /// Sizes are counted between powers of two.
-    #[error("objects are counted between powers of two; ask for those under {} or {} bytes", .0.0, .0.1)]
+    /// The limit is not a power of two.
+    #[error("sizes are counted between powers of two; use {} or {} bytes as the limit", .0.0, .0.1)]
     Between((u64, u64)),
 }
 
 /// The objects of a prefix that are smaller than `under` bytes, a power of two.
 ///
 /// # Errors
-/// When `under` is none, the index has no histograms, or is damaged.
+/// `under` is not a power of two, the index has no histograms, or it is damaged.
 pub fn small(node: &Node<'_>, under: u64) -> Result<Small, SmallError> {
     if !under.is_power_of_two() {
         let above = under.checked_next_power_of_two().unwrap_or(1 << 63);
@@ -62,10 +62,10 @@ pub fn small(node: &Node<'_>, under: u64) -> Result<Small, SmallError> {
 }
 
 /// The `count` prefixes at or below one, at most `depth` components deeper, with the most objects
-/// smaller than `under` bytes, the most first.
+/// smaller than `under` bytes, in descending order.
 ///
 /// # Errors
-/// As [`small`].
+/// As for [`small`].
 pub fn most_small<'a>(
     node: &Node<'a>,
     prefix: &[u8],
@@ -83,7 +83,7 @@ pub fn most_small<'a>(
         let is_full = most.len() >= count;
         let least = most.last().filter(|_| is_full).map_or(0, |last| last.small.small.objects);
         if here.small.objects <= least {
-            // Nothing below a prefix has more of them than it has.
+            // No prefix below has more of them than this one.
             below.pass_over();
             continue;
         }

@@ -1,5 +1,5 @@
-//! What one reader has gathered: its directories, each once, and its objects, each with the number of
-//! its directory. When the room is used up, or the reader is done, it becomes a run.
+//! What one reader has gathered: its directories, each once, and its objects, each with the number
+//! of its directory. When the memory is used up, or the reader is done, it becomes a run.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -14,11 +14,11 @@ use super::{BuildError, OnDuplicate};
 use crate::map::prefetch;
 use crate::object::{Batch, Object};
 
-/// Rows looked up together, so that the misses of one do not wait for those of another.
+/// Rows looked up together, so that their cache misses overlap.
 const TOGETHER: usize = 16;
-/// Directories between asking for a piece of one and needing it.
+/// Directories between prefetching a part of one and using it.
 const AHEAD: usize = 8;
-/// Objects of a directory that are sorted in a room of their own.
+/// Objects of a directory that are sorted in a separate buffer.
 const SIDE_BY_SIDE_MAX: usize = 1 << 14;
 /// A directory of the table that is none.
 const FREE: u32 = u32::MAX;
@@ -44,8 +44,8 @@ pub(crate) struct Collector {
     /// The names of the directories.
     names: Vec<u8>,
     dirs: Vec<Dir>,
-    /// Where a directory is in `dirs`, at the place its hash says or the next free one after it, with
-    /// the upper half of the hash. A power of two, at most three quarters full.
+    /// The index in `dirs` of each directory, at the slot given by its hash or the next free one,
+    /// with the upper half of the hash. Its length is a power of two, at most three quarters full.
     table: Vec<(u32, u32)>,
     rows: Vec<Row>,
 }
@@ -56,7 +56,7 @@ impl Collector {
         Self { delimiter, names: Vec::new(), dirs: Vec::new(), table, rows: Vec::new() }
     }
 
-    /// Bytes of memory in use, that for turning it into a run included.
+    /// Memory in use, including that for turning it into a run, in bytes.
     pub(crate) fn memory(&self) -> usize {
         let sort = size_of::<(u64, u32)>() + size_of::<u32>();
         self.names.len()
@@ -65,8 +65,8 @@ impl Collector {
             + self.rows.len() * (size_of::<Row>() + size_of::<u32>())
     }
 
-    /// Whether it has room for so many bytes of names and so many objects: numbers and places are of
-    /// 32 bits.
+    /// Whether it has room for this many bytes of names and this many objects: numbers and
+    /// positions have 32 bits.
     pub(crate) fn has_room(&self, batch: &Batch) -> bool {
         let most = u32::MAX as usize / 2;
         self.names.len() + batch.keys_size() < most && self.rows.len() + batch.len() < most
@@ -76,7 +76,7 @@ impl Collector {
         self.rows.is_empty()
     }
 
-    /// Takes the objects of a batch, whose keys the caller has checked.
+    /// Adds the objects of a batch, whose keys the caller has checked.
     pub(crate) fn add(&mut self, batch: &Batch) {
         let mut rows = batch.iter().peekable();
         let mut together = [(&[][..], &[][..], 0_u64, None::<&Object>); TOGETHER];
@@ -103,10 +103,10 @@ impl Collector {
         }
     }
 
-    /// The number of a directory. `first`: what was in its place in the table a moment ago.
+    /// The number of a directory. `first`: what was in its slot of the table a moment ago.
     #[inline]
     fn dir(&mut self, name: &[u8], hash: u64, first: u32) -> u32 {
-        // Neighbours are often of one directory.
+        // Adjacent objects are often in one directory.
         if let Some(last) = self.rows.last().map(|row| row.dir)
             && (first == last || self.dirs.len() < 2)
             && self.name(last) == name
@@ -158,8 +158,8 @@ impl Collector {
         self.dirs.get(id as usize).map_or(&[], |&dir| name(&self.names, dir))
     }
 
-    /// Writes all of it as a run, in order, and empties it. `duplicate`: told of a directory and how
-    /// many of its keys were listed before.
+    /// Writes all of it as a run, in order, and empties it. `duplicate` is called with a directory
+    /// and how many of its keys were listed before.
     pub(crate) fn write(
         &mut self,
         out: &mut RunWriter<'_>,
@@ -186,8 +186,8 @@ impl Collector {
         let mut hashes = Vec::new();
         let start = |id: u32| id.checked_sub(1).map_or(0, |before| ends[before as usize]) as usize;
         for (at, &id) in by_name.iter().enumerate() {
-            // Each step needs what the one before it asked for a while ago: where a directory's name
-            // and objects are, its first object, and that object's row.
+            // Each step needs what an earlier step prefetched: the position of a directory's name
+            // and objects, its first object, and that object's row.
             if let Some(&soon) = by_name.get(at + 3 * AHEAD) {
                 prefetch(dirs, soon as usize);
                 prefetch(&ends, (soon as usize).saturating_sub(1));
@@ -220,8 +220,8 @@ impl Collector {
     }
 }
 
-/// Sorts the objects of a directory by their hashes. Side by side in `hashes`, unless they are so many
-/// that the room for that would tell, they are compared without a look at the rows each time.
+/// Sorts the objects of a directory by their hashes. They are copied side by side to `hashes`,
+/// unless there are too many for that buffer; then the rows are compared.
 fn sort_by_hash(objects: &mut [u32], hash: &impl Fn(u32) -> u64, hashes: &mut Vec<(u64, u32)>) {
     if objects.len() > SIDE_BY_SIDE_MAX {
         objects.sort_unstable_by_key(|&i| (hash(i), i));

@@ -7,22 +7,22 @@ use crate::format::meta::MetaError;
 use crate::format::{DEPTH_MAX, SLOTS_MAX};
 use crate::source::{BadRow, SourceError};
 
-/// Why an index could not be built. Nothing is left of what was written.
+/// Why an index could not be built. Nothing of what was written remains.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The disk.
+    /// A file operation failed.
     #[error("{act} {}", path.display())]
     Io {
         /// What was attempted.
         act: &'static str,
-        /// On what.
+        /// The path.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// A part of the source.
+    /// A part of the source could not be read.
     #[error("read {part}")]
     Source {
         /// The part.
@@ -31,13 +31,13 @@ pub enum BuildError {
         #[source]
         source: Box<SourceError>,
     },
-    /// The source as a whole.
+    /// The source as a whole could not be read.
     #[error("read the inventory")]
     Parts(#[source] Box<SourceError>),
-    /// A row that cannot be read, where such are not skipped.
+    /// A row cannot be read, and invalid rows are not skipped.
     #[error("row {} of {}: {}{}", .0.row, .0.part, Field(&.0.field), .0.reason)]
     BadRow(Box<BadRow>),
-    /// One key twice.
+    /// A key is listed twice.
     #[error(
         "{count} keys right below {:?} are listed more than once",
         String::from_utf8_lossy(dir)
@@ -48,45 +48,48 @@ pub enum BuildError {
         /// How many.
         count: u64,
     },
-    /// Not as many rows as expected.
-    #[error("the inventory has {found} rows, {expected} were expected")]
+    /// The number of rows differs from the expected one.
+    #[error("the inventory has {found} rows, expected {expected}")]
     Rows {
-        /// How many there should be.
+        /// Expected number of rows.
         expected: u64,
-        /// How many there are.
+        /// Actual number of rows.
         found: u64,
     },
-    /// There is something where the index is to be.
-    #[error("there is an index in {}", .0.display())]
+    /// An index exists already.
+    #[error("{} already contains an index", .0.display())]
     Exists(PathBuf),
-    /// There is something else where the index is to be.
-    #[error("{} has {name:?}, which is of no index; choose another directory", dir.display())]
+    /// The directory contains other files.
+    #[error(
+        "{} contains {name:?}, which does not belong to an index; choose another directory",
+        dir.display()
+    )]
     Foreign {
         /// The directory.
         dir: PathBuf,
-        /// What is in it.
+        /// The name of such a file.
         name: String,
     },
-    /// The index is larger than positions reach.
+    /// The index exceeds the range of positions.
     #[error("the index would be larger than a terabyte")]
     TooLarge,
-    /// More delimiters than an index follows.
+    /// A key has too many delimiters.
     #[error("a key has more than {DEPTH_MAX} delimiters")]
     TooDeep,
-    /// More classes than an index tells apart.
+    /// There are too many storage classes.
     #[error("there are more than {SLOTS_MAX} storage classes")]
     TooManyClasses,
-    /// A file of the build is not what was written to it.
-    #[error("{} is not what was written to it", path.display())]
+    /// A file of the build differs from what was written to it.
+    #[error("{} is damaged: it differs from what was written", path.display())]
     Spool {
         /// The file.
         path: PathBuf,
     },
-    /// What the index is of cannot be written down.
+    /// The description of the index cannot be encoded.
     #[error("write index.json")]
     Meta(#[source] MetaError),
-    /// It was told to stop.
-    #[error("stopped before it was done; nothing is left of it")]
+    /// The build was cancelled.
+    #[error("the build was cancelled; nothing of it remains")]
     Cancelled,
     /// A thread could not be started.
     #[error("start a thread")]
@@ -94,14 +97,14 @@ pub enum BuildError {
 }
 
 impl BuildError {
-    /// For `map_err`: an error of the disk.
+    /// For `map_err`: an error of a file operation.
     pub(crate) fn io(act: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
         let path = path.to_owned();
         move |source| Self::Io { act, path, source }
     }
 }
 
-/// The field of a bad row, where there is one.
+/// The field of an invalid row, if there is one.
 struct Field<'a>(&'a str);
 
 impl std::fmt::Display for Field<'_> {

@@ -1,4 +1,4 @@
-//! The general way: readers gather what they read into runs, which are merged.
+//! The general method: readers gather what they read into runs, which are merged.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -44,7 +44,7 @@ impl Gatherer<'_> {
     }
 }
 
-/// What to do about keys listed twice.
+/// How keys listed twice are handled.
 fn on_duplicate(allow: bool) -> impl FnMut(&[u8], u64) -> Result<(), BuildError> {
     move |dir, count| {
         if allow { Ok(()) } else { Err(BuildError::Duplicate { dir: dir.to_vec(), count }) }
@@ -75,9 +75,9 @@ impl RowSink for Gatherer<'_> {
     }
 }
 
-/// Reads all parts, each by the next thread that has time, and merges what they have.
+/// Reads all parts, each by the next idle thread, and merges the results.
 ///
-/// Returns how many runs there were.
+/// Returns the number of runs.
 pub(crate) fn gather(
     parts: Vec<Box<dyn Part>>,
     place: &Place,
@@ -87,7 +87,7 @@ pub(crate) fn gather(
 ) -> Result<usize, BuildError> {
     let runs = Mutex::new(Vec::new());
     let run_number = AtomicUsize::new(0);
-    let threads = options.threads.clamp(1, parts.len().max(1));
+    let threads = options.readers().clamp(1, parts.len().max(1));
     let memory_max = options.memory_of_reader(threads);
     let parts = Mutex::new(parts.into_iter());
     let read = || {
@@ -115,7 +115,7 @@ pub(crate) fn gather(
                 return;
             }
         }
-        // What is left may stay in memory if that is little beside what it was gathered in.
+        // The rest may stay in memory if it is small compared with the buffers it was gathered in.
         if let Err(error) = gatherer.write_run(memory_max / 2) {
             shared.verdicts.fail(error);
         }
@@ -149,7 +149,7 @@ pub(crate) fn gather(
     Ok(count)
 }
 
-/// Takes note that a part could not be read.
+/// Records that a part could not be read.
 pub(crate) fn failed(shared: &Shared<'_>, part: &str, error: SourceError) {
     if !matches!(error, SourceError::Stopped(_)) {
         shared.verdicts.fail(BuildError::Source { part: part.to_owned(), source: Box::new(error) });

@@ -1,23 +1,23 @@
-//! The largest of many children, in bounded room.
+//! The largest of many children, in limited memory.
 
 use crate::format::LISTED_MAX;
 
-/// A child: how large, and where its record ends. Of two of one size the one that ends first, which is
-/// the one whose name comes first, is the larger.
+/// A child: its size, and the end of its record. Of two of equal size the one that ends first,
+/// whose name comes first, counts as larger.
 type Child = (u64, std::cmp::Reverse<u64>);
 
 /// Keeps the largest [`LISTED_MAX`].
 #[derive(Debug, Default)]
 pub(crate) struct Largest {
-    /// At most twice as many as are kept.
+    /// At most twice as many as the result.
     children: Vec<Child>,
-    /// What is smaller is none of them.
+    /// Smaller children cannot be in the result.
     least: u64,
 }
 
 impl Largest {
     pub(crate) fn clear(&mut self) {
-        // Few prefixes have many children; the room for those is not kept for the next.
+        // Few prefixes have many children; their buffer is not kept for the next.
         if self.children.capacity() > 1024 {
             self.children = Vec::new();
         }
@@ -38,7 +38,7 @@ impl Largest {
         }
     }
 
-    /// Where the records of the `count` largest end, at most [`LISTED_MAX`], the largest first.
+    /// The ends of the records of the `count` largest, at most [`LISTED_MAX`], the largest first.
     pub(crate) fn ends(&mut self, count: usize) -> Vec<u64> {
         if count < self.children.len() {
             self.children.select_nth_unstable_by(count, |a, b| b.cmp(a));

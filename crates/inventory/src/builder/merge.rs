@@ -1,5 +1,5 @@
-//! Merges runs into the writer: directories in order, the objects of one that several runs have in the
-//! order of their hashes, so that a key listed twice is noticed wherever it was read.
+//! Merges runs into the writer: directories in order, and the objects of a directory in several
+//! runs in the order of their hashes, so that a key listed twice is detected wherever it was read.
 
 use forebay_base::fs::FileSystem;
 
@@ -8,10 +8,11 @@ use super::run::{Leaf, Run, RunReader};
 use super::write::IndexWriter;
 use super::{BuildError, OnDuplicate};
 
-/// Directories between two looks at whether to go on.
+/// Directories between two checks for cancellation.
 const LOOK_EVERY: u32 = 4096;
 
-/// Merges all of `runs`. `duplicate`: told of a directory and how many of its keys were listed before.
+/// Merges all of `runs`. `duplicate` is called with a directory and how many of its keys were
+/// listed before.
 pub(crate) fn merge(
     fs: &dyn FileSystem,
     runs: Vec<Run>,
@@ -55,7 +56,7 @@ pub(crate) fn merge(
     Ok(())
 }
 
-/// Merges the objects of the one directory all of `same` are at, and puts them back.
+/// Merges the objects of the current directory of all of `same`, and puts the runs back.
 fn merge_dir(
     same: &mut Vec<RunReader>,
     heap: &mut Heap,
@@ -64,7 +65,7 @@ fn merge_dir(
     duplicate: &mut OnDuplicate,
 ) -> Result<(), BuildError> {
     let dir = same.first().map_or_else(Vec::new, |run| run.dir().to_vec());
-    // The next object of each run that has one, and which run that is: the runs stay where they are.
+    // The next object of each run that has one, and the index of the run, which is not moved.
     let mut heads: Vec<(Leaf, usize)> = Vec::with_capacity(same.len());
     for (i, run) in same.iter_mut().enumerate() {
         heads.extend(next_of(run, &dir)?.map(|leaf| (leaf, i)));
@@ -91,8 +92,7 @@ fn merge_dir(
     Ok(())
 }
 
-/// The next object of a run that is of this directory; nothing when the run is at another one, or at
-/// its end.
+/// The next object of a run in this directory; `None` if the run is at another one, or at its end.
 fn next_of(run: &mut RunReader, dir: &[u8]) -> Result<Option<Leaf>, BuildError> {
     loop {
         if let Some(leaf) = run.next_leaf()? {

@@ -1,8 +1,8 @@
-//! Builds an index from a source, in bounded memory.
+//! Builds an index from a source, in limited memory.
 //!
-//! Where the source lists its keys in order they go right into the writer. Elsewhere several readers
-//! gather directories and their objects, in runs that are spilled when their room is used up; the runs
-//! are merged, directory by directory, into the writer.
+//! If the source lists its keys in order they are passed directly to the writer. Otherwise several
+//! readers gather directories and their objects, in runs that are spilled when their memory is used
+//! up; the runs are merged, directory by directory, into the writer.
 //!
 //! Invariants:
 //! - An index appears under its name when all of it is on stable storage, or not at all.
@@ -44,34 +44,53 @@ use place::Place;
 use rows::{Shared, Verdicts};
 use write::{IndexWriter, Written};
 
-/// Told of a directory, and how many of its keys were listed before.
+/// Called with a directory, and how many of its keys were listed before.
 type OnDuplicate = dyn FnMut(&[u8], u64) -> Result<(), BuildError>;
 
-/// How an index is built.
+/// Options of a build.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Memory for all that is gathered, merged and written.
+    /// Memory for everything that is gathered, merged and written, in bytes.
     pub memory: ByteSize,
-    /// Readers that work at the same time.
+    /// Number of concurrent readers.
     pub threads: usize,
     /// What separates the components of a key; an ASCII character.
     pub delimiter: u8,
-    /// Whether sizes and months are counted.
+    /// Whether the histograms of sizes and months are built.
     pub histograms: bool,
-    /// What to do about a row that cannot be read.
+    /// How invalid rows are handled.
     pub on_bad_row: OnBadRow,
-    /// What to do about a key that is listed twice: fail, or count it twice.
+    /// How a key listed twice is handled: fail, or count it twice.
     pub on_duplicate: OnBadRow,
-    /// How many rows there have to be.
+    /// Required number of rows.
     pub expect_rows: Option<u64>,
-    /// Whether an index that is there is replaced.
+    /// Whether an existing index is replaced.
     pub replace: bool,
-    /// The time, for the index to say when it was built: milliseconds since 1970.
+    /// The time of the build, stored in the index: milliseconds since 1970.
     pub now_ms: u64,
 }
 
+/// Minimum input memory of a reader: some columns of an inventory, one page of each, compressed and
+/// decompressed.
+const READING_MIN: u64 = 16 << 20;
+
 impl Options {
-    /// Of the memory: for what one of so many readers gathers. The rest is for what it reads from, the
+    /// Number of concurrent readers: at most the requested number, and as many as the memory
+    /// permits.
+    #[must_use]
+    pub fn readers(&self) -> usize {
+        let enough = usize::try_from(self.memory.0 / 2 / READING_MIN).unwrap_or(usize::MAX);
+        self.threads.min(enough).max(1)
+    }
+
+    /// The part of the memory for the input of one reader. Set it as
+    /// [`Settings::memory`](crate::source::Settings).
+    #[must_use]
+    pub fn memory_of_reading(&self) -> ByteSize {
+        ByteSize(self.memory.0 / 2 / self.readers() as u64)
+    }
+
+    /// The part of the memory for what one of several readers gathers. The rest is for input, the
     /// merge, and the entries of the table.
     fn memory_of_reader(&self, readers: usize) -> usize {
         let bytes = self.memory.0 / 2 / readers.max(1) as u64;
@@ -83,7 +102,7 @@ impl Options {
     }
 }
 
-/// An index that was built.
+/// The result of a build.
 #[derive(Debug, Clone)]
 pub struct Built {
     /// Current objects.
@@ -92,27 +111,27 @@ pub struct Built {
     pub prefixes: u64,
     /// Bytes of the current objects.
     pub bytes: u64,
-    /// Rows read, bad ones included.
+    /// Rows read, including invalid ones.
     pub rows: u64,
-    /// Rows left out.
+    /// Invalid rows.
     pub bad_rows: u64,
-    /// The first of them.
+    /// The first invalid rows.
     pub bad_rows_shown: Vec<BadRow>,
     /// Whether the source was in order.
     pub in_order: bool,
-    /// How many runs were merged.
+    /// Number of merged runs.
     pub runs: usize,
-    /// Bytes of the index.
+    /// Size of the index in bytes.
     pub index_size: u64,
 }
 
 /// Builds an index of `source` in the directory `to`.
 ///
-/// * `classes`: those the source's readers know.
-/// * `monitor`: counts on, and can stop it.
+/// * `classes`: those known to the source's readers.
+/// * `monitor`: reports progress, and can stop the build.
 ///
 /// # Errors
-/// Whatever [`BuildError`] names; nothing is left of the index then.
+/// [`BuildError`]; nothing of the index remains then.
 pub fn build(
     fs: &Arc<dyn FileSystem>,
     source: &dyn Source,
@@ -124,14 +143,15 @@ pub fn build(
     let place = Place::prepare(&**fs, to, options.replace)?;
     let built = build_in(fs, source, classes, &place, options, monitor);
     let cleared = place.clear(&**fs);
-    // The error that ended the build is the one to tell of.
+    // The error that ended the build is the one to report.
     built.and_then(|built| cleared.map(|()| built))
 }
 
-/// Removes from the directory `dir` what builds that were killed left there, and nothing else.
+/// Removes the remains of killed builds from the directory `dir`, and nothing else.
 ///
 /// # Errors
-/// When it has something that is of no index, another process builds in it, or the disk fails.
+/// It contains files of other programs, another process is building in it, or a file operation
+/// failed.
 pub fn clear(fs: &dyn FileSystem, dir: &Path) -> Result<(), BuildError> {
     Place::prepare(fs, dir, true)?.clear(fs)
 }
@@ -177,7 +197,7 @@ fn build_in(
     monitor.check()?;
     let rows = monitor.progress().rows;
     let provenance = source.provenance();
-    // What was asked for, and what the source itself says it has.
+    // The requested number, and the source's own.
     let mut expected = options.expect_rows.into_iter().chain(provenance.rows);
     if let Some(expected) = expected.find(|&expected| expected != rows) {
         return Err(BuildError::Rows { expected, found: rows });

@@ -1,10 +1,10 @@
-//! How far a build is, and whether it is to go on; shared with whoever shows it.
+//! Progress and cancellation of a build; shared with the code that shows it.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use super::BuildError;
 
-/// What a build is doing.
+/// The phase of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// Reading the source.
@@ -15,22 +15,22 @@ pub enum Stage {
     Finishing,
 }
 
-/// How far a build is.
+/// Progress of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// What it is doing.
+    /// Its phase.
     pub stage: Stage,
     /// Rows read.
     pub rows: u64,
-    /// Bytes of the source read, as far as its readers tell.
+    /// Bytes of the source read, as far as its readers report it.
     pub bytes: u64,
-    /// Bytes of the source, where they are known.
+    /// Size of the source in bytes, if known.
     pub bytes_total: Option<u64>,
     /// Rows merged.
     pub merged: u64,
 }
 
-/// Counts on while a build runs, and can stop it.
+/// Counts the progress of a build, and can stop it.
 #[derive(Debug, Default)]
 pub struct Monitor {
     stage: AtomicU8,
@@ -42,7 +42,7 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// How far it is.
+    /// The current progress.
     pub fn progress(&self) -> Progress {
         let stage = match self.stage.load(Ordering::Relaxed) {
             0 => Stage::Reading,
@@ -59,13 +59,13 @@ impl Monitor {
         }
     }
 
-    /// Stops the build at the next opportunity; it fails with [`BuildError::Cancelled`] and leaves
+    /// Stops the build at the next opportunity. It fails with [`BuildError::Cancelled`] and leaves
     /// nothing.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was told to stop.
+    /// Whether it was stopped.
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
     }
@@ -74,7 +74,7 @@ impl Monitor {
         if self.is_cancelled() { Err(BuildError::Cancelled) } else { Ok(()) }
     }
 
-    /// Begins with the reading, maybe anew.
+    /// Starts the reading, perhaps again.
     pub(crate) fn begin(&self, bytes_total: u64) {
         self.stage.store(0, Ordering::Relaxed);
         for counter in [&self.rows, &self.bytes, &self.merged] {

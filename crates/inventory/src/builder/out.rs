@@ -1,4 +1,4 @@
-//! A file that is written front to back, with the checksum of all of it.
+//! A file that is written sequentially, with the checksum of all of it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,13 +29,13 @@ impl Out {
         Ok(Self { file, path: path.to_owned(), buffer, written: 0, crc: 0 })
     }
 
-    /// Bytes written so far, those still gathered included.
+    /// Number of bytes written so far, including those still buffered.
     #[inline]
     pub(crate) fn position(&self) -> u64 {
         self.written + self.buffer.len() as u64
     }
 
-    /// Where to append; [`Out::flush_if_full`] is to follow.
+    /// The buffer to append to; call [`Out::flush_if_full`] afterwards.
     #[inline]
     pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.buffer
@@ -55,7 +55,7 @@ impl Out {
         Ok(())
     }
 
-    /// Writes what is left and waits until all of it is on stable storage.
+    /// Writes the rest and waits until all of it is on stable storage.
     pub(crate) fn finish(mut self) -> Result<FileMeta, BuildError> {
         self.flush()?;
         self.file.sync_all().map_err(BuildError::io("sync", &self.path))?;

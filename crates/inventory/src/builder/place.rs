@@ -1,9 +1,9 @@
 //! The directory of an index while one is built in it.
 //!
-//! The files of an index have a number, its generation, in their names; `index.json` says which. It is
-//! written under another name, and given its own when all else is on stable storage: so an index
-//! appears, or takes the place of the one before, in one step. Files of other generations are what a
-//! build that was killed left, or what was replaced, and are removed.
+//! The files of an index have a number, its generation, in their names; `index.json` contains it.
+//! It is written under a temporary name, and renamed when everything else is on stable storage: so
+//! an index appears, or replaces the previous one, in one step. Files of other generations are the
+//! remains of a killed build, or of a replaced index, and are removed.
 
 use std::path::{Path, PathBuf};
 
@@ -31,13 +31,13 @@ fn generation_of(name: &str) -> Option<u64> {
 }
 
 impl Place {
-    /// Makes the directory, if it is not there, and takes hold of it.
+    /// Creates the directory if it does not exist, and locks it.
     pub(crate) fn prepare(
         fs: &dyn FileSystem,
         dir: &Path,
         replace: bool,
     ) -> Result<Self, BuildError> {
-        if fs.exists(dir).map_err(BuildError::io("look for", dir))? {
+        if fs.exists(dir).map_err(BuildError::io("check for", dir))? {
             let names = names(fs, dir)?;
             let is_ours =
                 |name: &str| name == INDEX || name == LOCK || generation_of(name).is_some();
@@ -59,27 +59,27 @@ impl Place {
         self.generation
     }
 
-    /// A file of the index that is built.
+    /// A file of the new index.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.dir.join(file_name(name, self.generation))
     }
 
     /// Gives `index.json` its name.
     pub(crate) fn publish(&self, fs: &dyn FileSystem) -> Result<(), BuildError> {
-        // The files have to be there before the one that names them.
+        // The files have to exist before the one that names them.
         fs.sync_dir(&self.dir).map_err(BuildError::io("sync", &self.dir))?;
         let index = self.dir.join(INDEX);
         fs.rename(&self.file(INDEX), &index).map_err(BuildError::io("rename to", &index))?;
         fs.sync_dir(&self.dir).map_err(BuildError::io("sync", &self.dir))
     }
 
-    /// Removes all that does not belong to the index the directory has.
+    /// Removes everything that does not belong to the current index of the directory.
     pub(crate) fn clear(&self, fs: &dyn FileSystem) -> Result<(), BuildError> {
         let names = names(fs, &self.dir)?;
         let index = names.iter().any(|name| name == INDEX);
         let living = if index { living(fs, &self.dir) } else { None };
         if index && living.is_none() {
-            // An index that cannot be read: nothing tells which files it had.
+            // The index cannot be read, so its files are unknown.
             return Ok(());
         }
         for name in names {
@@ -92,7 +92,7 @@ impl Place {
     }
 }
 
-/// The generation an index's files are of; nothing when that cannot be told.
+/// The generation of an index's files; `None` if it cannot be determined.
 fn living(fs: &dyn FileSystem, dir: &Path) -> Option<u64> {
     let path = dir.join(INDEX);
     let file = fs.open(&path, Access::Read).ok()?;

@@ -1,5 +1,5 @@
-//! What happens to rows before they are counted: keys no index takes are bad rows, and bad rows are
-//! counted, kept for show, or the end of the build.
+//! Checks of rows before they are counted: rows with invalid keys are invalid, and invalid rows are
+//! counted, kept as samples, or end the build.
 
 use std::sync::Mutex;
 
@@ -11,20 +11,20 @@ use crate::format::{DEPTH_MAX, KEY_SIZE_MAX};
 use crate::object::Batch;
 use crate::source::{BadRow, Stopped};
 
-/// Bad rows kept for show.
+/// Maximum number of sampled invalid rows.
 const SHOWN_MAX: usize = 10;
 
-/// What to do about a bad row, or a key listed twice.
+/// How an invalid row, or a key listed twice, is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnBadRow {
     /// The build fails.
     #[default]
     Fail,
-    /// The row is left out and counted.
+    /// The row is skipped and counted.
     Skip,
 }
 
-/// The bad rows of a build, and the first error. Shared by its readers.
+/// The invalid rows of a build, and the first error. Shared by its readers.
 #[derive(Debug, Default)]
 pub(crate) struct Verdicts {
     inner: Mutex<Inner>,
@@ -42,7 +42,7 @@ impl Verdicts {
         self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Takes note of an error; the first one is kept.
+    /// Records an error; the first one is kept.
     pub(crate) fn fail(&self, error: BuildError) -> Stopped {
         self.lock().error.get_or_insert(error);
         Stopped
@@ -64,7 +64,7 @@ impl Verdicts {
         Ok(())
     }
 
-    /// The error, or how many bad rows there were, and the first of them.
+    /// The error, or the number of invalid rows and the first of them.
     pub(crate) fn into_result(self) -> Result<(u64, Vec<BadRow>), BuildError> {
         let inner = self.inner.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         match inner.error {
@@ -74,10 +74,10 @@ impl Verdicts {
     }
 }
 
-/// Whether an index takes a key; if not, why.
+/// Why a key is invalid; `None` if it is valid.
 #[inline]
 pub(crate) fn key_fault(key: &[u8], delimiter: u8) -> Option<String> {
-    // What is short cannot be deep.
+    // A short key cannot be deep.
     if !key.is_empty() && key.len() <= DEPTH_MAX {
         return None;
     }
@@ -85,13 +85,13 @@ pub(crate) fn key_fault(key: &[u8], delimiter: u8) -> Option<String> {
         return Some("the key is empty".to_owned());
     }
     if key.len() > KEY_SIZE_MAX {
-        return Some(format!("the key has {} bytes, more than {KEY_SIZE_MAX}", key.len()));
+        return Some(format!("the key has {} bytes; the limit is {KEY_SIZE_MAX}", key.len()));
     }
     let depth = memchr::memchr_iter(delimiter, key).count();
-    (depth > DEPTH_MAX).then(|| format!("the key has {depth} delimiters, more than {DEPTH_MAX}"))
+    (depth > DEPTH_MAX).then(|| format!("the key has {depth} delimiters; the limit is {DEPTH_MAX}"))
 }
 
-/// What every reader of a build shares.
+/// State shared by all readers of a build.
 pub(crate) struct Shared<'a> {
     pub(crate) fs: &'a dyn FileSystem,
     pub(crate) monitor: &'a Monitor,
@@ -101,7 +101,8 @@ pub(crate) struct Shared<'a> {
 }
 
 impl Shared<'_> {
-    /// Takes the rows out of a batch whose keys no index takes. `before`: rows of the part before it.
+    /// Removes the rows with invalid keys from a batch. `before`: number of rows of the part before
+    /// it.
     pub(crate) fn sift(&self, batch: &mut Batch, part: &str, before: u64) -> Result<(), Stopped> {
         if self.monitor.is_cancelled() {
             return Err(self.verdicts.fail(BuildError::Cancelled));

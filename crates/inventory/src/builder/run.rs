@@ -1,9 +1,9 @@
-//! Directories with their objects, in order: what a reader has gathered, on its way to the merge. In
-//! memory as long as that is allowed, else in a file.
+//! Directories with their objects, in order: what a reader has gathered, for the merge. In memory
+//! as long as permitted, otherwise in a file.
 //!
-//! A run is a row of blocks, each with its length and checksum. An entry is a directory, by what it
-//! does not share with the one before it in the block, and some of its objects; a directory with many
-//! has several entries.
+//! A run is a sequence of blocks, each with its length and checksum. An entry consists of a
+//! directory, without the prefix it shares with the previous one in the block, and some of its
+//! objects; a directory with many has several entries.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,25 +15,25 @@ use crate::format::varint::{put, take};
 use crate::format::{CHECKSUM_SIZE, checked, checksum};
 use crate::object::{ClassId, Kind, Month, Object};
 
-/// Bytes of a block, about.
+/// Approximate size of a block in bytes.
 const BLOCK_SIZE: usize = 256 << 10;
-/// Objects of an entry.
+/// Maximum number of objects of an entry.
 const OBJECTS_MAX: usize = 4096;
 const HEAD_SIZE: usize = 4 + CHECKSUM_SIZE;
 
-/// An object right below its directory, known by the hash of its name.
+/// An object directly below its directory, identified by the hash of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Leaf {
     pub(crate) hash: u64,
     pub(crate) object: Object,
 }
 
-/// A run that was written.
+/// A finished run.
 #[derive(Debug)]
 pub(crate) enum Run {
     /// Its blocks.
     Memory(Vec<u8>),
-    /// A file with its blocks, removed when it was read.
+    /// A file with its blocks, removed after it was read.
     File(PathBuf),
 }
 
@@ -52,23 +52,23 @@ pub(crate) struct RunWriter<'a> {
     fs: &'a dyn FileSystem,
     path: PathBuf,
     memory_max: usize,
-    /// Blocks not written to the file; the last one is not finished.
+    /// Blocks not yet written to the file; the last one is incomplete.
     bytes: Vec<u8>,
     /// Where the last block starts in `bytes`.
     block: usize,
-    /// The directory before, in this block.
+    /// The previous directory in this block.
     dir: Vec<u8>,
     file: Option<(Arc<dyn File>, u64)>,
 }
 
 impl<'a> RunWriter<'a> {
-    /// `memory_max`: bytes that may stay in memory. `path`: the file for a larger run.
+    /// `memory_max`: maximum number of bytes in memory. `path`: the file of a larger run.
     pub(crate) fn new(fs: &'a dyn FileSystem, path: PathBuf, memory_max: usize) -> Self {
         let bytes = vec![0; HEAD_SIZE];
         Self { fs, path, memory_max, bytes, block: 0, dir: Vec::new(), file: None }
     }
 
-    /// Appends a directory, which comes after the one before or is the same, and its objects.
+    /// Appends a directory, which is the previous one or comes after it, and its objects.
     pub(crate) fn push<'l>(
         &mut self,
         dir: &[u8],
@@ -165,15 +165,15 @@ fn take_leaf(data: &mut &[u8]) -> Option<Leaf> {
     Some(Leaf { hash: u64::from_le_bytes(*hash), object })
 }
 
-/// Reads a run from front to back.
+/// Reads a run sequentially.
 pub(crate) struct RunReader {
     source: Source,
     path: PathBuf,
-    /// The block, and how far it was read.
+    /// The block, and the read position in it.
     block: Vec<u8>,
     at: usize,
     dir: Vec<u8>,
-    /// Objects of the entry not read yet.
+    /// Number of unread objects of the entry.
     left: u64,
 }
 
@@ -194,13 +194,13 @@ impl RunReader {
         Ok(Self { source, path, block: Vec::new(), at: 0, dir: Vec::new(), left: 0 })
     }
 
-    /// The directory at hand.
+    /// The current directory.
     #[inline]
     pub(crate) fn dir(&self) -> &[u8] {
         &self.dir
     }
 
-    /// Goes on to the next entry, after all objects of this one; false at the end.
+    /// Advances to the next entry, after all objects of this one; returns `false` at the end.
     pub(crate) fn next_entry(&mut self) -> Result<bool, BuildError> {
         if self.at >= self.block.len() && !self.next_block()? {
             return Ok(false);
@@ -221,7 +221,7 @@ impl RunReader {
         Ok(true)
     }
 
-    /// Whether the entry has objects that were not read; at the end there are none.
+    /// Whether the entry has unread objects; at the end there are none.
     pub(crate) fn has_leaf(&self) -> bool {
         self.left > 0
     }
@@ -248,7 +248,7 @@ impl RunReader {
                 let Some((len, rest)) = rest.split_first_chunk::<4>() else { return Ok(false) };
                 let size = CHECKSUM_SIZE + u32::from_le_bytes(*len) as usize;
                 *start += 4 + size;
-                // What is in memory is not checked: nothing else in memory is.
+                // A run in memory is not checked: nothing else in memory is.
                 self.block.clear();
                 self.block.extend_from_slice(rest.get(CHECKSUM_SIZE..size).unwrap_or_default());
             }

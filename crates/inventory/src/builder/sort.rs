@@ -1,12 +1,12 @@
-//! Sorts many strings that have much in common: eight bytes at a time, so that most comparisons are of
-//! two numbers side by side in memory.
+//! Sorts many strings with long common prefixes: eight bytes at a time, so that most comparisons
+//! are of two adjacent numbers.
 
 /// A string to be sorted: eight of its bytes, and its number.
 type Item = (u64, u32);
 
-/// The numbers from 0 to below `count` in the order of the strings they stand for.
+/// The numbers from 0 to `count` (exclusive) in the order of their strings.
 ///
-/// * `string`: the string of a number; all are different.
+/// * `string`: returns the string of a number; all are different.
 pub(crate) fn sort<'a>(count: u32, string: &impl Fn(u32) -> &'a [u8]) -> Vec<u32> {
     let mut items: Vec<Item> = (0..count).map(|id| (0, id)).collect();
     sort_from(&mut items, 0, string);
@@ -31,7 +31,7 @@ fn sort_from<'a>(items: &mut [Item], at: usize, string: &impl Fn(u32) -> &'a [u8
         if same.len() < 2 {
             continue;
         }
-        // Those that end within these eight bytes come before those that go on with zeros.
+        // Strings that end within these eight bytes precede those that continue with zeros.
         let mut ended = 0;
         if same.first().is_some_and(|item| item.0.trailing_zeros() >= 8) {
             let left = |id: u32| string(id).len().saturating_sub(at).min(8);
@@ -44,7 +44,7 @@ fn sort_from<'a>(items: &mut [Item], at: usize, string: &impl Fn(u32) -> &'a [u8
     }
 }
 
-/// Eight bytes from `at`, zeros beyond the end, as a number that is ordered as they are.
+/// Eight bytes from `at`, zeros beyond the end, as a number with the same order.
 #[inline]
 fn eight(string: &[u8], at: usize) -> u64 {
     let rest = string.get(at..).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Where every prefix's hash and position wait until the table is made: in memory, by partition of the
-//! table, and in a file when that is too much.
+//! Holds every prefix's hash and position until the table is built: in memory, by partition of the
+//! table, and in a file if there are too many.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::format::table::{self, BUCKET_SIZE, PARTITIONS};
 /// Bytes of a waiting prefix in the file: its hash and its position.
 const ENTRY_SIZE: usize = 16;
 
-/// What waits.
+/// The waiting prefixes.
 #[derive(Debug)]
 pub(crate) struct Spool {
     fs: Arc<dyn FileSystem>,
@@ -23,16 +23,17 @@ pub(crate) struct Spool {
     waiting: Vec<Vec<(u64, u64)>>,
     waiting_count: usize,
     waiting_max: usize,
-    /// How many of each partition there are, in memory and in the file.
+    /// Number of prefixes of each partition, in memory and in the file.
     counts: [u64; PARTITIONS],
     file: Option<Arc<dyn File>>,
     file_size: u64,
-    /// What the file has: partition, where, how many bytes.
+    /// Contents of the file: partition, offset, number of bytes.
     pieces: Vec<(usize, u64, usize)>,
 }
 
 impl Spool {
-    /// `memory`: bytes that may wait in memory. `path`: the file for the rest, made when it is needed.
+    /// `memory`: maximum number of bytes in memory. `path`: the file for the rest, created when
+    /// needed.
     pub(crate) fn new(fs: Arc<dyn FileSystem>, path: PathBuf, memory: u64) -> Self {
         let waiting_max = usize::try_from(memory / ENTRY_SIZE as u64).unwrap_or(usize::MAX);
         Self {
@@ -57,7 +58,7 @@ impl Spool {
         if self.waiting_count > self.waiting_max { self.spill() } else { Ok(()) }
     }
 
-    /// Prefixes pushed.
+    /// Number of prefixes pushed.
     pub(crate) fn len(&self) -> u64 {
         self.counts.iter().sum()
     }

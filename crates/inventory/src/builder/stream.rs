@@ -1,5 +1,6 @@
-//! The short way, for sources that list their keys in order: rows go right into the writer, and nothing
-//! is gathered, sorted or spilled. Readers go ahead of the writer, a few batches each.
+//! The direct method, for sources that list their keys in order: rows are passed directly to the
+//! writer; nothing is gathered, sorted or spilled. Readers work ahead of the writer, a few batches
+//! each.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -45,18 +46,18 @@ impl RowSink for Sender<'_> {
     }
 }
 
-/// A part whose turn has not come, and where its batches go.
+/// A part whose turn has not come, and the receiver of its batches.
 type Waiting = (Box<dyn Part>, SyncSender<Batch>);
 
-/// Writes all parts as they come; false when their keys are not in order, and what was written is of no
-/// use.
+/// Writes all parts as they arrive; returns `false` if their keys are not in order, and what was
+/// written is useless.
 pub(crate) fn stream(
     parts: Vec<Box<dyn Part>>,
     shared: &Shared<'_>,
     options: &Options,
     writer: &mut IndexWriter,
 ) -> Result<bool, BuildError> {
-    let threads = options.threads.clamp(1, parts.len().max(1));
+    let threads = options.readers().clamp(1, parts.len().max(1));
     let (parts, receivers): (Vec<Mutex<Option<Waiting>>>, Vec<Receiver<Batch>>) = parts
         .into_iter()
         .map(|part| {
@@ -77,7 +78,7 @@ pub(crate) fn stream(
             let name = part.name().to_owned();
             let mut sender = Sender { shared, batches, empty: &empty, part: name.clone(), rows: 0 };
             let read = part.read(&mut sender);
-            // Once it is given up, what a reader says is of no interest: all is read again.
+            // After a failure the readers' results do not matter: everything is read again.
             if let Err(error) = read
                 && !given_up.load(Ordering::Relaxed)
             {
@@ -94,7 +95,8 @@ pub(crate) fn stream(
         let mut order = Order { last: Vec::new(), versions: Vec::new(), allow_duplicates };
         let delimiter = shared.delimiter;
         let written = (|| {
-            // A receiver goes with its loop, so whoever waits to send is told when this ends early.
+            // A receiver is dropped with its loop, so waiting senders are released if this ends
+            // early.
             for receiver in receivers {
                 for mut batch in receiver {
                     for (key, object) in batch.iter() {
@@ -120,16 +122,16 @@ pub(crate) fn stream(
     })
 }
 
-/// Whether keys come in order.
+/// Whether keys arrive in order.
 struct Order {
     last: Vec<u8>,
-    /// The versions of the last key that came.
+    /// The versions of the last key.
     versions: Vec<u64>,
     allow_duplicates: bool,
 }
 
 impl Order {
-    /// Whether a key comes after the one before, or is another version of it.
+    /// Whether a key comes after the previous one, or is another version of it.
     #[inline]
     fn follows(&mut self, key: &[u8], version: u64, delimiter: u8) -> Result<bool, BuildError> {
         match key.cmp(&self.last) {

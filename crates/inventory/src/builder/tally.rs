@@ -1,14 +1,14 @@
-//! What is counted at one prefix while the index is built.
+//! The counts of one prefix while the index is being built.
 //!
-//! Most prefixes have one object; such a tally is three numbers, and becomes the full one, with its
-//! cells, when a second object comes.
+//! Most prefixes have one object; such a tally is three numbers, and becomes a full one, with its
+//! cells, when a second object is added.
 
 use crate::format::cells::cell;
 use crate::format::histogram::{Amount, bits};
 use crate::format::record::SlotTally;
 use crate::object::Month;
 
-/// One object, as the index counts it.
+/// One object, in counted form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Counted {
     /// The slot of its class.
@@ -17,14 +17,14 @@ pub(crate) struct Counted {
     pub(crate) month: Month,
 }
 
-/// What is counted at a prefix.
+/// The counts of a prefix.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// How many objects, noncurrent ones included.
+    /// Number of objects, including noncurrent ones.
     objects: u64,
-    /// The object, when there is one.
+    /// The object, if there is only one.
     single: Counted,
-    /// Which of `slots` have something, when there are several objects.
+    /// Which of `slots` are not empty, if there are several objects.
     pub(crate) mask: u64,
     pub(crate) slots: Vec<SlotTally>,
     /// In order.
@@ -57,7 +57,7 @@ impl Tally {
         self.spread(object, histograms);
     }
 
-    /// Counts what another prefix has.
+    /// Adds the counts of another prefix.
     #[inline]
     pub(crate) fn add_all(&mut self, other: &Self, histograms: bool) {
         self.delete_markers += other.delete_markers;
@@ -83,7 +83,7 @@ impl Tally {
         }
     }
 
-    /// Puts the one object of a tally where several would be, for it to be written.
+    /// Moves the one object of a tally to the slots, so that it can be written.
     pub(crate) fn spread_single(&mut self, histograms: bool) {
         if self.objects == 1 {
             self.spread(self.single, histograms);
@@ -117,7 +117,7 @@ impl Tally {
         }
     }
 
-    /// What the slots of `wanted` have together.
+    /// The total of the slots of `wanted`.
     pub(crate) fn total(&self, wanted: u64) -> Amount {
         match self.objects {
             0 => Amount::default(),

@@ -1,8 +1,8 @@
 //! Writes the records in one pass, from directories in the order of their names.
 //!
-//! The prefixes from the root to the current directory are kept, each with what was counted so far;
-//! one that is left is written, and counted at the one above. So every ancestor is filled once for
-//! each directory below it, not once for each object.
+//! The prefixes from the root to the current directory are held with their counts so far. A prefix
+//! that is left is written and added to its parent. So every ancestor is updated once for each
+//! directory below it, not once for each object.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ struct Frame {
     by_name: Vec<u64>,
 }
 
-/// The numbers of an index that was written.
+/// The figures of a finished index.
 #[derive(Debug, Clone)]
 pub(crate) struct Written {
     pub(crate) nodes: FileMeta,
@@ -64,19 +64,19 @@ pub(crate) struct IndexWriter {
     slots: Slots,
 }
 
-/// The slots of classes, given out as the classes turn up.
+/// The slots of classes, assigned at the first occurrence of each class.
 #[derive(Debug)]
 struct Slots {
     /// By class and whether noncurrent.
     by_class: [[Option<u8>; 2]; 256],
-    /// What each counts.
+    /// The class and version kind of each slot.
     classes: Vec<(u8, bool)>,
     /// Those of current versions.
     current: u64,
 }
 
 impl IndexWriter {
-    /// `memory`: bytes the table's entries may take.
+    /// `memory`: maximum memory for the table's entries.
     pub(crate) fn create(
         fs: &Arc<dyn FileSystem>,
         place: &Place,
@@ -99,7 +99,7 @@ impl IndexWriter {
         })
     }
 
-    /// Makes `dir` (empty, or ending in the delimiter) the current directory. It must not come before
+    /// Makes `dir` (empty, or ending in the delimiter) the current directory. It must not precede
     /// one that was left.
     #[inline]
     pub(crate) fn enter(&mut self, dir: &[u8]) -> Result<(), BuildError> {
@@ -151,7 +151,7 @@ impl IndexWriter {
         Ok(())
     }
 
-    /// Writes the current directory, and makes the one above it the current one.
+    /// Writes the current directory, and makes its parent the current one.
     fn leave(&mut self) -> Result<(), BuildError> {
         let end = self.write_record()?;
         let current = self.slots.current;
@@ -174,7 +174,7 @@ impl IndexWriter {
         Ok(())
     }
 
-    /// Writes the current directory's record; returns where it ends.
+    /// Writes the current directory's record; returns its end.
     fn write_record(&mut self) -> Result<u64, BuildError> {
         let frame = &mut self.frames[self.depth];
         let lists = if frame.children > NARROW_MAX {
@@ -212,7 +212,7 @@ impl IndexWriter {
         Ok(end)
     }
 
-    /// Writes what is left, and the table. `names`: those of the classes, by their numbers.
+    /// Writes the rest, and the table. `names`: those of the classes, by their numbers.
     pub(crate) fn finish(mut self, place: &Place, names: &[String]) -> Result<Written, BuildError> {
         while self.depth > 0 {
             self.leave()?;
@@ -268,7 +268,7 @@ impl Slots {
     }
 }
 
-/// How many bytes two paths have in common from their start.
+/// Length of the common prefix of two paths.
 #[inline]
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     let (wide_a, wide_b) = (a.as_chunks::<8>().0, b.as_chunks::<8>().0);

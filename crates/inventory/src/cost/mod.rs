@@ -1,9 +1,9 @@
-//! What the objects below a prefix cost in a month.
+//! Monthly cost of the objects below a prefix.
 //!
-//! Least sizes, bytes billed beside each object and monitoring are computed from the exact counts of
-//! the size histogram, not from averages. Where a price falls with the amount stored, a prefix is
-//! priced at what the whole index pays for a byte of that class: so the costs of the children of a
-//! prefix, and of the objects right below it, add up to its own.
+//! Minimum sizes, overhead bytes and monitoring are computed from the exact counts of the size
+//! histogram, not from averages. If a price falls with the amount stored, a prefix is priced at the
+//! whole index's average price of a byte of that class: so the costs of the children of a prefix,
+//! and of its direct objects, add up to its own.
 
 use std::collections::BTreeMap;
 
@@ -16,36 +16,36 @@ mod prices;
 
 pub use prices::{AWS_US_EAST_1, ClassPrices, PriceStep, Prices, PricesError};
 
-/// What a prefix costs in a month.
+/// The monthly cost of a prefix.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Cost {
-    /// All of it.
+    /// The total.
     pub total: f64,
-    /// By class; noncurrent versions are included in theirs.
+    /// By class. Each includes its noncurrent versions.
     pub classes: BTreeMap<String, ClassCost>,
-    /// Classes the table of prices does not have, with their bytes: they are not in the total.
+    /// Classes without a price, with their bytes. They are not in the total.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub unpriced: BTreeMap<String, u64>,
 }
 
-/// What a class costs in a month.
+/// The monthly cost of a class.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct ClassCost {
-    /// Objects, noncurrent versions included.
+    /// Number of objects, including noncurrent versions.
     pub objects: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Bytes billed: with least sizes and what is billed beside each object at this class's price.
+    /// Billed bytes: with minimum sizes and the overhead of each object at this class's price.
     pub billed_bytes: u64,
-    /// For the bytes billed.
+    /// For the billed bytes.
     pub storage: f64,
-    /// For what is billed beside each object at the price of `STANDARD`.
+    /// For the overhead of each object at the price of `STANDARD`.
     pub index: f64,
     /// For monitoring.
     pub monitoring: f64,
 }
 
-/// Why a cost cannot be told.
+/// Why a cost cannot be computed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CostError {
@@ -53,9 +53,7 @@ pub enum CostError {
     #[error(transparent)]
     Index(#[from] IndexError),
     /// The index has no histograms.
-    #[error(
-        "the index was built without histograms, from which costs are computed; build it with them"
-    )]
+    #[error("the index has no histograms, which costs are computed from; build it with histograms")]
     NoHistograms,
 }
 
@@ -63,7 +61,7 @@ pub enum CostError {
 #[derive(Debug)]
 pub struct Pricer<'a> {
     prices: &'a Prices,
-    /// What a byte of each class costs.
+    /// The price of a byte of each class.
     rates: BTreeMap<&'a str, f64>,
 }
 
@@ -79,7 +77,8 @@ impl ClassCost {
         let index = prices.index.map_or(0, |size| size.0);
         let monitored = prices.monitored.map_or(0, |size| size.0);
         for (cell, amount) in sizes.iter() {
-            // Cells end at powers of two, and so do both sizes: a cell is below them or not.
+            // Cells end at powers of two, and so do both sizes: a cell is entirely below them or
+            // not.
             let billed = if cells::ceiling(cell) <= minimum {
                 amount.objects.saturating_mul(minimum)
             } else {
@@ -98,17 +97,17 @@ impl ClassCost {
 }
 
 impl<'a> Pricer<'a> {
-    /// Looks at what the whole index has.
+    /// Reads the totals of the whole index.
     ///
     /// # Errors
-    /// When the index has no histograms, or is damaged.
+    /// The index has no histograms, or is damaged.
     pub fn new(index: &Index, prices: &'a Prices) -> Result<Self, CostError> {
         let root = index.root()?;
         let mut pricer = Self { prices, rates: BTreeMap::new() };
         let (billed, _) = pricer.billed(&root)?;
         let rate = |class: &str, prices: &ClassPrices| {
             let bytes = billed.get(class).map_or(0, |cost| cost.billed_bytes);
-            // Of what nothing is stored the first byte is priced.
+            // If nothing is stored, the first byte is priced.
             let bytes = if bytes == 0 { 1.0 } else { bytes as f64 };
             prices.storage(bytes) / bytes
         };
@@ -117,7 +116,8 @@ impl<'a> Pricer<'a> {
         Ok(pricer)
     }
 
-    /// The bytes billed, by class; `index` is in bytes yet. And the bytes of classes without a price.
+    /// The billed bytes, by class; `index` is still in bytes. And the bytes of classes without a
+    /// price.
     #[expect(clippy::type_complexity, reason = "two maps side by side")]
     fn billed(
         &self,
@@ -139,10 +139,10 @@ impl<'a> Pricer<'a> {
         Ok((billed, unpriced))
     }
 
-    /// What a prefix costs in a month.
+    /// The monthly cost of a prefix.
     ///
     /// # Errors
-    /// As [`Pricer::new`].
+    /// As for [`Pricer::new`].
     pub fn cost(&self, node: &Node<'_>) -> Result<Cost, CostError> {
         let (mut classes, unpriced) = self.billed(node)?;
         let rate = |class: &str| self.rates.get(class).copied().unwrap_or_default();
@@ -154,7 +154,7 @@ impl<'a> Pricer<'a> {
         Ok(Cost { total, classes, unpriced })
     }
 
-    /// The prices.
+    /// The price table.
     #[must_use]
     pub fn prices(&self) -> &'a Prices {
         self.prices

@@ -1,85 +1,85 @@
-//! A table of prices, from TOML.
+//! A price table, from TOML.
 
 use std::collections::BTreeMap;
 
 use forebay_base::bytes::ByteSize;
 use serde::Deserialize;
 
-/// The table that is used when no other is given, as TOML.
+/// The default price table, as TOML.
 pub const AWS_US_EAST_1: &str = include_str!("aws-us-east-1.toml");
 
 /// Prices of storage.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prices {
-    /// Where they hold.
+    /// Region of the prices.
     pub region: String,
-    /// Of which currency they are.
+    /// Currency of the prices.
     pub currency: String,
-    /// Since when they hold, or when they were looked up.
+    /// Date of the prices.
     pub date: String,
-    /// Where they were looked up.
+    /// Source of the prices.
     pub source: String,
     /// By class.
     pub class: BTreeMap<String, ClassPrices>,
 }
 
-/// What a class costs.
+/// The prices of a class.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClassPrices {
-    /// For a gibibyte and a month, by how much is stored.
+    /// Per gibibyte and month, by amount stored.
     pub storage: Vec<PriceStep>,
-    /// Bytes an object is billed for at least; a power of two.
+    /// Minimum billed size of an object in bytes; a power of two.
     #[serde(default)]
     pub minimum: Option<ByteSize>,
-    /// Bytes billed beside each object, at the price of its class.
+    /// Overhead bytes billed for each object, at the price of its class.
     #[serde(default)]
     pub overhead: Option<ByteSize>,
-    /// Bytes billed beside each object, at the price of `STANDARD`.
+    /// Overhead bytes billed for each object, at the price of `STANDARD`.
     #[serde(default)]
     pub index: Option<ByteSize>,
-    /// For a thousand objects and a month.
+    /// Monitoring per thousand objects and month.
     #[serde(default)]
     pub monitoring: f64,
-    /// Bytes an object has to have for it to be monitored; a power of two.
+    /// Minimum size of a monitored object in bytes; a power of two.
     #[serde(default)]
     pub monitored: Option<ByteSize>,
 }
 
-/// A price for what is stored up to some amount.
+/// A price up to some amount stored.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PriceStep {
-    /// Gibibytes up to which it holds; the last one holds for all beyond.
+    /// Upper limit in gibibytes; the last price has none.
     #[serde(default)]
     pub up_to: Option<f64>,
-    /// For a gibibyte and a month.
+    /// Per gibibyte and month.
     pub price: f64,
 }
 
-/// Why a table of prices cannot be used.
+/// Why a price table cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PricesError {
-    /// It is no TOML, or not of a table of prices.
-    #[error("it is not a table of prices")]
+    /// It is not TOML, or not a price table.
+    #[error("it is not a price table")]
     Toml(#[source] toml::de::Error),
-    /// A class says something that cannot be.
+    /// A class has invalid prices.
     #[error("class {class}: {reason}")]
     Class {
         /// The class.
         class: String,
-        /// What cannot be.
+        /// The fault.
         reason: &'static str,
     },
 }
 
 impl Prices {
-    /// Reads a table.
+    /// Parses a price table.
     ///
     /// # Errors
-    /// When it is none, or says what cannot be.
+    /// It is not valid.
     pub fn parse(text: &str) -> Result<Self, PricesError> {
         let prices: Self = toml::from_str(text).map_err(PricesError::Toml)?;
         for (class, of_class) in &prices.class {
@@ -90,16 +90,16 @@ impl Prices {
         if prices.class.values().any(|class| class.index.is_some())
             && !prices.class.contains_key("STANDARD")
         {
-            let reason = "there is no such class, and others need its price";
+            let reason = "the class is missing, but others need its price";
             return Err(PricesError::Class { class: "STANDARD".to_owned(), reason });
         }
         Ok(prices)
     }
 
-    /// Those of Amazon S3 in us-east-1, with the date they say.
+    /// The prices of Amazon S3 in us-east-1, at the date they contain.
     ///
     /// # Errors
-    /// None that a test does not find.
+    /// None: a test checks the built-in table.
     pub fn aws_us_east_1() -> Result<Self, PricesError> {
         Self::parse(AWS_US_EAST_1)
     }
@@ -112,18 +112,22 @@ impl ClassPrices {
         let (last, before) = self.storage.split_last()?;
         let ends: Option<Vec<f64>> = before.iter().map(|step| step.up_to).collect();
         if last.up_to.is_some() || ends.is_none_or(|ends| !ends.is_sorted()) {
-            return Some("the steps of its price must rise, and the last one must have no end");
+            return Some(
+                "its price steps must increase, and the last one must have no upper limit",
+            );
         }
         if !self.storage.iter().all(|step| is_price(step.price)) || !is_price(self.monitoring) {
             return Some("a price is negative");
         }
         if !is_cell(self.minimum) || !is_cell(self.monitored) {
-            return Some("a size that is no power of two: what lies below it is not counted apart");
+            return Some(
+                "a size is not a power of two, so smaller objects cannot be counted separately",
+            );
         }
         None
     }
 
-    /// What so many bytes cost in a month, without anything else.
+    /// The monthly price of this many bytes, without anything else.
     #[must_use]
     pub(super) fn storage(&self, bytes: f64) -> f64 {
         let mut left = bytes / GIBIBYTE;

@@ -41,7 +41,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// A field, in quotes where it needs them. The empty prefix has them as well, for it is a text.
+/// A field, in quotes if necessary. The empty prefix is quoted, too, since it is a text.
 fn put_text(out: &mut impl Write, text: &str) -> Result<(), ExportError> {
     let plain = |byte: u8| !matches!(byte, b'"' | b',' | b'\n' | b'\r');
     if !text.is_empty() && text.bytes().all(plain) && text.trim() == text {

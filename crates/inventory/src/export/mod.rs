@@ -1,9 +1,9 @@
 //! The prefixes of an index as a file for other programs.
 //!
 //! Invariants:
-//! - Prefixes are written as they are walked over, in the order of their names: memory is that of a
+//! - Prefixes are written as they are walked, in the order of their names: the memory is that of a
 //!   batch of rows, however many there are.
-//! - Every number is the index's own; one the file cannot hold is an error.
+//! - Every number is exact; one that the file format cannot hold is an error.
 
 use std::io::{self, Write};
 
@@ -16,26 +16,26 @@ mod ncdu;
 mod parquet_file;
 mod rows;
 
-/// What is written.
+/// The format of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// A row for each prefix, as Parquet.
+    /// One row per prefix, as Parquet.
     Parquet,
     /// The same rows, as CSV with a header.
     Csv,
-    /// A tree for `ncdu -f`. What lies right below a prefix is one entry, for an index knows no single
-    /// objects.
+    /// A tree for `ncdu -f`. The direct objects of a prefix are one entry, since an index does not
+    /// know single objects.
     Ncdu,
 }
 
-/// What is asked of an export.
+/// Options of an export.
 #[derive(Debug, Clone, Copy)]
 pub struct Question {
-    /// What is written.
+    /// The format.
     pub format: Format,
-    /// At most so many components deeper than the prefix.
+    /// Maximum depth below the prefix, in components.
     pub depth: Option<u64>,
-    /// When it is written, milliseconds since 1970.
+    /// The time of the export, in milliseconds since 1970.
     pub now_ms: u64,
 }
 
@@ -43,17 +43,19 @@ pub struct Question {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportError {
-    /// The index.
+    /// The index could not be read.
     #[error(transparent)]
     Index(#[from] IndexError),
-    /// What is written to.
+    /// The output could not be written.
     #[error("write the export")]
     Write(#[from] io::Error),
-    /// The Parquet file.
+    /// The Parquet file could not be written.
     #[error("write the export as Parquet")]
     Parquet(#[from] ParquetError),
-    /// A number that is no 64-bit number with a sign, which Parquet's readers have.
-    #[error("{column} of prefix {prefix:?} is {number}, more than a column of Parquet holds")]
+    /// A number exceeds a signed 64-bit integer, the type of a Parquet column.
+    #[error(
+        "{column} of prefix {prefix:?} is {number}, which exceeds the range of a Parquet column"
+    )]
     TooLarge {
         /// The column.
         column: String,
@@ -67,13 +69,13 @@ pub enum ExportError {
     Cancelled,
 }
 
-/// Writes a prefix and what is below it; returns how many prefixes that are.
+/// Writes a prefix and what is below it; returns the number of prefixes written.
 ///
-/// * `node`, `prefix`: where to begin.
-/// * `goes_on`: is told each prefix, and says whether to go on.
+/// * `node`, `prefix`: the start.
+/// * `goes_on`: called with each prefix; returns whether to continue.
 ///
 /// # Errors
-/// When the index is damaged, `out` cannot be written, or it was stopped.
+/// The index is damaged, `out` cannot be written, or the export was stopped.
 pub fn export(
     index: &Index,
     node: &Node<'_>,
@@ -92,13 +94,13 @@ pub fn export(
     Ok(walk.count)
 }
 
-/// How many prefixes an export of all of a prefix has.
+/// Number of prefixes in an unlimited export of a prefix.
 #[must_use]
 pub fn expected(node: &Node<'_>) -> u64 {
     node.descendants().saturating_add(1)
 }
 
-/// The prefixes to be written.
+/// The prefixes to write.
 struct Walk<'a, 'g> {
     below: Below<'a>,
     count: u64,

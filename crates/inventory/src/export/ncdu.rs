@@ -1,8 +1,8 @@
-//! The tree of prefixes as ncdu writes it with `-o` (format 1), to be opened with `ncdu -f`.
+//! The tree of prefixes in ncdu's export format (`-o`, format 1), to be opened with `ncdu -f`.
 //!
-//! A prefix is a directory. What lies right in it is one file at its end, for an index knows how much
-//! there is but no single object; at the depth where an export ends that file stands for all below.
-//! ncdu wants a name for everything, so that of an empty component is "(empty)".
+//! A prefix is a directory. Its direct objects are one file at its end, since an index does not
+//! know single objects; at the maximum depth of an export that file includes everything below. ncdu
+//! needs a name for everything, so that of an empty component is "(empty)".
 
 use std::borrow::Cow;
 use std::io::{BufWriter, Write};
@@ -20,7 +20,7 @@ pub(super) fn write(
     let (version, seconds) = (env!("CARGO_PKG_VERSION"), now_ms / 1000);
     let program = format!("\"progname\":\"forebay\",\"progver\":\"{version}\"");
     write!(out, "[1,2,{{{program},\"timestamp\":{seconds}}}")?;
-    // Of each directory that is not closed yet, what is in none of the directories in it so far.
+    // For each open directory, what is in none of its subdirectories so far.
     let mut open: Vec<Amount> = Vec::new();
     let mut top = None;
     while let Some(found) = walk.next()? {
@@ -52,7 +52,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Ends a directory with what lies right in it.
+/// Ends a directory with its direct objects.
 fn close(out: &mut impl Write, open: &mut Vec<Amount>) -> Result<(), ExportError> {
     let own = open.pop().unwrap_or_default();
     if own.objects > 0 {
@@ -76,7 +76,7 @@ fn component(name: &[u8]) -> Cow<'_, str> {
     if name.is_empty() { "(empty)".into() } else { text(name) }
 }
 
-/// As text; percent-encoded where it is none.
+/// As text; percent-encoded if it is not UTF-8.
 fn text(name: &[u8]) -> Cow<'_, str> {
     std::str::from_utf8(name).map_or_else(|_| percent_encoded(name).into(), Cow::Borrowed)
 }

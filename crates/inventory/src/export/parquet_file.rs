@@ -17,12 +17,12 @@ use super::{ExportError, Walk};
 use crate::index::Index;
 use crate::render::percent_encoded;
 
-/// Rows put into columns at once.
+/// Rows converted to columns at once.
 const BATCH_ROWS: usize = 4 << 10;
-/// Rows of a group, which is in memory until it is written.
+/// Rows of a row group, which is in memory until it is written.
 const GROUP_ROWS: usize = 64 << 10;
 
-/// Rows on their way.
+/// Buffered rows.
 struct Batch<'a> {
     columns: &'a Columns<'a>,
     schema: SchemaRef,
@@ -42,7 +42,7 @@ pub(super) fn write(
     let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
         .set_max_row_group_row_count(Some(GROUP_ROWS))
-        // No prefix is there twice.
+        // Each prefix occurs once.
         .set_column_dictionary_enabled(ColumnPath::from(PREFIX), false)
         .build();
     let mut writer = ArrowWriter::try_new(out, Arc::clone(&batch.schema), Some(properties))?;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::index::{Index, IndexError, Node};
 
-/// The numbers every prefix has, in the order of [`Columns::fill`].
+/// The figures of every prefix, in the order of [`Columns::fill`].
 const FIXED: [&str; 7] = [
     "depth",
     "objects",
@@ -17,7 +17,7 @@ const FIXED: [&str; 7] = [
 
 /// The prefix as text.
 pub(super) const PREFIX: &str = "prefix";
-/// Its bytes, percent-encoded, where it is not UTF-8; else nothing.
+/// Its bytes, percent-encoded, if it is not UTF-8; otherwise empty.
 pub(super) const ENCODED: &str = "prefix_encoded";
 
 /// The columns with numbers.
@@ -45,10 +45,10 @@ impl<'a> Columns<'a> {
         Self { index, names }
     }
 
-    /// Puts a prefix's numbers, one for each column.
+    /// Appends a prefix's figures, one for each column.
     ///
     /// # Errors
-    /// When the node is damaged.
+    /// The node is damaged.
     pub(super) fn fill(&self, node: &Node<'_>, numbers: &mut Vec<u64>) -> Result<(), IndexError> {
         let stats = node.stats()?;
         numbers.clear();
@@ -73,13 +73,13 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// The name of a class as part of a column's name, which needs no quotes in SQL.
+/// The name of a class as part of a column's name that needs no quotes in SQL.
 fn safe(class: &str) -> String {
     let safe = |character: char| if character.is_ascii_alphanumeric() { character } else { '_' };
     class.chars().map(safe).collect()
 }
 
-/// Two names no other column has; capitals make no difference, as in SQL.
+/// Two names that no other column has, ignoring case as SQL does.
 fn free(taken: &BTreeSet<String>, objects: &str, bytes: &str) -> (String, String) {
     let is_free = |name: &str| !taken.contains(&name.to_ascii_lowercase());
     let mut found = (objects.to_owned(), bytes.to_owned());

@@ -1,7 +1,7 @@
 //! The part of a record with the histograms: sizes for each class, and months.
 //!
-//! A class with one object needs no cells, for its bytes say the cell; the last cell of a class, and
-//! the last month, are what is left of the totals.
+//! A class with one object needs no cells, since its bytes determine the cell. The last cell of a
+//! class, and the last month, are the difference to the totals.
 
 use super::cells::{CELLS, cell};
 use super::varint::{put, take};
@@ -35,9 +35,9 @@ impl Amount {
 /// The size histogram of one class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sizes {
-    /// Which cells have something.
+    /// Which cells are not empty.
     pub mask: u64,
-    /// What they have.
+    /// Their counts.
     pub cells: [Amount; CELLS],
 }
 
@@ -55,7 +55,7 @@ impl Sizes {
         self.cells[cell].add(amount);
     }
 
-    /// The cells that have something.
+    /// The cells that are not empty.
     pub fn iter(&self) -> impl Iterator<Item = (usize, Amount)> + '_ {
         bits(self.mask).map(|cell| (cell, self.cells[cell]))
     }
@@ -70,7 +70,7 @@ impl Sizes {
     }
 }
 
-/// The places of the bits that are set, from the lowest.
+/// The indexes of the bits that are set, from the lowest.
 #[inline]
 pub(crate) fn bits(mask: u64) -> impl Iterator<Item = usize> {
     let mut rest = mask;
@@ -99,7 +99,7 @@ pub(crate) fn put_sizes(out: &mut Vec<u8>, total: Amount, sizes: &Sizes) {
     }
 }
 
-/// Takes the cells of a class with these totals off the front of `data`.
+/// Reads the cells of a class with these totals from the front of `data`.
 pub(crate) fn take_sizes(data: &mut &[u8], total: Amount) -> Option<Sizes> {
     let mut sizes = Sizes::default();
     if total.objects == 1 {
@@ -124,7 +124,7 @@ pub(crate) fn take_sizes(data: &mut &[u8], total: Amount) -> Option<Sizes> {
     Some(sizes)
 }
 
-/// Appends the months, which are in order and make up the total.
+/// Appends the months, which are in order and add up to the total.
 pub(crate) fn put_months(out: &mut Vec<u8>, months: &[(Month, Amount)]) {
     put(out, months.len() as u64);
     let mut before = 0;
@@ -138,7 +138,7 @@ pub(crate) fn put_months(out: &mut Vec<u8>, months: &[(Month, Amount)]) {
     }
 }
 
-/// Takes the months off the front of `data`.
+/// Reads the months from the front of `data`.
 pub(crate) fn take_months(data: &mut &[u8], total: Amount) -> Option<Vec<(Month, Amount)>> {
     let count = usize::try_from(take(data)?).ok().filter(|&count| count <= data.len())?;
     let mut months = Vec::with_capacity(count);

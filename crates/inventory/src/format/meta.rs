@@ -1,19 +1,19 @@
-//! The file `index.json`: what an index is of, and the files it consists of.
+//! The file `index.json`: the description of an index, and the files it consists of.
 //!
-//! One line of JSON, and one with its checksum. It is written last, so a directory without it is no
-//! index.
+//! One line of JSON, and one with its checksum. It is written last, so a directory without it is
+//! not an index.
 
 use forebay_base::checksum::crc32c;
 use serde::{Deserialize, Serialize};
 
 use super::{SLOTS_MAX, VERSION};
 
-/// The name of the file that makes an index of a directory.
+/// The name of the file that makes a directory an index.
 pub const INDEX: &str = "index.json";
-/// Bytes of `index.json`.
+/// Maximum size of `index.json`.
 pub const META_SIZE_MAX: u64 = 1 << 20;
 
-/// A storage class of an index, current and noncurrent versions apart.
+/// A storage class of an index; current and noncurrent versions are separate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slot {
     /// The name of the class.
@@ -37,26 +37,26 @@ pub struct FileMeta {
 pub struct FilesMeta {
     /// The records.
     pub nodes: FileMeta,
-    /// The table that finds them.
+    /// The table for lookups.
     pub table: FileMeta,
     /// The lists of children.
     pub order: FileMeta,
-    /// What the index was built from.
+    /// The description of the source.
     pub provenance: FileMeta,
 }
 
-/// What `index.json` says.
+/// The contents of `index.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
     /// The version of the format.
     pub version: u32,
-    /// The part of its files' names that tells them from those of the index before.
+    /// The part of its files' names that distinguishes them from those of the previous index.
     pub generation: u64,
     /// What separates the components of a key.
     pub delimiter: char,
-    /// Whether there are histograms.
+    /// Whether it has histograms.
     pub histograms: bool,
-    /// The classes; records name them by their place here.
+    /// The classes; records refer to them by index.
     pub slots: Vec<Slot>,
     /// Current objects.
     pub objects: u64,
@@ -64,7 +64,7 @@ pub struct Meta {
     pub bytes: u64,
     /// Prefixes, the empty one included.
     pub prefixes: u64,
-    /// Rows that were skipped for they could not be read.
+    /// Number of rows that were skipped as invalid.
     pub bad_rows: u64,
     /// When it was built, milliseconds since 1970.
     pub built_at_ms: u64,
@@ -78,29 +78,29 @@ pub fn file_name(name: &str, generation: u64) -> String {
     format!("{name}.{generation}")
 }
 
-/// Why `index.json` is none.
+/// Why `index.json` is invalid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MetaError {
-    /// The checksum is missing or is not that of the text.
-    #[error("its checksum is not that of its text")]
+    /// The checksum is missing or does not match.
+    #[error("its checksum does not match")]
     Checksum,
-    /// Not the JSON it should be.
-    #[error("its text is not that of an index")]
+    /// It is not JSON of the expected structure.
+    #[error("it does not describe an index")]
     Json(#[source] serde_json::Error),
     /// Another version of the format.
-    #[error("it is of version {0} of the format; this program reads version {VERSION}")]
+    #[error("it has version {0} of the format; this program reads version {VERSION}")]
     Version(u32),
-    /// A number no index has.
-    #[error("it says {0}")]
+    /// A value is invalid.
+    #[error("it is invalid: {0}")]
     Wrong(&'static str),
 }
 
 impl Meta {
-    /// As it is stored.
+    /// Encodes it.
     ///
     /// # Errors
-    /// When it cannot be put as JSON.
+    /// It cannot be encoded as JSON.
     pub fn to_bytes(&self) -> Result<Vec<u8>, MetaError> {
         let mut text = serde_json::to_vec(self).map_err(MetaError::Json)?;
         let sum = crc32c(&text);
@@ -108,10 +108,10 @@ impl Meta {
         Ok(text)
     }
 
-    /// From what was stored.
+    /// Decodes it.
     ///
     /// # Errors
-    /// When it is damaged or of another version.
+    /// It is damaged or has another version.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, MetaError> {
         let (text, sum) = bytes.split_last_chunk::<10>().ok_or(MetaError::Checksum)?;
         if format!("\n{:08x}\n", crc32c(text)).as_bytes() != sum {
@@ -123,7 +123,7 @@ impl Meta {
         }
         let meta: Self = serde_json::from_slice(text).map_err(MetaError::Json)?;
         if meta.slots.len() > SLOTS_MAX {
-            return Err(MetaError::Wrong("there are more classes than an index tells apart"));
+            return Err(MetaError::Wrong("there are more classes than an index supports"));
         }
         if !meta.delimiter.is_ascii() {
             return Err(MetaError::Wrong("the delimiter is not one byte"));
@@ -141,7 +141,7 @@ impl Meta {
     }
 }
 
-/// What is read first, for the rest may be of a version not known.
+/// The part that is read first, since the rest may have an unknown version.
 #[derive(Deserialize)]
 struct VersionOnly {
     version: u32,

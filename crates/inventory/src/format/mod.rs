@@ -1,8 +1,9 @@
 //! The bytes of an index, described in `docs/formats/inventory-index.md`.
 //!
 //! Invariants:
-//! - What is read is checked before it is used: every record, bucket and list has its own checksum.
-//! - Nothing read from a file is trusted as a length or position before it is held against the file.
+//! - Everything read is checked before it is used: every record, bucket and list has its own
+//!   checksum.
+//! - No length or position from a file is trusted before it is compared with the file.
 
 pub mod cells;
 pub mod histogram;
@@ -16,45 +17,45 @@ pub mod varint;
 pub const VERSION: u32 = 1;
 /// Bytes of a checksum.
 pub(crate) const CHECKSUM_SIZE: usize = 4;
-/// Bytes of a position in `nodes`, where positions are of one size.
+/// Size of a position in `nodes` in bytes, where positions have a fixed size.
 pub(crate) const POSITION_SIZE: usize = 5;
 /// Beyond the largest position.
 pub(crate) const POSITION_END: u64 = 1 << (8 * POSITION_SIZE);
 /// A node with more children than this has lists of the largest of them.
 pub const NARROW_MAX: u64 = 128;
-/// How many of a node's children its lists name, at most.
+/// Maximum number of a node's children in its lists.
 pub const LISTED_MAX: usize = 4096;
-/// How many of a node's children its lists name, at least.
+/// Minimum number of a node's children in its lists.
 const LISTED_MIN: u64 = 32;
-/// Every so many children, in the order of their names, the list of names has one.
+/// The list of names has one of this many children, in the order of their names.
 pub const NAMES_STRIDE: usize = 64;
-/// Bytes of a key.
+/// Maximum length of a key in bytes.
 pub const KEY_SIZE_MAX: usize = 4096;
-/// Delimiters in a key.
+/// Maximum number of delimiters in a key.
 pub const DEPTH_MAX: usize = 1024;
-/// Storage classes an index tells apart, those of noncurrent versions counted by themselves.
+/// Maximum number of storage classes of an index; those of noncurrent versions count separately.
 pub const SLOTS_MAX: usize = 64;
 
-/// How many of so many children the lists of a node name: an eighth, within bounds. Who wants more
-/// looks at every child.
+/// The number of children in the lists of a node: an eighth, within limits. A query for more
+/// examines every child.
 #[must_use]
 pub fn listed(children: u64) -> usize {
     let eighth = (children / 8).clamp(LISTED_MIN, LISTED_MAX as u64).min(children);
     usize::try_from(eighth).unwrap_or(LISTED_MAX)
 }
 
-/// A checksum, as it is stored.
+/// A checksum in its stored form.
 pub(crate) fn checksum(data: &[u8]) -> [u8; CHECKSUM_SIZE] {
     forebay_base::checksum::crc32c(data).to_le_bytes()
 }
 
-/// Splits the checksum off the front of `data` and holds the rest against it.
+/// Splits the checksum off the front of `data` and compares it with the rest.
 pub(crate) fn checked(data: &[u8]) -> Option<&[u8]> {
     let (stored, rest) = data.split_first_chunk::<CHECKSUM_SIZE>()?;
     (checksum(rest) == *stored).then_some(rest)
 }
 
-/// A position in `nodes`, as it is stored.
+/// A position in `nodes` in its stored form.
 pub(crate) fn position(bytes: [u8; POSITION_SIZE]) -> u64 {
     let mut wide = [0; 8];
     let [low @ .., _, _, _] = &mut wide;

@@ -1,14 +1,14 @@
-//! The lists of a prefix with many children: the largest by bytes, the largest by objects, and some of
-//! all of them in the order of their names.
+//! The lists of a prefix with many children: the largest by bytes, the largest by objects, and a
+//! sample of all in the order of their names.
 //!
-//! Every list is a row of positions in `nodes` with a checksum in front; the lists of one prefix
+//! Every list is a sequence of positions in `nodes` after a checksum; the lists of one prefix
 //! follow their lengths.
 
 use super::{
     CHECKSUM_SIZE, LISTED_MAX, POSITION_SIZE, checked, checksum, position, position_bytes,
 };
 
-/// Bytes of the lengths and their checksum.
+/// Size of the lengths and their checksum.
 const HEAD_SIZE: usize = CHECKSUM_SIZE + 2 * 4;
 
 /// The lists of one prefix.
@@ -19,7 +19,7 @@ pub struct Lists<'a> {
     by_name: &'a [u8],
 }
 
-/// Appends the lists of a prefix. `by_bytes` and `by_objects` are of one length.
+/// Appends the lists of a prefix. `by_bytes` and `by_objects` have the same length.
 pub(crate) fn put(out: &mut Vec<u8>, by_bytes: &[u64], by_objects: &[u64], by_name: &[u64]) {
     let mut head = [0; 8];
     let (listed, named) = head.split_at_mut(4);
@@ -43,7 +43,7 @@ fn length(list: &[u64]) -> [u8; 4] {
 }
 
 impl<'a> Lists<'a> {
-    /// The lists that begin where `order` begins; nothing when their lengths are damaged.
+    /// The lists that start at the beginning of `order`; `None` if their lengths are damaged.
     #[must_use]
     pub fn read(order: &'a [u8]) -> Option<Self> {
         let (head, rest) = order.split_at_checked(HEAD_SIZE)?;
@@ -60,22 +60,22 @@ impl<'a> Lists<'a> {
         Some(Self { by_bytes, by_objects, by_name })
     }
 
-    /// The children with the most bytes, the largest first; nothing when the list is damaged.
+    /// The children with the most bytes, the largest first; `None` if the list is damaged.
     pub fn by_bytes(&self) -> Option<impl ExactSizeIterator<Item = u64> + Clone + 'a> {
         positions(self.by_bytes)
     }
 
-    /// The children with the most objects, the largest first; nothing when the list is damaged.
+    /// The children with the most objects, the largest first; `None` if the list is damaged.
     pub fn by_objects(&self) -> Option<impl ExactSizeIterator<Item = u64> + Clone + 'a> {
         positions(self.by_objects)
     }
 
-    /// Every [`super::NAMES_STRIDE`]th child in the order of names; nothing when the list is damaged.
+    /// Every [`super::NAMES_STRIDE`]th child in the order of names; `None` if the list is damaged.
     pub fn by_name(&self) -> Option<impl ExactSizeIterator<Item = u64> + Clone + 'a> {
         positions(self.by_name)
     }
 
-    /// Bytes of all of it.
+    /// Total size in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         HEAD_SIZE + self.by_bytes.len() + self.by_objects.len() + self.by_name.len()

@@ -1,12 +1,12 @@
 //! The record of one prefix.
 //!
-//! The records are in the order in which a walk leaves the prefixes: what is below a prefix comes
-//! before it, so a node can be written as soon as everything below it is known, in one pass. A record
-//! is known by where it ends, and is read from there towards its front:
+//! The records are in postorder: everything below a prefix precedes it, so a record can be written
+//! as soon as everything below it is known, in one pass. A record is identified by its end, and is
+//! read from there backwards:
 //!
 //! `[histograms] body length-of-body checksum`
 //!
-//! The prefix's last child ends where the record starts, the next one before that where the last one's
+//! The prefix's last child ends where the record starts; the previous one ends where the last one's
 //! subtree starts.
 
 use smallvec::SmallVec;
@@ -24,33 +24,33 @@ const IS_SINGLE: u8 = 8;
 const HAS_MONTH: u8 = 16;
 const HAS_HISTOGRAMS: u8 = 32;
 
-/// Room for the largest body.
+/// Capacity for the largest body.
 const BODY_SIZE_MAX: usize = KEY_SIZE_MAX + SLOTS_MAX * 20 + 128;
 const _: () = assert!(BODY_SIZE_MAX < 1 << 14, "the length of a body has at most two bytes");
 
 /// What is below a prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Subtree {
-    /// Bytes of the records below.
+    /// Size of the records below, in bytes.
     pub size: u64,
-    /// Prefixes below, at any depth.
+    /// Number of prefixes below, at any depth.
     pub descendants: u64,
-    /// Prefixes right below.
+    /// Number of direct children.
     pub children: u64,
-    /// Where the lists of the children are in `order`.
+    /// Offset of the lists of the children in `order`.
     pub lists: Option<u64>,
 }
 
-/// What is in one storage class, at or below a prefix.
+/// The totals of one storage class, at or below a prefix.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SlotTally {
     /// The totals.
     pub total: Amount,
-    /// By size; empty where an index has no histograms.
+    /// By size; empty if the index has no histograms.
     pub sizes: Sizes,
 }
 
-/// What is to be written for a prefix.
+/// The contents of a new record.
 #[derive(Debug)]
 pub(crate) struct NewRecord<'a> {
     /// The last component of the prefix, without the delimiter.
@@ -59,14 +59,14 @@ pub(crate) struct NewRecord<'a> {
     pub depth: u64,
     pub subtree: Subtree,
     pub delete_markers: u64,
-    /// Which slots have something.
+    /// Which slots are not empty.
     pub mask: u64,
     pub slots: &'a [SlotTally],
     pub months: &'a [(Month, Amount)],
     pub histograms: bool,
 }
 
-/// Writes records, again and again in the same room.
+/// Encodes records, reusing its buffers.
 pub(crate) struct Encoder {
     body: Backwards<BODY_SIZE_MAX>,
     histograms: Vec<u8>,
@@ -77,7 +77,7 @@ impl Encoder {
         Self { body: Backwards::new(), histograms: Vec::new() }
     }
 
-    /// Appends the record; returns how many bytes it has.
+    /// Appends the record; returns its size in bytes.
     pub(crate) fn encode(&mut self, new: &NewRecord<'_>, out: &mut Vec<u8>) -> usize {
         let before = out.len();
         self.histograms.clear();
@@ -162,7 +162,7 @@ impl Encoder {
     }
 }
 
-/// A record as it was read.
+/// A parsed record.
 #[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
     /// The last component of the prefix, without the delimiter.
@@ -171,17 +171,17 @@ pub struct Record<'a> {
     pub depth: u64,
     /// What is below.
     pub subtree: Subtree,
-    /// Where the record starts: the records below end here.
+    /// Start of the record: the records below end here.
     pub start: u64,
     shape: u8,
     /// The histograms, unchecked.
     histograms: &'a [u8],
-    /// What is left of the body: markers, slots, month.
+    /// The rest of the body: markers, slots, month.
     numbers: &'a [u8],
 }
 
 impl<'a> Record<'a> {
-    /// The record that ends where `nodes` ends. Nothing when it is damaged.
+    /// The record that ends at the end of `nodes`; `None` if it is damaged.
     #[inline]
     #[must_use]
     pub fn read(nodes: &'a [u8]) -> Option<Self> {
@@ -222,7 +222,7 @@ impl<'a> Record<'a> {
         Some(Self { name, depth, subtree, start, shape, histograms, numbers: body })
     }
 
-    /// The numbers of the prefix, histograms aside. Nothing when they are none.
+    /// The figures of the prefix, without histograms; `None` if they are invalid.
     #[must_use]
     pub fn numbers(&self) -> Option<Numbers> {
         let mut rest = self.numbers;
@@ -247,8 +247,8 @@ impl<'a> Record<'a> {
         rest.is_empty().then_some(Numbers { delete_markers, slots, month })
     }
 
-    /// Objects and bytes in the slots of `mask`, without taking down what is in each: the numbers by
-    /// which children are compared. Nothing when they are none.
+    /// Objects and bytes in the slots of `mask`, without storing each: the figures by which
+    /// children are compared. `None` if they are invalid.
     #[inline]
     #[must_use]
     pub fn total(&self, wanted: u64) -> Option<Amount> {
@@ -272,7 +272,7 @@ impl<'a> Record<'a> {
         Some(total)
     }
 
-    /// The histograms of the prefix, for its `numbers`. Nothing when they are damaged.
+    /// The histograms of the prefix, for its `numbers`; `None` if they are damaged.
     #[must_use]
     pub fn histograms(&self, numbers: &Numbers) -> Option<Histograms> {
         let total = numbers.total(u64::MAX);
@@ -294,7 +294,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// The numbers of a prefix.
+/// The figures of a prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Numbers {
     /// Delete markers at or below it.
@@ -304,12 +304,12 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// What each slot that has something has.
+    /// The totals of each slot that is not empty.
     pub fn iter(&self) -> impl Iterator<Item = (usize, Amount)> + '_ {
         self.slots.iter().copied()
     }
 
-    /// What the slots of `wanted` have together.
+    /// The total of the slots of `wanted`.
     #[must_use]
     pub fn total(&self, wanted: u64) -> Amount {
         let mut total = Amount::default();
@@ -325,7 +325,7 @@ impl Numbers {
 /// The histograms of a prefix.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Histograms {
-    /// By size, for each slot that has something.
+    /// By size, for each slot that is not empty.
     pub sizes: Vec<(usize, Sizes)>,
     /// By the month of the last change, all slots together.
     pub months: Vec<(Month, Amount)>,

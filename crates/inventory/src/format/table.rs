@@ -1,8 +1,9 @@
 //! The table that finds a prefix by the hash of its components: buckets of one cache line, in 256
 //! partitions, so that a table larger than memory is made one partition at a time.
 //!
-//! A bucket has ten places of a tag (one byte of the hash) and a position in `nodes`, and a checksum;
-//! a place without a position is free. What finds its bucket full goes into the next of its partition.
+//! A bucket has ten slots of a tag (one byte of the hash) and a position in `nodes`, and a
+//! checksum; a slot without a position is free. A prefix whose bucket is full is stored in the next
+//! one of its partition.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -10,14 +11,14 @@ use super::{CHECKSUM_SIZE, POSITION_SIZE, checksum, position, position_bytes};
 
 /// Bytes of a bucket.
 pub const BUCKET_SIZE: usize = 64;
-/// Places of a bucket.
+/// Number of slots of a bucket.
 pub const PLACES: usize = 10;
-/// Partitions of a table.
+/// Number of partitions of a table.
 pub const PARTITIONS: usize = 256;
-/// Of ten places, how many are taken when a partition is made.
+/// Of ten slots, the number filled when a partition is sized.
 const FILL: usize = 7;
-/// Bytes in front of the buckets: the first bucket of each partition, one beyond the last, and a
-/// checksum.
+/// Size of the header before the buckets: the first bucket of each partition, one beyond the last,
+/// and a checksum.
 pub const DIRECTORY_SIZE: usize =
     BUCKET_SIZE * ((PARTITIONS + 1) * 8 + CHECKSUM_SIZE).div_ceil(BUCKET_SIZE);
 
@@ -44,7 +45,7 @@ pub fn partition(hash: u64) -> usize {
     (hash >> 56) as usize
 }
 
-/// The bucket a hash is looked for in first, of so many of its partition.
+/// The first bucket for a hash, of this many in its partition.
 #[inline]
 #[must_use]
 pub fn bucket(hash: u64, buckets: u64) -> u64 {
@@ -58,16 +59,16 @@ pub fn tag(hash: u64) -> u8 {
     hash.to_le_bytes()[0]
 }
 
-/// How many buckets a partition of so many prefixes gets.
+/// Number of buckets of a partition with this many prefixes.
 #[must_use]
 pub fn buckets_for(prefixes: usize) -> usize {
     prefixes / FILL + 1
 }
 
-/// A bucket as it is stored.
+/// A bucket in its stored form.
 pub type Bucket = [u8; BUCKET_SIZE];
 
-/// Puts a prefix into its partition; false when that is full.
+/// Inserts a prefix into its partition; returns `false` if that is full.
 pub(crate) fn insert(partition: &mut [Bucket], hash: u64, at: u64) -> bool {
     let count = partition.len();
     let first = usize::try_from(bucket(hash, count as u64)).unwrap_or(0);
@@ -87,20 +88,20 @@ pub(crate) fn insert(partition: &mut [Bucket], hash: u64, at: u64) -> bool {
     false
 }
 
-/// Puts the checksum into a bucket that has all its prefixes.
+/// Sets the checksum of a complete bucket.
 pub(crate) fn seal(bucket: &mut Bucket) {
     let (data, sum) = bucket.split_at_mut(BUCKET_SIZE - CHECKSUM_SIZE);
     sum.copy_from_slice(&checksum(data));
 }
 
-/// Whether a bucket is as it was written.
+/// Whether a bucket is undamaged.
 #[must_use]
 pub fn is_sound(bucket: &Bucket) -> bool {
     let (data, sum) = bucket.split_at(BUCKET_SIZE - CHECKSUM_SIZE);
     checksum(data) == sum
 }
 
-/// The position in a place, 0 when it is free.
+/// The position in a slot, 0 if it is free.
 #[inline]
 #[must_use]
 pub fn position_at(bucket: &Bucket, place: usize) -> u64 {
@@ -121,14 +122,14 @@ pub fn candidates(bucket: &Bucket, hash: u64) -> impl Iterator<Item = u64> + '_ 
         .filter(|&at| at != 0)
 }
 
-/// Whether a bucket has no free place, so that the next one may have what it lacks.
+/// Whether a bucket has no free slot, so that the search continues in the next one.
 #[inline]
 #[must_use]
 pub fn is_full(bucket: &Bucket) -> bool {
     position_at(bucket, PLACES - 1) != 0
 }
 
-/// The directory of partitions with so many buckets each.
+/// The directory of partitions with these numbers of buckets.
 pub(crate) fn directory(buckets: &[u64; PARTITIONS]) -> [u8; DIRECTORY_SIZE] {
     let mut bytes = [0; DIRECTORY_SIZE];
     let (data, sum) = bytes.split_at_mut(DIRECTORY_SIZE - CHECKSUM_SIZE);
@@ -142,7 +143,7 @@ pub(crate) fn directory(buckets: &[u64; PARTITIONS]) -> [u8; DIRECTORY_SIZE] {
     bytes
 }
 
-/// Where each partition begins, and where the last ends, in buckets; nothing when it is damaged.
+/// Start of each partition, and end of the last, in buckets; `None` if the directory is damaged.
 #[must_use]
 pub fn read_directory(table: &[u8]) -> Option<Box<[u64; PARTITIONS + 1]>> {
     let bytes = table.first_chunk::<DIRECTORY_SIZE>()?;

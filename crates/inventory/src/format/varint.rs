@@ -1,5 +1,5 @@
-//! Numbers in as few bytes as they need, seven bits in each, the lowest first; read forwards, or
-//! backwards where a record is read from its end.
+//! Variable-length numbers with seven bits per byte, the lowest first; read forwards, or backwards
+//! where a record is read from its end.
 
 /// Bytes of the longest number.
 pub(crate) const SIZE_MAX: usize = 10;
@@ -20,7 +20,7 @@ fn low(value: u64) -> u8 {
     value.to_le_bytes()[0] & 0x7F
 }
 
-/// Takes a number off the front of `data`.
+/// Reads a number from the front of `data`.
 #[inline]
 pub(crate) fn take(data: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
@@ -35,7 +35,7 @@ pub(crate) fn take(data: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// The seven bits of byte number `i`; nothing when they do not fit.
+/// The seven bits of byte number `i`; `None` if they do not fit.
 #[inline]
 fn seven(byte: u8, i: usize) -> Option<u64> {
     let bits = u64::from(byte & 0x7F);
@@ -45,7 +45,7 @@ fn seven(byte: u8, i: usize) -> Option<u64> {
     Some(bits << (7 * i))
 }
 
-/// Takes a number off the end of `data`.
+/// Reads a number from the end of `data`.
 #[inline]
 pub(crate) fn take_back(data: &mut &[u8]) -> Option<u64> {
     let (&byte, rest) = data.split_last()?;
@@ -65,7 +65,7 @@ pub(crate) fn take_back(data: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Writes from the end of a room of `N` bytes to its front what is read from the end.
+/// Writes backwards, from the end of a buffer of `N` bytes, what is read from the end.
 pub(crate) struct Backwards<const N: usize> {
     room: Box<[u8; N]>,
     at: usize,
@@ -76,26 +76,26 @@ impl<const N: usize> Backwards<N> {
         Self { room: Box::new([0; N]), at: N }
     }
 
-    /// Begins anew.
+    /// Empties it.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.at = N;
     }
 
-    /// What was written, to be read from its end.
+    /// The contents, to be read from the end.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         self.room.get(self.at..).unwrap_or_default()
     }
 
-    /// Appends, so to speak, a byte; one too many is an error of the caller.
+    /// Prepends a byte. Exceeding the capacity is an error of the caller.
     #[inline]
     pub(crate) fn put_byte(&mut self, byte: u8) {
         self.at -= 1;
         self.room[self.at] = byte;
     }
 
-    /// As [`put`].
+    /// Like [`put`].
     #[inline]
     pub(crate) fn put(&mut self, value: u64) {
         let mut rest = value;
@@ -106,7 +106,7 @@ impl<const N: usize> Backwards<N> {
         self.put_byte(low(rest));
     }
 
-    /// Bytes that keep their order.
+    /// Prepends bytes in their order.
     #[inline]
     pub(crate) fn put_slice(&mut self, bytes: &[u8]) {
         let end = self.at;

@@ -1,10 +1,10 @@
-//! The prefixes right below one: all of them, or a page of the largest.
+//! The direct children of a prefix: all of them, or a page of the largest.
 
 use super::{Index, IndexError, Node};
 use crate::format::order::Lists;
 use crate::format::{NAMES_STRIDE, listed};
 
-/// By what children are sorted.
+/// The sort order of children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SortBy {
     /// The most bytes first.
@@ -19,9 +19,9 @@ pub enum SortBy {
 /// Some of a node's children.
 #[derive(Debug, Clone)]
 pub struct Page<'a> {
-    /// The children, in order.
+    /// The children, sorted.
     pub nodes: Vec<Node<'a>>,
-    /// How many children there are in all.
+    /// Total number of children.
     pub total: u64,
 }
 
@@ -29,9 +29,9 @@ pub struct Page<'a> {
 #[derive(Debug, Clone)]
 pub struct Children<'a> {
     index: &'a Index,
-    /// Where the next one's record ends.
+    /// End of the next one's record.
     at: u64,
-    /// Where there are no more.
+    /// Where the children end.
     end: u64,
 }
 
@@ -44,7 +44,7 @@ impl<'a> Iterator for Children<'a> {
         }
         let node = self.index.node(self.at).and_then(|node| {
             self.at = node.before()?;
-            // Each ends before the one that was read before it, or this would never end.
+            // Each ends before the previously read one; otherwise this would never end.
             if self.at < self.end { Err(self.index.damaged_node(node.end)) } else { Ok(node) }
         });
         if node.is_err() {
@@ -66,7 +66,7 @@ impl<'a> Node<'a> {
     /// A page of the children.
     ///
     /// # Errors
-    /// When something there is damaged.
+    /// Something there is damaged.
     pub fn page(&self, sort: SortBy, offset: u64, limit: usize) -> Result<Page<'a>, IndexError> {
         let total = self.child_count();
         let left = usize::try_from(total.saturating_sub(offset)).unwrap_or(usize::MAX);
@@ -83,7 +83,7 @@ impl<'a> Node<'a> {
         Ok(Page { nodes, total })
     }
 
-    /// Some of the largest, as the lists name them.
+    /// Some of the largest, from the lists.
     pub(super) fn listed(
         &self,
         lists: &Lists<'a>,
@@ -101,7 +101,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The child a list names.
+    /// The child at a position in a list.
     pub(super) fn listed_child(&self, end: u64) -> Result<Node<'a>, IndexError> {
         let node = self.index.node(end)?;
         if self.is_parent_of(&node) { Ok(node) } else { Err(self.damaged_lists()) }
@@ -117,7 +117,7 @@ impl<'a> Node<'a> {
 
     fn damaged_lists(&self) -> IndexError {
         let at = self.record.subtree.lists.unwrap_or(0);
-        self.index.damaged("order", at, "the lists are not what was written")
+        self.index.damaged("order", at, "the lists are damaged")
     }
 
     /// From the nearest named child after the page, backwards.
@@ -130,7 +130,7 @@ impl<'a> Node<'a> {
         let after = offset.saturating_add(limit as u64);
         let mut named = lists.by_name().ok_or_else(|| self.damaged_lists())?;
         let stride = NAMES_STRIDE as u64;
-        // The child at this place in the order of names is the first one not before the page's end.
+        // The child at this index in the order of names is the first one not before the page's end.
         let place = after.div_ceil(stride);
         let found = usize::try_from(place).ok().and_then(|place| named.nth(place));
         let (mut children, beyond) = match found {
@@ -148,7 +148,7 @@ impl<'a> Node<'a> {
         Ok(nodes)
     }
 
-    /// A page by looking at every child.
+    /// A page by examining every child.
     fn page_of_all(
         &self,
         sort: SortBy,
@@ -163,7 +163,7 @@ impl<'a> Node<'a> {
                 SortBy::Objects => node.total()?.objects,
                 SortBy::Name => 0,
             };
-            // Of equals the one with the first name comes first.
+            // Of equals the first name precedes.
             all.push((std::cmp::Reverse(size), std::cmp::Reverse(from_last), node.end));
         }
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);

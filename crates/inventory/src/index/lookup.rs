@@ -1,9 +1,9 @@
-//! Finds a prefix.
+//! Lookup of a prefix.
 //!
-//! The hash of a prefix is made of those of the ones above it, so all of them are looked up together:
-//! first every bucket is asked for, then every record that may be meant, and when they have arrived
-//! they are compared from the top down: a node is the one that is looked for when its name is, and it
-//! lies within the node above it, one deeper. So nothing is believed for its hash alone.
+//! The hash of a prefix is computed from that of its parent, so all ancestors are looked up
+//! together: first every bucket is prefetched, then every candidate record, and then they are
+//! compared from the top down: a record matches if its name does and it lies within the node above
+//! it, one level deeper. So no match relies on a hash alone.
 
 use smallvec::SmallVec;
 
@@ -18,15 +18,15 @@ use crate::map::prefetch;
 struct Level<'p> {
     name: &'p [u8],
     hash: u64,
-    /// The bucket it is looked for in first: its place in the table.
+    /// The first bucket for it: its index in the table.
     at: usize,
 }
 
 impl Index {
-    /// The node of a prefix: empty, or ending in the delimiter. Nothing when it is not there.
+    /// The node of a prefix: empty, or ending in the delimiter. `None` if it does not exist.
     ///
     /// # Errors
-    /// When what is there is damaged, so that it cannot be told.
+    /// A part of the path is damaged, so the answer is unknown.
     pub fn get(&self, prefix: &[u8]) -> Result<Option<Node<'_>>, IndexError> {
         let root = self.root()?;
         if prefix.is_empty() {
@@ -61,7 +61,7 @@ impl Index {
         Ok(Some(node))
     }
 
-    /// Asks for the record that ends at `end`: it is read from there towards its front.
+    /// Prefetches the record that ends at `end`, which is read backwards from there.
     #[inline]
     fn prefetch_record(&self, end: u64) {
         let Ok(end) = usize::try_from(end) else { return };
@@ -69,7 +69,7 @@ impl Index {
         prefetch(&self.nodes, end.wrapping_sub(1 + 64));
     }
 
-    /// Where the first bucket for a hash is in the table.
+    /// Offset in the table of the first bucket for a hash.
     #[inline]
     fn bucket_place(&self, hash: u64) -> usize {
         let partition = partition(hash);
@@ -84,7 +84,7 @@ impl Index {
         self.table.get(at..)?.first_chunk::<BUCKET_SIZE>()
     }
 
-    /// The child of a name.
+    /// The child with a name.
     #[inline]
     fn child_by_hash<'a>(
         &'a self,
@@ -104,7 +104,8 @@ impl Index {
                     }
                     Ok(_) => {}
                     Err(error) => {
-                        // A damaged bucket has positions that are none; that is the better message.
+                        // The positions in a damaged bucket are invalid; its own error is the
+                        // better message.
                         self.check_bucket(at)?;
                         return Err(error);
                     }
@@ -116,7 +117,7 @@ impl Index {
                 _ => break,
             }
         }
-        // It is not there, unless one of the buckets is not what was written.
+        // It does not exist, unless one of the buckets is damaged.
         looked_at.into_iter().try_for_each(|at| self.check_bucket(at))?;
         Ok(None)
     }
@@ -124,11 +125,11 @@ impl Index {
     fn check_bucket(&self, at: usize) -> Result<(), IndexError> {
         match self.bucket(at) {
             Some(bucket) if is_sound(bucket) => Ok(()),
-            _ => Err(self.damaged("table", at as u64, "the bucket is not what was written")),
+            _ => Err(self.damaged("table", at as u64, "the bucket is damaged")),
         }
     }
 
-    /// The bucket after one, in the same partition.
+    /// The next bucket in the same partition.
     fn next_bucket(&self, hash: u64, at: usize) -> Option<usize> {
         let partition = table::partition(hash);
         let [first, end] = [self.partitions[partition], self.partitions[partition + 1]];
@@ -137,7 +138,7 @@ impl Index {
         Some(usize::try_from(next).ok()? * BUCKET_SIZE + DIRECTORY_SIZE)
     }
 
-    /// Whether the table leads to a node, given the hash of its prefix.
+    /// Whether the table contains a node under the hash of its prefix.
     pub(super) fn table_has(&self, hash: u64, end: u64) -> bool {
         let first = self.bucket_place(hash);
         let mut at = first;

@@ -1,11 +1,13 @@
-//! An index, opened for questions.
+//! An open index.
 //!
-//! Opening checks the little that is read on opening; everything else is checked when it is read, by
-//! its own checksum, and all of it by [`Index::verify`].
+//! Opening checks only what it reads. Everything else is checked when it is read, by its own
+//! checksum, and all of it by [`Index::verify`].
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+
+use forebay_base::waiting::Gone;
 
 use crate::format::meta::{INDEX, META_SIZE_MAX, Meta, MetaError, Slot, file_name};
 use crate::format::record::{Histograms, Numbers, Record};
@@ -27,6 +29,7 @@ pub use verify::Verified;
 pub use walk::Below;
 
 /// An index.
+#[derive(Clone)]
 pub struct Index {
     dir: PathBuf,
     meta: Meta,
@@ -36,8 +39,10 @@ pub struct Index {
     nodes: Map,
     table: Map,
     order: Map,
-    /// Where each partition of the table begins, in buckets.
+    /// First bucket of each partition of the table.
     partitions: Box<[u64; PARTITIONS + 1]>,
+    /// Whether the reader of the answer has left.
+    gone: Gone,
 }
 
 impl fmt::Debug for Index {
@@ -50,17 +55,17 @@ impl fmt::Debug for Index {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IndexError {
-    /// There is none.
+    /// There is no index.
     #[error("there is no index in {}", .0.display())]
     Missing(PathBuf),
-    /// The disk.
+    /// A file operation failed.
     #[error("{act} {}", path.display())]
     Io {
         /// What was attempted.
         act: &'static str,
-        /// On what.
+        /// The path.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -69,27 +74,30 @@ pub enum IndexError {
     Meta {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         #[source]
         source: MetaError,
     },
-    /// A file of the index is not what was written.
+    /// A file of the index is damaged.
     #[error("{} is damaged at byte {offset}: {found}; build the index again", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Where.
+        /// The offset.
         offset: u64,
-        /// What is wrong there.
+        /// The fault.
         found: &'static str,
     },
+    /// The reader of the answer has left.
+    #[error("the query was cancelled because its client disconnected")]
+    Gone,
 }
 
 impl Index {
     /// Opens the index in `dir`.
     ///
     /// # Errors
-    /// When there is none, or what is read on opening is damaged.
+    /// There is none, or what is read on opening is damaged.
     pub fn open(dir: &Path) -> Result<Self, IndexError> {
         match Self::open_once(dir) {
             // It may have been replaced since `index.json` was read.
@@ -115,20 +123,37 @@ impl Index {
         let partitions = table::read_directory(&table).ok_or_else(|| IndexError::Damaged {
             path: dir.join(file_name("table", meta.generation)),
             offset: 0,
-            found: "the directory is not what was written",
+            found: "the directory is damaged",
         })?;
         let current = meta.current_slots();
         let delimiter = u8::try_from(meta.delimiter).unwrap_or(b'/');
-        Ok(Self { dir: dir.to_owned(), meta, delimiter, current, nodes, table, order, partitions })
+        Ok(Self {
+            dir: dir.to_owned(),
+            meta,
+            delimiter,
+            current,
+            nodes,
+            table,
+            order,
+            partitions,
+            gone: Gone::default(),
+        })
     }
 
-    /// What the index is of.
+    /// The same index, for one query: reading it ends with [`IndexError::Gone`] once nothing waits
+    /// for the answer any more.
+    #[must_use]
+    pub fn until(&self, gone: Gone) -> Self {
+        Self { gone, ..self.clone() }
+    }
+
+    /// The description of the index.
     #[must_use]
     pub fn meta(&self) -> &Meta {
         &self.meta
     }
 
-    /// Where it is.
+    /// Its directory.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
@@ -149,7 +174,7 @@ impl Index {
     /// What the index was built from.
     ///
     /// # Errors
-    /// When the file that says so is damaged.
+    /// The file with this information is damaged.
     pub fn provenance(&self) -> Result<Provenance, IndexError> {
         let path = self.file("provenance.json");
         let read = std::fs::read(&path);
@@ -157,21 +182,25 @@ impl Index {
             read.map_err(|source| IndexError::Io { act: "read", path: path.clone(), source })?;
         let damaged = |found| IndexError::Damaged { path: path.clone(), offset: 0, found };
         if forebay_base::checksum::crc32c(&bytes) != self.meta.files.provenance.crc32c {
-            return Err(damaged("its checksum is not that of what was written"));
+            return Err(damaged("its checksum does not match"));
         }
-        serde_json::from_slice(&bytes).map_err(|_| damaged("it is not the JSON it should be"))
+        serde_json::from_slice(&bytes)
+            .map_err(|_| damaged("it is not JSON of the expected structure"))
     }
 
     /// The node of the empty prefix.
     ///
     /// # Errors
-    /// When its record is damaged.
+    /// Its record is damaged.
     pub fn root(&self) -> Result<Node<'_>, IndexError> {
         self.node(self.nodes.len() as u64)
     }
 
     /// The node whose record ends at `end`.
     pub(crate) fn node(&self, end: u64) -> Result<Node<'_>, IndexError> {
+        if self.gone.is_gone() {
+            return Err(IndexError::Gone);
+        }
         let record = usize::try_from(end).ok().and_then(|end| self.nodes.get(..end));
         match record.and_then(Record::read) {
             Some(record) => Ok(Node { index: self, end, record }),
@@ -184,7 +213,7 @@ impl Index {
     }
 
     fn damaged_node(&self, end: u64) -> IndexError {
-        let found = "the record that ends here is not what was written";
+        let found = "the record that ends here is damaged";
         IndexError::Damaged { path: self.file("nodes"), offset: end, found }
     }
 
@@ -193,7 +222,7 @@ impl Index {
     }
 }
 
-/// A small file; nothing when it is not there.
+/// A small file; `None` if it does not exist.
 fn read_bounded(path: &Path) -> Result<Option<Vec<u8>>, IndexError> {
     let failed = |source| IndexError::Io { act: "read", path: path.to_owned(), source };
     let file = match std::fs::File::open(path) {

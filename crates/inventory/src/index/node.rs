@@ -1,4 +1,4 @@
-//! One prefix of an index, and its numbers.
+//! One prefix of an index, and its figures.
 
 use super::{Histograms, Index, IndexError, Numbers, Record};
 use crate::format::histogram::{Amount, Sizes};
@@ -8,12 +8,12 @@ use crate::object::Month;
 #[derive(Debug, Clone, Copy)]
 pub struct Node<'a> {
     pub(super) index: &'a Index,
-    /// Where its record ends.
+    /// End of its record.
     pub(super) end: u64,
     pub(super) record: Record<'a>,
 }
 
-/// The numbers of a prefix: what is at or below it.
+/// The figures of a prefix: everything at or below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stats {
     /// Current objects.
@@ -25,7 +25,7 @@ pub struct Stats {
     numbers: Numbers,
 }
 
-/// What is in one storage class.
+/// The totals of one storage class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Class<'a> {
     /// The name of the class.
@@ -34,7 +34,7 @@ pub struct Class<'a> {
     pub noncurrent: bool,
     /// Objects and bytes.
     pub total: Amount,
-    /// By size; nothing when they were not asked for.
+    /// By size; `None` if they were not requested.
     pub sizes: Option<Sizes>,
 }
 
@@ -45,7 +45,7 @@ impl<'a> Node<'a> {
         self.record.name
     }
 
-    /// The whole prefix, given that of the node right above.
+    /// The whole prefix, given that of its parent.
     #[must_use]
     pub fn prefix(&self, above: &[u8]) -> Vec<u8> {
         [above, self.name(), &[self.index.delimiter]].concat()
@@ -63,22 +63,22 @@ impl<'a> Node<'a> {
         self.index.delimiter
     }
 
-    /// Prefixes below it, at any depth.
+    /// Number of prefixes below it, at any depth.
     #[must_use]
     pub fn descendants(&self) -> u64 {
         self.record.subtree.descendants
     }
 
-    /// Prefixes right below it.
+    /// Number of its direct children.
     #[must_use]
     pub fn child_count(&self) -> u64 {
         self.record.subtree.children
     }
 
-    /// Its numbers.
+    /// Its figures.
     ///
     /// # Errors
-    /// When they are damaged.
+    /// They are damaged.
     pub fn stats(&self) -> Result<Stats, IndexError> {
         let numbers = self.record.numbers().ok_or_else(|| self.index.damaged_node(self.end))?;
         let current = self.index.current;
@@ -93,14 +93,14 @@ impl<'a> Node<'a> {
     /// Its current objects and their bytes.
     ///
     /// # Errors
-    /// When they are damaged.
+    /// They are damaged.
     #[inline]
     pub fn total(&self) -> Result<Amount, IndexError> {
         let total = self.record.total(self.index.current);
         total.ok_or_else(|| self.index.damaged_node(self.end))
     }
 
-    /// The classes that have something, in the order of the index.
+    /// The classes that are not empty, in the order of the index.
     pub fn classes(&self, stats: &Stats) -> Vec<Class<'a>> {
         stats.numbers.iter().filter_map(|(slot, total)| self.class(slot, total, None)).collect()
     }
@@ -110,10 +110,10 @@ impl<'a> Node<'a> {
         Some(Class { name: &slot.class, noncurrent: slot.noncurrent, total, sizes })
     }
 
-    /// The classes with their sizes, and the months; nothing when the index has no histograms.
+    /// The classes with their sizes, and the months; `None` if the index has no histograms.
     ///
     /// # Errors
-    /// When they are damaged.
+    /// They are damaged.
     #[expect(clippy::type_complexity, reason = "two lists side by side")]
     pub fn histograms(
         &self,
@@ -132,14 +132,14 @@ impl<'a> Node<'a> {
         Ok(Some((classes.collect(), months)))
     }
 
-    /// The node before it below the same one, where the records below this one begin; nothing at the
+    /// The previous sibling, which ends where the records below this one start; `None` for the
     /// first.
     pub(super) fn before(&self) -> Result<u64, IndexError> {
         let before = self.record.start.checked_sub(self.record.subtree.size);
         before.ok_or_else(|| self.index.damaged_node(self.end))
     }
 
-    /// Whether `other` is right below this one.
+    /// Whether `other` is a direct child of this one.
     #[inline]
     pub(super) fn is_parent_of(&self, other: &Self) -> bool {
         let start = self.record.start;

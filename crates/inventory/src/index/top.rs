@@ -1,7 +1,7 @@
 //! The largest prefixes below one, exactly.
 //!
-//! No prefix is larger than the one above it, so the largest are found by always going on with the
-//! largest seen so far; of the many children of one, only as many are looked at as are needed, for the
+//! No prefix is larger than its parent, so the largest are found by always expanding the largest
+//! one seen so far. Of the many children of one, only as many are examined as needed, since the
 //! index lists them in order.
 
 use std::cmp::Reverse;
@@ -10,11 +10,11 @@ use std::collections::BinaryHeap;
 use super::{IndexError, Node, SortBy};
 use crate::format::listed;
 
-/// Children taken from a list at first, and later: most nodes are left after the first look.
+/// Children taken from a list at first, and later: most nodes need no second batch.
 const AT_FIRST: usize = 2;
 const AT_ONCE: usize = 16;
 
-/// A prefix that was found below another.
+/// A prefix in the result.
 #[derive(Debug, Clone)]
 pub struct Found<'a> {
     /// The whole prefix.
@@ -23,7 +23,7 @@ pub struct Found<'a> {
     pub node: Node<'a>,
 }
 
-/// What may be, or lead to, one of the largest. Ordered by size; of equals, by what comes first in the
+/// A candidate for, or an ancestor of, one of the largest. Ordered by size, then by position in the
 /// index.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
@@ -34,28 +34,28 @@ struct Candidate {
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
-    /// The children of a node from this place in its list on; none is larger than `size`.
+    /// The children of a node from this position in its list on; none is larger than `size`.
     Rest { parent: usize, from: usize },
-    /// A node, by where its record ends, and the one above it.
+    /// A node, by the end of its record, and its parent.
     Node { end: u64, parent: usize },
 }
 
-/// The search, with the nodes whose children were looked at.
+/// The search, with the nodes whose children were examined.
 struct Search<'a> {
     sort: SortBy,
     heap: BinaryHeap<Candidate>,
-    /// Those nodes, each with the place of the one above it; the first is where the search began.
+    /// Those nodes, each with the index of its parent; the first is the start of the search.
     opened: Vec<(Node<'a>, usize)>,
 }
 
 impl<'a> Node<'a> {
-    /// The `count` largest prefixes below this one, the largest first: those `depth` components deeper,
-    /// or at any depth. By [`SortBy::Objects`] or else by bytes.
+    /// The `count` largest prefixes below this one, the largest first: those exactly `depth`
+    /// components deeper, or at any depth. By [`SortBy::Objects`] or otherwise by bytes.
     ///
     /// * `prefix`: that of this node.
     ///
     /// # Errors
-    /// When something there is damaged.
+    /// Something there is damaged.
     pub fn top(
         &self,
         prefix: &[u8],
@@ -99,14 +99,14 @@ impl<'a> Search<'a> {
         Ok(if self.sort == SortBy::Objects { total.objects } else { total.bytes })
     }
 
-    /// Looks at the children of a node.
+    /// Adds the children of a node.
     fn open(&mut self, node: Node<'a>, above: usize) -> Result<(), IndexError> {
         let place = self.opened.len();
         self.opened.push((node, above));
         if node.lists()?.is_some() { self.go_on(place, 0) } else { self.all(place, 0) }
     }
 
-    /// Looks at the next few children of a node with lists.
+    /// Adds the next few children of a node with lists.
     fn go_on(&mut self, parent: usize, from: usize) -> Result<(), IndexError> {
         let Some(&(node, _)) = self.opened.get(parent) else { return Ok(()) };
         let listed = listed(node.child_count());
@@ -129,7 +129,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Looks at all children of a node but those its list has.
+    /// Adds all children of a node except those in its list.
     fn all(&mut self, parent: usize, listed: usize) -> Result<(), IndexError> {
         let Some(&(node, _)) = self.opened.get(parent) else { return Ok(()) };
         let mut seen = Vec::new();

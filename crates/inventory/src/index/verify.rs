@@ -1,5 +1,5 @@
-//! Checks all of an index: every byte by the checksums of its files, and that the records, the lists
-//! and the table tell of one tree.
+//! Checks a whole index: every byte by the checksums of its files, and that the records, the lists
+//! and the table describe the same tree.
 
 use forebay_base::checksum::extend;
 
@@ -7,15 +7,15 @@ use super::{Index, IndexError, Node};
 use crate::format::meta::FileMeta;
 use crate::format::table::{ROOT_HASH, hash_child};
 
-/// Bytes checked in one go.
+/// Bytes checked at once.
 const CHUNK_SIZE: usize = 1 << 20;
 
-/// What was checked.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Verified {
-    /// Prefixes.
+    /// Number of prefixes.
     pub prefixes: u64,
-    /// Bytes of all files.
+    /// Total size of the files in bytes.
     pub bytes: u64,
 }
 
@@ -23,7 +23,7 @@ impl Index {
     /// Checks all of it.
     ///
     /// # Errors
-    /// The first damage that is found.
+    /// The first damage found.
     pub fn verify(&self) -> Result<Verified, IndexError> {
         self.provenance()?;
         let files = &self.meta.files;
@@ -38,7 +38,7 @@ impl Index {
                 .sum(),
         };
         let root = self.root()?;
-        // Depth first, with what is still to be visited.
+        // Depth first, with the nodes still to visit.
         let mut open = vec![(root, ROOT_HASH)];
         while let Some((node, hash)) = open.pop() {
             verified.prefixes += 1;
@@ -48,7 +48,7 @@ impl Index {
             return Err(self.damaged(
                 "nodes",
                 0,
-                "there are not as many prefixes as index.json says",
+                "the number of prefixes differs from that in index.json",
             ));
         }
         Ok(verified)
@@ -59,7 +59,7 @@ impl Index {
         if sum == file.crc32c {
             return Ok(());
         }
-        Err(self.damaged(name, 0, "the checksum of the file is not that of what was written"))
+        Err(self.damaged(name, 0, "the checksum of the file does not match"))
     }
 
     fn check_node<'a>(
@@ -72,13 +72,13 @@ impl Index {
         let stats = node.stats()?;
         node.histograms(&stats)?;
         if node.depth() > 0 && !self.table_has(hash, node.end) {
-            return Err(wrong("the table does not lead to the record that ends here"));
+            return Err(wrong("the table does not contain the record that ends here"));
         }
         let (mut children, mut descendants, mut objects, mut bytes) = (0, 0, 0_u64, 0_u64);
         for child in node.children() {
             let child = child?;
             if !node.is_parent_of(&child) {
-                return Err(wrong("a record below does not belong there"));
+                return Err(wrong("a record below is not a child of this one"));
             }
             let total = child.total()?;
             children += 1;
@@ -88,13 +88,13 @@ impl Index {
             open.push((child, hash_child(hash, child.name())));
         }
         if (children, descendants) != (node.child_count(), node.descendants()) {
-            return Err(wrong("the record says another number of prefixes below it"));
+            return Err(wrong("the record has a wrong number of prefixes below it"));
         }
         if objects > stats.total.objects || bytes > stats.total.bytes {
-            return Err(wrong("the prefixes below have more than it has"));
+            return Err(wrong("the totals of its children exceed its own"));
         }
         if let Some(lists) = node.lists()? {
-            let damaged = || self.damaged("order", 0, "a list is not what was written");
+            let damaged = || self.damaged("order", 0, "a list is damaged");
             let by_bytes = lists.by_bytes().ok_or_else(damaged)?;
             let by_objects = lists.by_objects().ok_or_else(damaged)?;
             let by_name = lists.by_name().ok_or_else(damaged)?;

@@ -1,20 +1,20 @@
 //! The prefixes below one, in the order of their names.
 //!
-//! A prefix too small is passed over with all below it, for nothing below is larger.
+//! A prefix that is too small is skipped with everything below it, since nothing below is larger.
 
 use super::{Found, IndexError, Node};
 
-/// Walks over what is below a prefix.
+/// Walks everything below a prefix.
 #[derive(Debug, Clone)]
 pub struct Below<'a> {
-    /// Where the records of those to be visited end, the next one last.
+    /// Ends of the records still to visit, the next one last.
     open: Vec<u64>,
-    /// How many of them there were before those below the one visited last.
+    /// Number of them before the children of the last visited one were added.
     above: usize,
     root: Node<'a>,
-    /// The prefix visited last.
+    /// The last visited prefix.
     path: Vec<u8>,
-    /// Where the prefix of each depth ends in `path`, from the root's on.
+    /// The end in `path` of the prefix of each depth, starting with the root.
     ends: Vec<usize>,
     depth_max: u64,
     min_objects: u64,
@@ -22,7 +22,7 @@ pub struct Below<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// This prefix and those at most `depth` components deeper that have at least so many objects and
+    /// This prefix and those at most `depth` components deeper with at least this many objects and
     /// bytes, in the order of their names.
     ///
     /// * `prefix`: that of this node.
@@ -61,7 +61,7 @@ impl<'a> Iterator for Below<'a> {
 }
 
 impl<'a> Below<'a> {
-    /// Leaves out what is below the prefix visited last.
+    /// Skips everything below the last visited prefix.
     pub fn pass_over(&mut self) {
         self.open.truncate(self.above);
     }
@@ -72,7 +72,7 @@ impl<'a> Below<'a> {
         let deeper = node.depth().saturating_sub(self.root.depth());
         let deeper = usize::try_from(deeper).unwrap_or(usize::MAX);
         if deeper > 0 {
-            // One not below what was visited before would be a damaged index.
+            // A record outside of the previous one would mean a damaged index.
             let Some(&above) = self.ends.get(deeper - 1) else {
                 return Err(node.index.damaged_node(end));
             };

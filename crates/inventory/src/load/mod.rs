@@ -1,6 +1,6 @@
-//! Inventories made up for tests and benchmarks: the same for the same seed, of five shapes.
+//! Generated inventories for tests and benchmarks: reproducible from a seed, in five shapes.
 //!
-//! Objects come in no order, as an inventory lists them: object `i` is drawn by a hash of `i`.
+//! Objects are in random order, as in a real inventory: object `i` is derived from a hash of `i`.
 
 mod source;
 mod write;
@@ -10,22 +10,22 @@ pub use write::{Format, Layout, WriteError};
 
 use crate::object::Month;
 
-/// How the keys of a made-up inventory branch.
+/// The shape of a generated inventory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// Few prefixes, many levels, a hundred objects in each: logs by service, day and hour.
     DeepNarrow,
-    /// Hardly an object to a prefix, two levels: the files of very many users of many tenants.
+    /// Hardly one object per prefix, two levels: the files of very many users of many tenants.
     WideShallow,
-    /// Twenty prefixes below each, four levels.
+    /// Twenty children per prefix, four levels.
     Balanced,
-    /// A mixture, as buckets have it: logs, a data lake, backups, media of users.
+    /// A mixture, as in real buckets: logs, a data lake, backups, user media.
     S3Realistic,
-    /// A prefix for each object, all of them side by side.
+    /// One prefix per object, all of them siblings.
     WideSingleLevel,
 }
 
-/// A made-up object.
+/// A generated object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MadeUp {
     /// Bytes.
@@ -44,12 +44,12 @@ impl MadeUp {
     }
 }
 
-/// A made-up inventory.
+/// A generated inventory.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
-    /// How its keys branch.
+    /// Its shape.
     pub shape: Shape,
-    /// What makes it differ from others of its shape.
+    /// The seed, which distinguishes it from others of its shape.
     pub seed: u64,
 }
 
@@ -73,7 +73,7 @@ fn mix(number: u64) -> u64 {
 }
 
 impl Shape {
-    /// All of them.
+    /// All shapes.
     pub const ALL: [Self; 5] = [
         Self::DeepNarrow,
         Self::WideShallow,
@@ -82,7 +82,7 @@ impl Shape {
         Self::WideSingleLevel,
     ];
 
-    /// The one of a name.
+    /// The shape with a name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|shape| shape.name() == name)
@@ -102,12 +102,12 @@ impl Shape {
 }
 
 impl Load {
-    /// Object number `i`; its key is put into `key`, in place of what was there.
+    /// Object number `i`; its key replaces the contents of `key`.
     pub fn object(&self, i: u64, key: &mut Vec<u8>) -> MadeUp {
         let mixed = mix(i ^ mix(self.seed));
         key.clear();
         self.shape.put_dir(mixed, i, key);
-        // Seven digits as long as they tell objects apart.
+        // Seven digits while they are sufficient to distinguish objects.
         put_number(key, b"part-", i, 10, if i < 10_000_000 { 7 } else { 16 });
         key.extend_from_slice(b".parquet");
         let more = mix(mixed);

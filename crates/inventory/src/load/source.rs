@@ -1,4 +1,4 @@
-//! A made-up inventory as a source, without a file.
+//! A generated inventory as a source, without a file.
 
 use std::sync::Arc;
 
@@ -6,19 +6,19 @@ use super::Load;
 use crate::object::{Batch, ClassId, Classes, Kind, Object};
 use crate::source::{BadRow, Part, Provenance, RowSink, Source, SourceError};
 
-/// Objects given away at once.
+/// Objects passed on at once.
 const BATCH_ROWS: usize = 8192;
 
 /// The first objects of a [`Load`], in parts.
 #[derive(Debug, Clone)]
 pub struct MadeUpSource {
-    /// What they are.
+    /// The inventory.
     pub load: Load,
-    /// How many.
+    /// Number of objects.
     pub objects: u64,
-    /// Parts to read at the same time.
+    /// Number of parts that can be read in parallel.
     pub parts: u64,
-    /// The classes of the build they are for.
+    /// The classes of the build.
     pub classes: Arc<Classes>,
 }
 

@@ -1,5 +1,5 @@
-//! Writes a made-up inventory as S3 would: data files in `data/`, their MD5s in `manifest.json`, and
-//! its own in `manifest.checksum`.
+//! Writes a generated inventory in S3's layout: data files in `data/`, their MD5s in
+//! `manifest.json`, and its own in `manifest.checksum`.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -17,11 +17,11 @@ use parquet::file::properties::WriterProperties;
 
 use super::{Load, MadeUp, mix};
 
-/// Rows put into columns at once.
+/// Rows converted to columns at once.
 const BATCH_ROWS: u64 = 1 << 16;
-/// The bucket that is listed.
+/// The listed bucket.
 const BUCKET: &str = "made-up";
-/// When it was listed: 2025-01-01.
+/// The date of the listing: 2025-01-01.
 const LISTED_MS: u64 = 1_735_689_600_000;
 const CSV_SCHEMA: &str = "Bucket, Key, Size, LastModifiedDate, ETag, StorageClass, \
     IsMultipartUploaded";
@@ -30,7 +30,7 @@ const PARQUET_SCHEMA: &str = "message s3.inventory {\n  required binary bucket (
     (TIMESTAMP(MILLIS,true));\n  optional binary e_tag (STRING);\n  optional binary storage_class \
     (STRING);\n  optional boolean is_multipart_uploaded;\n}\n";
 
-/// What kind of data files an inventory has.
+/// The format of an inventory's data files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// Parquet, its pages compressed with Snappy.
@@ -39,28 +39,28 @@ pub enum Format {
     Csv,
 }
 
-/// How an inventory is written.
+/// Options of a written inventory.
 #[derive(Debug, Clone)]
 pub struct Layout {
-    /// The kind of its files.
+    /// The format of its files.
     pub format: Format,
-    /// Objects in it, from number 0 on.
+    /// Number of objects, starting at number 0.
     pub objects: u64,
-    /// Data files; at least one is written.
+    /// Number of data files; at least one is written.
     pub files: u64,
-    /// Rows of a row group, where files have such.
+    /// Rows of a row group, if the format has them.
     pub group_rows: usize,
 }
 
 impl Layout {
-    /// So many objects in a few Parquet files, in row groups of 500,000.
+    /// This many objects in a few Parquet files, in row groups of 500,000.
     #[must_use]
     pub fn parquet(objects: u64) -> Self {
         let files = objects.div_ceil(1_000_000).clamp(2, 64);
         Self { format: Format::Parquet, objects, files, group_rows: 500_000 }
     }
 
-    /// So many objects in a few compressed CSV files.
+    /// This many objects in a few compressed CSV files.
     #[must_use]
     pub fn csv(objects: u64) -> Self {
         Self { format: Format::Csv, ..Self::parquet(objects) }
@@ -83,7 +83,7 @@ impl WriteError {
     }
 }
 
-/// A data file that was written.
+/// A written data file.
 struct DataFile {
     name: String,
     size: u64,
@@ -91,7 +91,7 @@ struct DataFile {
 }
 
 impl Load {
-    /// Writes its first objects into `dir`, which is made; returns the path of the manifest.
+    /// Writes its first objects into `dir`, which is created; returns the path of the manifest.
     ///
     /// # Errors
     /// A file could not be written.
@@ -227,7 +227,7 @@ impl Columns {
         self.multipart.append_value(is_multipart(i));
     }
 
-    /// The rows, which are no longer here afterwards.
+    /// Takes the rows and leaves none.
     fn batch(&mut self) -> io::Result<RecordBatch> {
         let columns: [(&str, ArrayRef, bool); 7] = [
             ("bucket", Arc::new(self.bucket.finish()), false),
@@ -242,7 +242,7 @@ impl Columns {
     }
 }
 
-/// A file of which size and MD5 are known.
+/// A file that computes its size and MD5.
 struct Digested {
     file: File,
     size: u64,

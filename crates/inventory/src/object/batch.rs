@@ -1,16 +1,16 @@
-//! Objects and their keys in a few large allocations, used again batch after batch.
+//! Objects and their keys in a few large allocations that are reused for every batch.
 
 use super::Object;
 
-/// Bytes of keys a batch takes.
+/// Maximum size of the keys of a batch.
 const KEYS_SIZE_MAX: usize = 1 << 30;
 
 /// Objects with their keys, in the order they were read.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
-    /// The keys, one behind the other.
+    /// The keys, concatenated.
     keys: Vec<u8>,
-    /// Where each key ends in `keys`; as long as `objects`.
+    /// End of each key in `keys`; as long as `objects`.
     ends: Vec<u32>,
     objects: Vec<Object>,
 }
@@ -24,7 +24,7 @@ impl Batch {
     /// Adds an object.
     ///
     /// # Errors
-    /// When the keys take more room than a batch has.
+    /// The keys exceed the capacity of a batch.
     #[inline]
     pub fn push(&mut self, key: &[u8], object: Object) -> Result<(), BatchFull> {
         let end = self.keys.len().checked_add(key.len()).filter(|&end| end <= KEYS_SIZE_MAX);
@@ -45,19 +45,19 @@ impl Batch {
         })
     }
 
-    /// How many objects it holds.
+    /// Number of objects.
     #[must_use]
     pub fn len(&self) -> usize {
         self.objects.len()
     }
 
-    /// Whether it holds none.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
 
-    /// Bytes of its keys.
+    /// Size of its keys in bytes.
     #[must_use]
     pub fn keys_size(&self) -> usize {
         self.keys.len()

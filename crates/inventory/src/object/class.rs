@@ -1,11 +1,11 @@
-//! Storage classes: those of S3 by fixed numbers, others in the order they turn up.
+//! Storage classes: those of S3 have fixed numbers, others are numbered as they occur.
 //!
-//! An object of class `INTELLIGENT_TIERING` whose access tier is known has a class of its own,
-//! `INTELLIGENT_TIERING:TIER`, for each tier has its price.
+//! An object of class `INTELLIGENT_TIERING` whose access tier is known has a separate class,
+//! `INTELLIGENT_TIERING:TIER`, since each tier has its own price.
 
 use std::sync::{PoisonError, RwLock};
 
-/// Classes with fixed numbers: their place in this list. Only ever added to.
+/// Classes with fixed numbers: their index in this list, which may only be extended.
 const KNOWN: [&str; 18] = [
     "STANDARD",
     "STANDARD_IA",
@@ -26,34 +26,34 @@ const KNOWN: [&str; 18] = [
     "FSX_OPENZFS",
     "FSX_ONTAP",
 ];
-/// Classes an inventory may have.
+/// Maximum number of classes of an inventory.
 const CLASSES_MAX: usize = 64;
-/// Bytes of a class's name.
+/// Maximum length of a class's name in bytes.
 const NAME_SIZE_MAX: usize = 128;
 
 /// The number of a class among the [`Classes`] of one build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClassId(pub u8);
 
-/// The classes one build has met. Shared by all readers.
+/// The classes that occurred in one build. Shared by all readers.
 #[derive(Debug, Default)]
 pub struct Classes {
     others: RwLock<Vec<String>>,
 }
 
-/// More classes than an index tells apart, or a name no class has.
+/// There are too many classes, or a name is too long.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TooManyClasses {
     /// The limit of an index.
-    #[error("storage class {0:?} is one too many: an index tells {CLASSES_MAX} apart")]
+    #[error("there are too many storage classes at {0:?}; the limit is {CLASSES_MAX}")]
     Count(String),
     /// Longer than the name of a class may be.
-    #[error("the name of a storage class has at most {NAME_SIZE_MAX} bytes, this one has {0}")]
+    #[error("the name of a storage class has {0} bytes; the limit is {NAME_SIZE_MAX}")]
     Name(usize),
 }
 
 impl ClassId {
-    /// The class S3 gives to an object for which no class is named.
+    /// The class of an object without a named one.
     pub const STANDARD: Self = Self(0);
 }
 
@@ -67,7 +67,7 @@ impl Classes {
     /// The number of a class, by its name; the empty name is `STANDARD`.
     ///
     /// # Errors
-    /// When it is one class too many, or its name is too long.
+    /// There are too many classes, or its name is too long.
     pub fn id(&self, name: &str) -> Result<ClassId, TooManyClasses> {
         if name.is_empty() {
             return Ok(ClassId::STANDARD);
@@ -95,7 +95,7 @@ impl Classes {
         position(&others, name, KNOWN.len()).ok_or_else(|| TooManyClasses::Count(name.to_owned()))
     }
 
-    /// The names of all classes, known and met, each at the place its number says.
+    /// The names of all classes, in the order of their numbers.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         let others = self.others.read().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Calendar months (UTC), the grain of the age histogram.
+//! Calendar months (UTC), the resolution of the age histogram.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 
 const MS_PER_DAY: i64 = 86_400_000;
 
-/// A month, or that it is not known. Months are ordered; the unknown one is before all.
+/// A month, or unknown. Months are ordered; the unknown one is the least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Month(u16);
 
@@ -14,7 +14,7 @@ impl Month {
     /// Not known, or before 1970 or after the year 7000.
     pub const UNKNOWN: Self = Self(0);
 
-    /// The month of a moment, in milliseconds since 1970 (UTC).
+    /// The month of a time, in milliseconds since 1970 (UTC).
     #[must_use]
     #[inline]
     pub fn from_unix_ms(ms: i64) -> Self {
@@ -22,8 +22,8 @@ impl Month {
         if !(0..1_837_000).contains(&days) {
             return Self::UNKNOWN;
         }
-        // Years counted from March, so that the day a leap year has more is the last of its year; days
-        // counted from 0000-03-01, in eras of 400 years.
+        // Years are counted from March, so that the leap day is the last of its year; days from
+        // 0000-03-01, in eras of 400 years.
         let days = days + 719_468;
         let era = days / 146_097;
         let day = days % 146_097;
@@ -34,7 +34,7 @@ impl Month {
         u16::try_from(months - 1970 * 12 + 1).map_or(Self::UNKNOWN, Self)
     }
 
-    /// The month by its number: 1 is January 1970, 0 is unknown.
+    /// The month with a number: 1 is January 1970, 0 is unknown.
     #[must_use]
     pub const fn from_number(number: u16) -> Self {
         Self(number)
@@ -46,7 +46,7 @@ impl Month {
         self.0
     }
 
-    /// Year and month of the year (1 to 12); nothing when it is not known.
+    /// Year and month of the year (1 to 12); `None` if it is unknown.
     #[must_use]
     pub fn year_and_month(self) -> Option<(u16, u16)> {
         let months = self.0.checked_sub(1)?;

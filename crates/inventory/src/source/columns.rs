@@ -1,27 +1,27 @@
-//! Which column of a table is what.
+//! The columns of a table and their meaning.
 //!
-//! Columns are found by name. The names S3 Inventory gives them are known in both spellings
-//! (`LastModifiedDate`, `last_modified_date`), and a few others that are common; case, `_`, `-` and
-//! blanks do not matter where nobody named the column.
+//! Columns are found by name. The names of S3 Inventory are known in both spellings
+//! (`LastModifiedDate`, `last_modified_date`), and a few other common ones. Case, `_`, `-` and
+//! blanks are ignored unless the user specified the column.
 
 use std::str::FromStr;
 
 use super::SourceError;
 
-/// Where one field is found.
+/// The column of one field.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Column {
-    /// By the names it usually has; absent when there is none of them.
+    /// A column with one of its usual names; absent if there is none.
     #[default]
     Usual,
-    /// By this name, which must be there.
+    /// The column with this name, which must exist.
     Named(String),
-    /// Nowhere, even if a column of a usual name is there.
+    /// None, even if a column with a usual name exists.
     Absent,
 }
 
-/// Where the fields of an object are found. The key and the size must be somewhere; without a storage
-/// class an object is `STANDARD`, without a date its month is unknown, without versions it is current.
+/// The columns of the fields of an object. The key and the size must exist. Without a storage class
+/// an object is `STANDARD`, without a date its month is unknown, without versions it is current.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Columns {
     /// The key.
@@ -55,7 +55,7 @@ pub(crate) enum Field {
     Tier,
 }
 
-/// Fields with the names they usually have, without case and separators, the likeliest first.
+/// Fields with their usual names, without case and separators, the likeliest first.
 const FIELDS: [(Field, &str, &[&str]); 8] = [
     (Field::Key, "key", &["key", "objectkey", "objectname", "name", "path"]),
     (Field::Size, "size", &["size", "bytes", "sizebytes", "objectsize", "contentlength", "length"]),
@@ -71,7 +71,7 @@ const FIELDS: [(Field, &str, &[&str]); 8] = [
     (Field::Tier, "tier", &["intelligenttieringaccesstier"]),
 ];
 
-/// Places of the columns in a table; a file without one of them has nothing there.
+/// Indexes of the columns in a table. A file without one of them lacks the field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Places {
     pub(crate) key: usize,
@@ -85,13 +85,13 @@ pub(crate) struct Places {
 }
 
 impl Columns {
-    /// Columns as they are usually named.
+    /// Columns with their usual names.
     #[must_use]
     pub fn usual() -> Self {
         Self::default()
     }
 
-    /// Whether a table with columns of these names tells versions of a key apart.
+    /// Whether a table with columns of these names distinguishes versions of a key.
     pub(crate) fn has_versions(&self, names: &[String]) -> bool {
         let there = |field| self.place(field, "", names).is_ok_and(|place| place.is_some());
         there(Field::IsLatest) || there(Field::VersionId)
@@ -100,8 +100,8 @@ impl Columns {
     /// Finds the columns among the names of a table.
     ///
     /// # Errors
-    /// [`SourceError::Column`] when one that was named is not there or there twice, or none is the
-    /// key or the size.
+    /// [`SourceError::Column`] if a specified column is missing or ambiguous, or the key or the
+    /// size is missing.
     pub(crate) fn places<S: AsRef<str>>(
         &self,
         file: &str,
@@ -112,7 +112,8 @@ impl Columns {
             place(field)?.ok_or_else(|| {
                 let names: Vec<&str> = names.iter().map(AsRef::as_ref).take(40).collect();
                 let reason = format!(
-                    "no column is the {what} of an object; its columns are {}. Name it as {what}=COLUMN",
+                    "no column contains the {what} of an object; the columns are {}; specify \
+                     {what}=COLUMN",
                     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
                 );
                 SourceError::Column { file: file.to_owned(), reason }
@@ -144,7 +145,7 @@ impl Columns {
         match self.field(field) {
             Column::Absent => Ok(None),
             Column::Named(wanted) => match at(&|name| name == wanted) {
-                (Some(_), true) => Err(wrong(format!("it has two columns {wanted:?}"))),
+                (Some(_), true) => Err(wrong(format!("it has two columns named {wanted:?}"))),
                 (Some(place), false) => Ok(Some(place)),
                 (None, _) => match at(&|name| name.eq_ignore_ascii_case(wanted)) {
                     (Some(place), false) => Ok(Some(place)),
@@ -156,7 +157,7 @@ impl Columns {
                 for wanted in usual.flat_map(|(_, _, usual)| usual.iter()) {
                     match at(&|name| plain(name) == *wanted) {
                         (Some(_), true) => {
-                            let reason = format!("two of its columns are called {wanted}");
+                            let reason = format!("two of its columns are named {wanted}");
                             return Err(wrong(reason));
                         }
                         (Some(place), false) => return Ok(Some(place)),
@@ -198,9 +199,9 @@ impl Columns {
 impl FromStr for Columns {
     type Err = SourceError;
 
-    /// Reads `key=Name,size=Length,class=-,...`: the fields are those of this type, by their names,
-    /// and `-` says that a field is nowhere. Those not named are found by their usual names. An error
-    /// for another field, one named twice, or without a column.
+    /// Parses `key=Name,size=Length,class=-,...`: the fields have the names of this type's fields,
+    /// and `-` means that a field has no column. Others are found by their usual names. An unknown
+    /// field, a repeated one, or one without a column is an error.
     fn from_str(text: &str) -> Result<Self, SourceError> {
         let wrong = |reason: String| SourceError::Spec { given: text.to_owned(), reason };
         let mut columns = Self::default();
@@ -212,11 +213,11 @@ impl FromStr for Columns {
                 .ok_or_else(|| wrong(format!("{pair:?} is not FIELD=COLUMN")))?;
             let field = FIELDS.iter().find(|(_, known, _)| *known == name).ok_or_else(|| {
                 let known: Vec<&str> = FIELDS.iter().map(|(_, name, _)| *name).collect();
-                wrong(format!("no field is called {name:?}; there are {}", known.join(", ")))
+                wrong(format!("unknown field {name:?}; the fields are {}", known.join(", ")))
             })?;
             let place = columns.field_mut(field.0);
             if *place != Column::Usual {
-                return Err(wrong(format!("the column of {name} is named twice")));
+                return Err(wrong(format!("the column of {name} is specified twice")));
             }
             *place = match column {
                 "-" => Column::Absent,
@@ -269,9 +270,11 @@ mod tests {
             reason(Columns::usual().places("f", &["size", "x"])).contains("columns are size, x")
         );
         assert!(reason(Columns::usual().places::<&str>("f", &[])).contains("columns are none"));
-        assert!(reason(Columns::usual().places("f", &["key"])).contains("no column is the size"));
+        assert!(
+            reason(Columns::usual().places("f", &["key"])).contains("no column contains the size")
+        );
         let twice = Columns::usual().places("f", &["key", "Key", "size"]);
-        assert_eq!(reason(twice), "f: two of its columns are called key");
+        assert_eq!(reason(twice), "f: two of its columns are named key");
         for text in ["keys=a", "key", "key=", "key=a,key=b"] {
             assert!(matches!(text.parse::<Columns>(), Err(SourceError::Spec { .. })), "{text}");
         }

@@ -1,4 +1,4 @@
-//! What goes wrong while a source is read.
+//! Errors of reading a source.
 
 use std::path::PathBuf;
 
@@ -7,14 +7,14 @@ use parquet::errors::ParquetError;
 
 use super::Stopped;
 
-/// Where Amazon's machines ask for the keys of their role, when none are given.
+/// The address that Amazon's machines request their role's keys from.
 const METADATA: &str = "169.254.169.254";
 
-/// What to do about a store that cannot be used, where the store itself does not say it.
+/// Advice for a store that cannot be used, if the store itself gives none.
 fn way_out(error: &object_store::Error) -> &'static str {
     if chain(error).to_string().contains(METADATA) {
-        ": no keys were given and this machine has no role; set AWS_ACCESS_KEY_ID and \
-         AWS_SECRET_ACCESS_KEY, or name a profile"
+        ": no keys are set and this machine has no role; set AWS_ACCESS_KEY_ID and \
+         AWS_SECRET_ACCESS_KEY, or specify a profile"
     } else {
         ""
     }
@@ -24,14 +24,14 @@ fn way_out(error: &object_store::Error) -> &'static str {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// A file or directory of the local disk.
+    /// A local file or directory.
     #[error("{act} {path}")]
     Io {
         /// What was attempted: "open", "read".
         act: &'static str,
-        /// On what.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
@@ -40,9 +40,9 @@ pub enum SourceError {
     Store {
         /// What was attempted: "open", "read".
         act: &'static str,
-        /// On what: `s3://bucket/key`.
+        /// The URL: `s3://bucket/key`.
         location: String,
-        /// What the store said.
+        /// The error of the store.
         #[source]
         source: object_store::Error,
     },
@@ -51,80 +51,91 @@ pub enum SourceError {
     List {
         /// `s3://bucket/prefix`.
         location: String,
-        /// What the store answered.
+        /// The answer of the store.
         reason: String,
     },
-    /// What was given names nothing that can be read.
+    /// The location cannot be read.
     #[error("{given}: {reason}")]
     Spec {
-        /// As it was given.
+        /// The location as it was specified.
         given: String,
-        /// Why not, and what would do.
+        /// The reason, and an alternative.
         reason: String,
     },
-    /// A column that is needed and is not there, or cannot be what it is needed for.
+    /// A required column is missing, or has the wrong type.
     #[error("{file}: {reason}")]
     Column {
-        /// The file it should be in.
+        /// The file.
         file: String,
-        /// Which column, and what is wrong.
+        /// The column, and the fault.
         reason: String,
     },
-    /// A file that is not the Parquet it should be.
+    /// A file is not valid Parquet.
     #[error("{act} {file}")]
     Parquet {
         /// What was attempted.
         act: &'static str,
-        /// On what.
+        /// The file.
         file: String,
-        /// What is wrong.
+        /// The fault.
         #[source]
         source: ParquetError,
     },
-    /// A stream that ends early or cannot be expanded.
-    #[error("expand {file}: after {read} bytes of the file and {rows} rows")]
+    /// A file declares more data than the memory can hold.
+    #[error("{act} {file}; build with more memory to read it")]
+    Memory {
+        /// What was attempted.
+        act: &'static str,
+        /// The file.
+        file: String,
+        /// The part of the file, and its declared size.
+        #[source]
+        source: forebay_parquet::Exceeded,
+    },
+    /// A stream ends early or cannot be decompressed.
+    #[error("decompress {file}: after {read} bytes of the file and {rows} rows")]
     Expand {
         /// The file.
         file: String,
-        /// How far its bytes were read.
+        /// Number of bytes read.
         read: u64,
-        /// How many whole rows came out.
+        /// Number of complete rows.
         rows: u64,
-        /// What is wrong.
+        /// The fault.
         #[source]
         source: std::io::Error,
     },
-    /// A row so long that something else must be wrong, as a quote that is never closed.
-    #[error("{file}: row {row} has more than {limit} bytes; is a quote left open?")]
+    /// A row is too long, probably because a quote is never closed.
+    #[error("{file}: row {row} is larger than {limit} bytes; check it for a missing closing quote")]
     RowTooLong {
         /// The file.
         file: String,
-        /// Which row, the first is 1.
+        /// Number of the row, from 1.
         row: u64,
-        /// The longest a row may be.
+        /// Maximum size of a row.
         limit: usize,
     },
-    /// A manifest that cannot be understood, or names what cannot be read.
+    /// A manifest is invalid, or refers to something that cannot be read.
     #[error("{manifest}: {reason}")]
     Manifest {
         /// The manifest.
         manifest: String,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
-    /// A file is not what was said of it.
-    #[error("{file}: its {what} is {found}, not {expected}")]
+    /// A file differs from its description.
+    #[error("{file}: its {what} is {found}, expected {expected}")]
     Differs {
         /// The file.
         file: String,
         /// What was compared: "MD5", "size".
         what: &'static str,
-        /// What it should be.
+        /// The expected value.
         expected: String,
-        /// What it is.
+        /// The actual value.
         found: String,
     },
-    /// Whoever takes the objects wants no more.
+    /// The consumer wants no more objects.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }

@@ -1,8 +1,9 @@
-//! The files below a directory of this machine, as if each were an object.
+//! The files below a local directory, each as an object.
 //!
-//! The key is the path from the directory on, byte by byte as the system has it, its parts divided by
-//! `/`. Only regular files are objects. Symbolic links are not followed, so nothing is met twice and
-//! nothing outside; a file with several names is an object by each of them.
+//! The key is the path relative to the directory, byte by byte, with `/` as the separator. Only
+//! regular files are objects. Symbolic links are not followed, so no file is found twice or outside
+//! of the directory, even if a directory is replaced by a link while the tree is read. A file with
+//! several names is an object under each of them.
 
 use std::ffi::OsString;
 use std::fs::{DirEntry, ReadDir};
@@ -11,25 +12,30 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::place::io_error;
-use super::{BadRow, Part, Provenance, RowSink, Source, SourceError};
+use super::within::list;
+use super::{BadRow, Part, Provenance, RowSink, Source, SourceError, Within};
 use crate::object::{Batch, ClassId, Kind, Month, Object};
 
-/// Directories that are parts of their own, at least, where there are as many.
+/// Minimum number of directories that are separate parts, if there are enough.
 const PARTS_MIN: usize = 64;
-/// Directories read to find as many.
+/// Maximum number of directories read to find them.
 const EXPANDED_MAX: usize = 256;
-/// Objects given away at once.
+/// Objects passed on at once.
 const BATCH_ROWS: usize = 8192;
 
 /// A directory tree.
 pub(crate) struct Tree {
+    /// The path as it was specified.
     dir: PathBuf,
+    /// The same path without links.
+    real: PathBuf,
     provenance: Provenance,
 }
 
 impl Tree {
-    pub(crate) fn open(given: &str, dir: &Path) -> Result<Self, SourceError> {
-        dir.read_dir().map_err(|source| io_error("list", dir, source))?;
+    pub(crate) fn open(given: &str, dir: &Path, within: &Within) -> Result<Self, SourceError> {
+        let real = within.check_directory(dir).map_err(|source| io_error("list", dir, source))?;
+        list(&real).map_err(|source| io_error("list", dir, source))?;
         let provenance = Provenance {
             source: given.to_owned(),
             format: "fs".to_owned(),
@@ -41,12 +47,12 @@ impl Tree {
             fields: ["key", "size", "last_modified"].map(str::to_owned).to_vec(),
             notes: vec![
                 "regular files only; symbolic links are not followed; a file with several names is \
-                 counted by each of them"
+                 counted once per name"
                     .to_owned(),
             ],
             ..Provenance::default()
         };
-        Ok(Self { dir: dir.to_owned(), provenance })
+        Ok(Self { dir: dir.to_owned(), real, provenance })
     }
 }
 
@@ -60,13 +66,13 @@ impl Source for Tree {
         let mut deep = std::collections::VecDeque::from([PathBuf::new()]);
         while deep.len() < PARTS_MIN && shallow.len() < EXPANDED_MAX {
             let Some(dir) = deep.pop_front() else { break };
-            let path = self.dir.join(&dir);
-            let below = match directories(&path) {
+            let path = below(&self.dir, &dir);
+            let below = match directories(&below(&self.real, &dir)) {
                 Ok(below) => below,
                 Err(source) if dir.as_os_str().is_empty() => {
                     return Err(io_error("list", &path, source));
                 }
-                // Whoever reads this part tells.
+                // The reader of this part reports it.
                 Err(_) => Vec::new(),
             };
             deep.extend(below.into_iter().map(|name| dir.join(name)));
@@ -77,7 +83,8 @@ impl Source for Tree {
                 [dir] if deep => self.dir.join(dir).display().to_string(),
                 _ => format!("{}, the directories at the top", self.dir.display()),
             };
-            Box::new(Directories { root: self.dir.clone(), dirs, deep, name }) as Box<dyn Part>
+            let (root, real) = (self.dir.clone(), self.real.clone());
+            Box::new(Directories { root, real, dirs, deep, name }) as Box<dyn Part>
         };
         let mut parts = vec![part(shallow, false)];
         parts.extend(deep.into_iter().map(|dir| part(vec![dir], true)));
@@ -85,10 +92,15 @@ impl Source for Tree {
     }
 }
 
+/// A directory below the root, or the root itself: joining an empty path would append a slash.
+fn below(root: &Path, dir: &Path) -> PathBuf {
+    if dir.as_os_str().is_empty() { root.to_owned() } else { root.join(dir) }
+}
+
 /// Names of the directories in a directory.
 fn directories(dir: &Path) -> io::Result<Vec<OsString>> {
     let mut names = Vec::new();
-    for entry in dir.read_dir()? {
+    for entry in list(dir)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
             names.push(entry.file_name());
@@ -98,10 +110,11 @@ fn directories(dir: &Path) -> io::Result<Vec<OsString>> {
     Ok(names)
 }
 
-/// Directories, with or without those below them.
+/// Directories, with or without their subdirectories.
 struct Directories {
     root: PathBuf,
-    /// Paths from the root on.
+    real: PathBuf,
+    /// Paths relative to the root.
     dirs: Vec<PathBuf>,
     deep: bool,
     name: String,
@@ -120,8 +133,8 @@ impl Part for Directories {
         let mut pending = self.dirs;
         let mut objects = Batch::default();
         while let Some(dir) = pending.pop() {
-            let path = self.root.join(&dir);
-            let entries = match path.read_dir() {
+            let path = below(&self.root, &dir);
+            let entries = match list(&below(&self.real, &dir)) {
                 Ok(entries) => entries,
                 Err(e) => {
                     bad(&path, 0, &e, sink)?;
@@ -141,17 +154,17 @@ impl Part for Directories {
     }
 }
 
-/// One directory that is being read.
+/// A directory that is being read.
 struct Walk<'a> {
     path: &'a Path,
-    /// What the keys of its files begin with.
+    /// Prefix of the keys of its files.
     key: Vec<u8>,
     objects: &'a mut Batch,
     sink: &'a mut dyn RowSink,
 }
 
 impl Walk<'_> {
-    /// Takes the files; gives the names of the directories.
+    /// Adds the files; returns the names of the directories.
     fn entries(&mut self, entries: ReadDir) -> Result<Vec<OsString>, SourceError> {
         let mut below = Vec::new();
         let prefix = self.key.len();
@@ -177,7 +190,7 @@ impl Walk<'_> {
         }
         let metadata = match entry.metadata() {
             Ok(metadata) => metadata,
-            // Gone since the directory was read: it is not there.
+            // Removed since the directory was read: it does not exist.
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Met::Else),
             Err(e) => return Err(e),
         };
@@ -211,14 +224,14 @@ impl Walk<'_> {
     }
 }
 
-/// What an entry of a directory is.
+/// The kind of a directory entry.
 enum Met {
     File(Object),
     Directory,
     Else,
 }
 
-/// What the keys of the files in a directory begin with.
+/// Prefix of the keys of the files in a directory.
 fn key(dir: &Path) -> Vec<u8> {
     let mut key = Vec::new();
     for part in dir.iter() {

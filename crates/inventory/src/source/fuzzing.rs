@@ -1,19 +1,24 @@
-//! What the fuzz targets need of the sources' inside: any bytes in, no panic out.
+//! Access for the fuzz targets to private functions: any bytes in, no panic out.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
+
+use forebay_base::ByteSize;
 
 use super::csv::{self, RECORD_SIZE_MAX};
 use super::input::{Counted, Expected};
 use super::list::page::{Page, Refusal};
 use super::manifest::{self, Manifest, resolve};
-use super::{BadRow, Columns, RowSink, Stopped};
+use super::parquet;
+use super::place::Place;
+use super::{BadRow, Columns, RowSink, Stopped, Within};
 use crate::object::{Batch, Classes};
 
-/// Any bytes as a manifest, and as the checksum of one.
+/// Reads any bytes as a manifest, and as the checksum of one.
 ///
 /// # Panics
-/// If a name in it leads out of the directory it is for: a mistake.
+/// If a name in it leads out of its directory: a bug.
 pub fn s3_manifest(data: &[u8]) {
     if let Ok(manifest) = Manifest::decode("manifest.json", data) {
         let dir = Path::new("/nowhere");
@@ -28,10 +33,10 @@ pub fn s3_manifest(data: &[u8]) {
     }
 }
 
-/// Any bytes as the answer of a server to a request to list a bucket.
+/// Reads any bytes as the answer of a server to a request to list a bucket.
 ///
 /// # Panics
-/// If there is more to say of a page than its bytes say: a mistake.
+/// If a page has more contents than bytes: a bug.
 pub fn s3_listing(data: &[u8]) {
     if let Ok(page) = Page::decode(data) {
         let keys = page.objects.iter().map(|object| object.key.len());
@@ -40,10 +45,10 @@ pub fn s3_listing(data: &[u8]) {
     Refusal::decode(data);
 }
 
-/// Any bytes as a CSV file: the first says of which kind.
+/// Reads any bytes as a CSV file. The first byte selects the settings.
 ///
 /// # Panics
-/// If the objects are not as they must be: a mistake.
+/// If the objects are invalid: a bug.
 pub fn inventory_csv(data: &[u8]) {
     let Some((&kind, file)) = data.split_first() else { return };
     let names = ["Bucket", "Key", "Size", "IsLatest", "IsDeleteMarker", "LastModifiedDate"];
@@ -64,7 +69,30 @@ pub fn inventory_csv(data: &[u8]) {
     }
 }
 
-/// Looks at what it is given.
+/// Reads any bytes as a Parquet file on disk: its footer, and every page of the required columns.
+///
+/// # Panics
+/// If the objects are invalid: a bug.
+pub fn inventory_parquet(data: &[u8]) {
+    let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
+    file.write_all(data).expect("room for an input");
+    let settings = parquet::Settings {
+        columns: Columns::usual(),
+        classes: Arc::new(Classes::new()),
+        memory: ByteSize::mib(16),
+        temporary: std::env::temp_dir(),
+    };
+    let place = Place::Local(file.path().to_owned(), Within::default());
+    let files = vec![(place, Expected::default())];
+    let Ok(opened) = parquet::ParquetFiles::open(files, &settings) else { return };
+    for part in opened.parts() {
+        let mut checked = Checked::default();
+        // An invalid file is an error; this looks for panics.
+        part.read(&mut checked).ok();
+    }
+}
+
+/// Checks the objects it receives.
 #[derive(Default)]
 struct Checked {
     bytes: u64,

@@ -1,4 +1,4 @@
-//! The bytes of a file, counted and verified as they are read, and expanded when they are compressed.
+//! The bytes of a file, counted and verified as they are read, and decompressed if necessary.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use super::place::Place;
 
 /// Bytes read at once.
 const READ_SIZE: usize = 128 << 10;
-/// How a gzip member begins.
+/// Magic bytes of a gzip member.
 const GZIP: &[u8] = &[0x1f, 0x8b];
-/// How a Zstandard frame begins.
+/// Magic bytes of a Zstandard frame.
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
-/// What is said of a file by whoever names it.
+/// Expected properties of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Expected {
     pub(crate) size: Option<u64>,
@@ -25,7 +25,7 @@ pub(crate) struct Expected {
     pub(crate) md5: Option<String>,
 }
 
-/// A stream of bytes that are counted, and hashed when a checksum is expected.
+/// A stream that counts its bytes, and hashes them if a checksum is expected.
 pub(crate) struct Counted<R> {
     inner: R,
     read: Arc<AtomicU64>,
@@ -38,12 +38,12 @@ impl<R: Read> Counted<R> {
         Self { inner, read: Arc::default(), md5 }
     }
 
-    /// Bytes read so far; may be looked at while somebody else reads.
+    /// Number of bytes read so far; may be read by another thread.
     pub(crate) fn read_so_far(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.read)
     }
 
-    /// Tells whether the bytes read are those expected. All of them must have been read.
+    /// Checks the bytes read against the expected properties. All of them must have been read.
     pub(crate) fn verify(self, file: &str, expected: &Expected) -> Result<(), SourceError> {
         let read = self.read.load(Ordering::Relaxed);
         let differs = |what, expected: String, found: String| {
@@ -73,7 +73,7 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// A file as it is before it was compressed, with gzip, Zstandard or not at all.
+/// A decompressed file: gzip, Zstandard or uncompressed.
 pub(crate) enum Expanded<R: Read> {
     Plain(BufReader<R>),
     Gzip(Box<MultiGzDecoder<BufReader<R>>>),
@@ -81,7 +81,7 @@ pub(crate) enum Expanded<R: Read> {
 }
 
 impl<R: Read> Expanded<R> {
-    /// Tells by the first bytes how the file is compressed.
+    /// Detects the compression from the first bytes.
     pub(crate) fn new(inner: R) -> io::Result<Self> {
         let mut inner = BufReader::with_capacity(READ_SIZE, inner);
         let first = inner.fill_buf()?;
@@ -94,7 +94,7 @@ impl<R: Read> Expanded<R> {
         }
     }
 
-    /// Reads what is left of the file itself, and gives it back.
+    /// Reads the rest of the file itself, and returns it.
     pub(crate) fn finish(self) -> io::Result<R> {
         let mut rest = match self {
             Self::Plain(inner) => inner,
@@ -116,7 +116,7 @@ impl<R: Read> Read for Expanded<R> {
     }
 }
 
-/// Reads all of a file to tell whether it is what is expected of it; gives each piece to `take`.
+/// Reads a whole file to verify it; passes each piece to `take`.
 pub(crate) fn verify(
     place: &Place,
     expected: &Expected,

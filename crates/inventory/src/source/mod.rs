@@ -1,11 +1,11 @@
-//! Where objects are read from.
+//! Sources of objects.
 //!
-//! A [`Source`] is cut into [`Part`]s that are read independently, by several threads; each pushes its
-//! objects, batch by batch, into a [`RowSink`]. A source can be cut again, when a build has to begin
-//! anew.
+//! A [`Source`] is divided into [`Part`]s that are read independently, by several threads; each
+//! pushes its objects, batch by batch, into a [`RowSink`]. A source can be divided again if a build
+//! has to start over.
 //!
-//! What is read, and what is made of it, is described in `docs/formats/inventory-sources.md`; [`open()`]
-//! makes a source of what a user names.
+//! `docs/formats/inventory-sources.md` describes what is read and how; [`open()`] creates a source
+//! from a user's specification.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ mod columns;
 mod csv;
 mod error;
 mod fs;
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod input;
@@ -29,96 +29,97 @@ mod tables;
 #[cfg(test)]
 mod testing;
 mod values;
+mod within;
 
 pub use columns::{Column, Columns};
 pub use error::SourceError;
 pub use open::{Settings, Spec, open};
 pub use s3::S3;
+pub use within::Within;
 
-/// Something that lists objects.
+/// A list of objects.
 pub trait Source: Send + Sync {
-    /// What it is and what it promises.
+    /// Its properties.
     fn provenance(&self) -> Provenance;
 
-    /// Its parts, in the order of their keys where the source knows one.
+    /// Its parts, in the order of their keys if the source has one.
     ///
     /// # Errors
-    /// When what it consists of cannot be told: a manifest that is not there, a directory that cannot
-    /// be listed.
+    /// Its contents are unknown: a manifest is missing, or a directory cannot be listed.
     fn parts(&self) -> Result<Vec<Box<dyn Part>>, SourceError>;
 }
 
-/// A piece of a source, read by one thread.
+/// A part of a source, read by one thread.
 pub trait Part: Send {
-    /// What it is called in messages: a file, a prefix, a directory.
+    /// Its name in messages: a file, a prefix, a directory.
     fn name(&self) -> &str;
 
-    /// Bytes to read, where they are known before; for progress.
+    /// Size in bytes, if known in advance; for progress.
     fn size(&self) -> Option<u64>;
 
     /// Reads it to its end.
     ///
     /// # Errors
-    /// When it cannot be read, is not what it should be, or `sink` wants no more.
+    /// It cannot be read, is invalid, or `sink` wants no more.
     fn read(self: Box<Self>, sink: &mut dyn RowSink) -> Result<(), SourceError>;
 }
 
-/// What takes the objects of a part.
+/// Receives the objects of a part.
 pub trait RowSink {
-    /// Takes the objects of a batch, and leaves it empty.
+    /// Receives the objects of a batch, and leaves it empty.
     ///
     /// # Errors
-    /// When nothing more is wanted; the reader then gives up with [`SourceError::Stopped`].
+    /// No more are wanted; the reader then ends with [`SourceError::Stopped`].
     fn rows(&mut self, batch: &mut Batch) -> Result<(), Stopped>;
 
-    /// Takes note of a row that could not be read.
+    /// Reports a row that could not be read.
     ///
     /// # Errors
-    /// When bad rows are not to be skipped; as [`RowSink::rows`].
+    /// Invalid rows are not skipped; as for [`RowSink::rows`].
     fn bad_row(&mut self, row: BadRow) -> Result<(), Stopped>;
 
-    /// Takes note that so many more bytes of the part were read.
+    /// Reports that this many more bytes of the part were read.
     fn bytes(&mut self, more: u64);
 }
 
-/// Nothing more is wanted from a reader; the reason is known to whoever gave it the sink.
+/// No more objects are wanted; the creator of the sink knows the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the reader was told to stop")]
+#[error("the reader was stopped")]
 pub struct Stopped;
 
-/// A row that could not be read.
+/// An invalid row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BadRow {
-    /// The file it is in, or the part, where a source has no files.
+    /// Its file, or the part if the source has no files.
     pub part: String,
-    /// Which row of the file, the first is 1; 0 when it is no row, as a directory that cannot be read.
+    /// Its number in the file, from 1; 0 if it is not a row, such as an unreadable directory.
     pub row: u64,
-    /// The field at fault, by the name the source gives it; empty when it is the row as a whole.
+    /// The faulty field, by the source's name for it; empty if the whole row is faulty.
     pub field: String,
-    /// What is wrong with it.
+    /// The fault.
     pub reason: String,
 }
 
-/// What an index was built from.
+/// The description of an index's source.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Provenance {
-    /// As it was named on the command line.
+    /// As it was specified on the command line.
     pub source: String,
-    /// What it turned out to be: `s3-inventory-csv`, `parquet`, `s3-list`, `fs`, ...
+    /// Its detected kind: `s3-inventory-csv`, `parquet`, `s3-list`, `fs`, ...
     pub format: String,
-    /// The bucket or directory that was listed, where it is known.
+    /// The listed bucket or directory, if known.
     pub bucket: Option<String>,
-    /// When the list was made, milliseconds since 1970, where it is known.
+    /// Time of the listing, in milliseconds since 1970, if known.
     pub listed_at_ms: Option<u64>,
-    /// Whether every version of each key is listed, not the current one alone.
+    /// Whether every version of each key is listed, and not only the current one.
     pub all_versions: bool,
-    /// Fields the source has.
+    /// The fields it has.
     pub fields: Vec<String>,
     /// The files it consists of.
     pub files: Vec<SourceFile>,
-    /// Rows the source says it has.
+    /// The declared number of rows.
     pub rows: Option<u64>,
-    /// What a reader of the figures should know of how it was read.
+    /// Notes for the reader of the figures.
     #[serde(default)]
     pub notes: Vec<String>,
 }
@@ -130,7 +131,7 @@ pub struct SourceFile {
     pub name: String,
     /// Bytes.
     pub size: u64,
-    /// The checksum it was verified against, as `md5:hex`; nothing when the source has none.
+    /// The checksum it was verified against, as `md5:hex`; `None` if the source has none.
     pub checksum: Option<String>,
 }
 

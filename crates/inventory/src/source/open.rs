@@ -1,27 +1,28 @@
-//! From what a user names to a [`Source`].
+//! Opening a [`Source`] from a user's specification.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use forebay_base::ByteSize;
 use object_store::ObjectStore as _;
 use object_store::path::Path as Key;
 
 use super::manifest::NAME as MANIFEST_NAME;
 use super::place::{Place, io_error};
 use super::tables::Tables;
-use super::{Columns, S3, Source, SourceError};
+use super::{Columns, S3, Source, SourceError, Within};
 use crate::object::Classes;
 
-/// What Parquet files are called.
+/// Suffixes of Parquet files.
 const PARQUET: [&str; 3] = [".parquet", ".parq", ".pq"];
-/// What CSV files are called.
+/// Suffixes of CSV files.
 const CSV: [&str; 5] = [".csv", ".csv.gz", ".csv.zst", ".csv.zstd", ".csv.gzip"];
-/// Files of one directory or prefix.
+/// Maximum number of files of one directory or prefix.
 const FILES_MAX: usize = 1_000_000;
 
-/// What to read, as it is named on the command line:
+/// A source as specified on the command line:
 ///
 /// | text | what |
 /// |---|---|
@@ -39,7 +40,7 @@ pub struct Spec {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum What {
-    /// A table or an inventory; which, where it is said or the name says it.
+    /// A table or an inventory; the kind is specified or follows from the name.
     Files(Option<Kind>, Location),
     List {
         bucket: String,
@@ -55,37 +56,41 @@ enum Kind {
     Csv,
 }
 
-/// Where a file is.
+/// Location of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Location {
     Local(PathBuf),
     S3 { bucket: String, key: String },
 }
 
-/// How sources are read.
+/// Options of reading sources.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Which columns of a table are what.
     pub columns: Columns,
-    /// The classes of the build the objects are for.
+    /// The classes of the build.
     pub classes: Arc<Classes>,
-    /// Whether MD5s are compared where there are some. Sizes and numbers of rows always are.
+    /// Whether MD5s are verified if there are any. Sizes and numbers of rows always are.
     pub verify: bool,
     /// Whether the keys of CSV files with a header are percent-encoded. Those of an S3 Inventory
     /// always are.
     pub percent_encoded: bool,
-    /// Where files of an object store are kept while they are read, each for as long as it is read.
+    /// Directory for copies of an object store's files, which are removed after they were read.
     pub temporary: PathBuf,
-    /// The local directory that stands for the bucket a manifest names its files in, where that is not
-    /// told by where the manifest is.
+    /// The local directory for the bucket that a manifest refers to, if the location of the
+    /// manifest does not determine it.
     pub root: Option<PathBuf>,
-    /// How buckets are reached, if they are.
+    /// Maximum input memory of one reader of a Parquet file.
+    pub memory: ByteSize,
+    /// Where local files may be.
+    pub within: Within,
+    /// Connection to buckets, if any.
     pub s3: Option<S3>,
 }
 
 impl Settings {
-    /// Everything verified, columns by their usual names, temporary files where the system has them,
-    /// and no buckets.
+    /// Everything is verified, columns have their usual names, temporary files are in the system's
+    /// directory, 64 MiB per reader, and no buckets.
     #[must_use]
     pub fn new(classes: Arc<Classes>) -> Self {
         Self {
@@ -95,6 +100,8 @@ impl Settings {
             percent_encoded: false,
             temporary: std::env::temp_dir(),
             root: None,
+            memory: ByteSize(64 << 20),
+            within: Within::default(),
             s3: None,
         }
     }
@@ -102,19 +109,18 @@ impl Settings {
     pub(crate) fn s3(&self, given: &str) -> Result<&S3, SourceError> {
         self.s3.as_ref().ok_or_else(|| SourceError::Spec {
             given: given.to_owned(),
-            reason: "it is in a bucket, and nothing says how buckets are reached".to_owned(),
+            reason: "it is in a bucket, but no connection to buckets is configured".to_owned(),
         })
     }
 }
 
-/// Opens what `specs` name, as one source. Footers and manifests are read here; rows are not.
+/// Opens `specs` as one source. Footers and manifests are read here; rows are not.
 ///
-/// Blocks, also on the network: not to be called, and the source not to be dropped, from within
-/// asynchronous code.
+/// Blocks, also on the network: must not be called, nor the source dropped, from asynchronous code.
 ///
 /// # Errors
-/// What is not there, cannot be read or understood, or does not go together: several tables are one
-/// source when they are of one kind, everything else stands alone.
+/// Something is missing, cannot be read or parsed, or cannot be combined: several tables of one
+/// kind are one source; everything else stands alone.
 pub fn open(specs: &[Spec], settings: &Settings) -> Result<Box<dyn Source>, SourceError> {
     let given = specs.iter().map(Spec::to_string).collect::<Vec<_>>().join(" ");
     let wrong =
@@ -124,7 +130,9 @@ pub fn open(specs: &[Spec], settings: &Settings) -> Result<Box<dyn Source>, Sour
             What::List { bucket, prefix } => {
                 return Ok(Box::new(super::list::Listing::open(&given, bucket, prefix, settings)?));
             }
-            What::Directory(dir) => return Ok(Box::new(super::fs::Tree::open(&given, dir)?)),
+            What::Directory(dir) => {
+                return Ok(Box::new(super::fs::Tree::open(&given, dir, &settings.within)?));
+            }
             What::Files(..) => {}
         }
     }
@@ -132,7 +140,7 @@ pub fn open(specs: &[Spec], settings: &Settings) -> Result<Box<dyn Source>, Sour
     let mut kind = None;
     for spec in specs {
         let What::Files(said, location) = &spec.what else {
-            return Err(wrong("a listing and a directory are read alone"));
+            return Err(wrong("a listing or a directory cannot be combined with other sources"));
         };
         let (found, locations) = expand(&spec.given, *said, location, settings)?;
         if found == Kind::Manifest {
@@ -140,11 +148,11 @@ pub fn open(specs: &[Spec], settings: &Settings) -> Result<Box<dyn Source>, Sour
                 ([_], Some(manifest)) => {
                     Ok(Box::new(Tables::inventory(&given, manifest, settings)?))
                 }
-                _ => Err(wrong("an inventory is read alone")),
+                _ => Err(wrong("an inventory cannot be combined with other sources")),
             };
         }
         if kind.is_some_and(|kind| kind != found) {
-            return Err(wrong("Parquet and CSV files are not read as one source"));
+            return Err(wrong("Parquet and CSV files cannot be combined"));
         }
         kind = Some(found);
         for location in locations {
@@ -154,11 +162,11 @@ pub fn open(specs: &[Spec], settings: &Settings) -> Result<Box<dyn Source>, Sour
     match kind {
         Some(Kind::Csv) => Ok(Box::new(Tables::csv(&given, places, settings)?)),
         Some(_) => Ok(Box::new(Tables::parquet(&given, places, settings)?)),
-        None => Err(wrong("nothing was named")),
+        None => Err(wrong("no source is specified")),
     }
 }
 
-/// The files a location stands for, and their kind.
+/// The files of a location, and their kind.
 fn expand(
     given: &str,
     said: Option<Kind>,
@@ -168,18 +176,23 @@ fn expand(
     let wrong =
         |reason: &str| SourceError::Spec { given: given.to_owned(), reason: reason.to_owned() };
     let names = match location {
-        Location::Local(path) if path.is_dir() => local_files(path)?,
+        Location::Local(path) if path.is_dir() => {
+            let listed = settings.within.check_directory(path);
+            listed.map_err(|source| io_error("list", path, source))?;
+            local_files(path)?
+        }
         Location::S3 { bucket, key } if key.is_empty() || key.ends_with('/') => {
             bucket_files(bucket, key, settings)?
         }
         _ => {
             let kind = said.or_else(|| Kind::of(&location.name()));
             if let (Location::Local(path), None) = (location, kind) {
-                path.metadata().map_err(|source| io_error("look at", path, source))?;
+                path.metadata().map_err(|source| io_error("inspect", path, source))?;
             }
             let kind = kind.ok_or_else(|| {
                 wrong(
-                    "its name does not say what it is; put `parquet:`, `csv:` or `manifest:` before it",
+                    "its kind does not follow from its name; prefix it with `parquet:`, `csv:` \
+                     or `manifest:`",
                 )
             })?;
             return Ok((kind, vec![location.clone()]));
@@ -190,23 +203,23 @@ fn expand(
     for kind in kinds {
         let files: Vec<Location> = of(kind).collect();
         if kind == Kind::Manifest && files.len() > 1 {
-            return Err(wrong("it has several manifests; name one of them"));
+            return Err(wrong("it has several manifests; specify one of them"));
         }
         if kind == Kind::Parquet
             && !files.is_empty()
             && said.is_none()
             && of(Kind::Csv).next().is_some()
         {
-            return Err(wrong("it has Parquet and CSV files; say which with `parquet:` or `csv:`"));
+            return Err(wrong("it has Parquet and CSV files; choose with `parquet:` or `csv:`"));
         }
         if !files.is_empty() {
             return Ok((kind, files));
         }
     }
-    Err(wrong("nothing in it can be read: no manifest, no Parquet file, no CSV file"))
+    Err(wrong("it contains no manifest, no Parquet file and no CSV file"))
 }
 
-/// The files of a directory, by their names; a manifest and tables, none of a directory below.
+/// The files of a directory, by name; without its subdirectories.
 fn local_files(dir: &Path) -> Result<Vec<Location>, SourceError> {
     let failed = |source| io_error("list", dir, source);
     let mut files = Vec::new();
@@ -216,20 +229,21 @@ fn local_files(dir: &Path) -> Result<Vec<Location>, SourceError> {
             files.push(path);
         }
         if files.len() > FILES_MAX {
-            return Err(failed(std::io::Error::other("there are too many files in it")));
+            return Err(failed(std::io::Error::other("it contains too many files")));
         }
     }
     files.sort();
     Ok(files.into_iter().map(Location::Local).collect())
 }
 
-/// The objects right below a prefix, by their keys.
+/// The direct objects of a prefix, by key.
 fn bucket_files(
     bucket: &str,
     prefix: &str,
     settings: &Settings,
 ) -> Result<Vec<Location>, SourceError> {
     let remote = settings.s3(&format!("s3://{bucket}/{prefix}"))?.remote(bucket)?;
+    remote.check(prefix)?;
     let failed =
         |source| SourceError::Store { act: "list", location: remote.location(prefix), source };
     let below = Key::parse(prefix).map_err(|e| failed(e.into()))?;
@@ -241,7 +255,7 @@ fn bucket_files(
 }
 
 impl Kind {
-    /// What a file is by its name.
+    /// The kind of a file, from its name.
     fn of(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase();
         let last = name.rsplit('/').next().unwrap_or(&name);
@@ -258,7 +272,7 @@ impl Kind {
 }
 
 impl Spec {
-    /// The path it names, if that is on this machine.
+    /// Its path, if it is local.
     #[must_use]
     pub fn local(&self) -> Option<&Path> {
         match &self.what {
@@ -267,7 +281,7 @@ impl Spec {
         }
     }
 
-    /// The bucket it names, and the key or what the keys begin with, if it is in one.
+    /// Its bucket, and its key or key prefix, if it is in one.
     #[must_use]
     pub fn remote(&self) -> Option<(&str, &str)> {
         match &self.what {
@@ -278,7 +292,7 @@ impl Spec {
         }
     }
 
-    /// Whether it is the objects of a bucket, by asking for them: what [`S3::with_stores`] cannot do.
+    /// Whether it is a listing of a bucket, which [`S3::with_stores`] cannot do.
     #[must_use]
     pub fn is_listing(&self) -> bool {
         matches!(self.what, What::List { .. })
@@ -293,7 +307,7 @@ impl Location {
         }
     }
 
-    /// The file of another name beside it.
+    /// Another file in the same directory.
     pub(crate) fn sibling(&self, name: &str) -> Self {
         match self {
             Self::Local(path) => Self::Local(path.with_file_name(name)),
@@ -306,7 +320,7 @@ impl Location {
 
     pub(crate) fn place(&self, settings: &Settings) -> Result<Place, SourceError> {
         match self {
-            Self::Local(path) => Ok(Place::Local(path.clone())),
+            Self::Local(path) => Ok(Place::Local(path.clone(), settings.within.clone())),
             Self::S3 { bucket, key } => {
                 settings.s3(&format!("s3://{bucket}/{key}"))?.remote(bucket)?.place(key)
             }
@@ -329,7 +343,7 @@ impl FromStr for Spec {
         let bucket_and_key = |text: &str| {
             let (bucket, key) = text.split_once('/').unwrap_or((text, ""));
             if bucket.is_empty() {
-                return Err(wrong("it names no bucket"));
+                return Err(wrong("it has no bucket"));
             }
             Ok((bucket.to_owned(), key.to_owned()))
         };
@@ -348,14 +362,14 @@ impl FromStr for Spec {
                 let (bucket, key) = bucket_and_key(rest)?;
                 Location::S3 { bucket, key }
             } else if rest.contains("://") {
-                return Err(wrong("only s3:// is known"));
+                return Err(wrong("only s3:// is supported"));
             } else {
                 Location::Local(rest.into())
             };
             What::Files(kind, location)
         };
         if given.is_empty() || matches!(&what, What::Directory(dir) if dir.as_os_str().is_empty()) {
-            return Err(wrong("it names nothing"));
+            return Err(wrong("it is empty"));
         }
         Ok(Self { given: given.to_owned(), what })
     }

@@ -1,9 +1,8 @@
-//! A file to read, wherever it is: on the local disk or in an object store.
+//! A file to read, on the local disk or in an object store.
 //!
-//! Reading blocks. What an object store does asynchronously is driven by a [`Remote`]'s own runtime,
-//! which nobody outside sees.
+//! Reading blocks. The asynchronous requests to an object store run on a [`Remote`]'s own runtime,
+//! which is not visible outside.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,34 +14,45 @@ use object_store::path::Path as Key;
 use object_store::{ObjectStore, ObjectStoreExt as _};
 use tokio::runtime::Runtime;
 
-use super::SourceError;
+use super::{SourceError, Within};
 
-/// A bucket, and what drives requests to it.
+/// A bucket, and the runtime of requests to it.
 #[derive(Clone)]
 pub(crate) struct Remote {
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) bucket: Arc<str>,
     pub(crate) runtime: Arc<Runtime>,
+    pub(crate) within: Within,
 }
 
-/// A file somewhere.
+/// A file.
 #[derive(Clone)]
 pub(crate) enum Place {
-    Local(PathBuf),
+    Local(PathBuf, Within),
     Remote(Remote, Key),
 }
 
 impl Remote {
-    /// The object of a key, which is taken as it is.
+    /// The object with a key, which is used unchanged.
     pub(crate) fn place(&self, key: &str) -> Result<Place, SourceError> {
+        self.check(key)?;
         let key = Key::parse(key).map_err(|source| SourceError::Spec {
             given: self.location(key),
-            reason: format!("no object can be asked for by this key: {source}"),
+            reason: format!("the key is invalid: {source}"),
         })?;
         Ok(Place::Remote(self.clone(), key))
     }
 
-    /// How a key is called in messages.
+    /// Checks that a key may be read, or listed as a prefix.
+    pub(crate) fn check(&self, key: &str) -> Result<(), SourceError> {
+        if self.within.has_key(&self.bucket, key) {
+            return Ok(());
+        }
+        let reason = "it is outside the permitted locations".to_owned();
+        Err(SourceError::Spec { given: self.location(key), reason })
+    }
+
+    /// The name of a key in messages.
     pub(crate) fn location(&self, key: &str) -> String {
         format!("s3://{}/{key}", self.bucket)
     }
@@ -53,36 +63,36 @@ impl Remote {
 }
 
 impl Place {
-    /// What it is called in messages.
+    /// Its name in messages.
     pub(crate) fn name(&self) -> String {
         match self {
-            Self::Local(path) => path.display().to_string(),
+            Self::Local(path, _) => path.display().to_string(),
             Self::Remote(remote, key) => remote.location(key.as_ref()),
         }
     }
 
-    /// Its size, or nothing when it is not there.
+    /// Its size; `None` if it does not exist.
     pub(crate) fn size(&self) -> Result<Option<u64>, SourceError> {
         match self {
-            Self::Local(path) => match path.metadata() {
+            Self::Local(path, within) => match within.open(path).and_then(|file| file.metadata()) {
                 Ok(metadata) if metadata.is_file() => Ok(Some(metadata.len())),
                 Ok(_) => Ok(None),
                 Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(None),
-                Err(source) => Err(io_error("look at", path, source)),
+                Err(source) => Err(io_error("inspect", path, source)),
             },
             Self::Remote(remote, key) => match remote.runtime.block_on(remote.store.head(key)) {
                 Ok(meta) => Ok(Some(meta.size)),
                 Err(object_store::Error::NotFound { .. }) => Ok(None),
-                Err(source) => Err(remote.error("look at", key, source)),
+                Err(source) => Err(remote.error("inspect", key, source)),
             },
         }
     }
 
-    /// Its bytes, from the first to the last.
+    /// Its bytes, sequentially.
     pub(crate) fn reader(&self) -> Result<Box<dyn Read + Send>, SourceError> {
         match self {
-            Self::Local(path) => {
-                let file = File::open(path).map_err(|source| io_error("open", path, source))?;
+            Self::Local(path, within) => {
+                let file = within.open(path).map_err(|source| io_error("open", path, source))?;
                 Ok(Box::new(file))
             }
             Self::Remote(remote, key) => {
@@ -97,7 +107,7 @@ impl Place {
         }
     }
 
-    /// All of a small file; nothing when it is not there.
+    /// All of a small file; `None` if it does not exist.
     pub(crate) fn small(&self, size_max: u64) -> Result<Option<Vec<u8>>, SourceError> {
         let Some(size) = self.size()? else {
             return Ok(None);
@@ -123,12 +133,12 @@ impl Place {
     }
 }
 
-/// What went wrong on the local disk.
+/// An error of a local file.
 pub(crate) fn io_error(act: &'static str, path: &Path, source: io::Error) -> SourceError {
     SourceError::Io { act, path: path.to_owned(), source }
 }
 
-/// The body of an object, chunk by chunk as it arrives.
+/// The body of an object, in chunks as they arrive.
 struct Body {
     chunks: BoxStream<'static, object_store::Result<Bytes>>,
     chunk: Bytes,

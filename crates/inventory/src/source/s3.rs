@@ -1,7 +1,6 @@
-//! Buckets of S3, or of a server that speaks as it does.
+//! Buckets of S3, or of a compatible server.
 //!
-//! Where it is and with which key it is asked is for the caller to say: nothing is read from the
-//! environment here.
+//! The caller provides address and keys: nothing is read from the environment here.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,15 +9,16 @@ use object_store::ObjectStore;
 use object_store::aws::AmazonS3Builder;
 use tokio::runtime::Runtime;
 
-use super::SourceError;
 use super::place::Remote;
+use super::{SourceError, Within};
 
-/// How buckets are reached. Not to be dropped, and no source that uses it, from within asynchronous
-/// code: it ends the thread that moves the bytes.
+/// Connection to buckets. Must not be dropped, nor a source that uses it, from asynchronous code:
+/// that ends the thread that transfers the bytes.
 #[derive(Clone)]
 pub struct S3 {
     stores: Stores,
     pub(crate) runtime: Arc<Runtime>,
+    within: Within,
 }
 
 /// Opens the store of a bucket, by the bucket's name.
@@ -31,24 +31,38 @@ enum Stores {
 }
 
 impl S3 {
-    /// Reaches buckets with the endpoint, region and credentials of `builder`; its bucket does not
-    /// matter.
+    /// Connects to buckets with the endpoint, region and credentials of `builder`; its bucket is
+    /// ignored.
     ///
     /// # Errors
-    /// When the system refuses a thread for the requests.
+    /// The system refuses a thread for the requests.
     pub fn new(builder: AmazonS3Builder) -> Result<Self, SourceError> {
-        Ok(Self { stores: Stores::Builder(Box::new(builder)), runtime: runtime()? })
+        Ok(Self {
+            stores: Stores::Builder(Box::new(builder)),
+            runtime: runtime()?,
+            within: Within::default(),
+        })
     }
 
-    /// Reaches buckets through stores that `open` opens by the name of the bucket. They can be read
-    /// from but not listed as a source: an [`ObjectStore`] does not tell storage classes.
+    /// Connects to buckets through stores that `open` opens by bucket name. They can be read but
+    /// not listed as a source: an [`ObjectStore`] does not report storage classes.
     ///
     /// # Errors
-    /// When the system refuses a thread for the requests.
+    /// The system refuses a thread for the requests.
     pub fn with_stores(
         open: impl Fn(&str) -> object_store::Result<Arc<dyn ObjectStore>> + Send + Sync + 'static,
     ) -> Result<Self, SourceError> {
-        Ok(Self { stores: Stores::Given(Arc::new(open)), runtime: runtime()? })
+        Ok(Self {
+            stores: Stores::Given(Arc::new(open)),
+            runtime: runtime()?,
+            within: Within::default(),
+        })
+    }
+
+    /// The same, restricted to these locations, even if a manifest refers to others.
+    #[must_use]
+    pub fn within(self, within: Within) -> Self {
+        Self { within, ..self }
     }
 
     /// A bucket's store.
@@ -65,10 +79,15 @@ impl S3 {
             location: format!("s3://{bucket}"),
             source,
         })?;
-        Ok(Remote { store, bucket: bucket.into(), runtime: Arc::clone(&self.runtime) })
+        Ok(Remote {
+            store,
+            bucket: bucket.into(),
+            runtime: Arc::clone(&self.runtime),
+            within: self.within.clone(),
+        })
     }
 
-    /// What buckets are reached with, if that is known.
+    /// The settings of the connection, if known.
     pub(crate) fn builder(&self) -> Option<&AmazonS3Builder> {
         match &self.stores {
             Stores::Builder(builder) => Some(builder),
@@ -83,7 +102,7 @@ impl fmt::Debug for S3 {
     }
 }
 
-/// One thread that moves bytes; those who wait for them bring their own.
+/// One thread that transfers bytes; waiting threads bring their own.
 fn runtime() -> Result<Arc<Runtime>, SourceError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)

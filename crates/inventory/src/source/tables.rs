@@ -1,4 +1,4 @@
-//! Sources that are files of rows: an S3 Inventory by its manifest, and Parquet and CSV files.
+//! Sources of files with rows: an S3 Inventory by its manifest, and Parquet and CSV files.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::parquet::{self, ParquetFiles};
 use super::place::Place;
 use super::{Part, Provenance, Source, SourceError, SourceFile};
 
-/// Files of rows.
+/// Files with rows.
 pub(crate) struct Tables {
     provenance: Provenance,
     content: Content,
@@ -42,7 +42,7 @@ impl Source for Tables {
 }
 
 impl Tables {
-    /// Parquet files as they are.
+    /// Plain Parquet files.
     pub(crate) fn parquet(
         given: &str,
         places: Vec<Place>,
@@ -67,6 +67,7 @@ impl Tables {
         let settings = parquet::Settings {
             columns: settings.columns.clone(),
             classes: Arc::clone(&settings.classes),
+            memory: settings.memory,
             temporary: settings.temporary.clone(),
         };
         let files = ParquetFiles::open(files, &settings)?;
@@ -83,7 +84,7 @@ impl Tables {
         Ok(Self { provenance, content: Content::Parquet(files) })
     }
 
-    /// CSV files whose first rows name their columns.
+    /// CSV files with headers.
     pub(crate) fn csv(
         given: &str,
         places: Vec<Place>,
@@ -139,7 +140,8 @@ impl Tables {
         for file in &manifest.files {
             let place = match (location, settings.root.as_deref()) {
                 (Location::Local(path), root) => {
-                    Place::Local(manifest::resolve::local(path, root, &file.key)?)
+                    let path = manifest::resolve::local(path, root, &file.key)?;
+                    Place::Local(path, settings.within.clone())
                 }
                 (Location::S3 { bucket, .. }, _) => {
                     let bucket = manifest.destination.as_ref().unwrap_or(bucket);
@@ -157,7 +159,7 @@ impl Tables {
         match manifest.format {
             Format::Parquet => Self::of_parquet(provenance, files, settings),
             Format::Csv => {
-                // Told once for all files, before any is opened.
+                // Reported once for all files, before any is opened.
                 settings.columns.places(&name, &manifest.fields)?;
                 let csv = csv::Settings {
                     columns: settings.columns.clone(),
@@ -174,7 +176,7 @@ impl Tables {
     }
 }
 
-/// Compares a manifest with the MD5 beside it, when there is one; gives that MD5.
+/// Compares a manifest with the MD5 beside it, if there is one; returns that MD5.
 fn verified(
     location: &Location,
     name: &str,

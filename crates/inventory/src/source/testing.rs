@@ -1,4 +1,4 @@
-//! What the tests of sources share: objects, files with them, and a sink that keeps what it is given.
+//! Shared by the tests of sources: objects, files with them, and a sink that collects.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -21,13 +21,13 @@ use super::input::md5_hex;
 use super::{BadRow, RowSink, Settings, Source, SourceError, Spec, Stopped, open};
 use crate::object::{Batch, Classes, Object};
 
-/// Keeps objects and bad rows.
+/// Collects objects and invalid rows.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     pub(crate) objects: Vec<(Vec<u8>, Object)>,
     pub(crate) bad: Vec<BadRow>,
     pub(crate) bytes: u64,
-    /// Whether the first bad row ends it.
+    /// Whether the first invalid row ends it.
     pub(crate) strict: bool,
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn rows(count: usize) -> Vec<Row> {
 pub(crate) const FIELDS: &str = "Bucket, Key, VersionId, IsLatest, IsDeleteMarker, Size, \
     LastModifiedDate, StorageClass, IntelligentTieringAccessTier";
 
-/// What `spec` has, and what was read of it.
+/// The contents of `spec`, and what was read of it.
 pub(crate) fn read(spec: &str, settings: &Settings) -> Result<Kept, SourceError> {
     let source = open(&[spec.parse::<Spec>()?], settings)?;
     read_all(source.as_ref())
@@ -100,7 +100,7 @@ pub(crate) fn read_all(source: &dyn Source) -> Result<Kept, SourceError> {
     Ok(kept)
 }
 
-/// Settings of a build of its own.
+/// Settings of a separate build.
 pub(crate) fn settings() -> Settings {
     Settings::new(Arc::new(Classes::new()))
 }
@@ -110,7 +110,7 @@ pub(crate) fn class(settings: &Settings, object: &Object) -> String {
     settings.classes.names()[usize::from(object.class.0)].clone()
 }
 
-/// Rows as S3 writes them into CSV: without a header, every field quoted, keys encoded.
+/// Rows in S3's CSV form: without a header, every field quoted, keys encoded.
 pub(crate) fn csv(rows: &[Row]) -> Vec<u8> {
     let mut text = String::new();
     for row in rows {
@@ -141,7 +141,7 @@ pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Rows as the columns S3 writes into Parquet.
+/// Rows as the columns of S3's Parquet files.
 pub(crate) fn columns(rows: &[Row]) -> Vec<(&'static str, ArrayRef)> {
     let text = |f: &dyn Fn(&Row) -> Option<&str>| {
         Arc::new(rows.iter().map(f).collect::<StringArray>()) as ArrayRef
@@ -164,7 +164,7 @@ pub(crate) fn columns(rows: &[Row]) -> Vec<(&'static str, ArrayRef)> {
     ]
 }
 
-/// A Parquet file of some columns, in row groups of at most so many rows.
+/// A Parquet file of some columns, in row groups of at most this many rows.
 pub(crate) fn parquet(columns: Vec<(&'static str, ArrayRef)>, group_rows: usize) -> Vec<u8> {
     let batch = RecordBatch::try_from_iter(columns).unwrap();
     let properties = WriterProperties::builder()
@@ -176,7 +176,7 @@ pub(crate) fn parquet(columns: Vec<(&'static str, ArrayRef)>, group_rows: usize)
     writer.into_inner().unwrap()
 }
 
-/// Writes an inventory of these data files into `dir`, as S3 lays it out; gives the manifest's path.
+/// Writes an inventory of these data files into `dir`, in S3's layout; returns the manifest's path.
 pub(crate) fn inventory(
     dir: &Path,
     format: &str,
@@ -221,7 +221,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// A connection of `tokio` as `hyper` wants it.
+/// A connection of `tokio` in the form that `hyper` requires.
 pub(crate) struct Io(pub(crate) TcpStream);
 
 impl hyper::rt::Read for Io {

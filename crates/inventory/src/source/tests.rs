@@ -121,23 +121,23 @@ fn what_does_not_go_together_or_is_not_there_is_told() {
     let tree = format!("fs:{}", path("empty"));
     let both = dir.path().to_str().unwrap();
     for (specs, reason) in [
-        (&[][..], "nothing was named"),
-        (&[""], "it names nothing"),
-        (&["fs:"], "it names nothing"),
-        (&["s3:///key"], "it names no bucket"),
-        (&["s3-list://"], "it names no bucket"),
-        (&["gs://b/k.csv"], "only s3:// is known"),
-        (&[&path("c.dat")], "put `parquet:`, `csv:` or `manifest:` before it"),
-        (&[&path("none")], "look at"),
+        (&[][..], "no source is specified"),
+        (&[""], "it is empty"),
+        (&["fs:"], "it is empty"),
+        (&["s3:///key"], "it has no bucket"),
+        (&["s3-list://"], "it has no bucket"),
+        (&["gs://b/k.csv"], "only s3:// is supported"),
+        (&[&path("c.dat")], "prefix it with `parquet:`, `csv:` or `manifest:`"),
+        (&[&path("none")], "inspect"),
         (&[&path("none.csv")], "there is no such file"),
         (&[&path("none.parquet")], "there is no such file"),
         (&[&path("manifest.json")], "there is no such manifest"),
         (&[&path("b.parquet")], "read the footer of"),
-        (&[&path("empty")], "nothing in it can be read"),
+        (&[&path("empty")], "it contains no manifest"),
         (&[both], "it has Parquet and CSV files"),
-        (&[&path("a.csv"), &path("b.parquet")], "are not read as one source"),
-        (&[&tree, &path("a.csv")], "a listing and a directory are read alone"),
-        (&["s3://b/k.csv"], "nothing says how buckets are reached"),
+        (&[&path("a.csv"), &path("b.parquet")], "cannot be combined"),
+        (&[&tree, &path("a.csv")], "a listing or a directory cannot be combined"),
+        (&["s3://b/k.csv"], "no connection to buckets is configured"),
     ] {
         let error = error(specs);
         assert!(error.contains(reason), "{specs:?}: {error}");

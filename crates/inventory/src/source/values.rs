@@ -1,7 +1,7 @@
-//! What the fields of a row mean, from their text or their numbers.
+//! Parsing the fields of a row, from text or numbers.
 //!
-//! A value that means nothing is a reason, as text, for the bad row it makes; no value is replaced by
-//! another that is more convenient.
+//! An invalid value becomes a reason, as text, for the invalid row; no value is replaced by a more
+//! convenient one.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::object::{ClassId, Classes, Kind, Month};
 
 /// The largest size an object may have.
 const SIZE_MAX: u64 = i64::MAX as u64;
-/// The class whose objects are in tiers.
+/// The class whose objects have tiers.
 const TIERED: &[u8] = b"INTELLIGENT_TIERING";
-/// Classes remembered by their bytes.
+/// Number of cached classes.
 const RECENT_MAX: usize = 32;
-/// Bytes of a value shown in a message.
+/// Maximum number of bytes of a value in a message.
 const SHOWN_MAX: usize = 60;
 
-/// A value, for a message: as text, not too long.
+/// A value for a message: as text, shortened.
 pub(crate) fn shown(value: &[u8]) -> String {
     let shown = value.get(..SHOWN_MAX).unwrap_or(value);
     let more = if shown.len() < value.len() { "..." } else { "" };
@@ -61,7 +61,7 @@ pub(crate) fn size_from_i128(size: i128) -> Result<u64, String> {
     fits.ok_or_else(|| too_large(&size.to_string()))
 }
 
-/// A size, from a floating-point number: only what such a number says exactly.
+/// A size, from a floating-point number: only values that it represents exactly.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
 pub(crate) fn size_from_f64(size: f64) -> Result<u64, String> {
     const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
@@ -72,10 +72,10 @@ pub(crate) fn size_from_f64(size: f64) -> Result<u64, String> {
 }
 
 fn too_large(size: &str) -> String {
-    format!("the size {size} is more than 2^63 - 1")
+    format!("the size {size} is greater than 2^63 - 1")
 }
 
-/// Whether something is so: `true` or `false` in any case.
+/// A boolean: `true` or `false` in any case.
 pub(crate) fn boolean(text: &[u8]) -> Result<bool, String> {
     match text {
         _ if text.eq_ignore_ascii_case(b"true") => Ok(true),
@@ -84,7 +84,7 @@ pub(crate) fn boolean(text: &[u8]) -> Result<bool, String> {
     }
 }
 
-/// Which version of its key an object is, from what is known of it.
+/// The version kind of an object, from its fields.
 #[inline]
 pub(crate) fn kind(is_latest: Option<bool>, is_delete_marker: Option<bool>) -> Kind {
     match (is_latest, is_delete_marker) {
@@ -94,13 +94,13 @@ pub(crate) fn kind(is_latest: Option<bool>, is_delete_marker: Option<bool>) -> K
     }
 }
 
-/// What tells a version from the others of its key; 0 without an id.
+/// Distinguishes a version from the others of its key; 0 without an id.
 #[inline]
 pub(crate) fn version(id: &[u8]) -> u64 {
     if id.is_empty() { 0 } else { xxhash_rust::xxh3::xxh3_64(id).max(1) }
 }
 
-/// The month of a date, in the spellings of ISO 8601 and RFC 3339. Nothing said is nothing known.
+/// The month of a date, in the forms of ISO 8601 and RFC 3339. An empty date is unknown.
 pub(crate) fn month(text: &[u8]) -> Result<Month, String> {
     if let Some(month) = month_in_utc(text) {
         return Ok(month);
@@ -120,8 +120,8 @@ pub(crate) fn month(text: &[u8]) -> Result<Month, String> {
     Ok(Month::from_unix_ms(moment.ok_or_else(wrong)?.as_millisecond()))
 }
 
-/// The month of `2024-02-29T12:34:56.789Z`, which is how most write it: with or without a fraction, a
-/// blank for the `T`, and in UTC, said or not.
+/// The month of `2024-02-29T12:34:56.789Z`, the most common form: with or without a fraction, with
+/// a blank for the `T`, and in UTC, stated or not.
 #[inline]
 fn month_in_utc(text: &[u8]) -> Option<Month> {
     let (seconds, rest) = text.split_at_checked(19)?;
@@ -146,22 +146,22 @@ fn month_in_utc(text: &[u8]) -> Option<Month> {
     };
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
     let fits = number(11, 13)? < 24 && number(14, 16)? < 60 && number(17, 19)? < 60;
-    // The last days of a month are left to the calendar.
+    // The last days of a month are left to the general parser.
     let fits = fits && (1970..7000).contains(&year) && (1..=12).contains(&month);
     let fits = fits && (1..=28).contains(&day);
     fits.then(|| Month::from_number((year - 1970) * 12 + month))
 }
 
-/// The classes of a build, and those met last by their bytes, so that few are looked up by name.
+/// The classes of a build, and a cache by their bytes, so that few are looked up by name.
 #[derive(Debug)]
 pub(crate) struct ClassNames {
     classes: Arc<Classes>,
     recent: Vec<Met>,
-    /// The one of `recent` that was met last, and is tried first.
+    /// The most recently used of `recent`, which is tried first.
     last: usize,
 }
 
-/// A class and a tier as they were read, and their number.
+/// A class and a tier in raw form, and their number.
 #[derive(Debug)]
 struct Met {
     class: Box<[u8]>,
@@ -181,8 +181,8 @@ impl ClassNames {
         Self { classes, recent: Vec::new(), last: 0 }
     }
 
-    /// The number of a class, with the tier of an object that is in one. `class` is nothing when the
-    /// source does not tell classes.
+    /// The number of a class, with the tier of an object that has one. `class` is `None` if the
+    /// source has no classes.
     #[inline]
     pub(crate) fn id(&mut self, class: Option<&[u8]>, tier: &[u8]) -> Result<ClassId, String> {
         let class = class.unwrap_or(if tier.is_empty() { b"" } else { TIERED });
@@ -229,8 +229,8 @@ mod tests {
             (&b""[..], "there is no size"),
             (b"-1", "the size \"-1\" is negative"),
             (b"1.5", "the size \"1.5\" is not a whole number"),
-            (b"9223372036854775808", "the size \"9223372036854775808\" is more than 2^63 - 1"),
-            (b"99999999999999999999999", "is more than 2^63 - 1"),
+            (b"9223372036854775808", "the size \"9223372036854775808\" is greater than 2^63 - 1"),
+            (b"99999999999999999999999", "is greater than 2^63 - 1"),
         ];
         for (text, reason) in reasons {
             assert!(size(text).unwrap_err().contains(reason), "{reason}");

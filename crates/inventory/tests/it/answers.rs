@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use forebay_inventory::cost::{Pricer, Prices};
 use forebay_inventory::diff::{Change, Question, Rank, Status, diff};
 use forebay_inventory::format::histogram::Amount;
-use forebay_inventory::index::Index;
+use forebay_inventory::index::{Index, IndexError};
 use forebay_inventory::load::{Load, Shape};
 use forebay_inventory::object::{Classes, Kind, Object};
 use forebay_inventory::small;
@@ -169,4 +169,23 @@ fn a_difference_has_every_prefix_that_changed_and_no_other() {
     let depth = |change: &Change| change.prefix.iter().filter(|&&byte| byte == b'/').count();
     assert!(growth.iter().chain(&shrunk).all(|change| depth(change) == 1));
     assert!(diff(&old_index, &old_index, &question(Rank::Change, 10, None)).unwrap().is_empty());
+}
+
+#[test]
+fn a_question_that_nobody_waits_for_any_more_ends_where_it_is() {
+    let classes = Classes::new();
+    let (_dir, index, _) = built(&load(5, 2000, &classes), &classes);
+    let waiting = forebay_base::waiting::Waiting::default();
+    let asked = index.until(waiting.gone());
+    let mut below = asked.root().unwrap().below(b"", None, 0, 0);
+    assert!(below.next().unwrap().is_ok());
+    drop(waiting);
+    let gone = |error: IndexError| assert!(matches!(error, IndexError::Gone), "{error}");
+    gone(below.next().unwrap().unwrap_err());
+    assert!(below.next().is_none());
+    let question = Question { rank: Rank::Change, top: 10, depth: None };
+    gone(diff(&asked, &index, &question).unwrap_err());
+    gone(asked.root().unwrap_err());
+    // The index itself answers on.
+    assert!(index.root().unwrap().below(b"", None, 0, 0).all(|found| found.is_ok()));
 }

@@ -1,5 +1,5 @@
 //! The disk is cut at every write and sync of a build: afterwards there is the index before, or the new
-//! one, whole, and a build goes on as if nothing had been.
+//! one, whole, and a build continues as if nothing had happened.
 
 use std::path::Path;
 use std::sync::Arc;

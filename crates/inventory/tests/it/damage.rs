@@ -31,7 +31,7 @@ fn ask_all(
     index: &Index,
     expected: &std::collections::BTreeMap<Vec<u8>, Counted>,
 ) -> Result<(), IndexError> {
-    let mut told = Ok(());
+    let mut outcome = Ok(());
     for (prefix, numbers) in expected {
         match index.get(prefix) {
             Ok(Some(node)) => {
@@ -40,19 +40,19 @@ fn ask_all(
                 if readable {
                     assert_eq!(&counted(&node), numbers);
                 } else if let Err(error) = stats.and_then(|stats| node.histograms(&stats)) {
-                    told = Err(error);
+                    outcome = Err(error);
                 }
                 match node.page(forebay_inventory::index::SortBy::Bytes, 0, 20) {
                     Ok(page) => assert_eq!(page.total, node.child_count()),
-                    Err(error) => told = Err(error),
+                    Err(error) => outcome = Err(error),
                 }
             }
             Ok(None) => panic!("a prefix that is there was not found"),
-            Err(error) => told = Err(error),
+            Err(error) => outcome = Err(error),
         }
     }
     assert!(!matches!(index.get(b"wide/absent/"), Ok(Some(_))));
-    told
+    outcome
 }
 
 #[test]

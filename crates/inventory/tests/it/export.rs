@@ -243,8 +243,8 @@ fn ncdu_itself_reads_the_tree() {
     };
     ncdu.stdin.take().unwrap().write_all(&file).unwrap();
     let output = ncdu.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && told.is_empty(), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stderr.is_empty(), "{stderr}");
     assert_eq!(tree(&output.stdout), tree(&file));
 }
 

@@ -1,9 +1,9 @@
-//! Keys as S3 writes them into CSV: percent-encoded as in a form, a blank as `+`.
+//! Keys in S3's CSV encoding: percent-encoded as in a form, a blank as `+`.
 
-/// Decodes a key into `decoded`; says whether it had to be.
+/// Decodes a key into `decoded`; returns whether it was encoded.
 ///
 /// # Errors
-/// A `%` without two hexadecimal digits: the key was not encoded, and what it is cannot be told.
+/// A `%` without two hexadecimal digits: the key was not encoded, so its meaning is unknown.
 #[inline]
 pub(crate) fn decode(key: &[u8], decoded: &mut Vec<u8>) -> Result<bool, String> {
     let Some(first) = memchr::memchr2(b'%', b'+', key) else {

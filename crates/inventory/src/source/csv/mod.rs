@@ -1,8 +1,8 @@
-//! CSV files, compressed with gzip, Zstandard or not at all: those of S3 Inventory, whose columns are
-//! told by a manifest, and anybody's, whose first row names them.
+//! CSV files, compressed with gzip, Zstandard or uncompressed: those of S3 Inventory, whose columns
+//! are in the manifest, and others, whose first row names them.
 //!
-//! A file is one part: a compressed stream has no other beginning, and where a row begins is only known
-//! to who has read all rows before it.
+//! A file is one part: a compressed stream can only be read from its beginning, and the start of a
+//! row is only known after all previous rows were read.
 
 use std::io;
 use std::sync::Arc;
@@ -22,20 +22,20 @@ pub(crate) use key::decode as decode_key;
 pub(crate) use records::RECORD_SIZE_MAX;
 use records::{NoRecord, Records};
 
-/// Objects given away at once.
+/// Objects passed on at once.
 const BATCH_ROWS: usize = 8192;
-/// Bytes of keys given away at once.
+/// Size of the keys passed on at once.
 const BATCH_KEYS_SIZE: usize = 4 << 20;
-/// What a text may begin with to say that it is UTF-8.
+/// The UTF-8 byte order mark.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// How CSV files are read.
+/// Options of reading CSV files.
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) columns: Columns,
-    /// The names of the columns where the files do not have them.
+    /// The names of the columns if the files do not have them.
     pub(crate) names: Option<Vec<String>>,
-    /// How keys are written.
+    /// The encoding of keys.
     pub(crate) encoded: bool,
     pub(crate) classes: Arc<Classes>,
 }
@@ -59,7 +59,7 @@ impl CsvFile {
         Self { name: place.name(), place, size, expected, settings }
     }
 
-    /// The names of the columns, from the first row of a file that has them there.
+    /// The names of the columns, from the first row of a file with a header.
     pub(crate) fn header(place: &Place) -> Result<Vec<String>, SourceError> {
         let name = place.name();
         let source = Counted::new(place.reader()?, &Expected::default());
@@ -76,7 +76,7 @@ struct Reader<R: io::Read> {
     file: String,
     records: Records<Expanded<Counted<R>>>,
     read: Arc<std::sync::atomic::AtomicU64>,
-    /// Records before the first row.
+    /// Number of records before the first row.
     before: u64,
 }
 
@@ -91,7 +91,7 @@ impl<R: io::Read> Reader<R> {
         Ok(Self { file: file.to_owned(), records: Records::new(expanded), read, before })
     }
 
-    /// Reads a record; says whether there is one.
+    /// Reads a record; returns whether there is one.
     fn next(&mut self) -> Result<bool, SourceError> {
         let rows = self.records.count.saturating_sub(self.before);
         match self.records.next() {
@@ -111,7 +111,7 @@ impl<R: io::Read> Reader<R> {
         }
     }
 
-    /// The row read last, the first is 1.
+    /// The number of the last row, from 1.
     fn row(&self) -> u64 {
         self.records.count.saturating_sub(self.before)
     }
@@ -156,15 +156,15 @@ pub(crate) fn read<R: io::Read>(
         key: Vec::new(),
         objects: Batch::default(),
     };
-    let mut told = 0;
+    let mut reported = 0;
     while reader.next()? {
         let row = reader.row();
         rows.push(&reader.records, row, sink)?;
         if rows.objects.len() >= BATCH_ROWS || rows.objects.keys_size() >= BATCH_KEYS_SIZE {
             sink.rows(&mut rows.objects)?;
             let read = reader.read.load(Ordering::Relaxed);
-            sink.bytes(read.saturating_sub(told));
-            told = read;
+            sink.bytes(read.saturating_sub(reported));
+            reported = read;
         }
     }
     if !rows.objects.is_empty() {
@@ -177,13 +177,13 @@ pub(crate) fn read<R: io::Read>(
         rows: row,
         source,
     })?;
-    sink.bytes(read.load(Ordering::Relaxed).saturating_sub(told));
+    sink.bytes(read.load(Ordering::Relaxed).saturating_sub(reported));
     source.verify(file, expected)
 }
 
-/// A file that should have a header, and has nothing.
+/// An error for an empty file that should have a header.
 fn headless(file: &str) -> SourceError {
-    let reason = "it is empty: its first row should name its columns".to_owned();
+    let reason = "it is empty, but its first row has to name its columns".to_owned();
     SourceError::Column { file: file.to_owned(), reason }
 }
 
@@ -193,7 +193,7 @@ fn header<R: io::Read>(records: &Records<R>) -> Vec<String> {
     names.map(|name| String::from_utf8_lossy(name).trim().to_owned()).collect()
 }
 
-/// Turns records into objects.
+/// Converts records to objects.
 struct Rows<'a> {
     file: &'a str,
     names: Vec<String>,
@@ -206,7 +206,7 @@ struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// Adds the object of a record, or tells what is wrong with it.
+    /// Adds the object of a record; the error is the fault.
     fn push<R: io::Read>(
         &mut self,
         record: &Records<R>,
@@ -233,7 +233,8 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// The object of a record, and whether its key had to be decoded; or the column at fault and why.
+    /// The object of a record, and whether its key was encoded; or the faulty column and the
+    /// reason.
     fn object<R: io::Read>(
         &mut self,
         record: &Records<R>,
@@ -241,7 +242,7 @@ impl Rows<'_> {
         let places = self.places;
         let (fields, columns) = (record.fields(), self.names.len());
         if fields != columns {
-            return Err((None, format!("it has {fields} fields, not {columns}")));
+            return Err((None, format!("it has {fields} fields, expected {columns}")));
         }
         let at = |place: usize| record.field(place).unwrap_or_default();
         let boolean = |place: Option<usize>| match place {
@@ -255,7 +256,7 @@ impl Rows<'_> {
                 .map_err(|reason| (Some(places.key), reason))?;
         let kind = values::kind(boolean(places.is_latest)?, boolean(places.is_delete_marker)?);
         let size = match at(places.size) {
-            // Only a marker has no bytes to count.
+            // Only a delete marker may lack a size.
             b"" if kind == Kind::DeleteMarker => 0,
             size => values::size(size).map_err(|reason| (Some(places.size), reason))?,
         };

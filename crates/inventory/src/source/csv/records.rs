@@ -1,4 +1,4 @@
-//! Records of a CSV stream, one at a time, with a limit on how long one may be.
+//! Records of a CSV stream, one at a time, with a maximum length.
 
 use std::io::{self, Read};
 
@@ -6,12 +6,12 @@ use csv_core::{ReadRecordResult, Reader};
 
 /// Bytes read at once.
 const BUFFER_SIZE: usize = 64 << 10;
-/// Bytes of a record.
+/// Maximum size of a record in bytes.
 pub(crate) const RECORD_SIZE_MAX: usize = 1 << 20;
-/// Fields of a record.
+/// Maximum number of fields of a record.
 const FIELDS_MAX: usize = 4096;
 
-/// Reads records. Empty lines are none.
+/// Reads records and skips empty lines.
 pub(crate) struct Records<R> {
     input: R,
     reader: Reader,
@@ -19,10 +19,10 @@ pub(crate) struct Records<R> {
     at: usize,
     filled: usize,
     content: Vec<u8>,
-    /// Where each field ends in `content`.
+    /// End of each field in `content`.
     ends: Vec<usize>,
     fields: usize,
-    /// Records read.
+    /// Number of records read.
     pub(crate) count: u64,
 }
 
@@ -51,7 +51,7 @@ impl<R: Read> Records<R> {
         }
     }
 
-    /// Reads a record, whose fields are then there to be looked at.
+    /// Reads a record; its fields are then available.
     pub(crate) fn next(&mut self) -> Result<(), NoRecord> {
         let (mut size, mut fields) = (0, 0);
         loop {
@@ -104,12 +104,12 @@ impl<R: Read> Records<R> {
         }
     }
 
-    /// Fields of the record read last.
+    /// Number of fields of the last record.
     pub(crate) fn fields(&self) -> usize {
         self.fields
     }
 
-    /// A field of the record read last.
+    /// A field of the last record.
     #[inline]
     pub(crate) fn field(&self, at: usize) -> Option<&[u8]> {
         if at >= self.fields {

@@ -74,7 +74,7 @@ fn rows_that_are_no_objects_are_told_with_their_number_and_field() {
     let expected =
         [(2, "size"), (3, "size"), (4, "size"), (6, "last_modified"), (7, "is_latest"), (8, "")];
     assert_eq!(bad, expected);
-    assert_eq!(kept.bad[5].reason, "it has 2 fields, not 6");
+    assert_eq!(kept.bad[5].reason, "it has 2 fields, expected 6");
 }
 
 #[test]
@@ -106,10 +106,10 @@ fn what_is_no_table_is_an_error() {
     let error = |content: &str| {
         read_file("f.csv", content.as_bytes(), &settings()).unwrap_err().to_string()
     };
-    assert!(error("").contains("its first row should name its columns"));
-    assert!(error("a,b\n1,2\n").contains("no column is the key"));
+    assert!(error("").contains("its first row has to name its columns"));
+    assert!(error("a,b\n1,2\n").contains("no column contains the key"));
     let quote = format!("key,size\na,1\n\"b{}", "x".repeat(2 << 20));
-    assert!(error(&quote).contains("row 2 has more than"));
+    assert!(error(&quote).contains("row 2 is larger than"));
     let settings = Settings { columns: "key=K".parse().unwrap(), ..settings() };
     let error = read_file("f.csv", b"key,size\n", &settings).unwrap_err().to_string();
     assert!(error.contains("it has no column \"K\""), "{error}");

@@ -72,3 +72,34 @@ fn what_is_no_directory_is_an_error_and_one_that_is_gone_a_bad_row() {
     }
     assert!(kept.bad.iter().any(|bad| bad.row == 0 && bad.part.ends_with("/a")), "{:?}", kept.bad);
 }
+
+#[cfg(unix)]
+#[test]
+fn a_directory_that_is_made_a_link_while_the_tree_is_read_is_not_followed() {
+    use std::os::unix::fs::symlink;
+
+    let dir = tempfile::tempdir().unwrap();
+    let (inside, outside) = (dir.path().join("in"), dir.path().join("out"));
+    for path in ["a/b/c", "d/e", "f"] {
+        fs::create_dir_all(inside.join(path)).unwrap();
+        fs::create_dir_all(outside.join(path)).unwrap();
+        fs::write(inside.join(path).join("known"), "1").unwrap();
+        fs::write(outside.join(path).join("secret"), "1").unwrap();
+    }
+    let within = crate::source::Within::new(vec![inside.clone()], Vec::new());
+    let settings = crate::source::Settings { within, ..settings() };
+    let source = open(&[spec(&inside).parse::<Spec>().unwrap()], &settings).unwrap();
+    let parts = source.parts().unwrap();
+    // One that is read itself, and one on the way to others.
+    for name in ["f", "a"] {
+        fs::rename(inside.join(name), dir.path().join(format!("{name}-before"))).unwrap();
+        symlink(outside.join(name), inside.join(name)).unwrap();
+    }
+    let mut kept = crate::source::testing::Kept::default();
+    for part in parts {
+        part.read(&mut kept).unwrap();
+    }
+    let keys: Vec<_> = kept.objects.iter().map(|(key, _)| String::from_utf8_lossy(key)).collect();
+    assert_eq!(keys, ["d/e/known"], "{:?}", kept.bad);
+    assert!(kept.bad.iter().any(|bad| bad.reason.contains("replaced by a link")), "{:?}", kept.bad);
+}

@@ -1,6 +1,6 @@
-//! Requests to list a bucket, signed, and asked again when the server has no time.
+//! Requests to list a bucket, signed, and retried when the server is busy.
 //!
-//! Listings of `object_store` leave the storage class out, so the request is made here, with that
+//! Listings of `object_store` omit the storage class, so the request is made here, with that
 //! crate's client, credentials and signature.
 
 use std::fmt::Write as _;
@@ -19,35 +19,35 @@ use tokio::runtime::Runtime;
 use super::page::{Page, Refusal};
 use crate::source::{S3, SourceError};
 
-/// Bytes of an answer.
+/// Maximum size of an answer in bytes.
 const ANSWER_SIZE_MAX: usize = 32 << 20;
-/// How often a request is made.
+/// Maximum number of attempts of a request.
 const ATTEMPTS_MAX: u32 = 8;
-/// How long to wait after the first failure; twice as long after each further one.
+/// Delay after the first failure; it doubles after each further one.
 const WAIT: Duration = Duration::from_millis(100);
-/// The longest time to wait.
+/// Maximum delay.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// What lists one bucket.
+/// Lists one bucket.
 pub(super) struct Client {
     http: HttpClient,
-    /// Where the bucket is, without a slash at the end.
+    /// URL of the bucket, without a slash at the end.
     url: String,
     pub(super) bucket: String,
     region: String,
-    /// Nothing where requests are not signed.
+    /// `None` if requests are not signed.
     credentials: Option<AwsCredentialProvider>,
     requester_pays: bool,
     runtime: Arc<Runtime>,
 }
 
-/// Why an attempt failed, and whether another may help.
+/// Why an attempt failed, and whether a retry may help.
 struct Failure {
     reason: String,
     again: bool,
 }
 
-/// Connects as it is usually done, and keeps the connection.
+/// Connects as usual, and captures the connection.
 #[derive(Debug, Default, Clone)]
 struct Kept {
     client: Arc<Mutex<Option<HttpClient>>>,
@@ -67,14 +67,13 @@ impl Client {
         let location = format!("s3://{bucket}");
         let wrong =
             |reason: &str| SourceError::Spec { given: location.clone(), reason: reason.to_owned() };
-        let builder = s3.builder().ok_or_else(|| {
-            wrong("it is reached through a store that does not tell storage classes")
-        })?;
+        let builder =
+            s3.builder().ok_or_else(|| wrong("its store does not report storage classes"))?;
         let set = |key: AmazonS3ConfigKey| builder.get_config_value(&key);
         let is_set = |key| set(key).is_some_and(|value| value == "true");
         if is_set(AmazonS3ConfigKey::S3Express) || bucket.ends_with("--x-s3") {
             return Err(wrong(
-                "directory buckets (S3 Express) are not listed; use an S3 Inventory",
+                "directory buckets (S3 Express) cannot be listed; use an S3 Inventory",
             ));
         }
         let kept = Kept::default();
@@ -89,7 +88,7 @@ impl Client {
         let region = set(AmazonS3ConfigKey::Region).unwrap_or_else(|| "us-east-1".to_owned());
         let signed = !is_set(AmazonS3ConfigKey::SkipSignature);
         Ok(Self {
-            http: http.ok_or_else(|| wrong("nothing connects to it"))?,
+            http: http.ok_or_else(|| wrong("no connection is available"))?,
             url: bucket_url(builder, bucket, &region),
             bucket: bucket.to_owned(),
             region,
@@ -99,8 +98,8 @@ impl Client {
         })
     }
 
-    /// Asks for a page: objects whose keys begin with `prefix`, up to the next `/` behind it where
-    /// `delimited`, from where the page that gave `token` ended.
+    /// Requests a page: objects whose keys begin with `prefix`, up to the next `/` after it if
+    /// `delimited`, starting where the page that returned `token` ended.
     pub(super) fn page(
         &self,
         prefix: &[u8],
@@ -128,17 +127,13 @@ impl Client {
             match self.attempt(uri).await {
                 Ok(page) => return Ok(page),
                 Err(failure) if failure.again && attempt < ATTEMPTS_MAX => {
-                    tracing::debug!(
-                        attempt,
-                        reason = failure.reason,
-                        "a listing is asked for again"
-                    );
+                    tracing::debug!(attempt, reason = failure.reason, "retrying a listing");
                     tokio::time::sleep(wait).await;
                     wait = (wait * 2).min(WAIT_MAX);
                     attempt += 1;
                 }
                 Err(failure) if attempt > 1 => {
-                    return Err(format!("{} (asked {attempt} times)", failure.reason));
+                    return Err(format!("{} (after {attempt} attempts)", failure.reason));
                 }
                 Err(failure) => return Err(failure.reason),
             }
@@ -184,7 +179,7 @@ async fn body(answer: HttpResponse) -> Result<Vec<u8>, Failure> {
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk.map_err(|e| Failure { reason: whole(&e), again: true })?;
         if body.len() + chunk.len() > ANSWER_SIZE_MAX {
-            let reason = format!("the answer has more than {ANSWER_SIZE_MAX} bytes");
+            let reason = format!("the answer is larger than {ANSWER_SIZE_MAX} bytes");
             return Err(Failure { reason, again: false });
         }
         body.extend_from_slice(&chunk);
@@ -192,14 +187,14 @@ async fn body(answer: HttpResponse) -> Result<Vec<u8>, Failure> {
     Ok(body)
 }
 
-/// Where a bucket is, as `object_store` has it for these settings.
+/// URL of a bucket, as `object_store` computes it from these settings.
 fn bucket_url(builder: &AmazonS3Builder, bucket: &str, region: &str) -> String {
     let set = |key: AmazonS3ConfigKey| builder.get_config_value(&key);
     let endpoint = set(AmazonS3ConfigKey::Endpoint).or_else(|| set(AmazonS3ConfigKey::S3Endpoint));
     let endpoint = endpoint.map(|endpoint| endpoint.trim_end_matches('/').to_owned());
     let hosted = set(AmazonS3ConfigKey::VirtualHostedStyleRequest).is_some_and(|set| set == "true");
     match (endpoint, hosted) {
-        // The bucket is in the endpoint, or is the endpoint.
+        // The endpoint contains the bucket.
         (Some(endpoint), true) => endpoint,
         (Some(endpoint), false) => format!("{endpoint}/{bucket}"),
         (None, true) => format!("https://{bucket}.s3.{region}.amazonaws.com"),
@@ -207,7 +202,7 @@ fn bucket_url(builder: &AmazonS3Builder, bucket: &str, region: &str) -> String {
     }
 }
 
-/// Bytes as the value of a query, encoded as a signature wants them.
+/// Bytes as the value of a query, encoded as the signature requires.
 struct Encoded<'a>(&'a [u8]);
 
 impl std::fmt::Display for Encoded<'_> {

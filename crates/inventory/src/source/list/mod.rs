@@ -1,8 +1,8 @@
-//! The objects of a bucket themselves, by asking for them: ListObjectsV2, with their storage classes.
+//! The objects of a bucket, listed with ListObjectsV2, with their storage classes.
 //!
 //! A bucket is listed in parallel by its prefixes: those at the top are found first, with as few
-//! requests as give enough of them. Objects right below a prefix that was divided are listed by
-//! themselves, so that each key is asked for once.
+//! requests as yield enough of them. The direct objects of a divided prefix are listed separately,
+//! so that each key is requested once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,11 +18,12 @@ pub(crate) mod page;
 use client::Client;
 use page::Listed;
 
-/// Prefixes to be listed on their own, at least, where there are as many.
+/// Minimum number of separately listed prefixes, if there are enough.
 const PARTS_MIN: usize = 64;
-/// Prefixes divided to find as many.
+/// Maximum number of prefixes divided to find them.
 const DIVIDED_MAX: usize = 64;
-/// Pages of a prefix that are read to divide it: one with more objects or prefixes is left whole.
+/// Maximum number of pages read to divide a prefix: one with more objects or prefixes is not
+/// divided.
 const PAGES_MAX: usize = 4;
 
 /// A bucket that is listed.
@@ -49,7 +50,7 @@ impl Listing {
             listed_at_ms: since.and_then(|since| u64::try_from(since.as_millis()).ok()),
             fields: ["Key", "Size", "LastModified", "StorageClass"].map(str::to_owned).to_vec(),
             notes: vec![
-                "listed while the bucket may have changed; the current versions alone".to_owned(),
+                "listed while the bucket may have changed; only current versions".to_owned(),
             ],
             ..Provenance::default()
         };
@@ -57,7 +58,7 @@ impl Listing {
         Ok(Self { client: Arc::new(client), prefix: prefix.into(), classes, provenance })
     }
 
-    /// Prefixes right below one; nothing when it is not worth to divide it.
+    /// The child prefixes of one; `None` if dividing it is not worth it.
     fn divide(&self, prefix: &[u8]) -> Result<Option<Vec<Vec<u8>>>, SourceError> {
         let mut below = Vec::new();
         let mut token = None;
@@ -80,7 +81,7 @@ impl Source for Listing {
 
     fn parts(&self) -> Result<Vec<Box<dyn Part>>, SourceError> {
         let mut waiting = VecDeque::from([self.prefix.clone()]);
-        // Prefixes and whether all below them is listed, or what is right below alone.
+        // Prefixes and whether everything below them is listed, or only their direct objects.
         let mut found: Vec<(Vec<u8>, bool)> = Vec::new();
         let mut divided = 0;
         while let Some(prefix) = waiting.pop_front() {
@@ -112,7 +113,7 @@ impl Source for Listing {
     }
 }
 
-/// The objects below a prefix, or right below it.
+/// The objects below a prefix, or only the direct ones.
 struct Prefix {
     client: Arc<Client>,
     prefix: Vec<u8>,
@@ -149,7 +150,7 @@ impl Part for Prefix {
                 sink.rows(&mut objects)?;
             }
             if page.next.is_some() && page.next == token {
-                let reason = "the server goes on where it was".to_owned();
+                let reason = "the server returned the same continuation token".to_owned();
                 return Err(SourceError::List { location: self.name, reason });
             }
             token = page.next;
@@ -161,7 +162,7 @@ impl Part for Prefix {
 }
 
 impl Prefix {
-    /// An object; or the field at fault, and why.
+    /// An object; or the faulty field, and the reason.
     fn object(&mut self, listed: &Listed) -> Result<Object, (&'static str, String)> {
         let size = values::size(listed.size.as_bytes()).map_err(|reason| ("Size", reason))?;
         let modified = values::month(listed.modified.as_bytes());

@@ -1,24 +1,24 @@
-//! One answer to ListObjectsV2, from its XML.
+//! Parsing an answer to ListObjectsV2.
 
 use quick_xml::Reader;
 use quick_xml::events::{BytesRef, Event};
 
 use crate::source::csv::decode_key;
 
-/// How deep the elements of an answer are nested.
+/// Maximum nesting of an answer's elements.
 const DEPTH_MAX: usize = 16;
 
 /// A page of a listing.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Page {
     pub(crate) objects: Vec<Listed>,
-    /// Prefixes below the one that was asked for, up to the delimiter.
+    /// Prefixes below the requested one, up to the delimiter.
     pub(crate) prefixes: Vec<Vec<u8>>,
-    /// What to ask the next page with; nothing when this is the last.
+    /// The token for the next page; `None` on the last page.
     pub(crate) next: Option<String>,
 }
 
-/// An object as it is listed: each field as it was written, decoded where it was encoded.
+/// A listed object: each field as it was written, decoded if it was encoded.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Listed {
     pub(crate) key: Vec<u8>,
@@ -27,7 +27,7 @@ pub(crate) struct Listed {
     pub(crate) class: String,
 }
 
-/// What a server says of a request it does not do.
+/// An error answer of a server.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) code: String,
@@ -35,10 +35,10 @@ pub(crate) struct Refusal {
 }
 
 impl Page {
-    /// Understands an answer.
+    /// Parses an answer.
     ///
     /// # Errors
-    /// Why it is no listing.
+    /// Why it is not a listing.
     pub(crate) fn decode(xml: &[u8]) -> Result<Self, String> {
         let mut page = Self::default();
         let (mut object, mut encoded, mut truncated, mut is_listing) =
@@ -63,9 +63,8 @@ impl Page {
             return Err("the answer is not a list of objects".to_owned());
         }
         if truncated != page.next.is_some() {
-            let what =
-                if truncated { "says there is more, but not" } else { "says it is all, and" };
-            return Err(format!("the answer {what} how to go on"));
+            let what = if truncated { "is truncated, but without" } else { "is complete, but has" };
+            return Err(format!("the answer {what} a continuation token"));
         }
         if encoded {
             let keys = page.objects.iter_mut().map(|object| &mut object.key);
@@ -81,7 +80,7 @@ impl Page {
 }
 
 impl Refusal {
-    /// Understands an error; what is none has no code and no message.
+    /// Parses an error; without code and message if it is not one.
     pub(crate) fn decode(xml: &[u8]) -> Self {
         let mut refusal = Self::default();
         let read = read(xml, |path, text| match (path, text) {
@@ -95,8 +94,8 @@ impl Refusal {
     }
 }
 
-/// Reads XML; gives `element` the path of each element and its text as it ends, or no text where it has
-/// elements in it.
+/// Parses XML; calls `element` with the path of each element and its text as it ends, or without
+/// text if it has child elements.
 fn read(xml: &[u8], mut element: impl FnMut(&[String], Option<String>)) -> Result<(), String> {
     let wrong = |e: &dyn std::fmt::Display| format!("the answer is not XML: {e}");
     let mut reader = Reader::from_reader(xml);
@@ -134,7 +133,7 @@ fn read(xml: &[u8], mut element: impl FnMut(&[String], Option<String>)) -> Resul
     }
 }
 
-/// The character a reference stands for.
+/// The character for a reference.
 fn character(reference: &BytesRef<'_>) -> Result<char, String> {
     if let Some(character) = reference.resolve_char_ref().map_err(|e| e.to_string())? {
         return Ok(character);
@@ -146,7 +145,7 @@ fn character(reference: &BytesRef<'_>) -> Result<char, String> {
         b"amp" => Ok('&'),
         b"apos" => Ok('\''),
         b"quot" => Ok('"'),
-        other => Err(format!("nothing is called &{};", String::from_utf8_lossy(other))),
+        other => Err(format!("unknown reference &{};", String::from_utf8_lossy(other))),
     }
 }
 

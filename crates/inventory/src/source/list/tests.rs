@@ -191,7 +191,7 @@ fn inventories_and_tables_are_read_from_a_bucket() {
         let there = read(&format!("s3://archive/{key}"), &settings).unwrap();
         assert_eq!(there.objects.len(), 3000);
         assert!(there.objects == local.objects, "{format}");
-        // What is not what the manifest says is told there, too.
+        // A file that differs from the manifest is reported there, too.
         let damaged = server.bucket().join("bucket/daily/data").join(files[1].0);
         let mut content = files[1].1.clone();
         content[5] ^= 1;
@@ -226,7 +226,7 @@ fn any_store_can_be_read_from_but_only_s3_listed() {
     assert_eq!(source.provenance().rows, Some(100));
     assert_eq!(read_all(source.as_ref()).unwrap().objects.len(), 100);
     let error = read("s3-list://any", &settings).unwrap_err().to_string();
-    assert!(error.contains("does not tell storage classes"), "{error}");
+    assert!(error.contains("does not report storage classes"), "{error}");
     let error = read("s3://any/f.csv", &self::settings()).unwrap_err().to_string();
-    assert!(error.contains("nothing says how buckets are reached"), "{error}");
+    assert!(error.contains("no connection to buckets is configured"), "{error}");
 }

@@ -1,7 +1,7 @@
-//! The manifest of an S3 Inventory: what `manifest.json` says, decoded and checked.
+//! The manifest of an S3 Inventory: the contents of `manifest.json`, parsed and checked.
 //!
-//! Also written by servers that do as S3 does. What it names is data from outside: a name never becomes
-//! a path that leads out of where the manifest's files are ([`resolve`]).
+//! Compatible servers write it, too. Its names are untrusted: a name never becomes a path that
+//! leads out of the directory of the manifest's files ([`resolve`]).
 
 use serde::Deserialize;
 
@@ -11,14 +11,14 @@ use super::input::Expected;
 pub(crate) mod resolve;
 pub(crate) mod schema;
 
-/// Bytes of a manifest.
+/// Maximum size of a manifest in bytes.
 pub(crate) const MANIFEST_SIZE_MAX: u64 = 256 << 20;
-/// What the manifest of an inventory is called.
+/// File name of an inventory's manifest.
 pub(crate) const NAME: &str = "manifest.json";
-/// The file beside it that has its MD5.
+/// The file beside it that contains its MD5.
 pub(crate) const CHECKSUM_NAME: &str = "manifest.checksum";
 
-/// What kind of files an inventory consists of.
+/// The format of an inventory's files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     Csv,
@@ -28,11 +28,11 @@ pub(crate) enum Format {
 /// An inventory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Manifest {
-    /// The bucket that was listed.
+    /// The listed bucket.
     pub(crate) source: String,
-    /// The bucket its files were written to.
+    /// The bucket that contains its files.
     pub(crate) destination: Option<String>,
-    /// When it was begun, milliseconds since 1970.
+    /// Start of the listing, in milliseconds since 1970.
     pub(crate) created_ms: Option<u64>,
     pub(crate) format: Format,
     /// Names of the columns.
@@ -68,7 +68,7 @@ struct WrittenFile {
     md5: Option<String>,
 }
 
-/// Milliseconds, as S3 writes them, in quotes, or as a number.
+/// Milliseconds: S3 writes them in quotes, others as a number.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Stamp {
@@ -77,10 +77,10 @@ enum Stamp {
 }
 
 impl Manifest {
-    /// Understands a manifest called `name`.
+    /// Parses a manifest with the path `name`.
     ///
     /// # Errors
-    /// [`SourceError::Manifest`], with the way out when its files are of a kind that is not read.
+    /// [`SourceError::Manifest`], with an alternative if the format of its files is unsupported.
     pub(crate) fn decode(name: &str, json: &[u8]) -> Result<Self, SourceError> {
         let wrong = |reason: String| SourceError::Manifest { manifest: name.to_owned(), reason };
         let json = json.strip_prefix("\u{feff}".as_bytes()).unwrap_or(json);
@@ -90,12 +90,14 @@ impl Manifest {
             format if format.eq_ignore_ascii_case("csv") => Format::Csv,
             format if format.eq_ignore_ascii_case("parquet") => Format::Parquet,
             format if format.eq_ignore_ascii_case("orc") => {
-                let reason = "its files are ORC, which is not read; configure the inventory of this \
-                              bucket for Parquet (best) or CSV, and take the next one";
+                let reason = "its files are ORC, which is not supported; configure the inventory \
+                              of this bucket for Parquet (best) or CSV, and use the next one";
                 return Err(wrong(reason.to_owned()));
             }
             format => {
-                return Err(wrong(format!("its files are {format:?}; Parquet and CSV are read")));
+                return Err(wrong(format!(
+                    "its files are {format:?}; only Parquet and CSV are supported"
+                )));
             }
         };
         let fields = schema::fields(&written.file_schema).map_err(&wrong)?;
@@ -103,11 +105,11 @@ impl Manifest {
         let mut keys = hashbrown::HashSet::new();
         for file in written.files {
             if !keys.insert(file.key.clone()) {
-                return Err(wrong(format!("it names the file {:?} twice", file.key)));
+                return Err(wrong(format!("it lists the file {:?} twice", file.key)));
             }
             let md5 = file.md5.filter(|md5| !md5.is_empty()).map(|md5| md5.to_ascii_lowercase());
             if md5.as_ref().is_some_and(|md5| !is_md5(md5)) {
-                return Err(wrong(format!("the MD5 of its file {:?} is none", file.key)));
+                return Err(wrong(format!("the MD5 of its file {:?} is invalid", file.key)));
             }
             files.push(DataFile { key: file.key, size: file.size, md5 });
         }
@@ -116,7 +118,9 @@ impl Manifest {
             Some(Stamp::Number(ms)) => Some(ms),
             Some(Stamp::Text(text)) => {
                 let ms = text.parse();
-                Some(ms.map_err(|_| wrong(format!("its creationTimestamp {text:?} is no number")))?)
+                Some(ms.map_err(|_| {
+                    wrong(format!("its creationTimestamp {text:?} is not a number"))
+                })?)
             }
         };
         let destination = written.destination_bucket;
@@ -131,14 +135,14 @@ impl Manifest {
         })
     }
 
-    /// Whether it has a column for a field of this name, without case and separators.
+    /// Whether it has a column for a field with this name, ignoring case and separators.
     pub(crate) fn has(&self, field: &str) -> bool {
         self.fields.iter().any(|name| super::columns::plain(name) == field)
     }
 }
 
 impl DataFile {
-    /// What is expected of it; without its MD5 when that is not to be verified.
+    /// Its expected properties; without its MD5 if that is not to be verified.
     pub(crate) fn expected(&self, verify: bool) -> Expected {
         Expected { size: Some(self.size), md5: self.md5.clone().filter(|_| verify) }
     }
@@ -147,13 +151,13 @@ impl DataFile {
 /// The MD5 in a `manifest.checksum`.
 ///
 /// # Errors
-/// When there is none in it.
+/// It contains none.
 pub(crate) fn checksum(name: &str, content: &[u8]) -> Result<String, SourceError> {
     let digits = content.trim_ascii().to_ascii_lowercase();
     let digits = String::from_utf8(digits).ok().filter(|digits| is_md5(digits));
     digits.ok_or_else(|| SourceError::Manifest {
         manifest: name.to_owned(),
-        reason: "it should have the MD5 of the manifest, and has not".to_owned(),
+        reason: "it does not contain the MD5 of the manifest".to_owned(),
     })
 }
 

@@ -1,24 +1,24 @@
-//! Where the files of a manifest are: never outside of where the manifest is, or of the directory that
-//! was given as the root of its bucket.
+//! Locating the files of a manifest: never outside of the directory of the manifest, or of the
+//! directory that was specified as the root of its bucket.
 
 use std::path::{Component, Path, PathBuf};
 
 use crate::source::SourceError;
 
-/// Whether a key may become a path: plain names and nothing else.
+/// Whether a key may become a path: it consists of plain names.
 pub(crate) fn is_safe(key: &str) -> bool {
     let plain = |component| matches!(component, Component::Normal(_));
     let names = key.split('/').all(|name| !name.is_empty() && name != "." && name != "..");
     names && !key.contains(['\0', '\\']) && Path::new(key).components().all(plain)
 }
 
-/// The path of a data file whose key is `key`, in one of the usual layouts: below `root` by its whole
-/// key, below the manifest's directory by its whole key, or by its name in `data/` beside the manifest,
-/// in `data/` beside its directory where that is called by a date (how S3 writes them), or beside the
-/// manifest.
+/// The path of the data file with the key `key`, in one of the usual layouts: below `root` by its
+/// whole key, below the manifest's directory by its whole key, or by its name in `data/` beside the
+/// manifest, in `data/` beside its directory if that is named by a date (S3's own layout), or
+/// beside the manifest.
 ///
 /// # Errors
-/// A key that is no plain path, or a file that is nowhere.
+/// A key that is not a plain path, or a file that does not exist.
 pub(crate) fn local(
     manifest: &Path,
     root: Option<&Path>,
@@ -26,12 +26,12 @@ pub(crate) fn local(
 ) -> Result<PathBuf, SourceError> {
     let wrong = |reason| SourceError::Manifest { manifest: manifest.display().to_string(), reason };
     if !is_safe(key) {
-        return Err(wrong(format!("it names the file {key:?}, which leads elsewhere")));
+        return Err(wrong(format!("it lists the file {key:?}, which leads outside its directory")));
     }
     let name = key.rsplit('/').next().unwrap_or(key);
     let dir = manifest.parent().unwrap_or(Path::new(""));
     let beside = |dir: &Path| dir.join("data").join(name);
-    // The parent of "." is not "", whatever `Path::parent` says.
+    // The parent of "." is not "", although `Path::parent` returns it.
     let whole = dir.canonicalize().ok().filter(|dir| is_dated(dir));
     let parent = whole.as_deref().and_then(Path::parent);
     let places = [
@@ -46,10 +46,10 @@ pub(crate) fn local(
     }
     let tried: Vec<String> =
         places.iter().flatten().map(|path| path.display().to_string()).collect();
-    Err(wrong(format!("its file {key:?} is none of {}", tried.join(", "))))
+    Err(wrong(format!("its file {key:?} does not exist; tried {}", tried.join(", "))))
 }
 
-/// Whether a directory is called as S3 calls those of manifests: `2024-05-06T01-00Z`.
+/// Whether a directory is named like S3's manifest directories: `2024-05-06T01-00Z`.
 fn is_dated(dir: &Path) -> bool {
     let name = dir.file_name().map_or(&b""[..], |name| name.as_encoded_bytes());
     let like = b"0000-00-00T00-00Z";
@@ -84,7 +84,7 @@ mod tests {
         let layouts = ["root/dest/bucket/conf/data", "conf/2024-01-01T00-00Z/data", "conf/data"];
         std::fs::create_dir_all(manifest.parent().unwrap()).unwrap();
         let root = dir.path().join("root");
-        assert!(local(&manifest, Some(&root), key).unwrap_err().to_string().contains("none of"));
+        assert!(local(&manifest, Some(&root), key).unwrap_err().to_string().contains("does not exist; tried"));
         for layout in layouts {
             let layout = dir.path().join(layout);
             std::fs::create_dir_all(&layout).unwrap();
@@ -100,6 +100,6 @@ mod tests {
         std::fs::write(dir.path().join("conf/data/1.csv.gz"), "").unwrap();
         assert!(local(&plain, None, key).is_err(), "only a dated directory has its data beside it");
         let elsewhere = local(&manifest, None, "../../secret").unwrap_err().to_string();
-        assert!(elsewhere.contains("leads elsewhere"), "{elsewhere}");
+        assert!(elsewhere.contains("leads outside its directory"), "{elsewhere}");
     }
 }

@@ -1,13 +1,13 @@
 //! The three grammars of a manifest's `fileSchema`: a list of names (CSV), a `struct<...>` (ORC), and
 //! the message of a Parquet file.
 
-/// Columns a schema may have.
+/// Maximum number of columns of a schema.
 const FIELDS_MAX: usize = 1000;
 
 /// The names of the columns, in their order.
 ///
 /// # Errors
-/// What is wrong with the schema.
+/// The fault of the schema.
 pub(crate) fn fields(schema: &str) -> Result<Vec<String>, String> {
     let schema = schema.trim();
     let names =
@@ -20,7 +20,7 @@ pub(crate) fn fields(schema: &str) -> Result<Vec<String>, String> {
         };
     let cut =
         schema.char_indices().nth(200).map_or(schema, |(at, _)| schema.get(..at).unwrap_or(schema));
-    let names = names.ok_or_else(|| format!("its fileSchema {cut:?} is not understood"))?;
+    let names = names.ok_or_else(|| format!("its fileSchema {cut:?} is invalid"))?;
     if names.len() > FIELDS_MAX {
         return Err(format!("its fileSchema has {} columns", names.len()));
     }

@@ -1,4 +1,4 @@
-//! The pieces of a file the Parquet reader asks for, none of them outside of the file.
+//! The parts of a file that the Parquet reader requests, none of them outside of the file.
 
 use std::fs::File;
 use std::io::{BufReader, Cursor, Read, Seek as _, SeekFrom};
@@ -11,12 +11,12 @@ use parquet::file::reader::{ChunkReader, Length};
 
 use crate::source::place::Remote;
 
-/// Bytes asked of an object store when it is not known how many will be wanted.
+/// Bytes requested from an object store if the required number is unknown.
 const AHEAD: u64 = 64 << 10;
 
-/// A file to read in pieces.
+/// A file that is read in parts.
 pub(super) enum Chunks {
-    /// Opened by nobody else: its readers share a position.
+    /// Opened separately: its readers share a position.
     Local(File, u64),
     Remote(Remote, Key, u64),
 }

@@ -1,4 +1,4 @@
-//! From the columns of a batch to objects: column by column, then row by row.
+//! Converts the columns of a batch to objects: column by column, then row by row.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,17 +18,17 @@ use crate::source::{BadRow, RowSink, SourceError};
 
 const MS_PER_DAY: i64 = 86_400_000;
 
-/// Turns batches into objects.
+/// Converts batches to objects.
 pub(super) struct Decoder {
     file: Arc<ParquetFile>,
     classes: ClassNames,
-    /// Rows before the batch.
+    /// Number of rows before the batch.
     row: u64,
     columns: Decoded,
     objects: Batch,
 }
 
-/// The fields of a batch, one of each a row, but for the keys.
+/// The fields of a batch, one per row, except the keys.
 #[derive(Default)]
 struct Decoded {
     sizes: Vec<u64>,
@@ -36,7 +36,7 @@ struct Decoded {
     classes: Vec<ClassId>,
     kinds: Vec<Kind>,
     versions: Vec<u64>,
-    /// Rows at fault, with the place of the column and what is wrong; the first of each row.
+    /// Faulty rows, with the index of the column and the fault; the first of each row.
     bad: BTreeMap<usize, (usize, String)>,
 }
 
@@ -51,7 +51,7 @@ impl Decoder {
         }
     }
 
-    /// Gives the objects of a batch to `sink`, and the rows that are none.
+    /// Passes the objects of a batch to `sink`, and reports the invalid rows.
     pub(super) fn decode(
         &mut self,
         layout: &Layout,
@@ -81,7 +81,7 @@ impl Decoder {
         if let Some((at, column)) = at(places.last_modified)
             && !decoded.months(at, column)
         {
-            return Err(unfit(at, "a date or a timestamp; it can be left out as last_modified=-"));
+            return Err(unfit(at, "a date or a timestamp; exclude it with last_modified=-"));
         }
         let tiers = at(places.tier);
         if let Some(at) = decoded.classes(rows, at(places.class), tiers, &mut self.classes) {
@@ -100,7 +100,7 @@ impl Decoder {
         self.push(rows, &keys, layout, sink)
     }
 
-    /// Puts the fields of each row together.
+    /// Combines the fields of each row.
     fn push(
         &mut self,
         rows: usize,
@@ -116,7 +116,7 @@ impl Decoder {
             let fault = match (fault, keys.get(row)) {
                 (None, Some(key)) => {
                     if self.objects.push(key, self.columns.object(row)).is_err() {
-                        // No room: what there is goes first.
+                        // No capacity: the collected objects are passed on first.
                         sink.rows(&mut self.objects)?;
                         let pushed = self.objects.push(key, self.columns.object(row));
                         pushed.err().map(|full| (layout.places.key, full.to_string()))
@@ -153,7 +153,7 @@ impl Decoded {
         self.bad.clear();
     }
 
-    /// The object of a row; columns that are not there have nothing in them.
+    /// The object of a row; missing columns have no values.
     #[inline]
     fn object(&self, row: usize) -> Object {
         Object {
@@ -165,7 +165,7 @@ impl Decoded {
         }
     }
 
-    /// Kinds, from columns of truths; those that have something else in them are told by the caller.
+    /// Version kinds, from boolean columns; the caller reports columns of other types.
     fn kinds(
         &mut self,
         rows: usize,
@@ -190,7 +190,7 @@ impl Decoded {
         );
     }
 
-    /// Sizes; says whether the column can have any.
+    /// Sizes; returns whether the column can contain any.
     fn sizes(&mut self, at: usize, column: &ArrayRef) -> bool {
         match column.data_type() {
             DataType::Int64 => self.numbers::<Int64Type>(at, column, values::size_from_i64),
@@ -246,7 +246,7 @@ impl Decoded {
         }
     }
 
-    /// Takes the size of a row. Only a delete marker may have none.
+    /// Reads the size of a row. Only a delete marker may lack one.
     #[cold]
     fn size(&mut self, at: usize, row: usize, size: Option<Result<u64, String>>) {
         let marker = self.kinds.get(row) == Some(&Kind::DeleteMarker);
@@ -258,7 +258,7 @@ impl Decoded {
         }));
     }
 
-    /// Months; says whether the column can have any.
+    /// Months; returns whether the column can contain any.
     fn months(&mut self, at: usize, column: &ArrayRef) -> bool {
         match column.data_type() {
             DataType::Timestamp(TimeUnit::Second, _) => {
@@ -306,7 +306,7 @@ impl Decoded {
         }
     }
 
-    /// Classes; gives the place of a column that cannot have any.
+    /// Classes; returns the index of a column that cannot contain any.
     fn classes(
         &mut self,
         rows: usize,
@@ -348,7 +348,7 @@ impl Decoded {
         None
     }
 
-    /// Versions; says whether the column can have any.
+    /// Versions; returns whether the column can contain any.
     fn versions(&mut self, column: &ArrayRef) -> bool {
         if *column.data_type() == DataType::Null {
             return true;
@@ -362,7 +362,7 @@ impl Decoded {
     }
 }
 
-/// A column of truths.
+/// A boolean column.
 enum Booleans<'a> {
     Bits(&'a arrow::array::BooleanArray),
     Texts(Texts<'a>),

@@ -1,18 +1,14 @@
-//! One Parquet file: its footer, which of its columns are read and as what, and a local copy when it is
-//! in an object store.
+//! One Parquet file: its footer, which of its columns are read and as what, and a local copy if it
+//! is in an object store.
 
-use std::fs::File;
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use arrow::datatypes::{DataType, Schema};
+use forebay_parquet::{Batches, Footer as Checked, Plan, ReadError};
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
-    ParquetRecordBatchReaderBuilder,
-};
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetStatisticsPolicy, RowGroupMetaData};
@@ -21,10 +17,10 @@ use tempfile::TempPath;
 
 use super::Settings;
 use super::chunks::Chunks;
-use crate::source::SourceError;
 use crate::source::columns::Places;
 use crate::source::input::{Expected, verify};
 use crate::source::place::{Place, io_error};
+use crate::source::{SourceError, Within};
 
 /// Rows read at once.
 pub(super) const BATCH_ROWS: usize = 8192;
@@ -40,15 +36,15 @@ pub(super) struct ParquetFile {
 
 #[derive(Default)]
 struct State {
-    /// What was expected of the file was found.
+    /// The file has been verified.
     verified: bool,
-    /// The copy of a remote file, kept by those who read it.
+    /// The copy of a remote file, shared by its readers.
     copy: Weak<TempPath>,
-    /// What its footer says, kept by those who read it.
+    /// The footer, shared by its readers.
     layout: Weak<Layout>,
 }
 
-/// What is told by a footer.
+/// The information from a footer.
 pub(super) struct Footer {
     pub(super) fields: Vec<String>,
     pub(super) size: u64,
@@ -60,15 +56,15 @@ pub(super) struct Footer {
 pub(super) struct Layout {
     metadata: ArrowReaderMetadata,
     mask: ProjectionMask,
-    /// Where the fields are in the batches that are read.
+    /// The columns of the fields in the batches.
     pub(super) places: Places,
     /// The columns of those batches.
     pub(super) names: Vec<String>,
 }
 
-/// Row groups that are being read, and what must stay for as long.
+/// The row groups being read, and what has to live as long.
 pub(super) struct Reading {
-    pub(super) batches: ParquetRecordBatchReader,
+    pub(super) batches: Batches<Chunks>,
     pub(super) layout: Arc<Layout>,
     _copy: Option<Arc<TempPath>>,
 }
@@ -97,7 +93,7 @@ impl ParquetFile {
             });
         }
         let chunks = match &self.place {
-            Place::Local(path) => local(path)?,
+            Place::Local(path, within) => local(path, within)?,
             Place::Remote(remote, key) => Chunks::Remote(remote.clone(), key.clone(), size),
         };
         let (layout, metadata) = self.layout(&chunks, size)?;
@@ -110,16 +106,15 @@ impl ParquetFile {
         Ok(Footer { fields, size, groups })
     }
 
-    /// Begins to read some row groups, after the file as a whole was verified.
+    /// Starts to read some row groups, after the file as a whole was verified.
     pub(super) fn read(&self, groups: Vec<usize>) -> Result<Reading, SourceError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let copy = self.copy(&mut state)?;
-        let path = match (&copy, &self.place) {
-            (Some(copy), _) => copy.as_ref(),
-            (None, Place::Local(path)) => path.as_path(),
+        let chunks = match (&copy, &self.place) {
+            (Some(copy), _) => local(copy.as_ref(), &Within::default())?,
+            (None, Place::Local(path, within)) => local(path, within)?,
             (None, Place::Remote(..)) => return Err(self.broken("copy")),
         };
-        let chunks = local(path)?;
         let layout = match state.layout.upgrade() {
             Some(layout) => layout,
             None => {
@@ -130,19 +125,21 @@ impl ParquetFile {
             }
         };
         drop(state);
-        let batches = self.guarded("read", || {
-            ParquetRecordBatchReaderBuilder::new_with_metadata(chunks, layout.metadata.clone())
-                .with_projection(layout.mask.clone())
-                .with_row_groups(groups)
-                .with_batch_size(BATCH_ROWS)
-                .build()
-        })?;
+        let plan = Plan {
+            chunks,
+            metadata: layout.metadata.clone(),
+            mask: layout.mask.clone(),
+            groups,
+            rows_max: BATCH_ROWS,
+            limit: self.settings.memory.0,
+        };
+        let batches = self.guarded("read", || Batches::new(plan))?;
         Ok(Reading { batches, layout, _copy: copy })
     }
 
-    /// Verifies a local file, or copies a remote one while it is verified.
+    /// Verifies a local file, or copies a remote one while verifying it.
     fn copy(&self, state: &mut State) -> Result<Option<Arc<TempPath>>, SourceError> {
-        if matches!(self.place, Place::Local(_)) {
+        if matches!(self.place, Place::Local(..)) {
             if !state.verified && self.expected.md5.is_some() {
                 verify(&self.place, &self.expected, &mut |_| Ok(()))?;
             }
@@ -174,7 +171,9 @@ impl ParquetFile {
                 .with_size_stats_policy(ParquetStatisticsPolicy::SkipAll)
                 .with_encoding_stats_as_mask(true)
         };
-        let found = self.guarded(ACT, || ArrowReaderMetadata::load(chunks, options()))?;
+        let footer = self.guarded(ACT, || Checked::read(chunks, self.settings.memory.0))?;
+        let load = |options| self.guarded(ACT, || Ok(ArrowReaderMetadata::load(&footer, options)?));
+        let found = load(options())?;
         let schema = found.parquet_schema();
         let fields = schema.root_schema().get_fields();
         let names: Vec<&str> = fields.iter().map(|field| field.name()).collect();
@@ -202,14 +201,8 @@ impl ParquetFile {
             }
         }
         let plain = without_text(schema, &read).map_err(|e| self.error(ACT, e))?;
-        let options = || options().with_parquet_schema(Arc::clone(&plain));
-        let metadata = self.guarded(ACT, || ArrowReaderMetadata::load(chunks, options()))?;
+        let metadata = load(options().with_parquet_schema(Arc::clone(&plain)))?;
         check(metadata.metadata(), size).map_err(|e| self.error(ACT, e))?;
-        let metadata = self.guarded(ACT, || {
-            let schema = viewed(metadata.schema(), &read);
-            let options = options().with_schema(Arc::new(schema));
-            ArrowReaderMetadata::try_new(Arc::clone(metadata.metadata()), options)
-        })?;
         let mask = ProjectionMask::roots(metadata.parquet_schema(), read.iter().copied());
         let names =
             read.iter().filter_map(|&at| names.get(at)).map(|&name| name.to_owned()).collect();
@@ -218,15 +211,21 @@ impl ParquetFile {
         Ok((layout, metadata))
     }
 
-    /// Does what the Parquet reader does, which panics on some files that are not as they should be:
-    /// arithmetic on lengths and positions from the file is not checked everywhere.
+    /// Runs the Parquet reader, which panics on some invalid files: arithmetic on lengths and
+    /// positions from the file is not checked everywhere.
     pub(super) fn guarded<T>(
         &self,
         act: &'static str,
-        read: impl FnOnce() -> Result<T, ParquetError>,
+        read: impl FnOnce() -> Result<T, ReadError>,
     ) -> Result<T, SourceError> {
         match catch_unwind(AssertUnwindSafe(read)) {
-            Ok(result) => result.map_err(|e| self.error(act, e)),
+            Ok(result) => result.map_err(|error| match error {
+                ReadError::Exceeded(source) => {
+                    SourceError::Memory { act, file: self.name.clone(), source }
+                }
+                ReadError::Parquet(error) => self.error(act, error),
+                other => self.error(act, ParquetError::External(Box::new(other))),
+            }),
             Err(_) => Err(self.broken(act)),
         }
     }
@@ -240,9 +239,9 @@ impl ParquetFile {
     }
 }
 
-fn local(path: &Path) -> Result<Chunks, SourceError> {
-    let file = File::open(path).map_err(|source| io_error("open", path, source))?;
-    let size = file.metadata().map_err(|source| io_error("look at", path, source))?.len();
+fn local(path: &Path, within: &Within) -> Result<Chunks, SourceError> {
+    let file = within.open(path).map_err(|source| io_error("open", path, source))?;
+    let size = file.metadata().map_err(|source| io_error("inspect", path, source))?.len();
     Ok(Chunks::Local(file, size))
 }
 
@@ -253,7 +252,7 @@ fn is_plain(field: &Type) -> bool {
     field.is_primitive() && !repeated
 }
 
-/// The schema with texts among `read` as mere bytes, so that nobody validates them.
+/// The schema with texts among `read` as plain bytes, so that they are not validated.
 fn without_text(
     schema: &SchemaDescriptor,
     read: &[usize],
@@ -276,18 +275,7 @@ fn without_text(
     Ok(Arc::new(SchemaDescriptor::new(Arc::new(root))))
 }
 
-/// The schema with the bytes among `read` as views, which are not copied out of their page.
-fn viewed(schema: &Schema, read: &[usize]) -> Schema {
-    let fields = schema.fields().iter().enumerate().map(|(at, field)| {
-        if read.contains(&at) && *field.data_type() == DataType::Binary {
-            return Arc::new(field.as_ref().clone().with_data_type(DataType::BinaryView));
-        }
-        Arc::clone(field)
-    });
-    Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone())
-}
-
-/// Where columns are among those that are read, by where they are in the file.
+/// Indexes among the columns that are read, by their index in the file.
 fn projected(places: Places, read: &[usize]) -> Places {
     let at = |place: usize| read.iter().position(|&read| read == place);
     Places {
@@ -302,7 +290,7 @@ fn projected(places: Places, read: &[usize]) -> Places {
     }
 }
 
-/// Checks that what a footer points to lies in the file.
+/// Checks that the positions in a footer are within the file.
 fn check(metadata: &ParquetMetaData, size: u64) -> Result<(), ParquetError> {
     for group in metadata.row_groups() {
         counts(group, size)?;
@@ -314,9 +302,7 @@ fn check(metadata: &ParquetMetaData, size: u64) -> Result<(), ParquetError> {
             let end = start.zip(length).and_then(|(start, length)| start.checked_add(length));
             if end.is_none_or(|end| end > size) {
                 let column = column.column_path();
-                return Err(ParquetError::General(format!(
-                    "column {column} lies outside of the file"
-                )));
+                return Err(ParquetError::General(format!("column {column} exceeds the file")));
             }
         }
     }
@@ -331,8 +317,6 @@ fn counts(group: &RowGroupMetaData, size: u64) -> Result<(u64, u64), ParquetErro
     let bytes = bytes.filter(|&bytes| bytes <= size);
     let rows = u64::try_from(group.num_rows()).ok();
     rows.zip(bytes).ok_or_else(|| {
-        ParquetError::General(
-            "a row group has a size or a number of rows it cannot have".to_owned(),
-        )
+        ParquetError::General("a row group has an impossible size or number of rows".to_owned())
     })
 }

@@ -1,15 +1,18 @@
-//! Parquet files: S3 Inventory's own and anybody's.
+//! Parquet files: of S3 Inventory and others.
 //!
-//! Columns are chosen by name ([`Columns`]); the others are never read. A file is cut between its row
-//! groups, so that several threads read one large file. What a footer says is checked against the file
-//! before it is believed, and the number of rows against those that come.
+//! Columns are chosen by name ([`Columns`]); the others are never read. A file is divided between
+//! its row groups, so that several threads read one large file. The footer is checked against the
+//! file before it is used, and the number of rows against the actual one; the sizes that a page
+//! declares are compared with the memory before anything is allocated ([`forebay_parquet`]).
 //!
-//! Keys, classes and other texts are read as bytes, whatever the file says they are: nothing is
-//! validated that nobody relies on.
+//! Keys, classes and other texts are read as bytes, whatever their declared type: nothing is
+//! validated that is not relied on.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
+
+use forebay_base::ByteSize;
 
 use super::columns::Columns;
 use super::input::Expected;
@@ -26,23 +29,23 @@ mod text;
 use file::ParquetFile;
 use part::RowGroups;
 
-/// Rows a part has at least, where its file has as many.
+/// Minimum number of rows of a part, if its file has enough.
 const PART_ROWS_MIN: u64 = 200_000;
-/// Footers read at once, of files in an object store.
+/// Number of footers read in parallel, of files in an object store.
 const FOOTERS_AT_ONCE: usize = 16;
 
-/// Parquet files and how they are cut.
+/// Parquet files and how they are divided.
 pub(crate) struct ParquetFiles {
     pieces: Vec<Piece>,
     /// Columns of the first file.
     pub(crate) fields: Vec<String>,
-    /// Sizes of the files, in the order they were given.
+    /// Sizes of the files, in order.
     pub(crate) sizes: Vec<u64>,
-    /// Rows of all files.
+    /// Total number of rows.
     pub(crate) rows: u64,
 }
 
-/// Row groups read as one part.
+/// Row groups that are read as one part.
 #[derive(Clone)]
 struct Piece {
     file: Arc<ParquetFile>,
@@ -52,12 +55,14 @@ struct Piece {
     size: u64,
 }
 
-/// How Parquet files are read.
+/// Options of reading Parquet files.
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) columns: Columns,
     pub(crate) classes: Arc<Classes>,
-    /// Where files of an object store are kept while they are read.
+    /// Maximum number of bytes of a file that one reader holds.
+    pub(crate) memory: ByteSize,
+    /// Directory for copies of an object store's files.
     pub(crate) temporary: std::path::PathBuf,
 }
 
@@ -87,7 +92,7 @@ impl ParquetFiles {
         Ok(opened)
     }
 
-    /// Cuts a file between its row groups, each given by its rows and bytes.
+    /// Divides a file between its row groups, each given by its rows and bytes.
     fn cut(&mut self, file: &Arc<ParquetFile>, groups: &[(u64, u64)]) {
         let mut piece: Option<Piece> = None;
         let mut row = 0;
@@ -120,7 +125,7 @@ impl ParquetFiles {
     }
 }
 
-/// Reads the footers of files, several at once where each is a request.
+/// Reads the footers of files, in parallel if each is a request.
 fn footers(files: &[Arc<ParquetFile>]) -> Vec<Result<file::Footer, SourceError>> {
     let remote = files.first().is_some_and(|file| file.is_remote());
     if !remote {

@@ -4,7 +4,7 @@ use super::Piece;
 use super::decode::Decoder;
 use crate::source::{Part, RowSink, SourceError};
 
-/// Row groups that follow each other in one file.
+/// Consecutive row groups of one file.
 pub(super) struct RowGroups {
     piece: Piece,
     name: String,
@@ -31,19 +31,17 @@ impl Part for RowGroups {
         let Piece { file, groups, first_row, rows, size } = self.piece;
         let mut reading = file.read(groups.collect())?;
         let mut decoder = Decoder::new(&file, first_row);
-        let (mut read, mut told) = (0_u64, 0_u64);
-        while let Some(batch) =
-            file.guarded("read", || reading.batches.next().transpose().map_err(Into::into))?
-        {
+        let (mut read, mut reported) = (0_u64, 0_u64);
+        while let Some(batch) = file.guarded("read", || reading.batches.next().transpose())? {
             decoder.decode(&reading.layout, &batch, sink)?;
             read = read.saturating_add(batch.num_rows() as u64);
-            // The reader does not say how much it has read: rows are taken to be equally large.
+            // The reader does not report its progress: rows are assumed to be equally large.
             let so_far = u128::from(size) * u128::from(read.min(rows)) / u128::from(rows.max(1));
             let so_far = u64::try_from(so_far).unwrap_or(size);
-            sink.bytes(so_far.saturating_sub(told));
-            told = told.max(so_far);
+            sink.bytes(so_far.saturating_sub(reported));
+            reported = reported.max(so_far);
         }
-        sink.bytes(size.saturating_sub(told));
+        sink.bytes(size.saturating_sub(reported));
         if read != rows {
             return Err(SourceError::Differs {
                 file: self.name,

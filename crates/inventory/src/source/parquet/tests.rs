@@ -110,8 +110,8 @@ fn dates_are_moments_or_text_and_may_be_missing() {
         assert_eq!(found, ["2024-02", "unknown", "2024-02"], "{kind}");
     }
     let columns = vec![("key", keys()), ("size", sizes()), ("last_modified", sizes())];
-    let reason = "its column \"last_modified\" is of type Int64, not a date or a timestamp; it can be \
-                  left out as last_modified=-";
+    let reason = "its column \"last_modified\" is of type Int64, not a date or a timestamp; \
+                  exclude it with last_modified=-";
     assert_eq!(error(columns.clone()).trim_start_matches(": "), reason);
     let settings = Settings { columns: "last_modified=-".parse().unwrap(), ..settings() };
     let kept = read_columns(columns, &settings).unwrap();
@@ -130,7 +130,7 @@ fn rows_that_are_no_objects_are_told_and_the_others_read() {
     assert_eq!(kept.objects.len(), 1);
     let bad: Vec<_> =
         kept.bad.iter().map(|b| (b.row, b.field.as_str(), b.reason.as_str())).collect();
-    let class = "the name of a storage class has at most 128 bytes, this one has 200";
+    let class = "the name of a storage class has 200 bytes; the limit is 128";
     let expected = [
         (2, "key", "there is no key"),
         (3, "size", "there is no size"),
@@ -210,10 +210,14 @@ fn a_large_file_is_cut_between_its_row_groups() {
     fs::write(&path, parquet(columns(&rows), 1000)).unwrap();
     let settings = settings();
     let file = super::ParquetFiles::open(
-        vec![(crate::source::place::Place::Local(path.clone()), Default::default())],
+        vec![(
+            crate::source::place::Place::Local(path.clone(), Default::default()),
+            Default::default(),
+        )],
         &super::Settings {
             columns: Columns::usual(),
             classes: Arc::clone(&settings.classes),
+            memory: settings.memory,
             temporary: dir.path().to_owned(),
         },
     )
@@ -261,4 +265,39 @@ fn no_damage_to_a_file_is_a_panic_or_goes_on_for_ever() {
         errors += usize::from(fails(&damaged));
     }
     assert!(errors > 0);
+}
+
+/// A file whose keys are one page that expands a thousandfold.
+fn bomb(path: &std::path::Path) {
+    let keys: ArrayRef =
+        Arc::new(StringArray::from_iter_values((0..64).map(|_| "x".repeat(1 << 20))));
+    let sizes: ArrayRef = Arc::new(Int64Array::from(vec![1; 64]));
+    let batch = arrow::array::RecordBatch::try_from_iter([("key", keys), ("size", sizes)]).unwrap();
+    let properties = parquet::file::properties::WriterProperties::builder()
+        .set_compression(parquet::basic::Compression::ZSTD(Default::default()))
+        .set_dictionary_enabled(false)
+        .set_data_page_size_limit(1 << 30)
+        .set_write_batch_size(1 << 20)
+        .build();
+    let file = fs::File::create(path).unwrap();
+    let mut writer =
+        parquet::arrow::ArrowWriter::try_new(file, batch.schema(), Some(properties)).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+}
+
+#[test]
+fn a_page_that_expands_beyond_the_memory_of_a_build_is_an_error_that_names_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("f.parquet");
+    bomb(&path);
+    assert!(path.metadata().unwrap().len() < 64 << 10);
+    let settings = Settings { memory: forebay_base::ByteSize(16 << 20), ..settings() };
+    let error = read(path.to_str().unwrap(), &settings).unwrap_err();
+    let SourceError::Memory { file, source, .. } = &error else { panic!("{error}") };
+    assert!(file.ends_with("f.parquet"));
+    assert_eq!((&*source.column, source.row_group, source.page), ("key", 0, 0));
+    assert_eq!(source.limit, 16 << 20);
+    let text = crate::source::testing::chain(&error);
+    assert!(text.contains("column \"key\", page 0 declares 67"), "{text}");
 }

@@ -1,21 +1,21 @@
-//! Columns of texts, read as views of the bytes of their pages.
+//! Columns of texts, read as views into the bytes of their pages.
 
 use arrow::array::{Array, ArrayRef, AsArray, BinaryViewArray};
 
 use crate::object::ClassId;
 use crate::source::values::ClassNames;
 
-/// Views remembered with their class.
+/// Views that are cached with their class.
 const RECENT: usize = 8;
 
-/// Texts, some of which may not be there.
+/// Texts, some of which may be NULL.
 pub(super) struct Texts<'a> {
     array: &'a BinaryViewArray,
     nulls: bool,
 }
 
 impl<'a> Texts<'a> {
-    /// The texts of a column, if that is what it has.
+    /// The texts of a column, if it contains texts.
     pub(super) fn new(column: &'a ArrayRef) -> Option<Self> {
         let array = column.as_binary_view_opt()?;
         Some(Self { array, nulls: array.null_count() > 0 })
@@ -30,8 +30,8 @@ impl<'a> Texts<'a> {
         Some(self.array.value(row))
     }
 
-    /// The classes of all rows. Equal views are equal texts as long as they are of the same column and
-    /// batch, so most rows compare one number.
+    /// The classes of all rows. Equal views of the same column and batch are equal texts, so most
+    /// rows compare one number.
     pub(super) fn classes(
         &self,
         names: &mut ClassNames,
@@ -40,11 +40,11 @@ impl<'a> Texts<'a> {
     ) {
         let mut recent = [(0_u128, ClassId::STANDARD); RECENT];
         let mut known = 0;
-        // The class without a name, whose view is 0.
+        // The empty class, whose view is 0.
         let mut last = (0_u128, ClassId::STANDARD);
         for (row, &view) in self.array.views().iter().enumerate() {
             if self.nulls && self.array.is_null(row) {
-                // The view of a row without a text may be anything.
+                // The view of a NULL is arbitrary.
                 classes.push(ClassId::STANDARD);
                 continue;
             }
