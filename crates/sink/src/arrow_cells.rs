@@ -1,8 +1,8 @@
 //! Arrow columns, read one value at a time as [`Value`]s.
 //!
-//! Invariant: what comes out is what went in. Types without a counterpart become text that says
-//! the same (dates, times, intervals) or JSON (lists, structs, maps), never something rounded;
-//! unsigned 64-bit numbers and decimals are written out.
+//! Invariant: values are exact. Types without a counterpart become equivalent text (dates, times,
+//! intervals) or JSON (lists, structs, maps), never something rounded; unsigned 64-bit numbers and
+//! decimals are written in full.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub(crate) fn column_type(ty: &DataType) -> ColumnType {
 /// A column being read.
 pub(crate) struct Cells {
     kind: Kind,
-    /// The text of the value last read, where it had to be made.
+    /// The text of the last value, if it had to be formatted.
     text: String,
 }
 
@@ -99,7 +99,7 @@ impl Cells {
             },
         };
         if let Kind::Printed { array, .. } = &kind {
-            // Finds out now, not in the middle of a batch, whether the type can be printed.
+            // Checks now, not in the middle of a batch, whether the type can be printed.
             ArrayFormatter::try_new(array, &FormatOptions::default())?;
         }
         Ok(Cells { kind, text: String::new() })

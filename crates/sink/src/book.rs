@@ -1,8 +1,7 @@
-//! What a sink in a server keeps in memory about itself: position, namespaces, and where the open
-//! transaction stands.
+//! State of a server's sink in memory: position, namespaces, and the open transaction.
 //!
-//! Invariant: apart from what the open transaction has added, this is what the server said when it was
-//! last asked, and is read again after every failure; it alone never decides what is committed.
+//! Invariant: apart from the additions of the open transaction, this is the server's last answer,
+//! and is read again after every failure; it alone never decides what is committed.
 
 use std::collections::HashMap;
 
@@ -13,7 +12,7 @@ use crate::sink::Position;
 use crate::sqlite::Identity;
 use crate::transaction::{Transaction, check_number};
 
-/// A namespace: its table or collection, its columns, and how far it has got.
+/// A namespace: its table or collection, its columns, and its counts.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     pub(crate) name: String,
@@ -58,12 +57,12 @@ impl Namespace {
     }
 }
 
-/// What a commit has to do.
+/// The work of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Commit {
-    /// Nothing: the position is committed already.
+    /// None: the position is committed already.
     Nothing,
-    /// Begin a transaction, for the position alone, and store it.
+    /// Start a transaction, for the position alone, and store it.
     Begin,
     /// Store what was written, and the position.
     Store,
@@ -93,7 +92,7 @@ impl Book {
         Book { identity, position, transaction, namespaces, by_name, dirty: Vec::new() }
     }
 
-    /// Checks what a write of `at` to `namespace` asks for; `false`: its position is committed already.
+    /// Checks a write of `at` to `namespace`; returns `false` if its position is committed already.
     pub(crate) fn admits(&self, at: Position, namespace: &str) -> Result<bool, SinkError> {
         if self.transaction == Transaction::Failed {
             return Err(SinkError::RolledBack);
@@ -104,7 +103,7 @@ impl Book {
         Ok(self.position.is_none_or(|stored| at > stored))
     }
 
-    /// Remembers that the open transaction has a write of `at`.
+    /// Records that the open transaction has a write of `at`.
     pub(crate) fn note(&mut self, at: Position) {
         if let Transaction::Open { written } = &mut self.transaction {
             *written = Some(written.map_or(at, |written| written.max(at)));
@@ -116,12 +115,12 @@ impl Book {
         self.by_name.get(namespace).copied()
     }
 
-    /// The namespace called so.
+    /// The namespace with this name.
     pub(crate) fn get(&self, namespace: &str) -> Option<&Namespace> {
         self.find(namespace).and_then(|index| self.namespaces.get(index))
     }
 
-    /// The number the next namespace gets.
+    /// The number of the next namespace.
     pub(crate) fn next_number(&self) -> u64 {
         self.namespaces.iter().map(|namespace| namespace.number).max().map_or(1, |last| last + 1)
     }
@@ -134,7 +133,7 @@ impl Book {
         index
     }
 
-    /// Puts a namespace on the list of those the next commit saves.
+    /// Adds a namespace to the list of those that the next commit saves.
     pub(crate) fn touch(&mut self, index: usize) {
         if let Some(namespace) = self.namespaces.get_mut(index).filter(|found| !found.is_dirty) {
             namespace.is_dirty = true;
@@ -147,7 +146,7 @@ impl Book {
         self.dirty.iter().filter_map(|index| self.namespaces.get(*index))
     }
 
-    /// What a commit at `position` has to do. Its errors take the transaction with them.
+    /// The work of a commit at `position`. An error ends the transaction.
     pub(crate) fn commit(&self, position: Position) -> Result<Commit, SinkError> {
         check_number("position", position.0)?;
         match self.transaction {

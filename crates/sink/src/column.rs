@@ -1,9 +1,10 @@
-//! Column types, values, and the one rule for what fits where.
+//! Column types, values, and the rule for what fits in which column.
 //!
-//! Invariant: a value is stored in a column exactly or not at all. Nothing is rounded that was
-//! exact, nothing is cut, nothing is turned into another kind; what does not fit is a conflict and
-//! the column holds NULL. The single exception is a JSON number with a fraction or an exponent in
-//! a [`ColumnType::Real`] column: it becomes the nearest double, which is what `Real` means.
+//! Invariant: a value is stored in a column exactly or not at all. Nothing exact is rounded,
+//! nothing is truncated, nothing is converted to another kind; a value that does not fit is a
+//! conflict and the column holds NULL. The only exception is a JSON number with a fraction or an
+//! exponent in a [`ColumnType::Real`] column: it becomes the nearest double, which is the meaning
+//! of `Real`.
 
 use std::borrow::Cow;
 
@@ -91,24 +92,24 @@ impl ColumnType {
     }
 }
 
-/// A value for a column, borrowed from wherever it was found.
+/// A value for a column, borrowed from its source.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value<'a> {
-    /// Nothing: the field is missing or JSON null. The document tells the two apart.
+    /// Missing or JSON null. The document distinguishes the two.
     Null,
     /// A boolean.
     Boolean(bool),
-    /// A whole number that was binary to begin with.
+    /// A whole number from a binary source.
     Integer(i64),
-    /// A double that was binary to begin with.
+    /// A double from a binary source.
     Real(f64),
-    /// A JSON number in the very text it was written in, so that no digit is lost on the way.
+    /// A JSON number as its original text, so that no digit is lost.
     Number(&'a str),
     /// A string, its escapes resolved.
     Text(&'a str),
     /// Bytes.
     Bytes(&'a [u8]),
-    /// An object or array, as the JSON text it was written in.
+    /// An object or array, as its original JSON text.
     Json(&'a str),
 }
 

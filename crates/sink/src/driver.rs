@@ -1,6 +1,7 @@
-//! The thread that a sink in a server has for its network, and how calls wait for it.
+//! The network thread of a server's sink, and how calls wait for it.
 //!
-//! Invariant: every call ends; what takes longer than it may is given up, and told apart from an answer.
+//! Invariant: every call ends. A call that takes too long is aborted, which its result
+//! distinguishes from an answer.
 
 use std::future::Future;
 use std::time::Duration;
@@ -26,21 +27,22 @@ impl Driver {
             .build();
         let runtime = runtime.map_err(|error| {
             ServerError::settings(
-                format!("the thread of a sink cannot be started: {error}"),
+                format!("cannot start the thread of a sink: {error}"),
                 "allow this process more threads or file descriptors",
             )
         })?;
         Ok(Driver { runtime: Some(runtime) })
     }
 
-    /// Waits for `future`; `None`: it took too long.
+    /// Waits for `future`; `None` if it took too long.
     pub(crate) fn wait<T>(&self, within: Duration, future: impl Future<Output = T>) -> Option<T> {
         let runtime = self.runtime.as_ref()?;
         runtime.block_on(async { tokio::time::timeout(within, future).await }).ok()
     }
 }
 
-/// A runtime must not be waited for where its owner may be dropped, such as in a task of another.
+/// A runtime must not be waited for where its owner may be dropped, such as in a task of another
+/// runtime.
 impl Drop for Driver {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {

@@ -1,6 +1,6 @@
-//! What can go wrong: opening, writing and reading.
+//! Errors of opening, writing and reading.
 //!
-//! Variants keep apart what a caller did, what the device did, and what the file says.
+//! Variants distinguish faults of the caller, the device, and the file.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,8 +12,8 @@ use crate::sink::Position;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// A reader was asked for a database that is not there.
-    #[error("open {}: there is no such database", path.display())]
+    /// The database of a reader does not exist.
+    #[error("open {}: no such database", path.display())]
     Missing {
         /// The database.
         path: PathBuf,
@@ -28,51 +28,54 @@ pub enum OpenError {
         /// The application id of a sink.
         expected: u32,
     },
-    /// The layout is of another version than this program writes.
-    #[error("open {}: layout version {found}, this program knows {expected}", path.display())]
+    /// The layout has another version than this program supports.
+    #[error(
+        "open {}: layout version {found} is not supported, this program supports {expected}",
+        path.display()
+    )]
     Version {
         /// The database or manifest.
         path: PathBuf,
-        /// The version it states.
+        /// The version found.
         found: u32,
-        /// The version understood here.
+        /// The supported version.
         expected: u32,
     },
-    /// What the sink keeps about itself makes no sense.
+    /// The sink's own state is damaged.
     #[error("open {}: {found}", path.display())]
     Corrupt {
         /// The damaged file.
         path: PathBuf,
-        /// What was found in it.
+        /// The fault.
         found: String,
     },
-    /// SQLite refused.
+    /// SQLite failed.
     #[error("open {}: {act}", path.display())]
     Sqlite {
-        /// What was being done.
+        /// The operation.
         act: &'static str,
         /// The database.
         path: PathBuf,
-        /// What SQLite said.
+        /// The error of SQLite.
         source: rusqlite::Error,
     },
-    /// The file system refused.
+    /// A file operation failed.
     #[error("open {}: {act}", path.display())]
     Io {
-        /// What was being done.
+        /// The operation.
         act: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// A database server did not do it.
+    /// A database server failed.
     #[error(transparent)]
     Server(#[from] ServerError),
 }
 
 impl OpenError {
-    /// A server was not reached, or the connection to it was lost.
+    /// A server could not be reached, or the connection was lost.
     #[must_use]
     pub fn is_unreachable(&self) -> bool {
         matches!(self, OpenError::Server(error) if error.is_unreachable())
@@ -89,12 +92,13 @@ impl OpenError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SinkError {
-    /// The namespace's name is not one; see [`name::check_namespace`](crate::name::check_namespace).
+    /// The namespace's name is invalid; see
+    /// [`name::check_namespace`](crate::name::check_namespace).
     #[error("write to {namespace:?}: {reason}")]
     Namespace {
-        /// The name, cut short where it is long.
+        /// The name, shortened.
         namespace: String,
-        /// What is wrong with it.
+        /// The fault.
         reason: &'static str,
     },
     /// An id is not larger than the ids before it.
@@ -102,12 +106,12 @@ pub enum SinkError {
     IdOrder {
         /// The namespace.
         namespace: String,
-        /// The offending id.
+        /// The id.
         id: u64,
-        /// The largest id there so far.
+        /// The largest id so far.
         last: u64,
     },
-    /// An id, a time or a position is beyond what can be stored.
+    /// An id, a time or a position exceeds the range that can be stored.
     #[error("write {what} {value}: larger than {}", i64::MAX)]
     TooLarge {
         /// Which number.
@@ -115,19 +119,19 @@ pub enum SinkError {
         /// Its value.
         value: u64,
     },
-    /// A row has another number of values than the writer has fields, or a batch another number
+    /// A row has another number of values than the writer has fields, or a batch has another number
     /// of documents than rows.
     #[error("write to {namespace}: {found} values for {expected} fields")]
     ValueCount {
         /// The namespace.
         namespace: String,
-        /// How many were given.
+        /// Number of values.
         found: usize,
-        /// How many are needed.
+        /// Number of fields.
         expected: usize,
     },
     /// A commit names a position below that of a write it contains.
-    #[error("commit at position {position}: holds writes of position {written}")]
+    #[error("commit at position {position}: the transaction has writes at position {written}")]
     PositionBehind {
         /// The position given to the commit.
         position: Position,
@@ -137,34 +141,34 @@ pub enum SinkError {
     /// An earlier write of this transaction failed and took the transaction with it.
     #[error("an earlier write failed and the transaction was rolled back")]
     RolledBack,
-    /// The stored data contradicts itself.
+    /// The stored data is inconsistent.
     #[error("{act} {}: {found}", path.display())]
     Corrupt {
-        /// What was being done.
+        /// The operation.
         act: &'static str,
         /// The damaged file.
         path: PathBuf,
-        /// What was found in it.
+        /// The fault.
         found: String,
     },
-    /// SQLite refused.
+    /// SQLite failed.
     #[error("{act} in {}", path.display())]
     Sqlite {
-        /// What was being done.
+        /// The operation.
         act: &'static str,
         /// The database.
         path: PathBuf,
-        /// What SQLite said.
+        /// The error of SQLite.
         source: rusqlite::Error,
     },
-    /// The file system refused.
+    /// A file operation failed.
     #[error("{act} {}", path.display())]
     Io {
-        /// What was being done.
+        /// The operation.
         act: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The committed state could not be read again after a failure.
@@ -173,27 +177,25 @@ pub enum SinkError {
     /// A record batch could not be read.
     #[error("{act} for {namespace}")]
     Arrow {
-        /// What was being done.
+        /// The operation.
         act: &'static str,
         /// The namespace.
         namespace: String,
-        /// What Arrow said.
+        /// The error of Arrow.
         source: arrow::error::ArrowError,
     },
     /// A Parquet file could not be written.
     #[error("{act} {}", path.display())]
     Parquet {
-        /// What was being done.
+        /// The operation.
         act: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the Parquet writer said.
+        /// The error of the Parquet writer.
         source: parquet::errors::ParquetError,
     },
     /// A document or row is larger than the database can hold.
-    #[error(
-        "write to {namespace}: the row {id} has {size} bytes, at most {size_max} can be stored"
-    )]
+    #[error("write to {namespace}: the row {id} has {size} bytes; the limit is {size_max}")]
     RowSize {
         /// The namespace.
         namespace: String,
@@ -201,13 +203,13 @@ pub enum SinkError {
         id: u64,
         /// Its size, in bytes.
         size: usize,
-        /// The largest there can be.
+        /// The limit.
         size_max: usize,
     },
-    /// What is committed there is not what this sink committed last: somebody else wrote, or an older
-    /// state was restored. [`Sink::position`](crate::Sink::position) says what holds after the next
-    /// [`Sink::roll_back`](crate::Sink::roll_back).
-    #[error("{server} stands at {}, it was left at {}", at(found), at(expected))]
+    /// The committed state is not what this sink committed last: another program wrote to it, or a
+    /// backup was restored. [`Sink::position`](crate::Sink::position) is the current position after
+    /// the next [`Sink::roll_back`](crate::Sink::roll_back).
+    #[error("{server} is at {}, but this sink left it at {}", at(found), at(expected))]
     Moved {
         /// Where.
         server: String,
@@ -216,23 +218,23 @@ pub enum SinkError {
         /// The position this sink left it at.
         expected: Option<Position>,
     },
-    /// A database server did not do it.
+    /// A database server failed.
     #[error(transparent)]
     Server(#[from] ServerError),
-    /// The connection was lost while a commit was under way: it has happened, or it has not.
-    /// [`Sink::position`](crate::Sink::position) tells after the next
+    /// The connection was lost during a commit, whose outcome is unknown.
+    /// [`Sink::position`](crate::Sink::position) shows it after the next
     /// [`Sink::roll_back`](crate::Sink::roll_back) that succeeds.
-    #[error("commit at position {position}: whether it has happened is not known")]
+    #[error("commit at position {position}: its outcome is unknown")]
     CommitInDoubt {
         /// The position given to the commit.
         position: Position,
-        /// Why no answer came.
+        /// Why there was no answer.
         source: ServerError,
     },
 }
 
 impl SinkError {
-    /// A server was not reached, or the connection to it was lost.
+    /// A server could not be reached, or the connection was lost.
     #[must_use]
     pub fn is_unreachable(&self) -> bool {
         match self {
@@ -243,7 +245,7 @@ impl SinkError {
         }
     }
 
-    /// Trying the same again, after a roll-back, may succeed.
+    /// Whether a retry after a roll-back may succeed.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -263,37 +265,37 @@ fn at(position: &Option<Position>) -> String {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The stored data contradicts itself.
+    /// The stored data is inconsistent.
     #[error("{act} {}: {found}", path.display())]
     Corrupt {
-        /// What was being done.
+        /// The operation.
         act: &'static str,
         /// The damaged file.
         path: PathBuf,
-        /// What was found in it.
+        /// The fault.
         found: String,
     },
-    /// SQLite refused.
+    /// SQLite failed.
     #[error("{act} from {}", path.display())]
     Sqlite {
-        /// What was being done.
+        /// The operation.
         act: &'static str,
         /// The database.
         path: PathBuf,
-        /// What SQLite said.
+        /// The error of SQLite.
         source: rusqlite::Error,
     },
-    /// The file system refused.
+    /// A file operation failed.
     #[error("{act} {}", path.display())]
     Io {
-        /// What was being done.
+        /// The operation.
         act: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// A database server did not do it.
+    /// A database server failed.
     #[error(transparent)]
     Server(#[from] ServerError),
 }

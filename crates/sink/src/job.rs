@@ -1,8 +1,8 @@
-//! What sinks in servers have in common where rows come in: a job for each write to a namespace, given up
-//! with its transaction where anything fails.
+//! Shared by sinks of servers: a job for each write to a namespace, which is abandoned with its
+//! transaction if anything fails.
 //!
-//! Invariant: after an error, and after a writer that was dropped before its end, nothing of the transaction
-//! can be committed.
+//! Invariant: after an error, and after a writer that was dropped before its end, nothing of the
+//! transaction can be committed.
 
 use crate::column::Value;
 use crate::error::SinkError;
@@ -14,8 +14,8 @@ pub(crate) trait Jobs {
     /// A write to a namespace.
     type Job;
 
-    /// Opens the transaction and makes sure of the namespace and its columns. `None`: the position is
-    /// committed already.
+    /// Opens the transaction and ensures that the namespace and its columns exist. `None` if the
+    /// position is committed already.
     fn prepare(
         &mut self,
         at: Position,
@@ -23,7 +23,7 @@ pub(crate) trait Jobs {
         fields: &[Field<'_>],
     ) -> Result<Option<Self::Job>, SinkError>;
 
-    /// Begins a job; where that fails the transaction is given up.
+    /// Starts a job; abandons the transaction on failure.
     fn start(
         &mut self,
         at: Position,
@@ -45,10 +45,10 @@ pub(crate) trait Jobs {
     /// Ends a job; its rows wait for the commit.
     fn finish_job(&mut self, job: Self::Job) -> Result<Written, SinkError>;
 
-    /// Gives the transaction up.
+    /// Abandons the transaction.
     fn abandon(&mut self);
 
-    /// Passes `result` on; an error takes the transaction with it.
+    /// Returns `result`; an error ends the transaction.
     fn settle<T>(&mut self, result: Result<T, SinkError>) -> Result<T, SinkError>;
 }
 

@@ -1,11 +1,11 @@
-//! Bulk writers of tables and documents, each of which remembers how far it has got.
+//! Bulk writers of tables and documents, each of which stores its position.
 //!
-//! A *sink* is a view of a log: rows and documents are written into it together with the log
-//! [`Position`] they came from, and that position is stored in the same transaction. Whoever feeds
-//! it can therefore stop anywhere, ask for the position, and go on from there: nothing is missing
-//! and nothing is there twice.
+//! A *sink* is a view of a log: rows and documents are written to it together with the log
+//! [`Position`] they came from, and that position is stored in the same transaction. The writer can
+//! therefore stop anywhere, read the position, and continue from there: nothing is missing and
+//! nothing is duplicated.
 //!
-//! | trait | what goes in | implemented by |
+//! | trait | input | implemented by |
 //! |---|---|---|
 //! | [`Sink`] | positions: commit, roll back, checkpoint | all |
 //! | [`DocumentSink`] | JSON documents, kept byte for byte | these and [`NdjsonSink`] |
@@ -16,15 +16,15 @@
 //! * Bytes handed over as a document come back unchanged. A column is a copy for querying; where a
 //!   value does not fit its column the column holds NULL, the sink counts a conflict, and the
 //!   document still has the value.
-//! * No data makes a sink fail. Odd keys, too many fields and mixed types are answered in
-//!   [`Written`]; errors are left to devices, damaged files and callers that break a promise.
+//! * No data makes a sink fail. Odd keys, too many fields and mixed types are reported in
+//!   [`Written`]; errors are reserved for devices, damaged files and callers that break a promise.
 //! * No name taken from data reaches SQL or a path unchecked: see [`name`].
 //!
-//! This crate reads no configuration. A sink is driven by one thread, which its calls block; readers
-//! ([`SqliteReader`]) live on their own connections in others. Sinks of servers have a thread each that
-//! does their network's reading and writing; the others have none.
+//! This crate reads no configuration. A sink is driven by one thread, which its calls block;
+//! readers ([`SqliteReader`]) use their own connections in other threads. Sinks of servers have one
+//! network thread each; the others have none.
 //!
-//! What needs a server's driver stands behind a feature each: `postgres`, `mongodb`.
+//! Each server's driver is behind a feature: `postgres`, `mongodb`.
 
 #[cfg(any(feature = "mongodb", feature = "postgres"))]
 mod book;

@@ -21,17 +21,17 @@ const TAG_LEN: usize = 9;
 /// Checks that `namespace` is 1 to [`NAMESPACE_LEN_MAX`] bytes of `a-z`, `0-9`, `.`, `_` and `-`.
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// The fault.
 pub fn check_namespace(namespace: &str) -> Result<(), &'static str> {
     if namespace.is_empty() {
-        return Err("a namespace needs a name");
+        return Err("the name of a namespace is empty");
     }
     if namespace.len() > NAMESPACE_LEN_MAX {
-        return Err("a namespace has at most 128 bytes");
+        return Err("the name of a namespace has more than 128 bytes");
     }
     let allowed = |b: u8| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'-');
     if !namespace.bytes().all(allowed) {
-        return Err("a namespace has only a-z, 0-9, '.', '_' and '-'");
+        return Err("the name of a namespace may contain only a-z, 0-9, '.', '_' and '-'");
     }
     Ok(())
 }

@@ -1,15 +1,15 @@
-//! What a namespace looks like, and how it grows.
+//! The structure of a namespace, and how it grows.
 //!
 //! Invariants: columns are only ever added, at the end; a column's name and type never change. The
-//! path a column was made for is kept beside its name, so that nobody has to guess one from the
-//! other. Planning ([`TableSchema::plan`]) is pure: the same answer serves a dry run and a write.
+//! path of a column is stored beside its name, so that neither has to be inferred from the other.
+//! Planning ([`TableSchema::plan`]) is pure: the same result serves a dry run and a write.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::column::ColumnType;
 use crate::name::{PATH_LEN_MAX, distinct_identifier, shown};
 
-/// The most columns a namespace gets beside the sink's own.
+/// Maximum number of columns of a namespace, not counting the sink's own.
 pub const COLUMNS_MAX: usize = 200;
 
 /// A field of a document: where it is and what it mostly holds.
@@ -62,17 +62,19 @@ pub enum Refusal {
     PathTooLong,
     /// The same path was given before in the same call.
     Repeated,
-    /// The sink has a column of its own under this name.
+    /// The sink has its own column with this name.
     Reserved,
 }
 
 impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Refusal::TooManyColumns => write!(f, "the namespace has {COLUMNS_MAX} columns already"),
+            Refusal::TooManyColumns => {
+                write!(f, "the namespace already has {COLUMNS_MAX} columns, the maximum")
+            }
             Refusal::PathTooLong => write!(f, "the path is longer than {PATH_LEN_MAX} bytes"),
             Refusal::Repeated => f.write_str("the path was given twice"),
-            Refusal::Reserved => f.write_str("the sink has a column of its own under this name"),
+            Refusal::Reserved => f.write_str("the sink has its own column with this name"),
         }
     }
 }
@@ -80,7 +82,7 @@ impl std::fmt::Display for Refusal {
 /// A field that has no column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedField {
-    /// Its path, cut short where it is long.
+    /// Its path, shortened.
     pub path: String,
     /// Why.
     pub reason: Refusal,
@@ -94,7 +96,7 @@ pub struct TableSchema {
     by_path: HashMap<String, usize>,
 }
 
-/// What has to happen before rows with certain fields can be written.
+/// The changes that are needed before rows with certain fields can be written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The columns to add, in order.
@@ -124,13 +126,13 @@ impl TableSchema {
         if self.columns.is_empty() { NamespaceKind::Collection } else { NamespaceKind::Table }
     }
 
-    /// Which columns `fields` have here or would get. Changes nothing.
+    /// The columns that `fields` have or would get. Changes nothing.
     #[must_use]
     pub fn plan(&self, fields: &[Field<'_>]) -> Plan {
         self.plan_beside(fields, &[])
     }
 
-    /// As [`plan`](Self::plan), where the table has columns of its own called `reserved` as well.
+    /// As [`plan`](Self::plan), for a table that also has its own columns named `reserved`.
     pub(crate) fn plan_beside(&self, fields: &[Field<'_>], reserved: &[&str]) -> Plan {
         let mut plan = Plan::default();
         let mut names: Option<HashSet<String>> = None;

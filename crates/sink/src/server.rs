@@ -1,23 +1,23 @@
-//! What can go wrong with a database that is a server: the same words for every kind of it.
+//! Errors of database servers, the same for every kind of server.
 //!
-//! Invariant: whether trying again may help is said by the kind of the failure, never to be read out of
-//! its text; and no text here has a password in it.
+//! Invariant: the kind of a failure determines whether a retry may help, never its text; and no
+//! text here contains a password.
 
 use std::path::PathBuf;
 
-/// What went wrong beneath.
+/// The underlying error.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a database server did not do what it was asked.
+/// Why a database server failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// The settings ask for what cannot be. Only other settings help.
+    /// The settings are invalid or unsupported. Only other settings help.
     #[error("{what}; {way_out}")]
     Settings {
-        /// What cannot be.
+        /// The fault.
         what: String,
-        /// What can be done instead.
+        /// The alternative.
         way_out: String,
     },
     /// A file of certificates could not be used.
@@ -25,55 +25,55 @@ pub enum ServerError {
     Certificates {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: Cause,
     },
-    /// No connection came about, or it was lost, or no answer came in time. Trying again may help.
+    /// No connection could be made, it was lost, or there was no answer in time. A retry may help.
     #[error("{act}: cannot reach {server}")]
     Unreachable {
         /// What was attempted.
         act: String,
-        /// Whom, without any secret.
+        /// The server, without any secret.
         server: String,
-        /// Why.
+        /// The cause.
         source: Cause,
     },
-    /// The server gave up for now: a deadlock, a shutdown, no room. Trying again may help.
-    #[error("{act}: {server} cannot now")]
+    /// A transient failure: a deadlock, a shutdown, no capacity. A retry may help.
+    #[error("{act}: {server} is temporarily unavailable")]
     Busy {
         /// What was attempted.
         act: String,
-        /// Who.
+        /// The server.
         server: String,
-        /// Why.
+        /// The cause.
         source: Cause,
     },
-    /// Another writer has the sink. Trying again helps once it has gone.
-    #[error("{act}: another writer has {server}")]
+    /// Another writer has the sink. A retry helps once it has ended.
+    #[error("{act}: another writer is using {server}")]
     InUse {
         /// What was attempted.
         act: String,
-        /// Which sink.
+        /// The sink.
         server: String,
     },
-    /// The server was asked and refused. Trying the same again does not help.
+    /// The server refused. A retry does not help.
     #[error("{act}: {server} refused")]
     Refused {
         /// What was attempted.
         act: String,
-        /// Who.
+        /// The server.
         server: String,
-        /// Why.
+        /// The cause.
         source: Cause,
     },
-    /// What is stored there is not what a sink stores.
+    /// The stored contents are invalid.
     #[error("{act}: in {server}, {found}")]
     Contents {
         /// What was attempted.
         act: String,
-        /// Where.
+        /// The location.
         server: String,
-        /// What was found, and what was expected.
+        /// The fault, and what was expected.
         found: String,
     },
 }
@@ -90,7 +90,7 @@ impl ServerError {
         matches!(self, ServerError::Unreachable { .. })
     }
 
-    /// Trying the same again may succeed.
+    /// Whether a retry may succeed.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         use ServerError::{Busy, InUse, Unreachable};

@@ -1,4 +1,4 @@
-//! The traits every sink implements, and what each of them promises.
+//! The traits that every sink implements, and their promises.
 //!
 //! The life of a transaction: the first write opens it, further writes (any number, any
 //! namespaces) join it, [`Sink::commit`] makes all of it visible together with a position, or
@@ -11,9 +11,11 @@
 //! ```
 //!
 //! Invariants, checked by [`conformance`](crate::conformance):
-//! * **All or nothing.** What lies between two commits is there as a whole or not at all, after an
-//!   error, a crash or a reopening alike, for whoever reads the sink the way its kind is read.
-//! * **Once.** A write whose position is at or below the committed one does nothing and says so.
+//! * **All or nothing.** The writes between two commits are there as a whole or not at all, after
+//!   an error, a crash or a reopening alike, for every reader that reads the sink as its kind
+//!   requires.
+//! * **Once.** A write whose position is at or below the committed one does nothing and reports
+//!   that.
 //! * **Visible.** What was committed is seen by the next read.
 //! * **In order.** Within a namespace ids strictly increase.
 
@@ -26,7 +28,7 @@ use crate::sqlite::Identity;
 
 /// A position in the source's log: which entry something came from.
 ///
-/// Positions only ever increase. What they count is the source's affair; at most `i64::MAX`.
+/// Positions only ever increase. The source defines what they count; at most `i64::MAX`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(pub u64);
 
@@ -36,7 +38,7 @@ impl std::fmt::Display for Position {
     }
 }
 
-/// One JSON document on its way into a sink.
+/// A JSON document to be written to a sink.
 #[derive(Debug, Clone, Copy)]
 pub struct Document<'a> {
     /// The row's id, larger than every id written to its namespace before; at most `i64::MAX`.
@@ -58,7 +60,7 @@ pub struct StoredDocument {
     pub raw: Vec<u8>,
 }
 
-/// Arrow rows on their way into a sink: row `i` gets the id `first_id + i`.
+/// Arrow rows to be written to a sink: row `i` gets the id `first_id + i`.
 #[derive(Debug, Clone, Copy)]
 pub struct Records<'a> {
     /// The first row's id, larger than every id written to its namespace before.
@@ -67,11 +69,11 @@ pub struct Records<'a> {
     pub received_ms: u64,
     /// The rows. The batch's column names are the fields' paths.
     pub batch: &'a RecordBatch,
-    /// The documents the rows were made from, one a row, where there are any.
+    /// The documents that the rows were made from, one per row, if there are any.
     pub documents: Option<&'a BinaryArray>,
 }
 
-/// What a write did.
+/// The result of a write.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Written {
     /// Rows added to the open transaction.
@@ -80,12 +82,12 @@ pub struct Written {
     pub conflicts: u64,
     /// Fields that have no column, and why. Their values are in the documents only.
     pub refused: Vec<RefusedField>,
-    /// The write's position was committed before: nothing was done.
+    /// Whether the write's position was committed before: nothing was done.
     pub replayed: bool,
 }
 
 impl Written {
-    /// The answer to a write whose position is committed already.
+    /// The result of a write whose position is committed already.
     #[must_use]
     pub fn replay() -> Written {
         Written { replayed: true, ..Written::default() }
@@ -99,10 +101,10 @@ pub trait Sink: Send {
     /// The position of the last commit, `None` before the first.
     fn position(&self) -> Option<Position>;
 
-    /// Which sink this is: random, made with it, moved with it. `None` where the kind keeps none.
+    /// The identity of the sink: random, created and moved with it. `None` if its kind has none.
     ///
-    /// Whoever feeds a sink compares it with what it remembers: another identity is another place,
-    /// and its position says nothing about this log.
+    /// The writer compares it with the one it recorded: another identity is another sink, whose
+    /// position says nothing about this log.
     fn identity(&self) -> Option<Identity> {
         None
     }
@@ -112,7 +114,7 @@ pub trait Sink: Send {
     /// With nothing written, only the position moves; a position at or below the committed one and
     /// nothing written is a no-op. A crash of the process loses nothing committed. A crash of the
     /// machine may lose whole commits made after the last [`checkpoint`](Sink::checkpoint), never
-    /// part of one: the position then tells where to go on.
+    /// part of one: the position then shows where to continue.
     ///
     /// * `position`: at or above that of every write since the last commit.
     ///
@@ -120,12 +122,12 @@ pub trait Sink: Send {
     /// [`SinkError::RolledBack`] after a failed write that was not answered by
     /// [`roll_back`](Sink::roll_back); [`SinkError::PositionBehind`] when a write lies beyond
     /// `position`; otherwise the device's. In every case the transaction is gone, but for
-    /// [`SinkError::CommitInDoubt`]: then it is gone or done, which the position tells once a
+    /// [`SinkError::CommitInDoubt`]: then it is gone or done, which the position shows once a
     /// [`roll_back`](Sink::roll_back) has succeeded.
     fn commit(&mut self, position: Position) -> Result<(), SinkError>;
 
-    /// Drops everything written since the last commit, and reads again what is committed. Does nothing
-    /// when there is nothing.
+    /// Drops everything written since the last commit, and reads the committed state again. Does
+    /// nothing if nothing was written.
     ///
     /// # Errors
     /// The device's, when the committed state cannot be read again; to be tried again where
@@ -139,9 +141,9 @@ pub trait Sink: Send {
     fn checkpoint(&mut self) -> Result<Option<Position>, SinkError>;
 }
 
-/// Takes JSON documents and keeps them byte for byte.
+/// Stores JSON documents byte for byte.
 pub trait DocumentSink: Sink {
-    /// Adds `documents` to `namespace`, which comes into being with its first write.
+    /// Adds `documents` to `namespace`, which is created by its first write.
     ///
     /// * `at`: the log position they came from. All writes of one position belong into one commit.
     ///
@@ -155,23 +157,23 @@ pub trait DocumentSink: Sink {
         documents: &[Document<'_>],
     ) -> Result<Written, SinkError>;
 
-    /// The largest id in `namespace`, those of the open transaction included; `None` where it has
-    /// no documents.
+    /// The largest id in `namespace`, including those of the open transaction; `None` if it has no
+    /// documents.
     ///
     /// # Errors
     /// The device's; as [`write_documents`](DocumentSink::write_documents).
     fn last_id(&mut self, namespace: &str) -> Result<Option<u64>, SinkError>;
 }
 
-/// Takes documents together with values lifted out of them, one row at a time and nothing copied.
+/// Stores documents together with values extracted from them, one row at a time without copies.
 pub trait RowSink: DocumentSink {
-    /// Makes sure `namespace` has a column for each of `fields` and returns a writer of rows.
+    /// Ensures that `namespace` has a column for each of `fields` and returns a writer of rows.
     ///
     /// A field already known keeps its column and that column's type. Fields beyond the sink's
     /// limits get no column; [`RowWriter::finish`] names them.
     ///
     /// * `at`: as in [`DocumentSink::write_documents`].
-    /// * `fields`: what the values of each row are, in their order.
+    /// * `fields`: the fields of each row's values, in order.
     ///
     /// # Errors
     /// As [`DocumentSink::write_documents`].
@@ -211,7 +213,7 @@ pub trait RowWriter {
     fn finish(self: Box<Self>) -> Result<Written, SinkError>;
 }
 
-/// Takes Arrow record batches.
+/// Stores Arrow record batches.
 pub trait TableSink: Sink {
     /// Adds the rows of `records` to `namespace`, with a column for each column of the batch.
     ///

@@ -1,6 +1,7 @@
 //! What every sink in a database says of its open transaction, and the numbers a database can hold.
 //!
-//! Invariant: a transaction that failed stays failed until its owner was told and has rolled back.
+//! Invariant: a failed transaction stays failed until its owner was informed and has rolled
+//! back.
 
 use crate::error::SinkError;
 use crate::sink::Position;

@@ -6,7 +6,7 @@ use crate::sink::{Document, DocumentSink, Position, StoredDocument, Written};
 
 type DocumentCase = Case<dyn DocumentSubject>;
 
-/// Bytes that have been mangled somewhere by somebody: every sink gives each back unchanged.
+/// Bytes that programs have been known to mangle: every sink returns each unchanged.
 pub const HOSTILE_DOCUMENTS: &[&[u8]] = &[
     b"{}",
     br#"{"n":9007199254740993,"x":0.1,"big":1e400,"long":0.1000000000000000055511151231257827}"#,

@@ -1,7 +1,7 @@
 //! What every sink promises, as one suite that every sink passes.
 //!
 //! A sink is brought in as a [`DocumentSubject`], [`TableSubject`] or [`RowSubject`]: a place that
-//! can be opened again and again and read back. Each [`Case`] gets an empty place of its own:
+//! can be opened again and again and read back. Each [`Case`] gets a separate empty place:
 //!
 //! ```
 //! use forebay_sink::conformance::{self, DocumentSubject, Failure};

@@ -1,4 +1,4 @@
-//! The transaction that both kinds of files share: what is committed, what waits, what failed.
+//! The transaction shared by both kinds of files: committed, pending, and failed state.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ impl Ledger {
         &self.pending
     }
 
-    /// Begins a write; `false` when its position is committed already.
+    /// Starts a write; returns `false` if its position is committed already.
     pub(super) fn admit(&mut self, at: Position, namespace: &str) -> Result<bool, SinkError> {
         if self.failed {
             return Err(SinkError::RolledBack);
@@ -58,7 +58,7 @@ impl Ledger {
         self.pending.entry(namespace.to_owned()).or_default()
     }
 
-    /// Notes that a write failed and passes its error on.
+    /// Records that a write failed and returns its error.
     pub(super) fn settle<T>(&mut self, result: Result<T, SinkError>) -> Result<T, SinkError> {
         self.failed |= result.is_err();
         result
@@ -69,7 +69,7 @@ impl Ledger {
         !self.failed && self.pending.is_empty()
     }
 
-    /// Whether a commit at `position` would change anything; an error when it must not be made.
+    /// Whether a commit at `position` would change anything; an error if it is not permitted.
     pub(super) fn check_commit(&self, position: Position) -> Result<bool, SinkError> {
         if self.failed {
             return Err(SinkError::RolledBack);
@@ -99,18 +99,18 @@ impl Ledger {
         Ok(())
     }
 
-    /// Reads the manifest again: a commit that failed may have replaced it all the same.
+    /// Reads the manifest again: a failed commit may have replaced it all the same.
     pub(super) fn reload(&mut self) -> Result<(), SinkError> {
         let read = Manifest::read(&self.dir, self.format).map_err(SinkError::Reread)?;
         self.committed = read.ok_or_else(|| SinkError::Corrupt {
             act: "roll back",
             path: self.dir.clone(),
-            found: "the manifest is gone".to_owned(),
+            found: "the manifest no longer exists".to_owned(),
         })?;
         Ok(())
     }
 
-    /// Forgets what is pending.
+    /// Discards pending changes.
     pub(super) fn roll_back(&mut self) {
         self.pending.clear();
         self.written = None;

@@ -1,4 +1,4 @@
-//! What a directory of files holds, as of the last commit.
+//! The committed contents of a directory of files.
 //!
 //! ```json
 //! {"format": "forebay-ndjson", "version": 1, "position": 4711,
@@ -6,8 +6,9 @@
 //!  "renames": []}
 //! ```
 //!
-//! `renames` are files the commit has still to put into place: the manifest is replaced first, the
-//! files are moved after, and whoever opens the directory moves those that a crash left behind.
+//! `renames` are files that the commit still has to move: the manifest is replaced first, the files
+//! are moved afterwards, and the next opening of the directory moves those that a crash left
+//! behind.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +22,7 @@ use crate::sink::Position;
 
 const VERSION: u64 = 1;
 
-/// What a namespace holds.
+/// The contents of a namespace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Entry {
     /// Length of its file, where it has just one.
@@ -76,7 +77,7 @@ impl Manifest {
         let mut renames = Vec::new();
         for rename in value["renames"].as_array()? {
             let (from, to) = (rename[0].as_str()?, rename[1].as_str()?);
-            // A manifest is input: it may not move files anywhere else.
+            // A manifest is untrusted: it may not move files to other directories.
             if [from, to].iter().any(|path| path.split('/').any(|part| matches!(part, "" | ".."))) {
                 return None;
             }

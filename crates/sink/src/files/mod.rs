@@ -1,4 +1,4 @@
-//! Tables and documents in plain files, for those who read them with other tools.
+//! Tables and documents in plain files, for use with other tools.
 //!
 //! [`NdjsonSink`] appends documents to one line-by-line JSON file a namespace; [`ParquetSink`]
 //! writes record batches as Parquet files. Both keep a small manifest that says what is
@@ -7,7 +7,8 @@
 //! Invariants:
 //! * Rows are on stable storage before the manifest that counts them, so a commit here survives
 //!   the machine at once.
-//! * A directory belongs to one sink: on opening, whatever the manifest does not name goes.
+//! * A directory belongs to one sink: on opening, everything that the manifest does not list is
+//!   removed.
 //! * A namespace becomes a file name only after [`check_namespace`](crate::name::check_namespace).
 
 mod ledger;
@@ -39,7 +40,8 @@ fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Makes `path` hold `bytes`: as a whole or, after a crash, what it held before.
+/// Writes `bytes` to `path` atomically: after a crash the file has either the new or the old
+/// contents.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let aside = path.with_extension("new");
     let mut file = File::create(&aside)?;

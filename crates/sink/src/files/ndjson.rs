@@ -1,16 +1,16 @@
-//! Documents, one a line, in one file a namespace.
+//! Documents, one per line, in one file per namespace.
 //!
 //! ```text
 //! <dir>/manifest.json        what is committed: position, and each file's length
 //! <dir>/<namespace>.ndjson   {"_id":7,"_received_ms":1700000000000,"_document":{"a": 1}}
 //! ```
 //!
-//! A document stands in its line as it came, every byte of it. One that would break the line (line
-//! breaks, spaces at the ends, not JSON at all) is kept as the string `_text`, or where it is not
-//! even UTF-8 as the hexadecimal digits `_hex`; both give the same bytes back.
+//! A line contains its document byte for byte. A document that would break the line (line breaks,
+//! surrounding spaces, not JSON at all) is stored as the string `_text`, or, if it is not even
+//! UTF-8, as the hexadecimal digits `_hex`; both return the same bytes.
 //!
-//! Lines are appended beyond the committed length and count once the manifest says so. What lies
-//! beyond after a crash is cut off on opening.
+//! Lines are appended after the committed length and become valid once the manifest includes them.
+//! What follows the committed length after a crash is cut off on opening.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -41,7 +41,7 @@ pub struct NdjsonSink {
 }
 
 impl NdjsonSink {
-    /// Opens the directory `dir`, making it if it is not there.
+    /// Opens the directory `dir`, and creates it if it does not exist.
     ///
     /// # Errors
     /// [`OpenError::Corrupt`] when the manifest is damaged or missing beside files, or a file is
@@ -51,7 +51,8 @@ impl NdjsonSink {
         let manifest = match Manifest::read(dir, FORMAT)? {
             Some(manifest) => manifest,
             None => {
-                // Without it nobody knows what is committed; throwing files away is no answer.
+                // Without it the committed length is unknown, and discarding files is not an
+                // option.
                 if let Some(file) = files(dir)?.first() {
                     let found = format!("no manifest, but {}", file.display());
                     return Err(OpenError::Corrupt { path: dir.to_owned(), found });
@@ -263,7 +264,7 @@ fn cut(path: &Path, length: u64) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Appends a document as a line of its own, line break included.
+/// Appends a document as a separate line, including the line break.
 pub fn encode(document: &Document<'_>, line: &mut Vec<u8>) {
     let (id, received_ms, raw) = (document.id, document.received_ms, document.raw);
     line.extend_from_slice(format!(r#"{{"_id":{id},"_received_ms":{received_ms},"#).as_bytes());

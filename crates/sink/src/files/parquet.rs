@@ -6,13 +6,14 @@
 //! <dir>/pending/<position before>-<n>.parquet          rows not committed yet
 //! ```
 //!
-//! The columns are `_id` and `_received_ms` (64-bit integers), `_document` (bytes) where there are
+//! The columns are `_id` and `_received_ms` (64-bit integers), `_document` (bytes) if there are
 //! documents, and the batch's own under their own names; compressed with zstd. A batch with another
-//! schema starts another file: nothing has to fit what came before.
+//! schema starts another file, so schemas need not match.
 //!
-//! Files are written and flushed under `pending`; the manifest names them and their places, which
-//! commits them; then they are moved. What a crash keeps from being moved is moved on opening. No
-//! name under `pending` is used by two commits, or the second's rows could be taken for the first's.
+//! Files are written and flushed under `pending`; the manifest lists them with their destinations,
+//! which commits them; then they are moved. A move that a crash prevented is made on opening. No
+//! name under `pending` is used by two commits, since the second's rows could be mistaken for the
+//! first's.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
@@ -67,7 +68,7 @@ impl std::fmt::Debug for ParquetSink {
 }
 
 impl ParquetSink {
-    /// Opens the directory `dir`, making it if it is not there.
+    /// Opens the directory `dir`, and creates it if it does not exist.
     ///
     /// # Errors
     /// [`OpenError::Corrupt`] when the manifest is damaged, or missing beside files, or names a
@@ -95,7 +96,7 @@ impl ParquetSink {
         if let Some(missing) =
             place(dir, &manifest.renames).map_err(open_io("put committed files into", dir))?
         {
-            let found = format!("committed, but neither pending nor in its place: {missing}");
+            let found = format!("the committed file {missing} does not exist");
             return Err(OpenError::Corrupt { path: dir.to_owned(), found });
         }
         clear(&pending).map_err(open_io("clear", &pending))?;
@@ -234,7 +235,7 @@ impl ParquetSink {
             Some(missing) => Err(SinkError::Corrupt {
                 act: "commit",
                 path: self.dir.clone(),
-                found: format!("neither pending nor in its place: {missing}"),
+                found: format!("the committed file {missing} does not exist"),
             }),
         }
     }

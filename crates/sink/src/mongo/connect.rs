@@ -1,7 +1,8 @@
-//! The way to a MongoDB, and what its errors mean.
+//! Connections to MongoDB, and the classification of its errors.
 //!
-//! Invariants: a name made here for people has no secret in it; every request has an answer or a failure
-//! in time; a write counts as done when it is in the journal (of most members, where there are several).
+//! Invariants: names for messages contain no secret; every request gets an answer or a failure
+//! within a time limit; a write is done when it is in the journal (of a majority of members, if
+//! there are several).
 
 use std::future::Future;
 use std::time::Duration;
@@ -14,26 +15,26 @@ use super::settings::Settings;
 use crate::driver::Driver;
 use crate::server::ServerError;
 
-/// Codes with which a server says that it cannot now: it steps down, shuts down, or has no room in time
+/// Codes of transient errors: the server steps down, shuts down, or has no capacity
 /// (<https://github.com/mongodb/mongo/blob/master/src/mongo/base/error_codes.yml>).
 const PASSING_CODES: &[i32] =
     &[6, 7, 50, 64, 89, 91, 112, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436];
-/// The code of a key that is there already.
+/// The code of a duplicate key.
 pub(super) const DUPLICATE_KEY: i32 = 11_000;
 
-/// A database of a server, and the thread that does its reading and writing.
+/// A database of a server, and its network thread.
 #[derive(Debug)]
 pub(super) struct Link {
     // Before the driver, which its tasks live on.
     pub(super) database: Database,
     answer_timeout: Duration,
-    /// For people: the database and the server.
+    /// Its name in messages: the database and the server.
     pub(super) place: String,
     driver: Driver,
 }
 
 impl Link {
-    /// Finds the server.
+    /// Locates the server.
     pub(super) fn new(settings: &Settings) -> Result<Link, ServerError> {
         let driver = Driver::new("forebay-mongodb")?;
         let unreached = |server: &str, why: &'static str| ServerError::Unreachable {
@@ -46,35 +47,38 @@ impl Link {
         let options = match parsed {
             Some(Ok(options)) => options,
             Some(Err(error)) if is_of_network(&error) => {
-                return Err(unreached("MongoDB", "its name could not be looked up"));
+                return Err(unreached("MongoDB", "its name could not be resolved"));
             }
-            // What is wrong with it would show a part of it.
+            // The error message could reveal a part of it.
             Some(Err(_)) => {
                 return Err(ServerError::settings(
-                    "`url` is no MongoDB address",
-                    "write mongodb://user:password@host:port/database, with special characters as %XX",
+                    "`url` is not a valid MongoDB address",
+                    "use mongodb://user:password@host:port/database, with special characters as \
+                     %XX",
                 ));
             }
-            None => return Err(unreached("MongoDB", "its name was not looked up in time")),
+            None => return Err(unreached("MongoDB", "its name could not be resolved in time")),
         };
         let name = settings.database.clone().or_else(|| options.default_database.clone());
         let name = name.filter(|name| !name.is_empty()).ok_or_else(|| {
             ServerError::settings(
                 "no database is named",
-                "name one in `url`, after the last slash, or in `database`",
+                "append it to `url` after the last slash, or set `database`",
             )
         })?;
         let hosts: Vec<String> = options.hosts.iter().map(ServerAddress::to_string).collect();
         let place = format!("database {name} of MongoDB at {}", hosts.join(","));
         let options = completed(options, settings);
         let made = driver.wait(within, async { Client::with_options(options) });
-        let Some(made) = made else { return Err(unreached(&place, "no client in time")) };
+        let Some(made) = made else {
+            return Err(unreached(&place, "the client could not be created in time"));
+        };
         let client = made.map_err(|error| failure("connect", &place, error))?;
         let database = client.database(&name);
         Ok(Link { database, answer_timeout: settings.answer_timeout, place, driver })
     }
 
-    /// Waits for what the server answers to `future`.
+    /// Waits for the server's answer to `future`.
     pub(super) fn wait<T>(
         &self,
         act: &str,
@@ -85,18 +89,18 @@ impl Link {
             None => Err(ServerError::Unreachable {
                 act: act.to_owned(),
                 server: self.place.clone(),
-                source: "no answer came in time".into(),
+                source: "no answer in time".into(),
             }),
         }
     }
 
-    /// Contents that make no sense.
+    /// An error for invalid contents.
     pub(super) fn contents(&self, act: &str, found: String) -> ServerError {
         ServerError::Contents { act: act.to_owned(), server: self.place.clone(), found }
     }
 }
 
-/// The options, with the settings where the address says nothing.
+/// The options, with the settings where the address has none.
 fn completed(mut options: ClientOptions, settings: &Settings) -> ClientOptions {
     options.app_name.get_or_insert_with(|| "forebay".to_owned());
     options.max_pool_size.get_or_insert(settings.connections_max);
@@ -124,7 +128,7 @@ fn completed(mut options: ClientOptions, settings: &Settings) -> ClientOptions {
     options
 }
 
-/// What an error means.
+/// Classifies an error.
 ///
 /// * `act`: what was attempted.
 /// * `place`: at what.

@@ -1,22 +1,24 @@
-//! JSON documents as BSON, where that says the very same bytes.
+//! JSON documents as BSON, if that preserves every byte.
 //!
-//! A document that is an object in the one plain notation (no space between, no needless escape, numbers as
-//! they are printed here) becomes a BSON document, which a database can query; printed again it is what came
-//! in. Any other stays text. So most of what machines write can be queried, and nothing is stored twice.
+//! A document that is an object in canonical form (no white space between tokens, no needless
+//! escape, numbers as they are printed here) becomes a BSON document, which a database can query;
+//! printing it returns the original. Any other document stays text. So most machine-written
+//! documents can be queried, and nothing is stored twice.
 //!
 //! Invariants:
-//! * [`print()`] of what [`parse`] gives is what was parsed, byte for byte, or `parse` gives nothing. Neither
-//!   leans on how a library prints numbers or strings.
-//! * Nothing is made that a server may refuse or change: keys that are empty, doubled, have a dot or begin
-//!   with `$`, arrays in arrays, negative zero, U+0000, nesting beyond [`DEPTH_MAX`] are left to text.
+//! * [`print()`] of the result of [`parse`] returns the input, byte for byte, or `parse` returns
+//!   `None`. Neither depends on how a library prints numbers or strings.
+//! * Nothing is created that a server may refuse or change: empty or repeated keys, keys with a dot
+//!   or a leading `$`, arrays in arrays, negative zero, U+0000, and nesting beyond [`DEPTH_MAX`]
+//!   stay text.
 
 use mongodb::bson::raw::{CString, RawArrayBuf, RawBson, RawDocumentBuf};
 use mongodb::bson::{Bson, Document};
 
-/// How deeply objects and arrays may be nested; a server takes 100 levels, some fewer.
+/// Maximum nesting of objects and arrays; a server supports 100 levels, some fewer.
 const DEPTH_MAX: usize = 32;
 
-/// The object that `raw` is; `None` where it is none, or one in another notation.
+/// The object in `raw`; `None` if it is not one, or in another form.
 pub(super) fn parse(raw: &[u8]) -> Option<RawDocumentBuf> {
     let mut parser = Parser { rest: std::str::from_utf8(raw).ok()? };
     let object = parser.object(0)?;

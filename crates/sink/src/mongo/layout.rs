@@ -1,4 +1,4 @@
-//! What is in the database beside the rows. Described in `docs/formats/mongodb-sink.md`.
+//! The contents of the database besides the rows, described in `docs/formats/mongodb-sink.md`.
 //!
 //! ```text
 //! _forebay_sink        { _id: "state", layout, identity, owner, epoch, position }
@@ -8,8 +8,9 @@
 //! <namespace>:parts    { _id: "<id>:<part>", bytes }: documents too long for one row
 //! ```
 //!
-//! Invariant: `position` in the state is the one truth. Of a namespace that holds which is at or below it,
-//! `now` before `before`; rows with ids above its `last_id` were never committed.
+//! Invariant: `position` in the state is authoritative. Of a namespace, the slot with `at` at or
+//! below it is valid, `now` before `before`; rows with ids above its `last_id` were never
+//! committed.
 
 use mongodb::bson::spec::BinarySubtype;
 use mongodb::bson::{Binary, Bson, Document, doc};
@@ -26,8 +27,8 @@ pub const LAYOUT_VERSION: i32 = 1;
 pub(super) const STATE: &str = "_forebay_sink";
 pub(super) const NAMESPACES: &str = "_forebay_namespaces";
 
-/// The collection of a namespace: its own name, unless that is the server's or this sink's or none that a
-/// collection can have; then one no namespace can have.
+/// The collection of a namespace: its own name, unless that is reserved or invalid; then one that
+/// no namespace can have.
 pub(super) fn collection_name(namespace: &str) -> String {
     let is_odd = namespace.starts_with('.')
         || namespace.ends_with('.')
@@ -37,12 +38,12 @@ pub(super) fn collection_name(namespace: &str) -> String {
     if is_odd { format!("namespace:{}", namespace.replace('.', ":")) } else { namespace.to_owned() }
 }
 
-/// Where the long documents of a collection are.
+/// The collection of long documents.
 pub(super) fn parts_name(collection: &str) -> String {
     format!("{collection}:parts")
 }
 
-/// The key of a part of a document; those of a row follow each other, rows by their ids.
+/// The key of a part of a document. Keys are ordered by row id, then by part.
 pub(super) fn part_key(id: u64, part: usize) -> String {
     format!("{id:020}:{part:06}")
 }
@@ -52,7 +53,7 @@ pub(super) fn parts_after(last: Option<u64>) -> String {
     last.map_or(String::new(), |last| format!("{last:020}:~"))
 }
 
-/// A number as it is stored: those beyond were refused at the door.
+/// A number in stored form; larger ones were refused before.
 pub(super) fn long(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -61,7 +62,7 @@ pub(super) fn binary(bytes: &[u8]) -> Binary {
     Binary { subtype: BinarySubtype::Generic, bytes: bytes.to_vec() }
 }
 
-/// What a sink's state says.
+/// The contents of a sink's state.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct State {
     pub(super) identity: Identity,
@@ -69,7 +70,7 @@ pub(super) struct State {
     pub(super) epoch: i64,
 }
 
-/// The state of a sink that is made now; its owner comes with the first who opens it.
+/// The state of a new sink; its first opener becomes the owner.
 pub(super) fn new_state(identity: [u8; 16]) -> Document {
     doc! {
         "_id": "state",
@@ -81,12 +82,15 @@ pub(super) fn new_state(identity: [u8; 16]) -> Document {
     }
 }
 
-/// What the document of the state says. `Err`: what is wrong with it.
+/// Parses the document of the state. The error is the fault.
 pub(super) fn parse_state(state: &Document) -> Result<State, String> {
     let layout = state.get_i32("layout").ok();
     if layout != Some(LAYOUT_VERSION) {
         let found = layout.map_or("none".to_owned(), |layout| layout.to_string());
-        return Err(format!("layout version {found}, this program knows {LAYOUT_VERSION}"));
+        return Err(format!(
+            "layout version {found} is not supported; this program supports version \
+             {LAYOUT_VERSION}"
+        ));
     }
     let identity = state.get_binary_generic("identity").ok();
     let identity = identity.and_then(|bytes| <[u8; 16]>::try_from(bytes.as_slice()).ok());
@@ -96,18 +100,18 @@ pub(super) fn parse_state(state: &Document) -> Result<State, String> {
     Ok(State { identity, position, epoch })
 }
 
-/// A number, or that there is none.
+/// A number, or null.
 pub(super) fn number(document: &Document, key: &str) -> Result<Option<u64>, String> {
     match document.get(key) {
         None | Some(Bson::Null) => Ok(None),
         Some(Bson::Int64(found)) => {
             u64::try_from(*found).map(Some).map_err(|_| format!("{key} is {found}"))
         }
-        // Some servers and shells make small numbers short.
+        // Some servers and shells store small numbers as int32.
         Some(Bson::Int32(found)) => {
             u64::try_from(*found).map(Some).map_err(|_| format!("{key} is {found}"))
         }
-        Some(other) => Err(format!("{key} is no whole number but {other}")),
+        Some(other) => Err(format!("{key} is {other}, expected a whole number")),
     }
 }
 
@@ -127,7 +131,7 @@ pub(super) fn slot(namespace: &Namespace, at: Position) -> Document {
     }
 }
 
-/// The slot of a namespace that holds at `position`. `Err`: what is wrong with it.
+/// The slot of a namespace that is valid at `position`. The error is the fault.
 pub(super) fn slot_at(
     namespace: &Document,
     position: Option<Position>,
@@ -135,7 +139,7 @@ pub(super) fn slot_at(
     let Some(position) = position else { return Ok(None) };
     for key in ["now", "before"] {
         let Some(slot) = namespace.get_document(key).ok() else { continue };
-        let at = number(slot, "at")?.ok_or("a commit without a position")?;
+        let at = number(slot, "at")?.ok_or("a commit has no position")?;
         if at <= position.0 {
             return Ok(Some(slot));
         }
@@ -143,7 +147,7 @@ pub(super) fn slot_at(
     Ok(None)
 }
 
-/// The namespace of a document and its slot. `Err`: what is wrong with them.
+/// Parses the document of a namespace and its slot. The error is the fault.
 pub(super) fn parse_namespace(
     document: &Document,
     slot: Option<&Document>,
@@ -154,11 +158,11 @@ pub(super) fn parse_namespace(
     let name = text(document, "_id")?;
     let mut namespace = Namespace::new(name, 0, text(document, "collection")?);
     let Some(slot) = slot else { return Ok(namespace) };
-    namespace.row_count = number(slot, "row_count")?.ok_or("no count of rows")?;
+    namespace.row_count = number(slot, "row_count")?.ok_or("it has no row count")?;
     namespace.last_id = number(slot, "last_id")?;
     let columns = slot.get_array("columns").map_err(|error| error.to_string())?;
     let column = |column: &Bson| {
-        let column = column.as_document().ok_or("a column is no document")?;
+        let column = column.as_document().ok_or("a column is not a document")?;
         let ty = text(column, "type")?;
         let ty = ColumnType::from_name(&ty).ok_or_else(|| format!("unknown column type {ty:?}"))?;
         Ok(Column { path: text(column, "path")?, name: text(column, "name")?, ty })

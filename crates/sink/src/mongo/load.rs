@@ -1,10 +1,11 @@
-//! Getting rows to the server and off it again.
+//! Sending rows to the server and removing them.
 //!
-//! Rows wait in memory, by namespace, until there are enough of them or the transaction is committed; then
-//! they go by unordered inserts, several at a time over the pool's connections. The driver cuts each at
-//! what the server takes at once (48 MB and 100,000 documents, as a rule).
+//! Rows wait in memory, by namespace, until there are enough of them or the transaction is
+//! committed; then they are sent by unordered inserts, several at a time over the pool's
+//! connections. The driver splits each at the server's limits (usually 48 MB and 100,000
+//! documents).
 //!
-//! Invariant: what waits is bounded by [`WAITING_SIZE_MAX`] beside the row last written.
+//! Invariant: waiting rows have at most [`WAITING_SIZE_MAX`] bytes, except for the last one.
 
 use std::collections::HashMap;
 
@@ -26,7 +27,7 @@ const WAITING_SIZE_MAX: usize = 16 << 20;
 /// Bytes and rows of one insert.
 const INSERT_SIZE_MAX: usize = 4 << 20;
 const INSERT_ROWS_MAX: usize = 10_000;
-/// Requests under way at a time.
+/// Maximum number of concurrent requests.
 const REQUESTS_MAX: usize = 8;
 
 /// Rows of a namespace that wait.
@@ -104,7 +105,7 @@ impl Load {
     }
 }
 
-/// Inserts these rows. Parts go first: what names them is never there without them.
+/// Inserts these rows. Parts are inserted first: a row is never there without its parts.
 fn send(link: &Link, waiting: Vec<(&Namespace, Buffer)>) -> Result<(), ServerError> {
     let (mut parts, mut rows) = (Vec::new(), Vec::new());
     for (namespace, buffer) in waiting {
@@ -136,7 +137,7 @@ fn cut(rows: Vec<RawDocumentBuf>) -> impl Iterator<Item = Vec<RawDocumentBuf>> {
     })
 }
 
-/// Inserts rows in any order. One whose key is there already is there already.
+/// Inserts rows in any order. A duplicate key means that the row is already there.
 async fn insert(
     database: &Database,
     collection: String,
@@ -157,7 +158,7 @@ async fn insert(
     }
 }
 
-/// Passes an insert's result on, but for one whose key is there already.
+/// Returns an insert's result, ignoring duplicate keys.
 pub(super) fn unless_there<T>(inserted: Result<T, Error>) -> Result<(), Error> {
     match inserted {
         Ok(_) => Ok(()),
@@ -193,7 +194,7 @@ pub(super) fn sweep(
     link.wait("remove rows that were not committed", deletes.try_collect::<()>())
 }
 
-/// Updates namespaces; `false`: one of them is not there, or is another writer's.
+/// Updates namespaces; returns `false` if one of them does not exist, or belongs to another writer.
 pub(super) fn update_all(
     link: &Link,
     act: &str,

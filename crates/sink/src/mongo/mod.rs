@@ -1,27 +1,30 @@
-//! Tables and documents in a database of a MongoDB, or of what speaks its protocol.
+//! Tables and documents in a database of MongoDB, or of a compatible server.
 //!
-//! Every namespace is a collection: the documents in `_document`, byte for byte (as BSON where that says the
-//! same bytes, as text otherwise), beside the values lifted out of them, each under its column's name. The layout is described in `docs/formats/mongodb-sink.md`.
+//! Every namespace is a collection: the documents in `_document`, byte for byte (as BSON if that
+//! preserves every byte, as text otherwise), beside the values extracted from them, each under its
+//! column's name. The layout is described in `docs/formats/mongodb-sink.md`.
 //!
-//! From the bottom: `settings`, `connect`, `layout` (what is stored), `json` and `row` (documents and rows as BSON), `load` (inserting
-//! and removing), `writer` (the traits that take rows), `reader`.
+//! From the bottom: `settings`, `connect`, `layout` (what is stored), `json` and `row` (documents
+//! and rows as BSON), `load` (inserting and removing), `writer` (the traits of writers), `reader`.
 //!
-//! # What holds without transactions
-//! Servers without replicas have none, so none are used, and this is promised instead:
-//! * **The position is one document's field**, written after everything it covers: what is committed is told
-//!   by it alone, at any moment and after any crash.
-//! * **Readers see what is committed.** Rows of a transaction that is not committed (yet, or ever) lie in the
-//!   collections meanwhile; [`MongoReader`] reads up to the last id of the commit that holds, and so
-//!   should others: `_at` of a row is at or below `position` once it is committed.
-//! * **Leftovers go away.** Rows above the committed last id are removed by the next roll-back and whenever
-//!   the sink is opened.
-//! * **Nothing is there twice.** `_id` is the row's id: writing a row again meets its own key, which counts as
-//!   written.
-//! * **One writer.** Who opens a sink takes it over: it becomes the owner, and the one before is refused with
-//!   its next commit. A roll-back raises the epoch, so that a commit whose answer was lost has happened
-//!   before the position is read again, or never will.
+//! # Guarantees without transactions
+//! Servers without replica sets have no transactions, so none are used. The guarantees are:
+//! * **The position is one document's field**, written after everything it covers: it alone
+//!   determines what is committed, at any moment and after any crash.
+//! * **Readers see what is committed.** Rows of an uncommitted transaction are in the collections
+//!   meanwhile; [`MongoReader`] reads up to the last id of the valid commit, and so should others:
+//!   `_at` of a row is at or below `position` once it is committed.
+//! * **Leftovers are removed.** Rows above the committed last id are removed by the next roll-back
+//!   and whenever the sink is opened.
+//! * **Nothing is duplicated.** `_id` is the row's id: writing a row again meets its own key, which
+//!   counts as written.
+//! * **One writer.** Opening a sink takes it over: the opener becomes the owner, and the previous
+//!   one is refused with its next commit. A roll-back increments the epoch, so that a commit whose
+//!   answer was lost has happened before the position is read again, or never will.
 
 mod connect;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod json;
 mod layout;
 mod load;
@@ -51,13 +54,13 @@ pub use settings::Settings;
 
 /// Writes tables and documents into a MongoDB; see the [module](self).
 ///
-/// Its calls block and have a thread of their own to wait for: they are not for tasks of a runtime.
+/// Its calls block, waiting for a separate thread: they must not be made in tasks of a runtime.
 #[derive(Debug)]
 pub struct MongoSink {
     link: Link,
     load: Load,
     book: Book,
-    /// Who this is to the server: random, made when it was opened.
+    /// Its identity towards the server: random, created on opening.
     owner: String,
     epoch: i64,
     /// Namespaces as of the last commit.
@@ -65,20 +68,22 @@ pub struct MongoSink {
 }
 
 impl MongoSink {
-    /// Connects and opens the sink, making it where it is not there, taking it over where it is.
+    /// Connects and opens the sink; creates it if it does not exist, and takes it over if it does.
     ///
     /// # Errors
-    /// [`OpenError::Server`]: the settings, the way to the server, the server, or what it has under these
-    /// names; [`OpenError::is_transient`] tells whether to try again.
+    /// [`OpenError::Server`]: the settings, the connection, the server, or its contents under these
+    /// names; [`OpenError::is_transient`] shows whether to try again.
     pub fn open(settings: &Settings) -> Result<MongoSink, OpenError> {
         let link = Link::new(settings)?;
         let owner = mongodb::bson::Uuid::new().to_string();
         let sinks = link.database.collection::<Document>(layout::STATE);
         let there =
-            link.wait("look for the sink", sinks.find_one(doc! { "_id": "state" }).into_future())?;
+            link.wait("look up the sink", sinks.find_one(doc! { "_id": "state" }).into_future())?;
         if there.is_none() {
             let made = layout::new_state(mongodb::bson::Uuid::new().bytes());
-            link.wait("make the sink", async { load::unless_there(sinks.insert_one(made).await) })?;
+            link.wait("create the sink", async {
+                load::unless_there(sinks.insert_one(made).await)
+            })?;
         }
         let claimed = claim(&link, doc! { "_id": "state" }, &owner)?;
         let book = Book::new(claimed.identity, claimed.position, Vec::new());
@@ -89,13 +94,13 @@ impl MongoSink {
         Ok(sink)
     }
 
-    /// For people: which database of which server.
+    /// Its name in messages: the database and the server.
     #[must_use]
     pub fn place(&self) -> &str {
         &self.link.place
     }
 
-    /// Adopts a state that was just claimed: reads the namespaces and removes what is not committed.
+    /// Adopts a claimed state: reads the namespaces and removes what is not committed.
     fn read(&mut self, state: State) -> Result<(), ServerError> {
         const ACT: &str = "read the namespaces";
         let documents = load::all(&self.link, ACT, layout::NAMESPACES)?;
@@ -106,7 +111,7 @@ impl MongoSink {
             let mut namespace = layout::parse_namespace(document, slot).map_err(odd)?;
             namespace.number = number;
             sweeps.push((namespace.table.clone(), namespace.last_id));
-            // One that only a transaction made which was not committed is none yet.
+            // A namespace that only an uncommitted transaction created does not exist yet.
             if let Some(slot) = slot {
                 slots.insert(namespace.name.clone(), slot.clone());
                 namespaces.push(namespace);
@@ -119,13 +124,13 @@ impl MongoSink {
         Ok(())
     }
 
-    /// Ends a transaction that went wrong; what it left behind is removed by the roll-back.
+    /// Ends a failed transaction; the roll-back removes what it left behind.
     fn abandon(&mut self) {
         self.load.forget();
         self.book.transaction = Transaction::Failed;
     }
 
-    /// Passes `result` on; an error takes the transaction with it.
+    /// Returns `result`; an error ends the transaction.
     fn settle<T>(&mut self, result: Result<T, SinkError>) -> Result<T, SinkError> {
         if result.is_err() {
             self.abandon();
@@ -133,7 +138,7 @@ impl MongoSink {
         result
     }
 
-    /// Opens a transaction unless one is open. The server is not told.
+    /// Opens a transaction unless one is open. Nothing is sent to the server.
     fn begin(&mut self) -> Result<(), SinkError> {
         match self.book.transaction {
             Transaction::Open { .. } => {}
@@ -168,7 +173,7 @@ impl MongoSink {
         Ok(())
     }
 
-    /// Writes down what the namespaces will be once the position is there.
+    /// Stores the next state of the namespaces, which is valid once the position is stored.
     fn save_namespaces(&self, position: Position) -> Result<Vec<(String, Document)>, SinkError> {
         let saved: Vec<(String, Document)> = self
             .book
@@ -177,7 +182,7 @@ impl MongoSink {
             .collect();
         let updates = saved.iter().map(|(name, slot)| {
             let before = self.slots.get(name).cloned();
-            // Whoever took the sink over has a higher epoch.
+            // A sink that took it over has a higher epoch.
             let mine = doc! { "_id": name, "epoch": { "$lte": self.epoch } };
             let update = doc! { "$set": { "before": before, "now": slot, "epoch": self.epoch } };
             (mine, update)
@@ -191,9 +196,9 @@ impl MongoSink {
     }
 }
 
-/// Takes the sink over where `filter` finds it, with a new epoch.
+/// Takes the sink over if `filter` finds it, with a new epoch.
 fn claim(link: &Link, filter: Document, owner: &str) -> Result<State, ServerError> {
-    const ACT: &str = "take the sink over";
+    const ACT: &str = "take over the sink";
     let sinks = link.database.collection::<Document>(layout::STATE);
     let update = doc! { "$set": { "owner": owner }, "$inc": { "epoch": 1_i64 } };
     let claimed = sinks.find_one_and_update(filter, update).return_document(ReturnDocument::After);
@@ -223,14 +228,14 @@ impl Sink for MongoSink {
             return Ok(());
         }
         self.abandon();
-        // As its owner only: who was superseded stays so until the sink is opened again.
+        // Only as its owner: a superseded sink stays so until it is opened again.
         let mine = doc! { "_id": "state", "owner": &self.owner };
         let read = claim(&self.link, mine, &self.owner).and_then(|state| self.read(state));
         read.map_err(|error| SinkError::Reread(error.into()))
     }
 
     fn checkpoint(&mut self) -> Result<Option<Position>, SinkError> {
-        // Every write was answered once it was in the journal.
+        // Every write was acknowledged once it was in the journal.
         Ok(self.book.position)
     }
 }

@@ -1,7 +1,8 @@
-//! Reading: rows page by page, of what is committed.
+//! Reading committed rows page by page.
 //!
-//! Invariants: a reader changes nothing; a page is bounded in rows and bytes, and holds no row that is not
-//! committed at the position it names (see the [module](super) for how that holds without transactions).
+//! Invariants: a reader changes nothing; a page is limited in rows and bytes, and has no row that
+//! is not committed at its position (see the [module](super) for how that is guaranteed without
+//! transactions).
 
 use futures_util::TryStreamExt as _;
 use mongodb::bson::{Bson, Document, doc};
@@ -18,15 +19,15 @@ use crate::server::ServerError;
 use crate::sink::{Position, StoredDocument};
 use crate::sqlite::{DocumentPage, OwnedValue, PageLimits, RowPage, StoredRow};
 
-/// Rows of a page at most, whatever is asked for.
+/// Maximum number of rows of a page.
 const PAGE_ROWS_MAX: usize = 100_000;
 /// How often the state is read again because a namespace was committed twice meanwhile.
 const TRIES: usize = 100;
 const ACT: &str = "read";
 
-/// Reads a sink's database, by as many threads as there are, while a sink writes.
+/// Reads a sink's database, from any number of threads, while a sink writes.
 ///
-/// Its calls block and are not for tasks of a runtime.
+/// Its calls block and must not be made in tasks of a runtime.
 #[derive(Debug)]
 pub struct MongoReader {
     link: Link,
@@ -36,7 +37,8 @@ impl MongoReader {
     /// Connects to the server of a sink.
     ///
     /// # Errors
-    /// As [`MongoSink::open`](super::MongoSink::open); [`ServerError::Contents`] where there is no sink.
+    /// As for [`MongoSink::open`](super::MongoSink::open); [`ServerError::Contents`] if there is no
+    /// sink.
     pub fn open(settings: &Settings) -> Result<MongoReader, OpenError> {
         let reader = MongoReader { link: Link::new(settings)? };
         reader.position()?;
@@ -50,7 +52,7 @@ impl MongoReader {
     pub fn position(&self) -> Result<Option<Position>, ServerError> {
         let sinks = self.link.database.collection::<Document>(layout::STATE);
         let state = self.link.wait(ACT, sinks.find_one(doc! { "_id": "state" }).into_future())?;
-        let state = state.ok_or_else(|| self.odd("no sink".to_owned()))?;
+        let state = state.ok_or_else(|| self.odd("there is no sink".to_owned()))?;
         Ok(layout::parse_state(&state).map_err(|found| self.odd(found))?.position)
     }
 
@@ -76,10 +78,10 @@ impl MongoReader {
                 return Ok((position, None));
             }
         }
-        Err(self.odd(format!("{name} is committed faster than it is read")))
+        Err(self.odd(format!("{name} is committed faster than it can be read")))
     }
 
-    /// Documents of `namespace` with ids above `after`; none where there is no such namespace.
+    /// Documents of `namespace` with ids above `after`; none if it does not exist.
     ///
     /// # Errors
     /// The server's, like every read.
@@ -98,7 +100,7 @@ impl MongoReader {
         Ok(DocumentPage { position: page.position, documents, more: page.more })
     }
 
-    /// Rows of `namespace` with ids above `after`; none where there is no such namespace.
+    /// Rows of `namespace` with ids above `after`; none if it does not exist.
     ///
     /// # Errors
     /// The server's, like every read.
@@ -163,7 +165,7 @@ impl MongoReader {
                 found += 1;
             }
         }
-        // Where one is missing the row has no document, and `row_of` says so.
+        // If one is missing the row has no document, which `row_of` reports.
         if found == count {
             row.insert("_document", layout::binary(&bytes));
         }
@@ -171,29 +173,30 @@ impl MongoReader {
     }
 }
 
-/// A row as it is stored. `Err`: what is wrong with it.
+/// Parses a stored row. The error is the fault.
 fn row_of(namespace: &Namespace, row: &Document) -> Result<StoredRow, String> {
     let odd = |what: &str| format!("{what} in {}", namespace.table);
-    let id = layout::number(row, "_id")?.ok_or_else(|| odd("a row without an id"))?;
+    let id = layout::number(row, "_id")?.ok_or_else(|| odd("there is a row without an id"))?;
     let received_ms =
-        layout::number(row, "_received_ms")?.ok_or_else(|| odd("a row without a time"))?;
+        layout::number(row, "_received_ms")?.ok_or_else(|| odd("there is a row without a time"))?;
     let document = match row.get("_document") {
         Some(Bson::String(text)) => text.as_bytes().to_vec(),
         Some(Bson::Binary(binary)) => binary.bytes.clone(),
-        Some(Bson::Document(object)) => json::print(object)
-            .ok_or_else(|| odd(&format!("a document that was never written in row {id}")))?,
-        _ => return Err(odd(&format!("row {id} without its document"))),
+        Some(Bson::Document(object)) => {
+            json::print(object).ok_or_else(|| odd(&format!("row {id} has an invalid document")))?
+        }
+        _ => return Err(odd(&format!("row {id} has no document"))),
     };
     let columns = namespace.schema.columns().iter();
     let values = columns.map(|column| {
         let value = value(column.ty, row.get(&column.name));
-        value.ok_or_else(|| odd(&format!("an odd value of {}", column.name)))
+        value.ok_or_else(|| odd(&format!("there is an invalid value of {}", column.name)))
     });
     let values = values.collect::<Result<Vec<OwnedValue>, String>>()?;
     Ok(StoredRow { id, received_ms, document: Some(document), values })
 }
 
-/// What a column's value says; `None`: it is none of this type.
+/// A column's value; `None` if it is not of this type.
 fn value(ty: ColumnType, value: Option<&Bson>) -> Option<OwnedValue> {
     Some(match (ty, value) {
         (_, None | Some(Bson::Null)) => OwnedValue::Null,

@@ -1,29 +1,29 @@
-//! How a MongoDB is reached, and how a sink uses it.
+//! Connection settings of MongoDB, and options of a sink.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What a sink in a MongoDB needs to know.
+/// Settings of a sink in MongoDB.
 #[derive(Clone)]
 pub struct Settings {
     /// `mongodb://user:password@host:port/database?options` or `mongodb+srv://...`.
     pub url: String,
-    /// The database, before the one in `url`. A database is one sink.
+    /// Database, which takes precedence over the one in `url`. A database is one sink.
     pub database: Option<String>,
-    /// A file of certificates (PEM) to be trusted instead of the usual ones; implies TLS.
+    /// A file of certificates (PEM) that are trusted instead of the system's; implies TLS.
     pub tls_ca_file: Option<PathBuf>,
-    /// Connections kept open though nobody uses them, unless `url` says how many (`minPoolSize`).
+    /// Minimum number of idle connections, unless `url` sets it (`minPoolSize`).
     pub connections_min: u32,
-    /// Connections at most, unless `url` says how many (`maxPoolSize`).
+    /// Maximum number of connections, unless `url` sets it (`maxPoolSize`).
     pub connections_max: u32,
-    /// How long one beyond the least stays open unused.
+    /// How long a connection above the minimum stays open when idle.
     pub idle_timeout: Duration,
-    /// How long the server may take to be found and to answer at all.
+    /// Timeout of locating the server and of its first answer.
     pub connect_timeout: Duration,
-    /// How long it may take to answer a request.
+    /// Timeout of a request.
     pub answer_timeout: Duration,
-    /// Whether requests are compressed by what the server offers (zstd, snappy or zlib).
+    /// Whether requests are compressed with a method that the server offers (zstd, snappy or zlib).
     pub compression: bool,
 }
 
@@ -43,7 +43,7 @@ impl Default for Settings {
     }
 }
 
-/// Without the secrets.
+/// Without secrets.
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")

@@ -1,4 +1,4 @@
-//! How rows get into the database: documents, and documents with values.
+//! Writing rows to the database: documents, and documents with values.
 
 use mongodb::bson::raw::CString;
 use mongodb::bson::{Bson, Document as BsonDocument, doc};
@@ -18,7 +18,7 @@ use crate::sink::{Document, DocumentSink, Position, RowSink, RowWriter, Written}
 #[derive(Debug)]
 pub(crate) struct Job {
     at: u64,
-    /// The namespace's place in the book.
+    /// The index of the namespace in the book.
     index: usize,
     /// For each field its column's name and type.
     slots: Vec<Option<(CString, ColumnType)>>,
@@ -27,7 +27,7 @@ pub(crate) struct Job {
 }
 
 impl MongoSink {
-    /// Makes a namespace. It is written down before there is a row of it, so that rows of a transaction that
+    /// Creates a namespace. It is recorded before its first row, so that rows of a transaction that
     /// is never committed are found.
     fn make(&mut self, name: &str) -> Result<usize, SinkError> {
         let namespace =
@@ -38,7 +38,7 @@ impl MongoSink {
             "$setOnInsert": { "before": Bson::Null, "now": Bson::Null },
         };
         let made = namespaces.update_one(doc! { "_id": name }, update).upsert(true);
-        self.link.wait(&format!("make the namespace {name}"), made.into_future())?;
+        self.link.wait(&format!("create the namespace {name}"), made.into_future())?;
         Ok(self.book.push(namespace))
     }
 }

@@ -1,11 +1,12 @@
 //! Joins the messages of a COPY while they are read.
 //!
-//! A server sends each row of a COPY as a message of its own, and a client pays for each: finding it, sharing
-//! the buffer it is in, waking who waits for it. Here the messages that a read from the socket brought are
-//! rewritten into one with all their bytes, which to whoever copies means the same.
+//! A server sends each row of a COPY as a separate message, and a client pays for each: parsing it,
+//! sharing its buffer, waking the waiting task. Here the messages from one read of the socket are
+//! rewritten into one with all their bytes, which has the same meaning for a COPY.
 //!
-//! Invariants: what comes out is what came in, message by message, but for neighbouring `CopyData` being one;
-//! nothing is waited for that has not come; a message too long for the buffer passes through as it is.
+//! Invariants: the output equals the input, message by message, except that neighbouring `CopyData`
+//! messages are merged; it never waits for bytes that have not arrived; a message too long for the
+//! buffer passes through unchanged.
 
 use std::future::{Ready, ready};
 use std::io;
@@ -54,7 +55,7 @@ impl Joiner {
             }
             let &[kind, a, b, c, d, ref body @ ..] = rest else { break };
             let length = u32::from_be_bytes([a, b, c, d]) as usize;
-            // A length that cannot be is for whoever reads this to complain of.
+            // An impossible length is reported by the reader of this stream.
             let size = length.saturating_sub(HEAD - 1);
             match body.get(..size) {
                 Some(body) if kind == COPY_DATA && length >= HEAD - 1 => {
@@ -90,7 +91,7 @@ impl Joiner {
         }
     }
 
-    /// Hands out what was rewritten; whether there was anything.
+    /// Returns what was rewritten; whether there was anything.
     fn take(&mut self, into: &mut ReadBuf<'_>) -> bool {
         let left = self.out.get(self.taken..).unwrap_or_default();
         if left.is_empty() {
@@ -139,7 +140,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Joined<S> {
             let read = room.filled().len();
             this.filled += read;
             if read == 0 {
-                // The end: half a message is for whoever reads this to complain of.
+                // The end: half a message is reported by the reader of this stream.
                 let left = std::mem::take(&mut this.filled);
                 this.joiner.out.extend_from_slice(this.raw.get(..left).unwrap_or_default());
                 this.joiner.take(into);
@@ -227,8 +228,8 @@ where
     }
 }
 
-/// A connection that is not encrypted. It stands where encryption would, so that it is between the socket
-/// and whoever reads it; the server is asked for none.
+/// An unencrypted connection. It takes the place of encryption, so that it is between the socket
+/// and the reader; the server is not asked for encryption.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plain;
 

@@ -1,8 +1,8 @@
-//! Connections to a PostgreSQL, and what its errors mean.
+//! Connections to PostgreSQL, and the classification of its errors.
 //!
-//! Invariants: a connection is ended when its client is dropped, and the server then rolls back what was
-//! not committed; a name made here for people has no secret in it; one that is encrypted checks the
-//! certificate and that it is for the host.
+//! Invariants: a connection ends when its client is dropped, and the server then rolls back what
+//! was not committed; names for messages contain no secret; an encrypted connection verifies the
+//! certificate and its host name.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -21,12 +21,12 @@ use super::coalesce::{Encrypted, Plain};
 use super::settings::{ServerSettings, Tls};
 use crate::server::ServerError;
 
-/// Silence after which the other side is asked whether it is still there, and between such questions.
+/// Idle time before the first keepalive probe, and the interval between probes.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
-/// How long bytes may be under way without being acknowledged before the connection is given up.
+/// How long sent bytes may stay unacknowledged before the connection is dropped.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Where a server is and how it is reached.
+/// Connection settings of a server.
 #[derive(Debug, Clone)]
 pub struct Server {
     config: Config,
@@ -35,17 +35,18 @@ pub struct Server {
 }
 
 impl Server {
-    /// The server of these settings; asks nobody but the file of certificates.
+    /// Creates a server with these settings; reads only the file of certificates.
     ///
     /// # Errors
     /// [`ServerError::Settings`] and [`ServerError::Certificates`].
     pub fn new(settings: &ServerSettings) -> Result<Server, ServerError> {
         let mut config = match &settings.url {
-            // What is wrong with it would show a part of it.
+            // The error message could reveal a part of it.
             Some(url) => url.parse::<Config>().map_err(|_| {
                 ServerError::settings(
-                    "`url` is no PostgreSQL address",
-                    "write postgres://user:password@host:port/database, with special characters as %XX",
+                    "`url` is not a valid PostgreSQL address",
+                    "use postgres://user:password@host:port/database, with special characters as \
+                     %XX",
                 )
             })?,
             None => from_fields(settings),
@@ -76,7 +77,7 @@ impl Server {
             .tcp_user_timeout(SEND_TIMEOUT)
             .ssl_mode(if is_encrypted { SslMode::Require } else { SslMode::Disable })
             .options(format!(
-                // The server too notices when the other side has gone, and gives up its locks.
+                // The server, too, notices when the client has gone, and releases its locks.
                 "-c tcp_keepalives_idle=30 -c tcp_keepalives_interval=10 -c tcp_keepalives_count=3 \
                  -c statement_timeout={timeout_ms} -c idle_in_transaction_session_timeout=0 \
                  -c client_encoding=UTF8 -c DateStyle=ISO -c IntervalStyle=postgres -c TimeZone=UTC \
@@ -87,27 +88,27 @@ impl Server {
         Ok(Server { config, tls: tls.transpose()?.map(Arc::new), name })
     }
 
-    /// For people: which server, and as whom.
+    /// Its name in messages: the server and the user.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether the server is reached by a file of this machine.
+    /// Whether the server is accessed through a local socket.
     fn is_socket_file(&self) -> bool {
         self.config.get_hosts().iter().any(|host| !matches!(host, Host::Tcp(_)))
     }
 
-    /// Connects. The reading and writing is done by a task of the runtime this is called in.
+    /// Connects. A task of the current runtime does the reading and writing.
     ///
     /// # Errors
-    /// [`ServerError::Unreachable`]; [`ServerError::Refused`] where the server answered and does not want
-    /// to (a wrong password); [`ServerError::Busy`] where it may want to later.
+    /// [`ServerError::Unreachable`]; [`ServerError::Refused`] if the server refused permanently (a
+    /// wrong password); [`ServerError::Busy`] if it refused temporarily.
     pub async fn connect(&self) -> Result<Client, ServerError> {
         let failed = |error| {
             let act = "connect";
             match failure(act, &self.name, error) {
-                // Whatever was not said by the server itself (TLS, DNS) is of the way to it.
+                // Errors that the server did not send itself (TLS, DNS) concern the connection.
                 ServerError::Refused { source, .. } if !is_said_by_server(source.as_ref()) => {
                     ServerError::Unreachable { act: act.into(), server: self.name.clone(), source }
                 }
@@ -121,7 +122,7 @@ impl Server {
                 client
             }
             None => {
-                // What stands in the place of encryption is none: it only joins messages.
+                // This is not encryption: it only merges messages.
                 let mut config = self.config.clone();
                 config.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
                 let (client, connection) = config.connect(Plain).await.map_err(failed)?;
@@ -149,7 +150,7 @@ where
     T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
 {
     tokio::spawn(async move {
-        // Whoever waits for an answer is told the same.
+        // Waiting requests get the same error.
         if let Err(error) = connection.await {
             tracing::debug!(%error, "a connection to PostgreSQL ended");
         }
@@ -168,7 +169,7 @@ fn from_fields(settings: &ServerSettings) -> Config {
     config
 }
 
-/// What checks certificates: those of a file, or the system's.
+/// Verifies certificates: against those of a file, or the system's.
 fn trusting(file: Option<&Path>) -> Result<ClientConfig, ServerError> {
     let mut roots = RootCertStore::empty();
     if let Some(file) = file {
@@ -180,19 +181,16 @@ fn trusting(file: Option<&Path>) -> Result<ClientConfig, ServerError> {
             roots.add(certificate).map_err(|error| unread(error.into()))?;
         }
     } else {
-        // One that cannot be read is one less that is trusted.
+        // An unreadable one is not trusted.
         let found = rustls_native_certs::load_native_certs();
         let (_, refused) = roots.add_parsable_certificates(found.certs);
-        tracing::debug!(
-            refused,
-            errors = found.errors.len(),
-            "the system's certificates were read"
-        );
+        tracing::debug!(refused, errors = found.errors.len(), "loaded the system's certificates");
     }
     if roots.is_empty() {
         return Err(ServerError::settings(
             "there is no certificate to trust",
-            "name a file of certificates in `tls_ca_file`, or install the system's (ca-certificates)",
+            "set `tls_ca_file` to a file of certificates, or install the system's \
+             (ca-certificates)",
         ));
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -204,10 +202,10 @@ fn trusting(file: Option<&Path>) -> Result<ClientConfig, ServerError> {
     Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// What an error of a server means.
+/// Classifies an error of a server.
 ///
 /// * `act`: what was attempted.
-/// * `server`: [`Server::name`], or what within it.
+/// * `server`: [`Server::name`], or a part of it.
 #[must_use]
 pub fn failure(
     act: impl Into<String>,
@@ -242,7 +240,7 @@ fn is_io(error: &tokio_postgres::Error) -> bool {
     false
 }
 
-/// Whether the server says with this that it is going, or not there yet.
+/// Whether the server is shutting down, or still starting.
 fn ends_connection(code: &SqlState) -> bool {
     // Class 08: connection.
     let is_connection = code.code().starts_with("08");
@@ -250,7 +248,7 @@ fn ends_connection(code: &SqlState) -> bool {
     is_connection || gone.contains(code)
 }
 
-/// Whether what the server could not do now it may do later.
+/// Whether the server may succeed later.
 fn passes(code: &SqlState) -> bool {
     // Class 53: resources.
     let is_resource = code.code().starts_with("53");

@@ -1,4 +1,5 @@
-//! What is in the schema beside the rows, as SQL. Described in `docs/formats/postgres-sink.md`.
+//! The contents of the schema besides the rows, as SQL, described in
+//! `docs/formats/postgres-sink.md`.
 //!
 //! ```text
 //! _forebay_sink        one row: version of the layout, identity, committed position
@@ -25,7 +26,7 @@ pub const LAYOUT_VERSION: u32 = 1;
 
 /// Names of columns that every table of a server has already (PostgreSQL 15, 5.5 "System Columns").
 pub(super) const SYSTEM_COLUMNS: &[&str] = &["tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"];
-/// How much of a namespace's name its table keeps where it cannot have all of it.
+/// The length of the prefix of a namespace's name that its table keeps if the name cannot be used.
 const TABLE_STEM_MAX: usize = 40;
 
 /// A text as an SQL literal.
@@ -76,7 +77,7 @@ impl Layout {
         format!("{}.{}", self.schema, quote_identifier(name))
     }
 
-    /// Asks whether the schema and the table of its state are there.
+    /// Checks whether the schema and the table of its state exist.
     pub(super) fn probe(&self) -> String {
         let name = literal(&self.name);
         format!(
@@ -86,7 +87,7 @@ impl Layout {
         )
     }
 
-    /// Makes the tables; the schema too where it is not there.
+    /// Creates the tables; the schema too if it does not exist.
     pub(super) fn create(&self, with_schema: bool) -> String {
         let schema = &self.schema;
         let make = if with_schema { format!("CREATE SCHEMA {schema};") } else { String::new() };
@@ -126,7 +127,7 @@ impl Layout {
         format!("SELECT layout, identity, position FROM {}._forebay_sink", self.schema)
     }
 
-    /// Begins a transaction that writes: nobody else can, until it ends.
+    /// Starts a transaction that writes: no other session can until it ends.
     pub(super) fn begin(&self) -> String {
         format!("BEGIN; {} FOR UPDATE", self.state())
     }
@@ -144,13 +145,14 @@ impl Layout {
     /// Reads the columns of all namespaces, or of one.
     pub(super) fn columns(&self, only: Option<&str>) -> String {
         format!(
-            "SELECT namespace, path, name, type FROM {}._forebay_columns{} ORDER BY namespace, ordinal",
+            "SELECT namespace, path, name, type FROM {}._forebay_columns{} ORDER BY namespace, \
+             ordinal",
             self.schema,
             only_of(only)
         )
     }
 
-    /// Asks whether something has the name a table is to get.
+    /// Checks whether the name of a new table is taken.
     pub(super) fn is_taken(&self, table: &str) -> String {
         format!(
             "SELECT EXISTS (SELECT FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace \
@@ -162,7 +164,7 @@ impl Layout {
         )
     }
 
-    /// Makes a namespace's table with the columns it starts with.
+    /// Creates a namespace's table with its initial columns.
     pub(super) fn create_table(&self, namespace: &Namespace, columns: &[Column]) -> String {
         let Namespace { name, number, table, .. } = namespace;
         let mut sql = format!(
@@ -175,7 +177,8 @@ impl Layout {
             sql.push_str(&format!(", {} {}", quote_identifier(&column.name), sql_type(column.ty)));
         }
         sql.push_str(&format!(
-            ", _document bytea); INSERT INTO {}._forebay_namespaces VALUES ({}, {number}, {}, 0, NULL)",
+            ", _document bytea); INSERT INTO {}._forebay_namespaces VALUES ({}, {number}, {}, 0, \
+             NULL)",
             self.schema,
             literal(name),
             literal(table)
@@ -280,9 +283,9 @@ pub(super) fn column_names(namespace: &Namespace) -> String {
     names
 }
 
-/// The table of a namespace: its own name, unless that is too long or this sink's or `is_taken` by
-/// something else; then the beginning of it, a colon and the namespace's number, which no namespace can
-/// be called.
+/// The table of a namespace: its own name, unless that is too long, reserved, or taken according to
+/// `is_taken`; then its beginning, a colon and the namespace's number, which is not a valid
+/// namespace.
 pub(super) fn table_name(namespace: &str, number: u64, is_taken: bool) -> String {
     let fits = namespace.len() <= IDENTIFIER_LEN_MAX && !namespace.starts_with("_forebay_");
     if fits && !is_taken {
@@ -303,7 +306,7 @@ pub(super) fn rows(
     })
 }
 
-/// What the state's row says. `Err`: what is wrong with it.
+/// Parses the row of the state. The error is the fault.
 pub(super) fn parse_state(
     messages: &[SimpleQueryMessage],
 ) -> Result<(Identity, Option<Position>), String> {
@@ -311,14 +314,17 @@ pub(super) fn parse_state(
     let layout: Option<u32> = field(row, 0)?;
     if layout != Some(LAYOUT_VERSION) {
         let found = layout.map_or("none".to_owned(), |layout| layout.to_string());
-        return Err(format!("layout version {found}, this program knows {LAYOUT_VERSION}"));
+        return Err(format!(
+            "layout version {found} is not supported; this program supports version \
+             {LAYOUT_VERSION}"
+        ));
     }
     let identity = row.try_get(1).ok().flatten().and_then(unhex).and_then(|it| it.try_into().ok());
     let identity = identity.ok_or("the identity is not 16 bytes")?;
     Ok((Identity(identity), field(row, 2)?.map(Position)))
 }
 
-/// What the rows of [`Layout::namespaces`] and [`Layout::columns`] say. `Err`: what is wrong with them.
+/// Parses the rows of [`Layout::namespaces`] and [`Layout::columns`]. The error is the fault.
 pub(super) fn parse_namespaces(
     namespaces: &[SimpleQueryMessage],
     columns: &[SimpleQueryMessage],
@@ -331,7 +337,7 @@ pub(super) fn parse_namespaces(
     for row in rows(namespaces) {
         let number = field(row, 1)?.ok_or("a namespace has no number")?;
         let mut namespace = Namespace::new(text(row, 0)?, number, text(row, 2)?);
-        namespace.row_count = field(row, 3)?.ok_or("a namespace has no count of rows")?;
+        namespace.row_count = field(row, 3)?.ok_or("a namespace has no row count")?;
         namespace.last_id = field(row, 4)?;
         found.push(namespace);
     }
@@ -341,11 +347,12 @@ pub(super) fn parse_namespaces(
     for row in rows(columns) {
         let namespace = text(row, 0)?;
         let path = unhex(&text(row, 1)?).and_then(|path| String::from_utf8(path).ok());
-        let path = path.ok_or_else(|| format!("a path of {namespace} is no text"))?;
+        let path = path.ok_or_else(|| format!("a path of {namespace} is not text"))?;
         let ty = text(row, 3)?;
         let ty = ColumnType::from_name(&ty).ok_or_else(|| format!("unknown column type {ty:?}"))?;
         let schema = index.get(&namespace).and_then(|index| schemas.get_mut(*index));
-        let schema = schema.ok_or_else(|| format!("columns of {namespace}, which is not there"))?;
+        let schema = schema
+            .ok_or_else(|| format!("there are columns of {namespace}, which does not exist"))?;
         schema.push(Column { path, name: text(row, 2)?, ty });
     }
     for (namespace, schema) in found.iter_mut().zip(schemas) {
@@ -360,7 +367,8 @@ fn field<T: std::str::FromStr>(
     index: usize,
 ) -> Result<Option<T>, String> {
     let text = row.try_get(index).map_err(|error| error.to_string())?;
-    let number = text.map(|text| text.parse().map_err(|_| format!("{text:?} is no such number")));
+    let number =
+        text.map(|text| text.parse().map_err(|_| format!("{text:?} is not a valid number")));
     number.transpose()
 }
 

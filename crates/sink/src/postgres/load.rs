@@ -1,16 +1,17 @@
-//! Getting tuples to the server: many by COPY, few by INSERT.
+//! Sending tuples to the server: many by COPY, few by INSERT.
 //!
-//! Tuples wait in memory, by namespace, until there are enough of them or the transaction is committed. More
-//! than [`COPY_ABOVE_ROWS`] rows of a namespace in one transaction go by COPY, which is a stream; up to so
-//! many go by one INSERT of arrays, which is prepared once for any number of rows and takes one round trip.
+//! Tuples wait in memory, by namespace, until there are enough of them or the transaction is
+//! committed. More than [`COPY_ABOVE_ROWS`] rows of a namespace in one transaction are sent by
+//! COPY, which is a stream; fewer by one INSERT of arrays, which is prepared once for any number of
+//! rows and takes one round trip.
 //!
-//! Invariants: what waits is bounded by [`WAITING_SIZE_MAX`] beside the row last written; one COPY is open at
-//! most, and is ended before anything else is asked of the server; as many rows arrive as were sent, or it
-//! is an error.
+//! Invariants: waiting tuples have at most [`WAITING_SIZE_MAX`] bytes, except for the last row; at
+//! most one COPY is open, and it is ended before any other request; it is an error if fewer rows
+//! arrive than were sent.
 //!
-//! A COPY stays open from write to write as long as they are of one namespace, so that the server has work
-//! while rows are made. Whoever pauses in the middle of that for longer than the statement timeout has it
-//! ended by the server: an error that passes.
+//! A COPY stays open across writes to the same namespace, so that the server is busy while rows are
+//! encoded. If the writer pauses for longer than the statement timeout, the server ends the COPY: a
+//! transient error.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -27,7 +28,7 @@ use crate::book::{Book, Namespace};
 use crate::error::SinkError;
 use crate::server::ServerError;
 
-/// Rows of a namespace in a transaction up to which they are inserted.
+/// Maximum number of rows of a namespace in a transaction that are inserted.
 pub const COPY_ABOVE_ROWS: u64 = 100;
 /// Bytes that wait before a COPY is begun for them, and handed to it at once after that.
 const COPY_SIZE_MIN: usize = 512 << 10;
@@ -80,8 +81,8 @@ impl std::fmt::Debug for Load {
 }
 
 impl Load {
-    /// Drops everything: what waits, what is under way, and what was prepared for tables that may never
-    /// have been.
+    /// Drops everything: waiting tuples, running statements, and those prepared for tables that may
+    /// never have existed.
     pub(super) fn forget(&mut self) {
         self.waiting.clear();
         self.waiting_size = 0;
@@ -142,7 +143,7 @@ impl Load {
         session: &mut Session,
         book: &Book,
     ) -> Result<(), SinkError> {
-        // The one whose COPY is open first: it goes on.
+        // The namespace whose COPY is open first: it continues.
         let open = self.copy.as_ref().map(|copy| copy.index);
         let mut waiting: Vec<usize> = self.waiting.keys().copied().collect();
         waiting.sort_unstable_by_key(|index| (Some(*index) != open, *index));
@@ -168,7 +169,7 @@ impl Load {
         }
     }
 
-    /// The columns of a namespace have changed: its statements are to be made anew.
+    /// The columns of a namespace have changed: its statements have to be prepared again.
     pub(super) fn columns_changed(&mut self, index: usize) {
         self.prepared.remove(&(index, Method::Copy));
         self.prepared.remove(&(index, Method::Insert));
@@ -207,7 +208,7 @@ impl Load {
         Ok(session.wait(&copy.act, feed(sink, chunk.into()))?)
     }
 
-    /// Ends the COPY that is open, if one is; nothing else can be asked of the server before.
+    /// Ends the open COPY, if there is one; no other request can be made before.
     pub(super) fn end_copy(&mut self, session: &mut Session) -> Result<(), SinkError> {
         let Some(Copy { act, mut sink, rows, .. }) = self.copy.take() else { return Ok(()) };
         let taken = session.wait(&act, async {
@@ -233,9 +234,9 @@ impl Load {
         let count = u32::try_from(rows).ok();
         let fields = tuple::columns(&buffer.tuples, width).zip(count);
         buffer.tuples.clear();
-        // They were made here; were they not tuples, then that is a fault of ours.
+        // They were encoded here, so invalid tuples would be a bug.
         let (fields, count) =
-            fields.ok_or_else(|| session.contents(&act, "rows that are no rows".to_owned()))?;
+            fields.ok_or_else(|| session.contents(&act, "encoded rows are invalid".to_owned()))?;
         let arrays: Vec<Array> = types
             .zip(fields)
             .map(|(oid, fields)| {
@@ -278,7 +279,7 @@ fn act(namespace: &Namespace) -> String {
     format!("write to {}", namespace.name)
 }
 
-/// Hands bytes to a COPY. Where it takes no more, the reason is with its answer.
+/// Sends bytes to a COPY. If it accepts no more, the reason is in its answer.
 async fn feed(
     mut sink: Pin<&mut CopyInSink<Bytes>>,
     bytes: Bytes,
@@ -289,12 +290,12 @@ async fn feed(
     }
 }
 
-/// Rows can only be missing where something of the database's owner (a trigger, a rule) left them out.
+/// Rows can only be missing if a trigger or a rule of the database's owner dropped them.
 fn compare(session: &Session, act: String, taken: u64, sent: u64) -> Result<(), ServerError> {
     if taken == sent {
         return Ok(());
     }
-    Err(session.contents(&act, format!("of {sent} rows {taken} were taken")))
+    Err(session.contents(&act, format!("the server stored {taken} of {sent} rows")))
 }
 
 /// An array as it is on the wire.

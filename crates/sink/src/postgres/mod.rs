@@ -1,21 +1,23 @@
-//! Tables and documents in a schema of a PostgreSQL.
+//! Tables and documents in a schema of PostgreSQL.
 //!
-//! Every namespace is a table: the documents in `_document`, byte for byte, beside columns of the values
-//! lifted out of them. The layout is described in `docs/formats/postgres-sink.md`.
+//! Every namespace is a table: the documents in `_document`, byte for byte, beside columns of the
+//! values extracted from them. The layout is described in `docs/formats/postgres-sink.md`.
 //!
-//! From the bottom: `settings`, `connect`, `layout` (SQL), `tuple` (rows as bytes), `session` (the connection
-//! that writes), `load` (COPY and INSERT), `writer` (the traits that take rows), `reader` and its `pool`.
+//! From the bottom: `settings`, `connect`, `layout` (SQL), `tuple` (rows as bytes), `session` (the
+//! connection that writes), `load` (COPY and INSERT), `writer` (the traits of writers), `reader`
+//! and its `pool`.
 //!
 //! Invariants:
-//! * One [`PostgresSink`] writes a schema: it holds the schema's advisory lock as long as its session
-//!   lives, and locks the row of the position in each transaction besides. (Something between that hands
-//!   out sessions by transaction, such as a pooler, would break the first of these, not the second.)
-//! * Rows, columns, counts and the position change in one transaction, which the server has on its disk when
-//!   [`commit`](crate::Sink::commit) returns (`synchronous_commit` is never `off`), so that a checkpoint
-//!   has nothing left to do.
-//! * [`position`](crate::Sink::position) changes by a commit and by a roll-back only. A lost connection is
-//!   made anew by the next of them or by the next write, and where another position or another sink is
-//!   found then than was left, that is an error (of the commit at the latest), not a quiet gap.
+//! * One [`PostgresSink`] writes a schema: it holds the schema's advisory lock as long as its
+//!   session lives, and also locks the row of the position in each transaction. (A pooler that
+//!   assigns sessions by transaction would break the first of these, not the second.)
+//! * Rows, columns, counts and the position change in one transaction, which the server has on its
+//!   disk when [`commit`](crate::Sink::commit) returns (`synchronous_commit` is never `off`), so
+//!   that a checkpoint has nothing to do.
+//! * [`position`](crate::Sink::position) changes only by a commit and by a roll-back. A lost
+//!   connection is replaced by the next of them or by the next write. If the position or the sink
+//!   differs then from what was left, that is an error (of the commit at the latest), not a silent
+//!   gap.
 
 mod coalesce;
 pub mod connect;
@@ -47,7 +49,7 @@ const BEGIN: &str = "begin a transaction";
 
 /// Writes tables and documents into a PostgreSQL; see the [module](self).
 ///
-/// Its calls block and have a thread of their own to wait for: they are not for tasks of a runtime.
+/// Its calls block, waiting for a separate thread: they must not be made in tasks of a runtime.
 #[derive(Debug)]
 pub struct PostgresSink {
     load: Load,
@@ -56,11 +58,11 @@ pub struct PostgresSink {
 }
 
 impl PostgresSink {
-    /// Connects and opens the sink, making its schema and tables where they are not there.
+    /// Connects and opens the sink; creates its schema and tables if they do not exist.
     ///
     /// # Errors
-    /// [`OpenError::Server`]: the settings, the way to the server, the server, another writer, or what it
-    /// has under these names; [`OpenError::is_transient`] tells whether to try again.
+    /// [`OpenError::Server`]: the settings, the connection, the server, another writer, or its
+    /// contents under these names; [`OpenError::is_transient`] shows whether to try again.
     pub fn open(settings: &Settings) -> Result<PostgresSink, OpenError> {
         let mut session = Session::new(settings)?;
         session.connect()?;
@@ -68,7 +70,7 @@ impl PostgresSink {
         Ok(PostgresSink { load: Load::default(), session, book })
     }
 
-    /// For people: which schema of which server.
+    /// Its name in messages: the schema and the server.
     #[must_use]
     pub fn place(&self) -> &str {
         &self.session.place
@@ -98,8 +100,8 @@ impl PostgresSink {
         Ok(())
     }
 
-    /// Waits until the transaction has begun, if nobody has yet, and looks whether the sink is as it was
-    /// left: nobody else changes it from then on.
+    /// Waits until the transaction has begun, unless that is done, and checks that the sink is as
+    /// it was left: no one else changes it from then on.
     fn confirm(&mut self) -> Result<(), SinkError> {
         let Some(answer) = self.session.begun(BEGIN)? else { return Ok(()) };
         let (identity, position) =
@@ -107,7 +109,7 @@ impl PostgresSink {
         self.compare(identity, position)
     }
 
-    /// Whether the sink is as it was left.
+    /// Checks that the sink is as it was left.
     fn compare(&self, identity: Identity, found: Option<Position>) -> Result<(), SinkError> {
         let expected = self.book.position;
         if (identity, found) == (self.book.identity, expected) {
@@ -116,7 +118,7 @@ impl PostgresSink {
         Err(SinkError::Moved { server: self.session.place.clone(), found, expected })
     }
 
-    /// Ends a transaction that went wrong, on the server as well, where it would keep others waiting.
+    /// Ends a failed transaction, also on the server, where it would block others.
     fn abandon(&mut self) {
         self.load.forget();
         self.session.forget();
@@ -127,10 +129,10 @@ impl PostgresSink {
         }
     }
 
-    /// Passes `result` on; an error takes the transaction with it.
+    /// Returns `result`; an error ends the transaction.
     fn settle<T>(&mut self, result: Result<T, SinkError>) -> Result<T, SinkError> {
         let result = match result {
-            // Where the transaction did not even begin, that is why the rest was refused.
+            // If the transaction did not even begin, that is why the rest was refused.
             Err(SinkError::Server(error)) => {
                 Err(self.confirm().err().unwrap_or(SinkError::Server(error)))
             }

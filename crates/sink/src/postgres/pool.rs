@@ -1,8 +1,8 @@
 //! Connections that readers borrow.
 //!
-//! Invariants: at most `connections_max` are open, whoever wants one more waits no longer than
-//! `acquire_timeout`; one that is given back has no transaction open; those unused for `idle_timeout` are
-//! closed, but for `connections_min` of them.
+//! Invariants: at most `connections_max` are open, and a request for one more waits at most
+//! `acquire_timeout`; a returned connection has no open transaction; those idle for `idle_timeout`
+//! are closed, except for `connections_min` of them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ pub(super) struct Pool {
     server: Server,
     settings: PoolSettings,
     permits: Semaphore,
-    /// Those nobody uses, the one used last at the end.
+    /// Idle connections, the most recently used last.
     idle: Mutex<Vec<(Client, Instant)>>,
 }
 
@@ -37,15 +37,15 @@ impl Pool {
         let most = settings.connections_max;
         if most == 0 || most > Semaphore::MAX_PERMITS || settings.connections_min > most {
             return Err(ServerError::settings(
-                format!("the pool is to have {} to {most} connections", settings.connections_min),
-                "let it have at least one, and at most no fewer than at least",
+                format!("the pool cannot have {} to {most} connections", settings.connections_min),
+                "set the maximum to at least 1, and the minimum to at most the maximum",
             ));
         }
         let permits = Semaphore::new(most);
         Ok(Pool { server, settings, permits, idle: Mutex::default() })
     }
 
-    /// Opens as many connections as are kept.
+    /// Opens the minimum number of connections.
     pub(super) async fn warm_up(&self) -> Result<(), ServerError> {
         for _ in 0..self.settings.connections_min.max(1) {
             let client = self.server.connect().await?;
@@ -54,7 +54,7 @@ impl Pool {
         Ok(())
     }
 
-    /// One that was given back, or a new one.
+    /// Returns an idle connection, or a new one.
     pub(super) async fn lend(&self) -> Result<Lent<'_>, ServerError> {
         let wait = self.settings.acquire_timeout;
         let permit = match tokio::time::timeout(wait, self.permits.acquire()).await {
@@ -70,14 +70,14 @@ impl Pool {
         Ok(Lent { client, _permit: permit })
     }
 
-    /// Takes one back that has no transaction open.
+    /// Takes back a connection without an open transaction.
     pub(super) fn give_back(&self, lent: Lent<'_>) {
         if !lent.client.is_closed() {
             self.idle().push((lent.client, Instant::now()));
         }
     }
 
-    /// The one used last, having closed those unused for too long.
+    /// The most recently used one, after closing those idle for too long.
     fn take(&self, now: Instant) -> Option<Client> {
         let mut idle = self.idle();
         idle.retain(|(client, _)| !client.is_closed());
@@ -90,7 +90,7 @@ impl Pool {
         idle.pop().map(|(client, _)| client)
     }
 
-    /// What is behind the lock is whole whatever a holder did.
+    /// The state behind the lock is consistent whatever a holder did.
     fn idle(&self) -> MutexGuard<'_, Vec<(Client, Instant)>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,7 +1,8 @@
 //! Reading: documents and rows page by page.
 //!
-//! Invariants: a reader changes nothing and locks nothing; each call sees one committed state (a read-only
-//! transaction, `REPEATABLE READ`) and says which [`Position`] that is; a page is bounded in rows and bytes.
+//! Invariants: a reader changes nothing and locks nothing; each call sees one committed state (a
+//! read-only transaction, `REPEATABLE READ`) and returns its [`Position`]; a page is limited in
+//! rows and bytes.
 
 use std::time::Duration;
 
@@ -24,15 +25,15 @@ use crate::server::ServerError;
 use crate::sink::{Position, StoredDocument};
 use crate::sqlite::{DocumentPage, NamespaceInfo, OwnedValue, PageLimits, RowPage, StoredRow};
 
-/// Rows of a page at most, whatever is asked for.
+/// Maximum number of rows of a page.
 const PAGE_ROWS_MAX: usize = 100_000;
-/// How long one call may take.
+/// Timeout of one call.
 const READ_TIMEOUT: Duration = Duration::from_secs(600);
 const ACT: &str = "read";
 
-/// Reads a sink's schema, by as many threads as there are, while a sink writes.
+/// Reads a sink's schema, from any number of threads, while a sink writes.
 ///
-/// Its calls block and are not for tasks of a runtime.
+/// Its calls block and must not be made in tasks of a runtime.
 #[derive(Debug)]
 pub struct PostgresReader {
     // Before the driver, which its connections live on.
@@ -46,8 +47,8 @@ impl PostgresReader {
     /// Connects to the server of a sink.
     ///
     /// # Errors
-    /// As [`PostgresSink::open`](super::PostgresSink::open), but that another writer is none;
-    /// [`ServerError::Contents`] where there is no sink.
+    /// As for [`PostgresSink::open`](super::PostgresSink::open), except that another writer is not
+    /// an error; [`ServerError::Contents`] if there is no sink.
     pub fn open(settings: &Settings) -> Result<PostgresReader, OpenError> {
         let server = Server::new(&settings.server)?;
         let place = format!("schema {} of {}", settings.schema, server.name());
@@ -68,12 +69,12 @@ impl PostgresReader {
             Err(ServerError::Unreachable {
                 act: ACT.to_owned(),
                 server: self.place.clone(),
-                source: "no answer came in time".into(),
+                source: "no answer in time".into(),
             })
         })
     }
 
-    /// Runs `read` in a transaction of its own.
+    /// Runs `read` in a separate transaction.
     async fn within<T>(
         &self,
         read: impl AsyncFnOnce(&Client, Option<Position>) -> Result<T, ServerError>,
@@ -136,8 +137,8 @@ impl PostgresReader {
         Ok(known.into_iter().map(info).collect())
     }
 
-    /// Documents of `namespace` with ids above `after`; none where there is no such namespace. Rows without
-    /// a document are passed over.
+    /// Documents of `namespace` with ids above `after`; none if it does not exist. Rows without a
+    /// document are skipped.
     ///
     /// # Errors
     /// The server's, like every read.
@@ -156,7 +157,7 @@ impl PostgresReader {
         Ok(DocumentPage { position: page.position, documents, more: page.more })
     }
 
-    /// Rows of `namespace` with ids above `after`; none where there is no such namespace.
+    /// Rows of `namespace` with ids above `after`; none if it does not exist.
     ///
     /// # Errors
     /// The server's, like every read.
@@ -227,8 +228,9 @@ impl PostgresReader {
     fn row(&self, namespace: &Namespace, row: &Row) -> Result<StoredRow, ServerError> {
         let odd = |what: &str| self.contents(format!("{what} in {}", namespace.table));
         let whole = |index: usize| {
-            let number: i64 = row.try_get(index).map_err(|_| odd("a row without id or time"))?;
-            u64::try_from(number).map_err(|_| odd("a negative id or time"))
+            let number: i64 =
+                row.try_get(index).map_err(|_| odd("there is a row without id or time"))?;
+            u64::try_from(number).map_err(|_| odd("there is a negative id or time"))
         };
         let columns = namespace.schema.columns();
         let mut values = Vec::with_capacity(columns.len());
@@ -237,7 +239,10 @@ impl PostgresReader {
                 row.try_get(index).map_err(|error| self.contents(error.to_string()))?;
             let value = field.map(|field| value(column.ty, field.0));
             let value = value.map_or(Some(OwnedValue::Null), |value| value);
-            values.push(value.ok_or_else(|| odd(&format!("an odd value of {}", column.name)))?);
+            values
+                .push(value.ok_or_else(|| {
+                    odd(&format!("there is an invalid value of {}", column.name))
+                })?);
         }
         let document: Option<Field<'_>> =
             row.try_get(2 + columns.len()).map_err(|error| self.contents(error.to_string()))?;
@@ -262,7 +267,7 @@ impl<'a> FromSql<'a> for Field<'a> {
     }
 }
 
-/// What a column's field says; `None`: it is no field of this type.
+/// A column's field; `None` if it is not of this type.
 fn value(ty: ColumnType, field: &[u8]) -> Option<OwnedValue> {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok().map(OwnedValue::Text);
     match ty {

@@ -1,11 +1,11 @@
 //! The connection a sink writes over.
 //!
 //! Invariants:
-//! * Whoever has the connection has the schema's lock: it is taken before anything is read, and the server
-//!   gives it up when the session ends. So the outcome of a commit whose answer was lost is settled once
-//!   a new session has the lock, and what it reads then is true.
-//! * Every call ends: a server that does not answer in time counts as unreachable, and its connection is
-//!   dropped.
+//! * A session that has the connection has the schema's lock: it is taken before anything is read,
+//!   and the server releases it when the session ends. So the outcome of a commit whose answer was
+//!   lost is final once a new session has the lock, and what it reads then is true.
+//! * Every call ends: a server that does not answer in time counts as unreachable, and its
+//!   connection is dropped.
 
 use std::fmt;
 use std::future::{Future, poll_fn, ready};
@@ -23,26 +23,26 @@ use crate::book::Book;
 use crate::driver::Driver;
 use crate::server::ServerError;
 
-/// How much longer than the server itself we wait before a statement counts as lost.
+/// Additional time beyond the server's own limit before a statement counts as lost.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long an answer may take where the server ends no statement.
+/// Timeout of an answer if the server limits no statement.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// An answer that is under way.
+/// A pending answer.
 type Answer = Result<Vec<SimpleQueryMessage>, tokio_postgres::Error>;
 
-/// The connection, or the want of one.
+/// The connection, if there is one.
 pub(super) struct Session {
     // Before the driver, which its tasks live on.
     client: Option<Arc<Client>>,
-    /// What began the open transaction, as long as nobody has waited for its answer.
+    /// The request that began the open transaction, until its answer was received.
     begun: Option<Pin<Box<dyn Future<Output = Answer> + Send>>>,
     server: Server,
     pub(super) layout: Layout,
     lock_timeout: Duration,
     answer_timeout: Duration,
     connect_timeout: Duration,
-    /// For people: the schema and the server.
+    /// Its name in messages: the schema and the server.
     pub(super) place: String,
     pub(super) driver: Driver,
 }
@@ -67,19 +67,19 @@ impl Session {
             layout: Layout::new(&settings.schema),
             lock_timeout: settings.lock_timeout,
             answer_timeout,
-            // Name, connection, TLS and log-in, each of them bounded on its own as well.
+            // Name, connection, TLS and log-in, each of which has its own limit as well.
             connect_timeout: settings.server.connect_timeout * 2,
             place,
             driver: Driver::new("forebay-postgres")?,
         })
     }
 
-    /// The connection, if it still is one.
+    /// The connection, if it is still open.
     pub(super) fn client(&self) -> Option<Arc<Client>> {
         self.client.as_ref().filter(|client| !client.is_closed()).map(Arc::clone)
     }
 
-    /// The connection; an error where there is none.
+    /// The connection; an error if there is none.
     pub(super) fn connected(&self, act: &str) -> Result<Arc<Client>, ServerError> {
         self.client().ok_or_else(|| self.lost(act, "the connection was closed"))
     }
@@ -90,8 +90,9 @@ impl Session {
         self.client = None;
     }
 
-    /// Sends what begins a transaction, and does not wait for its answer: what follows is done after it
-    /// whatever it is, and [`begun`](Self::begun) has it before the commit.
+    /// Sends the beginning of a transaction without waiting for its answer: the following requests
+    /// are executed after it in any case, and [`begun`](Self::begun) receives the answer before the
+    /// commit.
     pub(super) fn begin(&mut self, act: &str, sql: String) -> Result<(), ServerError> {
         let client = self.connected(act)?;
         let mut answer: Pin<Box<dyn Future<Output = Answer> + Send>> =
@@ -102,12 +103,12 @@ impl Session {
             Some(Poll::Ready(Err(error))) => return Err(failure(act, &self.place, error)),
             Some(Poll::Ready(Ok(answer))) => self.begun = Some(Box::pin(ready(Ok(answer)))),
             Some(Poll::Pending) => self.begun = Some(answer),
-            None => return Err(self.lost(act, "nothing could be sent in time")),
+            None => return Err(self.lost(act, "the request could not be sent in time")),
         }
         Ok(())
     }
 
-    /// The answer to what began the transaction; `None`: it was waited for already.
+    /// The answer to the beginning of the transaction; `None` if it was received already.
     pub(super) fn begun(
         &mut self,
         act: &str,
@@ -116,12 +117,12 @@ impl Session {
         self.wait(act, answer).map(Some)
     }
 
-    /// Forgets a transaction that is not to be committed.
+    /// Forgets a transaction that will not be committed.
     pub(super) fn forget(&mut self) {
         self.begun = None;
     }
 
-    /// Waits for what the server answers to `future`.
+    /// Waits for the server's answer to `future`.
     pub(super) fn wait<T>(
         &mut self,
         act: &str,
@@ -131,14 +132,14 @@ impl Session {
             Some(Ok(answer)) => Ok(answer),
             Some(Err(error)) => Err(failure(act, &self.place, error)),
             None => {
-                // Whatever it still answers, nobody would know to what.
+                // A late answer could not be matched with its request.
                 self.disconnect();
-                Err(self.lost(act, "no answer came in time"))
+                Err(self.lost(act, "no answer in time"))
             }
         }
     }
 
-    /// Asks something simple.
+    /// Runs a simple query.
     pub(super) fn ask(
         &mut self,
         act: &str,
@@ -157,12 +158,12 @@ impl Session {
         }
     }
 
-    /// Contents that make no sense.
+    /// An error for invalid contents.
     pub(super) fn contents(&self, act: &str, found: String) -> ServerError {
         ServerError::Contents { act: act.to_owned(), server: self.place.clone(), found }
     }
 
-    /// Connects unless connected, takes the lock, makes the tables if they are not there.
+    /// Connects unless connected, takes the lock, and creates the tables if they do not exist.
     ///
     /// Returns whether this is a new connection.
     pub(super) fn connect(&mut self) -> Result<bool, ServerError> {
@@ -172,7 +173,7 @@ impl Session {
         self.disconnect();
         let client = self.driver.wait(self.connect_timeout, self.server.connect());
         let Some(client) = client else {
-            return Err(self.lost("connect", "no connection came about in time"));
+            return Err(self.lost("connect", "no connection in time"));
         };
         self.client = Some(Arc::new(client?));
         let prepared = self.lock().and_then(|()| self.prepare());
@@ -191,7 +192,7 @@ impl Session {
               WHERE current_setting('synchronous_commit') = 'off'; SHOW server_encoding"
         );
         let answer = match self.ask("lock the sink", &sql) {
-            // A lock of this session is what was waited for; nothing else is locked here.
+            // This waited for the sink's lock; nothing else is locked here.
             Err(ServerError::Busy { act, server, source }) if is_locked(&source) => {
                 drop(source);
                 return Err(ServerError::InUse { act, server });
@@ -202,25 +203,25 @@ impl Session {
         match encoding {
             Some("UTF8") => Ok(()),
             other => Err(ServerError::settings(
-                format!("{} has the encoding {}", self.place, other.unwrap_or("of nobody knows")),
-                "use a database made with ENCODING 'UTF8', which can hold any text",
+                format!("{} has the encoding {}", self.place, other.unwrap_or("unknown")),
+                "use a database created with ENCODING 'UTF8', which can store any text",
             )),
         }
     }
 
     fn prepare(&mut self) -> Result<(), ServerError> {
-        let answer = self.ask("look for the sink", &self.layout.probe())?;
+        let answer = self.ask("look up the sink", &self.layout.probe())?;
         let is_there = |index| {
             let row = layout::rows(&answer).next();
             row.and_then(|row| row.try_get(index).ok().flatten()) == Some("t")
         };
         if !is_there(1) {
-            self.ask("make the sink's tables", &self.layout.create(!is_there(0)))?;
+            self.ask("create the sink's tables", &self.layout.create(!is_there(0)))?;
         }
         Ok(())
     }
 
-    /// Reads what the server knows.
+    /// Reads the server's state.
     pub(super) fn read(&mut self) -> Result<Book, ServerError> {
         const ACT: &str = "read the state of the sink";
         let state = self.ask(ACT, &self.layout.state())?;
@@ -240,11 +241,11 @@ fn is_locked(source: &crate::server::Cause) -> bool {
     code == Some(&tokio_postgres::error::SqlState::LOCK_NOT_AVAILABLE)
 }
 
-/// A schema can have any name that is kept whole.
+/// A schema can have any name that is stored in full.
 fn check_schema(name: &str) -> Result<(), ServerError> {
     if name.is_empty() || name.len() > crate::name::IDENTIFIER_LEN_MAX || name.contains('\0') {
         return Err(ServerError::settings(
-            "`schema` is no name of a schema",
+            "`schema` is not a valid schema name",
             "use one of 1 to 63 bytes",
         ));
     }

@@ -1,19 +1,19 @@
-//! How a PostgreSQL is reached, and how a sink uses it.
+//! Connection settings of PostgreSQL, and options of a sink.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What a sink in a PostgreSQL needs to know.
+/// Settings of a sink in PostgreSQL.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The server and who asks.
+    /// The server and the user.
     pub server: ServerSettings,
-    /// The schema of the sink's tables; made where it is not there. A schema is one sink.
+    /// Schema of the sink's tables. It is created if it does not exist. A schema is one sink.
     pub schema: String,
     /// The connections of readers.
     pub pool: PoolSettings,
-    /// How long another writer of the same sink is waited for before it counts as in use.
+    /// How long to wait for another writer of the same sink before it counts as in use.
     pub lock_timeout: Duration,
 }
 
@@ -31,28 +31,28 @@ impl Default for Settings {
     }
 }
 
-/// How a server is reached: by `url`, or by `host`, `user` and so on.
+/// Connection settings: `url`, or `host`, `user` and so on.
 #[derive(Clone)]
 pub struct ServerSettings {
-    /// `postgres://user:password@host:port/database`, instead of the five fields below it.
+    /// `postgres://user:password@host:port/database`, instead of the five fields below.
     pub url: Option<String>,
     /// Name or address of the server, or the directory of its socket.
     pub host: String,
-    /// Its port.
+    /// Port of the server.
     pub port: u16,
-    /// The database; the user's name where it is not given.
+    /// Database. The default is the user's name.
     pub database: Option<String>,
-    /// Who asks.
+    /// User name.
     pub user: String,
-    /// Their password.
+    /// Password of the user.
     pub password: Option<String>,
     /// Whether and how the connection is encrypted.
     pub tls: Tls,
-    /// A file of certificates (PEM) to be trusted instead of the system's.
+    /// A file of certificates (PEM) that are trusted instead of the system's.
     pub tls_ca_file: Option<PathBuf>,
-    /// How long the server may take to answer at all.
+    /// Timeout of the connection.
     pub connect_timeout: Duration,
-    /// How long a statement may take; the server ends it then. `None`: as long as it likes.
+    /// Timeout of a statement, enforced by the server. `None` for no limit.
     pub statement_timeout: Option<Duration>,
 }
 
@@ -73,7 +73,7 @@ impl Default for ServerSettings {
     }
 }
 
-/// Without the secrets.
+/// Without secrets.
 impl fmt::Debug for ServerSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServerSettings")
@@ -94,33 +94,33 @@ impl fmt::Debug for ServerSettings {
 /// Whether and how a connection is encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Tls {
-    /// `Verify` for any server but one on this machine, `Disable` for that.
+    /// `Verify` for any server except one on this machine, and `Disable` for that.
     #[default]
     Auto,
-    /// Not encrypted.
+    /// Unencrypted.
     Disable,
-    /// Encrypted; the certificate is checked, and that it is for this host.
+    /// Encrypted. The certificate and its host name are verified.
     Verify,
 }
 
-/// How many connections readers hold.
+/// Limits on the connections of readers.
 ///
-/// A sink writes over one connection of its own: what it commits is one transaction, and a transaction is
-/// one connection's. More of them would not be all or nothing.
+/// A sink writes over one separate connection: a commit is one transaction, and a transaction
+/// belongs to one connection. Several would not be atomic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolSettings {
-    /// Kept open though nobody uses them.
+    /// Minimum number of connections that are kept open when idle.
     pub connections_min: usize,
-    /// Open at most; whoever wants one more waits.
+    /// Maximum number of open connections. A reader that needs one more waits.
     pub connections_max: usize,
     /// How long to wait for one.
     pub acquire_timeout: Duration,
-    /// How long one beyond `connections_min` stays open unused.
+    /// How long a connection above `connections_min` stays open when idle.
     pub idle_timeout: Duration,
 }
 
 impl Default for PoolSettings {
-    /// One warm connection and four at most for each processor.
+    /// One idle connection, and at most four per processor.
     fn default() -> PoolSettings {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         PoolSettings {

@@ -4,11 +4,12 @@
 //! tuple   number of fields (2) | field...
 //! field   its length (4) | its bytes          NULL: length -1
 //! ```
-//! Fields stand in the order `_id`, `_received_ms`, columns, `_document`. A field with its length is also
-//! what an element of a binary array is, which is how an INSERT gets the same rows.
+//! The order of fields is `_id`, `_received_ms`, columns, `_document`. A field with its length is
+//! also an element of a binary array, which is how an INSERT sends the same rows.
 //!
-//! Invariant: nothing that is written here is refused by a server: what its types do not take (a NUL in a
-//! text, JSON nested beyond all reason, a number beyond `numeric`) is a conflict and becomes NULL.
+//! Invariant: a server refuses nothing that is written here: values that its types do not support
+//! (a NUL in a text, JSON nested too deeply, a number beyond `numeric`) are conflicts and become
+//! NULL.
 
 use forebay_pgcopy::text::numeric;
 use serde_json::value::RawValue;
@@ -19,7 +20,7 @@ use crate::column::{ColumnType, Fit, Value};
 pub(super) const FIXED_FIELDS: usize = 3;
 /// The largest row: a server has 1 GiB for one, and shows bytes with two digits each.
 pub(super) const ROW_SIZE_MAX: usize = (1 << 29) - (1 << 10);
-/// How deeply JSON may be nested; a server's parser has its stack to lose.
+/// Maximum nesting of JSON; a server's parser is limited by its stack.
 const JSON_DEPTH_MAX: usize = 512;
 
 /// The SQL type of a column.
@@ -36,7 +37,7 @@ pub(super) fn sql_type(ty: ColumnType) -> &'static str {
     }
 }
 
-/// The number a server knows that type by (`pg_type.dat`).
+/// The OID of that type (`pg_type.dat`).
 pub(super) fn type_oid(ty: ColumnType) -> u32 {
     match ty {
         ColumnType::Boolean => 16,
@@ -49,7 +50,7 @@ pub(super) fn type_oid(ty: ColumnType) -> u32 {
     }
 }
 
-/// Begins a tuple of so many columns: its count of fields, id and time.
+/// Starts a tuple with this many columns: its number of fields, id and time.
 pub(super) fn begin(columns: usize, id: i64, received_ms: i64, out: &mut Vec<u8>) {
     // At most `schema::COLUMNS_MAX` columns.
     let count = u16::try_from(columns + FIXED_FIELDS).unwrap_or(u16::MAX);
@@ -71,7 +72,8 @@ pub(super) fn put_null(out: &mut Vec<u8>) {
     out.extend_from_slice(&(-1_i32).to_be_bytes());
 }
 
-/// Appends what a column of type `ty` gets for `value`; `false`: it did not fit and is NULL.
+/// Appends the value of a column of type `ty` for `value`; returns `false` if it did not fit and is
+/// NULL.
 pub(super) fn put_value(ty: ColumnType, value: Value<'_>, out: &mut Vec<u8>) -> bool {
     match ty.fit(value) {
         Fit::Null => {
@@ -123,7 +125,7 @@ fn put_decimal(text: &str, out: &mut Vec<u8>) -> bool {
     }
 }
 
-/// Whether a server takes `text` as `json`.
+/// Whether a server accepts `text` as `json`.
 fn is_json(text: &str) -> bool {
     serde_json::from_str::<&RawValue>(text).is_ok()
         && (text.len() <= 2 * JSON_DEPTH_MAX || depth(text) <= JSON_DEPTH_MAX)
@@ -148,8 +150,8 @@ fn depth(text: &str) -> usize {
     deepest
 }
 
-/// The fields of tuples, column by column: each as it stands, with its length. `None`: they are not tuples
-/// of so many fields.
+/// The fields of tuples, column by column: each unchanged, with its length. `None` if the bytes are
+/// not tuples with this many fields.
 pub(super) fn columns(tuples: &[u8], width: usize) -> Option<Vec<Vec<u8>>> {
     let mut columns = vec![Vec::new(); width];
     let mut rest = tuples;
@@ -172,7 +174,7 @@ pub(super) fn columns(tuples: &[u8], width: usize) -> Option<Vec<Vec<u8>>> {
 
 /// Appends the head of a binary array of `count` elements, which follow.
 pub(super) fn begin_array(oid: u32, count: u32, out: &mut Vec<u8>) {
-    // One dimension; there may be NULLs; the type; so many; the first is number 1.
+    // One dimension; there may be NULLs; the type; the length; the lower bound 1.
     for word in [1, 1, oid, count, 1] {
         out.extend_from_slice(&word.to_be_bytes());
     }

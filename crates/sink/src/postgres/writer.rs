@@ -1,4 +1,4 @@
-//! How rows get into the schema: documents, documents with values, Arrow batches.
+//! Writing rows to the schema: documents, documents with values, Arrow batches.
 //!
 //! All three end in the same tuples, which are written from borrowed values; nothing is allocated for a
 //! row.
@@ -22,7 +22,7 @@ use crate::sink::{
 /// A write to a namespace.
 #[derive(Debug)]
 pub(crate) struct Job {
-    /// The namespace's place in the book.
+    /// The index of the namespace in the book.
     index: usize,
     /// For each column its type and the field it gets its values from.
     columns: Vec<(ColumnType, Option<usize>)>,
@@ -32,19 +32,19 @@ pub(crate) struct Job {
 }
 
 impl PostgresSink {
-    /// Makes a namespace and its table.
+    /// Creates a namespace and its table.
     fn make(&mut self, name: &str, fields: &[Field<'_>]) -> Result<(usize, Plan), SinkError> {
         let plan = TableSchema::default().plan_beside(fields, SYSTEM_COLUMNS);
         self.load.end_copy(&mut self.session)?;
         let number = self.book.next_number();
         let asked = self.session.layout.is_taken(name);
-        let answer = self.session.ask("look for a table", &asked)?;
+        let answer = self.session.ask("look up a table", &asked)?;
         let is_taken =
             rows(&answer).next().and_then(|row| row.try_get(0).ok().flatten()) == Some("t");
         let table = table_name(name, number, is_taken);
         let mut namespace = Namespace::new(name.to_owned(), number, table);
         let sql = self.session.layout.create_table(&namespace, &plan.added);
-        self.session.ask(&format!("make the table of {name}"), &sql)?;
+        self.session.ask(&format!("create the table of {name}"), &sql)?;
         namespace.schema = plan.added.iter().cloned().collect();
         Ok((self.book.push(namespace), plan))
     }
@@ -56,7 +56,7 @@ impl PostgresSink {
         if plan.added.is_empty() {
             return Ok(plan);
         }
-        // Rows that wait have the columns there were.
+        // Waiting rows have the previous columns.
         self.load.flush(&mut self.session, &self.book, index)?;
         self.load.end_copy(&mut self.session)?;
         let sql = self.session.layout.add_columns(namespace, &plan.added);
@@ -68,8 +68,8 @@ impl PostgresSink {
         Ok(plan)
     }
 
-    /// Adds a row, whose values are put into its tuple by `put`: one for each column, `false` where one
-    /// did not fit.
+    /// Adds a row. `put` appends its values to its tuple: one for each column; it returns `false`
+    /// for a value that did not fit.
     fn row(
         &mut self,
         job: &mut Job,

@@ -1,4 +1,4 @@
-//! What is in the database beside the rows, and how a connection is set up.
+//! The contents of the database besides the rows, and the setup of a connection.
 //!
 //! ```text
 //! _forebay_state       one row: the database's identity and the committed position
@@ -33,7 +33,7 @@ pub const APPLICATION_ID: u32 = 0x4642_736b;
 /// The version of this layout, kept as SQLite's user version.
 pub const LAYOUT_VERSION: u32 = 1;
 
-/// How long to wait for another process's lock, such as that of a person's `sqlite3` shell.
+/// How long to wait for another process's lock, such as that of a `sqlite3` shell.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Of 8 KiB, where documents of a few KiB need no overflow pages.
 const PAGE_SIZE: u32 = 8192;
@@ -69,7 +69,7 @@ CREATE TABLE _forebay_columns (
 INSERT INTO _forebay_state (one, identity) VALUES (1, randomblob(16));
 ";
 
-/// A namespace as the sink knows it: what the tables above say, and the statements to write it.
+/// A namespace as the sink knows it: its state in the tables above, and its insert statement.
 #[derive(Debug)]
 pub(super) struct Namespace {
     pub(super) name: String,
@@ -98,7 +98,7 @@ impl Namespace {
         namespace
     }
 
-    /// To be called whenever the schema has changed.
+    /// Must be called whenever the schema has changed.
     pub(super) fn prepare_insert(&mut self) {
         let mut names = String::from("_id, _received_ms, _document");
         let mut values = String::from("?1, ?2, ?3");
@@ -112,8 +112,8 @@ impl Namespace {
     }
 }
 
-/// The table of a namespace: its own name, unless SQLite or this sink claims that; then a name no
-/// namespace can have.
+/// The table of a namespace: its own name, unless SQLite or this sink reserves that; then a name
+/// that no namespace can have.
 pub(super) fn table_name(namespace: &str) -> String {
     if namespace.starts_with("sqlite_") || namespace.starts_with("_forebay_") {
         format!("namespace:{namespace}")
@@ -122,7 +122,7 @@ pub(super) fn table_name(namespace: &str) -> String {
     }
 }
 
-/// The SQL that makes a namespace's table with the columns it starts with.
+/// The SQL that creates a namespace's table with its initial columns.
 pub(super) fn create_table(table: &str, columns: &[Column]) -> String {
     let mut sql = format!(
         "CREATE TABLE {} (_id INTEGER PRIMARY KEY, _received_ms INTEGER NOT NULL",
@@ -151,7 +151,7 @@ fn column_definition(column: &Column) -> String {
     format!("{} {declared}", quote_identifier(&column.name))
 }
 
-/// Sets up a connection that writes, making the database if there is none.
+/// Sets up a connection that writes; creates the database if there is none.
 pub(super) fn prepare_writer(connection: &Connection, path: &Path) -> Result<bool, OpenError> {
     let failed = |act| move |source| open_error(act, path, source);
     harden(connection).map_err(failed("configure the connection"))?;
@@ -205,8 +205,8 @@ pub(super) fn prepare_reader(connection: &Connection, path: &Path) -> Result<(),
     check_header(connection, path)
 }
 
-/// A database file is input like any other: nothing in it may run, and an identifier that names no
-/// column is an error rather than a string.
+/// A database file is untrusted: nothing in it may run, and an identifier that is not a column is
+/// an error rather than a string.
 fn harden(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
     for (setting, on) in [
@@ -347,13 +347,13 @@ pub(super) fn wal_path(path: &Path) -> PathBuf {
     PathBuf::from(wal)
 }
 
-/// What a damaged file makes SQLite say, as text; `None` for every other failure.
+/// SQLite's message about a damaged file; `None` for every other failure.
 fn corruption(source: &rusqlite::Error) -> Option<String> {
     let corrupt = match source {
         rusqlite::Error::SqliteFailure(error, _) => {
             matches!(error.code, ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
         }
-        // What this sink stored about itself is not what it stores.
+        // What this sink stored about itself has another form.
         rusqlite::Error::FromSqlConversionFailure(..)
         | rusqlite::Error::IntegralValueOutOfRange(..)
         | rusqlite::Error::InvalidColumnType(..)

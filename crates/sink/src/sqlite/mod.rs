@@ -1,16 +1,16 @@
 //! Tables and documents in one SQLite database.
 //!
 //! Every namespace is a table: the documents in `_document`, byte for byte, beside columns of the
-//! values lifted out of them. A namespace without such columns is a collection, and becomes a table
-//! when it first gets one. The layout is described in `docs/formats/sqlite-sink.md`.
+//! values extracted from them. A namespace without such columns is a collection, and becomes a
+//! table with its first column. The layout is described in `docs/formats/sqlite-sink.md`.
 //!
 //! Invariants:
 //! * One [`SqliteSink`] writes a database; any number of [`SqliteReader`]s read it meanwhile.
 //! * Rows, columns, counts and the position change in one transaction (write-ahead log,
 //!   `synchronous = NORMAL`: a commit survives the process at once, the machine from the next
 //!   checkpoint on).
-//! * What the sink keeps in memory is what the database says: it is read again after a roll-back
-//!   and when another connection has written.
+//! * The sink's state in memory equals the database's: it is read again after a roll-back and when
+//!   another connection has written.
 
 mod layout;
 mod reader;
@@ -36,10 +36,10 @@ pub use reader::{
     Damage, DocumentPage, NamespaceInfo, OwnedValue, PageLimits, RowPage, SqliteReader, StoredRow,
 };
 
-/// Which database this is: chosen at random when it is made.
+/// The identity of a database: chosen at random when it is created.
 ///
-/// A database that was deleted or emptied comes back with another identity, which tells whoever
-/// remembers the old one that the rows are gone and have to be written again.
+/// A database that was deleted or emptied gets another identity, which shows a writer that recorded
+/// the old one that the rows are gone and have to be written again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Identity(pub [u8; 16]);
 
@@ -65,7 +65,7 @@ pub struct SqliteSink {
 }
 
 impl SqliteSink {
-    /// Opens the database at `path`, making it if it is not there or empty.
+    /// Opens the database at `path`; creates it if it does not exist or is empty.
     ///
     /// # Errors
     /// [`OpenError::Foreign`] and [`OpenError::Version`] when the file is something else,
@@ -103,13 +103,13 @@ impl SqliteSink {
         Ok(sink)
     }
 
-    /// Which database this is.
+    /// The identity of the database.
     #[must_use]
     pub fn identity(&self) -> Identity {
         self.identity
     }
 
-    /// Where the database is.
+    /// Path of the database.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -153,7 +153,7 @@ impl SqliteSink {
         Ok(())
     }
 
-    /// Reads again what the database says.
+    /// Reads the state of the database again.
     fn reload(&mut self) -> Result<(), SinkError> {
         let read = layout::state(&self.connection)
             .and_then(|state| Ok((state, layout::namespaces(&self.connection)?)));
@@ -191,7 +191,7 @@ impl SqliteSink {
     fn sync_wal(&self) -> io::Result<()> {
         match File::open(layout::wal_path(&self.path)) {
             Ok(wal) => wal.sync_all()?,
-            // Everything has been moved into the database, which flushed it.
+            // Everything has been moved to the database, which was flushed then.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -257,8 +257,8 @@ impl Sink for SqliteSink {
             path: self.path.clone(),
             source,
         })?;
-        // Everything is safe from here on. Moving it into the database keeps the log short; a
-        // reader in the way only puts that off, so nobody waits for it.
+        // Everything is safe from here on. Moving it to the database keeps the log short; a
+        // concurrent reader only delays that, so it is not waited for.
         if self.connection.is_autocommit() {
             let moved = self.connection.busy_timeout(Duration::ZERO).and_then(|()| {
                 let move_all = "PRAGMA wal_checkpoint(TRUNCATE)";
@@ -273,8 +273,8 @@ impl Sink for SqliteSink {
     }
 }
 
-/// The SQL that would make room for `fields` in a namespace of the given schema (`None`: it does
-/// not exist yet), and what it leads to. Runs nothing.
+/// The SQL that would add columns for `fields` to a namespace with the given schema (`None` if it
+/// does not exist yet), and the resulting schema. Runs nothing.
 #[must_use]
 pub fn plan(
     namespace: &str,
@@ -291,8 +291,8 @@ pub fn plan(
     (statements.collect(), plan)
 }
 
-/// Ends a transaction that went wrong. The caller has yet to learn of it, hence `Failed`; should
-/// even the roll-back fail, [`Sink::roll_back`] tries again and reports it.
+/// Ends a failed transaction. The caller does not know yet, hence `Failed`; if even the roll-back
+/// fails, [`Sink::roll_back`] tries again and reports it.
 fn abandon(connection: &Connection, transaction: &mut Transaction) {
     if !connection.is_autocommit() {
         drop(connection.execute_batch("ROLLBACK"));

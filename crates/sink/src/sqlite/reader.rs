@@ -1,7 +1,7 @@
 //! Reading: documents and rows page by page, counts, schemas, and a check of everything.
 //!
-//! Invariants: a reader changes nothing; each call sees one committed state and says which
-//! [`Position`] that is; a page is bounded in rows and in bytes.
+//! Invariants: a reader changes nothing; each call sees one committed state and returns its
+//! [`Position`]; a page is limited in rows and in bytes.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use crate::name::quote_identifier;
 use crate::schema::{NamespaceKind, TableSchema};
 use crate::sink::{Position, StoredDocument};
 
-/// How many findings SQLite's own check reports before it stops.
+/// Maximum number of findings of SQLite's own check.
 const FINDINGS_MAX: u32 = 100;
 
 /// A value read from a column.
@@ -33,7 +33,7 @@ pub enum OwnedValue {
     Bytes(Vec<u8>),
 }
 
-/// A row as it is stored.
+/// A stored row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredRow {
     /// Its id.
@@ -46,13 +46,13 @@ pub struct StoredRow {
     pub values: Vec<OwnedValue>,
 }
 
-/// How much one page may hold.
+/// Limits of one page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageLimits {
-    /// At most this many documents or rows.
+    /// Maximum number of documents or rows.
     pub rows_max: usize,
-    /// No further one once the documents have this many bytes together. The first is always there,
-    /// whatever its size.
+    /// The page ends once the documents have this many bytes together. The first is always
+    /// included, whatever its size.
     pub bytes_max: usize,
 }
 
@@ -69,7 +69,7 @@ pub struct DocumentPage {
     pub position: Option<Position>,
     /// The documents.
     pub documents: Vec<StoredDocument>,
-    /// There are more after the last of these.
+    /// Whether more follow.
     pub more: bool,
 }
 
@@ -82,11 +82,11 @@ pub struct RowPage {
     pub schema: TableSchema,
     /// The rows.
     pub rows: Vec<StoredRow>,
-    /// There are more after the last of these.
+    /// Whether more follow.
     pub more: bool,
 }
 
-/// A namespace and what is in it.
+/// A namespace and its contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamespaceInfo {
     /// Its name.
@@ -101,18 +101,18 @@ pub struct NamespaceInfo {
     pub last_id: Option<u64>,
 }
 
-/// Something [`SqliteReader::check`] found wrong.
+/// A fault found by [`SqliteReader::check`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// The namespace it concerns; `None` for the database as a whole.
+    /// Its namespace; `None` for the database as a whole.
     pub namespace: Option<String>,
-    /// What was found.
+    /// The fault.
     pub found: String,
 }
 
 /// Reads a sink's database over its own connection, while a sink writes.
 ///
-/// It may be moved between threads, not shared by them: open one each, or lend them out.
+/// It may be moved between threads, but not shared: open one for each.
 #[derive(Debug)]
 pub struct SqliteReader {
     connection: Connection,
@@ -135,7 +135,7 @@ impl SqliteReader {
         Ok(SqliteReader { connection, path: path.to_owned() })
     }
 
-    /// Which database this is.
+    /// The identity of the database.
     ///
     /// # Errors
     /// [`ReadError`], like every read.
@@ -190,7 +190,7 @@ impl SqliteReader {
         })
     }
 
-    /// How many rows `namespace` has; none when it does not exist.
+    /// The number of rows of `namespace`; `None` if it does not exist.
     ///
     /// # Errors
     /// [`ReadError`], like every read.
@@ -228,8 +228,7 @@ impl SqliteReader {
         })
     }
 
-    /// Documents with ids larger than `after`, smallest first. Rows that never were documents are
-    /// passed over.
+    /// Documents with ids larger than `after`, smallest first. Rows without a document are skipped.
     ///
     /// # Errors
     /// [`ReadError`], like every read.
@@ -307,7 +306,7 @@ impl SqliteReader {
         })
     }
 
-    /// Checks everything: the file's structure, and that counts and columns are what the sink says.
+    /// Checks everything: the file's structure, and that counts and columns match the sink's state.
     /// Reads the whole database.
     ///
     /// # Errors
@@ -323,7 +322,7 @@ impl SqliteReader {
                     damage.push(Damage { namespace: None, found });
                 }
             }
-            // In a damaged file, what follows would only name the damage again.
+            // In a damaged file, further checks would only report the same damage again.
             if damage.is_empty() {
                 for (name, namespace) in layout::namespaces(db)? {
                     if let Some(found) = check_namespace(db, &namespace)? {
@@ -336,7 +335,7 @@ impl SqliteReader {
         })
     }
 
-    /// Runs `read` in a transaction, so that all it reads is of one state.
+    /// Runs `read` in a transaction, so that it sees one state.
     fn read<T>(
         &self,
         act: &'static str,

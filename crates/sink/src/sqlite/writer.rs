@@ -1,6 +1,6 @@
-//! How rows get into the database: documents, documents with values, Arrow batches.
+//! Writing rows to the database: documents, documents with values, Arrow batches.
 //!
-//! All three end in the same statement per namespace, prepared once and kept by the connection, and
+//! All three use the same statement per namespace, prepared once and cached by the connection, and
 //! bind borrowed values; nothing is allocated for a row.
 
 use std::path::Path;
@@ -24,7 +24,7 @@ use crate::transaction::{Transaction, check_number};
 /// Parameters before the first column: id, time, document.
 const FIXED_PARAMETERS: usize = 3;
 
-/// Where a field's values go.
+/// The destination of a field's values.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     /// The insert statement's parameter, counted from 1.
@@ -32,7 +32,7 @@ struct Slot {
     ty: ColumnType,
 }
 
-/// What a write's fields have become.
+/// The columns of a write's fields.
 #[derive(Debug, Default)]
 struct Prepared {
     /// One for each field; `None` for those without a column.
@@ -41,8 +41,8 @@ struct Prepared {
 }
 
 impl SqliteSink {
-    /// Opens the transaction and makes sure of the namespace and its columns. `None`: the position
-    /// is committed already.
+    /// Opens the transaction and ensures that the namespace and its columns exist. `None` if the
+    /// position is committed already.
     fn inserter(
         &mut self,
         at: Position,
@@ -100,7 +100,7 @@ impl SqliteSink {
         prepared.map(Some).map_err(|source| sink_error("add columns", &self.path, source))
     }
 
-    /// Makes the namespace's table, or adds to it what `fields` need.
+    /// Creates the namespace's table, or adds the columns that `fields` need.
     fn grow(&mut self, name: &str, fields: &[Field<'_>]) -> rusqlite::Result<Prepared> {
         let known = self.namespaces.get(name).map(|found| &found.schema);
         let (statements, plan) = super::plan(name, known, fields);
@@ -138,7 +138,7 @@ impl SqliteSink {
     }
 }
 
-/// What a write goes into.
+/// The target of a write.
 struct Target<'s> {
     connection: &'s Connection,
     path: &'s Path,

@@ -17,7 +17,7 @@ const NAMESPACES: [&str; 3] = ["a", "b", "sqlite_c"];
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// Documents at the next position, or so many positions back.
+    /// Documents at the next position, or this many positions back.
     Write {
         namespace: usize,
         back: u64,
@@ -117,7 +117,7 @@ enum Answer {
 /// A kind of sink under test.
 trait Kind {
     type Sink: DocumentSink;
-    /// Where one is, as nobody has written to it before.
+    /// Where one is, since nothing was written to it before.
     type Place;
     fn open(place: &Self::Place) -> Self::Sink;
     fn read(place: &Self::Place, sink: &Self::Sink, namespace: &str) -> Vec<StoredDocument>;

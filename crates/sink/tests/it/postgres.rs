@@ -11,7 +11,7 @@ use forebay_sink::{
 
 use crate::{chain, pg};
 
-/// Writes so many documents, of so many bytes each, as one entry.
+/// Writes `count` documents of `size` bytes each as one entry.
 fn write(
     sink: &mut PostgresSink,
     at: u64,

@@ -10,11 +10,11 @@ use std::thread;
 pub(crate) struct Cut {
     /// What is in the request.
     pub(crate) request: &'static [u8],
-    /// Whether the server gets it and answers; nobody gets the answer either way.
+    /// Whether the server receives it and answers; the answer is lost either way.
     pub(crate) arrives: bool,
 }
 
-/// Forwards bytes until it is told where to cut.
+/// Forwards bytes until a cut is requested.
 pub(crate) struct Proxy {
     pub(crate) port: u16,
     cut: Arc<Mutex<Option<Cut>>>,
@@ -26,15 +26,15 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let cut = Arc::new(Mutex::new(None));
-        let told = Arc::clone(&cut);
+        let requested = Arc::clone(&cut);
         thread::spawn(move || {
             for client in listener.incoming() {
-                let (client, told) = (client.unwrap(), Arc::clone(&told));
+                let (client, requested) = (client.unwrap(), Arc::clone(&requested));
                 // A server that is down is a connection that ends.
                 if let Ok(server) = TcpStream::connect(("127.0.0.1", server)) {
                     client.set_nodelay(true).unwrap();
                     server.set_nodelay(true).unwrap();
-                    thread::spawn(move || forward(client, server, &told));
+                    thread::spawn(move || forward(client, server, &requested));
                 }
             }
         });
@@ -62,20 +62,20 @@ fn forward(mut client: TcpStream, mut server: TcpStream, cut: &Mutex<Option<Cut>
     let mut buffer = vec![0; 1 << 20];
     while let Ok(length @ 1..) = client.read(&mut buffer) {
         let request = &buffer[..length];
-        let mut told = cut.lock().unwrap();
+        let mut requested = cut.lock().unwrap();
         let found =
-            told.filter(|cut| request.windows(cut.request.len()).any(|it| it == cut.request));
+            requested.filter(|cut| request.windows(cut.request.len()).any(|it| it == cut.request));
         if let Some(found) = found {
-            *told = None;
+            *requested = None;
             *is_cut.lock().unwrap() = true;
-            drop(told);
+            drop(requested);
             if found.arrives && server.write_all(request).is_ok() {
                 // It ends the connection once it has an answer.
                 back.join().unwrap();
             }
             break;
         }
-        drop(told);
+        drop(requested);
         if server.write_all(request).is_err() {
             break;
         }

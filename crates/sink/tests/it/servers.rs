@@ -1,4 +1,4 @@
-//! What sinks in servers promise when the server, or the way to it, goes away.
+//! What sinks in servers promise when the server, or the connection to it, fails.
 
 use forebay_sink::{
     Document, DocumentSink, MongoReader, MongoSink, OpenError, Position, PostgresReader,
@@ -64,7 +64,7 @@ impl Server for ferret::Ferret {
 
     fn open(&self, port: u16) -> Result<Box<dyn DocumentSink>, OpenError> {
         let settings = ferret::settings_at(port, "cut");
-        // Not compressed, so that requests can be looked at; quick to notice that nobody is there.
+        // Not compressed, so that requests can be inspected; quick to notice a missing server.
         let connect_timeout = std::time::Duration::from_secs(2);
         let settings =
             forebay_sink::mongo::Settings { compression: false, connect_timeout, ..settings };
