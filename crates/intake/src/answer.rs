@@ -1,46 +1,47 @@
-//! The JSON a client is told, built from records alone so that a replay tells the same.
+//! The JSON that clients receive, built from records alone so that a replay produces the same.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 
 use crate::catalogue::FileRecord;
 
-/// What stays as it is in the path of a URL (RFC 3986, "pchar" without sub-delimiters, and `/`).
+/// Characters that the path of a URL keeps as they are (RFC 3986, "pchar" without sub-delimiters,
+/// and `/`).
 const PATH: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
-/// A file as it is shown everywhere.
+/// A file in every answer.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
 pub struct FileAnswer<'a> {
-    /// What `/v1/files/{id}` takes.
+    /// The id that `/v1/files/{id}` takes.
     pub id: String,
     /// Namespace.
     pub namespace: &'a str,
     /// Name inside it.
     pub name: &'a str,
-    /// Where it is found.
+    /// Its URL path.
     pub url: String,
     /// Bytes.
     pub size: u64,
     /// SHA-256 in hexadecimal.
     pub sha256: String,
-    /// Media type told from the content.
+    /// Media type, detected from the content.
     pub mime: &'a str,
     /// image, video, audio, document, archive, text, json, font, executable or other.
     pub category: &'static str,
-    /// Comment given with it.
+    /// Comment stored with it.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub comment: &'a str,
     /// When the name was given, RFC 3339.
     pub created: String,
 }
 
-/// How a file was taken.
+/// The result of storing a file.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
 pub struct PutAnswer<'a> {
-    /// `stored`, or `duplicate` where the bytes were already there.
+    /// `stored`, or `duplicate` if the bytes were already stored.
     pub status: &'static str,
-    /// Whether the name stood for other bytes before.
+    /// Whether the name referred to other bytes before.
     pub replaced: bool,
     /// The file.
     #[serde(flatten)]
@@ -48,7 +49,7 @@ pub struct PutAnswer<'a> {
 }
 
 impl<'a> FileAnswer<'a> {
-    /// Shows a record.
+    /// Converts a record.
     #[must_use]
     pub fn of(file: &'a FileRecord) -> Self {
         Self {
@@ -67,7 +68,7 @@ impl<'a> FileAnswer<'a> {
 }
 
 impl<'a> PutAnswer<'a> {
-    /// Tells how `file` was taken.
+    /// Reports how `file` was stored.
     #[must_use]
     pub fn of(file: &'a FileRecord, duplicate: bool, replaced: bool) -> Self {
         Self { status: status(duplicate), replaced, file: FileAnswer::of(file) }
@@ -91,7 +92,7 @@ pub fn id_text(id: u64) -> String {
     hex16(id).iter().map(|&digit| char::from(digit)).collect()
 }
 
-/// Reads an id's text.
+/// Parses the text of an id.
 #[must_use]
 pub fn id_of(text: &str) -> Option<u64> {
     let digits = text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit());
@@ -106,8 +107,8 @@ pub fn time_text(ms: i64) -> String {
 
 /// The JSON of a [`PutAnswer`], byte for byte what serialising one gives.
 ///
-/// It is said for every small file, so only what came from outside goes through the serialiser:
-/// everything else is made of characters that JSON takes as they are.
+/// This is written for every small file, so only text from outside passes through the serialiser;
+/// everything else consists of characters that JSON takes as they are.
 pub(crate) fn put_json(file: &FileRecord, duplicate: bool, replaced: bool, url: &str) -> Vec<u8> {
     let mut json = Vec::with_capacity(448 + 2 * file.name.as_str().len() + file.comment.len());
     json.extend_from_slice(b"{\"status\":\"");
@@ -116,12 +117,12 @@ pub(crate) fn put_json(file: &FileRecord, duplicate: bool, replaced: bool, url: 
     json.extend_from_slice(if replaced { b"true" } else { b"false" });
     json.extend_from_slice(b",\"id\":\"");
     json.extend_from_slice(&hex16(file.id));
-    // A namespace is lower-case letters, digits and `._-`.
+    // A namespace consists of lower-case letters, digits and `._-`.
     json.extend_from_slice(b"\",\"namespace\":\"");
     json.extend_from_slice(file.namespace.as_str().as_bytes());
     json.extend_from_slice(b"\",\"name\":");
     push_text(&mut json, file.name.as_str());
-    // A URL is escaped by its own rules already.
+    // The path is already percent-encoded.
     json.extend_from_slice(b",\"url\":\"");
     json.extend_from_slice(url.as_bytes());
     json.extend_from_slice(b"\",\"size\":");
@@ -160,7 +161,7 @@ fn hex16(id: u64) -> [u8; 16] {
 
 /// Serialises an answer; answers are plain structures of texts and numbers.
 pub(crate) fn to_json(answer: &impl Serialize) -> Vec<u8> {
-    // Room for the answer to a file: growing into it would copy it twice.
+    // Capacity for the answer to a file: growing into it would copy it twice.
     let mut json = Vec::with_capacity(512);
     serde_json::to_writer(&mut json, answer)
         .expect("an answer has only text keys and finite numbers");

@@ -1,13 +1,16 @@
 //! The applier: one thread that brings the catalogue up to the log, in batches.
 //!
-//! A change is applied only once its entry is on stable storage, whatever the durability: nobody
-//! knows when the kernel writes the catalogue's own files back, and it must never know more than
-//! the log still knows after a power cut. Batches wait a little for company, unless somebody waits
-//! for them: one transaction for a thousand changes costs a tenth of a thousand transactions.
+//! A change is applied only once its entry is on stable storage, whatever the durability: no one
+//! knows when the kernel writes the catalogue's own files back, and the catalogue must never be
+//! ahead of what the log holds after a power cut. Batches wait briefly for more changes unless a
+//! caller waits for them: one transaction for a thousand changes costs a tenth of a thousand
+//! transactions.
 //!
-//! Invariants: the catalogue's position is never beyond what the log has synced; changes are applied in log order, each exactly once; a batch leaves the queue only
-//! after its transaction committed; when the catalogue or the log fails, the applier stops, says
-//! why to everyone who waits, and nothing is lost: the log has it.
+//! Invariants: the catalogue's position is never beyond what the log has synced; changes are
+//! applied in log order, each exactly once; a batch leaves the queue only after its transaction has
+//! committed. When the catalogue or the log fails, the applier stops and reports why to everyone
+//! who waits; nothing is lost, because the log has it. A lack of space or of descriptors does not
+//! stop it: it tries the same again, and it also makes a stalled log try again.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebay_base::error_chain::chain;
-use forebay_log::{Log, Lsn};
+use forebay_log::{CommitError, Log, Lsn};
 
 use crate::answer::{PutAnswer, to_json};
 use crate::catalogue::{Answered, AppliedChange, Catalogue, Change, FileRecord, Place};
@@ -24,16 +27,17 @@ use crate::error::{ApplyError, CatalogueError};
 use crate::format::{BlobPlace, Delete, DocumentCommit, Entry, FilePut, Outcome};
 use crate::reclaim::reclaim;
 use crate::shared::{Applied, Shared};
+use crate::space::{RETRY_AFTER, sqlite_passes};
 
-/// Changes in one transaction at most.
+/// Maximum number of changes in one transaction.
 pub(crate) const BATCH: usize = 32_768;
-/// Changes for which the queue is locked at a time: requests wait for this lock.
+/// Changes processed while the queue is locked: requests wait for this lock.
 const STEP: usize = 256;
-/// How long a change waits for company.
+/// How long a change waits for others to join its batch.
 const GATHER: Duration = Duration::from_millis(250);
-/// How often remembered requests are looked through for old ones.
+/// How often remembered requests are checked for old ones.
 const FORGET_EVERY: Duration = Duration::from_secs(60);
-/// Changes in one transaction of a replay.
+/// Maximum number of changes in one transaction of a replay.
 const REPLAY_BATCH: usize = 16_384;
 
 /// The running applier.
@@ -91,6 +95,7 @@ impl Worker {
                     return;
                 }
                 Ok(_) => {}
+                Err(error) if error.passes() && !stopping => self.wait(&error),
                 Err(error) => {
                     self.fail(&error);
                     return;
@@ -104,13 +109,13 @@ impl Worker {
         }
     }
 
-    /// Waits for a batch, or for somebody in a hurry; tells whether to stop afterwards.
+    /// Waits for a batch or an urgent request. Returns whether to stop afterwards.
     fn gather(&self) -> bool {
         let deadline = Instant::now() + FORGET_EVERY;
         let mut first_seen: Option<Instant> = None;
         let mut orders = self.shared.applier.lock();
         loop {
-            // Never both locks at once: pushers hold the queue's and notify without this one.
+            // Never hold both locks: pushers hold the queue's and notify without this one.
             let queued =
                 parking_lot::MutexGuard::unlocked(&mut orders, || self.shared.pending.lock().len());
             let now = Instant::now();
@@ -122,7 +127,11 @@ impl Worker {
                 }
                 self.shared.work.wait_until(&mut orders, since + GATHER);
             } else {
-                if orders.stop || orders.reclaim || now >= deadline {
+                let stalled = self.shared.log.stalled().is_some();
+                if orders.stop || orders.reclaim || now >= deadline || stalled {
+                    self.shared
+                        .work
+                        .wait_for(&mut orders, if stalled { GATHER } else { Duration::ZERO });
                     return orders.stop;
                 }
                 self.shared.work.wait_for(&mut orders, GATHER);
@@ -131,9 +140,10 @@ impl Worker {
     }
 
     fn apply_oldest(&mut self) -> Result<usize, Stopped> {
+        let most = self.retry_log()?;
         let mut changes = Vec::new();
         let end = loop {
-            let (more, end) = self.shared.pending.lock().take_up(&mut changes, BATCH, STEP);
+            let (more, end) = self.shared.pending.lock().take_up(&mut changes, BATCH, STEP, most);
             if !more {
                 break end;
             }
@@ -149,47 +159,93 @@ impl Worker {
             self.shared.pending.lock().applied(step);
             left -= step;
         }
-        self.shared.applied.send_modify(|applied| applied.position = end);
+        self.shared.applied.send_modify(|applied| {
+            applied.position = end;
+            applied.waiting = None;
+        });
         self.shared.room.notify_waiters();
         Ok(changes.len())
     }
 
-    /// Notes that the catalogue is up to the log's end, so that the next start reads nothing again.
+    /// Makes a stalled log try again. Returns the position up to which changes may be applied if it
+    /// is still stalled.
+    fn retry_log(&self) -> Result<Option<Lsn>, Stopped> {
+        let Some(before) = self.shared.log.stalled() else { return Ok(None) };
+        match self.shared.log.retry() {
+            Ok(()) => {
+                tracing::info!("the log can be written again");
+                Ok(None)
+            }
+            Err(CommitError::Stalled { .. }) => {
+                tracing::debug!(error = %chain(before.as_ref()), "the log is still stalled");
+                Ok(Some(self.shared.log.acknowledged()))
+            }
+            Err(error) => Err(Stopped::Log(error)),
+        }
+    }
+
+    /// Waits before the same is tried again.
+    fn wait(&self, error: &Stopped) {
+        let reason: Arc<str> = chain(error).to_string().into();
+        let waited = self.shared.applied.borrow().waiting.is_some();
+        if !waited {
+            tracing::warn!(
+                %reason,
+                "the catalogue waits for disk space; the log holds everything acknowledged"
+            );
+        }
+        self.shared.applied.send_modify(|applied| applied.waiting = Some(reason));
+        if !self.shared.reserve.release() {
+            let mut orders = self.shared.applier.lock();
+            self.shared.work.wait_for(&mut orders, RETRY_AFTER);
+        }
+    }
+
+    /// Records that the catalogue is up to date with the log, so that the next start replays
+    /// nothing.
     ///
-    /// Nothing is appended any more when the applier stops; should that fail, the next start has a
-    /// little more to read.
+    /// Nothing is appended any more when the applier stops. If this fails, the next start has a
+    /// little more to replay.
     fn close(&mut self) {
         let end = self.shared.log.end();
-        if self.shared.log.sync_to(end).is_ok()
+        // Changes that wait for space are left to the next start.
+        if self.shared.pending.lock().len() == 0
+            && self.shared.log.sync_to(end).is_ok()
             && let Err(error) = self.catalogue.apply(&[], end.0)
         {
-            tracing::warn!(error = %chain(&error), "could not note the catalogue's position");
+            tracing::warn!(error = %chain(&error), "could not record the catalogue's position");
         }
     }
 
     fn forget(&mut self) {
         self.forgot = Instant::now();
+        if self.shared.log.stalled().is_none() {
+            self.shared.reserve.restore();
+        }
         let kept = self.shared.options.limits.idempotency_kept;
         let kept_ms = i64::try_from(kept.as_millis()).unwrap_or(i64::MAX);
         let before = self.shared.now_ms().saturating_sub(kept_ms);
         if let Err(error) = self.catalogue.forget_requests(before) {
-            // They are forgotten at the next try; an old key is refused by its age meanwhile.
-            tracing::warn!(error = %chain(&error), "could not forget old requests");
+            // They are deleted at the next attempt. Until then an old key is refused by its age.
+            tracing::warn!(error = %chain(&error), "could not delete old requests");
         }
         let safe = self.view.safe();
         let safe = self.view.outbox.as_ref().map_or(safe, |outbox| outbox.release(safe));
         match reclaim(&self.shared, &mut self.catalogue, safe) {
             Ok(0) => {}
-            Ok(bytes) => tracing::info!(bytes, "gave back the space of what was deleted"),
+            Ok(bytes) => tracing::info!(bytes, "freed the space of deleted data"),
             Err(error) => {
-                tracing::warn!(error = %chain(&error), "could not give back space; trying again");
+                tracing::warn!(error = %chain(&error), "could not free space; trying again");
             }
         }
     }
 
     fn fail(&self, error: &Stopped) {
         let reason: Arc<str> = chain(error).to_string().into();
-        tracing::error!(%reason, "the catalogue has stopped; the log has everything acknowledged");
+        tracing::error!(
+            %reason,
+            "the catalogue has stopped; the log holds everything acknowledged"
+        );
         self.shared.applied.send_modify(|applied| applied.stopped = Some(reason));
         self.shared.room.notify_waiters();
     }
@@ -204,14 +260,24 @@ enum Stopped {
     Catalogue(#[source] CatalogueError),
 }
 
-/// What a replay did.
+impl Stopped {
+    /// Whether the failure can pass without a restart.
+    fn passes(&self) -> bool {
+        match self {
+            Self::Log(error) => matches!(error, CommitError::Stalled { .. }),
+            Self::Catalogue(error) => sqlite_passes(&error.source),
+        }
+    }
+}
+
+/// The result of a replay.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Replayed {
     pub(crate) entries: u64,
     pub(crate) position: Lsn,
 }
 
-/// Applies the log's entries from the catalogue's position on, before anything is served.
+/// Applies the log's entries after the catalogue's position, before any request is served.
 pub(crate) fn replay(
     log: &Log,
     catalogue: &mut Catalogue,
@@ -247,7 +313,7 @@ pub(crate) fn replay(
     }
 }
 
-/// What an entry means to the catalogue; the same for a live write and for a replay.
+/// Converts an entry into a change of the catalogue, for a live write and for a replay alike.
 fn change_of(lsn: u64, entry: &Entry<'_>) -> Option<AppliedChange> {
     let (change, answered) = match entry {
         Entry::FilePut(put) => change_of_put(lsn, put),
@@ -314,6 +380,6 @@ fn change_of_put(lsn: u64, put: &FilePut<'_>) -> (Change, Option<Answered>) {
 
 impl Applied {
     pub(crate) fn at(position: Lsn) -> Self {
-        Self { position, reclaims: 0, stopped: None }
+        Self { position, reclaims: 0, stopped: None, waiting: None }
     }
 }

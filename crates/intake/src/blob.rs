@@ -1,15 +1,15 @@
 //! Blob files: the bytes of files too large for the log.
 //!
 //! ```text
-//! staging/<number>        bytes still coming in; swept on every start
+//! staging/<number>        incomplete uploads; removed on every start
 //! blobs/<2 digits>/<64 digits>   complete, named by their SHA-256
 //! ```
 //!
-//! A blob comes in as a [`Staging`] file, is synced, renamed and its directory synced, all before
-//! the log entry that names it is written. So a crash leaves either a staging file or a blob no
-//! name refers to, and the sweep on start removes both.
+//! A blob arrives as a [`Staging`] file, is synced, renamed and its directory synced, all before
+//! the log entry that names it is written. So a crash leaves either a staging file or a blob that
+//! no name refers to, and the sweep at the next start removes both.
 //!
-//! Invariants: no path here is made of anything but digests and numbers of our own; a file below
+//! Invariants: every path here is made of digests and our own numbers only; a file below
 //! `blobs/` is complete and never written again.
 
 use std::ffi::OsStr;
@@ -36,7 +36,7 @@ struct Inner {
     next: AtomicU64,
 }
 
-/// A blob coming in. Dropped unfinished, its file is removed.
+/// A blob being written. If it is dropped unfinished, its file is removed.
 #[derive(Debug)]
 pub struct Staging {
     store: BlobStore,
@@ -49,7 +49,7 @@ pub struct Staging {
     kept: bool,
 }
 
-/// What a sweep removed.
+/// The result of a sweep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Unfinished uploads.
@@ -61,10 +61,10 @@ pub struct Swept {
 }
 
 impl BlobStore {
-    /// Opens the store below `dir`, making its directories where they are missing.
+    /// Opens the store below `dir` and creates its directories if they are missing.
     ///
     /// # Errors
-    /// What the file system said, with the directory it said it of.
+    /// The file system's error, with the directory.
     pub fn open(fs: Arc<dyn FileSystem>, dir: &Path) -> Result<Self, (PathBuf, io::Error)> {
         let staging = dir.join("staging");
         let blobs = dir.join("blobs");
@@ -80,10 +80,10 @@ impl BlobStore {
         Ok(Self { inner: Arc::new(Inner { fs, staging, blobs, next: AtomicU64::new(1) }) })
     }
 
-    /// Begins a blob.
+    /// Starts a blob.
     ///
     /// # Errors
-    /// What the file system said.
+    /// The file system's error.
     pub fn stage(&self) -> io::Result<Staging> {
         loop {
             let number = self.inner.next.fetch_add(1, Ordering::Relaxed);
@@ -103,23 +103,23 @@ impl BlobStore {
     /// Opens a complete blob for reading.
     ///
     /// # Errors
-    /// [`io::ErrorKind::NotFound`] when there is none of this digest.
+    /// [`io::ErrorKind::NotFound`] if there is no blob of this digest.
     pub fn open_blob(&self, digest: Digest) -> io::Result<Arc<dyn File>> {
         self.inner.fs.open(&self.path_of(digest), Access::Read)
     }
 
-    /// Whether there is a complete blob of this digest.
+    /// Whether a complete blob of this digest exists.
     ///
     /// # Errors
-    /// What the file system said.
+    /// The file system's error.
     pub fn has(&self, digest: Digest) -> io::Result<bool> {
         self.inner.fs.exists(&self.path_of(digest))
     }
 
-    /// Removes a blob's file; that there is none is not an error.
+    /// Removes a blob's file. A missing file is not an error.
     ///
     /// # Errors
-    /// What the file system said.
+    /// The file system's error.
     pub fn remove(&self, digest: Digest) -> io::Result<()> {
         match self.inner.fs.remove_file(&self.path_of(digest)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -127,10 +127,10 @@ impl BlobStore {
         }
     }
 
-    /// Removes what a crash left: staging files, and blobs for which `known` says no.
+    /// Removes what a crash left: staging files, and blobs for which `known` returns false.
     ///
     /// # Errors
-    /// What the file system said, or what `known` did.
+    /// The file system's error, or that of `known`.
     pub fn sweep<E: From<io::Error>>(
         &self,
         mut known: impl FnMut(Digest) -> Result<bool, E>,
@@ -159,10 +159,10 @@ impl BlobStore {
         Ok(swept)
     }
 
-    /// Every file below `blobs/` with its size; a name that is no digest comes as `Err`.
+    /// Every file below `blobs/` with its size. A name that is not a digest is returned as `Err`.
     ///
     /// # Errors
-    /// What the file system said.
+    /// The file system's error.
     pub fn list(&self) -> io::Result<Vec<(Result<Digest, PathBuf>, u64)>> {
         let mut found = Vec::new();
         for byte in 0..=u8::MAX {
@@ -175,7 +175,7 @@ impl BlobStore {
         Ok(found)
     }
 
-    /// Where a blob's file is, for messages.
+    /// Path of a blob's file, for messages.
     #[must_use]
     pub fn path_of(&self, digest: Digest) -> PathBuf {
         let hex = digest.to_hex();
@@ -184,29 +184,30 @@ impl BlobStore {
 }
 
 impl Staging {
-    /// Appends bytes from memory aligned to [`DIRECT_ALIGN`], a multiple of it long.
+    /// Appends bytes from memory that is aligned to [`DIRECT_ALIGN`]. Their length is a multiple of
+    /// it.
     ///
     /// [`DIRECT_ALIGN`]: forebay_base::fs::DIRECT_ALIGN
     ///
     /// # Errors
-    /// What the file system said; the blob is then to be dropped.
+    /// The file system's error. The caller then has to drop the blob.
     pub fn write_aligned(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.direct.write_all_at(bytes, self.size)?;
         self.size += bytes.len() as u64;
         Ok(())
     }
 
-    /// Appends bytes of any length; no aligned write may follow.
+    /// Appends bytes of any length. No aligned write may follow.
     ///
     /// # Errors
-    /// What the file system said; the blob is then to be dropped.
+    /// The file system's error. The caller then has to drop the blob.
     pub fn write_end(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all_at(bytes, self.size)?;
         self.size += bytes.len() as u64;
         Ok(())
     }
 
-    /// Bytes so far.
+    /// Bytes written so far.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size
@@ -215,7 +216,7 @@ impl Staging {
     /// Makes the bytes durable.
     ///
     /// # Errors
-    /// What the file system said; the blob is then to be dropped.
+    /// The file system's error. The caller then has to drop the blob.
     pub fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }
@@ -229,7 +230,7 @@ impl Staging {
     /// Gives synced bytes their final name and makes the name durable.
     ///
     /// # Errors
-    /// What the file system said. The name may or may not be there; no entry may refer to it.
+    /// The file system's error. The name may or may not exist; no entry may refer to it.
     pub fn keep(mut self, digest: Digest) -> io::Result<()> {
         let fs = &self.store.inner.fs;
         let path = self.store.path_of(digest);

@@ -1,15 +1,15 @@
-//! The layout of a blob file: the bytes as they came, then a checksum for each block of them.
+//! The layout of a blob file: the bytes, then a checksum for each block of them.
 //!
 //! ```text
 //! bytes of the blob | crc32c of block 0 | crc32c of block 1 | ...     (4 bytes each, little-endian)
 //! ```
 //!
-//! Blocks are [`BLOCK_SIZE`] bytes, the last one shorter. With these a part of a blob is checked
-//! before it is sent without reading the whole; SHA-256 checks the whole where time allows.
-//! `docs/formats/blob-file.md` describes the file and its directories.
+//! Blocks are [`BLOCK_SIZE`] bytes, the last one shorter. The checksums allow a part of a blob to
+//! be checked before it is sent, without reading the whole. SHA-256 checks the whole where time
+//! allows. `docs/formats/blob-file.md` describes the file and its directories.
 //!
-//! Invariants: nothing read through [`BlockReader`] is returned unless its block's checksum holds;
-//! memory is one request's worth of blocks.
+//! Invariants: [`BlockReader`] returns only bytes whose block's checksum matches; it holds the
+//! blocks of one request in memory.
 
 use std::io;
 use std::sync::Arc;
@@ -22,21 +22,26 @@ use crate::blob::Staging;
 
 /// Bytes covered by one checksum.
 pub const BLOCK_SIZE: usize = 64 << 10;
-/// Blocks read at once.
+/// Blocks read in one operation.
 const BLOCKS_PER_READ: u64 = 8;
 
-/// Bytes gathered for one direct write.
-const GATHERED: usize = 1 << 20;
+/// Bytes gathered for one direct write of a large blob.
+const GATHERED_MAX: usize = 1 << 20;
+/// Bytes gathered for the first write, so that a blob whose bytes arrive slowly takes little
+/// memory.
+const GATHERED_MIN: usize = 64 << 10;
 
 /// Writes a blob file: bytes in order, checksums at the end.
 ///
-/// Bytes are gathered into pieces of a mebibyte in aligned memory, so that they can go to the
-/// device without a second copy of the whole blob in the kernel's cache.
+/// Bytes are gathered in aligned memory, in pieces of up to a mebibyte, so that they are written to
+/// the device without a second copy of the whole blob in the kernel's cache.
 #[derive(Debug)]
 pub struct BlockWriter {
     staging: Staging,
     gathered: Vec<u8>,
-    /// Where the aligned part of `gathered` begins.
+    /// How many bytes are gathered before they are written.
+    capacity: usize,
+    /// Offset of the aligned part of `gathered`.
     start: usize,
     held: usize,
     checksums: Vec<u8>,
@@ -44,35 +49,37 @@ pub struct BlockWriter {
 }
 
 impl BlockWriter {
-    /// Begins a blob.
+    /// Starts a blob.
     #[must_use]
     pub fn new(staging: Staging) -> Self {
-        let gathered = vec![0; GATHERED + DIRECT_ALIGN];
-        let start = gathered.as_ptr().align_offset(DIRECT_ALIGN);
-        // The standard library may decline to compute an offset; direct writes then fail cleanly.
-        let start = if start <= DIRECT_ALIGN { start } else { 0 };
-        Self { staging, gathered, start, held: 0, checksums: Vec::new(), size: 0 }
+        let (gathered, start) = aligned(GATHERED_MIN);
+        let capacity = GATHERED_MIN;
+        Self { staging, gathered, capacity, start, held: 0, checksums: Vec::new(), size: 0 }
     }
 
     /// Appends bytes.
     ///
     /// # Errors
-    /// What the file system said.
+    /// The file system's error.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.size += bytes.len() as u64;
         let mut rest = bytes;
         while !rest.is_empty() {
-            let (now, later) = rest.split_at(rest.len().min(GATHERED - self.held));
+            let (now, later) = rest.split_at(rest.len().min(self.capacity - self.held));
             let at = self.start + self.held;
             if let Some(room) = self.gathered.get_mut(at..at + now.len()) {
                 room.copy_from_slice(now);
             }
             self.held += now.len();
-            if self.held == GATHERED {
+            if self.held == self.capacity {
                 self.note_checksums();
-                let piece = self.gathered.get(self.start..self.start + GATHERED);
+                let piece = self.gathered.get(self.start..self.start + self.held);
                 self.staging.write_aligned(piece.unwrap_or_default())?;
                 self.held = 0;
+                if self.capacity < GATHERED_MAX {
+                    self.capacity = (self.capacity * 4).min(GATHERED_MAX);
+                    (self.gathered, self.start) = aligned(self.capacity);
+                }
             }
             rest = later;
         }
@@ -82,7 +89,7 @@ impl BlockWriter {
     /// Writes the checksums, syncs, and returns the staged file with the number of bytes in it.
     ///
     /// # Errors
-    /// What the file system said.
+    /// The file system's error.
     pub fn finish(mut self) -> io::Result<(Staging, u64)> {
         self.note_checksums();
         let piece = self.gathered.get(self.start..self.start + self.held);
@@ -92,7 +99,7 @@ impl BlockWriter {
         Ok((self.staging, self.size))
     }
 
-    /// Sums up the blocks of what is gathered; a whole piece is a whole number of them.
+    /// Computes the checksums of the gathered blocks. A full piece is a whole number of blocks.
     fn note_checksums(&mut self) {
         let piece = self.gathered.get(self.start..self.start + self.held);
         for block in piece.unwrap_or_default().chunks(BLOCK_SIZE) {
@@ -101,7 +108,17 @@ impl BlockWriter {
     }
 }
 
-/// Reads ranges of a blob file, every block checked.
+/// Allocates `size` bytes aligned for direct writes. Returns the memory and the offset of the
+/// aligned part.
+fn aligned(size: usize) -> (Vec<u8>, usize) {
+    let memory = vec![0; size + DIRECT_ALIGN];
+    let start = memory.as_ptr().align_offset(DIRECT_ALIGN);
+    // The standard library may decline to compute an offset. Direct writes then fail cleanly.
+    let start = if start <= DIRECT_ALIGN { start } else { 0 };
+    (memory, start)
+}
+
+/// Reads ranges of a blob file and checks every block.
 #[derive(Debug, Clone)]
 pub struct BlockReader {
     file: Arc<dyn File>,
@@ -112,23 +129,24 @@ impl BlockReader {
     /// Reads the blob of `size` bytes in `file`.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidData`]: the file has not the length such a blob has.
+    /// [`io::ErrorKind::InvalidData`]: the file does not have the length such a blob has.
     pub fn new(file: Arc<dyn File>, size: u64) -> io::Result<Self> {
         let found = file.len()?;
         let expected = size + 4 * size.div_ceil(BLOCK_SIZE as u64);
         if found != expected {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("the blob file has {found} bytes, {expected} were written"),
+                format!("the blob file has {found} bytes, expected {expected}"),
             ));
         }
         Ok(Self { file, size })
     }
 
-    /// Reads some of the bytes from `start` on, up to `end`; never none unless the range is empty.
+    /// Reads some of the bytes from `start` on, up to `end`. The result is empty only if the range
+    /// is.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidData`]: a block is damaged; the message names its place.
+    /// [`io::ErrorKind::InvalidData`]: a block is damaged. The message gives its offset.
     pub fn read(&self, start: u64, end: u64) -> io::Result<Bytes> {
         let end = end.min(self.size);
         if start >= end {
@@ -159,7 +177,7 @@ impl BlockReader {
     }
 }
 
-/// A number of bytes read at once; [`BLOCKS_PER_READ`] keeps it small.
+/// A number of bytes read in one operation; [`BLOCKS_PER_READ`] keeps it small.
 fn to_size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }

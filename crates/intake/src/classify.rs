@@ -1,19 +1,19 @@
 //! What a file is, read from its first bytes; its extension only breaks ties.
 //!
-//! Invariants: the answer depends on the bytes and the name alone; a declared `Content-Type` is
-//! never believed; a type whose signature is known is never given to bytes that lack it; text is
-//! only what decodes as UTF-8 without control characters.
+//! Invariants: the result depends on the bytes and the name alone; a declared `Content-Type` is
+//! ignored; a type whose signature is known is never given to bytes that lack it; text is only what
+//! decodes as UTF-8 without control characters.
 
 use crate::names::FileName;
 
-/// How many leading bytes are looked at.
+/// Number of leading bytes that are examined.
 pub const HEAD_SIZE: usize = 8_192;
 
 /// The broad kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Category {
-    /// Anything that matched nothing below.
+    /// Anything that matches no other category.
     Other = 0,
     /// Still pictures, raster and vector.
     Image = 1,
@@ -103,7 +103,7 @@ pub fn classify(head: &[u8], name: &FileName) -> Classified {
     if let Some(kind) = infer::get(signature_part(head)) {
         return Classified { mime: kind.mime_type(), category: category_of(kind.mime_type()) };
     }
-    // Readers take a PDF whose header stands anywhere in the first KiB (PDF 1.4, H.3.4.1).
+    // Readers accept a PDF whose header is anywhere in the first KiB (PDF 1.4, H.3.4.1).
     if memchr::memmem::find(head.get(..1_024).unwrap_or(head), b"%PDF").is_some() {
         return Classified { mime: "application/pdf", category: Category::Document };
     }
@@ -115,9 +115,9 @@ pub fn classify(head: &[u8], name: &FileName) -> Classified {
     }
 }
 
-/// The part of the head in which a signature may stand: up to the end of tar's, the furthest one,
-/// but for containers that name what they hold further on (zip and OLE: office documents; EBML:
-/// video). A PDF's is looked for apart.
+/// The part of the head in which a signature may be: up to the end of tar's, the furthest one,
+/// except for containers that name their contents further on (zip and OLE: office documents; EBML:
+/// video). A PDF's is searched for separately.
 fn signature_part(head: &[u8]) -> &[u8] {
     let long = [&b"PK"[..], b"\xD0\xCF\x11\xE0", b"\x1A\x45\xDF\xA3"];
     if long.iter().any(|start| head.starts_with(start)) {
@@ -184,7 +184,8 @@ fn classify_text(head: &[u8], name: &FileName) -> Classified {
     Classified { mime: "text/plain", category: Category::Text }
 }
 
-/// A first quoted key or an array's first value is enough to tell JSON from other text in braces.
+/// A first quoted key or an array's first value is enough to distinguish JSON from other text in
+/// braces.
 fn looks_like_json(body: &[u8]) -> bool {
     let rest = body.get(1..).unwrap_or_default().trim_ascii_start();
     match (body.first(), rest.first()) {
@@ -207,7 +208,7 @@ fn by_extension(name: &FileName) -> Option<&'static str> {
     mime_guess::from_ext(&name.extension()?).first_raw()
 }
 
-/// Whether the name's extension belongs to a type that would have been told by its signature.
+/// Whether the name's extension belongs to a type that its signature would have identified.
 fn has_signature(name: &FileName) -> bool {
     name.extension().is_some_and(|extension| infer::is_supported(&extension))
 }

@@ -60,7 +60,7 @@ impl Digest {
     }
 }
 
-/// Writes two lower-case hexadecimal digits for each byte, as many as `digits` has room for.
+/// Writes two lower-case hexadecimal digits for each byte, until `digits` is full.
 pub(crate) fn push_hex(bytes: &[u8], digits: &mut [u8]) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {

@@ -1,4 +1,4 @@
-//! What can go wrong in the intake, by who has to act on it.
+//! Errors of the intake, by who has to act on them.
 
 use std::path::PathBuf;
 
@@ -36,43 +36,43 @@ pub enum OpenError {
     /// The document database could not be opened.
     #[error("could not open the document database")]
     Documents(#[source] forebay_sink::OpenError),
-    /// The log has lost what a view has seen on stable storage.
+    /// The log lacks entries that a view has seen on stable storage.
     #[error(
-        "the {view} has applied entries that were on stable storage in the log up to {seen}, and the \
-         log, which ends at {end}, does not hold them any more: acknowledged entries are missing; \
+        "the {view} has applied log entries up to {seen}, which were on stable storage, but the \
+         log ends at {end} and no longer holds them: acknowledged entries are missing; \
          restore the log's files, or run `forebay fsck` to see what is left"
     )]
     LogShort {
-        /// The view that knows more.
+        /// The view that has applied more.
         view: &'static str,
         /// Where the log ends.
         end: u64,
-        /// What the view has seen.
+        /// Position up to which the view has applied entries.
         seen: u64,
     },
-    /// The document database went missing while the log no longer holds what was in it.
+    /// The document database is missing entries that the log no longer holds.
     #[error(
-        "the document database is behind the log's oldest entry: it holds entries up to {position}, \
-         the log begins at {oldest}; restore it from a copy"
+        "the document database ends before the log's oldest entry: it holds entries up to \
+         {position}, but the log begins at {oldest}; restore the database from a backup"
     )]
     DocumentsLost {
-        /// What the database has.
+        /// Position up to which the database holds entries.
         position: u64,
-        /// What the log still has.
+        /// Oldest position in the log.
         oldest: u64,
     },
-    /// What is remembered of the database elsewhere could not be read or kept.
-    #[error("could not take up forwarding to the database")]
+    /// The forwarding state could not be read or written.
+    #[error("could not resume forwarding to the database")]
     Forward(#[source] MemoryError),
-    /// Replaying the log into the views failed.
+    /// The log could not be replayed into the views.
     #[error("could not bring the views up to the log")]
     Replay(#[source] ApplyError),
 }
 
-/// Using the catalogue's database failed.
+/// An operation on the catalogue's database failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[error("{act}")]
+#[error("could not {act}")]
 pub struct CatalogueError {
     /// What was attempted.
     pub act: &'static str,
@@ -103,7 +103,7 @@ pub enum ApplyError {
         #[source]
         source: forebay_log::CommitError,
     },
-    /// An entry's bytes make no sense although its checksum holds.
+    /// The bytes of an entry are invalid although its checksum matches.
     #[error("the log entry at {lsn} cannot be decoded")]
     Decode {
         /// Position of the entry.
@@ -112,25 +112,25 @@ pub enum ApplyError {
         #[source]
         source: DecodeError,
     },
-    /// A commit names a chunk that is something else.
-    #[error("the commit at {lsn} names {chunk} as a chunk of its request, which it is not")]
+    /// A commit names an entry as a chunk that is not one.
+    #[error("the commit at {lsn} names the entry at {chunk}, which is not a chunk of its request")]
     Chunk {
         /// Position of the commit.
         lsn: u64,
         /// Position it names.
         chunk: u64,
     },
-    /// A commit has not the documents it says it has.
-    #[error("the commit at {lsn} is of {expected} documents, {found} were found")]
+    /// A commit holds another number of documents than it declares.
+    #[error("the commit at {lsn} declares {expected} documents, but holds {found}")]
     Count {
         /// Position of the commit.
         lsn: u64,
-        /// What it says.
+        /// The declared number.
         expected: u64,
-        /// What its entries hold.
+        /// The number that its entries hold.
         found: u64,
     },
-    /// The catalogue refused.
+    /// The catalogue failed.
     #[error("could not apply to the catalogue")]
     Catalogue(#[from] CatalogueError),
     /// A name refers to a blob whose bytes no entry holds.
@@ -141,7 +141,7 @@ pub enum ApplyError {
         /// Digest it names.
         digest: String,
     },
-    /// The document sink refused.
+    /// The document sink failed.
     #[error("could not apply to the document database")]
     Sink(#[source] forebay_sink::SinkError),
 }
@@ -153,15 +153,15 @@ pub enum IntakeError {
     /// A name breaks the rules.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// The request itself is wrong: the message says where and what would be right.
+    /// The request itself is wrong. The message says where, and what would be right.
     #[error("{message}")]
     Rejected {
-        /// A stable word for programs.
+        /// A stable identifier for programs.
         code: &'static str,
-        /// What was wrong, where, and the way out.
+        /// What is wrong, where, and how to correct it.
         message: String,
     },
-    /// Nothing has that name or id.
+    /// The name or id does not exist.
     #[error("there is no {what}")]
     NotFound {
         /// What was looked for.
@@ -175,48 +175,65 @@ pub enum IntakeError {
         /// The limit in bytes.
         limit: u64,
     },
-    /// The same idempotency key came with another request.
+    /// The same idempotency key was used for another request.
     #[error(
         "this Idempotency-Key was used for a different request; use a new key for a new request"
     )]
     KeyReused,
-    /// The same idempotency key is being worked on right now.
-    #[error("a request with this Idempotency-Key is still under way; repeat it later")]
+    /// A request with the same idempotency key is in progress.
+    #[error("a request with this Idempotency-Key is still in progress; try again later")]
     KeyInUse,
-    /// What the request made a condition does not hold.
+    /// A condition of the request does not hold.
     #[error("{message}")]
     Precondition {
-        /// Which condition, and what was found.
+        /// Which condition, and the actual state.
         message: String,
     },
-    /// Too much is under way.
-    #[error("{what}; repeat the request later")]
+    /// Too many operations are in progress.
+    #[error("{what}; try again later")]
     Busy {
-        /// Which bound was met.
+        /// Which limit was reached.
         what: &'static str,
     },
-    /// The database elsewhere is too far behind for more documents to be taken.
+    /// The external database is too far behind for more documents to be accepted.
     #[error(
-        "{kept} bytes of log wait for the database documents are forwarded to ({state}), more than the \
-         {kept_max} of intake.database.log_max; repeat the request when it has caught up"
+        "{kept} bytes of log wait for the database that documents are forwarded to ({state}), more \
+         than {kept_max}, the limit set by intake.database.log_max; repeat the request when the \
+         database has caught up"
     )]
     DatabaseBehind {
-        /// How the database is.
+        /// State of the database.
         state: &'static str,
         /// Bytes that wait.
         kept: u64,
-        /// The most there may be.
+        /// Maximum number of bytes that may wait.
         kept_max: u64,
     },
-    /// The sender is too slow or has gone.
+    /// No space or no file descriptor is left. Nothing of the request was stored.
+    #[error(
+        "nothing was stored, because the disk is full or too many files are open; repeat the \
+         request when space or descriptors are available"
+    )]
+    Full {
+        /// What failed.
+        #[source]
+        source: std::sync::Arc<forebay_log::DiskError>,
+    },
+    /// A view waits for space, so recent writes cannot be listed yet.
+    #[error("a view of the log waits for disk space: {reason}; try again later")]
+    ViewWaiting {
+        /// Why it waits.
+        reason: String,
+    },
+    /// The sender is too slow or has disconnected.
     #[error("{message}")]
     Body {
         /// What happened, and after how many bytes.
         message: String,
-        /// Whether the sender was too slow rather than gone.
+        /// Whether the sender was too slow and not disconnected.
         slow: bool,
     },
-    /// The log refused the entry; nothing was acknowledged.
+    /// The log refused the entry. Nothing was acknowledged.
     #[error("could not write to the log")]
     Append(#[source] forebay_log::AppendError),
     /// The log could not make the entry durable; it is closed until restart.
@@ -231,12 +248,12 @@ pub enum IntakeError {
         #[source]
         source: forebay_log::ReadError,
     },
-    /// Stored bytes are not what was stored.
+    /// Stored bytes differ from what was written.
     #[error("the stored bytes of {digest} are damaged: {found}; run `forebay fsck`")]
     Damaged {
         /// Digest they should have.
         digest: String,
-        /// What was found.
+        /// The difference.
         found: String,
     },
     /// A blob file could not be used.
@@ -248,16 +265,16 @@ pub enum IntakeError {
         #[source]
         source: std::io::Error,
     },
-    /// The catalogue could not answer.
-    #[error("could not ask the catalogue")]
+    /// A query of the catalogue failed.
+    #[error("could not query the catalogue")]
     Catalogue(#[from] CatalogueError),
     /// The document database could not be opened for reading.
     #[error("could not open the document database for reading")]
     OpenDocuments(#[source] forebay_sink::OpenError),
-    /// The document database could not answer.
-    #[error("could not ask the document database")]
+    /// A query of the document database failed.
+    #[error("could not query the document database")]
     Ask(#[source] forebay_sink::ReadError),
-    /// A background view stopped, so what was written cannot be shown.
+    /// A background view has stopped, so recent writes cannot be shown.
     #[error("a view of the log has stopped: {reason}; restart the server")]
     ViewStopped {
         /// Why it stopped.

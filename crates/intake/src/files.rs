@@ -1,11 +1,12 @@
-//! Files: giving a name to bytes, taking it away, finding the bytes again.
+//! Files: giving a name to bytes, deleting a name, finding the bytes again.
 //!
-//! A put is decided under the queue's lock: what the name stood for, whether the bytes are known,
-//! and the place of its entry in the log are one step, so two puts can never both think they came
-//! first. What the queue cannot tell is asked of the catalogue outside the lock, and the answer is
-//! used only if no queued change left for the catalogue meanwhile.
+//! A put is decided under the queue's lock: the bytes the name refers to, whether the new bytes are
+//! known, and the position of its entry in the log are one step, so two puts can never both
+//! consider themselves first. What the queue does not know is queried from the catalogue outside
+//! the lock, and the answer is used only if no queued change was applied to the catalogue
+//! meanwhile.
 //!
-//! Invariants: bytes are never dropped before the entry naming them is refused or committed; a
+//! Invariants: bytes are never dropped before the entry that names them is refused or committed; a
 //! duplicate refers only to bytes that are pinned or queued; nothing is answered before its entry
 //! is committed.
 
@@ -13,7 +14,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_log::{AppendError, Appended, Lsn};
+use forebay_log::{AppendError, Appended, CommitError, Lsn};
 
 use crate::answer::{file_url, put_json};
 use crate::blob::Staging;
@@ -25,7 +26,7 @@ use crate::format::{BlobPlace, Delete, Entry, FilePut, IdempotencyRecord};
 use crate::pending::{BlobSeen, NameKey, NameSeen, Pending, Queued};
 use crate::shared::Shared;
 
-/// A file to be put: everything but its bytes.
+/// A file to be stored: everything but its bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct NewFile {
     pub(crate) key: NameKey,
@@ -37,16 +38,16 @@ pub(crate) struct NewFile {
     pub(crate) idempotency: Option<IdempotencyRecord>,
 }
 
-/// What a name must stand for before it is changed.
+/// Precondition on the bytes that a name refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Condition {
-    /// Anything or nothing.
+    /// None.
     None,
-    /// Nothing.
+    /// The name does not exist.
     Absent,
-    /// Something.
+    /// The name exists.
     Present,
-    /// These bytes.
+    /// The name refers to these bytes.
     Is(Digest),
 }
 
@@ -55,24 +56,24 @@ impl Condition {
         let message = match (self, before) {
             (Self::None, _) | (Self::Absent, None) | (Self::Present, Some(_)) => return Ok(()),
             (Self::Is(wanted), Some(found)) if wanted == found => return Ok(()),
-            (Self::Absent, Some(_)) => "the name is taken".to_owned(),
-            (_, None) => "the name stands for nothing".to_owned(),
-            (_, Some(found)) => format!("the name stands for other bytes, \"{found}\""),
+            (Self::Absent, Some(_)) => "the name exists".to_owned(),
+            (_, None) => "the name does not exist".to_owned(),
+            (_, Some(found)) => format!("the name refers to other bytes, \"{found}\""),
         };
         Err(IntakeError::Precondition { message })
     }
 }
 
-/// The bytes of a file to be put.
+/// The bytes of a file to be stored.
 #[derive(Debug)]
 pub(crate) enum NewBytes {
-    /// Small enough for the log.
+    /// In memory: small enough for the log.
     Packed(Bytes),
-    /// Synced in a staging file.
+    /// In a synced staging file.
     Staged(Staging),
 }
 
-/// A file that was put.
+/// A stored file.
 #[derive(Debug, Clone)]
 pub(crate) struct Put {
     pub(crate) file: Arc<FileRecord>,
@@ -82,7 +83,7 @@ pub(crate) struct Put {
     pub(crate) created: bool,
 }
 
-/// What the catalogue said, good while the queue's generation stays.
+/// An answer of the catalogue, valid while the queue's generation stays the same.
 #[derive(Debug)]
 struct Asked {
     generation: u64,
@@ -90,31 +91,31 @@ struct Asked {
     blob: Option<BlobRecord>,
 }
 
-/// How far a put has come under the lock.
+/// The result of a put under the lock.
 enum Step {
-    /// The catalogue has to be asked first.
+    /// The catalogue has to be queried first.
     Ask { name: bool, blob: bool, generation: u64 },
     /// The staged bytes need their final name first.
     Keep,
     /// The log's buffer is full.
     Full,
-    /// The name already stands for these bytes.
+    /// The name already refers to these bytes.
     Same(Put, Option<Lsn>),
-    /// The condition does not hold, because of an entry that ends there.
+    /// The condition does not hold, because of an entry that ends at this position.
     Refused(IntakeError, Option<Lsn>),
     /// The entry is in the log.
     Appended(Put, Lsn),
 }
 
-/// How far a delete has come under the lock.
+/// The result of a delete under the lock.
 enum DeleteStep {
-    /// The catalogue has to be asked first.
+    /// The catalogue has to be queried first.
     Ask(u64),
     /// The log's buffer is full.
     Full,
-    /// There is nothing to delete, because of an entry that ends there.
+    /// There is nothing to delete, because of an entry that ends at this position.
     Absent(Option<Lsn>),
-    /// The condition does not hold, because of an entry that ends there.
+    /// The condition does not hold, because of an entry that ends at this position.
     Refused(IntakeError, Option<Lsn>),
     /// The entry is in the log.
     Appended(Lsn),
@@ -134,7 +135,7 @@ impl Put {
 }
 
 impl Shared {
-    /// Gives a name to bytes; returns when that is as durable as asked.
+    /// Gives a name to bytes. Returns when the change is as durable as configured.
     pub(crate) async fn put(
         self: &Arc<Self>,
         new: NewFile,
@@ -182,8 +183,8 @@ impl Shared {
         }
     }
 
-    /// Waits until what an answer rests on is as durable as asked: an answer must not tell of a
-    /// change that a crash could still undo.
+    /// Waits until the entry that an answer depends on is as durable as configured: an answer must
+    /// not report a change that a crash could still undo.
     async fn certain(&self, end: Option<Lsn>) -> Result<(), IntakeError> {
         match end {
             Some(end) => self.committed(end).await,
@@ -191,7 +192,7 @@ impl Shared {
         }
     }
 
-    /// Decides a put and appends its entry, or says what has to happen first.
+    /// Decides a put and appends its entry, or returns what has to happen first.
     fn step(
         &self,
         new: &NewFile,
@@ -309,7 +310,7 @@ impl Shared {
         Ok(Step::Appended(put, end))
     }
 
-    /// Queues a change and wakes the applier when it has gathered enough.
+    /// Queues a change and wakes the applier when enough have gathered.
     pub(crate) fn queue(&self, pending: &mut Pending, queued: Queued) {
         pending.push(queued);
         if pending.len() == 1 || pending.len() == crate::apply::BATCH {
@@ -329,7 +330,7 @@ impl Shared {
         Ok(Asked { generation, name, blob })
     }
 
-    /// Gives staged bytes their final name, out of the way of a removal under way.
+    /// Gives staged bytes their final name, but not during a removal.
     async fn keep(self: &Arc<Self>, staging: Staging, digest: Digest) -> Result<(), IntakeError> {
         let shared = self.clone();
         let kept = tokio::task::spawn_blocking(move || {
@@ -342,7 +343,7 @@ impl Shared {
             .map_err(|source| IntakeError::Blob { act: "keep", source })
     }
 
-    /// Takes a name away; `false` where there is none.
+    /// Deletes a name; returns `false` if it does not exist.
     pub(crate) async fn delete(
         self: &Arc<Self>,
         key: &NameKey,
@@ -445,16 +446,31 @@ impl Shared {
                 if let Some((file, blob)) = self.reader.file(&key.0, &key.1)? {
                     return Ok(Some((Arc::new(file), blob)));
                 }
-                // The name may have been given, and applied, between the two looks.
+                // The name may have been given, and applied, between the two lookups.
                 if self.pending.lock().generation() == generation {
                     return Ok(None);
                 }
                 continue;
             };
-            self.committed(name.end).await?;
+            let (name, blob) = match self.committed(name.end).await {
+                Ok(()) => (name, blob),
+                // What was not acknowledged is not shown: the name keeps its previous state.
+                Err(IntakeError::Commit(CommitError::Stalled { .. })) => {
+                    let Some(name) = self.acknowledged_name(key) else {
+                        let found = self.reader.file(&key.0, &key.1)?;
+                        return Ok(found.map(|(file, blob)| (Arc::new(file), blob)));
+                    };
+                    let file = name.file.as_ref();
+                    let blob = file.map(|file| self.pending.lock().blob(file.digest));
+                    (name, blob)
+                }
+                Err(error) => return Err(error),
+            };
             let Some(file) = name.file else { return Ok(None) };
             let blob = match blob {
-                Some(BlobSeen::Stored(blob)) => Some(blob),
+                // A later put may have stored the same bytes again, in an entry that is not
+                // necessarily written yet. This name then uses the copy that the catalogue knows.
+                Some(BlobSeen::Stored(blob)) if !is_after(&blob, name.end) => Some(blob),
                 _ => self.reader.blob(file.digest)?,
             };
             if let Some(blob) = blob {
@@ -463,7 +479,7 @@ impl Shared {
         }
     }
 
-    /// The file whose name was given by the entry at `id`, if the name still stands for it.
+    /// The file whose name was given by the entry at `id`, if the name still refers to it.
     pub(crate) async fn file_by_id(
         &self,
         id: u64,
@@ -472,7 +488,7 @@ impl Shared {
         if lsn < self.log.start() || lsn >= self.log.end() {
             return Ok(None);
         }
-        // An id that was never given points into the middle of something: not an error of ours.
+        // An id that was never given points into the middle of an entry: not a fault of the log.
         let Ok(payload) = self.log.read(lsn) else { return Ok(None) };
         let key = match Entry::decode(&payload) {
             Ok(Entry::FilePut(put)) => (put.namespace, put.name),
@@ -494,14 +510,21 @@ impl Shared {
             {
                 payload.len() - bytes.len()
             }
-            Ok(_) => return Err(damaged(format!("another entry at {lsn}"))),
-            Err(error) => return Err(damaged(format!("an undecodable entry at {lsn}: {error}"))),
+            Ok(_) => return Err(damaged(format!("the log holds another entry at {lsn}"))),
+            Err(error) => {
+                return Err(damaged(format!("the entry at {lsn} cannot be decoded: {error}")));
+            }
         };
         Ok(Bytes::from(payload).slice(header..))
     }
 }
 
-/// Pins one digest until dropped.
+/// Whether bytes are in a log entry at `end` or later.
+fn is_after(blob: &BlobRecord, end: Lsn) -> bool {
+    matches!(blob.place, Place::Entry(lsn) if lsn >= end.0)
+}
+
+/// Keeps one digest pinned until dropped.
 struct Pinned<'a> {
     shared: &'a Shared,
     digest: Option<Digest>,

@@ -1,11 +1,11 @@
-//! Re-reading everything that is stored, and naming what is damaged.
+//! Reading everything that is stored again, and reporting what is damaged.
 //!
-//! Offline: the intake's directory is locked meanwhile. First the log is read without changing it;
-//! only where that finds nothing wrong is it opened as a start would, the catalogue brought up to
-//! it, and every blob re-hashed and every document's database page checked.
+//! Offline: the intake's directory is locked meanwhile. First the log is read without changing it.
+//! Only if that finds nothing wrong is it opened as at a start, the catalogue brought up to date,
+//! every blob hashed, and every page of the document database checked.
 //!
 //! Invariants: nothing is repaired or removed; a finding names the blob, where it is kept, and the
-//! names that stand for it.
+//! names that refer to it.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -28,45 +28,45 @@ use crate::error::{CatalogueError, OpenError};
 use crate::format::{BlobPlace, Entry, FilePut};
 use crate::intake::{check_holds, layout, seen_by_views};
 
-/// Names told with a finding.
+/// Maximum number of names in a finding.
 const NAMES_MAX: usize = 5;
 /// Blobs read from the catalogue at a time.
 const PAGE: usize = 1_000;
 
-/// What is checked, for progress.
+/// What is being checked, for progress.
 #[derive(Debug, Clone, Copy)]
 pub struct FsckProgress {
     /// Bytes of blobs re-hashed so far.
     pub bytes: u64,
-    /// Bytes of blobs in all.
+    /// Total number of bytes of blobs.
     pub bytes_total: u64,
 }
 
-/// Something that is not as it was stored.
+/// Something that differs from what was stored.
 #[derive(Debug, Clone, Serialize)]
 pub struct Finding {
     /// `log`, `blob`, `catalogue`, `documents` or `spill`.
     pub kind: &'static str,
-    /// What is wrong.
+    /// The fault.
     pub message: String,
     /// SHA-256 of the blob concerned.
     pub sha256: Option<String>,
     /// The file it is in.
     pub path: Option<PathBuf>,
-    /// Names that stand for it, at most five.
+    /// Names that refer to it, at most five.
     pub names: Vec<String>,
 }
 
-/// What was read and what was found.
+/// Result of a check.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct FsckReport {
-    /// Log entries that are what was written.
+    /// Number of valid log entries.
     pub log_entries: u64,
     /// Bytes of the log's entries.
     pub log_bytes: u64,
     /// Names in the catalogue.
     pub files: u64,
-    /// Blobs whose SHA-256 was computed anew and holds.
+    /// Number of blobs whose SHA-256 was computed and matches.
     pub blobs: u64,
     /// Bytes of those blobs.
     pub blob_bytes: u64,
@@ -74,9 +74,9 @@ pub struct FsckReport {
     pub documents: u64,
     /// Documents that wait in files for the database they are forwarded to.
     pub spilled: u64,
-    /// Bytes of a torn tail, which the next start cuts off; nothing acknowledged is in it.
+    /// Bytes of a torn tail, which the next start cuts off. Nothing acknowledged is in it.
     pub torn_tail_bytes: u64,
-    /// What is damaged.
+    /// The findings.
     pub findings: Vec<Finding>,
 }
 
@@ -98,7 +98,7 @@ pub fn fsck(
     if !fs.exists(&log_dir).map_err(prepare(&log_dir))? {
         let source = std::io::Error::new(
             std::io::ErrorKind::NotFound,
-            "there is no intake here; give the data directory of a server with --data",
+            "there is no intake here; specify the data directory of a server with --data",
         );
         return Err(OpenError::Prepare { path: log_dir, source });
     }
@@ -128,7 +128,7 @@ struct Check {
     dir: PathBuf,
     fs: Arc<dyn FileSystem>,
     report: FsckReport,
-    /// Positions of damaged log entries, and which finding each is.
+    /// Positions of damaged log entries, and the index of the finding for each.
     damaged: HashMap<u64, usize>,
 }
 
@@ -142,7 +142,7 @@ impl Check {
         Ok(())
     }
 
-    /// Reads what waits for a database elsewhere.
+    /// Reads the documents that wait for an external database.
     fn spill(&mut self, log: &Log) -> Result<(), OpenError> {
         let dir = self.dir.join(layout::SPILL);
         match Spill::check(self.fs.clone(), &dir, log.id()) {
@@ -156,7 +156,7 @@ impl Check {
                     _ => dir,
                 };
                 let message = format!(
-                    "{error}; nothing is lost: the next start puts it aside and copies the documents \
+                    "{error}; nothing is lost: the next start renames it and copies the documents \
                      from the document database",
                 );
                 let (kind, path) = ("spill", Some(path));
@@ -167,7 +167,7 @@ impl Check {
         Ok(())
     }
 
-    /// Reads the log as it lies; tells whether it may be opened.
+    /// Reads the log without changing it; returns whether it may be opened.
     fn log(&mut self, log_dir: &Path, catalogue: &Catalogue) -> Result<bool, OpenError> {
         let mut damages = Vec::new();
         let verified = forebay_log::check(self.fs.as_ref(), log_dir, &mut |damage| {
@@ -201,7 +201,7 @@ impl Check {
         Ok(false)
     }
 
-    /// Opens a sound log and brings the catalogue up to it; `None` where it has lost its end.
+    /// Opens a sound log and brings the catalogue up to date; `None` if the log has lost its end.
     fn open_log(
         &mut self,
         log_dir: &Path,
@@ -215,7 +215,7 @@ impl Check {
             Ok((log, _)) => log,
             Err(forebay_log::OpenError::Corrupt(lost)) => {
                 let message = format!(
-                    "{lost}: the catalogue or the document database has seen entries beyond on \
+                    "{lost}: the catalogue or the document database has seen later entries on \
                      stable storage"
                 );
                 self.report.findings.push(log_finding(message, Some(lost.path)));
@@ -246,13 +246,13 @@ impl Check {
         Ok(Some(log))
     }
 
-    /// Up to where the views have seen the log on stable storage.
+    /// Position up to which the views have seen the log on stable storage.
     fn seen(&self, catalogue: &Catalogue) -> Result<Lsn, OpenError> {
         seen_by_views(catalogue, self.documents_position()?)
     }
 
-    /// What the document database says it has; nothing where it cannot be read, which is found and
-    /// told when its turn comes.
+    /// The position of the document database; `None` if it cannot be read, which its own check
+    /// reports.
     fn documents_position(&self) -> Result<Option<Position>, OpenError> {
         let path = self.dir.join(layout::DOCUMENTS);
         if !path.exists() {
@@ -291,7 +291,8 @@ impl Check {
             }
         }
         for (digest, refs, counted) in reader.wrong_counts().map_err(OpenError::Catalogue)? {
-            let message = format!("{counted} names refer to a blob that counts {refs}");
+            let message =
+                format!("{counted} names refer to a blob whose reference count is {refs}");
             let (kind, sha256) = ("catalogue", Some(digest.to_hex()));
             self.report.findings.push(Finding { kind, message, sha256, path: None, names: vec![] });
         }
@@ -301,7 +302,7 @@ impl Check {
     fn blob(&mut self, log: Option<&Log>, store: &BlobStore, blob: &BlobRecord) {
         let (found, path) = match blob.place {
             Place::Entry(lsn) => match log {
-                // The log is damaged somewhere and was reported; what is sound in it stays so.
+                // The log is damaged somewhere, which was reported; its sound part stays sound.
                 None => return,
                 Some(log) => (packed_digest(log, lsn), None),
             },
@@ -314,7 +315,7 @@ impl Check {
                 self.report.blob_bytes += blob.size;
                 return;
             }
-            Ok(digest) => format!("its bytes have SHA-256 {digest}"),
+            Ok(digest) => format!("its bytes have the SHA-256 {digest}"),
             Err(message) => message,
         };
         let message = format!("blob {} is damaged: {message}", blob.digest);
@@ -322,8 +323,8 @@ impl Check {
         self.report.findings.push(Finding { kind, message, sha256, path, names: vec![] });
     }
 
-    /// Adds to the findings the names that stand for their blobs, in one pass over all names: they
-    /// are found by digest only through the log's entries, which may be what is damaged.
+    /// Adds to the findings the names that refer to their blobs, in one pass over all names: a
+    /// lookup by digest uses the log's entries, which may be damaged.
     fn name_findings(&mut self, reader: &CatalogueReader) -> Result<(), CatalogueError> {
         let mut wanted: HashMap<String, Vec<usize>> = HashMap::new();
         for (at, finding) in self.report.findings.iter().enumerate() {
@@ -380,7 +381,7 @@ fn log_finding(message: String, path: Option<PathBuf>) -> Finding {
     Finding { kind: "log", message, sha256: None, path, names: Vec::new() }
 }
 
-/// Where a torn tail begins, as a position; segment files are named by the position of their start.
+/// Position where a torn tail starts. Segment files are named by the position of their start.
 fn tail_position(path: &Path, offset: u64) -> Option<u64> {
     let base = u64::from_str_radix(path.file_stem()?.to_str()?, 16).ok()?;
     base.checked_add(offset)
@@ -392,7 +393,7 @@ fn packed_digest(log: &Log, lsn: u64) -> Result<Digest, String> {
         Ok(Entry::FilePut(FilePut { place: BlobPlace::Inline(bytes), .. })) => {
             Ok(Digest::of(bytes))
         }
-        Ok(_) => Err(format!("the log entry at {lsn} holds something else")),
+        Ok(_) => Err(format!("the log entry at {lsn} holds other contents")),
         Err(error) => Err(format!("the log entry at {lsn}: {error}")),
     }
 }

@@ -1,21 +1,22 @@
-//! The intake as its callers see it: opened, asked, closed.
+//! The intake for its callers: opened, used, closed.
 //!
 //! ```text
 //! <dir>/lock               one process at a time
-//! <dir>/log/               the truth: names, small blobs, documents on their way, answers
+//! <dir>/log/               the truth: names, small blobs, incoming documents, answers
 //! <dir>/blobs/, staging/   large blobs
 //! <dir>/catalogue.sqlite   view: names, blobs, answered requests
 //! <dir>/documents.sqlite   view: documents
-//! <dir>/forward.json       what is remembered of a database elsewhere that gets the documents too
+//! <dir>/forward.json       state of forwarding to an external database
 //! <dir>/spill/             documents that wait for it
 //! ```
 //!
-//! Opening brings both views up to the log, removes what a crash left, and tells what it did.
-//! Closing applies what is queued and syncs the log; a process that is killed instead loses
-//! nothing acknowledged, it only has more to do at the next opening.
+//! Opening brings both views up to date with the log, removes what a crash left, and reports what
+//! it did. Closing applies what is queued and syncs the log. A process that is killed instead loses
+//! nothing acknowledged; the next opening only has more to do.
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Instant;
 
 use forebay_base::clock::Clock;
@@ -38,7 +39,8 @@ use crate::known::Known;
 use crate::names::Namespace;
 use crate::options::IntakeOptions;
 use crate::pending::Pending;
-use crate::shared::{Applied, ApplierOrders, Shared};
+use crate::shared::{Applied, ApplierOrders, Sending, Shared, not_waiting};
+use crate::space::{self, Reserve};
 
 /// The intake. Cloning is cheap; all clones are the same intake.
 #[derive(Debug, Clone)]
@@ -46,7 +48,7 @@ pub struct Intake {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// What every handler holds.
+/// State of every handler.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) shared: Arc<Shared>,
@@ -56,7 +58,7 @@ pub(crate) struct Inner {
     running: Mutex<Option<Running>>,
 }
 
-/// What runs until the intake is closed, in the order it is stopped.
+/// What runs until the intake is closed, in the order in which it is stopped.
 #[derive(Debug)]
 struct Running {
     view: View,
@@ -66,12 +68,12 @@ struct Running {
     _lock: Box<dyn Lock>,
 }
 
-/// What opening found and did.
+/// Report of an opening.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct StartReport {
     /// Whether the directory was new.
     pub created: bool,
-    /// Whether the log had been closed in order.
+    /// Whether the log had been closed cleanly.
     pub clean: bool,
     /// Bytes of a torn tail cut off the log.
     pub torn_bytes: u64,
@@ -83,15 +85,15 @@ pub struct StartReport {
     pub catalogue_rebuilt: bool,
     /// Unfinished uploads removed.
     pub staging_removed: u64,
-    /// Blob files no entry names, removed.
+    /// Number of removed blob files that no entry names.
     pub orphans_removed: u64,
-    /// Names known.
+    /// Number of names.
     pub files: u64,
-    /// How long it took, in milliseconds.
+    /// Duration of the opening, in milliseconds.
     pub took_ms: u64,
 }
 
-/// Largest log entry: the largest document and a chunk beside it.
+/// Size of the largest log entry: the largest document and a chunk beside it.
 const ENTRY_SIZE_MAX: u32 = 128 << 20;
 
 /// Names of the files below an intake's directory.
@@ -104,21 +106,38 @@ pub(crate) mod layout {
 }
 
 impl Intake {
-    /// Opens the intake in `options.dir`, making it where there is none.
+    /// Opens the intake in `options.dir` and creates it if it does not exist.
     ///
     /// Blocks while the views catch up. The log and the blobs go through `fs`; the views are SQLite
     /// databases in the same directory of the real file system.
     ///
     /// # Errors
-    /// [`OpenError`]: nothing is served, nothing was lost; the message says what to do.
+    /// [`OpenError`]: nothing is served and nothing was lost. The message says what to do.
     pub fn open(
+        options: IntakeOptions,
+        fs: Arc<dyn FileSystem>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<(Self, StartReport), OpenError> {
+        match Self::open_once(options.clone(), fs.clone(), clock.clone()) {
+            // The views need room for what was acknowledged before the disk was full.
+            Err(error)
+                if space::is_wanted(&error)
+                    && Reserve::keep(fs.clone(), &options.dir).release() =>
+            {
+                Self::open_once(options, fs, clock)
+            }
+            opened => opened,
+        }
+    }
+
+    fn open_once(
         options: IntakeOptions,
         fs: Arc<dyn FileSystem>,
         clock: Arc<dyn Clock>,
     ) -> Result<(Self, StartReport), OpenError> {
         let started = Instant::now();
         let mut options = options;
-        // A document and the chunk it is in must fit one log entry.
+        // A document and the chunk it is in must fit in one log entry.
         let document_size_most = to_size(ENTRY_SIZE_MAX / 2);
         options.limits.document_size_max = options.limits.document_size_max.min(document_size_most);
         let dir = options.dir.clone();
@@ -135,13 +154,9 @@ impl Intake {
             ..StartReport::default()
         };
         let catalogue = catch_up(catalogue, &log, &mut report)?;
-        let bounds = Bounds {
-            depth_max: options.limits.document_depth_max,
-            key_size_max: options.limits.key_size_max,
-            flatten_depth: options.decision.flatten_depth,
-        };
+        let bounds = bounds_of(&options);
         let erased = catalogue.documents_erased().map_err(OpenError::Catalogue)?;
-        let (sink, document_position) =
+        let (sink, document_position, documents_durable) =
             catch_documents_up(sink, &log, bounds, erased, &mut report)?;
         let reader = catalogue.reader().map_err(OpenError::Catalogue)?;
         let outbox = open_outbox(&options, &fs, &log, document_position, clock.as_ref())?;
@@ -149,8 +164,11 @@ impl Intake {
         let known = learn(&reader).map_err(OpenError::Catalogue)?;
         let catalogue_position = Lsn(catalogue.position().map_err(OpenError::Catalogue)?);
 
+        let reserve = Arc::new(Reserve::keep(fs.clone(), &dir));
         let shared = Arc::new(Shared {
             large_uploads: Semaphore::new(options.limits.large_uploads_max),
+            held: AtomicUsize::new(0),
+            sending: Sending::default(),
             options,
             clock,
             log: log.clone(),
@@ -162,8 +180,10 @@ impl Intake {
             room: Notify::new(),
             applied: watch::Sender::new(Applied::at(catalogue_position)),
             reclaim: Mutex::new(()),
+            reserve: Arc::clone(&reserve),
         });
-        let view = Arc::new(ViewQueue::new(document_position, outbox.clone()));
+        let view =
+            Arc::new(ViewQueue::new(document_position, documents_durable, outbox.clone(), reserve));
         let namespaces = Namespaces::new(&dir.join(layout::DOCUMENTS));
         let thread = |source| OpenError::Prepare { path: dir.clone(), source };
         let parts = || Parts {
@@ -205,19 +225,19 @@ impl Intake {
         running.committer.stop().map_err(IntakeError::Commit)
     }
 
-    /// Whether changes can be taken and shown.
+    /// Checks that changes can be accepted and shown.
     ///
     /// # Errors
-    /// [`IntakeError::ViewStopped`] with the reason.
+    /// [`IntakeError::ViewStopped`], [`IntakeError::ViewWaiting`] or [`IntakeError::Full`].
     pub fn ready(&self) -> Result<(), IntakeError> {
         self.inner.shared.check_views()?;
-        match &self.inner.view.applied.borrow().stopped {
-            Some(reason) => Err(IntakeError::ViewStopped { reason: reason.to_string() }),
-            None => Ok(()),
+        if let Some(reason) = &self.inner.view.applied.borrow().stopped {
+            return Err(IntakeError::ViewStopped { reason: reason.to_string() });
         }
+        self.inner.check_space()
     }
 
-    /// How the database is that documents are forwarded to; nothing where there is none.
+    /// State of the database that documents are forwarded to; `None` if there is none.
     #[must_use]
     pub fn database(&self) -> Option<DatabaseStatus> {
         let Inner { shared, view, .. } = self.inner.as_ref();
@@ -225,20 +245,20 @@ impl Intake {
         Some(outbox.status(shared.log.end(), shared.now_ms()))
     }
 
-    /// Sums over everything acknowledged before the call.
+    /// Totals over everything acknowledged before the call.
     ///
     /// # Errors
-    /// [`IntakeError`] when the catalogue cannot be asked.
+    /// [`IntakeError`] if the catalogue cannot be queried.
     pub async fn totals(&self) -> Result<CatalogueTotals, IntakeError> {
         self.inner.shared.catch_up().await?;
         Ok(self.inner.shared.reader.totals()?)
     }
 
-    /// Up to `limit` files, by namespace and name, after the given one. Blocks; what was acknowledged
-    /// before the last call of [`Intake::totals`] is there.
+    /// Up to `limit` files, by namespace and name, after `after`. Blocks. Includes what was
+    /// acknowledged before the last call of [`Intake::totals`].
     ///
     /// # Errors
-    /// [`IntakeError`] when the catalogue cannot be asked.
+    /// [`IntakeError`] if the catalogue cannot be queried.
     pub fn files_after(
         &self,
         after: Option<(&str, &str)>,
@@ -247,7 +267,7 @@ impl Intake {
         Ok(self.inner.shared.reader.list(&FileFilter::default(), after, limit)?)
     }
 
-    /// Gives back the space of what is deleted now, instead of within the next minute.
+    /// Frees the space of deleted data now instead of within the next minute.
     ///
     /// Bytes in the log segment that is still being written stay until it is full, and so do
     /// segments of which less than a quarter is dead.
@@ -266,7 +286,7 @@ impl Intake {
 }
 
 impl Inner {
-    /// Whether documents may be taken as far as the database elsewhere is concerned.
+    /// Checks that documents may be accepted as far as the external database is concerned.
     pub(crate) fn check_outbox(&self) -> Result<(), IntakeError> {
         match &self.view.outbox {
             Some(outbox) => outbox.check_room(self.shared.log.end()),
@@ -274,7 +294,13 @@ impl Inner {
         }
     }
 
-    /// Where the newest commit of documents ends in the log.
+    /// Checks that documents can be written, and shown afterwards.
+    pub(crate) fn check_space(&self) -> Result<(), IntakeError> {
+        self.shared.check_space()?;
+        not_waiting(&self.view.applied)
+    }
+
+    /// End of the newest commit of documents in the log.
     pub(crate) fn newest_commit(&self) -> Lsn {
         let states = self.namespaces.states.lock();
         states.values().map(|state| state.last_end).max().unwrap_or_default()
@@ -282,11 +308,24 @@ impl Inner {
 
     /// Waits until the document database shows a namespace as of its newest commit.
     pub(crate) async fn shown(&self, namespace: &Namespace) -> Result<(), IntakeError> {
-        let end = self.namespaces.states.lock().get(namespace).map(|state| state.last_end);
+        let mut end = self.namespaces.states.lock().get(namespace).map(|state| state.last_end);
+        if self.shared.log.stalled().is_some() {
+            // Entries that a stalled log still holds were not acknowledged, so they are not waited
+            // for.
+            end = self.view.newest_up_to(self.shared.log.acknowledged());
+        }
         match end {
             Some(end) => self.view.reached(end).await,
             None => Ok(()),
         }
+    }
+}
+
+fn bounds_of(options: &IntakeOptions) -> Bounds {
+    Bounds {
+        depth_max: options.limits.document_depth_max,
+        key_size_max: options.limits.key_size_max,
+        flatten_depth: options.decision.flatten_depth,
     }
 }
 
@@ -321,6 +360,7 @@ fn open_log(
         segment_size: options.segment_size,
         durability: options.durability,
         known_synced,
+        hold_when_full: true,
         ..log_options_for_reading()
     };
     let (log, recovery) =
@@ -341,13 +381,13 @@ pub(crate) fn log_options_for_reading() -> forebay_log::Options {
     forebay_log::Options { entry_size_max: ENTRY_SIZE_MAX, ..forebay_log::Options::default() }
 }
 
-/// Up to where the views have seen the log on stable storage: they show nothing beyond.
+/// Position up to which the views have seen the log on stable storage. They show nothing beyond it.
 pub(crate) fn seen_by_views(
     catalogue: &Catalogue,
     documents: Option<Position>,
 ) -> Result<Lsn, OpenError> {
     let documents = documents.map_or(0, |position| position.0);
-    // One of another version will be made anew, and what it promised is not ours to say.
+    // A catalogue of another version will be rebuilt, and its position cannot be interpreted here.
     let catalogue = match catalogue.is_current().map_err(OpenError::Catalogue)? {
         true => catalogue.position().map_err(OpenError::Catalogue)?,
         false => 0,
@@ -355,10 +395,10 @@ pub(crate) fn seen_by_views(
     Ok(Lsn(catalogue.max(documents)))
 }
 
-/// Refuses a log that has lost what a view has seen on stable storage in it.
+/// Refuses a log that lacks entries that a view has seen on stable storage.
 ///
-/// Recovery has refused what it could tell by the end of the log alone. A log that went on after the
-/// loss has other entries there, or passed those positions over.
+/// Recovery has refused what the end of the log alone reveals. A log that was continued after the
+/// loss has other entries there, or skipped those positions.
 pub(crate) fn check_holds(log: &Log, view: &'static str, seen: u64) -> Result<(), OpenError> {
     let failed = |source| OpenError::Log(forebay_log::OpenError::Io(source));
     let segments = log.segments().map_err(failed)?;
@@ -370,7 +410,7 @@ pub(crate) fn check_holds(log: &Log, view: &'static str, seen: u64) -> Result<()
     }
 }
 
-/// Brings the catalogue up to the log, from its own position or from the beginning.
+/// Brings the catalogue up to date with the log, from its own position or from the beginning.
 fn catch_up(
     mut catalogue: Catalogue,
     log: &Log,
@@ -395,7 +435,7 @@ fn catch_documents_up(
     bounds: Bounds,
     erased: u64,
     report: &mut StartReport,
-) -> Result<(SqliteSink, Lsn), OpenError> {
+) -> Result<(SqliteSink, Lsn, Lsn), OpenError> {
     let position = sink.position().map_or(0, |position| position.0);
     let oldest = erased.max(log.start().0);
     if position < erased {
@@ -405,14 +445,23 @@ fn catch_documents_up(
     let from = Lsn(position).max(log.start());
     let mut writer = Writer { sink, bounds };
     report.document_commits = writer.replay(log, from).map_err(OpenError::Replay)?;
-    // What is told as reached may leave the log, so it must not be forgotten in a power cut. It may
-    // have been written just now, or by a process that was killed before its next checkpoint.
-    let reached = writer.sink.checkpoint().map_err(|e| OpenError::Replay(ApplyError::Sink(e)))?;
-    let reached = reached.map_or(from, |position| Lsn(position.0));
-    Ok((writer.sink, reached))
+    // Entries up to the reported position may leave the log, so they must survive a power cut. They
+    // may have been written just now, or by a process that was killed before its next checkpoint.
+    match writer.sink.checkpoint() {
+        Ok(reached) => {
+            let reached = reached.map_or(from, |position| Lsn(position.0));
+            Ok((writer.sink, reached, reached))
+        }
+        // All of it can be read; the log keeps it until a later checkpoint.
+        Err(error) if space::is_wanted(&error) => {
+            let applied = writer.sink.position().map_or(from, |position| Lsn(position.0));
+            Ok((writer.sink, applied, Lsn(oldest)))
+        }
+        Err(error) => Err(OpenError::Replay(ApplyError::Sink(error))),
+    }
 }
 
-/// Takes up forwarding where it was left, or notes that there is none.
+/// Resumes forwarding, or records that there is none.
 fn open_outbox(
     options: &IntakeOptions,
     fs: &Arc<dyn FileSystem>,
@@ -451,7 +500,7 @@ fn open_blobs(
             staging = swept.staging,
             orphans = swept.orphans,
             bytes = swept.bytes,
-            "removed what an interrupted run left behind"
+            "removed files left by an interrupted run"
         );
     }
     report.staging_removed = swept.staging;
@@ -476,7 +525,7 @@ impl From<crate::error::CatalogueError> for SweepError {
     }
 }
 
-/// Fills the filter of what may be there from the catalogue.
+/// Fills the filter of possibly stored items from the catalogue.
 fn learn(reader: &CatalogueReader) -> Result<Known, crate::error::CatalogueError> {
     let totals = reader.totals()?;
     let items = usize::try_from(totals.files + totals.blobs).unwrap_or(usize::MAX);
@@ -485,7 +534,7 @@ fn learn(reader: &CatalogueReader) -> Result<Known, crate::error::CatalogueError
         known.insert_pair(namespace, name);
         known.insert_digest(digest);
     })?;
-    // Blobs without names are still there until their space is reclaimed.
+    // Blobs without names are still stored until their space is reclaimed.
     for blob in reader.dead_blobs(usize::MAX)? {
         known.insert_digest(blob.digest);
     }

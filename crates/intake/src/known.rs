@@ -1,11 +1,11 @@
-//! What may already be there: a filter that answers "certainly new" without asking the catalogue.
+//! A filter of possibly stored items: answers "certainly new" without a query of the catalogue.
 //!
-//! Names and digests go through one growing stack of Bloom filters. A new layer of twice the size
-//! is begun when the newest is full, so the share of false positives stays near one in a hundred for
-//! each layer, and there are at most some thirty layers however many items come.
+//! Names and digests are kept in a growing stack of Bloom filters. A new layer of twice the size is
+//! started when the newest is full, so the share of false positives stays near one in a hundred for
+//! each layer, and there are at most about thirty layers whatever the number of items.
 //!
-//! Invariant: an item that was inserted is never reported new. Deleted items stay in; they only
-//! cost a look-up.
+//! Invariant: an item that was inserted is never reported as new. Deleted items stay in; they only
+//! cost a lookup.
 
 use std::hash::Hash;
 
@@ -17,7 +17,7 @@ use crate::names::{FileName, Namespace};
 const FALSE_POSITIVE: f64 = 0.01;
 const FIRST_LAYER: usize = 1 << 18;
 
-/// The filter. Not synchronised: it lives under the lock that orders appends.
+/// The filter. Not synchronised: the lock that orders appends protects it.
 #[derive(Debug)]
 pub struct Known {
     layers: Vec<Layer>,
@@ -37,28 +37,28 @@ impl Known {
         Self { layers: vec![Layer::new(items.max(FIRST_LAYER))] }
     }
 
-    /// Takes a name in.
+    /// Inserts a name.
     pub fn insert_name(&mut self, namespace: &Namespace, name: &FileName) {
         self.insert_pair(namespace.as_str(), name.as_str());
     }
 
-    /// Takes a namespace and a name in.
+    /// Inserts a namespace and a name.
     pub fn insert_pair(&mut self, namespace: &str, name: &str) {
         self.insert(&(namespace, name));
     }
 
-    /// Takes a blob's digest in.
+    /// Inserts a blob's digest.
     pub fn insert_digest(&mut self, digest: Digest) {
         self.insert(&digest.0);
     }
 
-    /// Whether the name may have been taken in; `false` is certain.
+    /// Whether the name may have been inserted; `false` is certain.
     #[must_use]
     pub fn may_have_name(&self, namespace: &Namespace, name: &FileName) -> bool {
         self.may_have(&(namespace.as_str(), name.as_str()))
     }
 
-    /// Whether the digest may have been taken in; `false` is certain.
+    /// Whether the digest may have been inserted; `false` is certain.
     #[must_use]
     pub fn may_have_digest(&self, digest: Digest) -> bool {
         self.may_have(&digest.0)

@@ -1,16 +1,16 @@
-//! The front door for files and JSON documents.
+//! Intake of files and JSON documents.
 //!
-//! Bytes come in over HTTP (or through [`Intake`] in process), are classified by their content,
-//! stored once however many names they have, and answered under any of them. JSON documents are
-//! looked at as a batch and become rows of a table or members of a collection, with the reasons.
+//! Bytes arrive over HTTP (or through [`Intake`] in process), are classified by their content,
+//! stored once whatever their number of names, and returned under any of them. JSON documents are
+//! examined as a batch and become rows of a table or members of a collection, with the reasons.
 //!
-//! The log is the only truth ([`format`](mod@format)): an entry in it makes a change true, and everything else
-//! (the SQLite [`catalogue`], the document database, the filters in memory) is a view of it that
-//! can be brought up to date after any crash. Blobs too large for the log are synced before the
-//! entry that names them.
+//! The log is the only truth ([`format`](mod@format)): an entry in it makes a change valid, and
+//! everything else (the SQLite [`catalogue`], the document database, the filters in memory) is a
+//! view of it that can be brought up to date after any crash. Blobs too large for the log are
+//! synced before the entry that names them.
 //!
-//! What this crate deliberately does not do: read configuration, environment or arguments, install
-//! a logger, listen on a socket.
+//! This crate deliberately does not read configuration, environment or arguments, install a logger,
+//! or listen on a socket.
 
 pub mod answer;
 mod apply;
@@ -34,10 +34,11 @@ mod pending;
 mod reclaim;
 mod request;
 mod shared;
+mod space;
 
 pub use documents::forward::{Database, DatabaseState, DatabaseStatus, ForwardOptions};
 pub use error::{ApplyError, CatalogueError, IntakeError, OpenError};
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub use http::fuzzing;
 pub use intake::{Intake, StartReport};

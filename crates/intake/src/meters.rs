@@ -1,8 +1,9 @@
-//! What the intake measures of itself, as `forebay_intake_*`, and of its log, as `forebay_log_*` with the
-//! label `log="intake"`.
+//! Metrics of the intake, as `forebay_intake_*`, and of its log, as `forebay_log_*` with the label
+//! `log="intake"`.
 //!
-//! Handles are made once; a measurement is an atomic addition. The log counts for itself: its numbers
-//! are fetched when somebody looks ([`Intake::measure`]), so that appending knows nothing of this.
+//! Handles are created once; a measurement is an atomic addition. The log keeps its own counts:
+//! they are fetched when metrics are read ([`Intake::measure`]), so that appending is independent
+//! of this module.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -105,32 +106,36 @@ pub(crate) fn large_uploads(change: f64) {
     METERS.large_uploads.increment(change);
 }
 
-/// A number the log counts, its name, and what it means.
+/// A counter of the log, its name, and its description.
 type LogCounter = (&'static str, &'static str, fn(&Stats) -> u64);
 
 const LOG_COUNTERS: [LogCounter; 8] = [
     ("forebay_log_appended_entries_total", "Entries appended.", |stats| stats.appended_entries),
     ("forebay_log_appended_bytes_total", "Payload bytes appended.", |stats| stats.appended_bytes),
-    ("forebay_log_groups_total", "Writes, each of all entries that waited.", |stats| stats.groups),
+    ("forebay_log_groups_total", "Writes, each of all entries that were waiting.", |stats| {
+        stats.groups
+    }),
     (
         "forebay_log_written_bytes_total",
         "Bytes written to segments, headers and padding included.",
         |stats| stats.written_bytes,
     ),
     ("forebay_log_syncs_total", "Syncs of segment data.", |stats| stats.syncs),
-    // A counter holds whole numbers, so these are not seconds.
+    // A counter holds whole numbers, so the unit is not seconds.
     ("forebay_log_sync_nanoseconds_total", "Time spent in syncs of segment data.", |stats| {
         stats.sync_ns_total
     }),
-    ("forebay_log_rotations_total", "Segments begun because the one before was full.", |stats| {
-        stats.rotations
-    }),
+    (
+        "forebay_log_rotations_total",
+        "Segments started because the previous one was full.",
+        |stats| stats.rotations,
+    ),
     ("forebay_log_full_total", "Appends that found the buffer full and had to wait.", |stats| {
         stats.full
     }),
 ];
 
-/// A state of the log, its name, and what it means.
+/// A gauge of the log, its name, and its description.
 type LogGauge = (&'static str, &'static str, fn(&Log) -> u64);
 
 const LOG_GAUGES: [LogGauge; 3] = [
@@ -140,24 +145,30 @@ const LOG_GAUGES: [LogGauge; 3] = [
         "Positions from the log's start to its end, erased entries included.",
         |log| log.end().0.saturating_sub(log.start().0),
     ),
-    ("forebay_log_unsynced_bytes", "Appended and not yet on stable storage.", |log| {
+    ("forebay_log_unsynced_bytes", "Bytes appended but not yet on stable storage.", |log| {
         log.end().0.saturating_sub(log.synced().0)
     }),
 ];
 
-/// A state of the database elsewhere, its name, and what it means.
+/// A gauge of the external database, its name, and its description.
 type DatabaseGauge = (&'static str, &'static str, fn(&DatabaseStatus) -> f64);
 
 const DATABASE_GAUGES: [DatabaseGauge; 5] = [
-    ("forebay_intake_database_up", "1 while the database takes documents, else 0.", |status| {
-        f64::from(u8::from(!status.state.is_degraded()))
-    }),
-    ("forebay_intake_database_lag_documents", "Documents the database has not yet.", |status| {
-        status.documents_waiting as f64
-    }),
-    ("forebay_intake_database_lag_seconds", "Age of the oldest of them.", |status| {
-        status.lag_seconds
-    }),
+    (
+        "forebay_intake_database_up",
+        "1 while the database accepts documents, otherwise 0.",
+        |status| f64::from(u8::from(!status.state.is_degraded())),
+    ),
+    (
+        "forebay_intake_database_lag_documents",
+        "Documents that the database does not have yet.",
+        |status| status.documents_waiting as f64,
+    ),
+    (
+        "forebay_intake_database_lag_seconds",
+        "Age of the oldest document that the database does not have yet.",
+        |status| status.lag_seconds,
+    ),
     ("forebay_intake_database_spill_bytes", "Documents spilled to files.", |status| {
         status.spill_bytes as f64
     }),
@@ -190,9 +201,9 @@ static LOG_METERS: LazyLock<LogMeters> = LazyLock::new(|| LogMeters {
 });
 
 impl Intake {
-    /// Brings the metrics that are fetched, not counted, up to date: to be called before they are read.
+    /// Updates the metrics that are fetched, not counted. Call it before they are read.
     ///
-    /// Takes a few short locks and asks no file.
+    /// Takes a few short locks and accesses no file.
     pub fn measure(&self) {
         let log = &self.inner.shared.log;
         let stats = log.stats();

@@ -2,7 +2,7 @@
 //!
 //! Invariants: a value of these types has passed its rules, so the rest of the crate never checks
 //! again; neither is ever used as a path on disk (blobs are addressed by digest and log position)
-//! nor spliced into SQL; neither holds a control character, so both may appear in a log line.
+//! or spliced into SQL; neither holds a control character, so both may appear in a log line.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,30 +14,30 @@ pub const FILE_NAME_SIZE_MAX: usize = 1_024;
 /// Longest comment kept with a file, in bytes.
 pub const COMMENT_SIZE_MAX: usize = 4_096;
 
-/// Why a name was refused; the message says what to change.
+/// Why a name was refused. The message says what to change.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// The name holds nothing.
+    /// The name is empty.
     #[error("{what} is empty")]
     Empty {
-        /// What was named.
+        /// The kind of name.
         what: &'static str,
     },
     /// The name is longer than its limit.
-    #[error("{what} is {size} bytes long, the limit is {size_max}")]
+    #[error("{what} is {size} bytes long; the limit is {size_max}")]
     TooLong {
-        /// What was named.
+        /// The kind of name.
         what: &'static str,
-        /// Bytes found.
+        /// Its length in bytes.
         size: usize,
-        /// Bytes allowed.
+        /// The limit in bytes.
         size_max: usize,
     },
     /// A character that is not allowed there.
-    #[error("{what} has the character {found} at byte {offset}; {allowed}")]
+    #[error("{what} contains the character {found} at byte {offset}; {allowed}")]
     Character {
-        /// What was named.
+        /// The kind of name.
         what: &'static str,
         /// The character, escaped.
         found: String,
@@ -48,10 +48,11 @@ pub enum NameError {
     },
     /// An empty, `.` or `..` component.
     #[error(
-        "{what} has the component {component:?}; a name is components other than \".\" and \"..\" joined by single slashes"
+        "{what} contains the component {component:?}; a name consists of components other than \
+         \".\" and \"..\", joined by single slashes"
     )]
     Component {
-        /// What was named.
+        /// The kind of name.
         what: &'static str,
         /// The component.
         component: String,
@@ -63,10 +64,10 @@ pub enum NameError {
 pub struct Namespace(Arc<str>);
 
 impl Namespace {
-    /// Checks and takes a namespace.
+    /// Parses a namespace.
     ///
     /// # Errors
-    /// [`NameError`] says which rule the text breaks.
+    /// [`NameError`] names the rule that the text breaks.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         const WHAT: &str = "the namespace";
         check_size(WHAT, text, NAMESPACE_SIZE_MAX)?;
@@ -97,10 +98,10 @@ impl Namespace {
 pub struct FileName(Arc<str>);
 
 impl FileName {
-    /// Checks and takes a file name.
+    /// Parses a file name.
     ///
     /// # Errors
-    /// [`NameError`] says which rule the text breaks.
+    /// [`NameError`] names the rule that the text breaks.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         const WHAT: &str = "the file name";
         check_size(WHAT, text, FILE_NAME_SIZE_MAX)?;
@@ -109,7 +110,7 @@ impl FileName {
                 what: WHAT,
                 found: character.escape_default().to_string(),
                 offset,
-                allowed: "control characters, text-direction overrides and '\\' are refused",
+                allowed: "control characters, text-direction overrides and '\\' are not allowed",
             });
         }
         for component in text.split('/') {
@@ -144,7 +145,7 @@ impl FileName {
 /// Checks a comment: any text without control characters other than tab and newlines.
 ///
 /// # Errors
-/// [`NameError`] says which rule the text breaks.
+/// [`NameError`] names the rule that the text breaks.
 pub fn check_comment(text: &str) -> Result<(), NameError> {
     const WHAT: &str = "the comment";
     if text.len() > COMMENT_SIZE_MAX {
@@ -161,7 +162,7 @@ pub fn check_comment(text: &str) -> Result<(), NameError> {
             what: WHAT,
             found: character.escape_default().to_string(),
             offset,
-            allowed: "control characters other than tab and newline are refused",
+            allowed: "control characters other than tab and newline are not allowed",
         }),
         None => Ok(()),
     }
@@ -177,9 +178,8 @@ fn check_size(what: &'static str, text: &str, size_max: usize) -> Result<(), Nam
     Ok(())
 }
 
-/// Control characters, and the overrides that make a name read otherwise than it is
-/// (Unicode TR 36, "bidirectional text spoofing"), and the backslash some clients take for a
-/// separator.
+/// Control characters, the overrides that make a name read differently from what it is (Unicode TR
+/// 36, "bidirectional text spoofing"), and the backslash, which some clients use as a separator.
 fn is_refused(character: char) -> bool {
     character.is_control()
         || character == '\\'

@@ -1,4 +1,4 @@
-//! What an intake can be told, with defaults. The binary fills it from its configuration.
+//! Options of an intake, with defaults. The binary fills them from its configuration.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use forebay_base::durability::Durability;
 
 use crate::documents::forward::ForwardOptions;
 
-/// How an intake is opened and what it refuses.
+/// Where an intake is opened and what it refuses.
 #[derive(Debug, Clone)]
 pub struct IntakeOptions {
     /// Directory of this intake alone: log, blobs, catalogue and documents.
@@ -16,40 +16,41 @@ pub struct IntakeOptions {
     pub durability: Durability,
     /// Size of a log segment in bytes; small blobs live in these.
     pub segment_size: u64,
-    /// Limits on what comes in.
+    /// Limits on requests.
     pub limits: IntakeLimits,
     /// Thresholds of the table-or-collection decision.
     pub decision: DecisionOptions,
-    /// The database elsewhere that gets every document too, if there is one.
+    /// The external database that also receives every document, if there is one.
     pub forward: Option<ForwardOptions>,
 }
 
-/// Bounds on requests and on what waits in memory.
+/// Limits on requests and on what waits in memory.
 #[derive(Debug, Clone)]
 pub struct IntakeLimits {
-    /// Largest file in bytes.
+    /// Maximum size of a file, in bytes.
     pub file_size_max: u64,
-    /// Files up to this many bytes are kept in the log's segments, larger ones as files.
+    /// Files up to this size, in bytes, are kept in the log's segments; larger ones as files.
     pub packed_size_max: usize,
-    /// Parts in one multipart request.
+    /// Maximum number of parts in one multipart request.
     pub parts_max: usize,
-    /// Largest JSON document in bytes.
+    /// Maximum size of a JSON document, in bytes.
     pub document_size_max: usize,
-    /// Documents in one request.
+    /// Maximum number of documents in one request.
     pub documents_per_request_max: u64,
-    /// Deepest nesting of a JSON document.
+    /// Maximum nesting of a JSON document.
     pub document_depth_max: usize,
-    /// Longest JSON key in bytes.
+    /// Maximum length of a JSON key, in bytes.
     pub key_size_max: usize,
-    /// Errors told one by one in an answer; the rest are counted.
+    /// Maximum number of errors listed in an answer; the rest are counted.
     pub errors_reported_max: usize,
-    /// Uploads too large for the log under way at once; one more is answered 429.
+    /// Maximum number of concurrent uploads too large for the log. Further ones are answered with
+    /// 429.
     pub large_uploads_max: usize,
-    /// Changes committed but not yet in the catalogue; more waits.
+    /// Maximum number of changes committed but not yet in the catalogue. Further writes wait.
     pub pending_changes_max: usize,
-    /// A body that stands still for this long is given up.
+    /// A body that delivers nothing for this long is abandoned.
     pub body_idle: Duration,
-    /// A body must keep up this many bytes a second, averaged over `body_rate_window`.
+    /// Minimum rate of a body, in bytes a second, averaged over `body_rate_window`.
     pub body_rate_min: u64,
     /// How long a body may stay below `body_rate_min`.
     pub body_rate_window: Duration,
@@ -57,18 +58,18 @@ pub struct IntakeLimits {
     pub idempotency_kept: Duration,
 }
 
-/// Thresholds of the decision engine; each appears in its answers beside what was measured.
+/// Thresholds of the decision; each appears in its answers beside the measured value.
 #[derive(Debug, Clone)]
 pub struct DecisionOptions {
     /// Objects are flattened into columns to this depth.
     pub flatten_depth: usize,
-    /// Share of presence and type agreement a table needs.
+    /// Share of presence and type agreement that a table needs.
     pub agreement_min: f64,
-    /// Share that still suffices where the documents have keys and relations.
+    /// Share that suffices if the documents have keys and relations.
     pub agreement_related_min: f64,
-    /// Most columns a table is given.
+    /// Maximum number of columns of a table.
     pub columns_max: usize,
-    /// Largest share of fields that are lists of objects.
+    /// Maximum share of fields that are lists of objects.
     pub embedded_share_max: f64,
 }
 

@@ -1,12 +1,12 @@
-//! Changes that are in the log but not yet in the catalogue, and the order they came in.
+//! Changes that are in the log but not yet in the catalogue, in their order.
 //!
-//! Appending an entry and queueing its change happen under one lock, so the queue is in log order.
-//! Readers look here first: what was acknowledged is visible to the next read although the
-//! catalogue takes changes in batches.
+//! An entry is appended and its change queued under one lock, so the queue is in log order. Readers
+//! look here first: what was acknowledged is visible to the next read although the catalogue
+//! applies changes in batches.
 //!
 //! Invariants: a name, blob or request in the maps belongs to a queued change; a blob that a queued
 //! change refers to without storing it is pinned, and a pinned blob is never reclaimed; the
-//! generation changes whenever queued changes leave for the catalogue.
+//! generation changes whenever queued changes have been applied to the catalogue.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry as MapEntry;
@@ -32,13 +32,13 @@ pub(crate) struct Queued {
     pub(crate) answered: Option<Arc<Answered>>,
 }
 
-/// What a queued change made of a name.
+/// The effect of a queued change on a name.
 #[derive(Debug, Clone)]
 pub(crate) struct PendingName {
     /// The change is acknowledged once the log is committed up to here.
     pub(crate) end: Lsn,
     lsn: Lsn,
-    /// The file, or nothing where the name was taken away.
+    /// The file; `None` if the name was deleted.
     pub(crate) file: Option<Arc<FileRecord>>,
 }
 
@@ -51,7 +51,7 @@ struct PendingBlob {
 /// A request whose key is known.
 #[derive(Debug, Clone)]
 pub(crate) enum PendingRequest {
-    /// It is being worked on.
+    /// It is in progress.
     UnderWay,
     /// It was answered by the entry that ends at this position.
     Answered(Lsn, Arc<Answered>),
@@ -64,9 +64,9 @@ pub(crate) enum BlobSeen {
     Stored(BlobRecord),
     /// Never stored.
     New,
-    /// Its bytes are being removed at this moment; to be stored anew.
+    /// Its bytes are being removed at this moment; they have to be stored again.
     Doomed,
-    /// The catalogue has to be asked.
+    /// The catalogue has to be queried.
     Ask,
 }
 
@@ -77,7 +77,7 @@ pub(crate) enum NameSeen {
     Pending(PendingName),
     /// Never given.
     New,
-    /// The catalogue has to be asked.
+    /// The catalogue has to be queried.
     Ask,
 }
 
@@ -111,9 +111,28 @@ impl Pending {
         self.queue.len()
     }
 
-    /// Where the newest queued change's entry ends.
-    pub(crate) fn last_end(&self) -> Option<Lsn> {
-        self.queue.back().map(|queued| queued.end)
+    /// End of the newest queued change's entry, among those that end at `most` or before.
+    pub(crate) fn last_end(&self, most: Option<Lsn>) -> Option<Lsn> {
+        let ends = self.queue.iter().rev().map(|queued| queued.end);
+        match most {
+            None => self.queue.back().map(|queued| queued.end),
+            Some(most) => ends.into_iter().find(|end| *end <= most),
+        }
+    }
+
+    /// The effect on a name of its newest queued change, among those whose entries end at `most` or
+    /// before. Looks at every change: for a log that is stalled.
+    pub(crate) fn name_up_to(&self, key: &NameKey, most: Lsn) -> Option<PendingName> {
+        self.queue.iter().rev().filter(|queued| queued.end <= most).find_map(|queued| {
+            let file = match &queued.change {
+                Change::Put { file, .. } if file.namespace == key.0 && file.name == key.1 => {
+                    Some(file.clone())
+                }
+                Change::Delete { namespace, name } if *namespace == key.0 && *name == key.1 => None,
+                _ => return None,
+            };
+            Some(PendingName { end: queued.end, lsn: queued.lsn, file })
+        })
     }
 
     pub(crate) fn generation(&self) -> u64 {
@@ -172,23 +191,29 @@ impl Pending {
     fn push_blob(&mut self, lsn: Lsn, file: &FileRecord, place: Place) {
         self.known.insert_digest(file.digest);
         let record = BlobRecord { digest: file.digest, size: file.size, place };
-        // The first stored copy is the one the catalogue keeps.
+        // The first stored copy is the one that the catalogue keeps.
         self.blobs.entry(file.digest).or_insert(PendingBlob { lsn, record });
     }
 
-    /// Adds to `changes` the queued changes from the `changes.len()`th on, at most `most` in all and
-    /// `step` at once; returns whether there may be more, and the end of the last one.
+    /// Adds to `changes` the queued changes from index `changes.len()` on, at most `most` in all
+    /// and `step` at once. Returns whether there may be more, and the end of the last one.
     ///
-    /// They stay queued until [`Pending::applied`]. Only one thread takes changes, so their places
-    /// do not move between calls.
+    /// * `end_max`: if given, changes whose entries end beyond it are left.
+    ///
+    /// They stay queued until [`Pending::applied`]. Only one thread takes changes, so their indexes
+    /// do not change between calls.
     pub(crate) fn take_up(
         &self,
         changes: &mut Vec<AppliedChange>,
         most: usize,
         step: usize,
+        end_max: Option<Lsn>,
     ) -> (bool, Option<Lsn>) {
         let from = changes.len();
-        let to = (from + step).min(most).min(self.queue.len());
+        let ready = end_max.map_or(self.queue.len(), |end_max| {
+            self.queue.partition_point(|queued| queued.end <= end_max)
+        });
+        let to = (from + step).min(most).min(ready);
         changes.extend(self.queue.range(from..to).map(|queued| AppliedChange {
             lsn: queued.lsn.0,
             change: queued.change.clone(),
@@ -225,7 +250,7 @@ impl Pending {
         self.generation += 1;
     }
 
-    /// Claims an idempotency key, or says what is known of it.
+    /// Claims an idempotency key, or returns what is known of it.
     pub(crate) fn claim(&mut self, key: Digest) -> Option<PendingRequest> {
         match self.requests.entry(key) {
             MapEntry::Occupied(known) => Some(known.get().clone()),
@@ -236,7 +261,7 @@ impl Pending {
         }
     }
 
-    /// Gives a claimed key back, unless its request was answered meanwhile.
+    /// Releases a claimed key, unless its request was answered meanwhile.
     pub(crate) fn release(&mut self, key: Digest) {
         if let MapEntry::Occupied(claimed) = self.requests.entry(key)
             && matches!(claimed.get(), PendingRequest::UnderWay)
@@ -263,7 +288,8 @@ impl Pending {
         free
     }
 
-    /// Ends what [`Pending::doom`] began; what the catalogue said of the blob before is void.
+    /// Ends what [`Pending::doom`] started. Earlier answers of the catalogue about the blob become
+    /// void.
     pub(crate) fn spare(&mut self, digest: Digest) {
         self.doomed.remove(&digest);
         self.generation += 1;

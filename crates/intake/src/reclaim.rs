@@ -1,14 +1,14 @@
-//! Giving back the space of what nobody refers to any more.
+//! Freeing the space of data that nothing refers to any more.
 //!
 //! Three kinds: blob files without names are removed; sealed log segments of which enough is dead
 //! are rewritten without the dead entries (every other entry keeps its position); documents leave
-//! the log once the document database holds them on stable storage. The entry that took the last
-//! name away is made durable first, so that no crash brings a name back without its bytes.
+//! the log once the document database holds them on stable storage. The entry that deleted the last
+//! name is made durable first, so that no crash restores a name without its bytes.
 //!
 //! Invariants: a blob that a queued or running request may refer to is never touched; what is
 //! erased is forgotten by the catalogue in the same pass, or found dead again in the next; an entry
-//! with an idempotency key that is still remembered stays, for a catalogue that a power cut set
-//! back, or that is built anew, learns the key from it.
+//! with an idempotency key that is still remembered stays, so that a catalogue that lost its last
+//! transactions in a power cut, or is rebuilt, learns the key from it.
 
 use std::collections::HashSet;
 
@@ -19,16 +19,16 @@ use crate::error::CatalogueError;
 use crate::format::{DocumentCommit, Entry, Outcome};
 use crate::shared::Shared;
 
-/// Dead blobs of one segment, and dead blob files, taken in one pass: more than a segment can hold
-/// unless its blobs are tiny.
+/// Maximum number of dead blobs of one segment, and of dead blob files, in one pass: more than a
+/// segment can hold unless its blobs are tiny.
 const DEAD_MAX: usize = 200_000;
-/// A segment is rewritten when at least one part in this many is dead.
+/// A segment is rewritten if at least 1/N of it is dead; this is N.
 const DEAD_PART: u64 = 4;
 
-/// Why space could not be given back; nothing is lost, the next pass tries again.
+/// Why space could not be freed. Nothing is lost; the next pass tries again.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReclaimError {
-    #[error("could not ask or tell the catalogue")]
+    #[error("could not read or update the catalogue")]
     Catalogue(#[from] CatalogueError),
     #[error("could not make the log durable")]
     Sync(#[source] forebay_log::CommitError),
@@ -52,9 +52,9 @@ pub(crate) enum ReclaimError {
 
 /// One pass. Runs on the applier's thread, which owns the catalogue.
 ///
-/// * `documents_safe`: everything below is in the document database on stable storage, and in the
-///   database elsewhere or the spill where documents are forwarded; and no request still coming in has a
-///   chunk below.
+/// * `documents_safe`: below this position everything is in the document database on stable
+///   storage, and also in the external database or the spill if documents are forwarded; and no
+///   request in progress has a chunk below it.
 pub(crate) fn reclaim(
     shared: &Shared,
     catalogue: &mut Catalogue,
@@ -90,7 +90,7 @@ pub(crate) fn reclaim(
     Ok(freed)
 }
 
-/// Removes blob files no name refers to.
+/// Removes blob files that no name refers to.
 fn remove_files(
     shared: &Shared,
     catalogue: &mut Catalogue,
@@ -109,7 +109,7 @@ fn remove_files(
     forgotten.map(|()| doomed.iter().map(|blob| blob.size).sum())
 }
 
-/// Erases dead blobs and documents from one segment, if they are enough of it.
+/// Erases dead blobs and documents from one segment, if they are a large enough part of it.
 fn erase(
     shared: &Shared,
     catalogue: &mut Catalogue,
@@ -156,10 +156,10 @@ fn without_keys(
                 {
                     free.push(*blob);
                 }
-                // Remembered, or not ours to judge: `fsck` names it.
+                // Still remembered, or invalid, which `fsck` reports.
                 Ok(_) | Err(_) => {}
             },
-            // A crash came between the erasing and the catalogue.
+            // A crash came between the erasing and the update of the catalogue.
             Err(forebay_log::ReadError::Erased { .. }) => free.push(*blob),
             Err(source) => return Err(ReclaimError::Read { base: segment.base, source }),
         }
@@ -167,15 +167,15 @@ fn without_keys(
     Ok(free)
 }
 
-/// Whether the idempotency key of a request answered at `ms` is remembered no more.
+/// Whether the idempotency key of a request answered at `ms` is no longer remembered.
 fn expired(shared: &Shared, ms: i64) -> bool {
     let kept = shared.options.limits.idempotency_kept;
     let kept_ms = i64::try_from(kept.as_millis()).unwrap_or(i64::MAX);
     ms.saturating_add(kept_ms) < shared.now_ms()
 }
 
-/// Gathers the entries of a segment that served to take documents in; tells whether none of them
-/// has to stay for an idempotency key that is still remembered.
+/// Gathers the entries of a segment that received documents. Returns whether none of them has to
+/// stay for an idempotency key that is still remembered.
 fn dead_documents(
     shared: &Shared,
     segment: &SegmentInfo,
@@ -197,7 +197,7 @@ fn dead_documents(
             }
             Ok(Entry::Outcome(Outcome { created_ms, .. })) => expired(shared, created_ms),
             Ok(Entry::FilePut(_) | Entry::Delete(_)) => continue,
-            // Not ours to judge: `fsck` names it.
+            // Invalid, which `fsck` reports.
             Err(_) => continue,
         };
         if dead {

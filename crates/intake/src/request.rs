@@ -1,8 +1,8 @@
-//! Idempotency keys: the same request answers the same once more.
+//! Idempotency keys: a repeated request gets the same answer again.
 //!
-//! A key is claimed when its request begins and remembered by the very log entry that makes the
-//! request's change true, so there is no instant at which one is durable without the other. What a
-//! request said is reduced to a fingerprint; the same key with another fingerprint is refused.
+//! A key is claimed when its request starts, and is recorded by the same log entry that makes the
+//! request's change valid, so neither is ever durable without the other. The contents of a request
+//! are reduced to a fingerprint; the same key with another fingerprint is refused.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::shared::Shared;
 /// Longest idempotency key in bytes.
 pub(crate) const KEY_SIZE_MAX: usize = 255;
 
-/// A key this request may use, or the answer given under it before.
+/// A key that this request may use, or the earlier answer under it.
 #[derive(Debug)]
 pub(crate) enum Claim {
-    /// Nobody used the key yet; it is held until the guard is dropped.
+    /// The key is unused. It is held until the guard is dropped.
     New(HeldKey),
     /// It was answered.
     Answered {
@@ -32,7 +32,7 @@ pub(crate) enum Claim {
     },
 }
 
-/// Holds a key while its request is under way.
+/// Holds a key while its request is in progress.
 #[derive(Debug)]
 pub(crate) struct HeldKey {
     shared: Arc<Shared>,
@@ -44,7 +44,7 @@ impl HeldKey {
         Self { shared, key }
     }
 
-    /// The record an entry carries for this key.
+    /// The record of this key for an entry.
     pub(crate) fn record(&self, fingerprint: Digest) -> IdempotencyRecord {
         IdempotencyRecord { key: self.key, fingerprint }
     }
@@ -56,7 +56,7 @@ impl Drop for HeldKey {
     }
 }
 
-/// An idempotency key as it came, checked.
+/// A valid idempotency key.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestKey(Vec<u8>);
 
@@ -83,12 +83,12 @@ impl RequestKey {
     }
 }
 
-/// Gathers what a request says into its fingerprint.
+/// Computes the fingerprint of a request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Fingerprint(Sha256);
 
 impl Fingerprint {
-    /// Begins with texts (method, path, options), each delimited.
+    /// Starts with texts (method, path, options), each delimited.
     pub(crate) fn of(parts: &[&[u8]]) -> Self {
         let mut hasher = Sha256::new();
         for part in parts {

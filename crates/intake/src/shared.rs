@@ -1,6 +1,7 @@
-//! What every request of an intake works with: the log, the queue, the views, the limits.
+//! State shared by all requests of an intake: the log, the queue, the views, the limits.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use forebay_base::clock::Clock;
@@ -14,13 +15,18 @@ use crate::digest::Digest;
 use crate::error::{CatalogueError, IntakeError};
 use crate::format::Entry;
 use crate::options::IntakeOptions;
-use crate::pending::{NameKey, Pending, PendingRequest};
+use crate::pending::{NameKey, Pending, PendingName, PendingRequest};
 use crate::request::Claim;
+use crate::space::Reserve;
 
-/// How often a listing by digest begins anew because the bytes moved meanwhile.
+/// How often a listing by digest is restarted because the bytes moved meanwhile.
 const PLACE_MOVES_MAX: usize = 3;
-/// How long a write waits for room in the queue before it is told to come back.
+/// How long a write waits for room in the queue before it is refused.
 const ROOM_WAIT: Duration = Duration::from_secs(10);
+/// Number of blob file pieces read concurrently, per processor.
+const READS_PER_PROCESSOR: usize = 2;
+/// How long a listing waits for a view that waits for space.
+const SPACE_WAIT: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -30,35 +36,59 @@ pub(crate) struct Shared {
     pub(crate) blobs: BlobStore,
     pub(crate) reader: CatalogueReader,
     pub(crate) pending: Mutex<Pending>,
-    /// Told when the applier has something to do.
+    /// Notified when the applier has work.
     pub(crate) work: Condvar,
     pub(crate) applier: Mutex<ApplierOrders>,
-    /// Told when the queue has become shorter.
+    /// Notified when the queue has become shorter.
     pub(crate) room: Notify,
-    /// How far the catalogue has come, or why it stopped.
+    /// The position of the catalogue, or why it stopped.
     pub(crate) applied: watch::Sender<Applied>,
     /// Held while blob files are removed, and while one is given its final name.
     pub(crate) reclaim: Mutex<()>,
     pub(crate) large_uploads: Semaphore,
+    /// Bytes in memory of incomplete small files.
+    pub(crate) held: AtomicUsize,
+    pub(crate) sending: Sending,
+    pub(crate) reserve: Arc<Reserve>,
 }
 
-/// What the applier was asked to do.
+/// Blob files being sent to clients.
+#[derive(Debug, Clone)]
+pub(crate) struct Sending {
+    /// Bytes read but not yet sent.
+    pub(crate) bytes: Arc<AtomicUsize>,
+    /// Limits the number of pieces read concurrently: enough for the processors and a disk, and few
+    /// enough that thousands of downloads leave time for everything else.
+    pub(crate) reads: Arc<Semaphore>,
+}
+
+impl Default for Sending {
+    fn default() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let reads = Arc::new(Semaphore::new(READS_PER_PROCESSOR * processors));
+        Self { bytes: Arc::default(), reads }
+    }
+}
+
+/// Requests to the applier.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct ApplierOrders {
-    /// Somebody waits for the catalogue: do not gather more.
+    /// A caller waits for the catalogue: do not gather more.
     pub(crate) hurry: bool,
-    /// Somebody wants the space of what is deleted back now.
+    /// A caller wants the space of deleted data freed now.
     pub(crate) reclaim: bool,
     pub(crate) stop: bool,
 }
 
-/// How far a view has come.
+/// The progress of a view.
 #[derive(Debug, Clone)]
 pub(crate) struct Applied {
     pub(crate) position: Lsn,
-    /// Passes of giving space back so far.
+    /// Number of passes that freed space so far.
     pub(crate) reclaims: u64,
     pub(crate) stopped: Option<Arc<str>>,
+    /// Why it waits and tries again, if it does.
+    pub(crate) waiting: Option<Arc<str>>,
 }
 
 impl Shared {
@@ -68,24 +98,43 @@ impl Shared {
 
     /// Waits until the queue has room for one more change.
     pub(crate) async fn wait_for_room(&self) -> Result<(), IntakeError> {
+        self.check_space()?;
         let full = || self.pending.lock().len() >= self.options.limits.pending_changes_max;
         if !full() {
             return self.check_views();
         }
         let waiting = async {
             loop {
-                let told = self.room.notified();
+                let notified = self.room.notified();
                 if !full() || self.check_views().is_err() {
                     return;
                 }
                 self.hurry();
-                told.await;
+                notified.await;
             }
         };
         tokio::time::timeout(ROOM_WAIT, waiting)
             .await
             .map_err(|_| IntakeError::Busy { what: "the catalogue is behind the log" })?;
         self.check_views()
+    }
+
+    /// Checks that the log can be written and that the catalogue can follow it. What is
+    /// acknowledged must be shown to the next read, so no more is accepted than there is room to
+    /// show.
+    ///
+    /// # Errors
+    /// [`IntakeError::Full`], [`IntakeError::ViewWaiting`].
+    pub(crate) fn check_space(&self) -> Result<(), IntakeError> {
+        if let Some(source) = self.log.stalled() {
+            return Err(IntakeError::Full { source });
+        }
+        if !self.reserve.is_kept() {
+            // The remaining space is for the views, to show what was acknowledged before.
+            let reason = "less than 16 MiB of disk space is free".to_owned();
+            return Err(IntakeError::ViewWaiting { reason });
+        }
+        not_waiting(&self.applied)
     }
 
     pub(crate) fn check_views(&self) -> Result<(), IntakeError> {
@@ -95,12 +144,12 @@ impl Shared {
         }
     }
 
-    /// Waits until the log has made everything up to `end` as durable as it is asked to be.
+    /// Waits until the log has made everything up to `end` as durable as configured.
     pub(crate) async fn committed(&self, end: Lsn) -> Result<(), IntakeError> {
         self.log.committed(end).await.map_err(IntakeError::Commit)
     }
 
-    /// Asks the applier not to gather more changes before it applies those it has.
+    /// Asks the applier to apply the changes it has without gathering more.
     pub(crate) fn hurry(&self) {
         self.applier.lock().hurry = true;
         self.work.notify_one();
@@ -108,28 +157,28 @@ impl Shared {
 
     /// Waits until the catalogue shows everything appended before this call.
     pub(crate) async fn catch_up(&self) -> Result<(), IntakeError> {
+        // Entries that a stalled log still holds were not acknowledged and are not shown.
+        let most = self.log.stalled().map(|_| self.log.acknowledged());
         let target = {
             let pending = self.pending.lock();
-            match pending.last_end() {
+            match pending.last_end(most) {
                 Some(end) => end,
                 None => return self.check_views(),
             }
         };
         let mut applied = self.applied.subscribe();
         self.hurry();
-        let reached = applied
-            .wait_for(|applied| applied.position >= target || applied.stopped.is_some())
-            .await;
-        match reached {
-            Ok(applied) => match &applied.stopped {
-                Some(reason) => Err(IntakeError::ViewStopped { reason: reason.to_string() }),
-                None => Ok(()),
-            },
-            Err(_) => Err(IntakeError::ViewStopped { reason: "the intake is closing".into() }),
-        }
+        reached(&mut applied, target).await
     }
 
-    /// Has the applier give back space now, and waits until it has.
+    /// The state of the name after the changes that were acknowledged, while the log is stalled.
+    ///
+    /// * Returns the change that gave it this state; `None` if the catalogue knows.
+    pub(crate) fn acknowledged_name(&self, key: &NameKey) -> Option<PendingName> {
+        self.pending.lock().name_up_to(key, self.log.acknowledged())
+    }
+
+    /// Makes the applier free space now, and waits until it has.
     pub(crate) async fn reclaim_now(&self) -> Result<(), IntakeError> {
         self.catch_up().await?;
         let mut applied = self.applied.subscribe();
@@ -145,7 +194,7 @@ impl Shared {
         }
     }
 
-    /// Lists files; where bytes are asked for, by index.
+    /// Lists files; by index if a digest is given.
     pub(crate) fn list(
         &self,
         filter: &FileFilter,
@@ -162,13 +211,14 @@ impl Shared {
             if blob == Some(found) {
                 return Ok(files);
             }
-            // Its last name went and the bytes came anew meanwhile: their holder is another.
+            // Its last name was deleted and the bytes were stored again meanwhile: another entry
+            // holds them.
         }
-        // The bytes keep moving, or their entry cannot be read: every name is looked at.
+        // The bytes keep moving, or their entry cannot be read: every name is examined.
         self.reader.list(filter, after, limit)
     }
 
-    /// The name given by the log entry that holds bytes; an error where that cannot be told.
+    /// The name given by the log entry that holds the bytes; an error if that cannot be determined.
     fn holder(&self, place: Place) -> Result<Option<NameKey>, ReadError> {
         let Place::Entry(lsn) = place else { return Ok(None) };
         match self.log.read(Lsn(lsn)) {
@@ -176,7 +226,7 @@ impl Shared {
                 Ok(Entry::FilePut(put)) => Ok(Some((put.namespace, put.name))),
                 Ok(_) | Err(_) => Err(ReadError::NotAnEntry { lsn: Lsn(lsn) }),
             },
-            // No name stands for them any more, or the bytes would be there.
+            // No name refers to them any more; otherwise the bytes would exist.
             Err(ReadError::Erased { .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -196,7 +246,7 @@ impl Shared {
                 })
             }
             None => {
-                // From here on the key is ours, or the guard gives it back.
+                // From here on this request owns the key, or the guard releases it.
                 let held = crate::request::HeldKey::new(self.clone(), key);
                 let kept = self.options.limits.idempotency_kept;
                 let kept_ms = i64::try_from(kept.as_millis()).unwrap_or(i64::MAX);
@@ -211,6 +261,48 @@ impl Shared {
                     _ => Ok(Claim::New(held)),
                 }
             }
+        }
+    }
+}
+
+/// Checks that a view has room to follow the log.
+///
+/// # Errors
+/// [`IntakeError::ViewWaiting`].
+pub(crate) fn not_waiting(applied: &watch::Sender<Applied>) -> Result<(), IntakeError> {
+    match &applied.borrow().waiting {
+        Some(reason) => Err(IntakeError::ViewWaiting { reason: reason.to_string() }),
+        None => Ok(()),
+    }
+}
+
+/// Waits until a view shows everything up to `target`.
+///
+/// # Errors
+/// The view has stopped, or waits for space for longer than a request should wait.
+pub(crate) async fn reached(
+    applied: &mut watch::Receiver<Applied>,
+    target: Lsn,
+) -> Result<(), IntakeError> {
+    loop {
+        let shown = tokio::time::timeout(
+            SPACE_WAIT,
+            applied.wait_for(|applied| applied.position >= target || applied.stopped.is_some()),
+        );
+        let closed = match shown.await {
+            Ok(Ok(applied)) if applied.position >= target => return Ok(()),
+            Ok(Ok(applied)) => {
+                Some(applied.stopped.as_deref().unwrap_or("it was closed").to_owned())
+            }
+            Ok(Err(_)) => Some("the intake is closing".to_owned()),
+            Err(_) => None,
+        };
+        if let Some(reason) = closed {
+            return Err(IntakeError::ViewStopped { reason });
+        }
+        // A busy disk is worth waiting for, a full one is not.
+        if let Some(reason) = &applied.borrow().waiting {
+            return Err(IntakeError::ViewWaiting { reason: reason.to_string() });
         }
     }
 }

@@ -1,14 +1,13 @@
 //! The catalogue: names, blobs and remembered requests, as a SQLite view of the log.
 //!
 //! One thread writes ([`Catalogue`]); any number read ([`CatalogueReader`]). Every transaction
-//! stores the log position it reflects, so applying an entry twice is impossible and a lost
-//! transaction is simply applied again. `place` of a blob is 0 for a blob file, otherwise the
-//! position of the log entry that holds its bytes.
-//! `docs/formats/catalogue.md` describes every table.
+//! stores the log position it reflects, so an entry cannot be applied twice and a lost transaction
+//! is applied again. `place` of a blob is 0 for a blob file, otherwise the position of the log
+//! entry that holds its bytes. `docs/formats/catalogue.md` describes every table.
 //!
-//! Names are found by digest without an index that each of them pays for: `files.first` marks the
-//! name whose own entry holds the blob's bytes, so it is found by `blobs.place` and that entry; only
-//! further names, and names of blob files, are indexed.
+//! Names are found by digest without an index over all of them: `files.first` marks the name whose
+//! own entry holds the blob's bytes, so it is found by `blobs.place` and that entry. Only further
+//! names, and names of blob files, are indexed.
 //!
 //! Invariants: `blobs.refs` is the number of names that refer to the blob; a name's digest always
 //! has a row in `blobs`; where `files.first` is set, `files.id` is that blob's `place`; every value that came from outside is bound, never spliced.
@@ -31,14 +30,14 @@ use crate::names::{FileName, Namespace};
 
 pub use query::{CatalogueReader, CatalogueTotals, FileFilter, StoredRequest};
 
-/// Where a blob's bytes are kept.
+/// Location of a blob's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// In a file named by the digest.
     File,
     /// Inside the log entry at this position.
     Entry(u64),
-    /// Nowhere: the entry that held them was erased when no name referred to them any more.
+    /// The entry that held them was erased when no name referred to them any more.
     Erased,
 }
 
@@ -67,14 +66,14 @@ pub struct BlobRecord {
     pub digest: Digest,
     /// Number of bytes.
     pub size: u64,
-    /// Where they are.
+    /// Where the bytes are.
     pub place: Place,
 }
 
-/// A name and what it stands for.
+/// A name and the bytes it refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileRecord {
-    /// Position of the log entry that gave the name; what `/v1/files/{id}` takes.
+    /// Position of the log entry that gave the name; the id that `/v1/files/{id}` takes.
     pub id: u64,
     /// Namespace.
     pub namespace: Namespace,
@@ -94,24 +93,24 @@ pub struct FileRecord {
     pub created_ms: i64,
 }
 
-/// One committed change, in the form the catalogue takes.
+/// One committed change, in the form that the catalogue applies.
 #[derive(Debug, Clone)]
 pub enum Change {
-    /// A name was given to a blob, newly stored at `stored` or already there.
+    /// A name was given to a blob that was newly stored at `stored` or already stored.
     Put {
         /// The name.
         file: Arc<FileRecord>,
-        /// Where the entry stored the bytes; `None` where it found them stored.
+        /// Where the entry stored the bytes; `None` if they were already stored.
         stored: Option<Place>,
     },
-    /// A name was taken away.
+    /// A name was deleted.
     Delete {
         /// Namespace of the name.
         namespace: Namespace,
         /// The name.
         name: FileName,
     },
-    /// Nothing but a request to remember.
+    /// Only a request to remember.
     Nothing,
 }
 
@@ -135,11 +134,11 @@ pub struct AppliedChange {
     pub lsn: u64,
     /// What it changed.
     pub change: Change,
-    /// What its request was answered.
+    /// The answer to its request.
     pub answered: Option<Arc<Answered>>,
 }
 
-/// The catalogue's one writer.
+/// The only writer of the catalogue.
 #[derive(Debug)]
 pub struct Catalogue {
     connection: Connection,
@@ -147,7 +146,7 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// Opens the catalogue at `path`, making its tables where there are none.
+    /// Opens the catalogue at `path` and creates its tables if they are missing.
     ///
     /// # Errors
     /// [`CatalogueError`] with what SQLite said.
@@ -160,7 +159,7 @@ impl Catalogue {
         Ok(catalogue)
     }
 
-    /// Whether the tables are of this version.
+    /// Whether the tables have the current version.
     ///
     /// # Errors
     /// [`CatalogueError`] with what SQLite said.
@@ -186,7 +185,7 @@ impl Catalogue {
 
     /// Applies changes in log order as one transaction that ends at `position`.
     ///
-    /// The log must be on stable storage up to there: the position vouches for it from here on.
+    /// The log must be on stable storage up to there, since the stored position promises that.
     ///
     /// # Errors
     /// [`CatalogueError`]: nothing of the batch was applied.
@@ -207,7 +206,7 @@ impl Catalogue {
         transaction.commit().map_err(failed)
     }
 
-    /// The log position below which documents were erased from the log.
+    /// The log position below which documents have been erased from the log.
     ///
     /// # Errors
     /// [`CatalogueError`] with what SQLite said.
@@ -215,7 +214,7 @@ impl Catalogue {
         Ok(self.meta("documents_erased")?.unwrap_or(0).cast_unsigned())
     }
 
-    /// Remembers that documents below a log position were erased from the log.
+    /// Records that documents below a log position have been erased from the log.
     ///
     /// # Errors
     /// [`CatalogueError`] with what SQLite said.
@@ -223,7 +222,8 @@ impl Catalogue {
         self.set_meta("documents_erased", position.cast_signed())
     }
 
-    /// Blobs that names refer to although their bytes were erased: none after a whole replay.
+    /// Blobs that names refer to although their bytes were erased. There are none after a complete
+    /// replay.
     ///
     /// # Errors
     /// [`CatalogueError`] with what SQLite said.
@@ -233,10 +233,10 @@ impl Catalogue {
             .and_then(|mut statement| {
                 statement.query_map([], |row| Ok(Digest(row.get(0)?)))?.collect()
             })
-            .map_err(|source| CatalogueError { act: "look for lost blobs", source })
+            .map_err(|source| CatalogueError { act: "find lost blobs", source })
     }
 
-    /// Forgets requests answered before `before_ms`.
+    /// Deletes the records of requests answered before `before_ms`.
     ///
     /// # Errors
     /// [`CatalogueError`] with what SQLite said.
@@ -244,7 +244,7 @@ impl Catalogue {
         self.connection
             .prepare_cached("DELETE FROM requests WHERE created_ms < ?1")
             .and_then(|mut statement| statement.execute([before_ms]))
-            .map_err(|source| CatalogueError { act: "forget old requests", source })
+            .map_err(|source| CatalogueError { act: "delete old requests", source })
     }
 
     /// Removes the rows of blobs that no name refers to, once their bytes are gone.
@@ -252,7 +252,7 @@ impl Catalogue {
     /// # Errors
     /// [`CatalogueError`] with what SQLite said.
     pub fn forget_blobs(&mut self, dead: &[BlobRecord]) -> Result<(), CatalogueError> {
-        let failed = |source| CatalogueError { act: "forget dead blobs", source };
+        let failed = |source| CatalogueError { act: "delete dead blobs", source };
         let transaction = self.connection.transaction().map_err(failed)?;
         for blob in dead {
             transaction
@@ -265,8 +265,8 @@ impl Catalogue {
         transaction.commit().map_err(failed)
     }
 
-    /// Makes every table anew, for a replay from the log's beginning. What was erased from the log
-    /// stays known: no replay brings it back.
+    /// Creates every table again, for a replay from the log's beginning. What was erased from the
+    /// log stays recorded: no replay brings it back.
     ///
     /// # Errors
     /// [`CatalogueError`] with what SQLite said.
@@ -297,19 +297,19 @@ fn set_meta(connection: &Connection, key: &str, value: i64) -> rusqlite::Result<
     Ok(())
 }
 
-/// What a batch does to one blob.
+/// The effect of a batch on one blob.
 #[derive(Debug, Default)]
 struct BlobDelta<'a> {
-    /// Names gained less names lost.
+    /// Names gained minus names lost.
     refs: i64,
-    /// The first copy of the bytes the batch stored, and their number.
+    /// The first copy of the bytes that the batch stored, and their size.
     stored: Option<(Place, u64)>,
-    /// The name that copy came with.
+    /// The name that copy was given.
     first: Option<&'a FileRecord>,
     size: u64,
 }
 
-/// Applies what the changes do to names, and returns what that does to blobs.
+/// Applies the changes to names, and returns their effect on blobs.
 ///
 /// Only the order of changes to the same name matters, so names are taken in the order of their
 /// table: a batch then touches each of its pages once.
@@ -366,8 +366,8 @@ fn apply_blobs(
     transaction: &Transaction<'_>,
     deltas: BTreeMap<Digest, BlobDelta<'_>>,
 ) -> rusqlite::Result<()> {
-    // A row without names may point at bytes about to be reclaimed, and one met in a replay may
-    // stand for bytes that were erased: a new copy wins over both.
+    // A row without names may point at bytes about to be reclaimed, and one read during a replay
+    // may refer to bytes that were erased: a new copy replaces both.
     let mut store = transaction.prepare_cached(
         "INSERT INTO blobs (digest, size, place, refs) VALUES (?1, ?2, ?3, ?4)
          ON CONFLICT (digest) DO UPDATE SET refs = refs + ?4, place = excluded.place
@@ -386,8 +386,8 @@ fn apply_blobs(
                 }
             }
         } else if delta.refs != 0 && count.execute(params![digest.0, delta.refs])? == 0 {
-            // Only a replay over entries whose bytes were erased later comes here: the names that
-            // refer to them are taken away further on, which `lost_blobs` checks at the end.
+            // Reached only by a replay over entries whose bytes were erased later: later entries
+            // delete the names that refer to them, which `lost_blobs` checks at the end.
             let size = delta.size.cast_signed();
             store.execute(params![digest.0, size, Place::Erased.to_sql(), delta.refs])?;
         }
@@ -399,7 +399,7 @@ const INSERT_FILE: &str = "INSERT OR IGNORE INTO files
        (namespace, name, id, digest, size, mime, category, comment, created_ms, first)
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
 
-/// Notes that the blob's place is another copy than the one this name came with.
+/// Records that the blob's place is another copy than the one stored with this name.
 fn not_first(transaction: &Transaction<'_>, file: &FileRecord) -> rusqlite::Result<()> {
     transaction
         .prepare_cached(
@@ -409,7 +409,7 @@ fn not_first(transaction: &Transaction<'_>, file: &FileRecord) -> rusqlite::Resu
     Ok(())
 }
 
-/// Inserts a name by [`INSERT_FILE`]; `false` where it is taken.
+/// Inserts a name with [`INSERT_FILE`]; returns `false` if it exists.
 fn insert_file(
     insert: &mut Statement<'_>,
     file: &FileRecord,
@@ -430,7 +430,7 @@ fn insert_file(
     Ok(inserted == 1)
 }
 
-/// Takes a name away and returns what it stood for; nothing happens where there is none.
+/// Deletes a name and returns the bytes it referred to. Does nothing if it does not exist.
 fn delete(
     transaction: &Transaction<'_>,
     namespace: &Namespace,

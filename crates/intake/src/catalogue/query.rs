@@ -1,4 +1,4 @@
-//! Questions to the catalogue, each answered from a pool of read-only connections.
+//! Queries of the catalogue, each answered from a pool of read-only connections.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -22,18 +22,18 @@ pub(super) const DEAD_BLOBS_IN: &str = "SELECT digest, size, place FROM blobs
 const FILE_COLUMNS: &str =
     "f.namespace, f.name, f.id, f.digest, f.size, f.mime, f.category, f.comment, f.created_ms";
 
-/// Which files a listing shows; every part narrows it.
+/// Which files a listing shows. Every field narrows it.
 #[derive(Debug, Clone, Default)]
 pub struct FileFilter {
     /// Only this namespace.
     pub namespace: Option<Namespace>,
-    /// Only names that begin so.
+    /// Only names that begin with this.
     pub prefix: Option<String>,
     /// Only this category.
     pub category: Option<Category>,
     /// Only this media type.
     pub mime: Option<String>,
-    /// Only these bytes.
+    /// Only files with these bytes.
     pub digest: Option<Digest>,
     /// Only files of at least this many bytes.
     pub size_min: Option<u64>,
@@ -48,11 +48,11 @@ pub struct FileFilter {
 /// A remembered answer.
 #[derive(Debug, Clone)]
 pub struct StoredRequest {
-    /// Digest of everything the request said.
+    /// Fingerprint of the request.
     pub fingerprint: Digest,
-    /// HTTP status it was answered with.
+    /// HTTP status of the answer.
     pub status: u16,
-    /// JSON body it was answered with.
+    /// JSON body of the answer.
     pub answer: Vec<u8>,
     /// When, in milliseconds since 1970.
     pub created_ms: i64,
@@ -71,7 +71,7 @@ pub struct CatalogueTotals {
     pub blob_bytes: u64,
 }
 
-/// Reads the catalogue; cheap to share, safe from any thread.
+/// Reads the catalogue. Cheap to share; safe from any thread.
 #[derive(Debug)]
 pub struct CatalogueReader {
     path: PathBuf,
@@ -84,7 +84,7 @@ impl CatalogueReader {
         Ok(Self { path: path.to_owned(), idle: Mutex::new(vec![first]) })
     }
 
-    /// The file with this name and the blob it stands for.
+    /// The file with this name and the blob it refers to.
     ///
     /// # Errors
     /// [`CatalogueError`] with what SQLite said.
@@ -93,7 +93,7 @@ impl CatalogueReader {
         namespace: &Namespace,
         name: &FileName,
     ) -> Result<Option<(FileRecord, BlobRecord)>, CatalogueError> {
-        self.ask("look a file up", |connection| {
+        self.ask("look up a file", |connection| {
             connection
                 .prepare_cached(&format!(
                     "SELECT {FILE_COLUMNS}, b.place FROM files f JOIN blobs b USING (digest)
@@ -114,7 +114,7 @@ impl CatalogueReader {
     /// # Errors
     /// [`CatalogueError`] with what SQLite said.
     pub fn blob(&self, digest: Digest) -> Result<Option<BlobRecord>, CatalogueError> {
-        self.ask("look a blob up", |connection| {
+        self.ask("look up a blob", |connection| {
             connection
                 .prepare_cached("SELECT digest, size, place FROM blobs WHERE digest = ?1")?
                 .query_row([digest.0], read_blob)
@@ -122,13 +122,13 @@ impl CatalogueReader {
         })
     }
 
-    /// The blob with this digest, if a name refers to it: only such a one may gain names, for the
-    /// bytes of the others may be going.
+    /// The blob with this digest, if a name refers to it. Only such a blob may gain names, since
+    /// the bytes of the others may be about to be removed.
     ///
     /// # Errors
     /// [`CatalogueError`] with what SQLite said.
     pub fn live_blob(&self, digest: Digest) -> Result<Option<BlobRecord>, CatalogueError> {
-        self.ask("look a blob up", |connection| {
+        self.ask("look up a blob", |connection| {
             connection
                 .prepare_cached(
                     "SELECT digest, size, place FROM blobs WHERE digest = ?1 AND refs > 0",
@@ -143,7 +143,7 @@ impl CatalogueReader {
     /// # Errors
     /// [`CatalogueError`] with what SQLite said.
     pub fn request(&self, key: Digest) -> Result<Option<StoredRequest>, CatalogueError> {
-        self.ask("look a request up", |connection| {
+        self.ask("look up a request", |connection| {
             connection
                 .prepare_cached(
                     "SELECT fingerprint, status, answer, created_ms FROM requests WHERE key = ?1",
@@ -160,7 +160,7 @@ impl CatalogueReader {
         })
     }
 
-    /// Up to `limit` files that pass `filter`, by namespace and name, after the given one.
+    /// Up to `limit` files that pass `filter`, by namespace and name, after `after`.
     ///
     /// # Errors
     /// [`CatalogueError`] with what SQLite said.
@@ -183,10 +183,10 @@ impl CatalogueReader {
         })
     }
 
-    /// As [`CatalogueReader::list`] for a filter with a digest, and by index: no other name is looked at.
+    /// Like [`CatalogueReader::list`] for a filter with a digest, by index: no other name is read.
     ///
-    /// * `holder`: the name given by the log entry that holds the bytes, where one does
-    ///   ([`Place::Entry`]). Whether it still stands for them is looked up.
+    /// * `holder`: the name given by the log entry that holds the bytes, if there is one
+    ///   ([`Place::Entry`]). Whether it still refers to them is looked up.
     ///
     /// # Errors
     /// [`CatalogueError`] with what SQLite said.
@@ -207,7 +207,7 @@ impl CatalogueReader {
         })
     }
 
-    /// Up to `limit` blobs after `after` in digest order; `None` begins.
+    /// Up to `limit` blobs after `after` in digest order; `None` starts at the first.
     ///
     /// # Errors
     /// [`CatalogueError`] with what SQLite said.
@@ -217,7 +217,7 @@ impl CatalogueReader {
         limit: usize,
     ) -> Result<Vec<(BlobRecord, u64)>, CatalogueError> {
         let after = after.map_or(Vec::new(), |digest| digest.0.to_vec());
-        self.ask("walk the blobs", |connection| {
+        self.ask("read the blobs", |connection| {
             connection
                 .prepare_cached(
                     "SELECT digest, size, place, refs FROM blobs WHERE digest > ?1
@@ -230,7 +230,7 @@ impl CatalogueReader {
         })
     }
 
-    /// Blobs no name refers to, at most `limit`.
+    /// Up to `limit` blobs that no name refers to.
     ///
     /// # Errors
     /// [`CatalogueError`] with what SQLite said.
@@ -243,8 +243,8 @@ impl CatalogueReader {
         })
     }
 
-    /// Blobs no name refers to whose bytes are in log entries at these positions, or in files of
-    /// their own (`None`), at most `limit`.
+    /// Up to `limit` blobs that no name refers to and whose bytes are in log entries at these
+    /// positions, or in their own files (`None`).
     ///
     /// # Errors
     /// [`CatalogueError`] with what SQLite said.
@@ -273,7 +273,7 @@ impl CatalogueReader {
         &self,
         mut each: impl FnMut(&str, &str, Digest),
     ) -> Result<(), CatalogueError> {
-        self.ask("walk the names", |connection| {
+        self.ask("read the names", |connection| {
             let mut statement = connection
                 .prepare("SELECT namespace, name, digest FROM files ORDER BY namespace, name")?;
             let mut rows = statement.query([])?;
@@ -285,7 +285,7 @@ impl CatalogueReader {
         })
     }
 
-    /// Blobs whose count of names is not the number of names: digest, count, number.
+    /// Blobs whose reference count differs from their number of names: digest, count, names.
     ///
     /// # Errors
     /// [`CatalogueError`] with what SQLite said.
@@ -306,12 +306,12 @@ impl CatalogueReader {
         })
     }
 
-    /// Sums over everything.
+    /// Totals over everything.
     ///
     /// # Errors
     /// [`CatalogueError`] with what SQLite said.
     pub fn totals(&self) -> Result<CatalogueTotals, CatalogueError> {
-        self.ask("sum the catalogue", |connection| {
+        self.ask("compute the catalogue's totals", |connection| {
             let pair = |sql: &str| -> rusqlite::Result<(u64, u64)> {
                 connection.prepare_cached(sql)?.query_row([], |row| {
                     Ok((
@@ -327,7 +327,7 @@ impl CatalogueReader {
         })
     }
 
-    /// SQLite's own check of the database file; empty when it is sound.
+    /// SQLite's own check of the database file; empty if it is sound.
     ///
     /// # Errors
     /// [`CatalogueError`] with what SQLite said.
@@ -341,7 +341,7 @@ impl CatalogueReader {
         })
     }
 
-    /// How SQLite would go about a statement.
+    /// SQLite's plan for a statement.
     #[cfg(test)]
     pub(super) fn explain(&self, sql: &str, values: &[i64]) -> Result<Vec<String>, CatalogueError> {
         self.ask("explain", |connection| {
@@ -352,7 +352,7 @@ impl CatalogueReader {
         })
     }
 
-    /// How SQLite would go about listing by digest.
+    /// SQLite's plan for a listing by digest.
     #[cfg(test)]
     pub(super) fn explain_by_digest(
         &self,
@@ -437,7 +437,7 @@ impl FileFilter {
         (terms.join(" AND "), values)
     }
 
-    /// The whole statement that lists by digest, but for the limit.
+    /// The complete statement that lists by digest, except the limit.
     fn to_sql_by_digest(
         &self,
         holder: Option<&(Namespace, FileName)>,
@@ -462,7 +462,7 @@ impl FileFilter {
     }
 }
 
-/// The least text greater than every text that begins with `prefix`.
+/// The smallest text greater than every text that begins with `prefix`.
 fn prefix_end(prefix: &str) -> Option<String> {
     let mut characters: Vec<char> = prefix.chars().collect();
     while let Some(last) = characters.pop() {

@@ -1,8 +1,8 @@
 //! Tables of the catalogue and how its connections are opened.
 //!
 //! The catalogue is a view of the log: losing it costs a replay, never a file. So its connections
-//! run with `synchronous = NORMAL`: a power cut may take back its last transactions, and the
-//! position they carried with them.
+//! use `synchronous = NORMAL`: a power cut may take back its last transactions, and the position
+//! they stored with them.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::error::CatalogueError;
 
-/// Version of the tables; a catalogue with another one is rebuilt from the log.
+/// Version of the tables. A catalogue with another version is rebuilt from the log.
 pub(super) const SCHEMA_VERSION: i64 = 3;
 
 const TABLES: &str = "
@@ -70,23 +70,25 @@ pub(super) fn make_anew(connection: &Connection) -> Result<(), CatalogueError> {
              DROP TABLE IF EXISTS requests; DROP TABLE IF EXISTS meta;",
         )
         .and_then(|()| connection.execute_batch(TABLES))
-        .map_err(|source| CatalogueError { act: "make the catalogue anew", source })
+        .map_err(|source| CatalogueError { act: "create the catalogue's tables again", source })
 }
 
 pub(super) fn open_reader(path: &Path) -> Result<Connection, CatalogueError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)
         .map_err(|source| CatalogueError { act: "open the catalogue for reading", source })?;
-    tune(&connection)
-        .map_err(|source| CatalogueError { act: "tune a catalogue connection", source })?;
+    tune(&connection).map_err(|source| CatalogueError {
+        act: "configure a connection to the catalogue",
+        source,
+    })?;
     Ok(connection)
 }
 
 fn tune(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(std::time::Duration::from_secs(10))?;
     connection.set_prepared_statement_cache_capacity(32);
-    // Without this promise of stable plans SQLite compiles a statement anew at every binding, to see
-    // whether the value lets it use the partial index: most of the time of a look-up.
+    // Without this promise of stable plans SQLite compiles a statement again at every binding, to
+    // see whether the value lets it use the partial index: most of the time of a lookup.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.pragma_update(None, "cache_size", -32_768)?;

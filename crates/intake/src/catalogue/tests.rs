@@ -56,7 +56,8 @@ fn a_replay_over_erased_bytes_finds_the_copy_that_was_stored_later() {
         namespace: Namespace::parse("ns").unwrap(),
         name: FileName::parse("b").unwrap(),
     };
-    // The name goes and the bytes come again in one batch, so that the count never shows zero.
+    // The name is deleted and the bytes are stored again in one batch, so that the count never
+    // shows zero.
     let again = change(4, named(4, Some(Place::Entry(4))));
     catalogue.apply(&[change(3, delete), again], 5).unwrap();
     assert!(catalogue.lost_blobs().unwrap().is_empty());

@@ -1,12 +1,12 @@
 //! Table or collection: the decision, with every rule and what it measured.
 //!
-//! A namespace's first batch decides; later batches follow, so a reader finds one namespace in one
-//! place. A table needs documents that agree on their fields and on the fields' types, that are
-//! shallow and do not embed lists of objects. Where agreement is not quite enough, keys and
-//! references between records tip the balance, and so does what the sender asked for.
+//! A namespace's first batch decides and later batches follow, so a reader finds one namespace in
+//! one place. A table needs documents that agree on their fields and on the fields' types, that are
+//! shallow, and that do not embed lists of objects. Where agreement is not quite enough, keys and
+//! references between records decide, and so does the sender's request.
 //!
-//! Invariant: the decision is a function of the profile, the options and what the namespace is
-//! already; the rules told with the answer are the ones that were applied, with the same numbers.
+//! Invariant: the decision is a function of the profile, the options and the namespace's current
+//! target; the rules in the answer are the ones that were applied, with the same numbers.
 
 use serde::Serialize;
 
@@ -14,13 +14,13 @@ use super::profile::{Kind, Profile, is_key, refers_to};
 use crate::format::TargetCode;
 use crate::options::DecisionOptions;
 
-/// What the sender asked for.
+/// The target that the sender asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Wish {
-    /// Nothing: decide.
+    /// None: decide.
     #[default]
     Auto,
-    /// A table, where the documents fit one at all.
+    /// A table, if the documents fit one.
     Table,
     /// A collection.
     Collection,
@@ -38,7 +38,7 @@ impl Wish {
         }
     }
 
-    /// Reads a wish out of a comment: whole words only, and nothing where they disagree.
+    /// Reads a wish from a comment: whole words only, and nothing if they disagree.
     #[must_use]
     pub fn of_comment(comment: &str) -> Self {
         let mut wish = Self::Auto;
@@ -58,35 +58,35 @@ impl Wish {
     }
 }
 
-/// One rule, what it measured and what it says.
+/// One rule, what it measured and its verdict.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
 pub struct Rule {
     /// Name of the rule.
     pub rule: &'static str,
     /// What was measured.
     pub measured: serde_json::Value,
-    /// What it is held against.
+    /// Its threshold.
     pub threshold: serde_json::Value,
     /// `table`, `collection` or `neutral`.
     pub says: &'static str,
-    /// In words.
+    /// An explanation.
     pub detail: String,
 }
 
-/// Where a batch goes, and why.
+/// Where a batch is stored, and why.
 #[derive(Debug, Clone)]
 pub struct Decision {
     /// Table or collection.
     pub target: TargetCode,
-    /// Name of the rule that settled it.
+    /// Name of the decisive rule.
     pub decided_by: &'static str,
-    /// Every rule that was looked at.
+    /// Every rule that was evaluated.
     pub rules: Vec<Rule>,
 }
 
-/// Decides where a batch goes.
+/// Decides where a batch is stored.
 ///
-/// * `existing`: what the namespace is already.
+/// * `existing`: the namespace's current target.
 #[must_use]
 pub fn decide(
     profile: &Profile,
@@ -107,13 +107,13 @@ pub fn decide(
         "presence",
         presence,
         options,
-        "share of fields a document has, over all documents and fields",
+        "average share of the fields that a document has",
     ));
     rules.push(share_rule(
         "type_agreement",
         agreement,
         options,
-        "share of values that have their field's commonest type",
+        "share of values that have the most common type of their field",
     ));
     let related = relations_rule(profile);
     let is_related = related.says == "table";
@@ -178,8 +178,10 @@ fn fields_rule(profile: &Profile, options: &DecisionOptions) -> Rule {
 fn depth_rule(profile: &Profile, options: &DecisionOptions) -> Rule {
     let shallow = share(profile.shallow, profile.documents);
     let says = if shallow >= options.agreement_min { "table" } else { "collection" };
-    let detail =
-        format!("share of documents nested at most {} objects deep", options.flatten_depth);
+    let detail = format!(
+        "share of documents in which objects nest at most {} levels deep",
+        options.flatten_depth
+    );
     rule("depth", rounded(shallow), rounded(options.agreement_min), says, detail)
 }
 
@@ -195,7 +197,7 @@ fn share_rule(name: &'static str, measured: f64, options: &DecisionOptions, what
     let (says, detail) = if measured >= options.agreement_min {
         ("table", what.to_owned())
     } else if measured >= options.agreement_related_min {
-        ("neutral", format!("{what}; enough only with keys and references"))
+        ("neutral", format!("{what}; sufficient only with keys or references"))
     } else {
         ("collection", what.to_owned())
     };
@@ -209,12 +211,14 @@ fn relations_rule(profile: &Profile) -> Rule {
         profile.fields().iter().filter_map(|(path, _)| refers_to(path)).take(8).collect();
     let related = key.is_some() || !references.is_empty();
     let detail = match (key, references.is_empty()) {
-        (Some((path, _)), true) => format!("{path:?} is different in every document"),
+        (Some((path, _)), true) => format!("{path:?} is unique in every document"),
         (Some((path, _)), false) => {
-            format!("{path:?} is different in every document; others are referred to by name")
+            format!(
+                "{path:?} is unique in every document, and fields are named after other records"
+            )
         }
         (None, false) => "fields are named after other records".to_owned(),
-        (None, true) => "neither a key nor references were found".to_owned(),
+        (None, true) => "no key and no references were found".to_owned(),
     };
     let measured = serde_json::json!({
         "key": key.map(|(path, _)| path.as_ref()),
@@ -224,13 +228,13 @@ fn relations_rule(profile: &Profile) -> Rule {
     rule("relations", measured, "a key or a reference".into(), says, detail)
 }
 
-/// Share of (document, field) pairs that are there.
+/// Share of (document, field) pairs that exist.
 fn presence(profile: &Profile) -> f64 {
     let present: u64 = profile.fields().iter().map(|(_, field)| field.present).sum();
     share(present, profile.documents * profile.fields().len() as u64)
 }
 
-/// Share of values that have their field's commonest type; nulls agree with everything.
+/// Share of values that have the most common type of their field. Nulls agree with every type.
 fn type_agreement(profile: &Profile) -> f64 {
     let (mut agreeing, mut valued) = (0, 0);
     for (_, field) in profile.fields() {
@@ -245,7 +249,7 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// Rounded for people; the decision uses the exact number.
+/// Rounded for display; the decision uses the exact number.
 fn rounded(share: f64) -> serde_json::Value {
     serde_json::json!((share * 10_000.0).round() / 10_000.0)
 }

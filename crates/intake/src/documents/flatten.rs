@@ -1,12 +1,12 @@
 //! Reading one document: is it a JSON object within the limits, and what are its leaves?
 //!
 //! The document is never turned into a tree of values. Each level's keys are read and its values
-//! kept as the text they came as, so a number's leaf is its exact text. Objects are flattened down
-//! to a given depth; an array, an empty object or an object below that depth is one leaf.
+//! kept as their original text, so a number's leaf is its exact text. Objects are flattened down to
+//! a given depth; an array, an empty object or an object below that depth is one leaf.
 //!
-//! Invariants: a document that passes [`read`] is valid JSON (RFC 8259), UTF-8, an object, nests no
-//! deeper and has no longer key than allowed; where a key is repeated the last value counts, as in
-//! every common parser, and the document itself is kept as it came.
+//! Invariants: a document that passes [`read`] is valid JSON (RFC 8259), UTF-8 and an object, and
+//! stays within the limits of nesting and key length; if a key is repeated, the last value counts,
+//! as in every common parser, and the document itself is stored unchanged.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 
 use super::DocumentError;
 
-/// Bounds on one document.
+/// Limits on one document.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     /// Deepest nesting of arrays and objects.
@@ -56,9 +56,8 @@ pub enum Leaf<'a> {
 pub struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 /// Checks a document and reads its first level.
-///
 /// # Errors
-/// [`DocumentError`] says what it is instead, and at which byte.
+/// [`DocumentError`] says what the text is instead, and at which byte.
 pub fn read<'a>(document: &'a [u8], bounds: &Bounds) -> Result<Members<'a>, DocumentError> {
     let text = std::str::from_utf8(document)
         .map_err(|error| DocumentError::Utf8 { byte: error.valid_up_to() })?;
@@ -75,12 +74,13 @@ pub fn read<'a>(document: &'a [u8], bounds: &Bounds) -> Result<Members<'a>, Docu
 }
 
 impl<'a> Members<'a> {
-    /// Calls `each` with the path, leaf and JSON text of every leaf, and tells how deep objects nest.
+    /// Calls `each` with the path, leaf and JSON text of every leaf, and returns how deep objects
+    /// nest.
     ///
     /// `path` is scratch space.
     ///
     /// # Errors
-    /// What `each` returned, or [`DocumentError`] for a nested object that cannot be read.
+    /// Those of `each`, or [`DocumentError`] for a nested object that cannot be read.
     pub fn leaves<E: From<DocumentError>>(
         &self,
         bounds: &Bounds,
@@ -130,13 +130,13 @@ fn every_member(text: &str) -> Result<EveryMember<'_>, DocumentError> {
     serde_json::from_str(text).map_err(|error| syntax(&error))
 }
 
-/// One object's members as they came: values that a later one of the same key replaces are kept in
-/// the document too, so they must pass its limits like any other.
+/// One object's members in their order. Values that a later one of the same key replaces stay in
+/// the document, so they must respect its limits too.
 #[derive(Debug)]
 struct EveryMember<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> EveryMember<'a> {
-    /// Checks the length of every key, nested ones too; only long texts are looked into.
+    /// Checks the length of every key, nested ones too. Only long texts are examined.
     fn check(&self, text: &str, bounds: &Bounds, depth: usize) -> Result<(), DocumentError> {
         if text.len() <= bounds.key_size_max {
             return Ok(());
@@ -167,7 +167,7 @@ impl<'a> EveryMember<'a> {
             !members.iter().all(|(key, _)| seen.insert(key.as_ref()))
         };
         if repeats {
-            // From the back, so that the first one met of each key is its last.
+            // Backwards, so that the first occurrence found of each key is its last.
             let mut seen: HashSet<Cow<'a, str>> = HashSet::with_capacity(members.len());
             members.reverse();
             members.retain(|(key, _)| seen.insert(key.clone()));
@@ -219,7 +219,7 @@ fn leaf(text: &str) -> Leaf<'_> {
     }
 }
 
-/// Appends a key to a path; `.` and `\` in it are escaped so that no two paths read alike.
+/// Appends a key to a path; `.` and `\` in it are escaped so that different paths stay different.
 fn push_key(path: &mut String, key: &str) {
     if memchr::memchr2(b'.', b'\\', key.as_bytes()).is_none() {
         path.push_str(key);
@@ -233,7 +233,7 @@ fn push_key(path: &mut String, key: &str) {
     }
 }
 
-/// Counts brackets outside strings; called only where there are enough of them to matter.
+/// Counts brackets outside strings. Called only where there are enough of them to matter.
 fn check_depth(document: &[u8], depth_max: usize) -> Result<(), DocumentError> {
     let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
     for &byte in document {

@@ -1,41 +1,42 @@
 //! Cutting a stream of bytes into documents, with bounded memory.
 //!
-//! Two framings. **Lines** (NDJSON): each line is a document; a bad one spoils nothing but itself.
-//! **Values** (JSON): one object, several after one another, or one array whose elements are the
-//! documents; the nesting of brackets outside strings tells where each ends, and what does not
-//! parse spoils the rest, for nobody can tell where the next would begin.
+//! Two framings. **Lines** (NDJSON): each line is a document; an invalid line affects no other.
+//! **Values** (JSON): one object, several in sequence, or one array whose elements are the
+//! documents. The nesting of brackets outside strings shows where each ends. What does not parse
+//! invalidates the rest, since the start of the next document is unknown.
 //!
-//! Invariants: at most one document and its limit are held; a document comes out byte for byte,
-//! without the white space around it, which does not count towards the limit; the place told with it
-//! (line or element, byte) is that of its first byte in the stream; where the stream is cut into
-//! pieces changes nothing. A byte order mark is passed over at the very beginning and nowhere else.
+//! Invariants: at most one document, within its limit, is held; a document is returned byte for
+//! byte, without the white space around it, which does not count towards the limit; the reported
+//! position (line or element, byte) is that of its first byte in the stream; the result does not
+//! depend on how the stream is cut into pieces. A byte order mark is skipped at the very beginning
+//! and nowhere else.
 
 use super::DocumentError;
 
-/// What some programs write before a text in UTF-8.
+/// A byte order mark, which some programs write before a text in UTF-8.
 const BYTE_ORDER_MARK: [u8; 3] = *b"\xEF\xBB\xBF";
 
-/// How documents lie in a body.
+/// How a body separates its documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
-    /// One a line.
+    /// One per line.
     Lines,
-    /// One JSON text: an object, objects after one another, or an array of them.
+    /// One JSON text: an object, a sequence of objects, or an array of them.
     Values,
 }
 
-/// Where a document began.
+/// Where a document starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Line in the body, from 1.
+    /// Line in the body, counted from 1.
     pub line: u64,
-    /// Byte in the body, from 0.
+    /// Byte in the body, counted from 0.
     pub byte: u64,
-    /// Document in the body, from 0, good and bad ones counted.
+    /// Document in the body, counted from 0, including refused ones.
     pub index: u64,
 }
 
-/// A document cut out of a body, or the reason there is none at this place.
+/// A document from a body, or the reason why there is none at this position.
 pub type Framed<'a> = (Place, Result<&'a [u8], DocumentError>);
 
 /// Cuts a body into documents.
@@ -49,12 +50,12 @@ pub struct Framer {
     line: u64,
     index: u64,
     oversized: bool,
-    /// Bytes of a byte order mark met so far, while that is all there was.
+    /// Bytes of a byte order mark, while only those have been read.
     mark: Option<usize>,
     state: State,
 }
 
-/// Where a value framing stands.
+/// State of a values framing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct State {
     array: Array,
@@ -82,7 +83,7 @@ enum Separator {
 }
 
 impl Framer {
-    /// Begins a body whose documents may have `document_size_max` bytes.
+    /// Starts a body whose documents may have `document_size_max` bytes.
     #[must_use]
     pub fn new(framing: Framing, document_size_max: usize) -> Self {
         Self {
@@ -106,10 +107,10 @@ impl Framer {
         }
     }
 
-    /// Takes the next bytes and hands every document they complete to `each`.
+    /// Processes the next bytes and passes every document they complete to `each`.
     ///
     /// # Errors
-    /// What `each` returned, or that the body as a whole cannot be cut any further.
+    /// Those of `each`, or the body as a whole cannot be cut any further.
     pub fn push<E: From<DocumentError>>(
         &mut self,
         bytes: &[u8],
@@ -132,7 +133,7 @@ impl Framer {
         }
     }
 
-    /// Takes what began like a byte order mark and was none.
+    /// Processes bytes that looked like a byte order mark and are none.
     fn push_false_mark<E: From<DocumentError>>(
         &mut self,
         met: usize,
@@ -153,7 +154,7 @@ impl Framer {
         }
     }
 
-    /// Ends the body: what is held is the last document, or a body cut short.
+    /// Ends the body: what is held is the last document, or an incomplete body.
     ///
     /// # Errors
     /// As for [`Framer::push`].
@@ -211,7 +212,7 @@ impl Framer {
         Ok(())
     }
 
-    /// Passes over the white space that a line begins with and notes where its document begins.
+    /// Skips white space at the start of a line and records where its document starts.
     fn begin_line<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let document = bytes.trim_ascii_start();
         let byte = self.byte + (bytes.len() - document.len()) as u64;
@@ -219,7 +220,7 @@ impl Framer {
         document
     }
 
-    /// Keeps bytes of an unfinished line; beyond the limit only whether there were any that count.
+    /// Keeps bytes of an unfinished line; beyond the limit it only records whether any count.
     fn hold(&mut self, mut bytes: &[u8]) {
         if self.oversized {
             return;
@@ -229,7 +230,7 @@ impl Framer {
         }
         let room = self.document_size_max - self.held.len();
         let (kept, beyond) = bytes.split_at(room.min(bytes.len()));
-        // White space there may be all that follows, and then it is no part of the document.
+        // White space may be all that follows, and then it is not part of the document.
         if beyond.trim_ascii().is_empty() {
             self.held.extend_from_slice(kept);
         } else {
@@ -256,7 +257,7 @@ impl Framer {
         bytes: &[u8],
         each: &mut impl FnMut(Framed<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        // Runs of bytes that belong to the current value are held in one piece.
+        // Runs of bytes that belong to the current value are copied in one piece.
         let mut run_start = 0;
         for (at, &byte) in bytes.iter().enumerate() {
             if self.state.in_value {
@@ -325,13 +326,13 @@ impl Framer {
         Step::Inside
     }
 
-    /// A byte between values; tells whether a value begins with it.
+    /// Processes a byte between values; returns whether a value starts with it.
     fn step_between(&mut self, byte: u8) -> Result<bool, DocumentError> {
         let first = self.state.array == Array::Undecided;
         match byte {
             b' ' | b'\t' | b'\r' | b'\n' => Ok(false),
             _ if self.state.array == Array::Closed => {
-                Err(self.broken("something follows the array's ']'"))
+                Err(self.broken("there is text after the array's ']'"))
             }
             b'[' if first => {
                 self.state.array = Array::Open;
@@ -339,23 +340,23 @@ impl Framer {
             }
             b']' if self.state.array == Array::Open => {
                 if self.state.separator == Separator::AfterComma {
-                    return Err(self.broken("the array ends after a comma"));
+                    return Err(self.broken("there is a comma before the array's ']'"));
                 }
                 self.state.array = Array::Closed;
                 Ok(false)
             }
             b',' if self.state.array == Array::Open => {
                 if self.state.separator != Separator::AfterValue {
-                    return Err(self.broken("a comma follows no value"));
+                    return Err(self.broken("there is a comma without a value before it"));
                 }
                 self.state.separator = Separator::AfterComma;
                 Ok(false)
             }
-            b',' | b']' | b'}' | b':' => Err(self.broken("a value was expected here")),
+            b',' | b']' | b'}' | b':' => Err(self.broken("expected a value")),
             _ if self.state.array == Array::Open
                 && self.state.separator == Separator::AfterValue =>
             {
-                Err(self.broken("a comma or ']' was expected after the value"))
+                Err(self.broken("expected a comma or ']' after the value"))
             }
             _ => {
                 if first {
@@ -390,10 +391,10 @@ impl Framer {
         let held = std::mem::take(&mut self.held);
         let oversized = std::mem::take(&mut self.oversized);
         let framed = if oversized { Err(self.too_large()) } else { Ok(held.as_slice()) };
-        let told = each((self.place, framed));
+        let result = each((self.place, framed));
         self.held = held;
         self.held.clear();
-        told
+        result
     }
 
     fn too_large(&self) -> DocumentError {
@@ -405,7 +406,7 @@ impl Framer {
     }
 }
 
-/// What a byte did to the value it was met in.
+/// The effect of a byte on the value that contains it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Inside,

@@ -1,12 +1,12 @@
 //! One request's documents, from the first byte to the commit.
 //!
-//! Documents are checked and profiled as they come; full chunks go to the log before the request is
-//! over, so memory stays bounded however long the body is. The commit entry makes them true all at
-//! once; without it the chunks mean nothing.
+//! Documents are checked and profiled as they arrive. Full chunks are written to the log before the
+//! request ends, so memory stays limited however long the body is. The commit entry makes all of
+//! them valid at once; without it the chunks have no effect.
 //!
-//! Invariants: a document that is refused is told with its place and reason, and takes nothing else
-//! with it unless all-or-nothing was asked for; nothing is answered before the commit is as durable
-//! as asked; a dry run writes nothing.
+//! Invariants: a refused document is reported with its position and reason, and does not affect
+//! others unless all-or-nothing was requested; nothing is answered before the commit is as durable
+//! as configured; a dry run writes nothing.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::decide::{Rule, Wish};
 use super::flatten::{Bounds, read};
-use super::forward::Told;
+use super::forward::QueuedCommit;
 use super::frame::{Framer, Framing, Place};
 use super::namespaces::Planned;
 use super::prepared::{PREPARED_SIZE_MAX, Prepared, Run};
@@ -31,15 +31,15 @@ use crate::intake::Inner;
 use crate::names::Namespace;
 use crate::pending::Queued;
 
-/// Bytes of documents in one log entry, about.
+/// Approximate number of bytes of documents in one log entry.
 const CHUNK_SIZE: usize = 512 << 10;
 
-/// How a request wants its documents taken.
+/// Options of a request with documents.
 #[derive(Debug, Clone)]
 pub(crate) struct DocumentOptions {
     pub(crate) framing: Framing,
     pub(crate) wish: Wish,
-    /// Refuse all where one is refused.
+    /// Refuse all if one is refused.
     pub(crate) all_or_nothing: bool,
     pub(crate) dry_run: bool,
 }
@@ -47,13 +47,13 @@ pub(crate) struct DocumentOptions {
 /// A refused document.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
 pub(crate) struct RefusedDocument {
-    /// Its place among the documents of the body, from 0.
+    /// Its index among the documents of the body, from 0.
     pub(crate) index: u64,
-    /// The line it begins on, from 1.
+    /// The line it starts on, from 1.
     pub(crate) line: u64,
-    /// The byte it begins at, from 0.
+    /// The byte it starts at, from 0.
     pub(crate) byte: u64,
-    /// Why.
+    /// The reason.
     pub(crate) reason: String,
 }
 
@@ -64,40 +64,40 @@ pub(crate) struct ColumnAnswer {
     pub(crate) path: String,
     /// Name in the table.
     pub(crate) column: String,
-    /// What it holds.
+    /// Its type.
     pub(crate) r#type: &'static str,
 }
 
-/// What became of a body of documents.
+/// The result of a body of documents.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
 pub(crate) struct DocumentsAnswer {
     /// Namespace.
     pub(crate) namespace: String,
-    /// Documents taken.
+    /// Number of accepted documents.
     pub(crate) accepted: u64,
-    /// Documents refused.
+    /// Number of refused documents.
     pub(crate) rejected: u64,
-    /// The refused ones, up to a limit.
+    /// The refused documents, up to a limit.
     pub(crate) errors: Vec<RefusedDocument>,
-    /// Refused ones that are not listed.
+    /// Number of refused documents that are not listed.
     pub(crate) errors_omitted: u64,
-    /// `table` or `collection`; nothing where no document was taken.
+    /// `table` or `collection`; absent if no document was accepted.
     pub(crate) target: Option<&'static str>,
-    /// The rule that settled it.
+    /// The decisive rule.
     pub(crate) decided_by: Option<&'static str>,
     /// Every rule with what it measured.
     pub(crate) rules: Vec<Rule>,
-    /// Columns the table gains.
+    /// Columns that the table gains.
     pub(crate) columns_added: Vec<ColumnAnswer>,
-    /// Fields that get no column, each with the reason.
+    /// Fields that get no column, with the reason.
     pub(crate) fields_without_column: Vec<String>,
-    /// The statements that make or extend the table.
+    /// The statements that create or extend the table.
     pub(crate) ddl: Vec<String>,
-    /// Id of the first document taken.
+    /// Id of the first accepted document.
     pub(crate) first_id: Option<u64>,
-    /// Id of the last document taken.
+    /// Id of the last accepted document.
     pub(crate) last_id: Option<u64>,
-    /// Whether this only told what would be done.
+    /// Whether this was a dry run.
     pub(crate) dry_run: bool,
 }
 
@@ -113,7 +113,7 @@ impl DocumentsAnswer {
     }
 }
 
-/// A request's documents coming in.
+/// The incoming documents of a request.
 #[derive(Debug)]
 pub(crate) struct DocumentIngest {
     inner: Arc<Inner>,
@@ -125,7 +125,7 @@ pub(crate) struct DocumentIngest {
     chunks: Vec<u64>,
 }
 
-/// What has come in since the last chunk, and what is known of all of it.
+/// What has arrived since the last chunk, and what is known of all of it.
 #[derive(Debug)]
 struct Gathered {
     bounds: Bounds,
@@ -134,17 +134,17 @@ struct Gathered {
     keep: bool,
     profile: Profile,
     run: Run,
-    /// Runs that are in the log as chunks, kept for the view while they are not too many.
+    /// Runs that are in the log as chunks, kept for the view while there are few.
     runs: Vec<Run>,
     runs_size: usize,
     errors: Vec<RefusedDocument>,
     rejected: u64,
 }
 
-/// A commit in the log: where it ends, the answer's status, its JSON, and the answer itself.
+/// A commit in the log: its end, the answer's status, its JSON, and the answer itself.
 type Appended = (Lsn, u16, Vec<u8>, DocumentsAnswer);
 
-/// Why taking documents stopped.
+/// Why the processing of documents stopped.
 enum Stop {
     Body(DocumentError),
     TooMany(u64),
@@ -162,7 +162,9 @@ impl From<Stop> for IntakeError {
             Stop::Body(error) => Self::rejected("body", format!("the body is not JSON: {error}")),
             Stop::TooMany(max) => Self::rejected(
                 "too_many_documents",
-                format!("more than {max} documents in one request; send them in several"),
+                format!(
+                    "more than {max} documents in one request; split them into several requests"
+                ),
             ),
         }
     }
@@ -196,7 +198,7 @@ impl DocumentIngest {
         }
     }
 
-    /// Takes the next bytes of the body.
+    /// Processes the next bytes of the body.
     pub(crate) async fn push(&mut self, bytes: &[u8]) -> Result<(), IntakeError> {
         let gathered = &mut self.gathered;
         if let Some(framer) = &mut self.framer {
@@ -208,9 +210,9 @@ impl DocumentIngest {
         Ok(())
     }
 
-    /// Ends the body and commits what was taken.
+    /// Ends the body and commits the accepted documents.
     ///
-    /// * `record`: what to remember the answer under, where the request had a key.
+    /// * `record`: the record to store the answer under, if the request had a key.
     pub(crate) async fn finish(
         mut self,
         record: Option<IdempotencyRecord>,
@@ -226,6 +228,7 @@ impl DocumentIngest {
             return Ok((answer.status(), to_json(&answer), answer));
         }
         self.inner.check_outbox()?;
+        self.inner.check_space()?;
         self.inner.view.wait_for_room().await?;
         loop {
             match self.append_commit(record)? {
@@ -239,7 +242,7 @@ impl DocumentIngest {
         }
     }
 
-    /// Moves what was gathered into the log as a chunk.
+    /// Writes what was gathered to the log as a chunk.
     async fn flush(&mut self) -> Result<(), IntakeError> {
         if self.options.all_or_nothing && self.gathered.rejected > 0 {
             // Nothing of this request will be committed.
@@ -248,6 +251,7 @@ impl DocumentIngest {
             return Ok(());
         }
         self.inner.check_outbox()?;
+        self.inner.check_space()?;
         let header = encode_chunk_header(self.request, self.gathered.run.count());
         loop {
             let shared = &self.inner.shared;
@@ -266,7 +270,7 @@ impl DocumentIngest {
         }
     }
 
-    /// Decides and appends the commit, or tells that the log's buffer is full.
+    /// Decides and appends the commit, or reports that the log's buffer is full.
     fn append_commit(
         &mut self,
         record: Option<IdempotencyRecord>,
@@ -330,11 +334,14 @@ impl DocumentIngest {
         }
         let prepared = self.gathered.prepared(&self.namespace, &planned, first_id, received_ms);
         let prepared = prepared.map(Arc::new);
-        inner.view.push(self.request, Told { first: lsn, lsn, end, count, received_ms, prepared });
+        inner.view.push(
+            self.request,
+            QueuedCommit { first: lsn, lsn, end, count, received_ms, prepared },
+        );
         Ok(Some((end, status, json, answer)))
     }
 
-    /// The answer where nothing is written: a dry run, or nothing to write.
+    /// The answer if nothing is written: for a dry run, or if there is nothing to write.
     fn without_commit(&self, refused_all: bool) -> Result<DocumentsAnswer, IntakeError> {
         let accepted = if refused_all { 0 } else { self.gathered.profile.documents };
         if self.gathered.profile.documents == 0 {
@@ -415,7 +422,7 @@ impl Drop for DocumentIngest {
 }
 
 impl Gathered {
-    /// Begins another run; the last one stays for the view unless there are too many.
+    /// Starts another run. The last one stays for the view unless there are too many.
     fn next_run(&mut self) {
         self.runs_size = self.runs_size.saturating_add(self.run.size());
         if self.runs_size > PREPARED_SIZE_MAX {
@@ -427,7 +434,7 @@ impl Gathered {
         }
     }
 
-    /// What the view is handed with the commit; nothing where the log is to be read instead.
+    /// What the view receives with the commit; `None` if it has to read the log instead.
     fn prepared(
         &mut self,
         namespace: &Namespace,
@@ -436,7 +443,7 @@ impl Gathered {
         received_ms: i64,
     ) -> Option<Prepared> {
         self.next_run();
-        // Values of fields that were not tracked have no place here; the log has the documents.
+        // Values of untracked fields are not kept here; the log has the documents.
         if self.runs_size > PREPARED_SIZE_MAX || self.profile.untracked > 0 {
             return None;
         }

@@ -1,11 +1,11 @@
-//! JSON documents: taken in as a stream, decided on, committed as one, shown again.
+//! JSON documents: accepted as a stream, decided on, committed together, and returned.
 //!
 //! ```text
 //! body -> frame (documents) -> flatten (leaves) -> profile (what they share)
 //!      -> chunks in the log -> decide (table or collection) -> commit in the log -> view (sink)
 //! ```
 //!
-//! Invariants: a request's documents become true together, by its commit entry; the commit names
+//! Invariants: a request's documents become valid together, by its commit entry; the commit names
 //! table or collection and the columns it adds, so the view never decides anything; documents are
 //! stored byte for byte.
 
@@ -27,15 +27,15 @@ use forebay_sink::ColumnType;
 #[non_exhaustive]
 pub enum DocumentError {
     /// Not UTF-8.
-    #[error("not UTF-8 from byte {byte} of the document on")]
+    #[error("invalid UTF-8 at byte {byte} of the document")]
     Utf8 {
         /// First byte that is not.
         byte: usize,
     },
     /// JSON, but not an object; or not JSON at all.
-    #[error("a document must be a JSON object, this is {found}")]
+    #[error("a document must be a JSON object, but this is {found}")]
     NotAnObject {
-        /// What it is.
+        /// What it is instead.
         found: &'static str,
     },
     /// Not JSON.
@@ -55,7 +55,7 @@ pub enum DocumentError {
         depth_max: usize,
     },
     /// A key is too long.
-    #[error("a key is {size} bytes long, the limit is {size_max}")]
+    #[error("a key is {size} bytes long; the limit is {size_max}")]
     KeyTooLong {
         /// Its size in bytes.
         size: usize,
@@ -68,10 +68,10 @@ pub enum DocumentError {
         /// The limit.
         size_max: usize,
     },
-    /// The body is no JSON text, so nothing after this place can be told apart.
+    /// The body is not a JSON text, so the documents after this position cannot be separated.
     #[error("{what}, at line {line}, byte {byte} of the body")]
     Broken {
-        /// What was met.
+        /// The fault.
         what: &'static str,
         /// Line of the body.
         line: u64,

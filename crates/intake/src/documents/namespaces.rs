@@ -1,10 +1,10 @@
-//! What each namespace of documents is: kind, columns, next id.
+//! The state of each namespace of documents: target, columns, next id.
 //!
-//! The commits of a namespace are ordered by this lock, so the columns a commit adds are those the
-//! table lacks when its turn comes in the log, and ids increase in log order. What is remembered
-//! here runs ahead of the document database by the commits still on their way there.
+//! This lock orders the commits of a namespace, so a commit adds exactly the columns that the table
+//! lacks at its position in the log, and ids increase in log order. The state here is ahead of the
+//! document database by the commits that it has not applied yet.
 //!
-//! Invariant: a namespace that is not remembered has no commit on its way, so the database knows it.
+//! Invariant: a namespace that is not held here has no pending commit, so the database knows it.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -26,18 +26,18 @@ use crate::options::DecisionOptions;
 /// Idle connections kept open.
 const IDLE_MAX: usize = 4;
 
-/// A namespace as of its newest commit.
+/// The state of a namespace after its newest commit.
 #[derive(Debug, Clone)]
 pub(crate) struct NamespaceState {
-    /// What it is; `None` before its first documents.
+    /// Its target; `None` before its first documents.
     pub(crate) target: Option<TargetCode>,
     pub(crate) schema: TableSchema,
     pub(crate) next_id: u64,
-    /// Where its newest commit ends in the log.
+    /// End of its newest commit in the log.
     pub(crate) last_end: Lsn,
 }
 
-/// What a batch would do to its namespace.
+/// The effect of a batch on its namespace.
 #[derive(Debug, Clone)]
 pub(crate) struct Planned {
     pub(crate) decision: Decision,
@@ -64,8 +64,8 @@ impl Namespaces {
         }
     }
 
-    /// The state of a namespace from the database alone; the caller holds the lock on `states` or
-    /// does not mind that it is a moment old.
+    /// The state of a namespace from the database alone. The caller holds the lock on `states`, or
+    /// accepts a state that is a moment old.
     pub(crate) fn load(&self, namespace: &Namespace) -> Result<NamespaceState, IntakeError> {
         self.with_reader(|reader| {
             let mut state = NamespaceState {
@@ -139,7 +139,7 @@ impl Namespaces {
 }
 
 impl NamespaceState {
-    /// Decides where a batch goes and what its table would gain.
+    /// Decides where a batch is stored and which columns its table would gain.
     pub(crate) fn plan(
         &self,
         namespace: &Namespace,
@@ -162,7 +162,7 @@ impl NamespaceState {
         Planned { decision, added: plan.added, ddl, refused }
     }
 
-    /// Takes a committed batch in.
+    /// Records a committed batch.
     pub(crate) fn advance(&mut self, planned: &Planned, count: u64, end: Lsn) {
         self.target = Some(planned.decision.target);
         if !planned.added.is_empty() {

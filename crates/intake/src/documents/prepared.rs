@@ -1,7 +1,7 @@
-//! Documents already read once, on their way to the view: their bytes and where their values are.
+//! Documents that were already parsed, for the view: their bytes and where their values are.
 //!
-//! A request reads every document to check and profile it. What it found is handed to the view with
-//! the commit, so that the view need neither read the log nor the JSON again. This is a shortcut
+//! A request reads every document to check and profile it. The result is handed to the view with
+//! the commit, so that the view need not read the log or parse the JSON again. This is a shortcut
 //! only: a commit without it (a replay, a very long request, a full queue) is read from the log.
 //!
 //! Invariant: a slot's text lies inside its own document's bytes in the same run.
@@ -12,7 +12,7 @@ use super::flatten::Leaf;
 use crate::format::TargetCode;
 use crate::names::Namespace;
 
-/// Bytes of runs and slots one request may hand over.
+/// Maximum number of bytes of runs and slots that one request may hand over.
 pub(crate) const PREPARED_SIZE_MAX: usize = 2 << 20;
 
 /// A request's documents as the view takes them.
@@ -27,7 +27,7 @@ pub(crate) struct Prepared {
     pub(crate) runs: Vec<Run>,
 }
 
-/// Documents one after another, each preceded by a 32-bit length, and their values.
+/// Documents in sequence, each preceded by a 32-bit length, and their values.
 #[derive(Debug, Default)]
 pub(crate) struct Run {
     pub(crate) bytes: Vec<u8>,
@@ -35,7 +35,7 @@ pub(crate) struct Run {
     slots: Vec<Slot>,
 }
 
-/// One document: where it is, and which slots are its own.
+/// One document: where it is, and which slots belong to it.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     start: u32,
@@ -43,7 +43,7 @@ struct Span {
     slots_end: u32,
 }
 
-/// One value: the field it belongs to, what it is, and its text within the document.
+/// One value: its field, its kind, and its text within the document.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     field: u32,
@@ -59,14 +59,14 @@ enum SlotKind {
     Number,
     /// A string without escapes.
     Plain,
-    /// A string to be unescaped.
+    /// A string with escapes.
     Escaped,
     Json,
 }
 
-/// A value as it lies in a run.
+/// A value in a run.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Found<'a> {
+pub(crate) enum RunValue<'a> {
     Boolean(bool),
     Number(&'a str),
     Text(Cow<'a, str>),
@@ -74,21 +74,21 @@ pub(crate) enum Found<'a> {
 }
 
 impl Prepared {
-    /// How many documents there are.
+    /// Number of documents.
     pub(crate) fn count(&self) -> u64 {
         self.runs.iter().map(|run| u64::from(run.count())).sum()
     }
 
-    /// Memory taken, about.
+    /// Approximate memory.
     pub(crate) fn size(&self) -> usize {
         self.runs.iter().map(Run::size).sum::<usize>() + self.fields.len() * 64 + 256
     }
 }
 
 impl Run {
-    /// Notes a value of the document being read.
+    /// Records a value of the document being read.
     ///
-    /// * `document`: the bytes `text` is a part of.
+    /// * `document`: the bytes that contain `text`.
     pub(crate) fn note(&mut self, field: usize, leaf: &Leaf<'_>, text: &str, document: &[u8]) {
         let kind = match leaf {
             Leaf::Null => return,
@@ -99,7 +99,7 @@ impl Run {
             Leaf::Text(Cow::Owned(_)) => SlotKind::Escaped,
             Leaf::Unrepresentable(_) | Leaf::Array(..) | Leaf::Object(_) => SlotKind::Json,
         };
-        // The text is a part of the document, so the distance is its place in it.
+        // The text is a part of the document, so the distance is its offset in it.
         let start = (text.as_ptr() as usize).wrapping_sub(document.as_ptr() as usize);
         let (Ok(start), Ok(size), Ok(field)) =
             (u32::try_from(start), u32::try_from(text.len()), u32::try_from(field))
@@ -109,7 +109,7 @@ impl Run {
         self.slots.push(Slot { field, kind, start, size });
     }
 
-    /// Takes the document whose values were noted.
+    /// Adds the document whose values were recorded.
     pub(crate) fn take(&mut self, document: &[u8]) {
         crate::format::encode_documents(&mut self.bytes, document);
         let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
@@ -120,7 +120,7 @@ impl Run {
         });
     }
 
-    /// Forgets the values noted of a document that was refused.
+    /// Discards the recorded values of a document that was refused.
     pub(crate) fn refuse(&mut self) {
         let taken = self.documents.last().map_or(0, |span| to_size(span.slots_end));
         self.slots.truncate(taken);
@@ -131,7 +131,7 @@ impl Run {
         u32::try_from(self.documents.len()).unwrap_or(u32::MAX)
     }
 
-    /// Memory taken, about.
+    /// Approximate memory.
     pub(crate) fn size(&self) -> usize {
         self.bytes.len() + self.slots.len() * 16 + self.documents.len() * 12
     }
@@ -145,7 +145,7 @@ impl Run {
     /// Calls `each` with every document's bytes and its values by field.
     pub(crate) fn each<'a, E>(
         &'a self,
-        mut each: impl FnMut(&'a [u8], &mut dyn Iterator<Item = (usize, Found<'a>)>) -> Result<(), E>,
+        mut each: impl FnMut(&'a [u8], &mut dyn Iterator<Item = (usize, RunValue<'a>)>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut slots_start = 0;
         for span in &self.documents {
@@ -163,16 +163,16 @@ impl Run {
 }
 
 impl Slot {
-    fn found<'a>(&self, document: &'a str) -> Option<Found<'a>> {
+    fn found<'a>(&self, document: &'a str) -> Option<RunValue<'a>> {
         let start = to_size(self.start);
         let text = document.get(start..start + to_size(self.size))?;
         Some(match self.kind {
-            SlotKind::True => Found::Boolean(true),
-            SlotKind::False => Found::Boolean(false),
-            SlotKind::Number => Found::Number(text),
-            SlotKind::Plain => Found::Text(Cow::Borrowed(text.get(1..text.len() - 1)?)),
-            SlotKind::Escaped => Found::Text(Cow::Owned(serde_json::from_str(text).ok()?)),
-            SlotKind::Json => Found::Json(text),
+            SlotKind::True => RunValue::Boolean(true),
+            SlotKind::False => RunValue::Boolean(false),
+            SlotKind::Number => RunValue::Number(text),
+            SlotKind::Plain => RunValue::Text(Cow::Borrowed(text.get(1..text.len() - 1)?)),
+            SlotKind::Escaped => RunValue::Text(Cow::Owned(serde_json::from_str(text).ok()?)),
+            SlotKind::Json => RunValue::Json(text),
         })
     }
 }

@@ -1,7 +1,7 @@
-//! What a batch of documents has in common, counted while it streams by.
+//! The common structure of a batch of documents, counted as it streams by.
 //!
-//! Invariants: memory is bounded by the number of fields tracked, whatever the number of documents;
-//! fields beyond that are counted, not kept; shares are of documents seen, so the order of documents
+//! Invariants: memory is limited by the number of tracked fields, whatever the number of documents;
+//! further fields are counted, not kept; shares are of documents seen, so the order of documents
 //! changes nothing.
 
 use std::collections::HashMap;
@@ -11,10 +11,10 @@ use forebay_sink::{ColumnType, Field};
 use super::flatten::{Bounds, Leaf, Members};
 use super::{DocumentError, DocumentError as Error};
 
-/// Values of a candidate key that are remembered to tell whether they repeat.
+/// Number of values of a candidate key that are kept to detect repetitions.
 const KEY_VALUES_MAX: usize = 4_096;
 
-/// What was seen of one field.
+/// Statistics of one field.
 #[derive(Debug, Clone, Default)]
 pub struct FieldProfile {
     /// Documents that have the field, null or not.
@@ -23,11 +23,11 @@ pub struct FieldProfile {
     pub nulls: u64,
     /// Documents by kind of value, in the order of [`Kind`].
     pub kinds: [u64; Kind::COUNT],
-    /// Hashes of a candidate key's values; `None` for other fields, or once one repeated.
+    /// Hashes of a candidate key's values; `None` for other fields, or once a value repeated.
     values: Option<std::collections::HashSet<u64>>,
 }
 
-/// Kinds of leaf values told apart.
+/// Kinds of leaf values that are distinguished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Kind {
@@ -53,24 +53,24 @@ impl Kind {
     const COUNT: usize = 8;
 }
 
-/// What was seen of a batch.
+/// Statistics of a batch.
 #[derive(Debug, Clone)]
 pub struct Profile {
     /// Documents seen.
     pub documents: u64,
-    /// Documents whose objects nest no deeper than they are flattened.
+    /// Documents whose objects nest no deeper than the flattening depth.
     pub shallow: u64,
     /// Fields in the order they were first seen.
     fields: Vec<(Box<str>, FieldProfile)>,
     by_path: HashMap<Box<str>, usize>,
     fields_max: usize,
-    /// Leaves of fields that were not tracked because there were too many.
+    /// Number of leaves of fields that were not tracked because there were too many.
     pub untracked: u64,
     path: String,
 }
 
 impl Profile {
-    /// Begins a batch of which at most `fields_max` fields are tracked.
+    /// Starts a batch of which at most `fields_max` fields are tracked.
     #[must_use]
     pub fn new(fields_max: usize) -> Self {
         Self {
@@ -84,7 +84,7 @@ impl Profile {
         }
     }
 
-    /// Counts one document in; `note` is told of each tracked leaf and the index of its field.
+    /// Adds one document; `note` is called with each tracked leaf and the index of its field.
     ///
     /// # Errors
     /// [`DocumentError`] for a nested object that cannot be read.
@@ -95,7 +95,7 @@ impl Profile {
         note: &mut impl FnMut(usize, &Leaf<'a>, &'a str),
     ) -> Result<(), DocumentError> {
         let mut path = std::mem::take(&mut self.path);
-        // Documents mostly repeat the order of fields, so the next one is looked at first.
+        // Documents usually repeat the order of fields, so the next one is tried first.
         let mut next = 0;
         let depth = members.leaves::<Error>(bounds, &mut path, &mut |path, leaf, text| {
             let at = match self.fields.get(next) {
@@ -169,7 +169,7 @@ impl FieldProfile {
         self.note_value(leaf);
     }
 
-    /// Remembers a candidate key's value; a repeated one ends its candidacy.
+    /// Records a candidate key's value; a repeated one ends its candidacy.
     fn note_value(&mut self, leaf: &Leaf<'_>) {
         use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
         let Some(values) = self.values.as_mut() else { return };
@@ -202,7 +202,7 @@ impl FieldProfile {
         self.kinds.get(kind as usize).copied().unwrap_or(0)
     }
 
-    /// Values that agree on the commonest type; whole numbers agree with fractions.
+    /// Number of values that agree with the most common type; whole numbers agree with fractions.
     #[must_use]
     pub fn agreeing(&self) -> u64 {
         let numbers = self.of(Kind::Integer) + self.of(Kind::Real) + self.of(Kind::BigInteger);
@@ -211,7 +211,7 @@ impl FieldProfile {
         others.into_iter().chain([numbers, arrays]).max().unwrap_or(0)
     }
 
-    /// Whether every value of a key-like field was different.
+    /// Whether every value of a key-like field was distinct.
     #[must_use]
     pub fn is_unique(&self, documents: u64) -> bool {
         self.values.is_some() && self.valued() == documents
@@ -243,14 +243,14 @@ impl FieldProfile {
     }
 }
 
-/// Whether a field's name is that of a record's own key: `id`, `_id`, `uuid` or `key`, whole.
+/// Whether a field has the name of a record's own key: exactly `id`, `_id`, `uuid` or `key`.
 #[must_use]
 pub fn is_key(path: &str) -> bool {
     matches!(path, "id" | "_id" | "Id" | "ID" | "uuid" | "guid" | "key")
 }
 
-/// What a field refers to, if its name says so: `customer_id`, `customerId` and `customer.id` name
-/// a customer; `valid`, `paid` and `identity` name nothing.
+/// The record that a field refers to, according to its name: `customer_id`, `customerId` and
+/// `customer.id` refer to a customer; `valid`, `paid` and `identity` refer to nothing.
 #[must_use]
 pub fn refers_to(path: &str) -> Option<&str> {
     let last = path.rsplit('.').next().unwrap_or(path);

@@ -1,13 +1,13 @@
 //! The document view: one thread that brings the document database up to the log.
 //!
-//! It is told of each commit in log order, waits until the log has it for sure, reads the commit
-//! and its chunks back and writes them through the sink, many commits to a transaction. The sink
-//! keeps the log position with the rows, so whatever is told twice is written once.
+//! It receives each commit in log order, waits until the log has it on stable storage, reads the
+//! commit and its chunks back and writes them through the sink, many commits to a transaction. The
+//! sink stores the log position with the rows, so a commit announced twice is written once.
 //!
 //! Invariants: commits are applied in log order; a transaction ends only when the log is on stable
 //! storage up to its position, whatever the durability, so that a power cut never leaves documents
-//! here that the log has lost, which a client that repeats its request would double; when the sink
-//! or the log fails, the view stops and says so, and the log keeps what is missing.
+//! here that the log has lost, which a client that repeats its request would duplicate; when the
+//! sink or the log fails, the view stops and reports it, and the log keeps what is missing.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -15,78 +15,89 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebay_base::error_chain::chain;
-use forebay_log::{Log, Lsn};
-use forebay_sink::{Position, Sink as _, SqliteSink};
+use forebay_log::{CommitError, Log, Lsn};
+use forebay_sink::{Position, Sink as _, SinkError, SqliteSink};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Notify, watch};
 
 use super::flatten::Bounds;
-use super::forward::{Outbox, Told};
+use super::forward::{Outbox, QueuedCommit};
 use super::prepared::Prepared;
 use super::write::{read_commit, write_commit, write_prepared};
 use crate::error::{ApplyError, IntakeError};
 use crate::format::{DocumentCommit, Entry};
-use crate::shared::Applied;
+use crate::shared::{Applied, reached};
+use crate::space::{self, RETRY_AFTER, Reserve, sqlite_passes};
 
-/// Commits waiting at most.
+/// Maximum number of waiting commits.
 const COMMITS_MAX: usize = 4_096;
-/// Memory of commits handed over read already; further ones are read from the log.
+/// Maximum memory of commits handed over already parsed. Further ones are read from the log.
 const PREPARED_MAX: usize = 64 << 20;
-/// Documents in one transaction, about.
+/// Approximate number of documents in one transaction.
 const DOCUMENTS_PER_TRANSACTION: u64 = 50_000;
 /// How long the database may lag behind stable storage.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(10);
-/// How long a writer waits for room before it is told to come back.
+/// How long a writer waits for room before it is refused.
 const ROOM_WAIT: Duration = Duration::from_secs(10);
 
-/// What the request side and the view share.
+/// State shared by the requests and the view.
 #[derive(Debug)]
 pub(crate) struct ViewQueue {
     state: Mutex<QueueState>,
     work: Condvar,
     room: Notify,
     pub(crate) applied: watch::Sender<Applied>,
-    /// Told of what is applied, where documents are forwarded to a database elsewhere.
+    /// Reserved space that is released when the database needs it.
+    reserve: Arc<Reserve>,
+    /// Informed of applied commits, if documents are forwarded to an external database.
     pub(crate) outbox: Option<Arc<Outbox>>,
 }
 
 #[derive(Debug, Default)]
 struct QueueState {
-    commits: VecDeque<Told>,
-    /// Memory the prepared commits take, about.
+    commits: VecDeque<QueuedCommit>,
+    /// Approximate memory of the prepared commits.
     prepared_size: usize,
-    /// First chunk of each request that is still coming in.
+    /// First chunk of each request in progress.
     open: HashMap<[u8; 16], Lsn>,
     /// First entry and end of each commit not yet on the database's stable storage.
     unsafe_commits: VecDeque<(Lsn, Lsn)>,
-    /// Up to where the database is on stable storage.
+    /// Position up to which the database is on stable storage.
     durable: Lsn,
     stop: bool,
 }
 
 impl ViewQueue {
-    pub(crate) fn new(position: Lsn, outbox: Option<Arc<Outbox>>) -> Self {
-        let state = QueueState { durable: position, ..QueueState::default() };
+    /// * `position`: position up to which the database reflects the log.
+    /// * `durable`: the same, on stable storage.
+    pub(crate) fn new(
+        position: Lsn,
+        durable: Lsn,
+        outbox: Option<Arc<Outbox>>,
+        reserve: Arc<Reserve>,
+    ) -> Self {
+        let state = QueueState { durable, ..QueueState::default() };
         Self {
             state: Mutex::new(state),
             work: Condvar::new(),
             room: Notify::new(),
             applied: watch::Sender::new(Applied::at(position)),
+            reserve,
             outbox,
         }
     }
 
-    /// Notes the first chunk of a request that is coming in: it must stay in the log.
+    /// Records the first chunk of a request in progress: it must stay in the log.
     pub(crate) fn begin(&self, request: [u8; 16], first_chunk: Lsn) {
         self.state.lock().open.entry(request).or_insert(first_chunk);
     }
 
-    /// Notes that a request will commit nothing (more).
+    /// Records that a request will commit nothing (more).
     pub(crate) fn end(&self, request: [u8; 16]) {
         self.state.lock().open.remove(&request);
     }
 
-    /// Below this position the log is not needed for documents any more.
+    /// Below this position the log is no longer needed for documents.
     pub(crate) fn safe(&self) -> Lsn {
         let state = self.state.lock();
         let open = state.open.values().copied().min();
@@ -94,17 +105,17 @@ impl ViewQueue {
         [open, commits].into_iter().flatten().fold(state.durable, Lsn::min)
     }
 
-    /// Notes that the database is on stable storage up to `position`.
+    /// Records that the database is on stable storage up to `position`.
     fn made_durable(&self, position: Lsn) {
         let mut state = self.state.lock();
         state.durable = position;
         state.unsafe_commits.retain(|(_, end)| *end > position);
     }
 
-    /// Tells of a commit; the caller holds the lock that orders commits.
+    /// Announces a commit; the caller holds the lock that orders commits.
     ///
-    /// * `commit`: its `first` entry is found out here.
-    pub(crate) fn push(&self, request: [u8; 16], mut commit: Told) {
+    /// * `commit`: its `first` entry is determined here.
+    pub(crate) fn push(&self, request: [u8; 16], mut commit: QueuedCommit) {
         let mut state = self.state.lock();
         commit.first = state.open.get(&request).copied().unwrap_or(commit.lsn);
         state.unsafe_commits.push_back((commit.first, commit.end));
@@ -122,20 +133,20 @@ impl ViewQueue {
     fn forget(&self, count: usize) {
         let mut state = self.state.lock();
         let done: usize =
-            state.commits.drain(..count).filter_map(|told| Some(told.prepared?.size())).sum();
+            state.commits.drain(..count).filter_map(|queued| Some(queued.prepared?.size())).sum();
         state.prepared_size -= done;
     }
 
-    /// Waits until one more commit may be made.
+    /// Waits until one more commit may be queued.
     pub(crate) async fn wait_for_room(&self) -> Result<(), IntakeError> {
         let full = || self.state.lock().commits.len() >= COMMITS_MAX;
         let waiting = async {
             loop {
-                let told = self.room.notified();
+                let notified = self.room.notified();
                 if !full() {
                     return;
                 }
-                told.await;
+                notified.await;
             }
         };
         tokio::time::timeout(ROOM_WAIT, waiting)
@@ -147,19 +158,16 @@ impl ViewQueue {
         }
     }
 
-    /// Waits until the database shows everything up to `end`.
+    /// Waits until the database reflects everything up to `end`.
     pub(crate) async fn reached(&self, end: Lsn) -> Result<(), IntakeError> {
-        let mut applied = self.applied.subscribe();
-        let reached =
-            applied.wait_for(|applied| applied.position >= end || applied.stopped.is_some()).await;
-        match reached {
-            Ok(applied) if applied.position >= end => Ok(()),
-            Ok(applied) => {
-                let reason = applied.stopped.as_deref().unwrap_or("it was closed").to_owned();
-                Err(IntakeError::ViewStopped { reason })
-            }
-            Err(_) => Err(IntakeError::ViewStopped { reason: "the intake is closing".into() }),
-        }
+        reached(&mut self.applied.subscribe(), end).await
+    }
+
+    /// End of the newest commit that is not in the database, among those that end at `most` or
+    /// before.
+    pub(crate) fn newest_up_to(&self, most: Lsn) -> Option<Lsn> {
+        let state = self.state.lock();
+        state.commits.iter().rev().map(|queued| queued.end).find(|end| *end <= most)
     }
 }
 
@@ -214,6 +222,7 @@ impl Worker {
         let mut dirty = false;
         loop {
             let (batch, stopping) = self.gather();
+            let batch = self.acknowledged(batch);
             let done = match self.apply(&batch) {
                 Ok(()) => {
                     dirty |= !batch.is_empty();
@@ -227,9 +236,19 @@ impl Worker {
                 }
                 Err(error) => Err(error),
             };
+            if let Err(error) = &done
+                && passes(error)
+                && !stopping
+            {
+                self.wait(error);
+                continue;
+            }
             if let Err(error) = done {
                 let reason: Arc<str> = chain(&error).to_string().into();
-                tracing::error!(%reason, "the document database has stopped; the log has everything acknowledged");
+                tracing::error!(
+                    %reason,
+                    "the document database has stopped; the log holds everything acknowledged"
+                );
                 self.queue.applied.send_modify(|applied| applied.stopped = Some(reason));
                 self.queue.room.notify_waiters();
                 return;
@@ -241,13 +260,52 @@ impl Worker {
         }
     }
 
-    /// Notes that the database is up to the log's end, so that the next start reads nothing again.
+    /// The commits of a batch that the log has on stable storage; the others wait for space.
+    fn acknowledged(&self, mut batch: Vec<QueuedCommit>) -> Vec<QueuedCommit> {
+        let held = |queued: &QueuedCommit| {
+            matches!(self.log.commit(queued.end), Err(CommitError::Stalled { .. }))
+        };
+        if let Some(first) = batch.iter().position(held) {
+            batch.truncate(first);
+            if batch.is_empty() {
+                // The applier makes the log try again.
+                let mut state = self.queue.state.lock();
+                self.queue.work.wait_for(&mut state, RETRY_AFTER);
+            }
+        }
+        batch
+    }
+
+    /// Rolls back to the last commit and waits before the same is tried again.
+    fn wait(&mut self, error: &ApplyError) {
+        let reason: Arc<str> = chain(error).to_string().into();
+        if self.queue.applied.borrow().waiting.is_none() {
+            tracing::warn!(
+                %reason,
+                "the documents wait for disk space; the log holds everything acknowledged"
+            );
+        }
+        self.queue.applied.send_modify(|applied| applied.waiting = Some(reason));
+        if let Err(error) = self.writer.sink.roll_back() {
+            tracing::debug!(error = %chain(&error), "could not roll back yet; trying again");
+        }
+        if !self.queue.reserve.release() {
+            let mut state = self.queue.state.lock();
+            self.queue.work.wait_for(&mut state, RETRY_AFTER);
+        }
+    }
+
+    /// Records that the database is up to date with the log, so that the next start replays
+    /// nothing.
+    ///
+    /// No more commits are announced. Those that wait for space are left to the next start.
     fn close(&mut self) {
         let end = self.log.end();
-        if self.log.sync_to(end).is_ok()
+        if self.queue.state.lock().commits.is_empty()
+            && self.log.sync_to(end).is_ok()
             && let Err(error) = self.writer.sink.commit(Position(end.0))
         {
-            tracing::warn!(error = %chain(&error), "could not note the documents' position");
+            tracing::warn!(error = %chain(&error), "could not record the documents' position");
         }
     }
 
@@ -259,7 +317,7 @@ impl Worker {
         Ok(())
     }
 
-    fn gather(&self) -> (Vec<Told>, bool) {
+    fn gather(&self) -> (Vec<QueuedCommit>, bool) {
         let mut state = self.queue.state.lock();
         if state.commits.is_empty() && !state.stop {
             self.queue.work.wait_for(&mut state, CHECKPOINT_EVERY);
@@ -267,13 +325,13 @@ impl Worker {
         (state.commits.iter().take(64).cloned().collect(), state.stop)
     }
 
-    fn apply(&mut self, batch: &[Told]) -> Result<(), ApplyError> {
+    fn apply(&mut self, batch: &[QueuedCommit]) -> Result<(), ApplyError> {
         let mut written = 0;
         let mut done = 0;
-        for (at, told) in batch.iter().enumerate() {
-            let (lsn, end) = (told.lsn, told.end);
+        for (at, queued) in batch.iter().enumerate() {
+            let (lsn, end) = (queued.lsn, queued.end);
             self.log.commit(end).map_err(|source| ApplyError::Commit { lsn: lsn.0, source })?;
-            written += match &told.prepared {
+            written += match &queued.prepared {
                 Some(prepared) => self.writer.write_prepared(end, prepared)?,
                 None => self.writer.write_commit(&self.log, lsn, end)?,
             };
@@ -287,14 +345,28 @@ impl Worker {
                 written = 0;
                 self.queue.forget(at + 1 - done);
                 if let Some(outbox) = &self.queue.outbox {
-                    outbox.tell(batch.get(done..=at).unwrap_or_default());
+                    outbox.announce(batch.get(done..=at).unwrap_or_default());
                 }
                 done = at + 1;
-                self.queue.applied.send_modify(|applied| applied.position = end);
+                self.queue.applied.send_modify(|applied| {
+                    applied.position = end;
+                    applied.waiting = None;
+                });
                 self.queue.room.notify_waiters();
             }
         }
         Ok(())
+    }
+}
+
+/// Whether a failure passes without a restart: no space, or no descriptor.
+fn passes(error: &ApplyError) -> bool {
+    match error {
+        ApplyError::Commit { source, .. } => matches!(source, CommitError::Stalled { .. }),
+        ApplyError::Sink(SinkError::Sqlite { source, .. }) => sqlite_passes(source),
+        ApplyError::Sink(SinkError::Io { source, .. }) => space::passes(source),
+        ApplyError::Sink(SinkError::RolledBack | SinkError::Reread(_)) => true,
+        _ => false,
     }
 }
 
@@ -305,7 +377,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Applies every commit from the sink's position on, before anything is served.
+    /// Applies every commit after the sink's position, before any request is served.
     pub(crate) fn replay(&mut self, log: &Log, from: Lsn) -> Result<u64, ApplyError> {
         let mut reader = log.reader(from);
         let (mut commits, mut pending, mut last) = (0, 0, from);
@@ -330,7 +402,7 @@ impl Writer {
         Ok(commits)
     }
 
-    /// Writes a commit that was read when it came in; returns how many documents it has.
+    /// Writes a commit that was handed over parsed; returns its number of documents.
     fn write_prepared(&mut self, end: Lsn, commit: &Prepared) -> Result<u64, ApplyError> {
         crate::meters::conflicts(write_prepared(&mut self.sink, end, commit)?);
         Ok(commit.count())

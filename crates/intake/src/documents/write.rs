@@ -1,11 +1,11 @@
-//! Commits into a sink: from what was read when they came in, or from the log.
+//! Writing commits to a sink: from what was parsed at the request, or from the log.
 //!
-//! Used by the document view and by the forwarder alike, so a database elsewhere gets the rows the
-//! local one has.
+//! Used by the document view and by the forwarder alike, so an external database gets the rows of
+//! the local one.
 //!
-//! Invariants: all documents of a commit are written at its end's position; a commit that has not the
-//! documents it says it has is an error, never half a commit; nothing is decided here: the columns are
-//! those the sink has and those the commit adds.
+//! Invariants: all documents of a commit are written at its end's position; a commit that lacks
+//! documents it declares is an error, never half a commit; nothing is decided here: the columns are
+//! those of the sink and those that the commit adds.
 
 use std::collections::HashMap;
 
@@ -13,15 +13,15 @@ use forebay_log::{Log, Lsn};
 use forebay_sink::{Document, Field, Position, RowSink, TableSchema, Value};
 
 use super::flatten::{Bounds, Leaf, read};
-use super::prepared::{Found, Prepared};
+use super::prepared::{Prepared, RunValue};
 use super::{DocumentError, column_type};
 use crate::error::ApplyError;
 use crate::format::{AddedColumn, DecodeError, DocumentCommit, Entry, TargetCode};
 
-/// What a commit says of its documents.
+/// A commit's metadata.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Head<'a> {
-    /// Where the commit ends in the log.
+    /// End of the commit in the log.
     pub(crate) end: Lsn,
     pub(crate) namespace: &'a str,
     pub(crate) target: TargetCode,
@@ -29,7 +29,7 @@ pub(crate) struct Head<'a> {
     pub(crate) first_id: u64,
     pub(crate) count: u64,
     pub(crate) received_ms: i64,
-    /// Columns the table gains.
+    /// Columns that the table gains.
     pub(crate) columns: &'a [AddedColumn],
 }
 
@@ -46,7 +46,7 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// When the documents were received, as sinks count it.
+    /// When the documents were received, in the unit of sinks.
     pub(crate) fn received(&self) -> u64 {
         self.received_ms.max(0).cast_unsigned()
     }
@@ -55,11 +55,11 @@ impl<'a> Head<'a> {
 /// Called with a run of documents and the id of the first of them.
 pub(crate) type Run<'r, E> = dyn FnMut(u64, &mut dyn Iterator<Item = &[u8]>) -> Result<(), E> + 'r;
 
-/// Calls `each` with the documents of a commit in their order, a run of them at a time, and the id of
-/// the first of each run.
+/// Calls `each` with the documents of a commit in order, one run at a time, and the id of the first
+/// document of each run.
 ///
 /// # Errors
-/// The log's, or those of `each`; or the commit is not what it says it is.
+/// Those of the log and of `each`; or the commit's contents differ from what it declares.
 pub(crate) fn read_documents<E: From<ApplyError>>(
     log: &Log,
     lsn: Lsn,
@@ -88,10 +88,10 @@ pub(crate) fn read_documents<E: From<ApplyError>>(
     }
 }
 
-/// Reads the commit at `lsn` and hands it to `take`.
+/// Reads the commit at `lsn` and passes it to `take`.
 ///
 /// # Errors
-/// The log's, or those of `take`; or there is no commit.
+/// Those of the log and of `take`; or there is no commit.
 pub(crate) fn read_commit<T, E: From<ApplyError>>(
     log: &Log,
     lsn: Lsn,
@@ -105,7 +105,7 @@ pub(crate) fn read_commit<T, E: From<ApplyError>>(
     }
 }
 
-/// Writes a commit as the log has it; returns how many values did not fit their columns.
+/// Writes a commit from the log; returns the number of values that did not fit their columns.
 pub(crate) fn write_commit(
     sink: &mut dyn RowSink,
     log: &Log,
@@ -123,7 +123,8 @@ pub(crate) fn write_commit(
     Ok(conflicts)
 }
 
-/// Writes a commit that was read when it came in; returns how many values did not fit their columns.
+/// Writes a commit that was handed over parsed; returns the number of values that did not fit their
+/// columns.
 pub(crate) fn write_prepared(
     sink: &mut dyn RowSink,
     end: Lsn,
@@ -153,15 +154,15 @@ pub(crate) fn write_prepared(
     let mut writer = sink.row_writer(at, namespace, &fields).map_err(ApplyError::Sink)?;
     for run in &commit.runs {
         run.each(|raw, found| {
-            let found: Vec<(usize, Found<'_>)> = found.collect();
+            let found: Vec<(usize, RunValue<'_>)> = found.collect();
             let mut values = vec![Value::Null; fields.len()];
             for (field, found) in &found {
                 if let Some(value) = values.get_mut(*field) {
                     *value = match found {
-                        Found::Boolean(value) => Value::Boolean(*value),
-                        Found::Number(text) => Value::Number(text),
-                        Found::Text(text) => Value::Text(text),
-                        Found::Json(text) => Value::Json(text),
+                        RunValue::Boolean(value) => Value::Boolean(*value),
+                        RunValue::Number(text) => Value::Number(text),
+                        RunValue::Text(text) => Value::Text(text),
+                        RunValue::Json(text) => Value::Json(text),
                     };
                 }
             }
@@ -171,8 +172,8 @@ pub(crate) fn write_prepared(
     Ok(writer.finish().map_err(ApplyError::Sink)?.conflicts)
 }
 
-/// Writes documents of a commit, the first of which has the id `first_id`; returns how many values did
-/// not fit their columns.
+/// Writes documents of a commit, the first of which has the id `first_id`; returns the number of
+/// values that did not fit their columns.
 pub(crate) fn write_documents(
     sink: &mut dyn RowSink,
     bounds: &Bounds,
@@ -207,12 +208,13 @@ pub(crate) fn write_documents(
     write_rows(sink, bounds, at, head.namespace, &fields, &mut numbered.into_iter())
 }
 
-/// The fields of the columns there are.
+/// The fields of the existing columns.
 pub(crate) fn fields_of(schema: &TableSchema) -> Vec<Field<'_>> {
     schema.columns().iter().map(|column| Field { path: &column.path, ty: column.ty }).collect()
 }
 
-/// Writes documents as rows with these fields; returns how many values did not fit their columns.
+/// Writes documents as rows with these fields; returns the number of values that did not fit their
+/// columns.
 pub(crate) fn write_rows<'d>(
     sink: &mut dyn RowSink,
     bounds: &Bounds,
@@ -232,7 +234,7 @@ pub(crate) fn write_rows<'d>(
     Ok(writer.finish().map_err(ApplyError::Sink)?.conflicts)
 }
 
-/// Which value of a row each field is.
+/// The index in a row of each field.
 struct Slots<'a> {
     paths: Vec<&'a str>,
     by_path: HashMap<&'a str, usize>,
@@ -252,8 +254,8 @@ impl<'a> Slots<'a> {
 
     /// The leaves of one document in the order of the fields.
     ///
-    /// The document passed the door when it came in, under the limits of that day. Should it not be
-    /// readable now, its columns stay empty and the document itself is kept.
+    /// The document passed the checks of the day when it was accepted. If it cannot be read now,
+    /// its columns stay empty and the document itself is kept.
     fn values<'d>(&self, raw: &'d [u8], bounds: &Bounds, scratch: &mut Scratch) -> Vec<Leaf<'d>> {
         let mut values = vec![Leaf::Null; self.paths.len()];
         let bounds = &Bounds { depth_max: usize::MAX, key_size_max: usize::MAX, ..*bounds };

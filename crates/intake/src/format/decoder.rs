@@ -1,11 +1,13 @@
 //! Reading fixed-width fields and counted strings from untrusted bytes.
 
-/// Why bytes are not an entry.
+/// Why bytes are not a valid entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
     /// The bytes end inside a field.
-    #[error("the entry ends inside {field}: {needed} bytes wanted at offset {offset}, {left} left")]
+    #[error(
+        "the entry ends inside {field}: expected {needed} bytes at offset {offset}, found {left}"
+    )]
     Short {
         /// Field being read.
         field: &'static str,
@@ -13,17 +15,17 @@ pub enum DecodeError {
         offset: usize,
         /// Bytes the field takes.
         needed: usize,
-        /// Bytes that are there.
+        /// Bytes that are left.
         left: usize,
     },
-    /// A field holds a value that means nothing.
-    #[error("{field} at offset {offset} is {found}, which this version does not know")]
+    /// A field holds an unknown value.
+    #[error("{field} at offset {offset} has the value {found}, which this version does not know")]
     Value {
         /// Field being read.
         field: &'static str,
         /// Offset in the payload.
         offset: usize,
-        /// What it holds.
+        /// The value found.
         found: u64,
     },
     /// A text field is not UTF-8.
@@ -34,7 +36,7 @@ pub enum DecodeError {
         /// Offset in the payload.
         offset: usize,
     },
-    /// A name breaks the rules names have.
+    /// A name breaks the rules of names.
     #[error("{field} at offset {offset} is not a valid name")]
     Name {
         /// Field being read.

@@ -1,4 +1,4 @@
-//! The entries themselves: what each kind holds, encoded and decoded.
+//! The kinds of entries: what each holds, encoded and decoded.
 
 use super::decoder::{DecodeError, Decoder};
 use crate::classify::Category;
@@ -23,16 +23,16 @@ pub enum BlobPlace<'a> {
     Existing,
     /// In this entry.
     Inline(&'a [u8]),
-    /// In a blob file of its own, synced before this entry was written.
+    /// In a separate blob file, synced before this entry was written.
     File,
 }
 
-/// The request a change answers, remembered so that the same request answers the same once more.
+/// The request that a change answers, remembered so that a repetition gets the same answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdempotencyRecord {
     /// Digest of the key (and, within a batch, of the part's index).
     pub key: Digest,
-    /// Digest of everything the request said.
+    /// Digest of the whole request.
     pub fingerprint: Digest,
 }
 
@@ -57,17 +57,17 @@ pub struct FilePut<'a> {
     pub comment: &'a str,
     /// Whether the bytes were already known when this name was given to them.
     pub duplicate: bool,
-    /// Whether the name stood for other bytes before.
+    /// Whether the name referred to other bytes before.
     pub replaced: bool,
-    /// Whether the name stood for nothing before.
+    /// Whether the name did not exist before.
     pub created: bool,
-    /// The request, where it had a key.
+    /// The request, if it had a key.
     pub idempotency: Option<IdempotencyRecord>,
     /// Where the bytes are.
     pub place: BlobPlace<'a>,
 }
 
-/// A name is taken away.
+/// A name is deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delete {
     /// When, in milliseconds since 1970.
@@ -76,11 +76,12 @@ pub struct Delete {
     pub namespace: Namespace,
     /// The name.
     pub name: FileName,
-    /// The request, where it had a key.
+    /// The request, if it had a key.
     pub idempotency: Option<IdempotencyRecord>,
 }
 
-/// Documents of a request that is still coming in; nothing until its commit names this entry.
+/// Documents of a request that is still being received. Without effect until its commit names this
+/// entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DocumentChunk<'a> {
     /// The request.
@@ -93,9 +94,9 @@ pub struct DocumentChunk<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum TargetCode {
-    /// Typed columns plus the untouched document.
+    /// Typed columns plus the unchanged document.
     Table = 1,
-    /// The untouched document alone.
+    /// The unchanged document alone.
     Collection = 2,
 }
 
@@ -108,10 +109,10 @@ pub struct AddedColumn {
     pub type_code: u8,
 }
 
-/// Position of a [`DocumentChunk`] a commit takes in.
+/// Position of a [`DocumentChunk`] that belongs to a commit.
 pub type ChunkRef = u64;
 
-/// Documents of one request become part of a namespace, all together.
+/// The documents of one request become part of a namespace, all together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DocumentCommit<'a> {
     /// The request.
@@ -124,13 +125,13 @@ pub struct DocumentCommit<'a> {
     pub target: TargetCode,
     /// Id of the first document; the others follow in order.
     pub first_id: u64,
-    /// How many documents.
+    /// Number of documents.
     pub count: u64,
-    /// Columns the table gains.
+    /// Columns that the table gains.
     pub columns: Vec<AddedColumn>,
-    /// Positions of the chunks that come before `documents`, in order.
+    /// Positions of the chunks that precede `documents`, in order.
     pub chunks: Vec<ChunkRef>,
-    /// The request's key, where it had one.
+    /// The request's key, if it had one.
     pub idempotency: Option<IdempotencyRecord>,
     /// HTTP status of the answer.
     pub status: u16,
@@ -153,7 +154,7 @@ pub struct Outcome<'a> {
     pub answer: &'a [u8],
 }
 
-/// A run of documents: a count, then each with its length.
+/// A run of documents: a count, then each document with its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Documents<'a> {
     count: u32,
@@ -164,19 +165,19 @@ impl<'a> Documents<'a> {
     /// No documents.
     pub const EMPTY: Self = Self { count: 0, bytes: &[] };
 
-    /// How many documents there are.
+    /// Number of documents.
     #[must_use]
     pub fn len(&self) -> usize {
         usize::try_from(self.count).unwrap_or(usize::MAX)
     }
 
-    /// Whether there are none.
+    /// Whether the run is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The documents in order. Lengths were checked when the entry was decoded.
+    /// The documents in order. The lengths were checked when the entry was decoded.
     pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let mut decoder = Decoder::new(self.bytes);
         (0..self.count).map_while(move |_| decoder.bytes("document").ok())
@@ -197,18 +198,18 @@ impl<'a> Documents<'a> {
 pub enum Entry<'a> {
     /// A name is given to a blob.
     FilePut(FilePut<'a>),
-    /// A name is taken away.
+    /// A name is deleted.
     Delete(Delete),
-    /// Part of a request still coming in.
+    /// Part of a request that is still being received.
     DocumentChunk(DocumentChunk<'a>),
-    /// A request's documents become true.
+    /// A request's documents become valid.
     DocumentCommit(DocumentCommit<'a>),
     /// A batch request is answered.
     Outcome(Outcome<'a>),
 }
 
 impl FilePut<'_> {
-    /// Encodes everything but inline bytes, which follow as they are.
+    /// Encodes everything but the inline bytes, which follow unchanged.
     #[must_use]
     pub fn encode_header(&self) -> Vec<u8> {
         let texts = self.namespace.as_str().len() + self.name.as_str().len();
@@ -306,7 +307,7 @@ impl<'a> Entry<'a> {
     /// Decodes one entry's payload.
     ///
     /// # Errors
-    /// [`DecodeError`] names the field and offset that cannot be read.
+    /// [`DecodeError`] names the field and offset that cannot be decoded.
     pub fn decode(payload: &'a [u8]) -> Result<Self, DecodeError> {
         let mut decoder = Decoder::new(payload);
         let kind = decoder.u8("kind")?;

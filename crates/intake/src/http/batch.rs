@@ -1,7 +1,7 @@
-//! `POST /v1/ingest`: files, JSON and fields in one multipart body, one result a part.
+//! `POST /v1/ingest`: files, JSON and fields in one multipart body, one result per part.
 //!
-//! Parts are committed while later ones still come in, many sharing one flush. A part that is
-//! refused takes no other with it, and a body that breaks off keeps what was whole.
+//! Parts are committed while later ones are still being received, many sharing one flush. A refused
+//! part affects no other, and an interrupted body keeps its complete parts.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ use crate::names::{COMMENT_SIZE_MAX, FileName, Namespace, check_comment};
 use crate::pending::Queued;
 use crate::request::{Fingerprint, RequestKey};
 
-/// Namespace of parts when the request names none.
+/// Namespace of parts if the request names none.
 const NAMESPACE: &str = "default";
 /// Parts committed at once.
 const COMMITS: usize = 64;
@@ -79,7 +79,7 @@ async fn ingest_parts(
     Ok(super::json(status, answer))
 }
 
-/// The fingerprint of a batch that was answered before; nothing is stored.
+/// The fingerprint of a batch that was answered before. Nothing is stored.
 async fn fingerprint_of(headers: &HeaderMap, body: PacedBody) -> Result<Digest, IntakeError> {
     let mut print = Fingerprint::of(&[b"POST", b"/v1/ingest"]);
     let mut multipart = open(headers, body)?;
@@ -89,7 +89,7 @@ async fn fingerprint_of(headers: &HeaderMap, body: PacedBody) -> Result<Digest, 
     Ok(print.finish())
 }
 
-/// Makes the answer the one every repetition of the request gets.
+/// Makes the answer the one that every repetition of the request receives.
 async fn remember(
     inner: &Arc<Inner>,
     record: IdempotencyRecord,
@@ -125,7 +125,7 @@ async fn remember(
     }
 }
 
-/// A batch coming in.
+/// A batch being received.
 struct Batch {
     inner: Arc<Inner>,
     key: Option<RequestKey>,
@@ -138,7 +138,7 @@ struct Batch {
     gate: Arc<Semaphore>,
 }
 
-/// The result of a part: there, or on its way.
+/// The result of a part: final or pending.
 enum Slot {
     Done(Value),
     Running(JoinHandle<Value>),
@@ -168,7 +168,7 @@ impl Batch {
             if count > parts_max {
                 return Err(IntakeError::rejected(
                     "too_many_parts",
-                    format!("more than {parts_max} parts; what came before them was taken"),
+                    format!("more than {parts_max} parts; the parts before them were stored"),
                 ));
             }
             let mut part = Part::new(field, self.key.is_some());
@@ -198,7 +198,7 @@ impl Batch {
         self.take(name, upload, settings).await
     }
 
-    /// Begins to commit a part, or holds it until the namespace is known.
+    /// Starts to commit a part, or holds it until the namespace is known.
     async fn take(
         &mut self,
         name: FileName,
@@ -218,7 +218,7 @@ impl Batch {
         if self.held_size > HELD_MAX {
             return Err(IntakeError::rejected(
                 "namespace_late",
-                "too many files came before the namespace field; put it before the files",
+                "too many files before the namespace field; send that field before the files",
             ));
         }
         self.slots.push(Slot::Done(Value::Null));
@@ -256,7 +256,7 @@ impl Batch {
             _ => {
                 return Err(IntakeError::rejected(
                     "field",
-                    "unknown field; files go into \"files\" with a filename, texts into \
+                    "unknown field; send files as \"files\" with a filename, and texts as \
                      namespace, comment, target, json or documents",
                 ));
             }
@@ -264,7 +264,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Begins to commit a file; waits while very many are being committed.
+    /// Starts to commit a file; waits while very many are being committed.
     async fn commit(
         &self,
         slot: usize,
@@ -289,10 +289,10 @@ impl Batch {
         }))
     }
 
-    /// Commits what is held, waits for everything, and tells it.
+    /// Commits what is held, waits for everything, and returns the answer.
     async fn finish(mut self, received: Result<(), IntakeError>) -> (u16, Vec<u8>) {
         for (slot, name, upload, settings) in std::mem::take(&mut self.held) {
-            // Fields count for the whole batch, wherever they came.
+            // Fields apply to the whole batch, wherever they are.
             let json = settings.json;
             let settings = Settings { json, ..self.settings.clone() };
             let running = self.commit(slot, name, upload, settings).await;

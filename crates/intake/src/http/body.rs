@@ -1,8 +1,8 @@
-//! Reading a request's body at the sender's pace, within bounds.
+//! Reading a request's body at the sender's pace, within limits.
 //!
-//! A sender may be slow, but not still: a body that stands for `body_idle`, or stays below
-//! `body_rate_min` for `body_rate_window`, is given up. Bytes already there are taken without a
-//! timer, which is the common case.
+//! A sender may be slow, but must not stop: a body that delivers nothing for `body_idle`, or stays
+//! below `body_rate_min` for `body_rate_window`, is abandoned. Bytes that are already there are
+//! returned without a timer, which is the common case.
 
 use std::time::{Duration, Instant};
 
@@ -49,19 +49,19 @@ impl PacedBody {
                 Some(frame) => frame,
                 None => match tokio::time::timeout(self.idle, self.body.frame()).await {
                     Ok(frame) => frame,
-                    Err(_) => return Err(self.too_slow("stood still")),
+                    Err(_) => return Err(self.too_slow("stopped")),
                 },
             };
             let Some(frame) = frame else { return Ok(None) };
             let frame = frame.map_err(|error| IntakeError::Body {
                 message: format!(
-                    "the body broke off after {} bytes: {}",
+                    "the body was interrupted after {} bytes: {}",
                     self.received,
                     forebay_base::error_chain::chain(&error)
                 ),
                 slow: false,
             })?;
-            // Trailers carry nothing that is asked for.
+            // Trailers carry nothing the intake uses.
             let Ok(bytes) = frame.into_data() else { continue };
             self.received += bytes.len() as u64;
             self.keep_pace(bytes.len() as u64)?;
@@ -73,7 +73,7 @@ impl PacedBody {
 
     fn keep_pace(&mut self, bytes: u64) -> Result<(), IntakeError> {
         if self.received == bytes {
-            // A body that comes in one piece needs no clock.
+            // A body that arrives in one piece needs no clock.
             return Ok(());
         }
         self.window_bytes += bytes;
@@ -86,7 +86,7 @@ impl PacedBody {
             self.window_began = Some(Instant::now());
             self.window_bytes = 0;
         } else if began.elapsed() >= self.window {
-            return Err(self.too_slow("came too slowly"));
+            return Err(self.too_slow("was too slow"));
         }
         Ok(())
     }
@@ -94,8 +94,8 @@ impl PacedBody {
     fn too_slow(&self, how: &str) -> IntakeError {
         IntakeError::Body {
             message: format!(
-                "the body {how} after {} bytes; at least {} bytes a second are expected, and no \
-                 pause longer than {:?}",
+                "the body {how} after {} bytes; send at least {} bytes a second, with no pause \
+                 longer than {:?}",
                 self.received, self.rate_min, self.idle
             ),
             slow: true,

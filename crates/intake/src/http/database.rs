@@ -1,4 +1,4 @@
-//! How the database is that documents are forwarded to: JSON, or text where that is asked for.
+//! State of the database that documents are forwarded to: JSON, or text on request.
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -14,7 +14,7 @@ use crate::intake::Intake;
 
 pub(super) async fn status(State(intake): State<Intake>, request: Request) -> Response {
     let Some(status) = intake.database() else {
-        let what = "database documents are forwarded to; intake.database.url names one".to_owned();
+        let what = "database that documents are forwarded to; set intake.database.url".to_owned();
         return problem::answer(&IntakeError::NotFound { what }, request.headers());
     };
     let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
@@ -27,7 +27,7 @@ pub(super) async fn status(State(intake): State<Intake>, request: Request) -> Re
     json(200, to_json(&status))
 }
 
-/// A line for each thing there is to know.
+/// One line per property.
 impl std::fmt::Display for DatabaseStatus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(f, "database   {}", self.database)?;

@@ -1,4 +1,4 @@
-//! Documents over HTTP: taking bodies of them in, paging through them.
+//! Documents over HTTP: accepting bodies of them, paging through them.
 
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
@@ -20,9 +20,9 @@ use crate::intake::{Inner, Intake};
 use crate::names::{Namespace, check_comment};
 use crate::request::Fingerprint;
 
-/// Documents on a page unless asked otherwise.
+/// Documents on a page by default.
 const PAGE: usize = 100;
-/// Bytes of documents on a page at most; one larger document still comes, alone.
+/// Maximum number of bytes of documents on a page. A larger document is returned alone.
 const PAGE_SIZE_MAX: usize = 8 << 20;
 
 pub(super) async fn post(
@@ -65,7 +65,7 @@ async fn post_documents(
     };
     let first = body.next().await?;
     options.framing = framing(headers, first.as_deref().unwrap_or_default());
-    // A request answered before is read for its fingerprint and nothing else.
+    // A request that was answered before is read only for its fingerprint.
     let mut ingest = match replay {
         Some(_) => None,
         None => Some(DocumentIngest::new(intake.inner.clone(), namespace, options)),
@@ -126,7 +126,7 @@ fn read_options(uri: &Uri) -> Result<DocumentOptions, IntakeError> {
     Ok(options)
 }
 
-/// How documents lie in a body, by its declared type, otherwise by its beginning.
+/// The framing of a body, by its declared type, otherwise by its beginning.
 fn framing(headers: &HeaderMap, first: &[u8]) -> Framing {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -139,7 +139,7 @@ fn framing(headers: &HeaderMap, first: &[u8]) -> Framing {
     framing_of(first)
 }
 
-/// Lines where the first line is a whole value and something follows it; otherwise one text.
+/// Lines if the first line is a complete value and something follows it; otherwise one text.
 pub(super) fn framing_of(first: &[u8]) -> Framing {
     let body = first.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(first).trim_ascii_start();
     let Some(end) = memchr::memchr(b'\n', body) else { return Framing::Values };
@@ -261,7 +261,7 @@ fn wants_lines(headers: &HeaderMap) -> bool {
     accept.contains("ndjson") || accept.contains("jsonl")
 }
 
-/// Documents one a line; a line break between tokens becomes a space, within strings there is none.
+/// Documents, one per line. A line break between tokens becomes a space; strings contain none.
 fn lines(documents: &[forebay_sink::StoredDocument], next: Option<&str>) -> Response {
     let mut body = Vec::new();
     for document in documents {
@@ -302,13 +302,13 @@ pub(super) async fn one(
     found.await.unwrap_or_else(|error: IntakeError| problem::answer(&error, request.headers()))
 }
 
-/// Asks the document database on a thread that may block.
+/// Queries the document database on a thread that may block.
 async fn blocking<T: Send + 'static>(
     intake: &Intake,
     ask: impl FnOnce(&Inner) -> Result<T, IntakeError> + Send + 'static,
 ) -> Result<T, IntakeError> {
     let inner = intake.inner.clone();
     tokio::task::spawn_blocking(move || ask(&inner)).await.unwrap_or_else(|_| {
-        Err(IntakeError::ViewStopped { reason: "the question was interrupted".into() })
+        Err(IntakeError::ViewStopped { reason: "the query was interrupted".into() })
     })
 }

@@ -1,4 +1,4 @@
-//! Serving files: whole or in parts, only if changed, never executed.
+//! Serving files: complete or in parts, conditionally, never executed.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,7 +6,6 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
-use bytes::Bytes;
 use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE,
     CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
@@ -14,11 +13,10 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use tokio::sync::mpsc;
 
 use super::files::{etag, name_key, not_found};
 use super::range::{Ranges, parse};
-use super::{flag, problem, query, unknown_option};
+use super::{flag, problem, query, sending, unknown_option};
 use crate::answer::id_of;
 use crate::blocks::BlockReader;
 use crate::catalogue::{BlobRecord, FileRecord, Place};
@@ -26,10 +24,7 @@ use crate::classify::is_active;
 use crate::error::IntakeError;
 use crate::intake::Intake;
 
-/// Pieces of a blob file read ahead of the client.
-const PIECES: usize = 4;
-
-/// What stays as it is in an extended parameter value (RFC 8187, "attr-char").
+/// Characters that an extended parameter value keeps as they are (RFC 8187, "attr-char").
 const ATTR: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 pub(super) async fn by_name(
@@ -106,7 +101,7 @@ fn serve(
                 (StatusCode::PARTIAL_CONTENT, vec![Segment::Part(part.clone())], length)
             }
             _ => {
-                // A boundary nobody could have known when the file was stored.
+                // A boundary that no one could know when the file was stored.
                 let boundary = uuid::Uuid::new_v4().simple().to_string();
                 let (segments, length) = multipart(&parts, file, &boundary);
                 let kind = format!("multipart/byteranges; boundary={boundary}");
@@ -136,7 +131,7 @@ fn wants_attachment(uri: &Uri) -> Result<bool, IntakeError> {
 }
 
 /// A piece of a response's body.
-enum Segment {
+pub(super) enum Segment {
     /// Bytes of the file.
     Part(Range<u64>),
     /// Text between parts.
@@ -194,50 +189,13 @@ fn body(intake: &Intake, blob: &BlobRecord, segments: Vec<Segment>) -> Result<Bo
             let reader = BlockReader::new(file, blob.size).map_err(|error| {
                 IntakeError::Damaged { digest: blob.digest.to_hex(), found: error.to_string() }
             })?;
-            Ok(stream(reader, segments, blob))
+            let sending = intake.inner.shared.sending.clone();
+            Ok(sending::body(reader, segments, blob.digest, sending))
         }
     }
 }
 
-/// Sends parts of a blob file as the client takes them, a few pieces ahead.
-///
-/// A damaged block ends the response before its declared length, so no client takes it for whole.
-fn stream(reader: BlockReader, segments: Vec<Segment>, blob: &BlobRecord) -> Body {
-    let (send, receive) = mpsc::channel::<std::io::Result<Bytes>>(PIECES);
-    let digest = blob.digest;
-    tokio::task::spawn_blocking(move || {
-        for segment in segments {
-            let mut range = match segment {
-                Segment::Text(text) => {
-                    if send.blocking_send(Ok(text.into())).is_err() {
-                        return;
-                    }
-                    continue;
-                }
-                Segment::Part(range) => range,
-            };
-            while range.start < range.end {
-                let read = reader.read(range.start, range.end);
-                let failed = read.is_err();
-                if let Ok(bytes) = &read {
-                    range.start += bytes.len() as u64;
-                }
-                if let Err(error) = &read {
-                    tracing::error!(%digest, %error, "a stored blob cannot be read; run `forebay fsck`");
-                }
-                if send.blocking_send(read).is_err() || failed {
-                    return;
-                }
-            }
-        }
-    });
-    let pieces = futures_util::stream::unfold(receive, |mut receive| async move {
-        receive.recv().await.map(|piece| (piece, receive))
-    });
-    Body::from_stream(pieces)
-}
-
-/// Headers that say what the file is, and keep a browser from running it.
+/// Headers that describe the file and keep a browser from running it.
 fn describe(headers: &mut HeaderMap, file: &FileRecord, attachment: bool) {
     let active = is_active(&file.mime);
     let kind = if file.mime.starts_with("text/") {
@@ -261,7 +219,7 @@ fn describe(headers: &mut HeaderMap, file: &FileRecord, attachment: bool) {
 }
 
 fn insert(headers: &mut HeaderMap, name: http::HeaderName, value: &str) {
-    // Values are built from numbers, media types and escaped names: always valid.
+    // The values consist of numbers, media types and escaped names: always valid.
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(name, value);
     }
@@ -272,7 +230,7 @@ fn http_date(ms: i64) -> String {
     httpdate::fmt_http_date(std::time::UNIX_EPOCH + since)
 }
 
-/// `If-None-Match` where it is given, otherwise `If-Modified-Since` (RFC 9110, section 13.2.2).
+/// `If-None-Match` if it is given, otherwise `If-Modified-Since` (RFC 9110, section 13.2.2).
 fn not_modified(headers: &HeaderMap, file: &FileRecord) -> bool {
     let ours = etag(file.digest);
     if headers.contains_key(IF_NONE_MATCH) {
@@ -289,7 +247,7 @@ fn not_modified(headers: &HeaderMap, file: &FileRecord) -> bool {
         .is_some_and(|since| modified_s(file) <= unix_s(since))
 }
 
-/// Whether a `Range` still means the bytes the client has a part of.
+/// Whether a `Range` still refers to the bytes that the client has a part of.
 fn range_applies(headers: &HeaderMap, file: &FileRecord) -> bool {
     let Some(value) = headers.get(IF_RANGE) else { return true };
     if value.as_bytes().starts_with(b"\"") {

@@ -1,4 +1,4 @@
-//! Putting, listing and deleting files.
+//! Storing, listing and deleting files.
 
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
@@ -20,7 +20,7 @@ use crate::names::{FileName, Namespace, check_comment};
 use crate::pending::NameKey;
 use crate::request::Fingerprint;
 
-/// Files on a page unless asked otherwise.
+/// Files on a page by default.
 const PAGE: usize = 100;
 
 pub(super) async fn put(
@@ -101,10 +101,11 @@ fn put_comment(uri: &Uri) -> Result<String, IntakeError> {
     Ok(comment)
 }
 
-/// Reads `If-None-Match: *` (only where the name is free) and `If-Match` (only over those bytes).
+/// Reads `If-None-Match: *` (only if the name does not exist) and `If-Match` (only over those
+/// bytes).
 fn condition(headers: &HeaderMap) -> Result<Condition, IntakeError> {
     let unsupported = |header: &str| {
-        IntakeError::rejected("condition", format!("{header} on a write takes * or one ETag"))
+        IntakeError::rejected("condition", format!("{header} on a write must be * or one ETag"))
     };
     if let Some(value) = headers.get(IF_NONE_MATCH) {
         return match value.as_bytes() {
@@ -217,7 +218,7 @@ fn listing(uri: &Uri) -> Result<(FileFilter, Option<String>, usize), IntakeError
             "created_to" => filter.created_to_ms = Some(time(&name, &value)?),
             "limit" => limit = page_limit(&value)?,
             "cursor" if value.contains('/') => cursor = Some(value),
-            "cursor" => return Err(bad_option(&name, "a next_cursor of an earlier page")),
+            "cursor" => return Err(bad_option(&name, "the next_cursor of an earlier page")),
             _ => {
                 return Err(unknown_option(
                     &name,

@@ -1,4 +1,4 @@
-//! Doors for the fuzz targets into what is otherwise private. Not part of the public interface.
+//! Access for the fuzz targets to private functions. Not part of the public interface.
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -7,6 +7,7 @@ use http::{HeaderMap, HeaderValue, header::CONTENT_TYPE};
 
 use super::body::PacedBody;
 use super::parts::{self, Part};
+use super::range::{self, Ranges};
 use super::upload::Source as _;
 use crate::error::IntakeError;
 use crate::options::IntakeLimits;
@@ -14,10 +15,10 @@ use crate::options::IntakeLimits;
 /// A part of a multipart body: its name, its file name, its bytes.
 pub type WholePart = (Option<String>, Option<String>, Vec<u8>);
 
-/// Reads a multipart body that comes in these pieces, as the batch route does.
+/// Reads a multipart body that arrives in these pieces, as the batch route does.
 ///
-/// Returns the parts that came whole, and what ended the reading where that was not the body's end;
-/// `None` when it waits for something, which it never may.
+/// Returns the complete parts, and what ended the reading if that was not the body's end; `None` if
+/// the reading waits, which it never should.
 pub fn multipart(
     content_type: &str,
     pieces: Vec<Vec<u8>>,
@@ -50,4 +51,28 @@ async fn read(
         whole.push((own(part.name()), own(part.file_name()), bytes));
     }
     Ok(())
+}
+
+/// Parses any text as a `Range` header, for a file of any size.
+///
+/// # Panics
+/// If a part is empty or lies outside the file, or the parts exceed the file: a bug.
+pub fn ranges(header: &str, size: u64) {
+    let Ranges::Parts(parts) = range::parse(header, size) else { return };
+    assert!(!parts.is_empty(), "nothing is not a part");
+    assert!(parts.iter().all(|part| part.start < part.end && part.end <= size), "{parts:?}");
+    let total: u128 = parts.iter().map(|part| u128::from(part.end - part.start)).sum();
+    assert!(parts.len() == 1 || total <= u128::from(size), "{parts:?} of {size}");
+}
+
+/// Parses any text as the path and query of a request.
+///
+/// # Panics
+/// If a parameter is longer than the text it was read from: a bug.
+pub fn query(target: &str) {
+    let Ok(uri) = target.parse::<http::Uri>() else { return };
+    let read = super::query(&uri);
+    let bytes: usize = read.iter().map(|(name, value)| name.len() + value.len()).sum();
+    // An invalid byte becomes U+FFFD, which takes three.
+    assert!(bytes <= 3 * target.len(), "{read:?}");
 }

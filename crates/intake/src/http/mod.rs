@@ -1,10 +1,10 @@
 //! The intake over HTTP: routes, and what all handlers share.
 //!
-//! What clients may rely on is in `docs/formats/http-api.md`.
+//! `docs/formats/http-api.md` is the contract with clients.
 //!
-//! Invariants: every body is read through [`body::PacedBody`] and so has a bound in size, time and
-//! memory; every error is JSON with a stable code; nothing that came from outside reaches a header
-//! unescaped; a file a browser could execute is only ever served as an attachment in a sandbox.
+//! Invariants: every body is read through [`body::PacedBody`] and so has limits in size, time and
+//! memory; every error is JSON with a stable code; nothing from outside reaches a header unescaped;
+//! a file that a browser could execute is only ever served as an attachment in a sandbox.
 
 mod batch;
 mod body;
@@ -12,12 +12,13 @@ mod database;
 mod documents;
 mod download;
 mod files;
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod openapi;
 mod parts;
 mod problem;
 mod range;
+mod sending;
 mod store;
 mod upload;
 
@@ -65,7 +66,7 @@ fn json(status: u16, body: Vec<u8>) -> Response {
     response
 }
 
-/// A remembered answer; one without a body is told by its status alone.
+/// A remembered answer. One without a body consists of its status alone.
 fn replayed(status: u16, answer: Vec<u8>) -> Response {
     let mut response = if answer.is_empty() {
         let mut response = Response::new(Body::empty());
@@ -78,13 +79,13 @@ fn replayed(status: u16, answer: Vec<u8>) -> Response {
     response
 }
 
-/// What an `Idempotency-Key` header leads to.
+/// The result of looking up an `Idempotency-Key` header.
 enum Keyed {
-    /// There is none.
+    /// There is no header.
     No,
-    /// It is new and held.
+    /// The key is new and held.
     Held(HeldKey),
-    /// It was answered: the body is read for its fingerprint only.
+    /// The request was answered before: the body is read only for its fingerprint.
     Answered { fingerprint: crate::digest::Digest, status: u16, answer: Vec<u8> },
 }
 
@@ -102,12 +103,12 @@ async fn claim(intake: &Intake, headers: &HeaderMap) -> Result<Keyed, IntakeErro
     })
 }
 
-/// The size a request declares its body to have.
+/// The declared size of a request's body.
 fn declared_size(headers: &HeaderMap) -> Option<u64> {
     headers.get(http::header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// The parameters of a query string, decoded; the last of a repeated one counts.
+/// The parameters of a query string, decoded. The last of a repeated one counts.
 fn query(uri: &http::Uri) -> Vec<(String, String)> {
     let raw = uri.query().unwrap_or_default();
     let decode = |text: &str| {
@@ -127,7 +128,7 @@ fn unknown_option(name: &str, known: &str) -> IntakeError {
     let name: String = name.chars().take(60).collect();
     IntakeError::rejected(
         "query",
-        format!("unknown query parameter {name:?}; known here are {known}"),
+        format!("unknown query parameter {name:?}; this route accepts {known}"),
     )
 }
 

@@ -1,12 +1,12 @@
 //! The intake's part of `/openapi.json`.
 //!
 //! Written beside the routes rather than derived from handlers: handlers take whole requests, so
-//! that bodies stream, and say nothing about their parameters.
+//! that bodies stream, and their signatures say nothing about parameters.
 
 use serde_json::{Value, json};
 use utoipa::openapi::OpenApi;
 
-/// The document; a description that does not parse would be a bug of ours, caught by its test.
+/// The document. A description that does not parse would be a bug, caught by its test.
 pub(super) fn document() -> OpenApi {
     serde_json::from_value(description())
         .unwrap_or_else(|_| utoipa::openapi::OpenApiBuilder::new().build())
@@ -17,25 +17,25 @@ fn description() -> Value {
         "openapi": "3.1.0",
         "info": { "title": "Forebay intake", "version": env!("CARGO_PKG_VERSION") },
         "tags": [
-            { "name": "files", "description": "Bytes under a name, stored once however many names they have." },
+            { "name": "files", "description": "Bytes under a name. Identical bytes are stored once, whatever the number of names." },
             { "name": "documents", "description": "JSON documents, as rows of a table or members of a collection." }
         ],
         "paths": {
             "/v1/files": { "get": list_files() },
-            "/v1/files/{id}": { "get": get_file("Get a file by its id", &[path("id", "16 hexadecimal digits told when the file was put")]) },
+            "/v1/files/{id}": { "get": get_file("Get a file by its id", &[path("id", "The file's id, 16 hexadecimal digits")]) },
             "/v1/files/{namespace}/{name}": {
                 "put": put_file(),
                 "get": get_file("Get a file by its name", &name_parameters()),
                 "delete": delete_file()
             },
             "/v1/ingest": { "post": ingest() },
-            "/v1/database": { "get": operation("documents", "Ask how the database is that documents are forwarded to", vec![], vec![("200", "Its state, what waits for it, and why; as text where text/plain is asked for"), ("404", "Documents are forwarded to none")]) },
+            "/v1/database": { "get": operation("documents", "Report the state of the database that documents are forwarded to", vec![], vec![("200", "Its state, the documents that wait for it, and the reason; as text if the client accepts text/plain"), ("404", "No database is configured")]) },
             "/v1/documents": { "get": operation("documents", "List the namespaces of documents", vec![], vec![("200", "Namespaces with their target and count")]) },
             "/v1/documents/{namespace}": { "post": post_documents(), "get": page_documents() },
             "/v1/documents/{namespace}/{id}": { "get": operation(
                 "documents", "Get one document, byte for byte",
                 vec![path("namespace", "The namespace"), path("id", "The document's id")],
-                vec![("200", "The document"), ("404", "There is none")],
+                vec![("200", "The document"), ("404", "There is no such document")],
             ) }
         }
     })
@@ -93,14 +93,14 @@ fn header(name: &str, text: &str) -> Value {
 fn idempotency_key() -> Value {
     header(
         "Idempotency-Key",
-        "Up to 255 printable characters; the same key and request answer the same once more",
+        "Up to 255 printable characters. A repeated request with the same key gets the same answer",
     )
 }
 
 fn name_parameters() -> [Value; 2] {
     [
         path("namespace", "1 to 64 of a-z 0-9 . _ -, beginning with a letter or digit"),
-        path("name", "The file's name; may hold slashes"),
+        path("name", "The file's name; may contain slashes"),
     ]
 }
 
@@ -110,48 +110,52 @@ fn list_files() -> Value {
         "List files by namespace and name",
         vec![
             option("namespace", "string", "Only this namespace"),
-            option("prefix", "string", "Only names that begin so"),
+            option("prefix", "string", "Only names that begin with this text"),
             option(
                 "category",
                 "string",
                 "image, video, audio, document, archive, text, json, font, executable or other",
             ),
             option("mime", "string", "Only this media type"),
-            option("sha256", "string", "Only these bytes"),
-            option("size_min", "integer", "At least this many bytes"),
-            option("size_max", "integer", "At most this many bytes"),
+            option("sha256", "string", "Only files with this SHA-256"),
+            option("size_min", "integer", "Only files of at least this many bytes"),
+            option("size_max", "integer", "Only files of at most this many bytes"),
             option(
                 "created_from",
                 "string",
-                "Named at or after this time (RFC 3339 or milliseconds)",
+                "Only files named at or after this time (RFC 3339 or milliseconds since 1970)",
             ),
-            option("created_to", "string", "Named before this time"),
-            option("limit", "integer", "1 to 1000, by default 100"),
-            option("cursor", "string", "next_cursor of the page before"),
+            option("created_to", "string", "Only files named before this time"),
+            option("limit", "integer", "Maximum number of results, 1 to 1000; the default is 100"),
+            option("cursor", "string", "next_cursor of the previous page"),
         ],
         vec![
             ("200", "A page of files and the cursor of the next"),
-            ("400", "A parameter is wrong"),
+            ("400", "A parameter is invalid"),
         ],
     )
 }
 
 fn get_file(summary: &str, parameters: &[Value]) -> Value {
     let mut parameters = parameters.to_vec();
-    parameters.push(option("download", "boolean", "Ask for an attachment even of harmless types"));
-    parameters.push(header("Range", "bytes=first-last, several allowed"));
-    parameters.push(header("If-None-Match", "ETags the client has"));
-    parameters.push(header("If-Range", "ETag or date the range belongs to"));
+    parameters.push(option(
+        "download",
+        "boolean",
+        "Send as an attachment even if the type is harmless",
+    ));
+    parameters.push(header("Range", "bytes=first-last; several ranges are allowed"));
+    parameters.push(header("If-None-Match", "ETags that the client has"));
+    parameters.push(header("If-Range", "ETag or date that the range refers to"));
     let mut operation = operation(
         "files",
         summary,
         parameters,
         vec![
             ("200", "The bytes"),
-            ("206", "The asked parts"),
+            ("206", "The requested ranges"),
             ("304", "Unchanged"),
             ("404", "There is no such file"),
-            ("416", "No such range"),
+            ("416", "The requested range does not exist"),
         ],
     );
     for status in ["200", "206"] {
@@ -162,26 +166,29 @@ fn get_file(summary: &str, parameters: &[Value]) -> Value {
 
 fn put_file() -> Value {
     let mut parameters = name_parameters().to_vec();
-    parameters.push(option("comment", "string", "Kept with the file"));
+    parameters.push(option("comment", "string", "Comment stored with the file"));
     parameters.push(idempotency_key());
-    parameters.push(header("If-None-Match", "* puts only where the name is free"));
-    parameters.push(header("If-Match", "An ETag: puts only over those bytes"));
+    parameters.push(header("If-None-Match", "*: stores the file only if the name does not exist"));
+    parameters.push(header(
+        "If-Match",
+        "An ETag: stores the file only if the name refers to those bytes",
+    ));
     let mut operation = operation(
         "files",
-        "Put a file under a name",
+        "Store a file under a name",
         parameters,
         vec![
             ("201", "The name is new"),
-            ("200", "The name was there: replaced, or the same bytes"),
-            ("400", "The name or body is wrong"),
-            ("408", "The body came too slowly"),
-            ("409", "A request with this Idempotency-Key is under way"),
+            ("200", "The name existed: its bytes were replaced, or are the same"),
+            ("400", "The name or body is invalid"),
+            ("408", "The body was too slow"),
+            ("409", "A request with this Idempotency-Key is in progress"),
             ("503", "Storage has failed; nothing is acknowledged until a restart"),
             ("507", "The disk is full"),
             ("412", "The condition does not hold"),
             ("413", "Larger than the limit"),
             ("422", "The Idempotency-Key belongs to another request"),
-            ("429", "Too much is under way"),
+            ("429", "Too many operations are in progress"),
         ],
     );
     operation["requestBody"] = json!({ "content": { "application/octet-stream": {
@@ -192,16 +199,17 @@ fn put_file() -> Value {
 fn delete_file() -> Value {
     let mut parameters = name_parameters().to_vec();
     parameters.push(idempotency_key());
-    parameters.push(header("If-Match", "An ETag: removes only if the name stands for those bytes"));
+    parameters
+        .push(header("If-Match", "An ETag: removes the name only if it refers to those bytes"));
     operation(
         "files",
-        "Remove a name; the bytes go when no name is left",
+        "Remove a name. Its bytes are removed with their last name",
         parameters,
         vec![
             ("204", "Removed"),
-            ("400", "The name is wrong"),
+            ("400", "The name is invalid"),
             ("404", "There is no such file"),
-            ("409", "A request with this Idempotency-Key is under way"),
+            ("409", "A request with this Idempotency-Key is in progress"),
             ("412", "The condition does not hold"),
             ("503", "Storage has failed; nothing is acknowledged until a restart"),
         ],
@@ -211,12 +219,12 @@ fn delete_file() -> Value {
 fn ingest() -> Value {
     let mut operation = operation(
         "files",
-        "Take in files and JSON in one request",
+        "Store files and JSON documents in one request",
         vec![idempotency_key()],
         vec![
-            ("201", "Everything was taken, something of it new"),
-            ("200", "Everything was there already"),
-            ("207", "Some parts were taken and some refused; each has its result"),
+            ("201", "Everything was stored, and something of it is new"),
+            ("200", "Everything was stored before"),
+            ("207", "Some parts were stored and some refused; each has its own result"),
             ("422", "Every part was refused"),
             ("400", "Not a multipart body"),
         ],
@@ -224,7 +232,7 @@ fn ingest() -> Value {
     operation["requestBody"] = json!({ "required": true, "content": { "multipart/form-data": {
         "schema": { "type": "object", "properties": {
             "files": { "type": "array", "items": { "type": "string", "format": "binary" } },
-            "namespace": { "type": "string", "description": "Best put first; \"default\" without it" },
+            "namespace": { "type": "string", "description": "Namespace of the files, best sent first; \"default\" if absent" },
             "comment": { "type": "string" },
             "target": { "type": "string", "enum": ["auto", "table", "collection"] },
             "json": { "type": "string", "enum": ["both", "file", "documents"] },
@@ -236,25 +244,32 @@ fn ingest() -> Value {
 fn post_documents() -> Value {
     let mut operation = operation(
         "documents",
-        "Take in one document, an array of them, or one a line",
+        "Store one document, an array of documents, or one document per line",
         vec![
             path("namespace", "1 to 64 of a-z 0-9 . _ -"),
-            option("dry_run", "boolean", "Only tell the decision, its reasons and the DDL"),
+            option("dry_run", "boolean", "Only report the decision, its reasons and the DDL"),
             option(
                 "on_error",
                 "string",
-                "skip (default): good documents are taken; reject: all or nothing",
+                "skip (the default): store the valid documents; reject: store all or none",
             ),
             option("target", "string", "auto (default), table or collection"),
-            option("comment", "string", "Whole words such as \"sql\" or \"nosql\" count as a wish"),
+            option(
+                "comment",
+                "string",
+                "Whole words such as \"sql\" or \"nosql\" express a preferred target",
+            ),
             idempotency_key(),
         ],
         vec![
-            ("201", "All taken"),
-            ("200", "A dry run, or nothing to take"),
-            ("207", "Some were refused; each with its line and reason"),
+            ("201", "All documents were stored"),
+            ("200", "A dry run, or there was nothing to store"),
+            ("207", "Some documents were refused; each is listed with its line and reason"),
             ("400", "The body is not JSON"),
-            ("422", "All were refused, or the Idempotency-Key belongs to another request"),
+            (
+                "422",
+                "All documents were refused, or the Idempotency-Key belongs to another request",
+            ),
         ],
     );
     operation["requestBody"] = json!({ "required": true, "content": {
@@ -266,12 +281,16 @@ fn post_documents() -> Value {
 fn page_documents() -> Value {
     operation(
         "documents",
-        "Page through a namespace's documents in the order they were taken",
+        "List a namespace's documents in the order they were stored",
         vec![
             path("namespace", "The namespace"),
-            option("limit", "integer", "1 to 1000, by default 100"),
-            option("cursor", "string", "next_cursor of the page before"),
-            header("Accept", "application/x-ndjson for one document a line"),
+            option(
+                "limit",
+                "integer",
+                "Maximum number of documents, 1 to 1000; the default is 100",
+            ),
+            option("cursor", "string", "next_cursor of the previous page"),
+            header("Accept", "application/x-ndjson for one document per line"),
         ],
         vec![("200", "A page of documents"), ("404", "There is no such namespace")],
     )

@@ -19,7 +19,7 @@ pub(super) fn open(
     let boundary = multer::parse_boundary(kind).map_err(|_| {
         IntakeError::rejected(
             "content_type",
-            "this route takes multipart/form-data with a boundary; a single file goes to \
+            "this route accepts multipart/form-data with a boundary; send a single file to \
              PUT /v1/files/{namespace}/{name}",
         )
     })?;
@@ -34,23 +34,24 @@ pub(super) fn open(
     Ok(Multipart::new(pieces, boundary))
 }
 
-/// What a multipart parser said, as an error of the request.
+/// Converts an error of the multipart parser into one of the request.
 pub(super) fn failed(error: multer::Error) -> IntakeError {
     if let multer::Error::StreamReadFailed(source) = error {
         return match source.downcast::<Box<IntakeError>>() {
             Ok(ours) => **ours,
-            Err(other) => {
-                IntakeError::Body { message: format!("the body broke off: {other}"), slow: false }
-            }
+            Err(other) => IntakeError::Body {
+                message: format!("the body was interrupted: {other}"),
+                slow: false,
+            },
         };
     }
     IntakeError::rejected("multipart", format!("the multipart body is malformed: {error}"))
 }
 
-/// One part: its headers, and its bytes as they come in.
+/// One part: its headers, and its bytes as they arrive.
 pub(super) struct Part {
     field: Field<'static>,
-    /// Everything read so far, where the request has to be recognised again.
+    /// Everything read so far, if a repeated request has to be recognised.
     content: Option<Fingerprint>,
 }
 
@@ -72,7 +73,7 @@ impl Source for Part {
 }
 
 impl Part {
-    /// * `recognise`: whether the part will have to add to its request's fingerprint.
+    /// * `recognise`: whether the part has to contribute to its request's fingerprint.
     pub(super) fn new(field: Field<'static>, recognise: bool) -> Self {
         Self { field, content: recognise.then(Fingerprint::default) }
     }
@@ -87,7 +88,7 @@ impl Part {
         self.field.file_name()
     }
 
-    /// Reads what is left, and adds names and content to the fingerprint of the request.
+    /// Reads the rest, and adds names and content to the fingerprint of the request.
     pub(super) async fn finish(mut self, print: &mut Fingerprint) -> Result<(), IntakeError> {
         if self.content.is_none() {
             return Ok(());

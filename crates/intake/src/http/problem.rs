@@ -1,4 +1,4 @@
-//! Errors as clients see them, and where the whole chain is logged once.
+//! Errors as clients see them. The whole chain is logged here, once.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -6,9 +6,10 @@ use forebay_base::error_chain::chain;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use crate::error::IntakeError;
+use crate::error::{CatalogueError, IntakeError};
+use crate::space;
 
-/// Answers a failed request; what is the server's fault is logged with the request's id.
+/// Answers a failed request. A fault of the server is logged with the request's id.
 pub(super) fn answer(error: &IntakeError, request: &HeaderMap) -> Response {
     let (status, code) = classify(error);
     let id = request.get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or("");
@@ -16,7 +17,7 @@ pub(super) fn answer(error: &IntakeError, request: &HeaderMap) -> Response {
         tracing::error!(request_id = id, error = %chain(error), "a request failed");
     }
     let message = match error {
-        // Clients are told what they can act on; the rest is in the log.
+        // Clients see what they can act on. The rest is in the log.
         IntakeError::Catalogue(_)
         | IntakeError::Ask(_)
         | IntakeError::OpenDocuments(_)
@@ -34,13 +35,19 @@ pub(super) fn answer(error: &IntakeError, request: &HeaderMap) -> Response {
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
-        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    match status {
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        StatusCode::INSUFFICIENT_STORAGE => {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("10"));
+        }
+        _ => {}
     }
     response
 }
 
-/// The status and stable word of an error; also used for the parts of a batch.
+/// The status and the stable code of an error; also used for the parts of a batch.
 pub(super) fn classify(error: &IntakeError) -> (StatusCode, &'static str) {
     match error {
         IntakeError::Name(_) => (StatusCode::BAD_REQUEST, "name"),
@@ -57,11 +64,23 @@ pub(super) fn classify(error: &IntakeError) -> (StatusCode, &'static str) {
         IntakeError::Append(forebay_log::AppendError::TooLarge { .. }) => {
             (StatusCode::PAYLOAD_TOO_LARGE, "too_large")
         }
+        IntakeError::Commit(forebay_log::CommitError::Stalled { source })
+        | IntakeError::Full { source } => match space::is_full(&source.source) {
+            true => (StatusCode::INSUFFICIENT_STORAGE, "storage_full"),
+            false => (StatusCode::SERVICE_UNAVAILABLE, "storage_busy"),
+        },
+        IntakeError::ViewWaiting { .. } => (StatusCode::INSUFFICIENT_STORAGE, "storage_full"),
+        IntakeError::Catalogue(CatalogueError { source, .. }) if space::sqlite_passes(source) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "storage_busy")
+        }
         IntakeError::Append(_) | IntakeError::Commit(_) | IntakeError::ViewStopped { .. } => {
             (StatusCode::SERVICE_UNAVAILABLE, "storage")
         }
-        IntakeError::Blob { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+        IntakeError::Blob { source, .. } if space::is_full(source) => {
             (StatusCode::INSUFFICIENT_STORAGE, "storage_full")
+        }
+        IntakeError::Blob { source, .. } if space::passes(source) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "storage_busy")
         }
         IntakeError::Damaged { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "damaged"),
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),

@@ -2,24 +2,24 @@
 
 use std::ops::Range;
 
-/// Most ranges one request may ask for; a request for more gets the whole file.
+/// Maximum number of ranges in one request. A request for more gets the whole file.
 const RANGES_MAX: usize = 16;
 
-/// What a `Range` header comes to for a file of a given size.
+/// What a `Range` header selects of a file of a given size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ranges {
-    /// The whole file: no usable range was asked for.
+    /// The whole file: the header has no usable range.
     Whole,
     /// These parts, none of them empty.
     Parts(Vec<Range<u64>>),
-    /// Nothing that was asked for exists.
+    /// Nothing: no requested byte exists.
     Unsatisfiable,
 }
 
 /// Reads a `Range` header for a file of `size` bytes.
 ///
-/// What is malformed is ignored, as the RFC asks; so are requests for very many ranges and for
-/// ranges that together exceed the file, which only serve to make a server work.
+/// Malformed headers are ignored, as the RFC demands; so are requests for very many ranges and for
+/// ranges that together exceed the file, which only serve to burden a server.
 pub(super) fn parse(header: &str, size: u64) -> Ranges {
     let Some(set) = header.trim().strip_prefix("bytes=") else { return Ranges::Whole };
     let mut parts = Vec::new();
@@ -41,14 +41,14 @@ pub(super) fn parse(header: &str, size: u64) -> Ranges {
     if parts.is_empty() {
         return Ranges::Unsatisfiable;
     }
-    let total: u64 = parts.iter().map(|part| part.end - part.start).fold(0, u64::saturating_add);
-    if parts.len() > 1 && total > size {
+    let total: u128 = parts.iter().map(|part| u128::from(part.end - part.start)).sum();
+    if parts.len() > 1 && total > u128::from(size) {
         return Ranges::Whole;
     }
     Ranges::Parts(parts)
 }
 
-/// One `first-last`, `first-` or `-length`; `None` where it lies outside the file.
+/// One `first-last`, `first-` or `-length`; `None` if it lies outside the file.
 fn parse_one(spec: &str, size: u64) -> Result<Option<Range<u64>>, ()> {
     let (first, last) = spec.split_once('-').ok_or(())?;
     let number = |text: &str| -> Result<u64, ()> {
@@ -100,5 +100,7 @@ mod tests {
         }
         assert_eq!(parse(&format!("bytes={}", "0-0,".repeat(17)), 10), Ranges::Whole);
         assert_eq!(parse("bytes=0-", 0), Ranges::Unsatisfiable);
+        // However large the file, ranges that repeat it are the whole of it.
+        assert_eq!(parse("bytes=0-,5-", u64::MAX), Ranges::Whole);
     }
 }

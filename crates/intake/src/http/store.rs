@@ -1,7 +1,7 @@
-//! One part of a batch: its file kept, its documents taken in.
+//! One part of a batch: its file is stored, its documents are ingested.
 //!
-//! JSON that holds documents is kept as the file it came as, and its documents are taken into the
-//! namespace as well: once, however often the same file is sent under the same name.
+//! JSON that holds documents is stored as the original file, and its documents are ingested into
+//! the namespace as well: once, however often the same file is sent under the same name.
 
 use std::sync::Arc;
 
@@ -25,15 +25,15 @@ use crate::intake::Inner;
 use crate::pending::NameKey;
 use crate::request::Claim;
 
-/// What becomes of a JSON part.
+/// How a JSON part is processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum JsonParts {
-    /// The file is kept and its documents are taken in.
+    /// The file is stored and its documents are ingested.
     #[default]
     Both,
-    /// It is a file like any other.
+    /// It is stored as a file only.
     File,
-    /// Only its documents are taken in.
+    /// Only its documents are ingested.
     Documents,
 }
 
@@ -48,7 +48,7 @@ impl JsonParts {
     }
 }
 
-/// What the fields of a batch said so far.
+/// Values of the fields of a batch so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Settings {
     pub(super) comment: String,
@@ -67,9 +67,9 @@ pub(super) fn rejected(name: &str, error: &IntakeError) -> Value {
     })
 }
 
-/// Stores a part; whatever goes wrong becomes its result.
+/// Stores a part. Every failure becomes its result.
 ///
-/// * `key`: under which the part's result is remembered, where the batch had a key.
+/// * `key`: the key that the part's result is remembered under, if the batch had one.
 pub(super) async fn store(
     inner: &Arc<Inner>,
     key: NameKey,
@@ -159,7 +159,7 @@ fn lines_wanted(upload: &Upload, classified: Classified) -> Framing {
     }
 }
 
-/// Keeps the file; a part answered before under its key is answered the same.
+/// Stores the file. A part that was answered before under its key gets the same answer.
 async fn put(
     inner: &Arc<Inner>,
     key: &NameKey,
@@ -203,7 +203,7 @@ async fn put(
     Ok((Some(put), result))
 }
 
-/// Takes a part's documents in, unless they were under the same claim before.
+/// Ingests a part's documents, unless they were ingested before under the same claim.
 async fn documents(
     inner: &Arc<Inner>,
     key: &NameKey,
@@ -251,7 +251,7 @@ async fn read_piece(reader: BlockReader, at: u64, size: u64) -> Result<Bytes, In
         .map_err(failed)
 }
 
-/// A part's bytes, to be read once more for its documents.
+/// A part's bytes, to be read again for its documents.
 enum Content {
     Memory(Bytes),
     File(BlockReader, u64),

@@ -1,26 +1,37 @@
-//! Taking a file's bytes in: small ones in memory for the log, large ones straight to the disk.
+//! Receiving a file's bytes: small ones in memory for the log, large ones directly to the disk.
 //!
-//! A large body goes through two bounded channels at once, to a thread that hashes and a thread
-//! that writes, so that receiving, hashing and writing overlap and memory stays at a few pieces.
+//! Pieces of a large body are gathered into a batch, which is hashed and written by two tasks while
+//! the next one is gathered. A thread is used only while there is a batch to process: a slow sender
+//! holds none, and little memory. If small files that arrive slowly hold more than [`HELD_MAX`]
+//! together, further ones wait on the disk like large ones.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::future::poll_immediate;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 
 use super::body::PacedBody;
 use crate::blob::{BlobStore, Staging};
-use crate::blocks::BlockWriter;
+use crate::blocks::{BlockReader, BlockWriter};
 use crate::classify::HEAD_SIZE;
 use crate::digest::Digest;
 use crate::error::IntakeError;
 use crate::files::NewBytes;
 use crate::shared::Shared;
 
-/// Pieces of a body on their way to each of the two threads.
-const PIECES: usize = 6;
+/// Approximate maximum size of a batch.
+const BATCH_SIZE: usize = 256 << 10;
+/// Minimum size of a batch while the sender has not sent the next bytes.
+const BATCH_SIZE_MIN: usize = 16 << 10;
+/// Maximum memory of all incomplete small files together.
+const HELD_MAX: usize = 16 << 20;
 
-/// A file's bytes, taken in whole.
+/// The bytes of a complete file.
 #[derive(Debug)]
 pub(super) struct Upload {
     pub(super) digest: Digest,
@@ -42,9 +53,9 @@ impl Source for PacedBody {
     }
 }
 
-/// Takes a file in.
+/// Receives a file.
 ///
-/// * `declared`: the size the sender announced, if it did.
+/// * `declared`: the size that the sender declared, if it did.
 pub(super) async fn take(
     shared: &Shared,
     source: &mut impl Source,
@@ -58,16 +69,19 @@ pub(super) async fn take(
     let packed_max = limits.packed_size_max;
     let Some(first) = source.next().await? else { return Ok(packed(Bytes::new())) };
     if first.len() <= packed_max && declared == Some(first.len() as u64) {
-        // The whole file came in one piece; its end is read so that the connection can go on.
+        // The whole file arrived in one piece. Its end is read so that the connection can be
+        // reused.
         return match source.next().await? {
             None => Ok(packed(first)),
             Some(more) => large(shared, source, BytesMut::from(&first[..]), more).await,
         };
     }
     let mut held = BytesMut::with_capacity(packed_max.min(first.len() * 2).max(4_096));
+    let mut counted = Counted { of: &shared.held, bytes: 0 };
     let mut next = Some(first);
     while let Some(bytes) = next {
-        if held.len() + bytes.len() > packed_max {
+        if held.len() + bytes.len() > packed_max || !counted.add(bytes.len()) {
+            drop(counted);
             return large(shared, source, held, bytes).await;
         }
         held.extend_from_slice(&bytes);
@@ -76,7 +90,31 @@ pub(super) async fn take(
     Ok(packed(held.freeze()))
 }
 
-/// Bytes that are all there.
+/// Bytes of a small file, counted among those of all incomplete ones.
+struct Counted<'a> {
+    of: &'a AtomicUsize,
+    bytes: usize,
+}
+
+impl Counted<'_> {
+    /// Counts more; returns `false` if that would exceed the limit.
+    fn add(&mut self, bytes: usize) -> bool {
+        if self.of.fetch_add(bytes, Relaxed) + bytes > HELD_MAX {
+            self.of.fetch_sub(bytes, Relaxed);
+            return false;
+        }
+        self.bytes += bytes;
+        true
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.of.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+/// Bytes that are already in memory.
 pub(super) fn in_memory(bytes: Bytes) -> Upload {
     packed(bytes)
 }
@@ -87,7 +125,7 @@ fn packed(bytes: Bytes) -> Upload {
     Upload { digest, size, head, bytes: NewBytes::Packed(bytes) }
 }
 
-/// Takes a file that turned out too large for the log, `held` and `bytes` being its beginning.
+/// Receives a file that proved too large for the log; `held` and `bytes` are its beginning.
 async fn large(
     shared: &Shared,
     source: &mut impl Source,
@@ -97,7 +135,7 @@ async fn large(
     let _permit = shared
         .large_uploads
         .try_acquire()
-        .map_err(|_| IntakeError::Busy { what: "too many large uploads are under way" })?;
+        .map_err(|_| IntakeError::Busy { what: "too many large uploads are in progress" })?;
     let _metered = Metered::new();
     let limit = shared.options.limits.file_size_max;
     let mut pipe = Pipe::start(&shared.blobs);
@@ -116,13 +154,40 @@ async fn large(
         let wanted = HEAD_SIZE.saturating_sub(head.len());
         head.extend_from_slice(bytes.get(..wanted).unwrap_or(&bytes));
         pipe.send(bytes).await?;
-        next = source.next().await?;
+        let mut coming = pin!(source.next());
+        next = match poll_immediate(&mut coming).await {
+            Some(come) => come?,
+            None => {
+                pipe.pause().await?;
+                coming.await?
+            }
+        };
     }
     let (digest, staging) = pipe.finish().await?;
-    Ok(Upload { digest, size, head: head.freeze(), bytes: NewBytes::Staged(staging) })
+    let bytes = match usize::try_from(size) {
+        Ok(small) if small <= shared.options.limits.packed_size_max => {
+            NewBytes::Packed(read_back(staging, size).await?)
+        }
+        _ => NewBytes::Staged(staging),
+    };
+    Ok(Upload { digest, size, head: head.freeze(), bytes })
 }
 
-/// Counts a large upload while it is under way.
+/// The bytes of a small file that waited on the disk.
+async fn read_back(staging: Staging, size: u64) -> Result<Bytes, IntakeError> {
+    let read = spawn_blocking(move || {
+        let reader = BlockReader::new(staging.file(), size)?;
+        let mut bytes = BytesMut::new();
+        while (bytes.len() as u64) < size {
+            bytes.extend_from_slice(&reader.read(bytes.len() as u64, size)?);
+        }
+        Ok(bytes.freeze())
+    });
+    let failed = |source| IntakeError::Blob { act: "read", source };
+    joined(read.await).map_err(failed)
+}
+
+/// Counts a large upload while it is in progress.
 struct Metered;
 
 impl Metered {
@@ -138,57 +203,103 @@ impl Drop for Metered {
     }
 }
 
-/// The two threads a large body goes to.
+/// Destination of a large body: batches of it are hashed and written.
 struct Pipe {
-    to_hash: mpsc::Sender<Bytes>,
-    to_write: mpsc::Sender<Bytes>,
-    hasher: JoinHandle<Digest>,
-    writer: JoinHandle<std::io::Result<Staging>>,
+    batch: Vec<Bytes>,
+    batch_size: usize,
+    hasher: Lane<Sha256>,
+    writer: Lane<BlockWriter>,
 }
 
 impl Pipe {
     fn start(blobs: &BlobStore) -> Self {
-        let (to_hash, mut hash_from) = mpsc::channel::<Bytes>(PIECES);
-        let (to_write, mut write_from) = mpsc::channel::<Bytes>(PIECES);
         let blobs = blobs.clone();
-        let hasher = tokio::task::spawn_blocking(move || {
-            let mut hasher = Sha256::new();
-            while let Some(bytes) = hash_from.blocking_recv() {
-                hasher.update(&bytes);
-            }
-            Digest(hasher.finalize().into())
-        });
-        let writer = tokio::task::spawn_blocking(move || {
-            let mut writer = BlockWriter::new(blobs.stage()?);
-            while let Some(bytes) = write_from.blocking_recv() {
-                writer.write(&bytes)?;
-            }
-            writer.finish().map(|(staging, _)| staging)
-        });
-        Self { to_hash, to_write, hasher, writer }
+        let staged = spawn_blocking(move || blobs.stage().map(BlockWriter::new));
+        Self {
+            batch: Vec::new(),
+            batch_size: 0,
+            hasher: Lane::Idle(Sha256::new()),
+            writer: Lane::Busy(staged),
+        }
     }
 
+    /// Adds a piece; processes the batch when it is large enough.
     async fn send(&mut self, bytes: Bytes) -> Result<(), IntakeError> {
-        let written = self.to_write.send(bytes.clone()).await.is_ok();
-        if written && self.to_hash.send(bytes).await.is_ok() {
-            return Ok(());
-        }
-        // The writer gave up: its result says why.
-        match (&mut self.writer).await.map_err(std::io::Error::other) {
-            Ok(Err(source)) | Err(source) => Err(IntakeError::Blob { act: "write", source }),
-            Ok(Ok(_)) => Err(IntakeError::Blob {
-                act: "hash",
-                source: std::io::Error::other("the hashing thread ended early"),
-            }),
-        }
+        self.batch_size += bytes.len();
+        self.batch.push(bytes);
+        if self.batch_size >= BATCH_SIZE { self.hand_over().await } else { Ok(()) }
     }
 
-    async fn finish(self) -> Result<(Digest, Staging), IntakeError> {
-        drop((self.to_hash, self.to_write));
-        let failed = |source| IntakeError::Blob { act: "write", source };
-        let digest = self.hasher.await.map_err(std::io::Error::other).map_err(failed)?;
-        let staging =
-            self.writer.await.map_err(std::io::Error::other).and_then(|w| w).map_err(failed)?;
-        Ok((digest, staging))
+    /// Called while the sender is idle: processes what is there unless it is very little.
+    async fn pause(&mut self) -> Result<(), IntakeError> {
+        if self.batch_size >= BATCH_SIZE_MIN { self.hand_over().await } else { Ok(()) }
     }
+
+    /// Hashes and writes the batch once the previous one is done.
+    async fn hand_over(&mut self) -> Result<(), IntakeError> {
+        self.batch_size = 0;
+        let batch: Arc<[Bytes]> = std::mem::take(&mut self.batch).into();
+        let same = Arc::clone(&batch);
+        self.hasher
+            .then(move |mut hasher| {
+                same.iter().for_each(|bytes| hasher.update(bytes));
+                Ok(hasher)
+            })
+            .await
+            .map_err(|source| IntakeError::Blob { act: "hash", source })?;
+        self.writer
+            .then(move |mut writer| {
+                batch.iter().try_for_each(|bytes| writer.write(bytes))?;
+                Ok(writer)
+            })
+            .await
+            .map_err(failed_write)
+    }
+
+    async fn finish(mut self) -> Result<(Digest, Staging), IntakeError> {
+        self.hand_over().await?;
+        let writer = self.writer.end().await.map_err(failed_write)?;
+        let written = spawn_blocking(move || writer.finish().map(|(staging, _)| staging));
+        let hasher = self.hasher.end().await.map_err(failed_write)?;
+        let staging = joined(written.await).map_err(failed_write)?;
+        Ok((Digest(hasher.finalize().into()), staging))
+    }
+}
+
+fn failed_write(source: std::io::Error) -> IntakeError {
+    IntakeError::Blob { act: "write", source }
+}
+
+/// A stage that processes batches one after another, on threads that may block.
+enum Lane<S> {
+    Idle(S),
+    Busy(JoinHandle<std::io::Result<S>>),
+    /// A step failed, or its wait was abandoned.
+    Over,
+}
+
+impl<S: Send + 'static> Lane<S> {
+    /// Starts the next step once the previous one has ended.
+    async fn then(
+        &mut self,
+        step: impl FnOnce(S) -> std::io::Result<S> + Send + 'static,
+    ) -> std::io::Result<()> {
+        let state = std::mem::replace(self, Self::Over).end().await?;
+        *self = Self::Busy(spawn_blocking(move || step(state)));
+        Ok(())
+    }
+
+    /// Waits for the last step.
+    async fn end(self) -> std::io::Result<S> {
+        match self {
+            Self::Idle(state) => Ok(state),
+            Self::Busy(step) => joined(step.await),
+            Self::Over => Err(std::io::Error::other("an earlier step failed")),
+        }
+    }
+}
+
+/// The result of a task, or that it panicked.
+fn joined<T>(ended: Result<std::io::Result<T>, JoinError>) -> std::io::Result<T> {
+    ended.map_err(std::io::Error::other).and_then(|done| done)
 }

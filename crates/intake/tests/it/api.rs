@@ -1,4 +1,4 @@
-//! Files: put, shown, listed, taken away.
+//! Files: stored, shown, listed, deleted.
 
 use forebay_intake::digest::Digest;
 
@@ -57,7 +57,7 @@ async fn the_same_bytes_are_a_duplicate_and_other_bytes_replace() {
         );
         let id = format!("/v1/files/{}", text(&first.json()["id"]));
         assert_eq!(house.get(&id).await.status, 404, "the name stands for something else now");
-        // The second round asks the catalogue instead of the queue.
+        // The second round queries the catalogue instead of the queue.
         assert_eq!(house.list("?limit=1").await.0.len(), 1);
     }
 }
@@ -74,7 +74,7 @@ async fn deleting_a_name_leaves_the_others_of_the_same_bytes() {
         assert_eq!(house.get("/v1/files/n/b").await.body, bytes);
         assert_eq!(house.list("").await.0, ["n/b"]);
         assert_eq!(house.delete("n/b").await.status, 204);
-        // Bytes that were let go are taken in anew.
+        // Removed bytes are stored again.
         assert_eq!(house.put("n/c", bytes.clone()).await.status, 201);
         assert_eq!(house.get("/v1/files/n/c").await.body, bytes);
         assert_eq!(house.delete("n/c").await.status, 204);
@@ -421,13 +421,13 @@ async fn all_names_of_bytes_are_found_by_digest_whatever_became_of_the_first() {
         let rest = house.list(&format!("{query}&cursor={}", next.unwrap())).await;
         assert_eq!(rest, (names(&["z"]), None));
         assert_eq!(house.list(&format!("{query}&prefix=m")).await.0, names(&["m"]));
-        // The first name goes, another is given to other bytes, and the first comes again.
+        // The first name is deleted, another is given to other bytes, and the first is given again.
         house.delete(&format!("{kind}/m")).await;
         house.put(&format!("{kind}/a"), "other").await;
         assert_eq!(house.list(&query).await.0, names(&["z"]));
         house.put(&format!("{kind}/m"), bytes.clone()).await;
         assert_eq!(house.list(&query).await.0, names(&["m", "z"]));
-        // All go, and the bytes come anew.
+        // All are deleted, and the bytes are stored again.
         for name in ["m", "z"] {
             house.delete(&format!("{kind}/{name}")).await;
         }

@@ -12,13 +12,13 @@ use crate::support::{House, noise, send};
 const CLIENTS: u64 = 8;
 const STEPS: usize = 120;
 
-/// Contents all clients share: kept in the log and by themselves, so that they are duplicates of
-/// one another's and are let go and taken in again all the time.
+/// Contents that all clients share: kept in the log and as files, so that they are duplicates of
+/// one another's and are deleted and stored again all the time.
 fn content(which: usize) -> Vec<u8> {
     noise(which as u64, if which.is_multiple_of(2) { 700 } else { 3_000 })
 }
 
-/// Puts and deletes two names of its own, and reads each back at once.
+/// Puts and deletes two names that no other client uses, and reads each back at once.
 async fn client(intake: Intake, id: u64) -> Vec<Option<usize>> {
     let mut rng = Rng::new(id);
     let mut names = vec![None, None];

@@ -2,7 +2,7 @@
 //! and again during the recovery that follows.
 //!
 //! Log and blobs are on the simulated disk. The views are on a real one, in a directory of the same
-//! name: they are either thrown away with the power, and rebuilt, or kept, as after a kill.
+//! name: they are either lost with the power and rebuilt, or kept, as after a kill.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -46,7 +46,7 @@ impl Place {
         std::fs::remove_dir_all(&self.options.dir).unwrap_or_default();
     }
 
-    /// A disk with an intake that holds a few things and was closed in order.
+    /// A disk with an intake that holds a few things and was closed cleanly.
     fn furnished(&self, seed: u64) -> (SimFs, Oracle) {
         self.lose_views();
         let disk = SimFs::new(seed);
@@ -73,13 +73,13 @@ impl Place {
         disk.plan(at, fault);
         if let Ok(intake) = self.open(&disk) {
             block_on(oracle.run(&intake, &mut Rng::new(seed), STEPS));
-            // Closing syncs: what it says about a broken disk is not the subject.
+            // Closing syncs: its error on a broken disk is not tested here.
             intake.close().unwrap_or_default();
         }
         (disk.operations() > at).then_some((disk, oracle))
     }
 
-    /// Opens what is left, judges it, and goes on working with it.
+    /// Opens what is left, checks it, and continues to work with it.
     fn judge(&self, disk: &SimFs, mut oracle: Oracle, round: u64) {
         let intake = self.open(disk).unwrap_or_else(|error| panic!("operation {round}: {error:?}"));
         block_on(oracle.judge(&intake, round));
@@ -98,11 +98,11 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
-/// What a name may stand for.
+/// What a name may refer to.
 #[derive(Debug, Clone, Default)]
 struct Known {
     acknowledged: Option<Vec<u8>>,
-    /// What requests without an answer, or with an error for one, may have made of it.
+    /// The possible effects of requests without an answer, or with an error as the answer.
     maybe: Vec<Option<Vec<u8>>>,
 }
 
@@ -195,7 +195,7 @@ impl Oracle {
         self.intend(&name, None);
         let answer = send(intake.router(), "DELETE", &url(&name), &[], "").await;
         if answer.status == 404 {
-            // Nothing was there: nothing was done.
+            // The name did not exist: nothing was done.
             self.names.get_mut(&name).unwrap().maybe.pop();
         } else if accepted(&answer) {
             self.acknowledge(&name, None);
@@ -216,7 +216,7 @@ impl Oracle {
         self.requests.push(sent);
     }
 
-    /// Checks what is there against what was acknowledged, then goes on.
+    /// Checks the contents against what was acknowledged, then continues.
     async fn judge(&mut self, intake: &Intake, round: u64) {
         intake.ready().unwrap();
         let mut there = Vec::new();
@@ -253,8 +253,8 @@ impl Oracle {
         self.go_on(intake, round).await;
     }
 
-    /// Checks that whatever is there is whole, that a request sent again is there once, and that the
-    /// intake goes on.
+    /// Checks that every stored item is whole, that a repeated request is stored once, and that the
+    /// intake continues.
     pub(crate) async fn judge_whole(&self, intake: &Intake, round: u64) {
         let listed = send(intake.router(), "GET", "/v1/files?limit=1000", &[], "").await.json();
         for file in listed["files"].as_array().unwrap() {
@@ -271,7 +271,7 @@ impl Oracle {
         Self::default().go_on(intake, round).await;
     }
 
-    /// Repeats every request under its key: afterwards each is there exactly once.
+    /// Repeats every request under its key. Afterwards each is stored exactly once.
     async fn send_again(&self, intake: &Intake, round: u64, before: &BTreeMap<usize, usize>) {
         for (request, sent) in self.requests.iter().enumerate() {
             let again = post(intake, sent).await;
@@ -282,7 +282,7 @@ impl Oracle {
                 before.contains_key(&request),
                 "operation {round}, request {request}"
             );
-            // What relaxed durability lost comes anew, perhaps with other ids.
+            // What relaxed durability lost is stored again, perhaps with other ids.
             assert!(!replay || sent.answer.as_ref().is_none_or(|answer| *answer == again.body));
         }
         let found = self.counts(intake).await;
@@ -318,7 +318,7 @@ fn name(rng: &mut Rng) -> String {
     format!("a/{}", rng.below(4))
 }
 
-/// A few contents come again and again, so that there are duplicates.
+/// A few contents are repeated, so that there are duplicates.
 fn content(rng: &mut Rng, size_min: usize) -> Vec<u8> {
     let which = rng.below(5);
     let size = if size_min == 0 { rng.clone().below(PACKED) } else { size_min + which * 900 };
@@ -479,7 +479,7 @@ fn after_a_failed_sync_every_write_is_refused_until_the_intake_is_opened_anew() 
         let sent =
             Sent { key: "refused".into(), body: "{\"request\":99}".into(), count: 1, answer: None };
         assert_eq!(post(&intake, &sent).await.error(), (503, "storage".into()));
-        // What was acknowledged before can be read all the while.
+        // Everything acknowledged before can be read all the while.
         for (name, known) in &oracle.names {
             if let (true, Some(bytes)) = (known.maybe.is_empty(), &known.acknowledged) {
                 let got = send(intake.router(), "GET", &url(name), &[], "").await;
@@ -511,7 +511,7 @@ fn a_delete_that_finds_a_name_taken_away_waits_until_that_is_certain() {
 }
 
 #[test]
-fn a_full_disk_refuses_writes_keeps_what_it_has_and_takes_more_once_there_is_room() {
+fn a_full_disk_refuses_writes_keeps_what_it_has_and_takes_more_without_a_restart() {
     let place = Place::new();
     let (disk, mut oracle) = place.furnished(800);
     let used = used(&disk, &place.options.dir);
@@ -527,21 +527,39 @@ fn a_full_disk_refuses_writes_keeps_what_it_has_and_takes_more_once_there_is_roo
             if accepted(&answer) {
                 oracle.acknowledge(&name, Some(bytes));
             } else {
-                assert!(matches!(answer.status, 503 | 507), "{answer:?}");
+                assert_eq!(answer.error(), (507, "storage_full".into()));
+                assert_eq!(answer.header("retry-after"), "10");
+                let got = send(intake.router(), "GET", &url(&name), &[], "").await;
+                assert_eq!(got.status, 404, "what was not acknowledged is not shown: {name}");
                 refused += 1;
             }
         }
         assert!(refused > 0, "the disk never was full");
+        assert!(intake.ready().is_err(), "it says so");
+        let listed = send(intake.router(), "GET", "/v1/files?limit=1000", &[], "").await;
+        assert_eq!(listed.status, 200, "listing works: {listed:?}");
         for (name, known) in &oracle.names {
             if let (true, Some(bytes)) = (known.maybe.is_empty(), &known.acknowledged) {
                 let got = send(intake.router(), "GET", &url(name), &[], "").await;
                 assert!(got.status == 200 && got.body == *bytes, "{name}");
             }
         }
+        disk.set_capacity(None);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        loop {
+            let bytes = noise(1_000, 700);
+            oracle.intend("full/after", Some(bytes.clone()));
+            if accepted(&put(&intake, "full/after", &bytes).await) {
+                oracle.acknowledge("full/after", Some(bytes));
+                break;
+            }
+            assert!(std::time::Instant::now() < deadline, "writes are still refused");
+            tokio::task::yield_now().await;
+        }
+        intake.ready().unwrap();
     });
-    intake.close().unwrap_or_default();
+    intake.close().unwrap();
     drop(intake);
-    disk.set_capacity(None);
     place.judge(&disk.power_off(2), oracle, 0);
 }
 

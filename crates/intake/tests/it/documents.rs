@@ -1,4 +1,4 @@
-//! Documents: taken in whatever their framing, kept byte for byte, decided on with reasons.
+//! Documents: accepted whatever their framing, stored byte for byte, decided on with reasons.
 
 use crate::support::{House, noise, text};
 

@@ -1,4 +1,4 @@
-//! A database elsewhere that can be away, or fail at any call, for tests of forwarding.
+//! An external database that can be unavailable, or fail at any call, for tests of forwarding.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use forebay_sink::{
 
 use crate::support::send;
 
-/// Beyond this something hangs.
+/// A test that takes longer hangs.
 const HANG: Duration = Duration::from_secs(60);
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + HANG;
     while !is_so() {
@@ -32,14 +32,14 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 struct Switch {
     is_away: AtomicBool,
     calls: AtomicU64,
-    /// The call that fails, counted from 1; 0: none.
+    /// The call that fails, counted from 1; 0 for none.
     fails_at: AtomicU64,
-    /// Whether it fails after doing what it was asked.
+    /// Whether it fails after it has taken effect.
     fails_after: AtomicBool,
 }
 
 impl Switch {
-    /// Does something that may fail.
+    /// Runs a call that may fail.
     fn call<T>(&self, act: impl FnOnce() -> Result<T, SinkError>) -> Result<T, SinkError> {
         let call = self.calls.fetch_add(1, SeqCst) + 1;
         if self.is_away.load(SeqCst) {
@@ -80,14 +80,14 @@ impl Elsewhere {
         self.switch.is_away.store(is_away, SeqCst);
     }
 
-    /// Lets one call fail, counted from now; after it was done or before.
+    /// Makes one call fail, counted from now, after or before it takes effect.
     pub(crate) fn fail_at(&self, call: u64, after: bool) {
         self.switch.calls.store(0, SeqCst);
         self.switch.fails_after.store(after, SeqCst);
         self.switch.fails_at.store(call, SeqCst);
     }
 
-    /// Whether the call that was to fail was made.
+    /// Whether the failing call was made.
     pub(crate) fn has_failed(&self) -> bool {
         self.switch.calls.load(SeqCst) >= self.switch.fails_at.load(SeqCst)
     }
@@ -102,7 +102,8 @@ impl Elsewhere {
         reader.documents(namespace, None, limits).unwrap().documents
     }
 
-    /// Whether it has just the documents the intake at `dir` has, byte for byte, in tables alike.
+    /// Whether it has exactly the documents of the intake at `dir`, byte for byte, in the same
+    /// tables.
     pub(crate) fn check_same(&self, dir: &Path, at: &str) {
         let (here, there) = (
             SqliteReader::open(&dir.join("documents.sqlite")).unwrap(),
@@ -128,7 +129,7 @@ impl Elsewhere {
 
 /// Waits until the database has everything.
 pub(crate) async fn caught_up(intake: &Intake) -> DatabaseStatus {
-    // Once the local database shows it, forwarding was told.
+    // The local database shows a document only after forwarding was informed.
     let shown = send(intake.router(), "GET", "/v1/documents", &[], "").await;
     assert_eq!(shown.status, 200, "{shown:?}");
     let mut last = intake.database().unwrap();

@@ -1,4 +1,4 @@
-//! Documents reach a database elsewhere: each once, in order, whatever is away or fails meanwhile.
+//! Documents reach an external database: each once, in order, whatever fails meanwhile.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::elsewhere::{Elsewhere, caught_up, until};
 use crate::support::{Answer, directory, open, send};
 
-/// An intake that forwards, and where it does.
+/// An intake that forwards, and its database.
 struct House {
     intake: Intake,
     elsewhere: Elsewhere,
@@ -136,7 +136,7 @@ async fn while_the_database_is_away_documents_are_taken_spilled_and_leave_the_lo
         futures_util::future::FutureExt::now_or_never(house.intake.reclaim());
         log(&house) < 1_200_000
     });
-    // A restart finds the spill and goes on with it.
+    // A restart finds the spill and continues with it.
     let house = house.reopen(|_| {});
     house.fill("rows", 21, 100_000).await;
     house.elsewhere.go_away(false);
@@ -162,7 +162,7 @@ async fn spilled_documents_can_be_read_by_people_and_programs() {
     let lines: Vec<serde_json::Value> =
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines[0]["format"], "forebay-spill");
-    // The commit before may be there too, if the database had it only just before it went.
+    // The previous commit may be there too, if the database had it just before it failed.
     let [.., commit, first, second, end] = &lines[..] else { panic!("{text}") };
     assert_eq!((&commit["_namespace"], &commit["_count"]), (&"rows".into(), &2.into()));
     assert_eq!(first["_text"], "{ \"round\": 1,\n  \"text\": \"a\\nb\" }");
@@ -188,7 +188,7 @@ async fn a_new_database_gets_what_has_left_the_log_long_ago() {
     house.check_same("copied").await;
     house.fill("a", 40, 1_000).await;
     house.check_same("followed").await;
-    // Forwarded to nowhere for a while.
+    // Forwarding is off for a while.
     let house = house.reopen(|options| options.forward = None);
     for round in 50..70 {
         house.fill(["b", "d"][round % 2], round as u64, 60_000).await;
@@ -198,7 +198,7 @@ async fn a_new_database_gets_what_has_left_the_log_long_ago() {
     let house = house.reopen(|it| it.forward = Some(options.clone()));
     house.fill("d", 71, 1_000).await;
     house.check_same("copied again").await;
-    // Another database altogether.
+    // Another database.
     let other = Elsewhere::new(house.dir.path().join("other.sqlite"));
     let options = other.options();
     let house = house.reopen(|it| it.forward = Some(options));
@@ -270,7 +270,7 @@ async fn a_full_spill_keeps_the_log_and_a_full_log_refuses_until_the_database_is
     assert!(status.spill_is_full && status.spill_bytes <= 300_000, "{status:?}");
     assert!(house.spill_bytes() <= 300_000 && status.log_bytes_kept > 500_000, "{status:?}");
     assert!(accepted >= 12, "{accepted}");
-    // Files have nothing to do with it.
+    // Files are not affected.
     let put = send(house.intake.router(), "PUT", "/v1/files/a/b", &[], "x").await;
     assert_eq!(put.status, 201);
     house.elsewhere.go_away(false);
@@ -296,11 +296,11 @@ async fn a_database_of_another_intake_is_left_alone_unless_it_is_adopted() {
     assert_eq!(posted.status, 201, "the intake goes on");
     until("it is refused", || other.database().unwrap().state.name() == "refused");
     let reason = other.database().unwrap().reason.unwrap();
-    assert!(reason.contains("does not remember"), "{reason}");
+    assert!(reason.contains("has no record"), "{reason}");
     other.close().unwrap();
     elsewhere.check_same(&own.dir, "nothing was written");
 
-    // The memory is lost: whoever knows better may say so.
+    // The forwarding state is lost: the operator may confirm that the database is the right one.
     std::fs::remove_file(own.dir.join("forward.json")).unwrap();
     let mut options = own;
     let (intake, _) = open(options.clone(), Arc::new(RealFs));
@@ -416,7 +416,7 @@ async fn a_check_of_everything_reads_the_spill_and_names_what_is_damaged() {
     let report = check();
     assert!(report.findings.is_empty() && report.spilled > 50, "{report:?}");
     let whole = std::fs::read(&path).unwrap();
-    // A torn end is none: the log has it. Another segment after it makes it damage.
+    // A torn end is not damage: the log has it. With another segment after it, it is.
     std::fs::write(&path, &whole[..whole.len() - 7]).unwrap();
     assert!(check().findings.is_empty());
     std::fs::write(path.with_file_name("ffffffffffffffff.ndjson"), &whole).unwrap();

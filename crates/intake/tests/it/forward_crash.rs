@@ -1,7 +1,8 @@
-//! The power fails, or the process is killed, at any operation while documents wait for a database, are
-//! spilled, leave the log, and reach it in the end.
+//! The power fails, or the process is killed, at any operation while documents wait for a database,
+//! are spilled, leave the log, and finally reach the database.
 //!
-//! Log, spill and memory are on the simulated disk; the databases, here and elsewhere, on a real one.
+//! Log, spill and forwarding state are on the simulated disk; the databases, local and external, on
+//! a real one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::views::{CATALOGUE, DOCUMENTS, copy_view};
 
 const ELSEWHERE: &str = "elsewhere.sqlite";
 
-/// Operations cut, about: a prime step apart, so that every kind is met.
+/// Approximate number of operations cut: a prime step apart, so that every kind is met.
 const STEP: u64 = 5;
 
 struct Place {
@@ -50,7 +51,7 @@ impl Place {
         copy_view(ELSEWHERE, self.dir.path(), kept);
     }
 
-    /// Puts the databases kept back.
+    /// Restores the kept databases.
     fn restore(&self, kept: &Path) {
         std::fs::remove_dir_all(&self.options.dir).unwrap_or_default();
         for suffix in ["", "-wal", "-shm"] {
@@ -92,14 +93,15 @@ impl Sent {
     }
 }
 
-/// What is cut: the database goes away, documents are spilled and leave the log, it comes back.
+/// The work that is cut: the database fails, documents are spilled and leave the log, it returns.
 fn work(place: &Place, intake: &Intake, disk: &SimFs, sent: &mut Sent) {
     let wait = |what: &str, is_so: &dyn Fn() -> bool| {
         until(what, || is_so() || disk.stopped() || intake.ready().is_err());
     };
     let status = || intake.database().unwrap();
     let settled = || {
-        // A device that failed may have ended the thread; that is told, and the log keeps all.
+        // A device that failed may have ended the thread; that is reported, and the log keeps
+        // everything.
         let status = status();
         status.state.name() == "stopped"
             || status.state.name() == "following" && status.documents_waiting == 0
@@ -122,13 +124,14 @@ fn work(place: &Place, intake: &Intake, disk: &SimFs, sent: &mut Sent) {
     });
 }
 
-/// Opens what is left with the database there: everything acknowledged is in it, once, in order.
+/// Opens what is left with the database available: everything acknowledged is in it, once, in
+/// order.
 fn judge(place: &Place, disk: &SimFs, sent: &Sent, at: &str) {
     place.elsewhere.go_away(false);
     let intake = place.open(disk).unwrap_or_else(|error| panic!("{at}: {error:?}"));
     block_on(async {
         caught_up(&intake).await;
-        // It goes on: what comes next does not collide with what came before.
+        // It continues: new documents do not collide with earlier ones.
         let body = "{\"r\":1000000,\"at\":0,\"p\":\"\"}\n{\"r\":1000000,\"at\":1,\"p\":\"\"}\n";
         let answer = send(intake.router(), "POST", "/v1/documents/a", &[], body).await;
         assert_eq!(answer.status, 201, "{at}: {answer:?}");
@@ -153,7 +156,7 @@ fn request(raw: &[u8]) -> u64 {
     serde_json::from_slice::<serde_json::Value>(raw).unwrap()["r"].as_u64().unwrap()
 }
 
-/// Runs the work with `fault` at every so many operations and judges what is left.
+/// Runs the work with `fault` at operations a step apart, and checks what is left.
 fn cut_everywhere(fault: Fault, seed: u64) -> u64 {
     let place = Place::new();
     let disk = SimFs::new(seed);
@@ -176,7 +179,7 @@ fn cut_everywhere(fault: Fault, seed: u64) -> u64 {
         place.elsewhere.go_away(true);
         if let Ok(intake) = place.open(&cut) {
             work(&place, &intake, &cut, &mut sent);
-            // Closing syncs: what it says about a broken disk is not the subject.
+            // Closing syncs: its error on a broken disk is not tested here.
             intake.close().unwrap_or_default();
         }
         let ended = cut.operations() <= at;

@@ -1,4 +1,4 @@
-//! Input made to break things: each is refused or kept as plain bytes, and the intake goes on.
+//! Hostile input: each is refused or stored as plain bytes, and the intake continues.
 
 use std::sync::Arc;
 
@@ -173,7 +173,7 @@ async fn bytes_that_are_no_text_are_refused_as_documents_and_kept_as_files() {
     let answer = Form::default().field("namespace", "utf8").file("d.json", body).send(&house).await;
     assert!(matches!(answer.status, 201 | 207), "{answer:?}");
     assert_eq!(&house.get("/v1/files/utf8/d.json").await.body[..], body);
-    // Where the envelope itself is no text, the request is refused and nothing else.
+    // If the envelope itself is not text, the request is refused and nothing else.
     let mut raw =
         format!("--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"files\"; filename=\"")
             .into_bytes();
@@ -423,7 +423,7 @@ async fn a_body_that_stands_still_is_given_up() {
             let method = if path.contains("files") { "PUT" } else { "POST" };
             let answer = house.send(method, path, &[MULTIPART], body).await;
             let found = answer.error();
-            // Noise is no JSON and no multipart; what is seen first is told.
+            // Noise is neither JSON nor multipart; the first fault is reported.
             assert!(matches!(found.0, 400 | 408), "{path} {sent}: {found:?}");
             assert!(
                 sent > 0 && !path.contains("files") || found.0 == 408,

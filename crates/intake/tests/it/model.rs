@@ -1,5 +1,5 @@
-//! Any sequence of requests answers as a map of names to bytes would, however often the intake is
-//! closed, or dropped without being closed, and opened again in between.
+//! Any sequence of requests is answered as a map of names to bytes would, however often the intake
+//! is closed, or dropped without being closed, and opened again in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use crate::support::{Answer, House, noise, open, send, text};
 
-/// Files above this many bytes are kept by themselves.
+/// Files above this many bytes are kept as separate files.
 const PACKED: usize = 300;
 
 #[derive(Debug, Clone)]
@@ -143,7 +143,7 @@ impl Model {
         let replaced = before.is_some_and(|before| content(before) != content(which));
         let json = answer.json();
         assert_eq!(json["replaced"], replaced, "{json}");
-        // Bytes that no name stands for any more may or may not be there still.
+        // Bytes that no name refers to any more may or may not still be stored.
         assert!(!stored || text(&json["status"]) == "duplicate", "{json}");
     }
 
@@ -176,7 +176,7 @@ impl Model {
         }
     }
 
-    /// Pages through a listing; all of it together is what the model has.
+    /// Pages through a listing and compares all of it with the model.
     async fn list(&self, intake: &Intake, prefix: usize, limit: usize) {
         let (mut found, mut cursor) = (Vec::new(), String::new());
         loop {

@@ -1,4 +1,4 @@
-//! Space of what is deleted is given back, and nothing that is still named goes with it.
+//! The space of deleted data is freed, and nothing that still has a name is removed with it.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use forebay_intake::fsck::fsck;
 
 use crate::support::{House, noise, open};
 
-/// Bytes of a small file: several pages, for a file system gives back only whole ones.
+/// Size of a small file: several pages, since a file system frees only whole ones.
 const SMALL: usize = 20_000;
 
 /// Small segments, so that a few dozen files fill several.
@@ -53,7 +53,7 @@ async fn deleted_small_files_leave_the_log_and_the_others_stay() {
     check_kept(&house, (0..100).step_by(5)).await;
     assert_eq!(house.get("/v1/files/a/1").await.status, 404);
 
-    // What was erased can come again, and a start finds everything.
+    // What was erased can be stored again, and a start finds everything.
     assert_eq!(house.put("a/1", noise(1, SMALL)).await.json()["status"], "stored");
     let house = house.reopen();
     check_kept(&house, (0..100).step_by(5).chain([1])).await;
@@ -66,7 +66,7 @@ async fn deleted_small_files_leave_the_log_and_the_others_stay() {
 async fn a_catalogue_lost_after_erasing_is_rebuilt_from_what_is_left() {
     let house = house();
     put_many(&house, 60).await;
-    // Names that came to known bytes stay in the log although the bytes go.
+    // Names given to known bytes stay in the log although the bytes are removed.
     for n in 0..60 {
         house.put(&format!("b/{n}"), noise(n, SMALL)).await;
     }

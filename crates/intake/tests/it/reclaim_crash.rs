@@ -1,8 +1,8 @@
-//! The power fails, or the process is killed, at every operation of giving space back.
+//! The power fails, or the process is killed, at every operation of freeing space.
 //!
-//! What is in the log then has to do for views of several ages: the newest, those of the last time
-//! both were certainly on stable storage, and a catalogue that is gone. Nothing that was deleted
-//! comes back, nothing else goes, and requests sent again are answered as they were.
+//! The log then has to serve views of several ages: the newest, those of the last time both were
+//! certainly on stable storage, and a missing catalogue. Nothing that was deleted comes back,
+//! nothing else is removed, and repeated requests get the same answers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,12 +29,12 @@ fn is_kept(n: u64) -> bool {
     n.is_multiple_of(5)
 }
 
-/// Files put with an idempotency key; the names of all of them go.
+/// Files put with an idempotency key; the names of all of them are deleted.
 fn is_keyed(n: u64) -> bool {
     n % 10 == 3
 }
 
-/// Late ones only, so that the segments before can lose all their documents.
+/// Late ones only, so that the earlier segments can lose all their documents.
 fn is_posted_with_key(n: u64) -> bool {
     n.is_multiple_of(12) && n > SMALL / 2
 }
@@ -62,7 +62,7 @@ async fn post(intake: &Intake, key: Option<&str>) -> (u16, bool) {
     (answer.status, answer.header("idempotent-replay") == "true")
 }
 
-/// Puts files under one name or two, takes most names away, and closes.
+/// Puts files under one name or two, deletes most names, and closes.
 fn furnish(place: &Place, disk: &SimFs) {
     let intake = place.open(disk).unwrap();
     block_on(async {
@@ -84,13 +84,13 @@ fn furnish(place: &Place, disk: &SimFs) {
     intake.close().unwrap();
 }
 
-/// What is cut: opening, giving space back, and a little work between.
+/// The work that is cut: opening, freeing space, and a few requests between.
 ///
 /// Returns whether the new name was acknowledged, and whether the old one's end was.
 fn work(intake: &Intake) -> (bool, bool) {
     block_on(async {
         intake.reclaim().await.unwrap_or_default();
-        // Bytes that have just gone come again; others lose their last name.
+        // Bytes that have just been removed are stored again; others lose their last name.
         let put = put(intake, "c/new", 1).await.0 == 201;
         let deleted = delete(intake, "a/10").await == 204;
         intake.reclaim().await.unwrap_or_default();
@@ -135,7 +135,7 @@ fn named(file: &serde_json::Value) -> String {
     format!("{}/{}", text(&file["namespace"]), text(&file["name"]))
 }
 
-/// Requests sent again are answered as they were, and do nothing again.
+/// Repeated requests get the same answers, and have no effect.
 async fn judge_requests(intake: &Intake, at: &str) {
     for n in (0..SMALL).filter(|&n| is_keyed(n)) {
         let name = format!("a/{n}");
@@ -158,7 +158,7 @@ fn check(place: &Place, disk: &SimFs, at: &str) -> FsckReport {
     report
 }
 
-/// Opens what is left, judges it, gives space back once more and judges that.
+/// Opens what is left, checks it, frees space again and checks that.
 fn judge_left(place: &Place, disk: &SimFs, done: (bool, bool), at: &str) {
     let intake = place.open(disk).unwrap_or_else(|error| panic!("{at}: {error:?}"));
     block_on(judge(&intake, done, at));
@@ -198,7 +198,7 @@ fn power_lost_while_space_is_given_back_loses_nothing_and_brings_nothing_back() 
         let mut done = (false, false);
         if let Ok(intake) = place.open(&cut) {
             done = work(&intake);
-            // Closing syncs: what it says about a broken disk is not the subject.
+            // Closing syncs: its error on a broken disk is not tested here.
             intake.close().unwrap_or_default();
         }
         let newest = crate::support::directory();
@@ -235,7 +235,7 @@ fn power_lost_while_space_is_given_back_loses_nothing_and_brings_nothing_back() 
     assert!(kept + 20 < written, "of {written} entries {kept} are left");
 }
 
-/// Puts copies of the views in place; `None` for a catalogue that is gone.
+/// Puts copies of the views in place; `None` for a missing catalogue.
 fn set_views(place: &Place, documents: &Path, catalogue: Option<&Path>) {
     place.lose_views();
     copy_view(DOCUMENTS, documents, &place.options.dir);

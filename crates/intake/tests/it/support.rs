@@ -1,4 +1,4 @@
-//! An intake in a directory of its own, and requests to its routes without a socket.
+//! An intake in its own directory, and requests to its routes without a socket.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tower::ServiceExt as _;
 /// 2026-01-02T03:04:05Z.
 pub(crate) const NOW_MS: u64 = 1_767_323_045_000;
 
-/// A directory in memory where the machine has one: what these tests wait for is not the disk.
+/// A directory in memory if the machine has one: these tests do not measure the disk.
 pub(crate) fn directory() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() {
@@ -55,12 +55,12 @@ impl House {
         Self { intake, options, dir }
     }
 
-    /// The intake, and what it was opened with; its directory is kept while the last value is.
+    /// The intake and its options. The directory exists as long as the last value.
     pub(crate) fn take_apart(self) -> (Intake, IntakeOptions, TempDir) {
         (self.intake, self.options, self.dir)
     }
 
-    /// Closes the intake; its directory is kept while the second value is.
+    /// Closes the intake. The directory exists as long as the second value.
     pub(crate) fn close(self) -> (IntakeOptions, TempDir) {
         let Self { intake, options, dir } = self;
         intake.close().unwrap();
@@ -146,7 +146,7 @@ pub(crate) async fn send(
     Answer { status: parts.status.as_u16(), headers: parts.headers, body }
 }
 
-/// A whole answer.
+/// A complete answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -184,7 +184,7 @@ pub(crate) fn noise(seed: u64, size: usize) -> Vec<u8> {
     bytes
 }
 
-/// A body that comes in pieces.
+/// A body that arrives in pieces.
 pub(crate) fn pieces(bytes: &[u8], size: usize) -> Body {
     let pieces: Vec<Result<Bytes, std::io::Error>> =
         bytes.chunks(size).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
@@ -208,7 +208,7 @@ impl Form {
         self.part(&format!("name=\"files\"; filename=\"{name}\""), bytes)
     }
 
-    /// A part whose disposition is given as it stands.
+    /// A part with this disposition, unchanged.
     pub(crate) fn part(mut self, disposition: &str, bytes: &[u8]) -> Self {
         let head = format!("--{BOUNDARY}\r\nContent-Disposition: form-data; {disposition}\r\n\r\n");
         self.0.extend_from_slice(head.as_bytes());

@@ -1,9 +1,10 @@
-//! The views beside the log, after a power cut took from each what it had not yet on stable storage.
+//! The views beside the log, after a power cut removed from each what was not yet on stable
+//! storage.
 //!
 //! The log is on the simulated disk, the views on a real one. Both are kept as they were at several
-//! moments under relaxed durability, and then put together: the log as a power cut at one moment
-//! leaves it, each view as any earlier moment left it. That is all that a cut can do, for nothing
-//! comes from the future; what a careless restore can do beyond is refused.
+//! moments under relaxed durability, and then combined: the log as a power cut at one moment leaves
+//! it, each view as any earlier moment left it. A cut can do no more than that, since nothing comes
+//! from the future; what a careless restore can do beyond it is refused.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,7 +45,7 @@ fn moments(place: &Place, disk: &SimFs, seed: u64, kept: &Path) -> Vec<Moment> {
         block_on(async {
             oracle.run(&intake, &mut rng, 4).await;
             if at % 2 == 0 {
-                // Both views come up to the log. At the other moments they lag behind it.
+                // Both views catch up with the log. At the other moments they lag behind it.
                 intake.totals().await.unwrap();
                 oracle.counts(&intake).await;
             }
@@ -99,8 +100,9 @@ fn no_view_that_a_power_cut_leaves_shows_what_the_log_has_lost() {
                                 matches!(error, OpenError::LogShort { .. } | OpenError::Log(_));
                             assert!(short, "{durability} {round}: {error:?}");
                             let report = fsck(&place.options.dir, Arc::new(log), |_| {}).unwrap();
-                            let told = report.findings.iter().any(|finding| finding.kind == "log");
-                            assert!(told, "{durability} {round}: {report:?}");
+                            let reported =
+                                report.findings.iter().any(|finding| finding.kind == "log");
+                            assert!(reported, "{durability} {round}: {report:?}");
                             refused += 1;
                         }
                     }

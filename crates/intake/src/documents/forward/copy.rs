@@ -1,13 +1,13 @@
-//! Bringing a database up to the local one: what it lacks, namespace by namespace.
+//! Copying to a database what it lacks of the local one, namespace by namespace.
 //!
-//! Needed where neither the log nor the spill has what the database lacks: it is new, it was set back to
-//! a copy, or nobody forwarded to it for a while. What is missing is told by each namespace's last id on
-//! both sides.
+//! Needed where neither the log nor the spill has what the database lacks: it is new, it was
+//! restored from a backup, or forwarding was off for a while. Each namespace's last id on both
+//! sides shows what is missing.
 //!
 //! Invariants: from before the first read on, the log keeps everything that is not read here; each
-//! transaction moves the database's position by one, which stays below the position that is reached in
-//! the end, for each of them has at least one document and a document is more than one byte of log; a
-//! copy that is broken off goes on from the last ids.
+//! transaction advances the database's position by one, and that position stays below the final
+//! one, since each transaction has at least one document and a document is more than one byte of
+//! log; an interrupted copy resumes after the last ids.
 
 use std::time::Instant;
 
@@ -20,10 +20,10 @@ use super::error::ForwardError;
 use super::worker::{DOCUMENTS_PER_TRANSACTION, Worker};
 use super::{DatabaseState, Remembered};
 
-/// Documents read at a time.
+/// Documents read in one query.
 const PAGE: PageLimits = PageLimits { rows_max: 1_000, bytes_max: 8 << 20 };
 
-/// How far a copy is.
+/// Progress of a copy.
 struct Copying {
     /// The database's position after the open transaction.
     at: Position,
@@ -36,10 +36,10 @@ struct Copying {
 }
 
 impl Worker {
-    /// Copies what the open database lacks and lets the log go on from there.
+    /// Copies what the open database lacks, and sets the position from which the log takes over.
     pub(super) fn copy(&mut self, identity: Identity) -> Result<(), ForwardError> {
-        // From here on nothing that comes after `held` leaves the log, and the rest is in the local
-        // database for good.
+        // From here on nothing after `held` leaves the log, and the rest is in the local database
+        // for good.
         let held = self.outbox.hold_from_here();
         self.remember(Remembered { database: Some(identity), held: false, ..self.remembered() })?;
         self.clear_spill()?;
@@ -59,7 +59,7 @@ impl Worker {
         if position >= until.0
             && let Some((info, last)) = lacking.first()
         {
-            // There is no position left to write them at.
+            // No position is left to write them at.
             let namespace = info.name.clone();
             return Err(ForwardError::Lost { namespace, last: *last, position });
         }
@@ -75,22 +75,23 @@ impl Worker {
         }
         self.finish_copy(&mut copying)?;
         self.copied(until);
-        // Nothing is given up between looking at how much was and remembering it.
+        // Nothing is released between measuring the extent and recording it.
         let mut memory = self.outbox.memory.lock();
         let released = memory.now().released.max(self.outbox.released());
         let database = Some(identity);
         Ok(memory.keep(Remembered { database, held: true, durable: until, released })?)
     }
 
-    /// Compares the last ids on both sides, once all that was told is written.
+    /// Compares the last ids on both sides once all announced commits are written.
     ///
-    /// The ids of a namespace are looked at with each of its commits. This is for one that gets no more.
+    /// The ids of a namespace are compared at each of its commits. This covers one that gets no
+    /// more.
     pub(super) fn audit(&mut self) -> Result<(), ForwardError> {
         let reader = SqliteReader::open(&self.parts.documents).map_err(ForwardError::OpenLocal)?;
         let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
         let lacking = lacking(&reader, sink)?;
         if reader.position()?.is_some_and(|position| position.0 > self.next.0) {
-            // Some of it has come since and will be told of: later.
+            // Some of it has arrived since and will be announced: later.
             return Ok(());
         }
         self.is_audited = true;
@@ -116,7 +117,7 @@ impl Worker {
                 return Err(ForwardError::Closing);
             }
             let page = reader.documents(&info.name, Some(after), PAGE)?;
-            // What came since is in the log, which is read afterwards.
+            // Later commits are in the log, which is read afterwards.
             let documents = page.documents.iter().filter(|document| document.id <= until);
             let batch: Vec<Document<'_>> = documents
                 .map(|document| Document {
@@ -152,7 +153,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Commits what is left, with the position the log is read from.
+    /// Commits the remainder, with the position from which the log is read.
     fn finish_copy(&mut self, copying: &mut Copying) -> Result<(), ForwardError> {
         let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
         let started = Instant::now();
@@ -178,7 +179,7 @@ impl Worker {
     }
 }
 
-/// The namespaces of which the database has not everything, with the last id it has of each.
+/// The namespaces of which the database lacks something, with the last id it has of each.
 fn lacking(
     reader: &SqliteReader,
     sink: &mut dyn RowSink,

@@ -1,7 +1,7 @@
-//! Why forwarding stopped where it did, and what is to be done about it.
+//! Why forwarding stopped, and what has to be done about it.
 //!
-//! Invariant: only [`ForwardError::Log`] ends the thread; everything else is tried again, and nothing
-//! that could not be written is passed over.
+//! Invariant: only [`ForwardError::Log`] ends the thread. Everything else is tried again, and
+//! nothing that could not be written is skipped.
 
 use forebay_sink::{OpenError, ReadError, SinkError};
 
@@ -15,47 +15,49 @@ pub(super) enum ForwardError {
     /// The database could not be opened.
     #[error("could not open the database")]
     Open(#[source] OpenError),
-    /// The database did not do what it was asked.
+    /// An operation of the database failed.
     #[error("the database failed")]
     Sink(#[source] SinkError),
-    /// The log, or what it holds.
-    #[error("could not read what is to be forwarded")]
+    /// The log, or an entry in it, cannot be read.
+    #[error("could not read the documents to forward")]
     Log(#[source] ApplyError),
     /// The database lacks documents that come before these.
     #[error(
-        "the database has documents of {namespace} up to {last}, the next to be written is {first}"
+        "the database has documents of {namespace} up to {last}, but the next to write is {first}"
     )]
     Gap { namespace: String, last: u64, first: u64 },
     /// The database has other documents under these ids.
     #[error(
-        "the database has documents of {namespace} up to {last}, and this intake gave {first} to {end} \
-         to one request: another intake has written there; point intake.database at an empty schema"
+        "the database has documents of {namespace} up to {last}, but this intake assigned {first} \
+         to {end} to one request: another intake has written there; set intake.database to an \
+         empty schema"
     )]
     Overlap { namespace: String, first: u64, end: u64, last: u64 },
     /// The database was filled by another intake.
     #[error(
-        "it holds documents, up to position {position}, and this intake does not remember writing \
-         them; point intake.database at an empty schema or database, or, if they came from this data \
-         directory, set intake.database.adopt for one start"
+        "the database holds documents up to position {position} that this intake has no record of \
+         writing; set intake.database to an empty schema or database, or, if they came from this \
+         data directory, set intake.database.adopt for one start"
     )]
     Foreign { position: u64 },
-    /// The database has what the log has not.
+    /// The database holds documents that the log does not.
     #[error(
-        "it holds documents up to {position}, and the log ends at {end}: the intake's directory was set \
-         back, or belongs to another database; point intake.database at an empty schema or database"
+        "the database holds documents up to {position}, but the log ends at {end}: the intake's \
+         directory was restored from a backup, or belongs to another database; set \
+         intake.database to an empty schema or database"
     )]
     Ahead { position: u64, end: u64 },
-    /// The database has lost documents behind its own position.
+    /// The database lacks documents before its own position.
     #[error(
-        "it has no documents of {namespace} after {last}, although it says that it has everything up to \
-         {position}: some were removed there; empty its schema, and all documents are copied to it anew"
+        "the database has no documents of {namespace} after {last}, although its position is \
+         {position}: some were removed there; empty its schema, and all documents are copied again"
     )]
     Lost { namespace: String, last: u64, position: u64 },
     /// The spill could not be written or read.
     #[error("the spill failed")]
     Spill(#[source] SpillError),
-    /// What is remembered could not be kept.
-    #[error("could not remember how far the database is")]
+    /// The forwarding state could not be written.
+    #[error("could not record the database's position")]
     Memory(#[source] MemoryError),
     /// The local database could not be read.
     #[error("could not read the intake's own documents")]
@@ -63,7 +65,7 @@ pub(super) enum ForwardError {
     /// The local database could not be opened.
     #[error("could not open the intake's own documents")]
     OpenLocal(#[source] OpenError),
-    /// The intake closes.
+    /// The intake is closing.
     #[error("the intake is closing")]
     Closing,
 }
@@ -102,7 +104,7 @@ impl From<ReadError> for ForwardError {
 }
 
 impl ForwardError {
-    /// Whether the documents are no longer where they were to be read, but in the local database.
+    /// Whether the documents are no longer in the log or the spill, only in the local database.
     pub(super) fn asks_for_a_copy(&self) -> bool {
         match self {
             Self::Gap { .. } | Self::Spill(SpillError::Damaged { .. }) => true,

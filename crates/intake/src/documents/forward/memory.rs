@@ -1,13 +1,13 @@
-//! What is remembered about the database from one run to the next: `<dir>/forward.json`.
+//! State of forwarding that survives a restart: `<dir>/forward.json`.
 //!
 //! ```text
 //! {"format":"forebay-forward","version":1,"log":"<32 hex digits>","database":"<32 hex digits>",
 //!  "held":true,"durable":4711,"released":4000}
 //! ```
 //!
-//! Invariants: the file is replaced as a whole, on stable storage before what it allows is done;
-//! while `held` is true, everything after `released` is in the log and everything up to `durable` is in
-//! the database or in the spill.
+//! Invariants: the file is replaced as a whole, and is on stable storage before anything it permits
+//! is done; while `held` is true, everything after `released` is in the log and everything up to
+//! `durable` is in the database or in the spill.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,14 +21,14 @@ const FORMAT: &str = "forebay-forward";
 const VERSION: u32 = 1;
 /// Name of the file in the intake's directory.
 const FILE: &str = "forward.json";
-/// The file is a line; anything longer is something else.
+/// The file is one line; a longer one is no such file.
 const FILE_SIZE_MAX: u64 = 4_096;
 
-/// Why it could not be read or kept.
+/// Why the state could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {
-    /// The file system refused.
+    /// A file operation failed.
     #[error("could not {act} {path}", path = path.display())]
     Io {
         /// What was attempted.
@@ -39,10 +39,10 @@ pub enum MemoryError {
         #[source]
         source: std::io::Error,
     },
-    /// The file is not what was written.
+    /// The file's contents are invalid.
     #[error(
-        "{path} is damaged: {found}; remove it, and the documents the database lacks are copied to it \
-         from the intake's own",
+        "{path} is damaged: {found}; remove it, and the documents that the database lacks are \
+         copied to it from the intake's own",
         path = path.display()
     )]
     Damaged {
@@ -65,16 +65,16 @@ struct Line {
     released: u64,
 }
 
-/// What is remembered.
+/// The recorded state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Remembered {
     /// The database that was last written to.
     pub(crate) database: Option<Identity>,
-    /// Whether the log was kept for it ever since.
+    /// Whether the log has been kept for it ever since.
     pub(crate) held: bool,
-    /// Up to here the documents were in the database or the spill.
+    /// Position up to which the documents were in the database or the spill.
     pub(crate) durable: Lsn,
-    /// Up to here the log may have given documents up.
+    /// Position up to which documents may have been removed from the log.
     pub(crate) released: Lsn,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Reads the file in `dir`; where there is none, nothing is remembered.
+    /// Reads the file in `dir`. Without one, the state is empty.
     ///
     /// # Errors
     /// [`MemoryError`].
@@ -99,7 +99,7 @@ impl Memory {
     ) -> Result<Self, MemoryError> {
         let path = dir.join(FILE);
         let mut memory = Self { fs, path, log, now: Remembered::default() };
-        if memory.fs.exists(&memory.path).map_err(memory.io("look for"))? {
+        if memory.fs.exists(&memory.path).map_err(memory.io("check for"))? {
             memory.now = memory.read()?;
         }
         Ok(memory)
@@ -109,10 +109,10 @@ impl Memory {
         self.now
     }
 
-    /// Remembers this from now on.
+    /// Records a new state.
     ///
     /// # Errors
-    /// [`MemoryError::Io`]; what was remembered before still is.
+    /// [`MemoryError::Io`]; the previous state remains recorded.
     pub(crate) fn keep(&mut self, next: Remembered) -> Result<(), MemoryError> {
         if next == self.now {
             return Ok(());
@@ -138,12 +138,12 @@ impl Memory {
 
     fn replace(&self, text: &[u8]) -> Result<(), MemoryError> {
         let beside = self.path.with_extension("tmp");
-        if self.fs.exists(&beside).map_err(self.io("look beside"))? {
-            self.fs.remove_file(&beside).map_err(self.io("remove what was left beside"))?;
+        if self.fs.exists(&beside).map_err(self.io("check for the temporary file of"))? {
+            self.fs.remove_file(&beside).map_err(self.io("remove the temporary file of"))?;
         }
-        let file = self.fs.create_new(&beside).map_err(self.io("create a file beside"))?;
-        file.write_all_at(text, 0).map_err(self.io("write beside"))?;
-        file.sync_all().map_err(self.io("sync beside"))?;
+        let file = self.fs.create_new(&beside).map_err(self.io("create the temporary file of"))?;
+        file.write_all_at(text, 0).map_err(self.io("write the temporary file of"))?;
+        file.sync_all().map_err(self.io("sync the temporary file of"))?;
         self.fs.rename(&beside, &self.path).map_err(self.io("replace"))?;
         let dir = self.path.parent().unwrap_or(Path::new("."));
         self.fs.sync_dir(dir).map_err(self.io("sync the directory of"))
@@ -164,7 +164,7 @@ impl Memory {
             return Err(damaged(format!("format {:?} version {}", line.format, line.version)));
         }
         if line.log != Identity(self.log).to_string() {
-            // Another log: what it says is about positions that mean nothing here.
+            // Written for another log: its positions mean nothing here.
             return Ok(Remembered::default());
         }
         let database = match line.database {

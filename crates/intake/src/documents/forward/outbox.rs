@@ -1,13 +1,13 @@
-//! What the view, the requests, the reclaiming of space and the forwarder tell one another.
+//! State shared by the view, the requests, the reclaiming of space and the forwarder.
 //!
-//! The view tells of each commit it has applied; the forwarder takes them from here, or from the log
-//! where they are too many. What may leave the log is decided here, with what the forwarder has made
-//! safe elsewhere.
+//! The view announces each commit it has applied; the forwarder takes them from here, or from the
+//! log if there are too many. This module decides what may leave the log, from what the forwarder
+//! has made safe elsewhere.
 //!
-//! Invariants: `commits` has every commit applied after `queued_from`; memory is bounded by a number of
-//! commits and by bytes, and what does not fit is read from the log; a position is given up only after
-//! it was remembered that it may be ([`Memory`]); the first chunk of a commit is kept as long as the
-//! commit is.
+//! Invariants: `commits` has every commit applied after `queued_from`; memory is limited by a
+//! number of commits and by bytes, and what does not fit is read from the log; a position is
+//! released only after that permission was recorded ([`Memory`]); the first chunk of a commit is
+//! kept as long as the commit is.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,14 +23,14 @@ use super::{DatabaseState, DatabaseStatus, ForwardOptions, Remembered};
 use crate::answer::time_text;
 use crate::error::IntakeError;
 
-/// Commits queued at most; more are read from the log.
+/// Maximum number of queued commits. More are read from the log.
 const COMMITS_MAX: usize = 4_096;
-/// Memory of commits queued with what was read of them.
+/// Maximum memory of queued commits with what was read of them.
 const PREPARED_MAX: usize = 32 << 20;
 
 /// A commit the view has applied.
 #[derive(Debug, Clone)]
-pub(crate) struct Told {
+pub(crate) struct QueuedCommit {
     /// The first entry that belongs to it.
     pub(crate) first: Lsn,
     pub(crate) lsn: Lsn,
@@ -40,47 +40,47 @@ pub(crate) struct Told {
     pub(crate) prepared: Option<Arc<Prepared>>,
 }
 
-/// What the log has to keep for the database.
+/// Which part of the log has to be kept for the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hold {
-    /// Nothing: what the database lacks will be copied from the local database.
+    /// None: what the database lacks will be copied from the local database.
     Nothing,
-    /// Everything after this position: the copy is under way.
+    /// Everything after this position: a copy is in progress.
     After(Lsn),
-    /// What is not safe elsewhere.
+    /// Whatever is not safe elsewhere.
     Unsafe,
 }
 
-/// Shared by everybody who has to do with forwarding.
+/// Shared by all parts that deal with forwarding.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     pub(super) options: ForwardOptions,
     state: Mutex<State>,
-    told: Condvar,
+    announced: Condvar,
     pub(super) memory: Mutex<Memory>,
 }
 
 #[derive(Debug)]
 struct State {
-    commits: VecDeque<Told>,
+    commits: VecDeque<QueuedCommit>,
     queued_from: Lsn,
     prepared_size: usize,
-    /// First and end of commits of more than one entry that are not safe elsewhere.
+    /// First entry and end of commits of several entries that are not safe elsewhere.
     chunked: VecDeque<(Lsn, Lsn)>,
-    /// Up to where the view has come.
+    /// Position up to which the view has applied commits.
     applied: Lsn,
     hold: Hold,
-    /// Up to where the database or the spill has everything on stable storage.
+    /// Position up to which the database or the spill has everything on stable storage.
     durable: Lsn,
-    /// Commits up to here were not told: their chunks are not known.
+    /// Commits up to here were not announced: their chunks are not known.
     untold: Lsn,
-    /// Up to where the log was allowed to give documents up.
+    /// Position up to which the log was allowed to release documents.
     released: Lsn,
     stop: bool,
-    told_status: Status,
+    status: Status,
 }
 
-/// What is told to people.
+/// The reported status.
 #[derive(Debug, Clone)]
 struct Status {
     state: DatabaseState,
@@ -96,10 +96,10 @@ struct Status {
 }
 
 impl Outbox {
-    /// * `applied`: up to where the view has come; nothing is being appended.
+    /// * `applied`: position up to which the view has applied commits; nothing is being appended.
     pub(crate) fn new(options: ForwardOptions, memory: Memory, applied: Lsn, now_ms: i64) -> Self {
         let known = memory.now();
-        // Without a promise of the last run, anything may have been given up.
+        // Without a record of the last run, anything may have been released.
         let released = if known.held { known.released } else { applied };
         let status = Status {
             state: DatabaseState::Connecting,
@@ -124,45 +124,50 @@ impl Outbox {
             untold: applied,
             released,
             stop: false,
-            told_status: status,
+            status,
         };
-        Self { options, state: Mutex::new(state), told: Condvar::new(), memory: Mutex::new(memory) }
+        Self {
+            options,
+            state: Mutex::new(state),
+            announced: Condvar::new(),
+            memory: Mutex::new(memory),
+        }
     }
 
-    /// Tells of commits that were applied, in order.
-    pub(crate) fn tell(&self, commits: &[Told]) {
+    /// Announces applied commits, in order.
+    pub(crate) fn announce(&self, commits: &[QueuedCommit]) {
         let mut state = self.state.lock();
-        for told in commits {
-            state.applied = told.end;
+        for queued in commits {
+            state.applied = queued.end;
             if state.hold == Hold::Nothing {
-                state.queued_from = told.end;
+                state.queued_from = queued.end;
                 continue;
             }
-            state.told_status.waiting += told.count;
-            state.told_status.oldest_ms.get_or_insert(told.received_ms);
-            if told.first < told.lsn {
-                state.chunked.push_back((told.first, told.end));
+            state.status.waiting += queued.count;
+            state.status.oldest_ms.get_or_insert(queued.received_ms);
+            if queued.first < queued.lsn {
+                state.chunked.push_back((queued.first, queued.end));
             }
             if state.commits.len() >= COMMITS_MAX {
                 state.commits.clear();
                 state.prepared_size = 0;
-                state.queued_from = told.end;
+                state.queued_from = queued.end;
                 continue;
             }
-            let mut told = told.clone();
-            let size = told.prepared.as_ref().map_or(0, |prepared| prepared.size());
+            let mut queued = queued.clone();
+            let size = queued.prepared.as_ref().map_or(0, |prepared| prepared.size());
             if state.prepared_size + size > PREPARED_MAX {
-                told.prepared = None;
+                queued.prepared = None;
             } else {
                 state.prepared_size += size;
             }
-            state.commits.push_back(told);
+            state.commits.push_back(queued);
         }
         drop(state);
-        self.told.notify_one();
+        self.announced.notify_one();
     }
 
-    /// Whether one more request of documents may be taken.
+    /// Whether one more request with documents may be accepted.
     ///
     /// # Errors
     /// [`IntakeError::DatabaseBehind`].
@@ -173,14 +178,14 @@ impl Outbox {
             return Ok(());
         }
         Err(IntakeError::DatabaseBehind {
-            state: state.told_status.state.name(),
+            state: state.status.state.name(),
             kept,
             kept_max: self.options.log_max,
         })
     }
 
-    /// Up to where documents may leave the log, given that they may up to `others` as far as everybody
-    /// else is concerned.
+    /// Position up to which documents may leave the log. `others` is the position up to which every
+    /// other user of the log permits it.
     pub(crate) fn release(&self, others: Lsn) -> Lsn {
         let mut memory = self.memory.lock();
         let (safe, next) = {
@@ -211,13 +216,17 @@ impl Outbox {
                 safe
             }
             Err(error) => {
-                tracing::warn!(error = %chain(&error), "the log is kept: could not remember how far the database is");
+                tracing::warn!(
+                    error = %chain(&error),
+                    "could not record the database's position; the log is kept"
+                );
                 known.released.min(others)
             }
         }
     }
 
-    /// From now on everything that is applied is kept for the database; returns from where on.
+    /// Starts keeping everything that is applied for the database. Returns the position from which
+    /// it is kept.
     pub(super) fn hold_from_here(&self) -> Lsn {
         let mut state = self.state.lock();
         let applied = state.applied;
@@ -230,19 +239,20 @@ impl Outbox {
         applied
     }
 
-    /// The database has everything up to `position` on stable storage; what comes after is kept for it
-    /// until it is safe.
+    /// Records that the database has everything up to `position` on stable storage. What follows is
+    /// kept until it is safe.
     pub(super) fn follow_from(&self, position: Lsn) {
         let mut state = self.state.lock();
         if position < state.durable {
-            // The chunks of what is unsafe again may have been forgotten.
+            // The chunks of what is no longer safe may have been forgotten.
             state.untold = state.applied;
         }
         state.durable = position;
         state.hold = Hold::Unsafe;
     }
 
-    /// Everything up to `position` is on stable storage in the database or in the spill.
+    /// Records that everything up to `position` is on stable storage in the database or in the
+    /// spill.
     pub(super) fn made_safe(&self, position: Lsn) {
         let mut state = self.state.lock();
         state.durable = state.durable.max(position);
@@ -252,12 +262,12 @@ impl Outbox {
         }
     }
 
-    /// Up to where the log was allowed to give documents up.
+    /// Position up to which the log was allowed to release documents.
     pub(super) fn released(&self) -> Lsn {
         self.state.lock().released
     }
 
-    /// Up to where the view has come.
+    /// Position up to which the view has applied commits.
     pub(super) fn applied(&self) -> Lsn {
         self.state.lock().applied
     }
@@ -268,51 +278,51 @@ impl Outbox {
 
     pub(crate) fn stop(&self) {
         self.state.lock().stop = true;
-        self.told.notify_all();
+        self.announced.notify_all();
     }
 
-    /// The queued commits after `position`, at most `max`; `Err` with the position up to which the log
-    /// is to be read instead.
-    pub(super) fn take(&self, position: Lsn, max: usize) -> Result<Vec<Told>, Lsn> {
+    /// The queued commits after `position`, at most `max`. `Err` holds the position up to which the
+    /// log has to be read instead.
+    pub(super) fn take(&self, position: Lsn, max: usize) -> Result<Vec<QueuedCommit>, Lsn> {
         let mut state = self.state.lock();
         if position < state.queued_from {
             return Err(state.queued_from);
         }
-        while state.commits.front().is_some_and(|told| told.end <= position) {
-            let told = state.commits.pop_front();
-            let size = told.and_then(|told| Some(told.prepared?.size())).unwrap_or(0);
+        while state.commits.front().is_some_and(|queued| queued.end <= position) {
+            let queued = state.commits.pop_front();
+            let size = queued.and_then(|queued| Some(queued.prepared?.size())).unwrap_or(0);
             state.prepared_size = state.prepared_size.saturating_sub(size);
         }
         state.queued_from = state.queued_from.max(position.min(state.applied));
         Ok(state.commits.iter().take(max).cloned().collect())
     }
 
-    /// Waits until something is told after `position`, or for so long.
+    /// Waits until something is announced after `position`, at most this long.
     pub(super) fn wait(&self, position: Lsn, limit: Duration) {
         let deadline = Instant::now() + limit;
         let mut state = self.state.lock();
         while !state.stop && state.applied <= position {
-            if self.told.wait_until(&mut state, deadline).timed_out() {
+            if self.announced.wait_until(&mut state, deadline).timed_out() {
                 return;
             }
         }
     }
 
-    /// Waits so long, or until the intake closes.
+    /// Waits this long, or until the intake closes.
     pub(super) fn pause(&self, limit: Duration) {
         let deadline = Instant::now() + limit;
         let mut state = self.state.lock();
         while !state.stop {
-            if self.told.wait_until(&mut state, deadline).timed_out() {
+            if self.announced.wait_until(&mut state, deadline).timed_out() {
                 return;
             }
         }
     }
 
-    /// Tells how the database is; returns whether that is news.
+    /// Sets the state of the database. Returns whether it changed.
     pub(super) fn set_state(&self, to: DatabaseState, reason: Option<String>, now_ms: i64) -> bool {
         let mut state = self.state.lock();
-        let status = &mut state.told_status;
+        let status = &mut state.status;
         let news = status.state != to || status.reason.as_deref() != reason.as_deref();
         if status.state != to {
             status.since_ms = now_ms;
@@ -322,51 +332,52 @@ impl Outbox {
         news
     }
 
-    /// The thread is gone; what waits is kept.
+    /// The thread has ended. What waits is kept.
     pub(super) fn stopped_by_panic(&self) {
-        let status = &mut self.state.lock().told_status;
+        let status = &mut self.state.lock().status;
         status.state = DatabaseState::Stopped;
-        status.reason = Some("the forwarder panicked; a restart goes on where it was".into());
+        status.reason =
+            Some("the forwarder panicked; after a restart it resumes where it stopped".into());
     }
 
     pub(super) fn set_waiting(&self, documents: u64, oldest_ms: Option<i64>) {
-        let status = &mut self.state.lock().told_status;
+        let status = &mut self.state.lock().status;
         status.waiting = documents;
         status.oldest_ms = oldest_ms.filter(|_| documents > 0);
     }
 
-    /// The database has everything up to `position`.
+    /// Records that the database has everything up to `position`.
     pub(super) fn all_written(&self, position: Lsn) {
         let mut state = self.state.lock();
         if state.applied <= position {
-            state.told_status.waiting = 0;
-            state.told_status.oldest_ms = None;
+            state.status.waiting = 0;
+            state.status.oldest_ms = None;
         }
     }
 
     pub(super) fn set_spill(&self, bytes: u64, is_full: bool) {
-        let status = &mut self.state.lock().told_status;
+        let status = &mut self.state.lock().status;
         status.spill_bytes = bytes;
         status.spill_is_full = is_full;
     }
 
     pub(super) fn count_retry(&self) {
-        self.state.lock().told_status.retries += 1;
+        self.state.lock().status.retries += 1;
     }
 
-    /// Counts documents that the database has now; some it may have had before.
+    /// Counts documents that the database now has, including some it may have had before.
     pub(super) fn count_written(&self, passed: u64, written: u64, conflicts: u64, oldest_ms: i64) {
-        let status = &mut self.state.lock().told_status;
+        let status = &mut self.state.lock().status;
         status.waiting = status.waiting.saturating_sub(passed);
         status.written += written;
         status.conflicts += conflicts;
         status.oldest_ms = (status.waiting > 0).then_some(oldest_ms);
     }
 
-    /// How forwarding goes.
+    /// The state of forwarding.
     pub(crate) fn status(&self, log_end: Lsn, now_ms: i64) -> DatabaseStatus {
         let state = self.state.lock();
-        let status = &state.told_status;
+        let status = &state.status;
         let age_ms = status.oldest_ms.map_or(0, |oldest| now_ms.saturating_sub(oldest).max(0));
         DatabaseStatus {
             database: self.options.database.name(),
@@ -388,7 +399,7 @@ impl Outbox {
 }
 
 impl State {
-    /// Below this everything is safe elsewhere.
+    /// Below this position everything is safe elsewhere.
     fn floor(&self) -> Lsn {
         if self.durable < self.untold {
             return self.released;

@@ -1,7 +1,7 @@
-//! Reading the log: where the queue does not reach back, and to count what waits.
+//! Reading the log: for commits that are no longer queued, and to count what waits.
 //!
-//! Invariant: nothing is read beyond what the view has applied, for the log may not have it on stable
-//! storage.
+//! Invariant: nothing is read beyond what the view has applied, since the log may not have it on
+//! stable storage.
 
 use forebay_log::Lsn;
 
@@ -11,17 +11,18 @@ use super::worker::Worker;
 use crate::error::ApplyError;
 use crate::format::{DocumentCommit, Entry};
 
-/// Bytes of log read between two looks at everything else.
+/// Bytes of log read between two checks for other work.
 const SCAN_SIZE: u64 = 32 << 20;
 
-/// Called with the position of an entry, its end, and the commit where it is one of documents; says
-/// whether to go on.
+/// Called with the position of an entry, its end, and the commit if it is one of documents. Returns
+/// whether to continue.
 pub(super) type Each<'e> = dyn FnMut(&mut Worker, Lsn, Lsn, Option<&DocumentCommit<'_>>) -> Result<bool, ForwardError>
     + 'e;
 
 impl Worker {
-    /// Calls `each` with the entries of the log from `from` on, up to `until` and no more than some; with
-    /// commits of documents, and with nothing where an entry is none. `each` says whether to go on.
+    /// Calls `each` with the entries of the log from `from` on, up to `until`, for a limited number
+    /// of bytes. An entry that is not a commit of documents is passed as `None`. `each` returns
+    /// whether to continue.
     pub(super) fn scan(
         &mut self,
         from: Lsn,
@@ -38,7 +39,7 @@ impl Worker {
             let at = reader.position();
             let entry = reader.next().map_err(|source| ApplyError::Read { lsn: at.0, source })?;
             let Some(entry) = entry else {
-                // What is left up to there was erased, or is the log's own.
+                // The remainder up to there was erased, or belongs to the log itself.
                 each(self, at, until, None)?;
                 return Ok(());
             };

@@ -1,8 +1,8 @@
 //! Writing into the database: from the queue, from the log, from the spill.
 //!
-//! Invariants: before each commit the database's own last id is looked at, and a gap or an overlap is an
-//! error; what a transaction holds is bounded by commits, not by time; the spill and the log are given
-//! up only after the database said that it has everything on stable storage.
+//! Invariants: the database's own last id is checked before each commit, and a gap or an overlap is
+//! an error; the size of a transaction is limited by commits, not by time; the spill and the log
+//! are released only after the database confirmed that everything is on stable storage.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use forebay_sink::{Position, RowSink, StoredDocument};
 use super::super::flatten::Bounds;
 use super::super::write::{read_commit, write_commit, write_documents, write_prepared};
 use super::error::ForwardError;
-use super::outbox::Told;
+use super::outbox::QueuedCommit;
 use super::spill::{Item, Spilled};
 use super::worker::{CHECKPOINT_EVERY, COMMITS_PER_STEP, DOCUMENTS_PER_TRANSACTION, Step, Worker};
 use crate::format::DocumentCommit;
@@ -27,7 +27,7 @@ impl Worker {
         }
         if self.next < self.outbox.applied() {
             match self.outbox.take(self.next, COMMITS_PER_STEP) {
-                Ok(commits) if !commits.is_empty() => self.write_told(&commits)?,
+                Ok(commits) if !commits.is_empty() => self.write_queued(&commits)?,
                 Ok(_) => self.next = self.next.max(self.outbox.applied()),
                 Err(until) => self.write_from_log(until)?,
             }
@@ -42,17 +42,17 @@ impl Worker {
         Ok(Step::Idle)
     }
 
-    fn write_told(&mut self, commits: &[Told]) -> Result<(), ForwardError> {
+    fn write_queued(&mut self, commits: &[QueuedCommit]) -> Result<(), ForwardError> {
         let mut batch = Batch::default();
-        for told in commits {
+        for queued in commits {
             let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
             let (log, bounds) = (&self.parts.log, &self.parts.bounds);
-            let (lsn, end) = (told.lsn, told.end);
-            match &told.prepared {
+            let (lsn, end) = (queued.lsn, queued.end);
+            match &queued.prepared {
                 Some(prepared) => {
                     let namespace = prepared.namespace.as_str();
-                    let ids = (prepared.first_id, told.count);
-                    if batch.admits(sink, namespace, ids, told.received_ms)? {
+                    let ids = (prepared.first_id, queued.count);
+                    if batch.admits(sink, namespace, ids, queued.received_ms)? {
                         batch.conflicts += write_prepared(sink, end, prepared)?;
                     }
                 }
@@ -68,7 +68,7 @@ impl Worker {
         self.commit(batch)
     }
 
-    /// Writes what the log has from `next` on, up to `until` or so.
+    /// Writes what the log has from `next` on, up to about `until`.
     fn write_from_log(&mut self, until: Lsn) -> Result<(), ForwardError> {
         let mut batch = Batch::default();
         self.scan(self.next, until, &mut |worker, lsn, end, commit| {
@@ -117,7 +117,7 @@ impl Worker {
                     if let Some(mut open) = open.take().filter(|open| open.is_new) {
                         batch.conflicts += open.write(sink, &self.parts.bounds)?;
                     }
-                    // One that the database had already is passed all the same.
+                    // A commit that the database had already is skipped all the same.
                     batch.end = batch.end.max(end);
                     if batch.is_large() {
                         self.commit(std::mem::take(&mut batch))?;
@@ -133,7 +133,7 @@ impl Worker {
         Ok(if self.outbox.stopping() { Step::Idle } else { Step::Some })
     }
 
-    /// Commits a batch, if there is something in it.
+    /// Commits a batch unless it is empty.
     fn commit(&mut self, batch: Batch) -> Result<(), ForwardError> {
         if batch.end <= self.next {
             return Ok(());
@@ -152,7 +152,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Has the database put what it has onto stable storage, now and then.
+    /// Asks the database from time to time to put what it has onto stable storage.
     pub(super) fn checkpoint(&mut self, now: bool) -> Result<(), ForwardError> {
         let is_due = now || self.checkpointed.elapsed() >= CHECKPOINT_EVERY;
         if !self.dirty || !is_due {
@@ -160,7 +160,7 @@ impl Worker {
         }
         let Some(sink) = self.sink.as_deref_mut() else { return Ok(()) };
         if sink.position().is_none_or(|position| position.0 < self.next.0) {
-            // Nothing but a position: entries that have to do with no document.
+            // A position only: the entries concern no documents.
             sink.commit(Position(self.next.0))?;
         }
         let safe = sink.checkpoint()?.map_or(Lsn(0), |position| Lsn(position.0));
@@ -178,15 +178,15 @@ impl Worker {
     }
 }
 
-/// What is written and not yet committed.
+/// What is written but not yet committed.
 #[derive(Debug, Default)]
 struct Batch {
     end: Lsn,
     documents: u64,
-    /// Of these, those the database had already.
+    /// Of these, the number that the database had already.
     skipped: u64,
     conflicts: u64,
-    /// When the last were received.
+    /// When the newest were received.
     received_ms: i64,
 }
 
@@ -195,9 +195,9 @@ impl Batch {
         self.documents >= DOCUMENTS_PER_TRANSACTION
     }
 
-    /// Whether these documents are the ones that come next; counts them.
+    /// Returns whether these documents are the ones that come next, and counts them.
     ///
-    /// * `ids`: the first, and how many.
+    /// * `ids`: the first id, and the count.
     fn admits(
         &mut self,
         sink: &mut dyn RowSink,

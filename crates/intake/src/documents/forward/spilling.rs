@@ -1,7 +1,7 @@
-//! Spilling what waits for a database that is away.
+//! Spilling documents that wait for an unavailable database.
 //!
-//! Invariants: commits are spilled in the order of the log; nothing counts as safe before the spill was
-//! synced; a spill that is full is left alone until something of it is gone.
+//! Invariants: commits are spilled in the order of the log; nothing counts as safe before the spill
+//! was synced; a full spill stays unchanged until some of it was removed.
 
 use forebay_base::error_chain::chain;
 use forebay_log::Lsn;
@@ -22,10 +22,10 @@ impl Worker {
         let from = self.tail;
         match self.outbox.take(self.tail, COMMITS_PER_STEP) {
             Ok(commits) => {
-                for told in &commits {
+                for queued in &commits {
                     let log = self.parts.log.clone();
-                    read_commit(&log, told.lsn, |commit| {
-                        self.spill_commit(told.lsn, told.end, commit)
+                    read_commit(&log, queued.lsn, |commit| {
+                        self.spill_commit(queued.lsn, queued.end, commit)
                     })?;
                     if self.spill_is_full {
                         break;
@@ -74,7 +74,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Opens the spill, unless it is.
+    /// Opens the spill unless it is open.
     pub(super) fn open_spill(&mut self) -> Result<(), ForwardError> {
         if self.spill.is_some() {
             return Ok(());
@@ -102,7 +102,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Leaves damaged files where people find them, and begins without any.
+    /// Keeps damaged files for inspection, and starts without any.
     pub(super) fn put_spill_aside(&mut self) {
         self.spill = None;
         let (parts, max) = (&self.parts, self.outbox.options.spill_max);

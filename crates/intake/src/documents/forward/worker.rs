@@ -1,8 +1,8 @@
 //! The forwarder's thread: follows the log, writes, spills, tries again.
 //!
-//! Invariants: one thread does all of it, so the order of commits is the order of the loop; a database
-//! that failed is opened anew and asked how far it is, whatever was known before; the loop never waits
-//! for the database while something can be spilled.
+//! Invariants: one thread does all of it, so the order of commits is the order of the loop; after a
+//! failure the database is opened again and asked for its position, whatever was known before; the
+//! loop never waits for the database while something can be spilled.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,18 +22,18 @@ use super::outbox::Outbox;
 use super::spill::{Spill, SpillError};
 use super::{DatabaseState, Remembered};
 
-/// Documents in one transaction, about.
+/// Approximate number of documents in one transaction.
 pub(super) const DOCUMENTS_PER_TRANSACTION: u64 = 10_000;
-/// Commits taken at a time.
+/// Commits processed in one step.
 pub(super) const COMMITS_PER_STEP: usize = 512;
 /// How often the database is asked to put what it has onto stable storage.
 pub(super) const CHECKPOINT_EVERY: Duration = Duration::from_millis(250);
-/// How often the loop looks around where nothing is to be done.
+/// How often the loop checks for work when idle.
 const IDLE: Duration = Duration::from_secs(10);
-/// How long closing waits for a database that takes documents.
+/// How long closing waits for a responsive database.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
-/// What the forwarder works with.
+/// What the forwarder uses.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) log: Log,
@@ -42,7 +42,7 @@ pub(crate) struct Parts {
     pub(crate) bounds: Bounds,
     /// The local database.
     pub(crate) documents: PathBuf,
-    /// The directory of spilled documents.
+    /// The directory of spill files.
     pub(crate) spill: PathBuf,
 }
 
@@ -62,7 +62,7 @@ impl Forwarder {
         Ok(Self { outbox, thread: Some(thread) })
     }
 
-    /// Writes what waits, if the database takes it, and ends the thread.
+    /// Writes what waits, if the database accepts it, and ends the thread.
     pub(crate) fn stop(&mut self) {
         self.outbox.stop();
         if let Some(thread) = self.thread.take()
@@ -79,11 +79,11 @@ impl Drop for Forwarder {
     }
 }
 
-/// What a step of the loop did.
+/// The result of one step of the loop.
 pub(super) enum Step {
-    /// Something: go on at once.
+    /// Some work: continue at once.
     Some,
-    /// Nothing is there to be done.
+    /// There is nothing to do.
     Idle,
 }
 
@@ -92,17 +92,17 @@ pub(super) struct Worker {
     pub(super) parts: Parts,
     pub(super) sink: Option<Box<dyn RowSink>>,
     pub(super) spill: Option<Spill>,
-    /// Up to here the database has everything, while there is one.
+    /// The database, if open, has everything up to here.
     pub(super) next: Lsn,
-    /// Up to here everything is safe in the database or the spill.
+    /// Everything up to here is safe in the database or the spill.
     pub(super) safe: Lsn,
-    /// Up to here nothing is left to be spilled.
+    /// Nothing up to here has to be spilled.
     pub(super) tail: Lsn,
-    /// Reads the log where the queue does not reach back.
+    /// Reads the log for commits that are no longer queued.
     pub(super) scan: Option<Reader>,
-    /// The database lacks what only the local database has.
+    /// The database lacks documents that only the local database has.
     needs_copy: bool,
-    /// Its last ids were compared with those here since it was reached.
+    /// Its last ids have been compared with the local ones since it was reached.
     pub(super) is_audited: bool,
     retry: Retry,
     pub(super) checkpointed: Instant,
@@ -110,7 +110,7 @@ pub(super) struct Worker {
     pub(super) spill_is_full: bool,
 }
 
-/// Tells of a thread that ended by a panic.
+/// Reports a thread that ended by a panic.
 struct Ended(Arc<Outbox>);
 
 impl Drop for Ended {
@@ -121,11 +121,11 @@ impl Drop for Ended {
     }
 }
 
-/// When the database is tried again.
+/// When the database will be tried again.
 struct Retry {
     at: Instant,
     wait: Duration,
-    /// When it was last known to be there.
+    /// When it was last reachable.
     away_since: Instant,
 }
 
@@ -209,7 +209,7 @@ impl Worker {
         }
     }
 
-    /// Notes how far the database is, so that the next start reads little again.
+    /// Records the database's position, so that the next start has little to read again.
     fn close(&mut self) {
         let closed = self.checkpoint(true).and_then(|()| {
             let mut memory = self.outbox.memory.lock();
@@ -218,14 +218,20 @@ impl Worker {
             if now.held { Ok(memory.keep(next)?) } else { Ok(()) }
         });
         if let Err(error) = closed {
-            tracing::warn!(error = %chain(&error), "could not note how far the database is; the next start finds out");
+            tracing::warn!(
+                error = %chain(&error),
+                "could not record the database's position; the next start determines it"
+            );
         }
     }
 
-    /// Answers an error; `false` where the thread has to end.
+    /// Handles an error; returns `false` if the thread has to end.
     fn settle(&mut self, error: &ForwardError) -> bool {
         if error.asks_for_a_copy() {
-            tracing::warn!(error = %chain(error), "the database will be given what it lacks from the intake's own documents");
+            tracing::warn!(
+                error = %chain(error),
+                "the documents that the database lacks will be copied from the intake's own"
+            );
             self.needs_copy = true;
         }
         match error {
@@ -239,7 +245,10 @@ impl Worker {
         if matches!(error, ForwardError::Log(_)) && !error.asks_for_a_copy() {
             self.sink = None;
             self.outbox.set_state(DatabaseState::Stopped, Some(reason.clone()), now_ms);
-            tracing::error!(%reason, "forwarding has stopped; the log keeps what waits");
+            tracing::error!(
+                %reason,
+                "forwarding has stopped; the log keeps the documents that wait"
+            );
             return false;
         }
         let now = Instant::now();
@@ -261,7 +270,7 @@ impl Worker {
                 database = self.outbox.options.database.name(),
                 state = state.name(),
                 %reason,
-                "documents wait for the database; the intake goes on"
+                "the database is unavailable: documents wait for it; the intake continues"
             );
         }
         self.retry.at = now + self.retry.wait;
@@ -285,7 +294,7 @@ impl Worker {
         Ok(Step::Idle)
     }
 
-    /// Opens the database, finds out how far it is, and brings it to where the log goes on.
+    /// Opens the database, determines its position, and brings it to where the log takes over.
     fn connect(&mut self) -> Result<(), ForwardError> {
         let database = self.outbox.options.database.clone();
         let sink = database.open().map_err(ForwardError::Open)?;
@@ -324,13 +333,13 @@ impl Worker {
             tracing::info!(
                 database = database.name(),
                 position = self.next.0,
-                "documents are forwarded to the database"
+                "forwarding documents to the database"
             );
         }
         Ok(())
     }
 
-    /// Goes on from where the database is: with the spill, then with the log.
+    /// Continues from the database's position: with the spill, then with the log.
     fn go_on(&mut self, position: Lsn, spilled: Option<(Lsn, Lsn)>) -> Result<(), ForwardError> {
         let sink = self.sink.as_deref_mut().ok_or(ForwardError::Closing)?;
         let safe = sink.checkpoint()?.map_or(Lsn(0), |position| Lsn(position.0));
@@ -338,7 +347,7 @@ impl Worker {
         self.safe = match spilled {
             Some((after, end)) if after <= position => end.max(safe),
             _ => {
-                // What was spilled begins later than the database ends; the log has all of it.
+                // The spill starts after the database's position; the log has all of it.
                 self.clear_spill()?;
                 safe
             }
@@ -352,7 +361,8 @@ impl Worker {
         i64::try_from(self.parts.clock.now_ms()).unwrap_or(i64::MAX)
     }
 
-    /// The database has everything up to `position`, and the log keeps what comes after.
+    /// Records that the database has everything up to `position`, and that the log keeps what
+    /// follows.
     pub(super) fn copied(&mut self, position: Lsn) {
         self.next = position;
         self.safe = position;

@@ -1,4 +1,4 @@
-//! Entries read back as they were written, and rubbish is refused without a panic.
+//! Entries are decoded as they were encoded, and invalid bytes are refused without a panic.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! The lines of a spill segment; `docs/formats/spill.md` is the page about them.
+//! The lines of a spill segment; `docs/formats/spill.md` describes them.
 //!
 //! ```text
 //! {"format":"forebay-spill","version":1,"log":"<32 hex digits>","after":<position>}
@@ -8,8 +8,8 @@
 //! {"_end":<position>,"_crc32c":"0123abcd"}
 //! ```
 //!
-//! Invariants: pure; a document's bytes come back as they were; decoding takes any bytes and says no to
-//! those that are none of these lines.
+//! Invariants: pure; a document's bytes are returned unchanged; decoding accepts any bytes and
+//! returns an error for those that are none of these lines.
 
 use forebay_base::checksum::extend;
 use forebay_log::Lsn;
@@ -32,7 +32,7 @@ pub(super) struct Header {
     version: u32,
     /// The log the documents came from.
     log: String,
-    /// Where the commit before the segment's first one ends.
+    /// End of the commit before the segment's first one.
     pub(super) after: u64,
 }
 
@@ -41,10 +41,10 @@ impl Header {
         Self { format: FORMAT.to_owned(), version: VERSION, log: hex(&log), after: after.0 }
     }
 
-    /// Reads a header of the given log; the reason where it is none.
+    /// Reads a header for the given log; the error is the reason.
     pub(super) fn decode(line: &[u8], log: [u8; 16]) -> Result<Self, String> {
         let header: Self =
-            serde_json::from_slice(line).map_err(|error| format!("no header: {error}"))?;
+            serde_json::from_slice(line).map_err(|error| format!("invalid header: {error}"))?;
         if header.format != FORMAT || header.version != VERSION {
             return Err(format!(
                 "format {:?} version {}, expected {FORMAT:?} version {VERSION}",
@@ -52,7 +52,11 @@ impl Header {
             ));
         }
         if header.log != hex(&log) {
-            return Err(format!("of the log {:?}, not of this one, {}", header.log, hex(&log)));
+            return Err(format!(
+                "written for the log {:?}, but this log is {}",
+                header.log,
+                hex(&log)
+            ));
         }
         Ok(header)
     }
@@ -62,7 +66,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The line a commit begins with.
+/// The first line of a commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CommitLine {
@@ -82,7 +86,7 @@ struct CommitLine {
     columns: Vec<(String, String)>,
 }
 
-/// A commit as it was spilled.
+/// A spilled commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Spilled {
     pub(crate) end: Lsn,
@@ -107,7 +111,7 @@ impl Spilled {
         }
     }
 
-    /// Reads the line a commit begins with.
+    /// Reads the first line of a commit.
     pub(super) fn decode(line: &[u8]) -> Option<Self> {
         let line: CommitLine = serde_json::from_slice(line).ok()?;
         let target = match line.target.as_str() {
@@ -131,18 +135,18 @@ impl Spilled {
     }
 }
 
-/// Appends `value` as a line of its own.
+/// Appends `value` as a separate line.
 pub(super) fn push_json(line: &mut Vec<u8>, value: &impl Serialize) -> Result<(), String> {
     serde_json::to_writer(&mut *line, value).map_err(|error| error.to_string())?;
     line.push(b'\n');
     Ok(())
 }
 
-/// Appends the line a commit begins with.
+/// Appends the first line of a commit.
 pub(super) fn push_commit(line: &mut Vec<u8>, head: &Head<'_>) -> Result<(), String> {
     let columns = head.columns.iter().map(|column| {
         let ty = column_type(column.type_code)
-            .ok_or_else(|| format!("a column type of code {}", column.type_code))?;
+            .ok_or_else(|| format!("unknown column type code {}", column.type_code))?;
         Ok((column.path.clone(), ty.name().to_owned()))
     });
     let commit = CommitLine {
@@ -173,13 +177,13 @@ pub(super) fn push_document(
     );
     let at = line.len();
     ndjson::encode(document, line);
-    // The brace the document's own line begins with is the comma here.
+    // This comma replaces the opening brace of the document.
     if let Some(brace) = line.get_mut(at) {
         *brace = b',';
     }
 }
 
-/// The document of a line of the commit that ends at `end`.
+/// The document in a line of the commit that ends at `end`.
 pub(super) fn decode_document(
     line: &mut [u8],
     end: Lsn,
@@ -192,23 +196,23 @@ pub(super) fn decode_document(
     ndjson::decode(own)
 }
 
-/// Appends the line a commit ends with.
+/// Appends the last line of a commit.
 ///
-/// * `crc`: of the segment's header and every line of the commit before this one.
+/// * `crc`: checksum of the segment's header and every line of the commit before this one.
 pub(super) fn push_end(line: &mut Vec<u8>, end: Lsn, crc: u32) {
     line.extend_from_slice(
         format!("{{\"_end\":{},\"_crc32c\":\"{crc:08x}\"}}\n", end.0).as_bytes(),
     );
 }
 
-/// Whether this is the line the commit ends with.
+/// Whether this is the last line of the commit.
 pub(super) fn is_end(line: &[u8], end: Lsn, crc: u32) -> bool {
     let mut expected = Vec::with_capacity(64);
     push_end(&mut expected, end, crc);
     line == expected
 }
 
-/// The checksum a commit's lines begin with: that of their segment's header.
+/// The initial checksum of a commit's lines: that of their segment's header.
 pub(super) fn seed(header: &[u8]) -> u32 {
     extend(0, header)
 }
@@ -261,7 +265,7 @@ mod tests {
         let mut line = Vec::new();
         push_json(&mut line, &Header::new([1; 16], Lsn(5))).unwrap();
         assert_eq!(Header::decode(&line, [1; 16]).unwrap().after, 5);
-        assert!(Header::decode(&line, [2; 16]).unwrap_err().contains("of the log"));
+        assert!(Header::decode(&line, [2; 16]).unwrap_err().contains("written for the log"));
         let newer = String::from_utf8(line).unwrap().replace("\"version\":1", "\"version\":2");
         assert!(Header::decode(newer.as_bytes(), [1; 16]).unwrap_err().contains("version 2"));
         assert!(Header::decode(b"{}\n", [1; 16]).is_err());

@@ -1,4 +1,4 @@
-//! Doors for the fuzz targets into what is otherwise private. Not part of the public interface.
+//! Access for the fuzz targets to private functions. Not part of the public interface.
 
 use std::path::Path;
 
@@ -9,14 +9,14 @@ use forebay_log::Lsn;
 use super::format::{Header, Spilled, decode_document, push_commit, push_json};
 use super::segment::SegmentReader;
 
-/// The log the segments are of.
+/// The log that the segments belong to.
 const LOG: [u8; 16] = [7; 16];
 
-/// Reads bytes as a spill segment, and, behind a header of its own, as lines of one; returns how many bytes
-/// of the first reading were whole.
+/// Reads bytes as a spill segment and, after a generated header, as lines of one. Returns how many
+/// bytes of the first reading were valid.
 ///
 /// # Panics
-/// A commit that was read is another once it was written and read again.
+/// A commit differs after it was read, written and read again.
 #[must_use]
 pub fn spill_segment(bytes: &[u8]) -> u64 {
     if let Some(commit) = Spilled::decode(bytes) {
@@ -34,7 +34,7 @@ pub fn spill_segment(bytes: &[u8]) -> u64 {
     whole(bytes)
 }
 
-/// How many bytes of a segment are whole.
+/// Number of valid bytes of a segment.
 fn whole(bytes: &[u8]) -> u64 {
     let (disk, path) = (SimFs::new(1), Path::new("segment"));
     let Ok(file) = disk.create_new(path) else { return 0 };

@@ -1,19 +1,19 @@
-//! Documents that wait for a database that is away, in files one can read.
+//! Documents that wait for an unavailable database, in readable files.
 //!
 //! ```text
 //! <dir>/spill/<position, 16 hex digits>.ndjson    commits after that position, in order
 //! ```
 //!
-//! Every segment but the last was synced whole before the next was begun. The last may end anywhere
-//! after a crash: what is not whole is cut off on opening, and the log still has it, for nothing counts
-//! as spilled before a sync.
+//! Every segment but the last was synced completely before the next was started. After a crash the
+//! last may end anywhere: an incomplete end is cut off on opening. The log still has it, since
+//! nothing counts as spilled before a sync.
 //!
-//! Invariants: the segments follow one another without a gap; a commit is in one segment, whole; the
-//! bytes of all segments stay below a limit, and a commit that would pass it is taken back; after a
-//! failed write or sync nothing further is believed until the files were read again.
+//! Invariants: the segments follow one another without a gap; a commit is complete in one segment;
+//! the total size of all segments stays within a limit, and a commit that would exceed it is
+//! removed again; after a failed write or sync the files are read again before they are trusted.
 
 mod format;
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(super) mod fuzzing;
 mod segment;
 
@@ -32,18 +32,18 @@ pub(crate) use self::segment::{Item, SegmentReader};
 use self::format::{Header, push_commit, push_document, push_end, push_json, seed};
 use super::super::write::{Head, Run};
 
-/// A segment larger than this is followed by another.
+/// A segment larger than this is followed by another one.
 const SEGMENT_SIZE: u64 = 16 << 20;
 /// Lines gathered before they are written.
 const BUFFER_SIZE: usize = 256 << 10;
-/// What a segment's name ends with.
+/// Suffix of a segment's name.
 const SUFFIX: &str = ".ndjson";
 
 /// Why documents could not be spilled or read back.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum SpillError {
-    /// The file system refused.
+    /// A file operation failed.
     #[error("could not {act} {path}", path = path.display())]
     Io {
         act: &'static str,
@@ -51,10 +51,10 @@ pub(crate) enum SpillError {
         #[source]
         source: std::io::Error,
     },
-    /// A segment is not what was written.
+    /// A segment's contents are invalid.
     #[error("{path} is damaged at byte {offset}: {found}", path = path.display())]
     Damaged { path: PathBuf, offset: u64, found: String },
-    /// A commit cannot be put into lines.
+    /// A commit cannot be encoded as lines.
     #[error("could not spill the commit that ends at {end}: {found}")]
     Commit { end: u64, found: String },
 }
@@ -64,7 +64,7 @@ fn io(act: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> SpillErr
     move |source| SpillError::Io { act, path, source }
 }
 
-/// A segment as far as it is whole.
+/// The valid part of a segment.
 #[derive(Debug, Clone)]
 struct Segment {
     path: PathBuf,
@@ -74,7 +74,7 @@ struct Segment {
     documents: u64,
 }
 
-/// The segment that is written to.
+/// The segment that is being written.
 #[derive(Debug)]
 struct Writing {
     file: Arc<dyn File>,
@@ -91,26 +91,27 @@ pub(crate) struct Spill {
     log: [u8; 16],
     size_max: u64,
     segments: VecDeque<Segment>,
-    /// Of the last segment; `None` where the next commit begins a new one.
+    /// Of the last segment; `None` if the next commit starts a new one.
     writing: Option<Writing>,
     buffer: Vec<u8>,
 }
 
-/// What became of a commit that was to be spilled.
+/// The result of spilling a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spilling {
     /// It is in the last segment, and safe after the next [`Spill::sync`].
     Done,
-    /// There is no room for it; nothing of it is there.
+    /// There is no room for it. Nothing of it was kept.
     Full,
 }
 
 impl Spill {
-    /// Opens the segments in `dir`, making it where there is none, and cuts off what a crash left.
+    /// Opens the segments in `dir`, creates the directory if it is missing, and cuts off what a
+    /// crash left.
     ///
     /// # Errors
-    /// [`SpillError::Io`]; [`SpillError::Damaged`] where more than the end of the last segment is not
-    /// what was written: see [`Spill::put_aside`].
+    /// [`SpillError::Io`]; [`SpillError::Damaged`] if more than the end of the last segment is
+    /// invalid: see [`Spill::put_aside`].
     pub(crate) fn open(
         fs: Arc<dyn FileSystem>,
         dir: &Path,
@@ -138,7 +139,7 @@ impl Spill {
         Ok(spill)
     }
 
-    /// Reads every segment through, changes nothing, and returns how many documents are whole.
+    /// Reads every segment without changing it, and returns the number of complete documents.
     ///
     /// # Errors
     /// As [`Spill::open`].
@@ -162,7 +163,7 @@ impl Spill {
         Ok(spill.documents())
     }
 
-    /// Gives every segment a name that is not read any more, and begins without any.
+    /// Renames every segment so that it is no longer read, and starts without any.
     ///
     /// # Errors
     /// [`SpillError::Io`].
@@ -182,7 +183,7 @@ impl Spill {
         Ok(spill)
     }
 
-    /// The positions spilled: after the first, up to the second; `None` where there are none.
+    /// The spilled positions: after the first, up to the second. `None` if there are none.
     pub(crate) fn range(&self) -> Option<(Lsn, Lsn)> {
         Some((self.segments.front()?.after, self.segments.back()?.end))
     }
@@ -197,14 +198,14 @@ impl Spill {
         self.segments.iter().map(|segment| segment.documents).sum()
     }
 
-    /// Adds a commit after all others.
+    /// Appends a commit.
     ///
-    /// * `after`: where the commit before it ends, spilled or not.
-    /// * `feed`: calls its argument with the documents in their order.
+    /// * `after`: end of the previous commit, spilled or not.
+    /// * `feed`: calls its argument with the documents in order.
     ///
     /// # Errors
-    /// Those of `feed`, and [`SpillError`]; nothing of the commit remains then, or the spill has to be
-    /// opened again.
+    /// Those of `feed`, and [`SpillError`]. Then either nothing of the commit remains, or the spill
+    /// has to be opened again.
     pub(crate) fn append<E: From<SpillError>>(
         &mut self,
         after: Lsn,
@@ -291,7 +292,7 @@ impl Spill {
             self.writing = None;
         }
         if removed {
-            // A name that came back beside newer ones would look like a gap.
+            // A name that reappeared beside newer ones would look like a gap.
             self.fs.sync_dir(&self.dir).map_err(io("sync", &self.dir))?;
         }
         Ok(())
@@ -309,7 +310,7 @@ impl Spill {
         Ok(Some(SegmentReader::new(&segment.path, file, self.log)))
     }
 
-    /// The segment the next commit goes into, as it is before it.
+    /// The segment that the next commit is written to, as it is before that commit.
     fn prepare(&mut self, after: Lsn) -> Result<Begun, SpillError> {
         let is_large = self.segments.back().is_none_or(|segment| segment.size >= SEGMENT_SIZE);
         if is_large || self.writing.is_none() {
@@ -342,7 +343,7 @@ impl Spill {
         Ok(())
     }
 
-    /// The files of the directory whose names end so, in order.
+    /// The files in the directory with this suffix, in order.
     fn names(&self, suffix: &str) -> Result<Vec<PathBuf>, SpillError> {
         let entries = self.fs.list(&self.dir).map_err(io("list", &self.dir))?;
         let ours = entries.iter().filter_map(|entry| {
@@ -354,27 +355,31 @@ impl Spill {
         Ok(ours.collect())
     }
 
-    /// Takes a segment in, and cuts off what is not whole where it may be.
+    /// Adds a segment, and cuts off its incomplete end where that is allowed.
     fn admit(&mut self, path: &Path, is_last: bool) -> Result<(), SpillError> {
         let file = self.fs.open(path, Access::Read).map_err(io("open", path))?;
         let (segment, torn) = self.survey(path, &file, is_last)?;
         let Some(segment) = segment else {
-            // Begun, and nothing in it yet.
+            // Started, and empty so far.
             self.fs.remove_file(path).map_err(io("remove", path))?;
             return self.fs.sync_dir(&self.dir).map_err(io("sync", &self.dir));
         };
         if is_last {
-            // A sync of before the crash may have failed, so what was read may be in memory alone.
+            // A sync before the crash may have failed, so the data read may be in memory alone.
             self.write_anew(path, file.as_ref(), segment.size)?;
             if torn {
-                tracing::warn!(path = %path.display(), size = segment.size, "cut a torn tail off the spill");
+                tracing::warn!(
+                    path = %path.display(),
+                    size = segment.size,
+                    "cut a torn tail off the spill"
+                );
             }
         }
         self.segments.push_back(segment);
         Ok(())
     }
 
-    /// Reads a segment through: what of it is whole, and whether there is more.
+    /// Reads a segment: its valid part, and whether more follows.
     fn survey(
         &self,
         path: &Path,
@@ -406,7 +411,7 @@ impl Spill {
         Ok((Some(Segment { path, after, end, size, documents }), torn))
     }
 
-    /// Writes the first `size` bytes of a segment into a file that takes its name, on stable storage.
+    /// Writes the first `size` bytes of a segment to a file that replaces it, on stable storage.
     fn write_anew(&self, path: &Path, file: &dyn File, size: u64) -> Result<(), SpillError> {
         let beside = path.with_extension("tmp");
         let new = self.fs.create_new(&beside).map_err(io("create", &beside))?;
@@ -425,7 +430,7 @@ impl Spill {
     }
 }
 
-/// The segment a commit goes into.
+/// The segment that a commit is written to.
 #[derive(Debug)]
 struct Begun {
     path: PathBuf,

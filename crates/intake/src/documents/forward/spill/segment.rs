@@ -1,8 +1,8 @@
-//! Reading one spill segment: line by line, commit by commit, everything checked.
+//! Reading one spill segment: line by line, commit by commit, with every check.
 //!
-//! Invariants: memory is a chunk, or one line where that is larger, and a line has a limit; a commit
-//! counts only once its last line is there and its checksum holds; the first thing that is not as it was
-//! written ends the reading and says where.
+//! Invariants: memory is limited to a chunk, or to one line if that is larger, and a line has a
+//! maximum length; a commit counts only once its last line was read and its checksum matches;
+//! reading ends at the first invalid byte and reports its offset.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use super::{SpillError, io};
 
 /// Bytes read at a time.
 const CHUNK: usize = 256 << 10;
-/// Longest line: twice the largest document the log takes, for one whose every byte is escaped.
+/// Longest line: twice the largest document of the log, for one whose every byte is escaped.
 const LINE_SIZE_MAX: usize = 256 << 20;
 
-/// What comes next in a segment.
+/// The next item of a segment.
 #[derive(Debug)]
 pub(crate) enum Item {
-    /// A commit begins.
+    /// A commit starts.
     Commit(Spilled),
-    /// One of its documents.
+    /// A document of the commit.
     Document(StoredDocument),
-    /// The commit that ends at this position is whole.
+    /// The commit that ends at this position is complete.
     End(Lsn),
 }
 
@@ -37,17 +37,17 @@ pub(crate) struct SegmentReader {
     path: PathBuf,
     file: Arc<dyn File>,
     log: [u8; 16],
-    /// Read and not yet taken; a line that was taken begins it.
+    /// Read but not yet consumed; starts with the last line consumed.
     buffer: Vec<u8>,
     taken: usize,
-    /// Where the buffer begins in the file.
+    /// Offset of the buffer in the file.
     offset: u64,
-    /// Where the segment begins, once its header was read.
+    /// Start position of the segment, once its header was read.
     after: Option<Lsn>,
     seed: u32,
     crc: u32,
     commit: Option<Open>,
-    /// Up to here everything is whole.
+    /// Everything before this offset is valid.
     whole: u64,
 }
 
@@ -77,23 +77,23 @@ impl SegmentReader {
         }
     }
 
-    /// Where the segment begins; known once something was read.
+    /// Start position of the segment; known once something was read.
     pub(super) fn after(&self) -> Option<Lsn> {
         self.after
     }
 
-    /// Up to this byte there are whole commits.
+    /// Complete commits end at this byte.
     pub(super) fn whole(&self) -> u64 {
         self.whole
     }
 
-    /// The next item; `None` at the end of a segment that is whole.
+    /// The next item; `None` at the end of a valid segment.
     ///
     /// # Errors
-    /// [`SpillError::Damaged`] where the bytes are not what was written, or end too soon.
+    /// [`SpillError::Damaged`] if the bytes are invalid or end too soon.
     pub(crate) fn next(&mut self) -> Result<Option<Item>, SpillError> {
         if self.after.is_none() {
-            let Some(line) = self.line()? else { return Err(self.damaged("no header")) };
+            let Some(line) = self.line()? else { return Err(self.damaged("there is no header")) };
             let header = Header::decode(&line, self.log).map_err(|found| self.damaged(&found))?;
             self.after = Some(Lsn(header.after));
             self.seed = seed(&line);
@@ -101,14 +101,14 @@ impl SegmentReader {
         }
         let Some(mut line) = self.line()? else {
             return match self.commit {
-                Some(_) => Err(self.damaged("the file ends within a commit")),
+                Some(_) => Err(self.damaged("the file ends inside a commit")),
                 None => Ok(None),
             };
         };
         let Some(open) = &mut self.commit else {
             self.crc = extend(self.seed, &line);
             let Some(commit) = Spilled::decode(&line) else {
-                return Err(self.damaged("no beginning of a commit"));
+                return Err(self.damaged("expected the first line of a commit"));
             };
             self.commit = Some(Open {
                 end: commit.end,
@@ -121,7 +121,7 @@ impl SegmentReader {
         if open.left == 0 {
             let end = open.end;
             if !is_end(&line, end, self.crc) {
-                return Err(self.damaged("the checksum of a commit does not hold"));
+                return Err(self.damaged("the checksum of a commit does not match"));
             }
             self.commit = None;
             self.whole = self.position();
@@ -129,17 +129,17 @@ impl SegmentReader {
         }
         self.crc = extend(self.crc, &line);
         match decode_document(&mut line, open.end, &open.namespace) {
-            // The id after the largest there is belongs to none.
+            // There is no id after the largest one.
             Some(document) if document.id == open.next_id => {
                 open.next_id = open.next_id.wrapping_add(1);
                 open.left -= 1;
                 Ok(Some(Item::Document(document)))
             }
-            _ => Err(self.damaged("not the document that belongs here")),
+            _ => Err(self.damaged("unexpected document")),
         }
     }
 
-    /// The next line with its line break; `None` where no whole line is left.
+    /// The next line with its line break; `None` if no complete line is left.
     fn line(&mut self) -> Result<Option<Vec<u8>>, SpillError> {
         let mut searched = self.taken;
         loop {
@@ -154,7 +154,7 @@ impl SegmentReader {
             self.taken = 0;
             searched = self.buffer.len();
             if searched > LINE_SIZE_MAX {
-                return Err(self.damaged("a line without an end"));
+                return Err(self.damaged("a line has no end"));
             }
             self.buffer.resize(searched + CHUNK, 0);
             let room = self.buffer.get_mut(searched..).unwrap_or_default();
@@ -167,7 +167,7 @@ impl SegmentReader {
         }
     }
 
-    /// Where the next line begins in the file.
+    /// Offset of the next line in the file.
     fn position(&self) -> u64 {
         self.offset + self.taken as u64
     }
