@@ -1,7 +1,7 @@
-//! What every connector promises, as one suite that every connector passes.
+//! The promises of every connector, as one test suite that every connector passes.
 //!
-//! A source or destination is brought in as a place that can be opened again and again. The suite
-//! answers with a [`Failure`] instead of panicking, so that it can run anywhere:
+//! A source or destination is passed as a value that can be opened again and again. The suite
+//! returns a [`Failure`] instead of panicking, so that it can run anywhere:
 //!
 //! ```no_run
 //! # async fn run(destination: std::sync::Arc<dyn forebay_pipeline::connector::Destination>)
@@ -14,7 +14,7 @@
 //! # }
 //! ```
 //!
-//! Rows have every type there is, NULL in every column, and names with quotes, spaces and letters that
+//! The rows have every type, NULL in every column, and names with quotes, spaces and letters that
 //! are not ASCII: [`columns`], [`rows()`].
 
 mod destination;
@@ -31,36 +31,36 @@ pub use source::{open_source, source};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// It failed where it should not have.
-    #[error("{claim}: it failed")]
+    /// An operation failed.
+    #[error("{claim}: the operation failed")]
     Failed {
-        /// What was being tried.
+        /// The promise being tested.
         claim: &'static str,
-        /// How it failed.
+        /// The failure.
         #[source]
         source: ConnectorError,
     },
-    /// It did otherwise than promised.
+    /// A promise was not kept.
     #[error("{claim}: {found}")]
     Broken {
-        /// What is promised.
+        /// The promise.
         claim: &'static str,
-        /// What was found instead.
+        /// What happened instead.
         found: String,
     },
 }
 
-/// What is tried, for the messages of its failures.
+/// A promise under test, for the messages of failures.
 #[derive(Debug, Clone, Copy)]
 struct Claim(&'static str);
 
 impl Claim {
-    /// What must succeed.
+    /// Returns the value of an operation that must succeed.
     fn ok<T>(self, result: Result<T, ConnectorError>) -> Result<T, Failure> {
         result.map_err(|source| Failure::Failed { claim: self.0, source })
     }
 
-    /// What must be so.
+    /// Fails unless the condition holds.
     fn holds(self, is_so: bool, found: impl FnOnce() -> String) -> Result<(), Failure> {
         match is_so {
             true => Ok(()),
@@ -68,8 +68,8 @@ impl Claim {
         }
     }
 
-    /// What must be the same.
+    /// Fails unless both are equal.
     fn same<T: PartialEq + std::fmt::Debug>(self, found: T, expected: T) -> Result<(), Failure> {
-        self.holds(found == expected, || format!("{found:?} instead of {expected:?}"))
+        self.holds(found == expected, || format!("expected {expected:?}, found {found:?}"))
     }
 }

@@ -1,4 +1,4 @@
-//! Rows on their way: as Arrow, or as the tuples of binary COPY where nobody needs to look inside.
+//! Rows in transit: as Arrow, or as the tuples of binary COPY if nothing needs to look inside.
 
 use std::sync::Arc;
 
@@ -15,21 +15,21 @@ use tokio::sync::OwnedSemaphorePermit;
 /// The rows of a batch.
 #[derive(Debug, Clone)]
 pub enum Rows {
-    /// Whole tuples of binary COPY, without its header and trailer, and their content hash: what a
-    /// PostgreSQL sends and a PostgreSQL of the same types takes.
+    /// Complete tuples of binary COPY, without header and trailer, and their content hash: what a
+    /// PostgreSQL server sends and another with the same types accepts.
     Tuples(Bytes, ContentHash),
     /// Arrow.
     Records(RecordBatch),
 }
 
-/// A row that was not taken.
+/// A row that was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DeadRow {
     /// Where it came from, as far as that is known: `orders.csv line 12`.
     pub position: String,
-    /// Why it was not taken.
+    /// Why it was refused.
     pub reason: String,
-    /// The row: its columns as a JSON object, values JSON has no form for as text.
+    /// The row: its columns as a JSON object. Values without a JSON form are text.
     pub row: String,
 }
 
@@ -38,17 +38,17 @@ pub struct DeadRow {
 pub struct Batch {
     /// The rows.
     pub rows: Rows,
-    /// Rows that a transform put aside.
+    /// Rows that a transform set aside.
     pub dead: Vec<DeadRow>,
-    /// The content hash of the rows, where the source had it for nothing: it is that of exactly these
-    /// rows in the stream's columns.
+    /// The content hash of the rows, if the source had it at no cost: that of exactly these rows in
+    /// the stream's columns.
     pub hash: Option<ContentHash>,
-    /// Its share of the memory the run may take, given back when it is dropped.
+    /// Its share of the run's memory, released when it is dropped.
     _share: Option<OwnedSemaphorePermit>,
 }
 
 impl DeadRow {
-    /// Bytes it takes in memory.
+    /// Size in memory, in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         size_of::<Self>() + self.position.len() + self.reason.len() + self.row.len()
@@ -56,7 +56,7 @@ impl DeadRow {
 }
 
 impl Rows {
-    /// How many.
+    /// Number of rows.
     #[must_use]
     pub fn count(&self) -> u64 {
         match self {
@@ -65,7 +65,7 @@ impl Rows {
         }
     }
 
-    /// Bytes they take in memory.
+    /// Size in memory, in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         match self {
@@ -76,7 +76,7 @@ impl Rows {
 }
 
 impl Batch {
-    /// A batch that counts against no bound.
+    /// A batch that counts against no limit.
     #[must_use]
     pub fn unbounded(rows: Rows) -> Self {
         Self { rows, dead: Vec::new(), hash: None, _share: None }
@@ -92,10 +92,10 @@ impl Batch {
     }
 }
 
-/// Each row as a JSON object: values JSON has no form for as text, bytes as hexadecimal digits.
+/// Each row as a JSON object: values without a JSON form as text, bytes as hexadecimal digits.
 ///
 /// # Errors
-/// Arrow has no JSON for a type.
+/// Arrow has no JSON form for a type.
 pub fn json_rows(records: &RecordBatch) -> Result<Vec<String>, ArrowError> {
     let mut writer =
         WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(Vec::new());
@@ -105,7 +105,7 @@ pub fn json_rows(records: &RecordBatch) -> Result<Vec<String>, ArrowError> {
     Ok(text.lines().map(ToOwned::to_owned).collect())
 }
 
-/// The same rows with moments at an offset of zero: Arrow has no text for those in a zone with a name.
+/// The same rows with timestamps at offset zero: Arrow has no text form for those in a named zone.
 fn with_offsets(records: &RecordBatch) -> Result<RecordBatch, ArrowError> {
     let schema = records.schema();
     let (fields, columns): (Vec<_>, Vec<_>) = schema

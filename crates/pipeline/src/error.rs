@@ -1,38 +1,38 @@
-//! Why a pipeline did not do what it was told.
+//! Errors of pipelines.
 
 use std::path::PathBuf;
 
-/// What went wrong below the traits of connectors.
+/// The cause of a connector's failure.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a connector failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectorError {
-    /// No connection came about, or it was lost. Trying again may help.
+    /// No connection could be made, or it was lost. Trying again may help.
     #[error("cannot reach {what}")]
     Unreachable {
-        /// Whom, without any secret.
+        /// The peer, without any secret.
         what: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: Cause,
     },
-    /// The other side was asked and refused. Trying again will not help.
+    /// The other side refused. Trying again will not help.
     #[error("cannot {act}")]
     Refused {
         /// What was attempted: `create table public.orders`.
         act: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: Cause,
     },
-    /// The other side gave up for now: a deadlock, a serialization failure, a shutdown. Trying again helps.
-    #[error("cannot {act} now")]
+    /// A transient failure: a deadlock, a serialization failure, a shutdown. Trying again helps.
+    #[error("temporarily unable to {act}")]
     Busy {
         /// What was attempted.
         act: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: Cause,
     },
@@ -43,27 +43,27 @@ pub enum ConnectorError {
         act: &'static str,
         /// The path or address.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: Cause,
     },
-    /// Rows are not what they should be.
+    /// Rows are invalid.
     #[error("{place}: {found}")]
     Data {
         /// Where: stream, file, line or row, column.
         place: String,
-        /// What was found there, and what was expected.
+        /// The fault, and what was expected.
         found: String,
     },
-    /// The settings ask for what cannot be.
+    /// The settings ask for something unsupported.
     #[error("{what}; {way_out}")]
     Unsupported {
-        /// What cannot be.
+        /// What is unsupported.
         what: String,
-        /// What can be done instead.
+        /// The alternative.
         way_out: String,
     },
-    /// Whoever took the rows has gone, or the run was cancelled; the reason is told there.
+    /// The consumer of the rows has gone, or the run was cancelled. The reason is reported there.
     #[error("stopped")]
     Stopped,
 }
@@ -85,19 +85,28 @@ impl ConnectorError {
         Self::File { act, path: path.into(), source: source.into() }
     }
 
+    /// A part of the program that this build leaves out.
+    #[cfg(not(all(feature = "mongodb", feature = "sql")))]
+    pub(crate) fn not_built(part: &str) -> Self {
+        Self::unsupported(
+            format!("this build has no {part}"),
+            "build everything with `cargo build --release --features full`",
+        )
+    }
+
     /// An [`Unsupported`](Self::Unsupported).
     pub fn unsupported(what: impl Into<String>, way_out: impl Into<String>) -> Self {
         Self::Unsupported { what: what.into(), way_out: way_out.into() }
     }
 }
 
-/// Why a run ended before its end.
+/// Why a run ended early.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct RunError {
     /// The stream or side.
     pub what: String,
-    /// Why.
+    /// The cause.
     #[source]
     pub source: ConnectorError,
 }

@@ -1,20 +1,20 @@
-//! Pipelines: rows from a source to a destination, as Arrow or as the tuples of binary COPY, with
-//! nothing lost or doubled wherever a run is killed.
+//! Pipelines: copying rows from a source to a destination, as Arrow or as the tuples of binary
+//! COPY, with nothing lost or duplicated wherever a run is killed.
 //!
-//! | room | what it does |
+//! | module | purpose |
 //! |---|---|
 //! | [`config`] | the pipeline file |
 //! | [`connector`] | the traits of sources and destinations |
-//! | [`native`] | the connectors that are built in |
-//! | [`transform`] | what is made of rows on the way |
+//! | [`native`] | the built-in connectors |
+//! | [`transform`] | transforms of rows in transit |
 //! | [`run`] | moving them: units, ledger, budget, phases |
-//! | [`state`] | what is remembered of runs |
+//! | [`state`] | the record of runs |
 //!
 //! Invariants:
-//! * A unit of rows and its ledger entry are committed as one, at the destination. The ledger there is
-//!   the truth; what this side remembers is for people.
-//! * The batches on their way take no more than the memory they were given.
-//! * No name or value from outside is part of SQL but quoted, or of a path.
+//! * A unit of rows and its ledger entry are committed together, at the destination. The ledger
+//!   there is the truth; local records are for people.
+//! * The batches in transit use at most the memory they were given.
+//! * Names and values from outside are always quoted in SQL, and never part of a path unescaped.
 //!
 //! This crate reads no environment, no arguments and no signals, and prints nothing.
 
@@ -23,6 +23,8 @@ pub mod batch;
 pub mod config;
 pub mod connector;
 pub mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod native;
 pub mod run;
 pub mod state;

@@ -1,4 +1,4 @@
-//! What every destination promises.
+//! The promises of every destination.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::connector::{Cursor, Destination, LedgerEntry, Load, Target, Unit};
 use crate::native::hash::Hasher;
 use crate::run::Context;
 
-/// What a destination can do beside adding rows.
+/// What a destination can do besides appending rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
     /// It has `write_mode: replace`.
@@ -21,16 +21,16 @@ pub struct Capabilities {
     pub upsert: bool,
 }
 
-/// What a server behind a destination does not take, whatever the destination does.
+/// What a server behind a destination does not support, whatever the destination does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lacks {
-    /// Numbers that are none: NaN and the infinities, as floating point numbers.
+    /// NaN and the infinities as floating point numbers.
     pub not_finite: bool,
     /// Double quotes in names of streams and columns.
     pub quotes_in_names: bool,
 }
 
-/// Tries everything a destination promises. It must be empty, and is not afterwards.
+/// Tests everything a destination promises. It must be empty, and is not afterwards.
 ///
 /// # Errors
 /// The first promise that is not kept.
@@ -41,7 +41,7 @@ pub async fn destination(
     self::destination_lacking(destination, capabilities, Lacks::default()).await
 }
 
-/// As [`destination`], with a server that lacks something.
+/// Like [`destination`], with a server that lacks something.
 ///
 /// # Errors
 /// The first promise that is not kept.
@@ -57,9 +57,9 @@ pub async fn destination_lacking(
         }
     }
     let suite = Suite { destination: Arc::clone(destination), columns, lacks };
-    let claim = Claim("a check says what answered");
+    let claim = Claim("a check reports what answered");
     let answer = claim.ok(destination.check().await)?;
-    claim.holds(!answer.is_empty(), || "it said nothing".into())?;
+    claim.holds(!answer.is_empty(), || "the report is empty".into())?;
     suite.commits().await?;
     suite.aborts().await?;
     suite.side_by_side().await?;
@@ -76,10 +76,10 @@ pub async fn destination_lacking(
     }
 }
 
-/// Loads batches into a stream of a destination, each as a unit, for a source to be tried with.
+/// Loads batches into a stream of a destination, one unit each, to test a source with.
 ///
 /// # Errors
-/// When the destination fails.
+/// If the destination fails.
 pub async fn fill(
     destination: &Arc<dyn Destination>,
     into: &str,
@@ -109,7 +109,7 @@ struct Suite {
     lacks: Lacks,
 }
 
-/// The hash of these rows, as the encoder of binary COPY has it.
+/// The hash of these rows, as the encoder of binary COPY computes it.
 fn hash(
     claim: Claim,
     columns: &[Column],
@@ -156,7 +156,7 @@ fn settings(into: &str, write_mode: WriteMode) -> TargetSettings {
 }
 
 impl Suite {
-    /// Rows that the server takes.
+    /// Rows that the server supports.
     fn rows(&self, ids: std::ops::Range<usize>) -> RecordBatch {
         match self.lacks.not_finite {
             true => finite_rows(&self.columns, ids),
@@ -200,7 +200,7 @@ impl Suite {
         claim.ok(writer.commit(entry).await)
     }
 
-    /// The content, by a target that is opened anew.
+    /// The content, read through a target that is opened again.
     async fn content(
         &self,
         claim: Claim,
@@ -211,14 +211,14 @@ impl Suite {
 
     async fn commits(&self) -> Result<(), Failure> {
         let settings = settings("commits", WriteMode::Append);
-        let claim = Claim("nothing is there before the first load");
+        let claim = Claim("the stream is empty before the first load");
         let last = claim.ok(self.destination.last_load(&settings).await)?;
         claim.same(last.is_none(), true)?;
         let load = load("load-1", &["a", "b"]);
         let (first, second) = (self.rows(0..40), self.rows(40..57));
         {
             let target = self.open(claim, &settings).await?;
-            claim.holds(!target.plan().is_empty(), || "the plan says nothing".into())?;
+            claim.holds(!target.plan().is_empty(), || "the plan is empty".into())?;
             claim.ok(target.prepare(&load).await)?;
             let claim = Claim("nothing is visible before it is committed");
             let mut writer = claim.ok(target.writer(&load, &unit("a")).await)?;
@@ -226,13 +226,13 @@ impl Suite {
             claim.ok(writer.write(batch).await)?;
             claim.same(self.content(claim, &settings).await?.rows, 0)?;
             drop(writer);
-            let claim = Claim("what is committed is there, and its entry has its rows and hash");
+            let claim = Claim("a committed unit is visible, and its entry has its rows and hash");
             let entry = self.write(claim, &target, &settings, &load, "a", &[&first]).await?;
             let expected = hash(claim, &self.columns, &[&first])?;
             claim.same((entry.rows, entry.dead, entry.hash), (40, 0, expected.to_string()))?;
             claim.same(claim.ok(target.content().await)?, expected)?;
         }
-        let claim = Claim("a load is found again with what it committed, and goes on");
+        let claim = Claim("an interrupted load is found with its committed units, and continues");
         let last = claim.ok(self.destination.last_load(&settings).await)?;
         let (found, entries) = last.unwrap_or_else(|| (load.clone(), Vec::new()));
         claim.same(&found, &load)?;
@@ -247,7 +247,7 @@ impl Suite {
         claim.same(found, Some((true, cursor, 2)))?;
         let both = hash(claim, &self.columns, &[&first, &second])?;
         claim.same(self.content(claim, &settings).await?, both)?;
-        let claim = Claim("another load adds to what is there");
+        let claim = Claim("another load adds to the existing rows");
         let next = self::load("load-2", &["a"]);
         claim.ok(target.prepare(&next).await)?;
         self.write(claim, &target, &settings, &next, "a", &[&second]).await?;
@@ -301,7 +301,7 @@ impl Suite {
     }
 
     async fn odd_names(&self) -> Result<(), Failure> {
-        let claim = Claim("any name of a stream has its own place");
+        let claim = Claim("streams of different names are stored separately");
         let batch = self.rows(0..3);
         let names = ["a b", "a\"b", "a'b; drop table x", "größe ✓", "../up", "a%2Fb", "A/b", "_x"];
         let is_taken = |name: &&str| !(self.lacks.quotes_in_names && name.contains('"'));
@@ -323,7 +323,7 @@ impl Suite {
     }
 
     async fn gives_up(&self) -> Result<(), Failure> {
-        let claim = Claim("what a load committed that was given up stays with `append`");
+        let claim = Claim("with `append`, the committed units of an abandoned load stay");
         let settings = settings("gives_up", WriteMode::Append);
         let (first, second) = (self.rows(0..5), self.rows(5..9));
         let target = self.open(claim, &settings).await?;
@@ -354,7 +354,7 @@ impl Suite {
 
     async fn replaces(&self) -> Result<(), Failure> {
         let settings = settings("replaces", WriteMode::Replace);
-        let claim = Claim("`replace` begins with what is loaded first");
+        let claim = Claim("the first load with `replace` works");
         let (old, new) = (self.rows(0..25), self.rows(100..117));
         let first = load("load-1", &["a"]);
         let target = self.open(claim, &settings).await?;
@@ -364,19 +364,19 @@ impl Suite {
         claim.ok(target.finish(&first).await)?;
         let before = hash(claim, &self.columns, &[&old])?;
         claim.same(self.content(claim, &settings).await?, before)?;
-        let claim = Claim("`replace` shows what was there until the load is finished");
+        let claim = Claim("`replace` shows the previous rows until the load is finished");
         let second = load("load-2", &["a", "b"]);
         claim.ok(target.prepare(&second).await)?;
         self.write(claim, &target, &settings, &second, "a", &[&new]).await?;
         claim.same(self.content(claim, &settings).await?, before)?;
-        let claim = Claim("`replace` goes on after it was interrupted");
+        let claim = Claim("`replace` continues after an interruption");
         drop(target);
         let target = self.open(claim, &settings).await?;
         claim.ok(target.prepare(&second).await)?;
         claim.same(self.content(claim, &settings).await?, before)?;
         self.write(claim, &target, &settings, &second, "b", &[&old]).await?;
         claim.ok(target.finish(&second).await)?;
-        let claim = Claim("`replace` leaves nothing of what was there before");
+        let claim = Claim("`replace` removes all previous rows");
         let both = hash(claim, &self.columns, &[&new, &old])?;
         claim.same(self.content(claim, &settings).await?, both)?;
         let third = load("load-3", &["a"]);
@@ -389,7 +389,7 @@ impl Suite {
     }
 
     async fn upserts(&self) -> Result<(), Failure> {
-        let claim = Claim("`upsert` puts rows in the place of those with the same key");
+        let claim = Claim("`upsert` replaces rows with the same key");
         let settings = settings("upserts", WriteMode::Upsert);
         let target = self.open(claim, &settings).await?;
         let (old, new) = (self.rows(0..10), self.rows(5..15));
@@ -401,7 +401,7 @@ impl Suite {
         }
         let expected = hash(claim, &self.columns, &[&self.rows(0..15)])?;
         claim.same(self.content(claim, &settings).await?, expected)?;
-        let claim = Claim("`upsert` takes the last of rows with the same key");
+        let claim = Claim("`upsert` keeps the last of several rows with the same key");
         let load = load("load-4", &["a"]);
         claim.ok(target.prepare(&load).await)?;
         self.write(claim, &target, &settings, &load, "a", &[&old, &old]).await?;
@@ -410,10 +410,10 @@ impl Suite {
     }
 
     async fn refuses(&self, mode: WriteMode) -> Result<(), Failure> {
-        let claim = Claim("a write mode it has not is refused before anything is written");
+        let claim = Claim("an unsupported write mode is refused before anything is written");
         let (context, _cancel) = Context::new("acceptance");
         let settings = settings("refuses", mode);
         let opened = self.destination.open(&settings, &self.columns, &context).await;
-        claim.holds(opened.is_err(), || format!("{mode:?} was taken"))
+        claim.holds(opened.is_err(), || format!("{mode:?} was accepted"))
     }
 }

@@ -1,4 +1,4 @@
-//! Rows of every type, whose values are at the edges of what it holds.
+//! Rows of every type, with values at the limits of each.
 
 use arrow::array::RecordBatch;
 use forebay_pgcopy::column::schema;
@@ -7,7 +7,8 @@ use forebay_pgcopy::{Column, Wire};
 use crate::native::values::read::Builder;
 use crate::native::values::types;
 
-/// Types, and values of each as text. Not among them: a zero with a sign, which not every database keeps.
+/// Types, and values of each as text. A zero with a sign is not among them, since not every
+/// database keeps it.
 const TYPES: &[(&str, &[&str])] = &[
     ("boolean", &["true", "false"]),
     ("smallint", &["-32768", "32767", "0"]),
@@ -42,7 +43,7 @@ const TYPES: &[(&str, &[&str])] = &[
     ("timestamptz[]", &["[\"2024-05-06T07:08:09Z\",\"infinity\"]"]),
 ];
 
-/// Columns of every type, with names that have to be quoted everywhere.
+/// Columns of every type, with names that always have to be quoted.
 #[must_use]
 pub fn columns() -> Vec<Column> {
     let mut columns: Vec<Column> = vec![key()];
@@ -63,12 +64,12 @@ pub fn columns() -> Vec<Column> {
     columns
 }
 
-/// The column that tells rows apart.
+/// The column that identifies rows.
 fn key() -> Column {
     Column { name: "id".into(), sql_type: "bigint".into(), wire: Wire::Int8, nullable: false }
 }
 
-/// A few columns that every format has a type for of its own.
+/// A few columns of types that every format has.
 #[must_use]
 pub fn plain_columns() -> Vec<Column> {
     let named = [("note", "text"), ("amount", "double precision"), ("is it", "boolean")];
@@ -76,7 +77,8 @@ pub fn plain_columns() -> Vec<Column> {
     std::iter::once(key()).chain(named).collect()
 }
 
-/// Rows of these columns, from `ids` on: values of the column's type in turn, and NULL between them.
+/// Rows of these columns, starting at `ids.start`: values of the column's type in turn, with NULLs
+/// between.
 ///
 /// # Panics
 /// If a column is neither of [`columns`] nor of [`plain_columns`].
@@ -85,7 +87,7 @@ pub fn rows(columns: &[Column], ids: std::ops::Range<usize>) -> RecordBatch {
     made(columns, ids, |_, _| true)
 }
 
-/// The same without floating point numbers that are no numbers.
+/// The same without NaN and infinities.
 ///
 /// # Panics
 /// As [`rows`].

@@ -1,4 +1,4 @@
-//! What every source promises.
+//! The promises of every source.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use crate::connector::{Division, Form, Opening, Source, SourceStream};
 use crate::native::hash::Hasher;
 use crate::run::{Budget, Context, Outlet};
 
-/// Bytes of a unit: small, so that there are several.
+/// Size of a unit in bytes: small, so that there are several.
 const UNIT_SIZE: u64 = 4 << 10;
-/// Bytes of a batch: smaller than a unit.
+/// Size of a batch in bytes: smaller than a unit.
 const BATCH_SIZE: usize = 2 << 10;
 
-/// Tries everything a source promises of a stream.
+/// Tests everything a source promises of a stream.
 ///
 /// * `expected`: the content hash of all its rows, in its own columns.
 ///
@@ -27,12 +27,14 @@ pub async fn source(
     stream: &StreamSettings,
     expected: ContentHash,
 ) -> Result<(), Failure> {
-    let claim = Claim("a check says what answered");
+    let claim = Claim("a check reports what answered");
     let answer = claim.ok(source.check().await)?;
-    claim.holds(!answer.is_empty(), || "it said nothing".into())?;
-    let claim = Claim("two readings of every unit are the same, and together all there is");
+    claim.holds(!answer.is_empty(), || "the report is empty".into())?;
+    let claim = Claim(
+        "reading every unit twice gives the same rows, and together they are the whole stream",
+    );
     let open = open(claim, source, stream, Division::Any).await?;
-    claim.holds(!open.units().is_empty(), || "it has no unit".into())?;
+    claim.holds(!open.units().is_empty(), || "the stream has no unit".into())?;
     let mut names: Vec<&str> = open.units().iter().map(|unit| &*unit.name).collect();
     names.sort_unstable();
     names.dedup();
@@ -44,20 +46,20 @@ pub async fn source(
         total.merge(content);
     }
     claim.same(total, expected)?;
-    let claim = Claim("a stream is read whole where that is wanted");
+    let claim = Claim("a stream is read as one unit if that is requested");
     let whole = self::open(claim, source, stream, Division::Whole).await?;
     claim.same(whole.units().len(), 1)?;
     claim.same(read(claim, &whole, 0).await?, expected)?;
     again(source, stream).await?;
     projects(source, stream).await?;
-    let claim = Claim("who takes no more rows stops the reading");
+    let claim = Claim("a reader whose consumer has gone stops");
     stops(claim, &open).await
 }
 
-/// Opens a stream as the suite does, for a test of its own.
+/// Opens a stream as the suite does, for other tests.
 ///
 /// # Errors
-/// What the source says.
+/// Those of the source.
 pub async fn open_source(
     source: &Arc<dyn Source>,
     stream: &StreamSettings,
@@ -65,9 +67,9 @@ pub async fn open_source(
     opened(source, stream, Division::Any).await
 }
 
-/// The units of a load that was not finished are had again.
+/// The units of an unfinished load can be read again.
 async fn again(source: &Arc<dyn Source>, stream: &StreamSettings) -> Result<(), Failure> {
-    let claim = Claim("stable units are had again, with the same rows");
+    let claim = Claim("stable units can be read again, with the same rows");
     let open = self::open(claim, source, stream, Division::Stable).await?;
     if !open.units_are_stable() {
         return Ok(());
@@ -78,19 +80,19 @@ async fn again(source: &Arc<dyn Source>, stream: &StreamSettings) -> Result<(), 
     for unit in 0..open.units().len() {
         claim.same(read(claim, &again, unit).await?, read(claim, &open, unit).await?)?;
     }
-    let claim = Claim("a unit that cannot be had again is refused");
+    let claim = Claim("a unit that no longer exists is refused");
     let mut units = open.units().to_vec();
     if let Some(unit) = units.first_mut() {
         unit.name.push('!');
         unit.from = Some("nowhere".into());
     }
     let refused = opened(source, stream, Division::As(units)).await;
-    claim.holds(refused.is_err(), || "it was opened".into())
+    claim.holds(refused.is_err(), || "the stream was opened".into())
 }
 
-/// Columns are chosen, and put in order.
+/// Columns are chosen and ordered.
 async fn projects(source: &Arc<dyn Source>, stream: &StreamSettings) -> Result<(), Failure> {
-    let claim = Claim("the columns that are chosen are read, in their order");
+    let claim = Claim("the chosen columns are read, in their order");
     let open = open(claim, source, stream, Division::Any).await?;
     let mut names: Vec<String> = open.columns().iter().map(|column| column.name.clone()).collect();
     names.reverse();
@@ -102,10 +104,10 @@ async fn projects(source: &Arc<dyn Source>, stream: &StreamSettings) -> Result<(
     for unit in 0..open.units().len() {
         read(claim, &open, unit).await?;
     }
-    let claim = Claim("a column that is not there is refused when the stream is opened");
+    let claim = Claim("a column that does not exist is refused when the stream is opened");
     let wrong = StreamSettings { columns: vec!["no such column".into()], ..stream.clone() };
     let refused = opened(source, &wrong, Division::Any).await;
-    claim.holds(refused.is_err(), || "it was opened".into())
+    claim.holds(refused.is_err(), || "the stream was opened".into())
 }
 
 async fn opened(
@@ -119,6 +121,7 @@ async fn opened(
         division,
         unit_size: UNIT_SIZE,
         batch_size: BATCH_SIZE,
+        memory: 32 << 20,
         parallelism: 2,
     };
     let (context, _cancel) = Context::new("acceptance");
@@ -148,7 +151,7 @@ async fn read(
     let taking = async {
         while let Some(batch) = claim.ok(batches.recv().await)? {
             let Rows::Records(records) = &batch.rows else {
-                return claim.holds(false, || "rows came as tuples".into());
+                return claim.holds(false, || "rows arrived as tuples".into());
             };
             let fields = records.schema_ref().fields().iter();
             let types = fields.map(|field| (field.name().clone(), field.data_type().clone()));
@@ -165,11 +168,11 @@ async fn read(
     Ok(hasher.content())
 }
 
-/// A reading whose rows nobody takes ends by itself.
+/// A reading whose rows no one consumes ends by itself.
 async fn stops(claim: Claim, stream: &Arc<dyn SourceStream>) -> Result<(), Failure> {
     let (context, _cancel) = Context::new("acceptance");
     let (mut out, batches) = claim.ok(Outlet::new(Budget::new(1 << 10), context))?;
     drop(batches);
     let ended = stream.read(0, &mut out).await;
-    claim.holds(ended.is_err(), || "it went on to its end".into())
+    claim.holds(ended.is_err(), || "the reading continued to its end".into())
 }

@@ -1,4 +1,4 @@
-//! Reading the pipeline file, and saying what is wrong with it where it is.
+//! Reading the pipeline file, and reporting its errors with their position.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::text::resolving;
 use super::{PipelineFile, Resolve};
 
-/// Bytes a pipeline file may have.
+/// Maximum size of a pipeline file, in bytes.
 const FILE_SIZE_MAX: u64 = 1 << 20;
 
 /// Why a pipeline file cannot be used.
@@ -19,17 +19,17 @@ pub enum LoadError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
     /// It is larger than a pipeline file can be.
-    #[error("{path} has more than {FILE_SIZE_MAX} bytes: not a pipeline file")]
+    #[error("{path} is larger than {FILE_SIZE_MAX} bytes: not a pipeline file")]
     TooLarge {
         /// The file.
         path: PathBuf,
     },
-    /// It says something that cannot be.
+    /// It has an invalid value or field.
     #[error("{path}:{line}:{column}: {field}{found}")]
     Said {
         /// The file.
@@ -38,29 +38,29 @@ pub enum LoadError {
         line: u64,
         /// The column, from 1.
         column: u64,
-        /// The field and `: `; empty at the top.
+        /// The field and `: `; empty at the top level.
         field: String,
-        /// What is wrong.
+        /// The fault.
         found: String,
     },
-    /// Two things it says do not go together.
+    /// Two settings contradict each other.
     #[error("{path}: {field}: {found}")]
     Together {
         /// The file.
         path: PathBuf,
         /// The field.
         field: String,
-        /// What is wrong.
+        /// The fault.
         found: String,
     },
 }
 
 /// Reads a pipeline file.
 ///
-/// * `resolve`: what names in texts stand for.
+/// * `resolve`: returns the values of names in texts.
 ///
 /// # Errors
-/// [`LoadError`], with the place.
+/// [`LoadError`], with the position.
 pub fn load(path: &Path, resolve: &'static Resolve<'static>) -> Result<PipelineFile, LoadError> {
     let read = |source| LoadError::Read { path: path.to_owned(), source };
     let size = std::fs::metadata(path).map_err(read)?.len();
@@ -92,7 +92,7 @@ fn parse(
             if field == "." || field.is_empty() { String::new() } else { format!("{field}: ") };
         let line = location.map_or(0, |location| location.line());
         let column = location.map_or(0, |location| location.column());
-        // The place stands before it.
+        // The position precedes it.
         let found = error.to_string();
         let place = format!(" at line {line}, column {column}");
         let found = found.strip_suffix(&place).unwrap_or(&found).to_owned();
@@ -106,12 +106,12 @@ fn parse(
     Ok(file)
 }
 
-/// What a schema cannot say.
+/// Checks what a schema cannot express.
 fn check(file: &PipelineFile) -> Result<(), (&'static str, String)> {
     use super::{StateBackend, SyncMode, WriteMode};
     let streams = &file.source.streams;
     if streams.is_empty() {
-        return Err(("source.streams", "names no stream: nothing would be read".into()));
+        return Err(("source.streams", "lists no stream, so nothing would be read".into()));
     }
     for stream in streams {
         let name = &stream.name;
@@ -119,23 +119,21 @@ fn check(file: &PipelineFile) -> Result<(), (&'static str, String)> {
             SyncMode::Cdc => {
                 return Err((
                     "source.streams.sync_mode",
-                    format!(
-                        "{name}: reading the changes a database logs is not there yet; use incremental"
-                    ),
+                    format!("{name}: `cdc` is not implemented yet; use `incremental`"),
                 ));
             }
             SyncMode::Incremental if stream.cursor_field.is_none() => {
                 return Err((
                     "source.streams.cursor_field",
-                    format!("{name}: incremental needs the column that grows with every change"),
+                    format!(
+                        "{name}: `incremental` needs a column that increases with every change"
+                    ),
                 ));
             }
             SyncMode::Incremental if file.destination.write_mode == WriteMode::Replace => {
                 return Err((
                     "destination.write_mode",
-                    format!(
-                        "{name} is read incrementally; `replace` would throw away what came before"
-                    ),
+                    format!("{name} is read incrementally; `replace` would discard earlier rows"),
                 ));
             }
             _ => {}
@@ -144,17 +142,17 @@ fn check(file: &PipelineFile) -> Result<(), (&'static str, String)> {
     let mut targets: Vec<&str> = streams.iter().map(super::StreamSettings::target).collect();
     targets.sort_unstable();
     if let Some(twice) = targets.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(("source.streams.into", format!("two streams go into {:?}", twice[0])));
+        return Err(("source.streams.into", format!("two streams are written to {:?}", twice[0])));
     }
     match (file.state.backend, &file.state.config) {
         (StateBackend::Postgres, None) => {
             return Err((
                 "state.config",
-                "`postgres` needs to know how its server is reached".into(),
+                "`backend: postgres` needs the settings of its server".into(),
             ));
         }
         (StateBackend::Sqlite, Some(_)) => {
-            return Err(("state.config", "only `backend: postgres` has a server".into()));
+            return Err(("state.config", "only `backend: postgres` has these settings".into()));
         }
         _ => {}
     }
@@ -164,7 +162,7 @@ fn check(file: &PipelineFile) -> Result<(), (&'static str, String)> {
     Ok(())
 }
 
-/// What may stand in a pipeline file, as JSON Schema.
+/// JSON Schema of the pipeline file.
 #[must_use]
 pub fn json_schema() -> serde_json::Value {
     schemars::schema_for!(PipelineFile).to_value()

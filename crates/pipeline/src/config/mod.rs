@@ -1,14 +1,15 @@
-//! The pipeline file: what is read from where, what is made of it, and where it goes.
+//! The pipeline file: where rows are read, how they are transformed, and where they are written.
 //!
-//! One YAML file a pipeline; [`load()`] reads it, and [`json_schema`] tells editors what may stand in it.
-//! Unknown fields are errors. Texts may name variables of the environment (`${NAME}`) and files
-//! (`${file:/run/secrets/x}`); what they stand for is resolved while the file is read, and a [`Secret`]
-//! is never printed.
+//! One YAML file per pipeline. [`load()`] reads it, and [`json_schema`] describes it for editors.
+//! Unknown fields are errors. Texts may contain names of environment variables (`${NAME}`) and of
+//! files (`${file:/run/secrets/x}`); they are resolved while the file is read, and a [`Secret`] is
+//! never printed.
 
 mod load;
 pub(crate) mod permissions;
 pub(crate) mod section;
 mod text;
+pub(crate) mod within;
 
 use std::num::{NonZeroU32, NonZeroU64};
 
@@ -24,35 +25,35 @@ pub use text::{Resolve, Secret, Text};
 use crate::native::postgres::Settings as PostgresSettings;
 use crate::transform::TransformSettings;
 
-/// A whole pipeline file.
+/// A pipeline file.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PipelineFile {
     /// Version of this format: 1.
     pub version: Version,
-    /// Name of the pipeline: the key of its state and of its ledger.
+    /// Name of the pipeline. It identifies its state and its ledger.
     pub pipeline: Name,
-    /// Where rows come from.
+    /// Where rows are read from.
     pub source: SourceSection,
-    /// What is made of them on the way, in order.
+    /// Transforms of the rows, in order.
     #[serde(default)]
     pub transforms: Vec<TransformSettings>,
-    /// Where they go.
+    /// Where rows are written to.
     pub destination: DestinationSection,
-    /// Where runs are remembered.
+    /// Where runs are recorded.
     #[serde(default)]
     pub state: StateSettings,
-    /// What a run may take.
+    /// Limits on the resources of a run.
     #[serde(default)]
     pub resources: Resources,
 }
 
 impl PipelineFile {
-    /// How many threads a run does best with on a machine of so many processors.
+    /// Recommended number of threads of a run on a machine with this many processors.
     ///
-    /// Where rows are only handed on from one PostgreSQL to another, each unit keeps two processes of the
-    /// servers busy. If these take all processors there are, every further thread here only takes turns
-    /// with them; one moves more rows than four processors of a server give or take.
+    /// If rows are only copied from one PostgreSQL to another, each unit keeps two server processes
+    /// busy. If these use all processors, every further thread here only competes with them; one
+    /// thread moves more rows than four processors of a server produce or consume.
     #[must_use]
     pub fn threads(&self, processors: usize) -> usize {
         use crate::native::{DestinationSettings, SourceSettings};
@@ -74,7 +75,7 @@ impl<'de> Deserialize<'de> for Version {
         match u64::deserialize(deserializer)? {
             1 => Ok(Self),
             other => Err(serde::de::Error::custom(format_args!(
-                "this Forebay reads version 1, the file says {other}"
+                "this Forebay reads version 1, but the file has version {other}"
             ))),
         }
     }
@@ -99,7 +100,7 @@ impl<'de> Deserialize<'de> for Name {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         if name.is_empty() || name.len() > 128 || !name.bytes().all(fits) {
             return Err(serde::de::Error::custom(format_args!(
-                "the name {name:?} is not 1 to 128 letters, digits, '.', '_' or '-'"
+                "the name {name:?} is invalid; use 1 to 128 letters, digits, '.', '_' or '-'"
             )));
         }
         Ok(Self(name))
@@ -110,139 +111,139 @@ impl<'de> Deserialize<'de> for Name {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SyncMode {
-    /// All of it, every time.
+    /// All rows, in every run.
     #[default]
     FullRefresh,
-    /// What came after the last time, by a cursor field.
+    /// Rows that are new since the last run, by a cursor field.
     Incremental,
-    /// By the changes the database logs. Refused until it exists.
+    /// Changes from the database's log. Not implemented yet.
     Cdc,
 }
 
-/// A stream to be read.
+/// A stream to read.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StreamSettings {
-    /// Its name in the source: `schema.table`, a collection, a pattern of files.
+    /// Name in the source: `schema.table`, a collection, or a pattern of files.
     pub name: String,
-    /// Its name in the destination; the last part of `name` where it is not given.
+    /// Name in the destination. The default is the last part of `name`.
     #[serde(default)]
     pub into: Option<String>,
-    /// How it is read.
+    /// Which rows are read.
     #[serde(default)]
     pub sync_mode: SyncMode,
-    /// Column that grows with every change, for `incremental`.
+    /// Column that increases with every change, for `incremental`.
     #[serde(default)]
     pub cursor_field: Option<String>,
-    /// Column that tells rows of the same cursor value apart, for `incremental`.
+    /// Column that distinguishes rows with the same cursor value, for `incremental`.
     #[serde(default)]
     pub tie_breaker_field: Option<String>,
-    /// Column whose ranges are read at once.
+    /// Column whose ranges are read in parallel.
     #[serde(default)]
     pub partition_key: Option<String>,
-    /// Columns to be read, in this order; all where it is empty.
+    /// Columns to read, in this order. An empty list reads all.
     #[serde(default)]
     pub columns: Vec<String>,
 }
 
-/// How rows meet those that are there.
+/// How rows are combined with existing rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WriteMode {
-    /// They are added.
+    /// Rows are appended.
     #[default]
     Append,
-    /// They take the place of all there are, at once, when all of them are there.
+    /// Rows replace all existing rows, at once, when the load is complete.
     Replace,
-    /// They take the place of those with the same key.
+    /// Rows replace existing rows with the same key.
     Upsert,
 }
 
-/// What happens with a row the destination does not take.
+/// What to do with a row that the destination refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnDataError {
-    /// The run fails, and nothing of the unit is written.
+    /// Fail the run and write nothing of the unit.
     #[default]
     Fail,
-    /// It is left out and counted.
+    /// Skip the row and count it.
     Skip,
-    /// It is put aside, with the reason and where it came from.
+    /// Store the row as a dead letter, with the reason and its origin.
     Dlq,
 }
 
-/// How rows are handed to a database.
+/// How rows are sent to a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LoadMethod {
     /// By binary COPY.
     #[default]
     Copy,
-    /// By INSERT of many rows.
+    /// By multi-row INSERT.
     Insert,
 }
 
-/// What happens when the source has a column the destination has not.
+/// What to do when the source has a column that the destination lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NewColumn {
-    /// It is added.
+    /// Add the column.
     #[default]
     Add,
-    /// It is left out.
+    /// Leave the column out.
     Ignore,
-    /// The run fails.
+    /// Fail the run.
     Fail,
 }
 
-/// What happens when the destination has a column the source has not.
+/// What to do when the destination has a column that the source lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RemovedColumn {
-    /// It stays and gets its default.
+    /// Keep the column. New rows get its default.
     #[default]
     Ignore,
-    /// The run fails.
+    /// Fail the run.
     Fail,
 }
 
-/// What happens when a column has another type than in the source.
+/// What to do when a column has another type than in the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TypeChange {
-    /// The run fails.
+    /// Fail the run.
     #[default]
     Fail,
-    /// The column is given the source's type, where its values can be cast.
+    /// Change the column to the source's type, if its values can be cast.
     Alter,
 }
 
-/// What happens when a column that may not be NULL in the destination may be in the source.
+/// What to do when a column is NOT NULL in the destination, but nullable in the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NullabilityChange {
-    /// The column is allowed NULL.
+    /// Make the column nullable.
     #[default]
     Allow,
-    /// The run fails.
+    /// Fail the run.
     Fail,
 }
 
-/// How the destination follows the source's columns.
+/// How the destination follows changes of the source's columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SchemaEvolution {
-    /// A column only the source has.
+    /// A column that only the source has.
     pub new_column: NewColumn,
-    /// A column only the destination has.
+    /// A column that only the destination has.
     pub removed_column: RemovedColumn,
-    /// A column of another type.
+    /// A column whose type differs.
     pub type_change: TypeChange,
-    /// A column that may be NULL in the source alone.
+    /// A column that is nullable only in the source.
     pub nullability_change: NullabilityChange,
 }
 
-/// Where one stream goes, and how.
+/// Where and how one stream is written.
 #[derive(Debug, Clone)]
 pub struct TargetSettings {
     /// Name of the pipeline.
@@ -251,36 +252,37 @@ pub struct TargetSettings {
     pub stream: String,
     /// Its name in the destination.
     pub into: String,
-    /// How rows meet those that are there.
+    /// How rows are combined with existing rows.
     pub write_mode: WriteMode,
-    /// The key for `upsert`.
+    /// Key columns for `upsert`.
     pub primary_key: Vec<String>,
-    /// What happens with rows that are not taken.
+    /// What to do with refused rows.
     pub on_data_error: OnDataError,
-    /// How the destination follows the source's columns.
+    /// How the destination follows changes of the source's columns.
     pub schema_evolution: SchemaEvolution,
-    /// How rows are handed over.
+    /// How rows are sent.
     pub load_method: LoadMethod,
 }
 
-/// Where runs are remembered.
+/// Where runs are recorded.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StateSettings {
-    /// What keeps them, beside the data directory.
+    /// Where the records are kept.
     pub backend: StateBackend,
-    /// Of `postgres`: how the server is reached.
+    /// Settings of the server, for `backend: postgres`.
     pub config: Option<PostgresSettings>,
 }
 
-/// What remembers runs.
+/// Where runs are recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StateBackend {
-    /// A file `pipelines.sqlite` in the data directory.
+    /// In the file `pipelines.sqlite` in the data directory.
     #[default]
     Sqlite,
-    /// The table `pipeline_runs` of a PostgreSQL, in its `ledger_schema`: for several machines.
+    /// In the table `pipeline_runs` of a PostgreSQL, in its `ledger_schema`, to share it between
+    /// machines.
     Postgres,
 }
 
@@ -288,45 +290,47 @@ pub enum StateBackend {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     #[default]
     None,
-    /// LZ4: little effort.
+    /// LZ4: fast.
     Lz4,
     /// Zstandard: smaller.
     Zstd,
 }
 
-/// What a run may take, and how it goes about it.
+/// Limits on the resources of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Resources {
-    /// Bytes that batches on their way may take together.
+    /// Maximum size in bytes of all batches in transit together.
     #[schemars(with = "String")]
     pub max_memory: ByteSize,
-    /// Bytes of a batch; larger where a single row is. By default 256 KiB where rows go through as they
-    /// are, 1 MiB as Arrow.
+    /// Size of a batch in bytes; larger if a single row is. The default is 256 KiB if rows pass
+    /// through unchanged, and 1 MiB as Arrow.
     #[schemars(with = "Option<String>")]
     pub max_batch_bytes: Option<ByteSize>,
-    /// Batches that wait between two stages at most.
+    /// Maximum number of batches that wait between two stages.
     pub max_inflight_batches: Option<NonZeroU32>,
-    /// Whether batches are compressed while they wait.
+    /// Whether and how batches are compressed while they wait.
     pub compression: Compression,
-    /// Whether parallelism and the parts of a table are chosen by the machine and the table, where nothing
-    /// is said of them.
+    /// Whether the number of parallel units and the parts of a table are chosen from the machine
+    /// and the table if they are not set.
     pub autotune: bool,
-    /// Units that are copied at once.
+    /// Number of units copied in parallel.
     pub parallelism: Option<NonZeroU32>,
-    /// Bytes after which a unit is committed, where a stream can be divided.
+    /// Size in bytes after which a unit is committed, if a stream can be divided.
     #[schemars(with = "String")]
     pub checkpoint_interval_bytes: ByteSize,
-    /// Rows after which one is, if that is sooner and the source knows about how many it has.
+    /// Number of rows after which a unit is committed, if that is sooner and the source has an
+    /// estimate of its rows.
     pub checkpoint_interval_rows: Option<NonZeroU64>,
-    /// Seconds after which one is, if that is sooner: as many bytes as 64 MiB a second make.
+    /// Seconds after which a unit is committed, if that is sooner. Converted to bytes at 64 MiB a
+    /// second.
     pub checkpoint_interval_seconds: Option<NonZeroU32>,
-    /// How often a unit is tried again after a failure that may pass.
+    /// Number of times a unit is tried again after a failure that may be transient.
     pub max_retries: u32,
-    /// How long to wait before the first of them; twice as long before each further.
+    /// Delay before the first retry. It doubles before each further one.
     #[schemars(with = "String")]
     pub retry_after: HumanDuration,
 }
@@ -350,7 +354,7 @@ impl Default for Resources {
 }
 
 impl Resources {
-    /// Units that are copied at once on a machine of so many processors.
+    /// Number of units copied in parallel on a machine with this many processors.
     #[must_use]
     pub fn units_at_once(&self, processors: usize) -> usize {
         let by_itself = if self.autotune { processors } else { 1 };
@@ -359,18 +363,18 @@ impl Resources {
     }
 }
 
-/// Bytes a second that time is turned into.
+/// Bytes a second used to convert time.
 const RATE: u64 = 64 << 20;
 
 impl Resources {
-    /// Bytes a unit should have at most, as far as that is known before a stream is open.
+    /// Maximum size in bytes of a unit, as far as known before a stream is open.
     pub(crate) fn unit_size(&self) -> u64 {
         let bytes = self.checkpoint_interval_bytes.0;
         let seconds = self.checkpoint_interval_seconds;
         seconds.map_or(bytes, |seconds| bytes.min(RATE.saturating_mul(seconds.get().into())))
     }
 
-    /// The same of a stream of about so many rows and bytes.
+    /// The same for a stream with an estimated number of rows and bytes.
     pub(crate) fn unit_size_of(&self, rows: u64, bytes: u64) -> u64 {
         let by_rows = self.checkpoint_interval_rows.map(|each| {
             let size = u128::from(each.get()) * u128::from(bytes) / u128::from(rows.max(1));
@@ -380,13 +384,13 @@ impl Resources {
     }
 }
 
-/// Endings of files that are no part of what they hold.
+/// Suffixes of files that do not describe their contents.
 const ENDINGS: [&str; 9] =
     ["parquet", "csv", "tsv", "ndjson", "jsonl", "json", "gz", "gzip", "zst"];
 
 impl StreamSettings {
-    /// Its name in the destination: `into`, or what `name` ends with. Of `sales/orders-*.csv.gz` that is
-    /// `orders`, of `sales/*.csv` it is `sales`, of `public.orders` it is `orders`.
+    /// Name in the destination: `into`, or the last part of `name`. For `sales/orders-*.csv.gz`
+    /// that is `orders`, for `sales/*.csv` it is `sales`, for `public.orders` it is `orders`.
     #[must_use]
     pub fn target(&self) -> &str {
         if let Some(into) = &self.into {

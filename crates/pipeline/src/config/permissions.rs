@@ -1,10 +1,11 @@
-//! What the connector of a section may reach and how much it may take: `permissions` and `limits`.
+//! What the connector of a section may access and use: `permissions` and `limits`.
 //!
-//! For the connectors that are built in this is a fence, not a sandbox: what a pipeline file names is
-//! compared with what it permits while the file is read, before anything is asked. It catches the file that
-//! was pointed at another server or directory, and the variable that was not meant for it.
+//! For built-in connectors this is a fence, not a sandbox: what a pipeline file names is compared
+//! with its permissions while the file is read, before any connection is made. It detects a file
+//! that was changed to another server or directory, and a variable that was not meant for it.
 //!
-//! Invariant: what is not said is not restricted; a list that is there permits what is in it and nothing else.
+//! Invariant: a missing setting restricts nothing. A list, if given, permits its entries and
+//! nothing else.
 
 use std::num::NonZeroU32;
 use std::path::{Component, Path, PathBuf};
@@ -14,69 +15,69 @@ use forebay_base::ByteSize;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// What a connector may reach.
+/// What a connector may access.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Permissions {
-    /// Which servers.
+    /// Servers.
     pub network: Network,
-    /// Which variables of the environment its `config` may name.
+    /// Environment variables that its `config` may name.
     pub env: Env,
-    /// Which directories and files.
+    /// Directories and files.
     pub fs: Fs,
 }
 
-/// Which servers a connector may reach.
+/// Servers that a connector may access.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Network {
-    /// Names or addresses, `*.example.org` for all below a name, each with `:PORT` where only that one is
-    /// meant.
+    /// Names or addresses, or `*.example.org` for all names below a domain. Append `:PORT` to
+    /// permit only that port.
     pub allowed_hosts: Option<Vec<String>>,
 }
 
-/// Which variables of the environment a connector's settings may name.
+/// Environment variables that a connector's settings may name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Env {
-    /// Their names.
+    /// Names of the variables.
     pub allowed_vars: Option<Vec<String>>,
 }
 
-/// Which directories and files a connector may touch.
+/// Directories and files that a connector may access.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Fs {
-    /// Paths, each with all that is below it.
+    /// Paths. Each permits everything below it.
     pub allowed_preopens: Option<Vec<PathBuf>>,
 }
 
-/// How much a connector may take.
+/// Limits on the resources of a connector.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Bytes that batches between source and destination may take, where that is less than
+    /// Maximum size in bytes of the batches between source and destination, if that is less than
     /// `resources.max_memory`.
     #[schemars(with = "Option<String>")]
     pub max_memory: Option<ByteSize>,
-    /// Seconds a unit may take: of a source until it is read, of a destination until its rows are written,
-    /// the wait for the other side included. One that takes longer is given up and tried again, as after any
-    /// failure that may pass.
+    /// Maximum number of seconds for a unit: for a source until it is read, for a destination until
+    /// its rows are written, including the wait for the other side. A unit that takes longer is
+    /// aborted and tried again, as after any transient failure.
     pub timeout_seconds: Option<NonZeroU32>,
 }
 
 impl Limits {
-    /// How long a unit may take.
+    /// Maximum duration of a unit.
     #[must_use]
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout_seconds.map(|seconds| Duration::from_secs(seconds.get().into()))
     }
 }
 
-/// What the settings of a connector lead to.
+/// What the settings of a connector refer to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Reach {
-    /// Servers: names or addresses, and ports where they are known.
+    /// Servers: names or addresses, and ports if they are known.
     pub(crate) hosts: Vec<(String, Option<u16>)>,
     /// Directories and files.
     pub(crate) paths: Vec<PathBuf>,
@@ -97,7 +98,7 @@ impl Reach {
 
     pub(crate) fn add_host(&mut self, name: &str, port: Option<u16>) {
         if name.starts_with('/') {
-            // The directory of a socket.
+            // The directory of the socket.
             self.paths.push(name.into());
         } else {
             let name = name.trim_start_matches('[').trim_end_matches(']');
@@ -111,11 +112,11 @@ impl Reach {
     }
 }
 
-/// The field below `permissions` that forbids something, and what.
+/// The field below `permissions` that forbids something, and what it forbids.
 type Forbidden = (&'static str, String);
 
 impl Permissions {
-    /// Compares what settings lead to, and the names that stand in them, with what is permitted.
+    /// Compares what settings refer to, and the names in them, with what is permitted.
     ///
     /// # Errors
     /// The field, and what it does not permit.
@@ -154,10 +155,10 @@ impl Permissions {
     }
 }
 
-/// Whether a host is meant by a permission.
+/// Whether a permission covers a host.
 fn is_host(permitted: &str, host: &str, port: Option<u16>) -> bool {
     let (name, only) = match permitted.rsplit_once(':') {
-        // An address of IPv6 without brackets has colons and no port.
+        // An IPv6 address without brackets has colons and no port.
         Some((name, number)) if !name.contains(':') || name.ends_with(']') => {
             match number.parse::<u16>() {
                 Ok(number) => (name, Some(number)),
@@ -182,11 +183,11 @@ fn is_host(permitted: &str, host: &str, port: Option<u16>) -> bool {
     }
 }
 
-/// A path from the root on, without links as far as it is there.
+/// The absolute path, without links as far as it exists.
 fn real(path: &Path) -> Result<PathBuf, String> {
     let whole = std::path::absolute(path).map_err(|error| error.to_string())?;
     if whole.components().any(|part| part == Component::ParentDir) {
-        return Err("it has `..` in it; write it without".to_owned());
+        return Err("it contains `..`; write the path without it".to_owned());
     }
     let mut there = whole.as_path();
     loop {
@@ -196,7 +197,7 @@ fn real(path: &Path) -> Result<PathBuf, String> {
                 return Ok(if rest == Path::new("") { found } else { found.join(rest) });
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                there = there.parent().ok_or("there is no root")?;
+                there = there.parent().ok_or("the path has no root")?;
             }
             Err(error) => return Err(error.to_string()),
         }

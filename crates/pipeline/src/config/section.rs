@@ -1,7 +1,7 @@
-//! The two sections that say `use: CONNECTOR` and then have that connector's own `config`.
+//! The two sections with `use: CONNECTOR` and that connector's `config`.
 //!
-//! Read by hand, so that an error in `config` still knows its line: what serde makes of a tagged enum
-//! reads it into a buffer first, without places.
+//! Deserialized by hand, so that an error in `config` still has its line: serde reads a tagged enum
+//! into a buffer first, without positions.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,97 +12,101 @@ use serde::{Deserialize, de::DeserializeOwned};
 
 use super::permissions::{Limits, Permissions, Reach};
 use super::text::take_names;
+use super::within::Within;
 use super::{LoadMethod, OnDataError, SchemaEvolution, StreamSettings, WriteMode};
 use crate::native::{DestinationSettings, SourceSettings};
 
 /// Settings of one of several connectors, chosen by name.
 pub(crate) trait Chosen: Sized {
-    /// What they are settings of: `source`.
+    /// The section they belong to: `source`.
     const WHAT: &'static str;
-    /// The names there are.
+    /// The names of all connectors.
     const NAMES: &'static [&'static str];
 
-    /// Reads the settings of the connector of this name, one of [`NAMES`](Self::NAMES).
+    /// Reads the settings of the connector with this name, one of [`NAMES`](Self::NAMES).
     fn read<'de, D: Deserializer<'de>>(name: &str, from: D) -> Result<Self, D::Error>;
 
-    /// What these settings lead to.
+    /// What these settings refer to.
     fn reach(&self) -> Reach;
 
-    /// What may stand in the settings of the connector of this name.
+    /// Restricts files to those that are permitted.
+    fn confine(&mut self, within: Within);
+
+    /// JSON Schema of the settings of the connector with this name.
     fn schema(name: &str, generator: &mut SchemaGenerator) -> Schema;
 }
 
-/// Where rows come from.
+/// Where rows are read from.
 #[derive(Debug, Clone)]
 pub struct SourceSection {
-    /// What `use` says.
+    /// The value of `use`.
     pub uses: String,
-    /// How much the connector may take.
+    /// Limits on the connector.
     pub limits: Limits,
     /// The connector and its settings.
     pub connector: SourceSettings,
-    /// What is read.
+    /// Streams to read.
     pub streams: Vec<StreamSettings>,
 }
 
-/// Where rows go.
+/// Where rows are written to.
 #[derive(Debug, Clone)]
 pub struct DestinationSection {
-    /// What `use` says.
+    /// The value of `use`.
     pub uses: String,
-    /// How much the connector may take.
+    /// Limits on the connector.
     pub limits: Limits,
     /// The connector and its settings.
     pub connector: DestinationSettings,
-    /// How rows meet those that are there.
+    /// How rows are combined with existing rows.
     pub write_mode: WriteMode,
-    /// The key for `upsert`.
+    /// Key columns for `upsert`.
     pub primary_key: Vec<String>,
-    /// What happens with rows that are not taken.
+    /// What to do with refused rows.
     pub on_data_error: OnDataError,
-    /// How the destination follows the source's columns.
+    /// How the destination follows changes of the source's columns.
     pub schema_evolution: SchemaEvolution,
-    /// How rows are handed to a database.
+    /// How rows are sent to a database.
     pub load_method: LoadMethod,
 }
 
-/// What may stand beside `use` and `config` of a source.
+/// Fields of a source besides `use` and `config`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SourceRest {
-    /// What the connector may reach.
+    /// What the connector may access.
     #[serde(default)]
     permissions: Permissions,
-    /// How much it may take.
+    /// Limits on the connector.
     #[serde(default)]
     limits: Limits,
-    /// What is read.
+    /// Streams to read.
     streams: Vec<StreamSettings>,
 }
 
-/// What may stand beside `use` and `config` of a destination.
+/// Fields of a destination besides `use` and `config`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct DestinationRest {
-    /// What the connector may reach.
+    /// What the connector may access.
     #[serde(default)]
     permissions: Permissions,
-    /// How much it may take.
+    /// Limits on the connector.
     #[serde(default)]
     limits: Limits,
-    /// How rows meet those that are there.
+    /// How rows are combined with existing rows.
     #[serde(default)]
     write_mode: WriteMode,
-    /// The key for `upsert`.
+    /// Key columns for `upsert`.
     #[serde(default)]
     primary_key: Vec<String>,
-    /// What happens with rows that are not taken.
+    /// What to do with refused rows.
     #[serde(default)]
     on_data_error: OnDataError,
-    /// How the destination follows the source's columns.
+    /// How the destination follows changes of the source's columns.
     #[serde(default)]
     schema_evolution: SchemaEvolution,
-    /// How rows are handed to a database.
+    /// How rows are sent to a database.
     #[serde(default)]
     load_method: LoadMethod,
 }
@@ -132,7 +136,7 @@ impl<'de> Deserialize<'de> for DestinationSection {
     }
 }
 
-/// What stands beside `use` and `config`.
+/// The fields besides `use` and `config`.
 trait Rest: DeserializeOwned {
     fn permissions(&self) -> &Permissions;
 }
@@ -149,7 +153,7 @@ impl Rest for DestinationRest {
     }
 }
 
-/// Reads `use`, `config` and the rest.
+/// Reads `use`, `config` and the remaining fields.
 struct Section<C, R>(PhantomData<(C, R)>);
 
 impl<'de, C: Chosen, R: Rest> Visitor<'de> for Section<C, R> {
@@ -171,7 +175,7 @@ impl<'de, C: Chosen, R: Rest> Visitor<'de> for Section<C, R> {
                     if !C::NAMES.contains(&said.as_str()) {
                         let names = C::NAMES.join(", ");
                         return Err(de::Error::custom(format_args!(
-                            "no {} is called {said:?}; there are {names}",
+                            "unknown {} {said:?}; use one of {names}",
                             C::WHAT
                         )));
                     }
@@ -183,23 +187,23 @@ impl<'de, C: Chosen, R: Rest> Visitor<'de> for Section<C, R> {
                     names = take_names();
                 }
                 ("config", None) => {
-                    return Err(de::Error::custom("`use` must stand before `config`"));
+                    return Err(de::Error::custom("`use` must precede `config`"));
                 }
                 ("use" | "config", _) => {
-                    return Err(de::Error::custom(format_args!("`{key}` stands here twice")));
+                    return Err(de::Error::custom(format_args!("duplicate field `{key}`")));
                 }
                 _ => {
                     let value = map.next_value()?;
                     if rest.insert(key.clone(), value).is_some() {
-                        return Err(de::Error::custom(format_args!("`{key}` stands here twice")));
+                        return Err(de::Error::custom(format_args!("duplicate field `{key}`")));
                     }
                 }
             }
         }
         let name = name.ok_or_else(|| de::Error::missing_field("use"))?;
-        let connector = match connector {
+        let mut connector = match connector {
             Some(connector) => connector,
-            // A connector may do without any.
+            // A connector may work without settings.
             None => C::read(&name, serde_json::Value::Object(serde_json::Map::new()))
                 .map_err(|error| de::Error::custom(format_args!("without `config`: {error}")))?,
         };
@@ -209,11 +213,14 @@ impl<'de, C: Chosen, R: Rest> Visitor<'de> for Section<C, R> {
         checked.map_err(|(field, found)| {
             de::Error::custom(format_args!("`permissions.{field}` of the {} {found}", C::WHAT))
         })?;
+        if let Some(permitted) = &rest.permissions().fs.allowed_preopens {
+            connector.confine(Within::new(permitted));
+        }
         Ok((name, connector, rest))
     }
 }
 
-/// What is wrong, with the field it is wrong in.
+/// Prefixes an error with the field it concerns.
 fn in_field<E: de::Error>(error: &serde_path_to_error::Error<serde_json::Error>) -> E {
     match error.path().to_string().as_str() {
         "." => E::custom(error.inner()),
@@ -221,7 +228,7 @@ fn in_field<E: de::Error>(error: &serde_path_to_error::Error<serde_json::Error>)
     }
 }
 
-/// Reads the settings of the connector of a name.
+/// Reads the settings of the connector with this name.
 struct Named<'a, C>(&'a str, PhantomData<C>);
 
 impl<'de, C: Chosen> DeserializeSeed<'de> for Named<'_, C> {
@@ -252,7 +259,7 @@ impl JsonSchema for DestinationSection {
     }
 }
 
-/// The fields of the rest, `use`, and for each connector what its `config` may be.
+/// The schema of the remaining fields, of `use`, and of `config` for each connector.
 fn section_schema<C: Chosen, R: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = R::json_schema(generator);
     let choices: Vec<_> = C::NAMES

@@ -1,7 +1,7 @@
-//! Texts of the pipeline file, in which `${NAME}` and `${file:PATH}` stand for other texts.
+//! Texts of the pipeline file, in which `${NAME}` and `${file:PATH}` are replaced by other texts.
 //!
-//! They are resolved while the file is read, by whoever reads it: this crate knows no environment. What
-//! a name stands for is taken as text: it can hold no YAML and no further names.
+//! The caller that reads the file resolves them: this crate does not know the environment. A value
+//! is inserted as text: YAML or names in it are not interpreted.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -9,17 +9,17 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 
-/// Finds what a name stands for: `NAME` or `file:PATH`.
+/// Returns the value of a name: `NAME` or `file:PATH`.
 pub type Resolve<'a> = dyn Fn(&str) -> Result<String, String> + 'a;
 
 thread_local! {
-    /// What resolves the names in the file that this thread reads.
+    /// The resolver of names in the file that this thread reads.
     static RESOLVED: RefCell<Option<Resolver>> = const { RefCell::new(None) };
     /// The names that were resolved since they were last taken.
     static NAMED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A resolver while a file is read.
+/// A resolver that is active while a file is read.
 type Resolver = std::rc::Rc<dyn Fn(&str) -> Result<String, String>>;
 
 /// Runs `read` with names resolved by `resolve`.
@@ -30,7 +30,7 @@ pub(super) fn resolving<T>(resolve: Resolver, read: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Takes the names that texts had since this was last asked.
+/// Takes the names resolved since the last call.
 pub(super) fn take_names() -> Vec<String> {
     NAMED.take()
 }
@@ -94,7 +94,7 @@ fn resolved<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Err
     expand(&text, &named).map_err(serde::de::Error::custom)
 }
 
-/// `text` with every `${...}` replaced. `$$` is a dollar sign; a lone one stays.
+/// `text` with every `${...}` replaced. `$$` is a dollar sign; a single one stays.
 fn expand(text: &str, resolve: &Resolve<'_>) -> Result<String, String> {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;

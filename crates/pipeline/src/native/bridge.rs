@@ -1,8 +1,8 @@
-//! From readers that block to the outlet of a unit.
+//! From blocking readers to the outlet of a unit.
 //!
-//! Files and SQLite are read by threads that may wait. What they read goes through a channel of one
-//! batch, so that no more than the batch that is made, the one that waits and the one that is sent are
-//! outside of the run's budget. When nobody takes the rows any more, the reader is told with its next
+//! Files and SQLite are read by threads that may block. What they read passes through a channel of
+//! one batch, so that only the batch being built, the waiting one and the one being sent are
+//! outside the run's budget. When the consumer has gone, the reader gets an error with its next
 //! batch.
 
 use std::time::Instant;
@@ -14,10 +14,10 @@ use crate::batch::Rows;
 use crate::error::ConnectorError;
 use crate::run::{Outlet, Phase};
 
-/// Takes the batches of a reader that blocks; an error tells it to stop.
+/// Accepts the batches of a blocking reader. An error stops it.
 pub(crate) type Give<'a> = dyn FnMut(RecordBatch) -> Result<(), ConnectorError> + 'a;
 
-/// Runs `read` on a thread that may wait, and sends on what it gives.
+/// Runs `read` on a thread that may block, and forwards its batches.
 pub(crate) async fn pump<F>(out: &mut Outlet, read: F) -> Result<(), ConnectorError>
 where
     F: FnOnce(&mut Give<'_>) -> Result<(), ConnectorError> + Send + 'static,
@@ -41,18 +41,18 @@ where
     joined(reader.await)?
 }
 
-/// Runs what may wait for a disk on a thread of its own.
+/// Runs `work` on a separate thread that may block on a disk.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ConnectorError> + Send + 'static,
 ) -> Result<T, ConnectorError> {
     joined(tokio::task::spawn_blocking(work).await)?
 }
 
-/// What a thread gave; its panic goes on in the one that waits for it.
+/// The result of a thread. Its panic continues in the waiting thread.
 fn joined<T>(result: Result<T, tokio::task::JoinError>) -> Result<T, ConnectorError> {
     result.map_err(|error| match error.try_into_panic() {
         Ok(panic) => std::panic::resume_unwind(panic),
-        // The runtime is going away, and with it whoever waits.
+        // The runtime is shutting down, and with it the waiting task.
         Err(_) => ConnectorError::Stopped,
     })
 }

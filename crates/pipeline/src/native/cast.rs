@@ -1,4 +1,4 @@
-//! Casts that lose nothing.
+//! Lossless casts.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use arrow::array::{Array, ArrayRef};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::DataType;
 
-/// Values in another type, where none is lost by it; as they are where the type is the same.
+/// Casts values to another type without loss; returns them unchanged if the type is the same.
 ///
 /// # Errors
-/// What cannot be cast without a loss.
+/// The values that cannot be cast without loss.
 pub(crate) fn exact(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, String> {
     if array.data_type() == to {
         return Ok(Arc::clone(array));
@@ -19,14 +19,14 @@ pub(crate) fn exact(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, String>
         cast_with_options(array, to, &options).map_err(|error| error.to_string())
     };
     let made = cast(array, to)?;
-    // Casting to what is coarser cuts off what does not fit, in silence.
+    // Casting to a coarser type truncates values silently.
     if is_cut(array.data_type()) && cast(&made, array.data_type())?.as_ref() != array.as_ref() {
         return Err(format!("is {}, and has values that do not fit {to}", array.data_type()));
     }
     Ok(made)
 }
 
-/// Whether casts from a type may cut something off.
+/// Whether casts from a type may truncate.
 fn is_cut(from: &DataType) -> bool {
     match from {
         DataType::Timestamp(..)

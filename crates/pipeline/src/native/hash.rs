@@ -1,4 +1,4 @@
-//! The content hash of batches, for destinations that keep them otherwise than as tuples.
+//! The content hash of batches, for destinations that do not store them as tuples.
 
 use arrow::array::RecordBatch;
 use forebay_pgcopy::column::schema;
@@ -6,17 +6,17 @@ use forebay_pgcopy::{Column, ContentHash, Encoder};
 
 use crate::error::ConnectorError;
 
-/// Adds up the content hash of batches of one stream.
+/// Computes the content hash of batches of one stream.
 pub(crate) struct Hasher {
     encoder: Encoder,
     content: ContentHash,
 }
 
 impl Hasher {
-    /// A hasher of no rows yet.
+    /// Creates a hasher without rows.
     ///
     /// # Errors
-    /// When a column has no form in binary COPY.
+    /// A column has no form in binary COPY.
     pub(crate) fn new(columns: &[Column]) -> Result<Self, ConnectorError> {
         let encoder = Encoder::new(&schema(columns), columns).map_err(|error| {
             ConnectorError::Refused { act: "hash rows".into(), source: error.into() }
@@ -27,7 +27,7 @@ impl Hasher {
     /// Adds the rows of a batch.
     ///
     /// # Errors
-    /// When a value has no form in binary COPY.
+    /// A value has no form in binary COPY.
     pub(crate) fn add(&mut self, batch: &RecordBatch) -> Result<(), ConnectorError> {
         let hash = self.encoder.hash(batch);
         let hash = hash.map_err(|error| ConnectorError::Refused {
@@ -43,7 +43,7 @@ impl Hasher {
         self.content.merge(hash);
     }
 
-    /// What was added.
+    /// The hash of everything that was added.
     pub(crate) fn content(&self) -> ContentHash {
         self.content
     }

@@ -1,5 +1,7 @@
-//! The connectors that are built in, by the names the pipeline file has for them.
+//! The built-in connectors, by their names in the pipeline file.
 
+#[cfg(not(feature = "mongodb"))]
+mod absent;
 pub(crate) mod bridge;
 pub(crate) mod cast;
 pub mod files;
@@ -17,6 +19,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::config::permissions::Reach;
 use crate::config::section::Chosen;
+use crate::config::within::Within;
 use crate::connector::{Destination, Source};
 
 /// Settings of a source.
@@ -87,6 +90,17 @@ impl Chosen for SourceSettings {
         }
     }
 
+    fn confine(&mut self, within: Within) {
+        match self {
+            Self::Parquet(settings) => settings.within = within,
+            Self::Csv(settings) => settings.within = within,
+            Self::Ndjson(settings) => settings.within = within,
+            Self::Sqlite(settings) => settings.within = within,
+            // Sockets, certificates and secrets were checked when the settings were read.
+            Self::Postgres(_) | Self::Mongodb(_) | Self::Forebay(_) => {}
+        }
+    }
+
     fn schema(name: &str, generator: &mut SchemaGenerator) -> Schema {
         match name {
             "postgres" => generator.subschema_for::<postgres::Settings>(),
@@ -129,6 +143,17 @@ impl Chosen for DestinationSettings {
         }
     }
 
+    fn confine(&mut self, within: Within) {
+        match self {
+            Self::Parquet(settings) => settings.within = within,
+            Self::Csv(settings) => settings.within = within,
+            Self::Ndjson(settings) => settings.within = within,
+            Self::Sqlite(settings) => settings.within = within,
+            // Sockets, certificates and secrets were checked when the settings were read.
+            Self::Postgres(_) | Self::Mongodb(_) => {}
+        }
+    }
+
     fn schema(name: &str, generator: &mut SchemaGenerator) -> Schema {
         match name {
             "postgres" => generator.subschema_for::<postgres::Settings>(),
@@ -143,17 +168,17 @@ impl Chosen for DestinationSettings {
 }
 
 fn unknown<E: serde::de::Error>(name: &str) -> E {
-    E::custom(format_args!("no connector is called {name:?}"))
+    E::custom(format_args!("unknown connector {name:?}"))
 }
 
-/// The source of these settings.
+/// Creates the source with these settings.
 #[must_use]
 pub fn source(settings: &SourceSettings) -> Arc<dyn Source> {
     match settings {
         SourceSettings::Postgres(settings) => {
             Arc::new(postgres::PostgresSource::new(settings.clone()))
         }
-        SourceSettings::Mongodb(settings) => Arc::new(mongodb::MongoSource::new(settings)),
+        SourceSettings::Mongodb(settings) => mongodb::source(settings),
         SourceSettings::Parquet(settings) => files::parquet_source(settings),
         SourceSettings::Csv(settings) => files::csv_source(settings),
         SourceSettings::Ndjson(settings) => files::ndjson_source(settings),
@@ -164,16 +189,14 @@ pub fn source(settings: &SourceSettings) -> Arc<dyn Source> {
     }
 }
 
-/// The destination of these settings.
+/// Creates the destination with these settings.
 #[must_use]
 pub fn destination(settings: &DestinationSettings) -> Arc<dyn Destination> {
     match settings {
         DestinationSettings::Postgres(settings) => {
             Arc::new(postgres::PostgresDestination::new(settings.clone()))
         }
-        DestinationSettings::Mongodb(settings) => {
-            Arc::new(mongodb::MongoDestination::new(settings))
-        }
+        DestinationSettings::Mongodb(settings) => mongodb::destination(settings),
         DestinationSettings::Parquet(settings) => files::parquet_destination(settings),
         DestinationSettings::Csv(settings) => files::csv_destination(settings),
         DestinationSettings::Ndjson(settings) => files::ndjson_destination(settings),

@@ -1,4 +1,4 @@
-//! What every part of a run shares: its id, whether it is to stop, where its time goes.
+//! State shared by all parts of a run: its id, its cancellation, its time accounting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tokio::sync::watch;
 
-/// What a run does with its time.
+/// A phase of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Phase {
@@ -15,15 +15,15 @@ pub enum Phase {
     Connect,
     /// From a query to its first row.
     Query,
-    /// Waiting for rows of a source.
+    /// Waiting for rows from the source.
     Fetch,
-    /// Turning what came into batches.
+    /// Converting input to batches.
     Decode,
     /// Transforms.
     Transform,
-    /// Turning batches into what the destination takes.
+    /// Converting batches to the destination's form.
     Encode,
-    /// Handing it over.
+    /// Sending them.
     Flush,
     /// Committing.
     Commit,
@@ -35,47 +35,47 @@ pub enum Phase {
 pub const PHASES: [&str; 9] =
     ["connect", "query", "fetch", "decode", "transform", "encode", "flush", "commit", "wait"];
 
-/// Time spent in each phase, by all tasks together: with two at work, a second has two.
+/// Time spent in each phase, summed over all tasks: two tasks at work for a second count as two.
 #[derive(Debug, Default)]
 pub struct Phases([AtomicU64; PHASES.len()]);
 
 impl Phases {
-    /// Adds time since `begun`.
+    /// Adds the time since `begun`.
     pub fn add(&self, phase: Phase, begun: Instant) {
         let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.0[phase as usize].fetch_add(ns, Ordering::Relaxed);
     }
 
-    /// What was spent.
+    /// The time spent.
     #[must_use]
     pub fn spent(&self) -> [Duration; PHASES.len()] {
         std::array::from_fn(|phase| Duration::from_nanos(self.0[phase].load(Ordering::Relaxed)))
     }
 }
 
-/// What has been moved so far.
+/// Progress so far.
 #[derive(Debug, Default)]
 pub struct Moved {
-    /// Rows that were read.
+    /// Number of rows read.
     pub rows_read: AtomicU64,
-    /// Bytes of them, as batches.
+    /// Their size in bytes, as batches.
     pub bytes_read: AtomicU64,
-    /// Rows that were committed.
+    /// Number of rows committed.
     pub rows_committed: AtomicU64,
-    /// Rows that were put aside.
+    /// Number of rows stored as dead letters.
     pub rows_dead: AtomicU64,
-    /// Units that were committed.
+    /// Number of units committed.
     pub units_committed: AtomicU64,
 }
 
-/// Shared by every part of a run; clones are the same.
+/// Shared by every part of a run. Clones share the same state.
 #[derive(Debug, Clone)]
 pub struct Context {
     /// Id of the run.
     pub run: Arc<str>,
-    /// Where its time goes.
+    /// Its time accounting.
     pub phases: Arc<Phases>,
-    /// What it has moved.
+    /// Its progress.
     pub moved: Arc<Moved>,
     cancelled: watch::Receiver<bool>,
 }
@@ -85,14 +85,14 @@ pub struct Context {
 pub struct Cancel(Arc<watch::Sender<bool>>);
 
 impl Cancel {
-    /// Asks the run to stop at the next commit boundary.
+    /// Asks the run to stop at the next commit.
     pub fn cancel(&self) {
         self.0.send_replace(true);
     }
 }
 
 impl Context {
-    /// A context for a run of this id, and what cancels it.
+    /// Creates a context for a run with this id, and its canceller.
     #[must_use]
     pub fn new(run: &str) -> (Self, Cancel) {
         let (send, cancelled) = watch::channel(false);
@@ -101,13 +101,13 @@ impl Context {
         (context, Cancel(Arc::new(send)))
     }
 
-    /// Whether the run is to stop.
+    /// Whether the run has been asked to stop.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         *self.cancelled.borrow()
     }
 
-    /// Returns once the run is to stop.
+    /// Returns once the run has been asked to stop.
     pub async fn cancelled(&self) {
         let mut cancelled = self.cancelled.clone();
         if cancelled.wait_for(|is| *is).await.is_err() {
@@ -123,15 +123,15 @@ pub struct PhaseSeconds {
     pub connect: f64,
     /// From a query to its first row.
     pub query: f64,
-    /// Waiting for rows of a source.
+    /// Waiting for rows from the source.
     pub fetch: f64,
-    /// Turning what came into batches.
+    /// Converting input to batches.
     pub decode: f64,
     /// Transforms.
     pub transform: f64,
-    /// Turning batches into what the destination takes.
+    /// Converting batches to the destination's form.
     pub encode: f64,
-    /// Handing it over.
+    /// Sending them.
     pub flush: f64,
     /// Committing.
     pub commit: f64,

@@ -1,9 +1,10 @@
-//! A run: every stream claimed, opened, copied unit by unit, finished.
+//! A run: every stream is claimed, opened, copied unit by unit, and finished.
 //!
 //! Invariants:
-//! * What the destination's ledger has is not copied again; what it has not is. Where a commit's outcome
-//!   is unknown the ledger is asked before anything is tried again.
-//! * A load goes on only with the units it began with, and only if they still mean the same rows.
+//! * What the destination's ledger lists is not copied again; everything else is. If the outcome of
+//!   a commit is unknown, the ledger is read before anything is tried again.
+//! * A load continues only with the units it started with, and only if they still have the same
+//!   rows.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,12 +24,12 @@ use crate::connector::{Claim, Destination, Form, Load, Round, Source, SourceStre
 use crate::error::{ConnectorError, RunError};
 use crate::native;
 
-/// How a pipeline is to be run.
+/// Options of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Forget loads that were not finished, instead of going on with them.
+    /// Whether to abandon unfinished loads instead of continuing them.
     pub from_scratch: bool,
-    /// What the run is called: once a run of that name is over, another copies nothing.
+    /// Name of the run. Once a run with that name is complete, another copies nothing.
     pub once: Option<String>,
 }
 
@@ -40,7 +41,7 @@ pub struct Pipeline<'a> {
 }
 
 impl<'a> Pipeline<'a> {
-    /// The pipeline of a file; asks nobody yet.
+    /// Creates the pipeline of a file; sends nothing yet.
     #[must_use]
     pub fn new(file: &'a PipelineFile) -> Self {
         let source = native::source(&file.source.connector);
@@ -51,7 +52,7 @@ impl<'a> Pipeline<'a> {
     /// Runs it.
     ///
     /// # Errors
-    /// [`RunError`] with the stream. What was committed stays; the next run goes on after it.
+    /// [`RunError`] with the stream. Committed units stay; the next run continues after them.
     pub async fn run(&self, options: Options, context: &Context) -> Result<Report, RunError> {
         let begun = Instant::now();
         let (claims, ()) = join(self.claims(), self.source.warm(context)).await;
@@ -59,12 +60,12 @@ impl<'a> Pipeline<'a> {
         let mut history = self.history(&options).await?;
         let form = self.destination.form();
         let mut streams = self.open(&options, &history, form, context).await?;
-        // See `round`: what fails before a round has begun leaves none open.
+        // See `round`: a failure before a round has started leaves none open.
         streams.sort_by_key(|stream| stream.is_whole);
         let whole = streams.iter().filter(|stream| stream.is_whole);
         history.round.streams = whole.map(|stream| stream.settings.stream.clone()).collect();
         for made in &streams {
-            // What transforms make goes where no stream of the source does.
+            // The results of transforms are not claimed with the streams of the source.
             let name = &made.settings.stream;
             if !self.file.source.streams.iter().any(|stream| &stream.name == name) {
                 let claim = self.destination.claim(&made.settings).await;
@@ -96,7 +97,7 @@ impl<'a> Pipeline<'a> {
         })
     }
 
-    /// Claims what the streams of the source write.
+    /// Claims the targets of the source's streams.
     async fn claims(&self) -> Result<Vec<Box<dyn Claim>>, RunError> {
         let mut claims = Vec::new();
         for stream in &self.file.source.streams {
@@ -107,7 +108,7 @@ impl<'a> Pipeline<'a> {
         Ok(claims)
     }
 
-    /// Bytes the batches of a run may take.
+    /// Maximum size in bytes of the batches of a run.
     pub(super) fn budget(&self) -> usize {
         let limits = [self.file.source.limits, self.file.destination.limits];
         let stages = limits.iter().filter_map(|limits| limits.max_memory);
@@ -115,15 +116,15 @@ impl<'a> Pipeline<'a> {
         usize::try_from(least.0).unwrap_or(usize::MAX)
     }
 
-    /// Bytes of a batch: small where it is only handed on, so that it stays in the processor's cache;
-    /// larger where each costs something for each of its columns.
+    /// Size of a batch in bytes: small if batches are only passed on, so that they stay in the
+    /// processor's cache; larger if each has a cost per column.
     pub(super) fn batch_size(&self, form: Form) -> usize {
         let by_itself = if form == Form::Tuples { 256 << 10 } else { 1 << 20 };
         let said = self.file.resources.max_batch_bytes;
         said.map_or(by_itself, |said| usize::try_from(said.0).unwrap_or(by_itself))
     }
 
-    /// Units that are copied at once.
+    /// Number of units copied in parallel.
     pub(super) fn parallelism(&self) -> usize {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         self.file.resources.units_at_once(processors)
@@ -207,7 +208,7 @@ impl<'a> Pipeline<'a> {
     }
 }
 
-/// The load a stream goes on with, now that its columns are known; none where it begins another.
+/// The load that a stream continues, now that its columns are known; `None` if it starts another.
 fn goes_on(
     opened: &Opened,
     fingerprint: &str,
@@ -222,10 +223,10 @@ fn goes_on(
     }
     Err(ConnectorError::unsupported(
         format!(
-            "the columns of {} changed while load {} was not finished",
+            "the columns of {} changed while load {} was unfinished",
             opened.settings.stream, load.id
         ),
-        "change them back and let it finish, or remove its rows and `forebay pipeline reset`",
+        "restore them and let the load finish, or remove its rows and run `forebay pipeline reset`",
     ))
 }
 

@@ -1,4 +1,5 @@
-//! Running a pipeline: units from source to destination, each committed with its ledger entry.
+//! Running a pipeline: copying units from source to destination, each committed with its ledger
+//! entry.
 
 mod context;
 mod engine;

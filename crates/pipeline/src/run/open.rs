@@ -1,6 +1,6 @@
-//! Opening the streams of a run: from where each is read, in which form, through which transforms.
+//! Opening the streams of a run: the units, the form of rows, and the transforms.
 //!
-//! Invariant: a stream that goes on with a load is opened with that load's own units, or not at all.
+//! Invariant: a stream that continues a load is opened with that load's own units, or not at all.
 
 use std::sync::Arc;
 
@@ -15,19 +15,20 @@ use crate::connector::{Cursor, Division, Form, Opening, SourceStream, Target};
 use crate::error::{ConnectorError, RunError};
 use crate::transform::{self, TransformSettings};
 
-/// A stream of the source, open, and what is known of where it goes.
+/// An open stream of the source, and what is known of its target.
 pub(super) struct Opened {
     pub(super) stream: Arc<dyn SourceStream>,
     pub(super) settings: TargetSettings,
-    /// Where it goes, if that was looked at for these columns.
+    /// Its target, if it was inspected for these columns.
     target: Option<Arc<dyn Target>>,
-    /// How it is divided, how its source is opened: what a load has to have in common to go on.
+    /// Division into units and settings of its source: a load can only be continued if they are the
+    /// same.
     pub(super) source: String,
-    /// A load to go on with, and what is committed of it.
+    /// A load to continue, and its committed units.
     pub(super) resumed: Option<LastLoad>,
-    /// The load that is over already, in a run that goes on with another.
+    /// The load that is finished already, in a run that continues another one.
     pub(super) finished: Option<LastLoad>,
-    /// Whether it is copied whole, and not from where the last run stopped.
+    /// Whether it is copied completely, and not from the last cursor.
     pub(super) is_whole: bool,
     pub(super) since: Option<Cursor>,
     pub(super) form: Form,
@@ -35,7 +36,7 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// Where it goes.
+    /// Its target.
     pub(super) async fn target(
         &self,
         pipeline: &Pipeline<'_>,
@@ -49,7 +50,7 @@ impl Opened {
 }
 
 impl Pipeline<'_> {
-    /// Opens every stream, and puts the transforms around them.
+    /// Opens every stream, and applies the transforms.
     pub(super) async fn open(
         &self,
         options: &Options,
@@ -107,7 +108,7 @@ impl Pipeline<'_> {
         Ok(transformed)
     }
 
-    /// The size of units where they should be smaller than they are, now that it is known what a row takes.
+    /// The size of units if it should be smaller, now that the size of a row is known.
     fn smaller_units(&self, open: &dyn SourceStream, opening: &Opening) -> Option<u64> {
         if matches!(opening.division, Division::As(_)) {
             return None;
@@ -150,6 +151,7 @@ impl Pipeline<'_> {
             division,
             unit_size: self.file.resources.unit_size(),
             batch_size: self.batch_size(form),
+            memory: self.budget(),
             parallelism: self.parallelism(),
         };
         let opened = self.source.open(stream, &opening, context);
@@ -186,7 +188,7 @@ impl Pipeline<'_> {
     }
 }
 
-/// The last load of a stream, if this run goes on with it.
+/// The last load of a stream, if this run continues it.
 fn goes_on(
     last: &LastLoad,
     source: &str,
@@ -210,16 +212,18 @@ fn goes_on(
     }
     Err(ConnectorError::unsupported(
         format!(
-            "{} of {} units of an earlier load are in {} already, and the pipeline was changed since",
+            "{} of {} units of an unfinished load are already in {}, and the pipeline was \
+             changed since",
             entries.len(),
             load.units.len(),
             settings.into
         ),
-        "change it back and let it finish, or remove those rows and `forebay pipeline reset`",
+        "restore the pipeline and let the load finish, or remove those rows and run \
+         `forebay pipeline reset`",
     ))
 }
 
-/// What a load has to have in common with another to go on, but for its columns.
+/// What must be equal for a load to be continued, except for its columns.
 fn fingerprint_of_settings(
     stream: &StreamSettings,
     target: &TargetSettings,

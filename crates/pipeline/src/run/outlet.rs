@@ -1,9 +1,9 @@
-//! The way from a source to a destination: a channel that is bounded by the bytes in it.
+//! The channel from a source to a destination, limited by the bytes in it.
 //!
 //! Invariants:
-//! * The batches that were sent and not yet dropped have at most the budget's bytes, but for a single
-//!   batch that is larger than the whole budget, which then is alone.
-//! * Rows are counted as read where the source sends them, however many transforms they go through.
+//! * The batches that were sent and not yet dropped have at most the budget's size, except for a
+//!   single batch larger than the whole budget, which is then alone.
+//! * Rows are counted as read when the source sends them, however many transforms they pass.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,12 +18,12 @@ use crate::batch::{Batch, DeadRow, Rows};
 use crate::config::Compression;
 use crate::error::ConnectorError;
 
-/// Bytes of one permit.
+/// Number of bytes per permit.
 const GRAIN: usize = 1 << 10;
-/// Batches that wait in a channel at most, however small.
+/// Maximum number of waiting batches in a channel, however small.
 const QUEUED_MAX: usize = 64;
 
-/// Memory that the batches of a run may take together, and how they wait.
+/// The memory budget of a run's batches, and how they wait.
 #[derive(Debug, Clone)]
 pub struct Budget {
     semaphore: Arc<Semaphore>,
@@ -33,7 +33,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget of so many bytes.
+    /// Creates a budget of this many bytes.
     #[must_use]
     pub fn new(bytes: usize) -> Self {
         let grains = u32::try_from((bytes / GRAIN).max(1)).unwrap_or(u32::MAX);
@@ -46,37 +46,37 @@ impl Budget {
         }
     }
 
-    /// The same with at most so many batches waiting between two stages.
+    /// Sets the maximum number of batches that wait between two stages.
     #[must_use]
     pub fn queued(self, batches: usize) -> Self {
         Self { queued_max: batches.clamp(1, QUEUED_MAX), ..self }
     }
 
-    /// The same with batches compressed while they wait.
+    /// Compresses batches while they wait.
     #[must_use]
     pub fn compressed(self, compression: Compression) -> Self {
         Self { compression, ..self }
     }
 }
 
-/// What is on its way.
+/// A message in the channel.
 #[derive(Debug)]
 enum Sent {
     Batch(Batch),
     Packed(Packed, Vec<DeadRow>, Option<ContentHash>, OwnedSemaphorePermit),
 }
 
-/// Where batches come out.
+/// The receiving end for batches.
 pub struct Inlet {
     batches: mpsc::Receiver<Sent>,
     unpacker: Option<Unpacker>,
 }
 
 impl Inlet {
-    /// The next batch; none where there is no further one.
+    /// The next batch; `None` at the end.
     ///
     /// # Errors
-    /// What was compressed on its way is not what it was.
+    /// A compressed batch could not be restored.
     pub async fn recv(&mut self) -> Result<Option<Batch>, ConnectorError> {
         match (self.batches.recv().await, &mut self.unpacker) {
             (None, _) => Ok(None),
@@ -89,22 +89,22 @@ impl Inlet {
     }
 }
 
-/// Where a source puts its batches.
+/// The sending end for a source's batches.
 #[derive(Debug)]
 pub struct Outlet {
     batches: mpsc::Sender<Sent>,
     packer: Option<Packer>,
     budget: Budget,
     context: Context,
-    /// Whether a transform takes the batches: the time that it makes others wait is its own.
+    /// Whether a transform receives the batches: the time that others wait for it is its own.
     is_below: bool,
 }
 
 impl Outlet {
-    /// A way for batches under a budget.
+    /// Creates a channel under a budget.
     ///
     /// # Errors
-    /// There is no memory to compress with.
+    /// There is no memory for compression.
     pub fn new(budget: Budget, context: Context) -> Result<(Self, Inlet), ConnectorError> {
         let packer = Packer::new(budget.compression)?;
         let unpacker = packer.as_ref().map(Unpacker::of).transpose()?;
@@ -113,7 +113,8 @@ impl Outlet {
         Ok((outlet, Inlet { batches: receiver, unpacker }))
     }
 
-    /// A way from the stream below a transform to the transform, of no more than `bytes` in batches.
+    /// Creates a channel from the stream below a transform to the transform, with at most `bytes`
+    /// in batches.
     pub(crate) fn below(bytes: usize, context: Context) -> (Self, Inlet) {
         let budget = Budget::new(bytes);
         let (batches, receiver) = mpsc::channel(budget.queued_max);
@@ -127,18 +128,18 @@ impl Outlet {
         &self.context
     }
 
-    /// Sends rows on, once there is room for them.
+    /// Sends rows once there is room for them.
     ///
     /// # Errors
-    /// [`ConnectorError::Stopped`] when nobody takes them any more.
+    /// [`ConnectorError::Stopped`] if the receiver has gone.
     pub async fn send(&mut self, rows: Rows) -> Result<(), ConnectorError> {
         self.send_with_dead(rows, Vec::new()).await
     }
 
-    /// Sends rows on, and with them those that were put aside.
+    /// Sends rows, and with them dead letters.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// As for [`send`](Self::send).
     pub async fn send_with_dead(
         &mut self,
         rows: Rows,
@@ -148,10 +149,10 @@ impl Outlet {
         self.forward(rows, dead).await
     }
 
-    /// Sends rows on of which the source knows the content hash.
+    /// Sends rows whose content hash the source knows.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// As for [`send`](Self::send).
     pub async fn send_hashed(
         &mut self,
         rows: Rows,
@@ -167,7 +168,7 @@ impl Outlet {
         self.context.moved.bytes_read.fetch_add(rows.size() as u64, Ordering::Relaxed);
     }
 
-    /// Sends on rows that a transform made of others, which were counted when they were read.
+    /// Sends rows that a transform made of others, which were counted when they were read.
     pub(crate) async fn forward(
         &mut self,
         rows: Rows,

@@ -1,7 +1,8 @@
-//! Batches compressed while they wait between two stages, where `resources.compression` asks for it: more of
-//! them fit into the memory of a run, at the price of compressing.
+//! Compression of batches while they wait between two stages, if `resources.compression` is set:
+//! more of them fit in the memory of a run, at the cost of compressing.
 //!
-//! Invariant: what is unpacked has the bytes that were packed; anything else is an error, never other rows.
+//! Invariant: an unpacked batch is identical to the packed one; anything else is an error, never
+//! other rows.
 
 use std::io::Cursor;
 
@@ -14,21 +15,21 @@ use crate::batch::Rows;
 use crate::config::Compression;
 use crate::error::ConnectorError;
 
-/// Level of Zstandard: what waits for milliseconds is not worth more.
+/// Level of Zstandard: data that waits for milliseconds does not justify a higher one.
 const ZSTD_LEVEL: i32 = 1;
 
-/// Rows, compressed.
+/// Compressed rows.
 #[derive(Debug)]
 pub(super) struct Packed {
     bytes: Vec<u8>,
-    /// Bytes before.
+    /// Size before compression.
     size: usize,
-    /// The hash of tuples; none of Arrow.
+    /// The hash of tuples; `None` for Arrow.
     tuples: Option<ContentHash>,
 }
 
 impl Packed {
-    /// Bytes it takes.
+    /// Size in memory, in bytes.
     pub(super) fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -38,7 +39,7 @@ fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Connect
     ConnectorError::Refused { act: "compress rows between stages".into(), source: error.into() }
 }
 
-/// Compresses, always with the same context.
+/// Compresses batches, reusing one context.
 pub(super) enum Packer {
     Lz4,
     Zstd(Box<zstd::bulk::Compressor<'static>>),
@@ -54,7 +55,7 @@ impl std::fmt::Debug for Packer {
 }
 
 impl Packer {
-    /// One that compresses so; none where nothing is to be compressed.
+    /// Creates a packer; `None` if nothing is to be compressed.
     pub(super) fn new(compression: Compression) -> Result<Option<Self>, ConnectorError> {
         Ok(match compression {
             Compression::None => None,
@@ -92,7 +93,7 @@ impl Packer {
     }
 }
 
-/// Takes apart what a [`Packer`] made, always with the same context.
+/// Restores the batches of a [`Packer`], reusing one context.
 pub(super) enum Unpacker {
     Lz4,
     Zstd(Box<zstd::bulk::Decompressor<'static>>),
@@ -116,7 +117,7 @@ impl Unpacker {
             }
         };
         if bytes.len() != packed.size {
-            return Err(failed("what came out has another size than what went in"));
+            return Err(failed("the decompressed size differs from the original size"));
         }
         if let Some(hash) = packed.tuples {
             return Ok(Rows::Tuples(Bytes::from(bytes), hash));
@@ -124,7 +125,7 @@ impl Unpacker {
         let mut reader = StreamReader::try_new(Cursor::new(bytes), None).map_err(failed)?;
         match (reader.next(), reader.next()) {
             (Some(records), None) => Ok(Rows::Records(records.map_err(failed)?)),
-            _ => Err(failed("what came out is not one batch")),
+            _ => Err(failed("the decompressed data is not one batch")),
         }
     }
 }

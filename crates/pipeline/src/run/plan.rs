@@ -12,7 +12,7 @@ use crate::error::RunError;
 pub struct Plan {
     /// Name of the pipeline.
     pub pipeline: String,
-    /// Units that are copied at once.
+    /// Number of units copied in parallel.
     pub parallelism: usize,
     /// Each stream.
     pub streams: Vec<StreamPlan>,
@@ -25,30 +25,30 @@ pub struct StreamPlan {
     pub stream: String,
     /// Its name in the destination.
     pub into: String,
-    /// `tuples` where rows go through as the source's bytes, else `records`.
+    /// `tuples` if rows are passed through as the source's bytes, otherwise `records`.
     pub form: &'static str,
     /// Its columns: name and type.
     pub columns: Vec<(String, String)>,
-    /// What is done at the destination before and after.
+    /// What is done at the destination before and after the rows.
     pub destination: Vec<String>,
-    /// How it is read, and what is lost or made otherwise.
+    /// How it is read, and what is lost or changed.
     pub notes: Vec<String>,
-    /// The parts that are committed on their own.
+    /// Its units.
     pub units: usize,
-    /// Whether a run that was killed goes on with those that are left.
+    /// Whether a killed run is continued with the remaining units.
     pub resumable: bool,
-    /// About how many rows.
+    /// Estimated number of rows.
     pub rows: Option<u64>,
-    /// About how many bytes.
+    /// Estimated size in bytes.
     pub bytes: Option<u64>,
-    /// Where an incremental stream begins.
+    /// Start of an incremental stream.
     pub since: Option<Cursor>,
-    /// Where it will end.
+    /// End of an incremental stream.
     pub until: Option<Cursor>,
 }
 
 impl Pipeline<'_> {
-    /// Looks at both sides and says what a run would do. Changes nothing.
+    /// Inspects both sides and reports what a run would do. Changes nothing.
     ///
     /// # Errors
     /// As a run before its first row.
@@ -86,10 +86,10 @@ impl Pipeline<'_> {
         })
     }
 
-    /// Asks both sides who they are.
+    /// Checks that both sides answer, and reports what they are.
     ///
     /// # Errors
-    /// [`RunError`], with the side that does not answer as it should.
+    /// [`RunError`], with the side that does not answer correctly.
     pub async fn check(&self) -> Result<(String, String), RunError> {
         let source = self.source.check().await.map_err(|error| RunError::of("source", error))?;
         let destination =
@@ -97,13 +97,14 @@ impl Pipeline<'_> {
         Ok((source, destination))
     }
 
-    /// Forgets the loads of streams, so that the next run begins as if there had been none; rows stay.
+    /// Deletes the records of the loads of streams, so that the next run starts as if there had
+    /// been none. The rows stay.
     ///
-    /// * `stream`: of this one only.
-    /// * Returns each stream and how many loads were forgotten.
+    /// * `stream`: only this one.
+    /// * Returns each stream and the number of its loads.
     ///
     /// # Errors
-    /// [`RunError`]: another run writes the stream, or the destination cannot forget.
+    /// [`RunError`]: another run writes the stream, or the destination does not support this.
     pub async fn reset(&self, stream: Option<&str>) -> Result<Vec<(String, u64)>, RunError> {
         let mut forgotten = Vec::new();
         for target in self.possible_targets() {

@@ -1,11 +1,11 @@
-//! What a run tells when it is done.
+//! The report of a run.
 
 use serde::Serialize;
 
 use super::context::PhaseSeconds;
 use crate::connector::Cursor;
 
-/// What a run did.
+/// The report of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// Id of the run.
@@ -14,41 +14,41 @@ pub struct Report {
     pub pipeline: String,
     /// Each stream.
     pub streams: Vec<StreamReport>,
-    /// Rows that were committed.
+    /// Number of rows committed.
     pub rows: u64,
-    /// Rows that were put aside or left out.
+    /// Number of rows stored as dead letters or skipped.
     pub dead: u64,
-    /// Bytes that were read, as batches.
+    /// Number of bytes read, as batches.
     pub bytes: u64,
-    /// How long it took.
+    /// Duration of the run.
     pub seconds: f64,
-    /// What it did meanwhile, all tasks together.
+    /// Time per phase, summed over all tasks.
     pub phases: PhaseSeconds,
 }
 
-/// What a run did with a stream.
+/// The report of one stream.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct StreamReport {
     /// Its name in the source.
     pub stream: String,
     /// Its name in the destination.
     pub into: String,
-    /// The load; none where there was nothing to do.
+    /// The load; absent if there was nothing to do.
     pub load: Option<String>,
-    /// Whether it went on with a load of an earlier run.
+    /// Whether it continued a load of an earlier run.
     pub resumed: bool,
-    /// Units that were committed in this run.
+    /// Number of units committed in this run.
     pub units: usize,
-    /// Units that an earlier run had committed.
+    /// Number of units committed by earlier runs.
     pub units_before: usize,
-    /// Rows committed in this run.
+    /// Number of rows committed in this run.
     pub rows: u64,
-    /// Rows put aside or left out in this run.
+    /// Number of rows stored as dead letters or skipped in this run.
     pub dead: u64,
     /// The content hash of all rows of the load.
     pub content_hash: String,
-    /// How far an incremental stream is now.
+    /// The current cursor of an incremental stream.
     pub cursor: Option<Cursor>,
-    /// How long it took.
+    /// Duration of the copy.
     pub seconds: f64,
 }

@@ -1,15 +1,16 @@
-//! Rounds: the loads of one run taken together, so that a run which failed somewhere is gone on with and
-//! not begun once more.
+//! Rounds: the loads of one run, together, so that a run that failed in some stream is continued
+//! and not started again.
 //!
-//! Each load names the round it belongs to and the streams that round copies whole. A round is open as long
-//! as one of these has not finished its load. Incremental streams are copied before all others: where one of
-//! them fails no round has begun, and what they copied they do not copy again anyway.
+//! Each load records the round it belongs to and the streams that the round copies completely. A
+//! round is open until each of these has finished its load. Incremental streams are copied before
+//! all others: if one of them fails, no round has started, and what they copied is not copied again
+//! anyway.
 //!
 //! Invariants:
-//! * With `append`, a stream that a round has finished is not copied again in that round: its rows would be
-//!   there twice. With `replace` and `upsert` it is, unless the round has a name.
-//! * A round with a name that is over is over: a run of that name copies nothing.
-//! * Ids of rounds grow, whatever the clock does.
+//! * With `append`, a stream that a round has finished is not copied again in that round, since its
+//!   rows would be duplicated. With `replace` and `upsert` it is, unless the round has a name.
+//! * A named round that is complete stays complete: a run with that name copies nothing.
+//! * Ids of rounds increase, whatever the clock does.
 
 use std::collections::HashMap;
 
@@ -22,13 +23,13 @@ use crate::transform::TransformSettings;
 /// The last load of a stream and its entries.
 pub(super) type LastLoad = (Load, Vec<LedgerEntry>);
 
-/// What the destination knows of earlier runs, and what that means for this one.
+/// What the destination knows of earlier runs, and the consequences for this one.
 pub(super) struct History {
-    /// By stream; those that had none are not there.
+    /// By stream; streams without a load are absent.
     loads: HashMap<String, LastLoad>,
-    /// The round this run belongs to. Which streams it has is not known yet.
+    /// The round of this run. Its streams are not known yet.
     pub(super) round: Round,
-    /// Whether streams the round has finished are left as they are.
+    /// Whether streams that the round has finished are left unchanged.
     keeps_finished: bool,
 }
 
@@ -38,7 +39,7 @@ impl History {
         self.loads.get(stream)
     }
 
-    /// The load of a stream that is not to be copied again.
+    /// The load of a stream that must not be copied again.
     pub(super) fn finished(&self, stream: &str) -> Option<&LastLoad> {
         let last = self.last(stream)?;
         (self.keeps_finished && is_done(last, &self.round.id)).then_some(last)
@@ -50,7 +51,7 @@ fn is_done((load, _): &LastLoad, round: &str) -> bool {
 }
 
 impl Pipeline<'_> {
-    /// Asks the destination for the last loads, and finds the round to go on with.
+    /// Reads the last loads from the destination, and finds the round to continue.
     pub(super) async fn history(&self, options: &Options) -> Result<History, RunError> {
         let mut loads = HashMap::new();
         for target in self.possible_targets() {
@@ -79,8 +80,8 @@ impl Pipeline<'_> {
             (Some(name), false) if is_open && is_append => {
                 let other = newest.name.as_deref().unwrap_or("without a name");
                 let error = ConnectorError::unsupported(
-                    format!("the run before this one, {other}, is not over, and this is {name}"),
-                    "run that one until it is done; or `--from-scratch` to give it up",
+                    format!("the previous run, {other}, is unfinished, but this run is {name}"),
+                    "finish that run first, or use `--from-scratch` to abandon it",
                 );
                 return Err(RunError::of("the ledger", error));
             }
@@ -95,7 +96,7 @@ impl Pipeline<'_> {
         Ok(History { loads, round, keeps_finished })
     }
 
-    /// Where streams may go: those of the source, and what transforms make.
+    /// Possible targets of streams: those of the source, and the results of transforms.
     pub(super) fn possible_targets(&self) -> Vec<TargetSettings> {
         let streams = self.file.source.streams.iter();
         let mut targets: Vec<TargetSettings> =

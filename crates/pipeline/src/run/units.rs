@@ -1,4 +1,4 @@
-//! Copying the units of a stream, several at once, each until it is committed or given up.
+//! Copying the units of a stream, several in parallel, each until it is committed or has failed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use crate::config::TargetSettings;
 use crate::connector::{LedgerEntry, Load, SourceStream, Target, Unit};
 use crate::error::ConnectorError;
 
-/// What copies the units of a stream.
+/// State for copying the units of a stream.
 pub(super) struct Copying<'a> {
     pub(super) pipeline: &'a Pipeline<'a>,
     pub(super) stream: Arc<dyn SourceStream>,
@@ -27,23 +27,26 @@ pub(super) struct Copying<'a> {
     pub(super) context: &'a Context,
 }
 
-/// A unit that is being read. Once this is gone the source stops.
+/// How long a source may take to notice that its rows are no longer needed.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// A unit that is being read. Dropping it stops the source.
 struct Reading {
     inlet: Inlet,
     task: JoinHandle<Result<(), ConnectorError>>,
 }
 
-/// What was copied.
+/// The result of copying.
 pub(super) struct Copied {
     /// The entries of this run.
     pub(super) entries: Vec<LedgerEntry>,
-    /// Of all rows of the load, those of earlier runs too.
+    /// Hash of all rows of the load, including those of earlier runs.
     pub(super) content: ContentHash,
 }
 
-/// Does something within the time that is permitted.
+/// Runs an operation within the permitted time.
 ///
-/// * `act`: what is done, for people.
+/// * `act`: the operation, for messages.
 async fn within<T>(
     limit: Option<Duration>,
     act: String,
@@ -56,12 +59,12 @@ async fn within<T>(
     })
 }
 
-/// The content hash of what entries name.
+/// The combined content hash of entries.
 pub(super) fn content_of(entries: &[LedgerEntry]) -> Result<ContentHash, ConnectorError> {
     let mut content = ContentHash::default();
     for entry in entries {
         let sum = u128::from_str_radix(&entry.hash, 16).map_err(|_| {
-            ConnectorError::data("the ledger", format!("{:?} is no content hash", entry.hash))
+            ConnectorError::data("the ledger", format!("{:?} is not a content hash", entry.hash))
         })?;
         content.merge(ContentHash { rows: entry.rows, sum });
     }
@@ -69,8 +72,8 @@ pub(super) fn content_of(entries: &[LedgerEntry]) -> Result<ContentHash, Connect
 }
 
 impl Copying<'_> {
-    /// Makes the target ready and copies those units that no entry names. The first of them are read
-    /// meanwhile, as far as there is room for what they bring.
+    /// Prepares the target and copies the units that no entry names. The first of them are read
+    /// meanwhile, as far as there is room for their rows.
     pub(super) async fn units(
         &self,
         units: &[Unit],
@@ -95,7 +98,7 @@ impl Copying<'_> {
         Ok(Copied { entries, content })
     }
 
-    /// Copies a unit, again and again where that may help.
+    /// Copies a unit, with retries after transient failures.
     async fn unit(
         &self,
         index: usize,
@@ -126,14 +129,14 @@ impl Copying<'_> {
             }
             tracing::warn!(
                 stream = self.settings.stream, unit = unit.name, attempt, wait = ?wait,
-                error = %forebay_base::error_chain::chain(&error), "a unit is tried again"
+                error = %forebay_base::error_chain::chain(&error), "retrying a unit"
             );
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = self.context.cancelled() => return Err(ConnectorError::Stopped),
             }
             wait = wait.saturating_mul(2);
-            // The commit may have come about, and its answer not.
+            // The commit may have succeeded although its answer was lost.
             if let Some(entry) = self.committed(unit).await? {
                 return Ok(entry);
             }
@@ -149,13 +152,13 @@ impl Copying<'_> {
                 Ok(entries.into_iter().find(|entry| entry.unit == unit.name))
             }
             Ok(_) => Ok(None),
-            // Not there yet: the next attempt fails for the same reason, and asks again.
+            // Does not exist yet: the next attempt fails for the same reason, and reads again.
             Err(error) if error.is_retryable() => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Begins to read a unit.
+    /// Starts to read a unit.
     fn begin(&self, index: usize, unit: &Unit) -> Result<Reading, ConnectorError> {
         let (mut outlet, inlet) = Outlet::new(self.budget.clone(), self.context.clone())?;
         let stream = Arc::clone(&self.stream);
@@ -166,9 +169,9 @@ impl Copying<'_> {
         Ok(Reading { inlet, task })
     }
 
-    /// Copies a unit once.
+    /// Copies a unit in one attempt.
     async fn attempt(&self, reading: Reading, unit: &Unit) -> Result<LedgerEntry, ConnectorError> {
-        let Reading { mut inlet, task } = reading;
+        let Reading { mut inlet, mut task } = reading;
         let writing = async {
             let mut writer = self.target.writer(self.load, unit).await?;
             loop {
@@ -182,18 +185,24 @@ impl Copying<'_> {
         let act = format!("write {}", unit.name);
         let limit = self.pipeline.file.destination.limits.timeout();
         let written = within(limit, act, writing).await;
-        // With the inlet gone, a source that still reads stops.
+        // When the inlet is dropped, a source that still sends stops. One that works on without
+        // sending, such as an endless query, is aborted.
         drop(inlet);
-        let read = task.await.unwrap_or_else(|panicked| {
+        let writer = match written {
+            Ok(writer) => writer,
+            Err(error) => {
+                if tokio::time::timeout(GRACE, &mut task).await.is_err() {
+                    task.abort();
+                }
+                return Err(error);
+            }
+        };
+        task.await.unwrap_or_else(|panicked| {
             Err(ConnectorError::Refused {
                 act: format!("read {}", unit.name),
                 source: panicked.into(),
             })
-        });
-        let writer = match (written, read) {
-            (Ok(writer), Ok(())) => writer,
-            (Err(error), _) | (Ok(_), Err(error)) => return Err(error),
-        };
+        })?;
         let entry = LedgerEntry {
             pipeline: self.settings.pipeline.clone(),
             stream: self.settings.stream.clone(),
@@ -217,7 +226,7 @@ mod tests {
         let error = within::<()>(Some(Duration::ZERO), "read all".into(), std::future::pending());
         let error = error.await.unwrap_err();
         assert!(error.is_retryable(), "{error:?}");
-        assert_eq!(error.to_string(), "cannot read all now");
+        assert_eq!(error.to_string(), "temporarily unable to read all");
         let done = async { Ok(7) };
         assert_eq!(within(None, "read all".into(), done).await.unwrap(), 7);
         let failed = async { Err::<(), _>(ConnectorError::Stopped) };

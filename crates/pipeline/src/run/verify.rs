@@ -12,27 +12,27 @@ use crate::config::SyncMode;
 use crate::connector::{Division, Opening, SourceStream};
 use crate::error::{ConnectorError, RunError};
 
-/// How both sides compare.
+/// The result of a comparison.
 #[derive(Debug, Clone, Serialize)]
 pub struct Verification {
-    /// Whether all streams are the same on both sides.
+    /// Whether all streams are equal on both sides.
     pub same: bool,
     /// Each stream.
     pub streams: Vec<StreamVerification>,
 }
 
-/// How both sides of a stream compare.
+/// The result for one stream.
 #[derive(Debug, Clone, Serialize)]
 pub struct StreamVerification {
     /// Its name in the source.
     pub stream: String,
     /// Its name in the destination.
     pub into: String,
-    /// Whether rows and hashes are the same.
+    /// Whether rows and hashes are equal.
     pub same: bool,
-    /// Rows in the source.
+    /// Number of rows in the source.
     pub source_rows: u64,
-    /// Rows in the destination.
+    /// Number of rows in the destination.
     pub destination_rows: u64,
     /// Content hash of the source.
     pub source_hash: String,
@@ -41,15 +41,15 @@ pub struct StreamVerification {
 }
 
 impl Pipeline<'_> {
-    /// Reads both sides whole and compares them.
+    /// Reads both sides completely and compares them.
     ///
     /// # Errors
-    /// [`RunError`]; what differs is none.
+    /// [`RunError`]. A difference is not an error.
     pub async fn verify(&self, context: &Context) -> Result<Verification, RunError> {
         if !self.file.transforms.is_empty() {
             let error = ConnectorError::unsupported(
-                "with transforms the two sides are meant to differ",
-                "verify a pipeline without them",
+                "with transforms the two sides differ by design",
+                "verify a pipeline without transforms",
             );
             return Err(RunError::of("transforms", error));
         }
@@ -75,6 +75,7 @@ impl Pipeline<'_> {
             division: Division::Whole,
             unit_size: u64::MAX,
             batch_size: 1 << 20,
+            memory: self.budget(),
             parallelism: 1,
         };
         let mut open = self.source.open(&whole, &opening, context).await?;
@@ -96,7 +97,7 @@ impl Pipeline<'_> {
     }
 }
 
-/// The content hash of everything a stream has.
+/// The content hash of a whole stream.
 async fn content(
     stream: std::sync::Arc<dyn SourceStream>,
     context: &Context,

@@ -1,7 +1,9 @@
-//! What this side remembers of runs: for people. What a run goes on from is in the destination's ledger.
+//! Records of runs, for people. The state from which a run continues is in the destination's
+//! ledger.
 //!
-//! A SQLite file, and where the pipeline file says so a table of a PostgreSQL, which several machines see. A
-//! run that was killed never writes its end; it is told apart from one that still runs by its heartbeat.
+//! A SQLite file and, if the pipeline file says so, a table of a PostgreSQL that several machines
+//! share. A killed run never records its end; its missing heartbeat distinguishes it from a running
+//! one.
 
 mod postgres;
 mod sqlite;
@@ -16,14 +18,14 @@ use crate::native::postgres::Settings as PostgresSettings;
 use postgres::PostgresRuns;
 use sqlite::SqliteRuns;
 
-/// How often a run says that it is alive.
+/// How often a run records that it is alive.
 pub const HEARTBEAT: Duration = Duration::from_secs(1);
-/// After how long without it a run counts as killed.
+/// After how long without a heartbeat a run counts as killed.
 const SILENT: Duration = Duration::from_secs(10);
-/// Runs that are remembered of a pipeline.
+/// Maximum number of recorded runs of a pipeline.
 const RUNS_MAX: u32 = 1000;
 
-/// Why runs could not be remembered or looked up.
+/// Why runs could not be recorded or read.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {act} the runs in {what}")]
 pub struct StateError {
@@ -31,12 +33,20 @@ pub struct StateError {
     pub act: &'static str,
     /// The file or the server.
     pub what: String,
-    /// Why.
+    /// The cause.
     #[source]
     pub source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// The runs there were.
+impl StateError {
+    /// Whether there was no space, which can pass without a restart.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.source.downcast_ref().is_some_and(sqlite::is_full)
+    }
+}
+
+/// The recorded runs.
 #[derive(Debug)]
 pub struct State(Backend);
 
@@ -46,7 +56,7 @@ enum Backend {
     Postgres(PostgresRuns),
 }
 
-/// A run as it was written down.
+/// A run as it is stored.
 #[derive(Debug)]
 struct Found {
     run: String,
@@ -61,19 +71,19 @@ struct Found {
     report: Option<String>,
 }
 
-/// How a run ended, or that it has not.
+/// State of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It still runs.
+    /// It is still running.
     Running,
-    /// All was copied.
+    /// Everything was copied.
     Done,
     /// It failed.
     Failed,
-    /// It was asked to stop.
+    /// It was cancelled.
     Cancelled,
-    /// It never said how it ended.
+    /// It ended without recording a result.
     Killed,
 }
 
@@ -84,17 +94,17 @@ pub struct RunRecord {
     pub run: String,
     /// Name of the pipeline.
     pub pipeline: String,
-    /// When it began: milliseconds since 1970.
+    /// Start time in milliseconds since 1970.
     pub began_ms: u64,
-    /// When it ended or was last heard of.
+    /// When it ended or last recorded a heartbeat.
     pub ended_ms: u64,
-    /// How it ended.
+    /// Its state.
     pub outcome: Outcome,
-    /// Rows that were read.
+    /// Number of rows read.
     pub rows_read: u64,
-    /// Rows that were committed.
+    /// Number of rows committed.
     pub rows_committed: u64,
-    /// Bytes that were read.
+    /// Number of bytes read.
     pub bytes_read: u64,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,27 +114,28 @@ pub struct RunRecord {
     pub report: Option<serde_json::Value>,
 }
 
-/// How far a run is.
+/// Progress of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Progress {
-    /// Rows that were read.
+    /// Number of rows read.
     pub rows_read: u64,
-    /// Rows that were committed.
+    /// Number of rows committed.
     pub rows_committed: u64,
-    /// Bytes that were read.
+    /// Number of bytes read.
     pub bytes_read: u64,
 }
 
 impl State {
-    /// Opens the file, or makes it.
+    /// Opens the file, or creates it.
     ///
     /// # Errors
-    /// It cannot be written, or is no such file.
+    /// It cannot be written, or is not such a file.
     pub fn open(path: &Path) -> Result<Self, StateError> {
         SqliteRuns::open(path).map(|runs| Self(Backend::Sqlite(runs)))
     }
 
-    /// The runs in a PostgreSQL: in `pipeline_runs` of the ledger's schema, made where it is not there.
+    /// The runs in a PostgreSQL: in `pipeline_runs` of the ledger's schema, created if it does not
+    /// exist.
     ///
     /// # Errors
     /// The server does not answer, or refuses.
@@ -132,10 +143,10 @@ impl State {
         PostgresRuns::connect(settings).map(|runs| Self(Backend::Postgres(runs)))
     }
 
-    /// The runs a pipeline file wants remembered beside those of this machine.
+    /// Where a pipeline file records its runs in addition to this machine.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// As for [`connect`](Self::connect).
     pub fn of(settings: &StateSettings) -> Result<Option<Self>, StateError> {
         match (settings.backend, &settings.config) {
             (StateBackend::Postgres, Some(settings)) => Self::connect(settings).map(Some),
@@ -143,7 +154,7 @@ impl State {
         }
     }
 
-    /// Remembers that a run begins.
+    /// Records the start of a run.
     ///
     /// # Errors
     /// It cannot be written.
@@ -154,7 +165,7 @@ impl State {
         }
     }
 
-    /// Remembers how far a run is.
+    /// Records the progress of a run.
     ///
     /// # Errors
     /// It cannot be written.
@@ -165,7 +176,7 @@ impl State {
         }
     }
 
-    /// Remembers how a run ended.
+    /// Records the end of a run.
     ///
     /// # Errors
     /// It cannot be written.
@@ -185,7 +196,7 @@ impl State {
 
     /// Runs, the newest first.
     ///
-    /// * `pipeline`: of this one only.
+    /// * `pipeline`: only this one.
     ///
     /// # Errors
     /// They cannot be read.
@@ -241,7 +252,7 @@ fn record(found: Found, now_ms: u64) -> RunRecord {
         rows_committed: found.rows_committed,
         bytes_read: found.bytes_read,
         error: found.error,
-        // One that is not JSON was not written by this program.
+        // A report that is not JSON was not written by this program.
         report: found.report.and_then(|text| serde_json::from_str(&text).ok()),
     }
 }

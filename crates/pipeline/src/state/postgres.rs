@@ -1,7 +1,7 @@
 //! Runs in a table of a PostgreSQL, for all machines that run a pipeline.
 //!
-//! A thread of its own speaks with the server, so that whoever remembers a run may do so from anywhere; a
-//! connection that was lost is made anew for the next question.
+//! A separate thread communicates with the server, so that runs can be recorded from any thread. A
+//! lost connection is replaced for the next request.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::native::postgres::Settings as PostgresSettings;
 use crate::native::postgres::connect::Server;
 use crate::native::postgres::sql::ident;
 
-/// How long the server may take for an answer.
+/// Timeout of an answer of the server.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 
 type Parameter = Box<dyn ToSql + Sync + Send>;
@@ -62,11 +62,11 @@ impl PostgresRuns {
         let runs = Self { questions, table, what };
         let is_there =
             format!("select to_regclass('{}') is not null", runs.table.replace('\'', "''"));
-        let found = runs.ask("look for", is_there, Vec::new())?;
+        let found = runs.ask("look up", is_there, Vec::new())?;
         if !found.first().is_some_and(|row| row.get(0)) {
-            runs.ask("make", format!("create schema if not exists {schema}"), Vec::new())?;
+            runs.ask("create", format!("create schema if not exists {schema}"), Vec::new())?;
             runs.ask(
-                "make",
+                "create",
                 format!(
                     "create table if not exists {} (run text primary key, pipeline text not null, \
                      began_ms bigint not null, heard_ms bigint not null, outcome text, \
@@ -92,7 +92,7 @@ impl PostgresRuns {
             source,
         };
         let (answer, answered) = sync_channel(1);
-        let gone = || failed("the thread that asks has ended".into());
+        let gone = || failed("the connection thread has ended".into());
         self.questions.send(Question { statement, parameters, answer }).map_err(|_| gone())?;
         answered.recv().map_err(|_| gone())?.map_err(failed)
     }
@@ -118,7 +118,8 @@ impl PostgresRuns {
         now_ms: u64,
     ) -> Result<(), StateError> {
         let update = format!(
-            "update {} set heard_ms = $2, rows_read = $3, rows_committed = $4, bytes_read = $5 where run = $1",
+            "update {} set heard_ms = $2, rows_read = $3, rows_committed = $4, bytes_read = $5 \
+             where run = $1",
             self.table
         );
         let Progress { rows_read, rows_committed, bytes_read } = progress;
@@ -135,7 +136,8 @@ impl PostgresRuns {
         now_ms: u64,
     ) -> Result<(), StateError> {
         let update = format!(
-            "update {} set heard_ms = $2, outcome = $3, error = $4, report = $5::text::jsonb where run = $1",
+            "update {} set heard_ms = $2, outcome = $3, error = $4, report = $5::text::jsonb \
+             where run = $1",
             self.table
         );
         let optional = |text: Option<&str>| -> Parameter { Box::new(text.map(str::to_owned)) };
@@ -195,7 +197,7 @@ fn found(row: &Row) -> Found {
     }
 }
 
-/// Answers until nobody asks any more.
+/// Serves requests until all senders have gone.
 fn answer_all(server: &Server, asked: &Receiver<Question>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let mut client = None;
@@ -213,7 +215,7 @@ fn answer_all(server: &Server, asked: &Receiver<Question>) {
             }),
             Err(error) => Err(error.to_string().into()),
         };
-        // Whoever asked may have gone.
+        // The requester may have gone.
         answer.send(answered).unwrap_or_default();
     }
 }

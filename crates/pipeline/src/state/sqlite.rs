@@ -1,5 +1,10 @@
 //! Runs in a SQLite file of this machine.
+//!
+//! Processes share the file through a shared-memory file beside it, which SQLite creates at each
+//! opening. On a full disk there is no room for that: then the file is opened exclusively, which
+//! needs none, and reads continue to work. Each use tries to share it again first.
 
+use std::cell::{RefCell, RefMut};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,8 +16,29 @@ use super::{Found, Outcome, Progress, RUNS_MAX, RunRecord, StateError, record, w
 /// The runs of a file.
 #[derive(Debug)]
 pub(super) struct SqliteRuns {
-    connection: Connection,
+    held: RefCell<Held>,
     path: PathBuf,
+}
+
+/// How the file is open.
+#[derive(Debug)]
+enum Held {
+    Shared(Connection),
+    /// Exclusively: there was no room to share it.
+    Alone(Connection),
+    /// It could not be opened again.
+    Not,
+}
+
+/// Whether SQLite failed for lack of space.
+pub(super) fn is_full(error: &rusqlite::Error) -> bool {
+    /// The memory beside a database could not be made large enough.
+    const SHM_SIZE: i32 = rusqlite::ffi::SQLITE_IOERR_SHMSIZE;
+    matches!(
+        error,
+        rusqlite::Error::SqliteFailure(error, _)
+            if error.code == rusqlite::ErrorCode::DiskFull || error.extended_code == SHM_SIZE
+    )
 }
 
 fn unusable(act: &'static str, path: &Path, source: rusqlite::Error) -> StateError {
@@ -35,32 +61,41 @@ const COLUMNS: &str = "run, pipeline, began_ms, heard_ms, outcome, rows_read, ro
                        error, report";
 
 impl SqliteRuns {
-    /// Opens the file, or makes it.
+    /// Opens the file, or creates it.
     pub(super) fn open(path: &Path) -> Result<Self, StateError> {
-        let failed = |source| unusable("open", path, source);
-        let connection = Connection::open(path).map_err(failed)?;
-        connection.busy_timeout(Duration::from_secs(5)).map_err(failed)?;
-        connection.execute_batch(SCHEMA).map_err(failed)?;
-        // Whoever closes it last would wait for the disk; the next that writes much does it.
-        let without = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
-        connection.set_db_config(without, true).map_err(failed)?;
-        Ok(Self { connection, path: path.to_owned() })
+        let held = hold(path).map_err(|source| unusable("open", path, source))?;
+        Ok(Self { held: RefCell::new(held), path: path.to_owned() })
+    }
+
+    /// The connection, shared again if it was exclusive and that is possible now.
+    fn connection(&self) -> Result<RefMut<'_, Connection>, StateError> {
+        let mut held = self.held.borrow_mut();
+        if !matches!(*held, Held::Shared(_)) {
+            // Closed first: no other connection may have it open while it is exclusive.
+            *held = Held::Not;
+            *held = hold(&self.path).map_err(self.failed("open"))?;
+        }
+        RefMut::filter_map(held, |held| match held {
+            Held::Shared(connection) | Held::Alone(connection) => Some(connection),
+            Held::Not => None,
+        })
+        .map_err(|_| unusable("open", &self.path, rusqlite::Error::InvalidQuery))
     }
 
     fn failed(&self, act: &'static str) -> impl Fn(rusqlite::Error) -> StateError + '_ {
         move |source| unusable(act, &self.path, source)
     }
 
-    /// Remembers that a run begins.
+    /// Records the start of a run.
     pub(super) fn begin(&self, run: &str, pipeline: &str, now_ms: u64) -> Result<(), StateError> {
         let failed = self.failed("write");
-        self.connection
+        self.connection()?
             .execute(
                 "insert into runs (run, pipeline, began_ms, heard_ms) values (?1, ?2, ?3, ?3)",
                 params![run, pipeline, now_ms],
             )
             .map_err(&failed)?;
-        self.connection
+        self.connection()?
             .execute(
                 "delete from runs where pipeline = ?1 and run not in
                  (select run from runs where pipeline = ?1 order by began_ms desc, run desc limit ?2)",
@@ -70,14 +105,14 @@ impl SqliteRuns {
         Ok(())
     }
 
-    /// Remembers how far a run is.
+    /// Records the progress of a run.
     pub(super) fn progress(
         &self,
         run: &str,
         progress: Progress,
         now_ms: u64,
     ) -> Result<(), StateError> {
-        self.connection
+        self.connection()?
             .execute(
                 "update runs set heard_ms = ?2, rows_read = ?3, rows_committed = ?4, bytes_read = ?5
                  where run = ?1",
@@ -93,7 +128,7 @@ impl SqliteRuns {
             .map(drop)
     }
 
-    /// Remembers how a run ended.
+    /// Records the end of a run.
     pub(super) fn end(
         &self,
         run: &str,
@@ -102,9 +137,10 @@ impl SqliteRuns {
         report: Option<&str>,
         now_ms: u64,
     ) -> Result<(), StateError> {
-        self.connection
+        self.connection()?
             .execute(
-                "update runs set heard_ms = ?2, outcome = ?3, error = ?4, report = ?5 where run = ?1",
+                "update runs set heard_ms = ?2, outcome = ?3, error = ?4, report = ?5 where run \
+                 = ?1",
                 params![run, now_ms, word(outcome), error, report],
             )
             .map_err(self.failed("write"))
@@ -113,7 +149,7 @@ impl SqliteRuns {
 
     /// Runs, the newest first.
     ///
-    /// * `pipeline`: of this one only.
+    /// * `pipeline`: only this one.
     pub(super) fn runs(
         &self,
         pipeline: Option<&str>,
@@ -125,7 +161,8 @@ impl SqliteRuns {
             "select {COLUMNS} from runs where ?1 is null or pipeline = ?1
              order by began_ms desc, run desc limit ?2"
         );
-        let mut statement = self.connection.prepare(&sql).map_err(&failed)?;
+        let connection = self.connection()?;
+        let mut statement = connection.prepare(&sql).map_err(&failed)?;
         let rows =
             statement.query_map(params![pipeline, limit], |row| Ok(record(found(row)?, now_ms)));
         rows.map_err(&failed)?.collect::<Result<_, _>>().map_err(&failed)
@@ -134,9 +171,30 @@ impl SqliteRuns {
     /// A run.
     pub(super) fn run(&self, run: &str, now_ms: u64) -> Result<Option<RunRecord>, StateError> {
         let sql = format!("select {COLUMNS} from runs where run = ?1");
-        let found = self.connection.query_row(&sql, [run], |row| Ok(record(found(row)?, now_ms)));
+        let found =
+            self.connection()?.query_row(&sql, [run], |row| Ok(record(found(row)?, now_ms)));
         found.optional().map_err(self.failed("read"))
     }
+}
+
+/// Opens the file: shared, or exclusively if there is no room for that.
+fn hold(path: &Path) -> rusqlite::Result<Held> {
+    match connect(path, "") {
+        Err(error) if is_full(&error) => {
+            connect(path, "pragma locking_mode = exclusive;").map(Held::Alone)
+        }
+        connected => connected.map(Held::Shared),
+    }
+}
+
+fn connect(path: &Path, first: &str) -> rusqlite::Result<Connection> {
+    let connection = Connection::open(path)?;
+    connection.busy_timeout(Duration::from_secs(5))?;
+    connection.execute_batch(first)?;
+    connection.execute_batch(SCHEMA)?;
+    // The last connection to close would wait for the disk; the next one that writes much does it.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    Ok(connection)
 }
 
 fn found(row: &Row<'_>) -> rusqlite::Result<Found> {

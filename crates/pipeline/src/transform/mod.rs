@@ -1,18 +1,18 @@
-//! What is made of rows between source and destination.
+//! Transforms of rows between source and destination.
 //!
-//! A transform is a stream around streams: it reads those below it and is read like them. `mask` and
-//! `validate` look at rows one after another and keep the units of the stream they stand around; `sql`
-//! sees whole streams, so what it makes is one unit.
+//! A transform is a stream around streams: it reads those below it and is read like them. `mask`
+//! and `validate` process rows one after another and keep the units of the stream below; `sql` sees
+//! whole streams, so its result is one unit.
 //!
-//! | room | what it does |
+//! | module | purpose |
 //! |---|---|
 //! | [`settings`] | `transforms` of the pipeline file |
-//! | `step` | what looks at rows one after another, as a stream |
+//! | `step` | a transform of single rows, as a stream |
 //! | `mask`, `validate`, `sql` | the transforms |
 //!
 //! Invariants:
-//! * Everything that can be wrong with a transform and the columns it is for is found by [`apply`], before
-//!   anything is written.
+//! * [`apply`] finds every fault of a transform and of the columns it is for, before anything is
+//!   written.
 //! * Streams that are transformed are opened for records ([`Form`](crate::connector::Form)).
 
 mod mask;
@@ -34,17 +34,17 @@ use self::step::Stepped;
 use crate::connector::{Result, SourceStream};
 use crate::run::Context;
 
-/// Puts the transforms of a pipeline around its streams, in order.
+/// Applies the transforms of a pipeline to its streams, in order.
 ///
-/// * `streams`: each with the name it has at the destination, by which transforms name it too.
-/// * `memory`: bytes that a query may take; what it needs beyond goes to files for the time being.
-/// * Returns the streams that come out. One that no query names keeps its name and its place; what a query
-///   gives stands where the first stream it names stood.
+/// * `streams`: each with its name at the destination, which transforms use too.
+/// * `memory`: bytes that a query may use; what exceeds them is written to temporary files.
+/// * Returns the resulting streams. One that no query names keeps its name and its index; the
+///   result of a query is at the index of the first stream it names.
 ///
 /// # Errors
 /// [`ConnectorError::Unsupported`](crate::ConnectorError::Unsupported) or
-/// [`Refused`](crate::ConnectorError::Refused): a stream or column that is not there, a rule or mask that
-/// does not fit its column, a query that cannot be.
+/// [`Refused`](crate::ConnectorError::Refused): a stream or column does not exist, a rule or mask
+/// does not fit its column, or a query is invalid.
 pub async fn apply(
     settings: &[TransformSettings],
     mut streams: Vec<(String, Arc<dyn SourceStream>)>,
@@ -84,12 +84,12 @@ pub async fn apply(
     Ok(streams)
 }
 
-/// What transforms do, salts and all, in one hash: equal only where the same rows come out of the same.
+/// A hash of all transforms, including salts: equal only if they produce the same rows.
 #[must_use]
 pub fn fingerprint(settings: &[TransformSettings]) -> String {
     let mut hash = Sha256::new();
     for step in settings {
-        // The text of settings is everything they say but for salts, which are not printed.
+        // The text of settings is complete except for salts, which are not printed.
         hash.update(format!("{step:?}\n"));
         if let TransformSettings::Mask(MaskSettings { salt: Some(salt), .. }) = step {
             hash.update(salt.expose().len().to_le_bytes());

@@ -1,8 +1,8 @@
 //! `transforms` of the pipeline file.
 //!
-//! A step is a mapping of one key, which says what kind it is: `- mask: {...}`. What can be checked
-//! without knowing the columns (patterns, masks without a salt) is checked while the file is read, so
-//! that the error has a line.
+//! A step is a mapping with one key, which selects its kind: `- mask: {...}`. What can be checked
+//! without knowing the columns (patterns, masks without a salt) is checked while the file is read,
+//! so that the error has a line.
 
 use std::fmt;
 
@@ -21,15 +21,15 @@ pub use super::validate::settings::{
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum TransformSettings {
-    /// A query over whole streams: what it gives takes the place of the streams it names.
+    /// A query over whole streams. Its result replaces the streams it names.
     Sql(SqlSettings),
-    /// Rules the rows of a stream have to keep.
+    /// Rules that the rows of a stream have to satisfy.
     Validate(ValidateSettings),
-    /// Columns whose values must not be seen at the destination.
+    /// Columns whose values are hidden from the destination.
     Mask(MaskSettings),
 }
 
-/// Names of columns: a single name, or a list of them.
+/// Names of columns: a single name, or a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Columns(pub Vec<String>);
 
@@ -46,7 +46,7 @@ impl JsonSchema for Columns {
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
-            "description": "Names of columns: a single name, or a list of them.",
+            "description": "Names of columns: a single name, or a list.",
             "anyOf": [
                 { "type": "string" },
                 { "type": "array", "items": { "type": "string" }, "minItems": 1 },
@@ -72,12 +72,12 @@ impl<'de> Visitor<'de> for ColumnsVisitor {
         let mut columns = Vec::new();
         while let Some(name) = names.next_element::<String>()? {
             if columns.contains(&name) {
-                return Err(de::Error::custom(format_args!("{name:?} is named twice")));
+                return Err(de::Error::custom(format_args!("{name:?} is listed twice")));
             }
             columns.push(name);
         }
         if columns.is_empty() {
-            return Err(de::Error::custom("no column is named"));
+            return Err(de::Error::custom("no column is listed"));
         }
         Ok(Columns(columns))
     }

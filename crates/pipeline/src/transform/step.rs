@@ -1,11 +1,11 @@
-//! A transform that looks at rows one after another, as a stream around a stream.
+//! A transform of single rows, as a stream around a stream.
 //!
 //! Invariants:
 //! * Units, cursor and notes are those of the stream below.
-//! * While a batch is at work, the stream below makes the next one and waits with it: a unit that is read
-//!   takes no more than these two batches, beside what is on its way to the destination.
-//! * The stream below is never cut off: when nobody takes its rows any more, it is told with its next
-//!   batch and ends by itself.
+//! * While a batch is processed, the stream below builds the next one and waits with it: reading a
+//!   unit takes at most these two batches, beside what is in transit to the destination.
+//! * The stream below is never aborted: when its rows are no longer needed, it gets an error with
+//!   its next batch and ends by itself.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,40 +20,40 @@ use crate::connector::{Cursor, Result, SourceStream, Unit};
 use crate::error::ConnectorError;
 use crate::run::{Inlet, Outlet, Phase};
 
-/// Where the rows of a batch stand.
+/// The position of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place<'a> {
-    /// The unit, counted from 0.
+    /// Index of the unit, from 0.
     pub(super) unit: usize,
     /// Its name.
     pub(super) name: &'a str,
-    /// Rows of the unit before this batch.
+    /// Number of rows of the unit before this batch.
     pub(super) rows_before: u64,
 }
 
-/// What is left of a batch.
+/// The result of processing a batch.
 #[derive(Debug)]
 pub(super) struct Left {
-    /// The rows that go on.
+    /// The rows that pass.
     pub(super) records: RecordBatch,
-    /// Rows that were put aside.
+    /// Rows that become dead letters.
     pub(super) dead: Vec<DeadRow>,
-    /// How many rows were left out without a trace.
+    /// Number of rows that are skipped.
     pub(super) skipped: u64,
 }
 
-/// Looks at rows one after another.
+/// Processes rows one after another.
 pub(super) trait Step: Send + Sync {
-    /// The columns it gives.
+    /// The resulting columns.
     fn columns(&self) -> &[Column];
 
-    /// Whether it gives the same rows for the same unit in a later run.
+    /// Whether it produces the same rows for the same unit in a later run.
     fn is_stable(&self) -> bool;
 
-    /// What a reader of the plan should know.
+    /// Notes for the reader of the plan.
     fn note(&self) -> String;
 
-    /// Looks at a batch.
+    /// Processes a batch.
     fn apply(&self, place: Place<'_>, records: RecordBatch) -> Result<Left>;
 }
 
@@ -64,12 +64,12 @@ pub(super) struct Stepped<S> {
 }
 
 impl<S: Step> Stepped<S> {
-    /// Puts a step around a stream.
+    /// Wraps a stream in a step.
     pub(super) fn new(below: Arc<dyn SourceStream>, step: S) -> Self {
         Self { below, step }
     }
 
-    /// Takes what the stream below sends, to its end.
+    /// Processes what the stream below sends, to its end.
     async fn take(&self, unit: usize, mut batches: Inlet, out: &mut Outlet) -> Result<()> {
         let name = self.below.units().get(unit).map_or("", |unit| unit.name.as_str());
         let mut rows_before = 0;
@@ -87,7 +87,8 @@ impl<S: Step> Stepped<S> {
             if left.records.num_rows() > 0 || !dead.is_empty() {
                 out.forward(Rows::Records(left.records), dead).await?;
             }
-            // Its share goes back only now: until then the stream below makes one batch more, not two.
+            // Its share is released only now: until then the stream below builds one batch more,
+            // not two.
             drop(batch);
         }
         Ok(())
@@ -119,7 +120,7 @@ impl<S: Step> SourceStream for Stepped<S> {
     }
 
     async fn read(&self, unit: usize, out: &mut Outlet) -> Result<()> {
-        // Less than any batch: there is never more than one on its way.
+        // Less than any batch: there is never more than one in transit.
         let (mut outlet, batches) = Outlet::below(1, out.context().clone());
         let read = async {
             let read = self.below.read(unit, &mut outlet).await;
@@ -131,7 +132,7 @@ impl<S: Step> SourceStream for Stepped<S> {
     }
 }
 
-/// The reason of two that belong together: where one side failed, the other only stopped.
+/// The relevant one of two related errors: if one side failed, the other only stopped.
 pub(super) fn first_cause(taken: Result<()>, read: Result<()>) -> Result<()> {
     match (taken, read) {
         (Err(ConnectorError::Stopped), read) => read.and(Err(ConnectorError::Stopped)),
@@ -143,16 +144,16 @@ pub(super) fn first_cause(taken: Result<()>, read: Result<()>) -> Result<()> {
 /// Rows as Arrow.
 ///
 /// # Errors
-/// When they are not: a stream that is transformed is opened for records.
+/// They are not: a transformed stream is opened for records.
 pub(super) fn records(rows: &Rows, columns: &[Column]) -> Result<RecordBatch> {
     match rows {
         Rows::Records(records) if records.num_columns() == columns.len() => Ok(records.clone()),
         Rows::Records(records) => Err(ConnectorError::data(
             "a batch for a transform",
-            format!("it has {} columns, not {}", records.num_columns(), columns.len()),
+            format!("it has {} columns, expected {}", records.num_columns(), columns.len()),
         )),
         Rows::Tuples(..) => Err(ConnectorError::unsupported(
-            "a transform was given rows in the form of a database",
+            "a transform received rows in the form of a database",
             "open its stream for records",
         )),
     }

@@ -1,4 +1,4 @@
-//! Finding the streams and columns that a step names.
+//! Finding the streams and columns that a step refers to.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,26 +9,26 @@ use super::settings::TransformSettings;
 use crate::connector::{Result, SourceStream};
 use crate::error::ConnectorError;
 
-/// Names that are listed where one is not known.
+/// Maximum number of names listed in an error.
 const LISTED_MAX: usize = 30;
 
-/// A stream and the name it has at the destination.
+/// A stream and its name at the destination.
 pub(super) type Named = (String, Arc<dyn SourceStream>);
 
-/// The index of the stream a step is for: the one it names, or the only one there is.
+/// The index of the stream that a step is for: the one it names, or the only one.
 pub(super) fn find(streams: &[Named], said: Option<&str>, step: &str) -> Result<usize> {
     let names = || listed(streams.iter().map(|(name, _)| name.as_str()));
     match said {
         Some(said) => streams.iter().position(|(name, _)| name == said).ok_or_else(|| {
             ConnectorError::unsupported(
-                format!("{step} is for the stream {said:?}, which does not come to it"),
-                format!("those that do are {}", names()),
+                format!("{step} refers to the stream {said:?}, which does not exist at this step"),
+                format!("the streams are {}", names()),
             )
         }),
         None if streams.len() == 1 => Ok(0),
         None => Err(ConnectorError::unsupported(
-            format!("{step} does not say which stream it is for"),
-            format!("add `stream:` with one of {}", names()),
+            format!("{step} does not name its stream"),
+            format!("set `stream` to one of {}", names()),
         )),
     }
 }
@@ -37,18 +37,18 @@ pub(super) fn find(streams: &[Named], said: Option<&str>, step: &str) -> Result<
 pub(super) fn column(columns: &[Column], name: &str, step: &str) -> Result<usize> {
     columns.iter().position(|column| column.name == name).ok_or_else(|| {
         ConnectorError::unsupported(
-            format!("{step} names the column {name:?}, which is not there"),
+            format!("{step} refers to the column {name:?}, which does not exist"),
             format!(
-                "those that are: {}",
+                "the columns are {}",
                 listed(columns.iter().map(|column| column.name.as_str()))
             ),
         )
     })
 }
 
-/// Columns of a stream that later steps mask: their values are not to be seen before either.
+/// Columns of a stream that later steps mask: their values must not be shown earlier either.
 ///
-/// Behind a query any stream may have them, so all masks there count.
+/// After a query any stream may have them, so all masks there count.
 pub(super) fn masked_later(later: &[TransformSettings], stream: &str) -> BTreeSet<String> {
     let mut masked = BTreeSet::new();
     let mut is_behind_query = false;
@@ -67,7 +67,7 @@ pub(super) fn masked_later(later: &[TransformSettings], stream: &str) -> BTreeSe
     masked
 }
 
-/// Names in a row, not too many.
+/// A limited list of names.
 pub(super) fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     let more = names.len().saturating_sub(LISTED_MAX);
     let mut list = names.take(LISTED_MAX).collect::<Vec<_>>().join(", ");

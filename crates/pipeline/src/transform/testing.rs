@@ -23,7 +23,7 @@ pub(super) struct Memory {
     pub(super) cursor: Option<Cursor>,
     /// The unit that fails after its rows.
     pub(super) fails: Option<usize>,
-    /// Units that were read to their end or told to stop.
+    /// Number of units that were read to their end or stopped.
     pub(super) ended: Arc<AtomicUsize>,
 }
 
@@ -131,7 +131,7 @@ impl SourceStream for Memory {
     }
 }
 
-/// What came out of a unit.
+/// The output of a unit.
 #[derive(Debug)]
 pub(super) struct Read {
     pub(super) batches: Vec<RecordBatch>,
@@ -145,10 +145,10 @@ pub(super) async fn read(stream: &Arc<dyn SourceStream>, unit: usize) -> Read {
     read_some(stream, unit, usize::MAX).await
 }
 
-/// Reads a unit until so many batches came.
+/// Reads a unit until this many batches have arrived.
 pub(super) async fn read_some(stream: &Arc<dyn SourceStream>, unit: usize, batches: usize) -> Read {
     let (context, _cancel) = Context::new("test");
-    // Room for less than a batch: whoever holds one while asking for room of another waits for ever.
+    // Room for less than a batch: holding one while requesting room for another would wait forever.
     let (mut outlet, receiver) = Outlet::new(Budget::new(1), context.clone()).unwrap();
     let reading = async {
         let result = stream.read(unit, &mut outlet).await;
@@ -178,7 +178,7 @@ pub(super) fn settings(yaml: &str) -> Vec<TransformSettings> {
     serde_saphyr::from_str(yaml).unwrap()
 }
 
-/// Streams with transforms around them.
+/// Applies transforms to streams.
 pub(super) async fn apply(
     yaml: &str,
     streams: Vec<(&str, Memory)>,
@@ -192,7 +192,7 @@ pub(super) async fn apply(
     super::apply(&settings(yaml), streams.collect(), memory, &context).await
 }
 
-/// The only stream there is with transforms around it, called `t`.
+/// Applies transforms to a single stream, named `t`.
 pub(super) async fn only(yaml: &str, stream: Memory) -> Result<Arc<dyn SourceStream>> {
     let mut streams = apply(yaml, vec![("t", stream)], 1 << 20).await?;
     assert_eq!(streams.len(), 1);

@@ -48,9 +48,9 @@ fn a_file_that_names_what_it_does_not_permit_is_refused_with_the_field() {
         ("permissions: {env: {allowed_vars: [THERE]}}", "", "env.allowed_vars"),
         ("", "permissions: {fs: {allowed_preopens: [/srv]}}", "fs.allowed_preopens"),
     ] {
-        let told = load(dir, DB, source, destination).unwrap_err().to_string();
-        assert!(told.contains(&format!("`permissions.{field}`")), "{told}");
-        assert!(!told.contains("secret"), "{told}");
+        let error = load(dir, DB, source, destination).unwrap_err().to_string();
+        assert!(error.contains(&format!("`permissions.{field}`")), "{error}");
+        assert!(!error.contains("secret"), "{error}");
     }
     let never = load(dir, DB, "limits: {timeout_seconds: 0}", "").unwrap_err().to_string();
     assert!(never.contains("limits.timeout_seconds: invalid value"), "{never}");
@@ -88,7 +88,7 @@ source:
 destination: { use: sqlite, config: { path: /srv/out.sqlite } }
 ";
     std::fs::write(&path, text).unwrap();
-    let told = config::load(&path, &known).unwrap_err().to_string();
-    assert!(told.contains("fs.allowed_preopens"), "{told}");
-    assert!(told.contains("/srv/other"), "{told}");
+    let error = config::load(&path, &known).unwrap_err().to_string();
+    assert!(error.contains("fs.allowed_preopens"), "{error}");
+    assert!(error.contains("/srv/other"), "{error}");
 }

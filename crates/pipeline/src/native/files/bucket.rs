@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! PREFIX/STREAM/part-*.parquet           what readers see
-//! PREFIX/_forebay/STREAM/ledger.json     the ledger, replaced where it is as it was read
+//! PREFIX/_forebay/STREAM/ledger.json     the ledger, replaced only if unchanged
 //! PREFIX/_forebay/STREAM/{next,dead}/
 //! ```
 //!
-//! An object appears with the last request of its upload, so nothing is staged. A bucket has no locks:
-//! two runs at once are told apart by the tag of the ledger, and the one that did not write it last
-//! fails with its next commit. What `replace` loads aside is copied when the load ends, object by
-//! object: until that is over, readers that do not read the ledger see the old and the new.
+//! An object appears with the last request of its upload, so nothing is staged. A bucket has no
+//! locks: the tag of the ledger distinguishes two concurrent runs, and the one that did not write
+//! it last fails with its next commit. The files of a `replace` are copied when the load ends,
+//! object by object: until that is done, readers that ignore the ledger see the old and the new.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -29,15 +29,15 @@ use crate::error::ConnectorError;
 
 type Result<T> = std::result::Result<T, ConnectorError>;
 
-/// Bytes of one request of an upload; S3 wants 5 MiB at least.
+/// Size in bytes of one request of an upload; S3 requires at least 5 MiB.
 const PART_SIZE: usize = 8 << 20;
-/// Requests at once where there are many.
+/// Maximum number of concurrent requests.
 const REQUESTS: usize = 8;
 
-/// The streams that are written by this process.
+/// The streams that this process writes.
 static CLAIMED: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
 
-/// A prefix of a stream.
+/// The prefix of a stream.
 #[derive(Debug, Clone)]
 pub(super) struct BucketStore {
     root: Bucket,
@@ -115,7 +115,7 @@ impl Store for BucketStore {
             Err(error) => return Err(failed(error)),
         };
         if answer.meta.size > LEDGER_SIZE_MAX {
-            let found = format!("it has more than {LEDGER_SIZE_MAX} bytes: no ledger");
+            let found = format!("it is larger than {LEDGER_SIZE_MAX} bytes: not a ledger");
             return Err(ConnectorError::data(self.root.url(&key), found));
         }
         let version =
@@ -138,12 +138,15 @@ impl Store for BucketStore {
             Err(Error::Precondition { .. } | Error::AlreadyExists { .. }) => {
                 Err(ConnectorError::Refused {
                     act: format!("replace {}", self.root.url(&key)),
-                    source: "another run wrote it in the meantime; its files count".into(),
+                    source:
+                        "another run replaced it in the meantime; the files of that run are valid"
+                            .into(),
                 })
             }
             Err(Error::NotImplemented { .. }) => Err(ConnectorError::unsupported(
-                format!("{} does not replace objects on conditions", self.root.url(&key)),
-                "use a server that knows If-Match, so that two runs cannot undo each other",
+                format!("{} does not support conditional writes", self.root.url(&key)),
+                "use a server that supports If-Match, so that two runs cannot overwrite each \
+                 other's ledger",
             )),
             Err(error) => Err(self.root.error("replace", &key, error)),
         }
@@ -207,7 +210,7 @@ impl StagedObject {
         move |error| bucket.error("write", &key, error)
     }
 
-    /// Sends a part of an upload, which begins with the first.
+    /// Sends a part of an upload, and starts the upload with the first one.
     async fn send(&mut self, part: Vec<u8>) -> Result<()> {
         let upload = match &mut self.upload {
             Some(upload) => upload,
@@ -258,11 +261,12 @@ impl Drop for StagedObject {
     fn drop(&mut self) {
         let Some(mut upload) = self.upload.take() else { return };
         let url = self.bucket.url(&self.key);
-        // Without a runtime nobody can be asked; the bucket's rule for incomplete uploads remains.
+        // Without a runtime no request can be made; the bucket's rule for incomplete uploads
+        // remains.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 if let Err(error) = upload.abort().await {
-                    tracing::warn!(%url, %error, "an incomplete upload stays in the bucket");
+                    tracing::warn!(%url, %error, "an incomplete upload remains in the bucket");
                 }
             });
         }

@@ -1,4 +1,4 @@
-//! Compression of what is written, chunk by chunk.
+//! Compression of output, chunk by chunk.
 
 use std::io::Write as _;
 
@@ -7,10 +7,10 @@ use flate2::write::GzEncoder;
 use super::settings::Compression;
 use crate::error::ConnectorError;
 
-/// Zstandard's level: past it, time grows faster than files shrink.
+/// Zstandard's level: above it, time grows faster than files shrink.
 const ZSTD_LEVEL: i32 = 3;
 
-/// Takes text, and gives what is to be written.
+/// Compresses text.
 pub(super) enum Compress {
     Not,
     Gzip(GzEncoder<Vec<u8>>),
@@ -35,7 +35,7 @@ impl Compress {
         })
     }
 
-    /// How names of files end.
+    /// The suffix of file names.
     pub(super) fn ending(compression: Compression) -> &'static str {
         match compression {
             Compression::Auto | Compression::None => "",
@@ -44,7 +44,7 @@ impl Compress {
         }
     }
 
-    /// Takes `text`, which is empty then; what is ready is appended to `out`.
+    /// Takes `text` and leaves it empty; finished output is appended to `out`.
     pub(super) fn write(
         &mut self,
         text: &mut Vec<u8>,

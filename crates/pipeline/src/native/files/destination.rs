@@ -10,10 +10,9 @@ use super::disk::Disk;
 use super::format::Layout;
 use super::ledger::directory_name;
 use super::place::{At, Place};
-use super::settings::S3Settings;
 use super::store::{Room, Store};
 use super::target::{FileTarget, read_ledger};
-use crate::config::{TargetSettings, Text, WriteMode};
+use crate::config::{TargetSettings, WriteMode};
 use crate::connector::{Claim, Destination, Form, LedgerEntry, Load, Result, Target};
 use crate::error::ConnectorError;
 use crate::run::Context;
@@ -25,7 +24,7 @@ pub(super) struct FileDestination {
     layout: Arc<dyn Layout>,
 }
 
-/// What keeps other runs away until it is dropped.
+/// Keeps other runs away until it is dropped.
 struct Claimed {
     _held: Box<dyn std::any::Any + Send + Sync>,
 }
@@ -33,11 +32,11 @@ struct Claimed {
 impl Claim for Claimed {}
 
 impl FileDestination {
-    pub(super) fn new(path: &Text, s3: &S3Settings, layout: Arc<dyn Layout>) -> Self {
-        Self { at: At::Named(path.clone(), Box::new(s3.clone())), layout }
+    pub(super) fn new(at: At, layout: Arc<dyn Layout>) -> Self {
+        Self { at, layout }
     }
 
-    /// At a place that is open already.
+    /// Creates the destination at a place that is already open.
     #[cfg(test)]
     pub(super) fn at(place: Place, layout: Arc<dyn Layout>) -> Self {
         Self { at: At::Open(place), layout }
@@ -46,7 +45,7 @@ impl FileDestination {
     fn store(&self, target: &TargetSettings) -> Result<Arc<dyn Store>> {
         let directory = directory_name(&target.into)?;
         match self.at.place()? {
-            Place::Disk(path) => Ok(Arc::new(Disk::new(&path, &directory))),
+            Place::Disk(path, within) => Ok(Arc::new(Disk::new(&path, &directory, within))),
             Place::Bucket(bucket) => Ok(Arc::new(BucketStore::new(bucket, &directory))),
         }
     }
@@ -68,7 +67,7 @@ impl Destination for FileDestination {
         let (ledger, _) = read_ledger(&*store, target).await?;
         let mut load = ledger.load;
         if let Some(load) = load.as_mut().filter(|_| ledger.is_switching) {
-            // What is left of it is done by whoever opens the directory next.
+            // The next run that opens the directory completes the rest.
             load.is_finished = false;
         }
         Ok(load.map(|load| (load, ledger.entries)))

@@ -1,4 +1,4 @@
-//! A directory on the disk as the place of a destination.
+//! A directory on disk as the place of a destination.
 //!
 //! ```text
 //! PATH/STREAM/part-*.parquet             what readers see
@@ -21,12 +21,13 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use super::ledger::{LEDGER_SIZE_MAX, is_ours};
 use super::place::{Listed, Place};
 use super::store::{Room, Staged, Store, Version};
+use crate::config::within::Within;
 use crate::error::ConnectorError;
 use crate::native::bridge::blocking;
 
 type Result<T> = std::result::Result<T, ConnectorError>;
 
-/// Tells files apart that are staged at once.
+/// Distinguishes files that are staged concurrently.
 static STAGED: AtomicU64 = AtomicU64::new(0);
 
 /// A directory.
@@ -39,6 +40,7 @@ pub(super) struct Disk {
 struct Rooms {
     shown: PathBuf,
     own: PathBuf,
+    within: Within,
 }
 
 /// A file that is being written.
@@ -51,10 +53,10 @@ struct StagedFile {
 
 impl Disk {
     /// The directory of a stream below `path`.
-    pub(super) fn new(path: &Path, directory: &str) -> Self {
+    pub(super) fn new(path: &Path, directory: &str, within: Within) -> Self {
         let shown = path.join(directory);
         let own = path.join("_forebay").join(directory);
-        Self { rooms: Arc::new(Rooms { shown, own }) }
+        Self { rooms: Arc::new(Rooms { shown, own, within }) }
     }
 }
 
@@ -67,6 +69,22 @@ impl Rooms {
             Room::Staging => self.own.join("staging"),
         }
     }
+
+    /// Checks that no directory that is written to is a link to another place.
+    fn check(&self) -> Result<()> {
+        let rooms = [Room::Shown, Room::Next, Room::Dead, Room::Staging];
+        if !self.within.is_bounded() {
+            return Ok(());
+        }
+        for path in rooms.map(|room| self.path(room)).iter().chain([&self.own]) {
+            match self.within.check(path) {
+                // Does not exist yet: it is created in a parent that was compared.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                checked => checked.map_err(failed("write to", path))?,
+            }
+        }
+        Ok(())
+    }
 }
 
 fn failed(act: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ConnectorError + use<> {
@@ -74,7 +92,7 @@ fn failed(act: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Connector
     move |error| ConnectorError::file(act, path, error)
 }
 
-/// Makes a directory and those above it, each durable in the one above.
+/// Creates a directory and its parents, each durable in its parent.
 fn create_directory(path: &Path) -> Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -97,7 +115,7 @@ fn sync_directory(path: &Path) -> Result<()> {
     File::open(path).and_then(|directory| directory.sync_all()).map_err(failed("sync", path))
 }
 
-/// Removes a file, if it is there.
+/// Removes a file if it exists.
 fn remove_file(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Ok(()) => Ok(()),
@@ -106,7 +124,7 @@ fn remove_file(path: &Path) -> Result<()> {
     }
 }
 
-/// Writes a file aside, synced, and puts it in the place of another.
+/// Writes a file to a temporary name, syncs it, and renames it over another.
 fn replace_file(path: &Path, bytes: &[u8]) -> Result<()> {
     let aside = path.with_extension("new");
     let mut file = File::create(&aside).map_err(failed("create", &aside))?;
@@ -116,7 +134,7 @@ fn replace_file(path: &Path, bytes: &[u8]) -> Result<()> {
     path.parent().map_or(Ok(()), sync_directory)
 }
 
-/// The names in a directory; none where it is not there.
+/// The names in a directory; none if it does not exist.
 fn names(path: &Path) -> Result<Vec<(String, fs::Metadata)>> {
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
@@ -126,13 +144,14 @@ fn names(path: &Path) -> Result<Vec<(String, fs::Metadata)>> {
     let mut names = Vec::new();
     for entry in entries {
         let entry = entry.map_err(failed("list", path))?;
-        let metadata = entry.metadata().map_err(failed("look at", &entry.path()))?;
+        let metadata = entry.metadata().map_err(failed("inspect", &entry.path()))?;
         names.push((entry.file_name().to_string_lossy().into_owned(), metadata));
     }
     Ok(names)
 }
 
-/// Exchanges the two directories, at once where the system can; else moves file by file.
+/// Exchanges the two directories, atomically if the system supports that; otherwise moves file by
+/// file.
 fn switch(rooms: &Rooms, names: &[String]) -> Result<()> {
     let (shown, next) = (rooms.path(Room::Shown), rooms.path(Room::Next));
     create_directory(&shown)?;
@@ -141,7 +160,7 @@ fn switch(rooms: &Rooms, names: &[String]) -> Result<()> {
     if waiting.is_empty() {
         return Ok(());
     }
-    // Only a directory without anybody else's files is exchanged.
+    // Only a directory without other programs' files is exchanged.
     let is_all =
         waiting.len() == names.len() && self::names(&shown)?.iter().all(|(it, _)| is_ours(it));
     if !is_all || renameat_with(CWD, &next, CWD, &shown, RenameFlags::EXCHANGE).is_err() {
@@ -162,7 +181,7 @@ fn switch(rooms: &Rooms, names: &[String]) -> Result<()> {
 #[async_trait]
 impl Store for Disk {
     fn place(&self, room: Room) -> Place {
-        Place::Disk(self.rooms.path(room))
+        Place::Disk(self.rooms.path(room), self.rooms.within.clone())
     }
 
     fn display(&self, room: Room, name: &str) -> String {
@@ -172,6 +191,7 @@ impl Store for Disk {
     async fn claim(&self) -> Result<Box<dyn std::any::Any + Send + Sync>> {
         let rooms = Arc::clone(&self.rooms);
         blocking(move || {
+            rooms.check()?;
             create_directory(&rooms.own)?;
             let path = rooms.own.join("lock");
             let file = File::options().create(true).truncate(false).write(true).open(&path);
@@ -193,7 +213,7 @@ impl Store for Disk {
         blocking(move || match fs::metadata(&path) {
             Ok(metadata) if metadata.len() > LEDGER_SIZE_MAX => Err(ConnectorError::data(
                 path.display().to_string(),
-                format!("it has more than {LEDGER_SIZE_MAX} bytes: no ledger"),
+                format!("it is larger than {LEDGER_SIZE_MAX} bytes: not a ledger"),
             )),
             Ok(_) => fs::read(&path)
                 .map(|bytes| Some((bytes, Version::default())))
@@ -265,7 +285,7 @@ impl Staged for StagedFile {
             (&*file).write_all(&chunk).map_err(failed("write", &path))?;
             Ok(chunk)
         };
-        // The buffer comes back, to be filled again.
+        // The buffer is returned, to be filled again.
         *bytes = blocking(write).await?;
         bytes.clear();
         Ok(())
@@ -283,7 +303,7 @@ impl Staged for StagedFile {
                 sync_directory(directory)
             })();
             if published.is_err() {
-                // The failure itself is told; the next load removes what this leaves.
+                // The failure itself is reported; the next load removes what this leaves.
                 drop(fs::remove_file(&path));
             }
             published
@@ -299,7 +319,7 @@ impl Drop for StagedFile {
             && let Err(error) = fs::remove_file(&self.path)
         {
             let path = self.path.display();
-            tracing::debug!(%path, %error, "a staged file stays until the next load removes it");
+            tracing::debug!(%path, %error, "a staged file remains until the next load removes it");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! What a format of files is to the connectors: how columns are found, how rows are read and written.
+//! The interface of a file format: how columns are found, how rows are read and written.
 //!
-//! `docs/formats/pipeline-files.md` says how each of them keeps values.
+//! `docs/formats/pipeline-files.md` describes how each format stores values.
 
 use arrow::array::RecordBatch;
 use forebay_pgcopy::Column;
@@ -12,43 +12,44 @@ use crate::native::bridge::Give;
 /// A part of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Part {
-    /// Row groups, from and to (not included); all there are where it is not divided.
+    /// Row groups, from and to (exclusive); all if it is not divided.
     pub(super) groups: (usize, usize),
     pub(super) rows: Option<u64>,
     pub(super) bytes: u64,
 }
 
-/// Reads files of a format. Everything here waits for disk or network.
+/// Reads files of a format. Every method may block on disk or network.
 pub(super) trait Format: Send + Sync + std::fmt::Debug {
-    /// Endings of names, without those of compression.
+    /// Suffixes of file names, without those of compression.
     fn endings(&self) -> &'static [&'static str];
 
-    /// The columns of a file: those that are wanted, as far as it has them; all where none is named.
+    /// The columns of a file: the requested ones that it has, or all if none is requested.
     fn columns(&self, file: &Opened, wanted: &[String]) -> Result<Vec<Column>, ConnectorError>;
 
-    /// The parts of a file, of about `size` bytes.
+    /// The parts of a file, each of about `size` bytes.
     fn divide(&self, file: &Opened, size: u64) -> Result<Vec<Part>, ConnectorError>;
 
     /// Reads a part.
     fn read(&self, reading: &Reading<'_>, give: &mut Give<'_>) -> Result<(), ConnectorError>;
 }
 
-/// What is read, and how.
+/// What to read, and how.
 #[derive(Debug)]
 pub(super) struct Reading<'a> {
     pub(super) file: &'a Opened,
     pub(super) part: &'a Part,
-    /// The columns that are wanted. A file may lack those that may be NULL.
+    /// The requested columns. A file may lack nullable ones.
     pub(super) columns: &'a [Column],
-    /// Whether columns were chosen: then others in the file are passed over, else they are an error.
+    /// Whether columns were chosen: then others in the file are skipped; otherwise they are an
+    /// error.
     pub(super) is_projection: bool,
-    /// Bytes of a batch.
+    /// Size of a batch in bytes.
     pub(super) batch_size: usize,
 }
 
 /// Encodes the rows of one file.
 pub(super) trait Encode: Send {
-    /// Adds rows; what is ready is appended to `out`.
+    /// Adds rows; finished output is appended to `out`.
     fn write(&mut self, batch: &RecordBatch, out: &mut Vec<u8>) -> Result<(), ConnectorError>;
 
     /// Ends the file.
@@ -57,41 +58,42 @@ pub(super) trait Encode: Send {
 
 /// Writes files of a format.
 pub(super) trait Layout: Send + Sync + std::fmt::Debug {
-    /// How names of files end: `csv.gz`.
+    /// Suffix of file names: `csv.gz`.
     fn ending(&self) -> String;
 
     /// Whether files of one directory may have different columns.
     fn columns_may_differ(&self) -> bool;
 
-    /// A new file.
+    /// Starts a new file.
     fn encode(&self, columns: &[Column]) -> Result<Box<dyn Encode>, ConnectorError>;
 
-    /// What reads files of these columns back as they were written.
+    /// The reader that returns rows of these columns as they were written.
     fn format(&self, columns: &[Column]) -> Box<dyn Format>;
 
-    /// What is made otherwise of these columns.
+    /// Notes on how these columns are changed.
     fn notes(&self, columns: &[Column]) -> Vec<String>;
 }
 
 impl Part {
-    /// All of a file.
+    /// The whole file.
     pub(super) fn whole(bytes: u64) -> Self {
         Self { groups: (0, usize::MAX), rows: None, bytes }
     }
 }
 
 impl Reading<'_> {
-    /// Which column a name of the file is, if it is wanted.
+    /// The index of the column with this name in the file, if it is requested.
     ///
     /// # Errors
-    /// When it is none and no columns were chosen: leaving it out would lose it.
+    /// If it is not a column of the stream and no columns were chosen: leaving it out would lose
+    /// data.
     pub(super) fn column(&self, name: &str) -> Result<Option<usize>, ConnectorError> {
         let found = self.columns.iter().position(|column| column.name == name);
         if found.is_none() && !self.is_projection {
             return Err(ConnectorError::data(
                 self.file.path.display().to_string(),
                 format!(
-                    "it has a column {name:?}, which the first file of the stream has not; \
+                    "it has a column {name:?}, which the first file of the stream lacks; \
                      choose the stream's `columns`"
                 ),
             ));
@@ -99,12 +101,12 @@ impl Reading<'_> {
         Ok(found)
     }
 
-    /// That a column the file lacks may be NULL.
+    /// Checks that a column that the file lacks is nullable.
     pub(super) fn check_missing(&self, column: &Column) -> Result<(), ConnectorError> {
         if column.nullable {
             return Ok(());
         }
-        let found = format!("it has no column {:?}, which may not be NULL", column.name);
+        let found = format!("it has no column {:?}, which is not nullable", column.name);
         Err(ConnectorError::data(self.file.path.display().to_string(), found))
     }
 }

@@ -1,10 +1,11 @@
-//! The ledger of a directory of files: which files count, and which load they came from.
+//! The ledger of a directory of files: which files are valid, and which load wrote them.
 //!
-//! `_forebay/STREAM/ledger.json` beside the stream's own directory. It is replaced whole, and what it
-//! says is true: a file in the directory that it does not name is what a killed run left, and is removed
-//! before the next load. Where `next` is there, the load replaces all files: its own wait in
-//! `_forebay/STREAM/next` until it is over; once `is_switching` is set they are moved, and whoever opens
-//! the directory then first completes that. `docs/formats/pipeline-files.md` has every key.
+//! `_forebay/STREAM/ledger.json` beside the stream's own directory. It is replaced as a whole and
+//! is authoritative: a file in the directory that it does not list was left by a killed run, and is
+//! removed before the next load. If `next` is set, the load replaces all files: its own wait in
+//! `_forebay/STREAM/next` until it is finished. Once `is_switching` is set they are moved, and the
+//! next run that opens the directory first completes that. `docs/formats/pipeline-files.md`
+//! describes every key.
 //!
 //! ```json
 //! {"version": 1, "pipeline": "..", "stream": "..",
@@ -23,31 +24,32 @@ use crate::error::ConnectorError;
 
 /// The version of this format.
 const VERSION: u32 = 1;
-/// Bytes a ledger may have.
+/// Maximum size of a ledger, in bytes.
 pub(super) const LEDGER_SIZE_MAX: u64 = 256 << 20;
 
-/// What a directory has.
+/// The contents of a ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Ledger {
     version: u32,
-    /// Who writes here.
+    /// The pipeline that writes here.
     pub(super) pipeline: String,
     pub(super) stream: String,
     /// Columns of the files.
     pub(super) columns: Vec<Kept>,
-    /// The files that count.
+    /// The valid files.
     pub(super) files: Vec<PartFile>,
-    /// What takes their place when the load is over.
+    /// The files that replace them when the load is finished.
     pub(super) next: Option<Next>,
-    /// Whether it is taking their place now.
+    /// Whether they are being replaced now.
     pub(super) is_switching: bool,
     pub(super) load: Option<Load>,
     pub(super) entries: Vec<LedgerEntry>,
     /// Files with the dead letters of all loads.
     #[serde(default)]
     pub(super) dead: Vec<PartFile>,
-    /// How often a run made ready for a load: so that no run writes what it read before another did.
+    /// Number of runs that prepared a load, so that no run overwrites what another wrote after it
+    /// read.
     #[serde(default)]
     pub(super) runs: u64,
 }
@@ -70,7 +72,7 @@ pub(super) struct PartFile {
     pub(super) bytes: u64,
 }
 
-/// What is loaded aside.
+/// The files of a load that replaces all others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Next {
@@ -79,7 +81,7 @@ pub(super) struct Next {
 }
 
 impl Ledger {
-    /// The ledger of a directory that has nothing yet.
+    /// The ledger of an empty directory.
     pub(super) fn new(pipeline: &str, stream: &str) -> Self {
         Self {
             version: VERSION,
@@ -100,10 +102,12 @@ impl Ledger {
     pub(super) fn decode(bytes: &[u8], place: &str) -> Result<Self, ConnectorError> {
         let refused = |found: String| ConnectorError::data(place, found);
         let ledger: Self = serde_json::from_slice(bytes)
-            .map_err(|error| refused(format!("it is no ledger of files: {error}")))?;
+            .map_err(|error| refused(format!("it is not a ledger of files: {error}")))?;
         if ledger.version != VERSION {
             let version = ledger.version;
-            return Err(refused(format!("it has version {version}, this Forebay knows {VERSION}")));
+            return Err(refused(format!(
+                "it has version {version}; this Forebay supports version {VERSION}"
+            )));
         }
         Ok(ledger)
     }
@@ -116,7 +120,7 @@ impl Ledger {
         })
     }
 
-    /// Begins a load. Files that one left aside which was given up do not count any more.
+    /// Starts a load. Files that an abandoned load prepared become invalid.
     pub(super) fn begin(&mut self, load: &Load, columns: Vec<Kept>, is_replace: bool) {
         self.next = None;
         if is_replace {
@@ -132,13 +136,13 @@ impl Ledger {
         self.load = Some(load.clone());
     }
 
-    /// Whether it has a load of this id.
+    /// Whether it has a load with this id.
     pub(super) fn has(&self, load: &Load) -> bool {
         self.load.as_ref().is_some_and(|it| it.id == load.id)
     }
 }
 
-/// The columns as a ledger keeps them.
+/// The columns in the form of the ledger.
 pub(super) fn kept(columns: &[Column]) -> Vec<Kept> {
     let kept =
         |column: &Column| Kept { name: column.name.clone(), sql_type: column.sql_type.clone() };
@@ -154,7 +158,7 @@ pub(super) fn file_name(load: &Load, unit: &str, ending: &str) -> String {
     format!("part-{}-{}.{ending}", short(&load.id), short(unit))
 }
 
-/// Whether a file of this name may be of ours.
+/// Whether a file with this name may be written by a load.
 pub(super) fn is_ours(name: &str) -> bool {
     let stem = name.strip_prefix("part-").and_then(|rest| rest.split_once('.'));
     let ids = stem.and_then(|(stem, _)| stem.split_once('-'));
@@ -162,7 +166,7 @@ pub(super) fn is_ours(name: &str) -> bool {
     ids.is_some_and(|(load, unit)| is_id(load) && is_id(unit))
 }
 
-/// The name of a stream's directory: its own, but for what cannot stand in one.
+/// The name of a stream's directory: its own name, with unsuitable characters escaped.
 ///
 /// `%`, `/`, `\`, control characters and a leading `.` or `_` become `%XX`.
 pub(super) fn directory_name(into: &str) -> Result<String, ConnectorError> {
@@ -180,7 +184,7 @@ pub(super) fn directory_name(into: &str) -> Result<String, ConnectorError> {
     }
     if name.is_empty() || name.len() > 200 {
         return Err(ConnectorError::unsupported(
-            format!("{into:?} cannot be the name of a directory"),
+            format!("{into:?} cannot be used as the name of a directory"),
             "give the stream a name of 1 to 200 bytes with `into`",
         ));
     }

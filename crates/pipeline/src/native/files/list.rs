@@ -1,6 +1,6 @@
-//! Which files a stream has: its name is a file, a directory or a pattern.
+//! Listing the files of a stream: its name is a file, a directory or a pattern.
 //!
-//! Files are in the order of their names, so that a stream of the same files always falls into the same
+//! Files are sorted by name, so that a stream of the same files is always divided into the same
 //! units.
 
 use glob::{MatchOptions, Pattern};
@@ -9,14 +9,14 @@ use super::place::{Listed, Place};
 use crate::connector::Cursor;
 use crate::error::ConnectorError;
 
-/// How patterns match: `*` stays in its directory, `**` does not.
+/// How patterns match: `*` does not cross directories, `**` does.
 const MATCHING: MatchOptions = MatchOptions {
     case_sensitive: true,
     require_literal_separator: true,
     require_literal_leading_dot: true,
 };
 
-/// The files of a stream, with one of these endings where the name is a directory.
+/// The files of a stream, with one of these suffixes if the name is a directory.
 pub(super) fn files(
     place: &Place,
     stream: &str,
@@ -25,8 +25,8 @@ pub(super) fn files(
     let parts: Vec<&str> = stream.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
     if stream.starts_with('/') || parts.contains(&"..") {
         return Err(ConnectorError::unsupported(
-            format!("the name {stream:?} leaves {}", place.display("").display()),
-            "set `path` to a directory above the files, and name them from there",
+            format!("the name {stream:?} leads outside {}", place.display("").display()),
+            "set `path` to a directory above the files, and name them relative to it",
         ));
     }
     let is_pattern = |part: &&&str| part.contains(['*', '?', '[']);
@@ -47,7 +47,7 @@ pub(super) fn files(
     Ok(files)
 }
 
-/// Whether a name ends in one of these, whatever it is compressed with.
+/// Whether a name has one of these suffixes, whatever its compression.
 pub(super) fn has_ending(name: &str, endings: &[&str]) -> bool {
     let name = name.to_ascii_lowercase();
     let name = name.strip_suffix(".gz").or_else(|| name.strip_suffix(".zst")).unwrap_or(&name);
@@ -56,7 +56,7 @@ pub(super) fn has_ending(name: &str, endings: &[&str]) -> bool {
     })
 }
 
-/// The cursor of a file: when it was written, and its name where that is the same.
+/// The cursor of a file: its modification time, then its name.
 pub(super) fn cursor(file: &Listed) -> Cursor {
     Cursor { value: file.modified_ns.to_string(), tie_breaker: Some(file.name.clone()) }
 }
@@ -64,7 +64,7 @@ pub(super) fn cursor(file: &Listed) -> Cursor {
 /// Whether a file comes after a cursor.
 pub(super) fn is_after(file: &Listed, cursor: &Cursor) -> Result<bool, ConnectorError> {
     let then: i128 = cursor.value.parse().map_err(|error| ConnectorError::Refused {
-        act: format!("go on from the cursor {:?}", cursor.value),
+        act: format!("continue after the cursor {:?}", cursor.value),
         source: Box::new(error) as _,
     })?;
     let name = cursor.tie_breaker.as_deref().unwrap_or_default();

@@ -1,18 +1,19 @@
-//! Files as sources and destinations: Parquet, CSV and NDJSON, on the disk or in a bucket.
+//! Files as sources and destinations: Parquet, CSV and NDJSON, on disk or in a bucket.
 //!
-//! | room | what it does |
+//! | module | purpose |
 //! |---|---|
-//! | `settings` | what the pipeline file says of them |
+//! | `settings` | their settings in the pipeline file |
 //! | `place`, `list`, `opened` | where files are, which of them a stream has, and their bytes |
-//! | `format` | what a format is to the rest |
+//! | `format` | the interface of a format |
 //! | `parquet`, `csv`, `ndjson` | the formats |
-//! | `source` | files to rows |
-//! | `destination`, `target`, `writer` | rows to files |
-//! | `ledger` | which files count |
-//! | `store`, `disk`, `bucket` | how they are put where they belong |
+//! | `source` | reads files |
+//! | `destination`, `target`, `writer` | writes files |
+//! | `ledger` | which files are valid |
+//! | `store`, `disk`, `bucket` | storing the files of a destination |
 //!
-//! A directory that is written has nothing in it but files of whole units that were committed. Exactly
-//! once is by the ledger (`_forebay/STREAM/ledger.json`): `docs/formats/pipeline-files.md`.
+//! A written directory contains only files of complete, committed units. The ledger
+//! (`_forebay/STREAM/ledger.json`) guarantees exactly-once delivery:
+//! `docs/formats/pipeline-files.md`.
 
 mod bucket;
 mod compress;
@@ -20,6 +21,8 @@ mod csv;
 mod destination;
 mod disk;
 mod format;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod ledger;
 mod list;
 mod ndjson;
@@ -49,35 +52,35 @@ pub use settings::{
 /// The source of Parquet files.
 pub(super) fn parquet_source(settings: &ParquetSource) -> Arc<dyn Source> {
     let format = Arc::new(parquet::ParquetFormat);
-    Arc::new(source::FileSource::new(&settings.path, &settings.s3, format))
+    Arc::new(source::FileSource::new(settings.at(), format))
 }
 
 /// The destination of Parquet files.
 pub(super) fn parquet_destination(settings: &ParquetDestination) -> Arc<dyn Destination> {
     let layout = Arc::new(parquet::ParquetLayout::new(settings));
-    Arc::new(destination::FileDestination::new(&settings.path, &settings.s3, layout))
+    Arc::new(destination::FileDestination::new(settings.at(), layout))
 }
 
 /// The source of CSV files.
 pub(super) fn csv_source(settings: &CsvSource) -> Arc<dyn Source> {
     let format = Arc::new(csv::CsvFormat::new(settings));
-    Arc::new(source::FileSource::new(&settings.path, &settings.s3, format))
+    Arc::new(source::FileSource::new(settings.at(), format))
 }
 
 /// The destination of CSV files.
 pub(super) fn csv_destination(settings: &CsvDestination) -> Arc<dyn Destination> {
     let layout = Arc::new(csv::CsvLayout::new(settings));
-    Arc::new(destination::FileDestination::new(&settings.path, &settings.s3, layout))
+    Arc::new(destination::FileDestination::new(settings.at(), layout))
 }
 
 /// The destination of NDJSON files.
 pub(super) fn ndjson_destination(settings: &NdjsonDestination) -> Arc<dyn Destination> {
     let layout = Arc::new(ndjson::NdjsonLayout::new(settings));
-    Arc::new(destination::FileDestination::new(&settings.path, &settings.s3, layout))
+    Arc::new(destination::FileDestination::new(settings.at(), layout))
 }
 
 /// The source of NDJSON files.
 pub(super) fn ndjson_source(settings: &NdjsonSource) -> Arc<dyn Source> {
     let format = Arc::new(ndjson::NdjsonFormat::new(settings));
-    Arc::new(source::FileSource::new(&settings.path, &settings.s3, format))
+    Arc::new(source::FileSource::new(settings.at(), format))
 }

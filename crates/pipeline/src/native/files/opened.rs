@@ -1,7 +1,7 @@
-//! A file that is read: from one end to the other, or a piece here and a piece there.
+//! An open file, read sequentially or at random positions.
 //!
-//! Pieces of an object in a bucket come by blocks, some of which are kept: a reader of Parquet asks for
-//! many small pieces that lie side by side, and every request costs a round trip.
+//! Parts of an object in a bucket are fetched in blocks, some of which are cached: a Parquet reader
+//! asks for many small adjacent parts, and every request costs a round trip.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -18,23 +18,27 @@ use tokio::runtime::Handle;
 use super::place::{Bucket, changed, store_error};
 use crate::error::ConnectorError;
 
-/// Bytes that are asked for at once where a file is read from one end to the other.
+/// Bytes per request if a file is read sequentially.
 const READ_SIZE: u64 = 1 << 20;
-/// Bytes that are read at once where a page begins whose size is not known yet.
+/// Bytes read at the start of a page whose size is not known yet.
 const PAGE_SIZE: u64 = 64 << 10;
-/// Bytes of a block.
+/// Size of a block in bytes.
 const BLOCK_SIZE: u64 = 512 << 10;
-/// Blocks that are kept of a file.
+/// Default memory of a reader: the default of a run.
+const MEMORY: u64 = 32 << 20;
+/// Maximum number of cached blocks of a file.
 const BLOCKS_MAX: usize = 16;
 
-/// A file that is open.
+/// An open file.
 #[derive(Debug, Clone)]
 pub(super) struct Opened {
     from: From,
     pub(super) size: u64,
     tag: Option<String>,
     pub(super) path: PathBuf,
-    /// The blocks that were read last, by their number, the latest at the end.
+    /// Maximum memory in bytes that a reader may use for decoding.
+    pub(super) memory: u64,
+    /// The cached blocks by number, the most recently used last.
     blocks: Arc<Mutex<VecDeque<(u64, Bytes)>>>,
 }
 
@@ -46,10 +50,15 @@ pub(super) enum From {
 
 impl Opened {
     pub(super) fn new(from: From, size: u64, tag: Option<String>, path: PathBuf) -> Self {
-        Self { from, size, tag, path, blocks: Arc::default() }
+        Self { from, size, tag, path, memory: MEMORY, blocks: Arc::default() }
     }
 
-    /// Some bytes of it; fewer at its end.
+    /// Sets the memory that a reader may use.
+    pub(super) fn within(self, memory: usize) -> Self {
+        Self { memory: memory as u64, ..self }
+    }
+
+    /// Reads a range of bytes; fewer at the end of the file.
     fn range(&self, from: u64, size: u64) -> io::Result<Bytes> {
         let end = from.saturating_add(size).min(self.size);
         if from >= end {
@@ -78,7 +87,7 @@ impl Opened {
         }
     }
 
-    /// The same, from blocks that are kept where a request would be small.
+    /// The same, from cached blocks if the request would be small.
     fn piece(&self, from: u64, size: u64) -> io::Result<Bytes> {
         if matches!(self.from, From::Disk(_)) || size >= BLOCK_SIZE {
             return self.range(from, size);
@@ -113,12 +122,12 @@ impl Opened {
         Ok(block)
     }
 
-    /// Its bytes from a place on, to the end.
+    /// Its bytes from an offset to the end.
     pub(super) fn reader(&self, at: u64) -> Sequential {
         Sequential { file: self.clone(), at, chunk: Bytes::new(), step: READ_SIZE }
     }
 
-    /// Why reading failed.
+    /// The cause of a failed read.
     pub(super) fn failed(&self, error: io::Error) -> ConnectorError {
         let is_of_store = error.get_ref().is_some_and(|inner| inner.is::<object_store::Error>());
         if !is_of_store {
@@ -133,7 +142,7 @@ impl Opened {
     }
 }
 
-/// Reads a file from a place to its end.
+/// Reads a file from an offset to its end.
 pub(super) struct Sequential {
     file: Opened,
     at: u64,
@@ -174,7 +183,7 @@ impl ChunkReader for Opened {
             Ok(bytes)
         } else {
             Err(parquet::errors::ParquetError::EOF(format!(
-                "{length} bytes from {start} on are beyond its end at {}",
+                "{length} bytes at offset {start} exceed its size of {}",
                 self.size
             )))
         }

@@ -1,9 +1,8 @@
-//! Where files are: a directory on the disk, or a prefix in a bucket.
+//! Locations of files: a directory on disk, or a prefix in a bucket.
 //!
-//! Everything here waits for disk or network, and is called by threads that may. Names in a place are
-//! relative, with `/` between their parts; none leaves it.
+//! Everything here may block on disk or network, and is called by threads that may block. Names are
+//! relative to the location, with `/` between their parts; none leads outside of it.
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,22 +17,24 @@ use tokio::runtime::Handle;
 use super::opened::{From, Opened};
 use super::settings::S3Settings;
 use crate::config::Text;
+use crate::config::within::Within;
 use crate::error::ConnectorError;
 
-/// Files a stream may have.
+/// Maximum number of files of a stream.
 const FILES_MAX: usize = 100_000;
 
 /// A directory, or a prefix in a bucket.
 #[derive(Debug, Clone)]
 pub(super) enum Place {
-    Disk(PathBuf),
+    /// A directory, and where files found in it may be.
+    Disk(PathBuf, Within),
     Bucket(Bucket),
 }
 
-/// Where a connector's files are, as its settings say it.
+/// The location of a connector's files, as in its settings.
 #[derive(Debug, Clone)]
 pub(super) enum At {
-    Named(Text, Box<S3Settings>),
+    Named(Text, Box<S3Settings>, Within),
     /// Opened by a test.
     #[cfg(test)]
     Open(Place),
@@ -42,7 +43,7 @@ pub(super) enum At {
 impl At {
     pub(super) fn place(&self) -> Result<Place, ConnectorError> {
         match self {
-            Self::Named(path, s3) => Place::new(path, s3),
+            Self::Named(path, s3, within) => Place::new(path, s3, within),
             #[cfg(test)]
             Self::Open(place) => Ok(place.clone()),
         }
@@ -60,19 +61,23 @@ pub(super) struct Bucket {
 /// A file that was listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Listed {
-    /// Its name in its place.
+    /// Its name relative to the location.
     pub(super) name: String,
-    /// Bytes.
+    /// Size in bytes.
     pub(super) size: u64,
-    /// When it was last written, in ns since 1970.
+    /// Modification time, in ns since 1970.
     pub(super) modified_ns: i128,
-    /// The tag of this version, in a bucket that gives one.
+    /// The tag of this version, if the bucket provides one.
     pub(super) tag: Option<String>,
 }
 
 impl Place {
-    /// The place of a path or URL.
-    pub(super) fn new(path: &Text, s3: &S3Settings) -> Result<Self, ConnectorError> {
+    /// The location of a path or URL.
+    pub(super) fn new(
+        path: &Text,
+        s3: &S3Settings,
+        within: &Within,
+    ) -> Result<Self, ConnectorError> {
         let Some(place) = path.0.strip_prefix("s3://") else {
             if path.0.is_empty() {
                 return Err(ConnectorError::unsupported(
@@ -80,7 +85,7 @@ impl Place {
                     "name a directory or s3://BUCKET/PREFIX",
                 ));
             }
-            return Ok(Self::Disk(PathBuf::from(&path.0)));
+            return Ok(Self::Disk(PathBuf::from(&path.0), within.clone()));
         };
         let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
         let refused = |source: object_store::Error| ConnectorError::Refused {
@@ -115,30 +120,30 @@ impl Place {
         Ok(Self::Bucket(Bucket { store, name: bucket.to_owned(), prefix }))
     }
 
-    /// What a file in it is called in messages; the place itself for an empty name.
+    /// The name of a file in messages; the location itself for an empty name.
     pub(super) fn display(&self, name: &str) -> PathBuf {
         match self {
-            Self::Disk(directory) if name.is_empty() => directory.clone(),
-            Self::Disk(directory) => directory.join(name),
+            Self::Disk(directory, _) if name.is_empty() => directory.clone(),
+            Self::Disk(directory, _) => directory.join(name),
             Self::Bucket(bucket) => bucket.url(&bucket.key(name)).into(),
         }
     }
 
-    /// The files at or below `name`, sorted by name. Names that begin with `.` or `_` are left out: by
-    /// custom they are not data.
+    /// The files at or below `name`, sorted by name. Names that begin with `.` or `_` are left out:
+    /// by convention they are not data.
     pub(super) fn list(&self, name: &str) -> Result<Vec<Listed>, ConnectorError> {
         let mut files = match self {
-            Self::Disk(directory) => list_disk(directory, name)?,
+            Self::Disk(directory, within) => list_disk(directory, name, within)?,
             Self::Bucket(bucket) => bucket.list(name)?,
         };
         files.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(files)
     }
 
-    /// That there is something to read here.
+    /// Checks that the location can be read.
     pub(super) fn check_readable(&self) -> Result<(), ConnectorError> {
         match self {
-            Self::Disk(directory) => {
+            Self::Disk(directory, _) => {
                 let read = directory.read_dir().map(drop);
                 read.map_err(|error| ConnectorError::file("list", directory, error))
             }
@@ -150,11 +155,11 @@ impl Place {
         }
     }
 
-    /// That files can be written here, and where that is.
+    /// Checks that files can be written, and returns where that is.
     pub(super) fn check_writable(&self) -> Result<String, ConnectorError> {
         let path = self.display("");
-        if let Self::Disk(directory) = self {
-            // The nearest directory that is there must take another.
+        if let Self::Disk(directory, _) = self {
+            // The nearest existing directory must permit creating another.
             let there = directory.ancestors().find(|path| path.exists());
             let there = there.filter(|path| !path.as_os_str().is_empty());
             let there = there.unwrap_or(Path::new("."));
@@ -176,19 +181,19 @@ impl Place {
         Ok(format!("{} can be reached", path.display()))
     }
 
-    /// A file of a disk as it is listed.
+    /// A file on disk in the form of a listing.
     pub(super) fn listed_file(name: &str, metadata: &std::fs::Metadata) -> Listed {
         let modified_ns = modified_ns(metadata);
         Listed { name: name.to_owned(), size: metadata.len(), modified_ns, tag: None }
     }
 
-    /// Opens a file as it was listed. One that has changed since is refused.
+    /// Opens a listed file. One that has changed since is refused.
     pub(super) fn open(&self, listed: &Listed) -> Result<Opened, ConnectorError> {
         let path = self.display(&listed.name);
         let failed = |error: io::Error| ConnectorError::file("open", path.clone(), error);
         let from = match self {
-            Self::Disk(_) => {
-                let file = File::open(&path).map_err(failed)?;
+            Self::Disk(_, within) => {
+                let file = within.open(&path).map_err(failed)?;
                 let metadata = file.metadata().map_err(failed)?;
                 if metadata.len() != listed.size || modified_ns(&metadata) != listed.modified_ns {
                     return Err(changed(&path));
@@ -201,7 +206,7 @@ impl Place {
     }
 }
 
-/// Why a file cannot be read any more.
+/// Why a file can no longer be read.
 pub(super) fn changed(path: &Path) -> ConnectorError {
     let place = path.display().to_string();
     ConnectorError::data(place, "it was changed after the run began; run again to read it as it is")
@@ -212,7 +217,7 @@ fn modified_ns(metadata: &std::fs::Metadata) -> i128 {
     since.and_then(|since| i128::try_from(since.as_nanos()).ok()).unwrap_or(0)
 }
 
-/// Whether a name is of what is no data.
+/// Whether a name belongs to something that is not data.
 fn is_hidden(name: &str) -> bool {
     name.starts_with(['.', '_'])
 }
@@ -224,7 +229,7 @@ fn too_many(place: &Path) -> ConnectorError {
     )
 }
 
-fn list_disk(directory: &Path, name: &str) -> Result<Vec<Listed>, ConnectorError> {
+fn list_disk(directory: &Path, name: &str, within: &Within) -> Result<Vec<Listed>, ConnectorError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |error: io::Error| ConnectorError::file("list", path, error)
@@ -235,7 +240,7 @@ fn list_disk(directory: &Path, name: &str) -> Result<Vec<Listed>, ConnectorError
     while let Some((path, name)) = waiting.pop() {
         let metadata = match path.metadata() {
             Ok(metadata) => metadata,
-            // It went away since its directory was read, or was never there.
+            // It was removed since its directory was read, or never existed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(failed(&path)(error)),
         };
@@ -246,11 +251,12 @@ fn list_disk(directory: &Path, name: &str) -> Result<Vec<Listed>, ConnectorError
                 return Err(too_many(directory));
             }
         } else if metadata.is_dir() {
+            within.check(&path).map_err(failed(&path))?;
             for entry in path.read_dir().map_err(failed(&path))? {
                 let entry = entry.map_err(failed(&path))?;
                 let kind = entry.file_type().map_err(failed(&path))?;
                 let Ok(own) = entry.file_name().into_string() else { continue };
-                // A directory behind a link may lead back to where we are.
+                // A directory behind a link may lead back here.
                 let is_link_to_directory = kind.is_symlink() && entry.path().is_dir();
                 if is_hidden(&own) || is_link_to_directory {
                     continue;
@@ -263,19 +269,19 @@ fn list_disk(directory: &Path, name: &str) -> Result<Vec<Listed>, ConnectorError
     Ok(files)
 }
 
-/// Why a request for an object failed: what the server refused is not tried again.
+/// Classifies a failed request for an object: what the server refused is not tried again.
 pub(super) fn store_error(
     act: &'static str,
     url: String,
     error: object_store::Error,
 ) -> ConnectorError {
-    // Each error of the store repeats those below it; the last says what happened.
+    // Each error of the store repeats its causes; the last one says what happened.
     let mut innermost: &dyn std::error::Error = &error;
     while let Some(below) = innermost.source() {
         innermost = below;
     }
     let cause = innermost.to_string();
-    // A status of the server has no form but its text.
+    // A status of the server is available only as text.
     let is_refused = cause.contains("status code: 4");
     match error {
         object_store::Error::Generic { .. } if !is_refused => {
@@ -286,7 +292,7 @@ pub(super) fn store_error(
 }
 
 impl Bucket {
-    /// The key of a name. Parts that are keys already are taken as they are.
+    /// The key of a name. Parts that are valid keys already are used unchanged.
     pub(super) fn key(&self, name: &str) -> Key {
         let parts = name.split('/').filter(|part| !part.is_empty());
         parts.fold(self.prefix.clone(), |key, part| match PathPart::parse(part) {
@@ -295,12 +301,12 @@ impl Bucket {
         })
     }
 
-    /// What a key is called in messages.
+    /// The name of a key in messages.
     pub(super) fn url(&self, key: &Key) -> String {
         format!("s3://{}/{key}", self.name)
     }
 
-    /// Why a request failed.
+    /// The cause of a failed request.
     pub(super) fn error(
         &self,
         act: &'static str,
@@ -327,7 +333,7 @@ impl Bucket {
                     return Err(too_many(self.url(&key).as_ref()));
                 }
             }
-            // With nothing below it, the name may be an object's own.
+            // With nothing below it, the name may be that of an object.
             if files.is_empty() && !name.is_empty() {
                 match self.store.head(&key).await {
                     Ok(meta) => files.extend(self.listed(meta)),
@@ -339,7 +345,7 @@ impl Bucket {
         })
     }
 
-    /// An object as a file of this place.
+    /// An object in the form of a file of this location.
     pub(super) fn listed(&self, meta: object_store::ObjectMeta) -> Option<Listed> {
         let parts: Vec<_> = meta.location.prefix_match(&self.prefix)?.collect();
         let name = parts.iter().map(AsRef::as_ref).collect::<Vec<_>>().join("/");

@@ -7,30 +7,32 @@ use forebay_base::ByteSize;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::place::At;
 use crate::config::permissions::Reach;
+use crate::config::within::Within;
 use crate::config::{Secret, Text};
 
-/// How a bucket is reached.
+/// Connection settings of a bucket.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct S3Settings {
-    /// URL of the server, unless it is Amazon's.
+    /// URL of the server. The default is Amazon's.
     pub endpoint: Option<Text>,
-    /// Region; `us-east-1` where it is not given.
+    /// Region. The default is `us-east-1`.
     pub region: Option<Text>,
-    /// Id of the key. Without keys, requests are not signed.
+    /// Access key id. Without keys, requests are not signed.
     pub access_key_id: Option<Text>,
-    /// The key.
+    /// Secret access key.
     pub secret_access_key: Option<Secret>,
-    /// The token that goes with a key for some time.
+    /// Session token of a temporary key.
     pub session_token: Option<Secret>,
-    /// Name the bucket in the path, not in the name of the host.
+    /// Whether the bucket is named in the path instead of the host name.
     pub path_style: bool,
-    /// Permit an endpoint without TLS.
+    /// Whether an endpoint without TLS is permitted.
     pub allow_http: bool,
 }
 
-/// What a path and the settings of its bucket lead to.
+/// What a path and the settings of its bucket refer to.
 pub(crate) fn reach(path: &Text, s3: &S3Settings) -> Reach {
     if !path.0.starts_with("s3://") {
         return Reach::path(&path.0);
@@ -48,10 +50,10 @@ pub(crate) fn reach(path: &Text, s3: &S3Settings) -> Reach {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Compression {
-    /// As the name ends: `.gz`, `.zst`, anything else is not compressed.
+    /// By the suffix of the name: `.gz` or `.zst`; otherwise uncompressed.
     #[default]
     Auto,
-    /// Not at all.
+    /// Uncompressed.
     None,
     /// gzip.
     Gzip,
@@ -59,7 +61,7 @@ pub enum Compression {
     Zstd,
 }
 
-/// Rows that are looked at to find types.
+/// Number of rows examined to infer types.
 fn sample_rows() -> NonZeroU32 {
     const { NonZeroU32::new(10_000).expect("not zero") }
 }
@@ -68,7 +70,7 @@ fn yes() -> bool {
     true
 }
 
-/// A character that stands between fields: one byte of ASCII.
+/// The delimiter between fields: one ASCII character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
 #[schemars(with = "String")]
 pub struct Delimiter(pub(super) u8);
@@ -85,7 +87,8 @@ impl<'de> Deserialize<'de> for Delimiter {
         match text.as_bytes() {
             [byte] if byte.is_ascii() && !b"\"\r\n".contains(byte) => Ok(Self(*byte)),
             _ => Err(serde::de::Error::custom(format_args!(
-                "{text:?} cannot stand between fields: it is one character of ASCII, not a quote or line end"
+                "{text:?} cannot be a delimiter; use one ASCII character other than a quote or \
+                 line end"
             ))),
         }
     }
@@ -95,58 +98,72 @@ impl<'de> Deserialize<'de> for Delimiter {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ParquetSource {
-    /// Directory the streams' names are in: a path, or `s3://BUCKET/PREFIX`.
+    /// Directory that the streams' names are relative to: a path, or `s3://BUCKET/PREFIX`.
     pub path: Text,
-    /// How a bucket is reached.
+    /// Connection settings of the bucket.
     #[serde(default)]
     pub s3: S3Settings,
+    /// Where files may be.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(crate) within: Within,
 }
 
 /// CSV files as a source.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CsvSource {
-    /// Directory the streams' names are in: a path, or `s3://BUCKET/PREFIX`.
+    /// Directory that the streams' names are relative to: a path, or `s3://BUCKET/PREFIX`.
     pub path: Text,
-    /// How a bucket is reached.
+    /// Connection settings of the bucket.
     #[serde(default)]
     pub s3: S3Settings,
+    /// Where files may be.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(crate) within: Within,
     /// How files are compressed.
     #[serde(default)]
     pub compression: Compression,
-    /// What stands between fields.
+    /// The delimiter between fields.
     #[serde(default)]
     pub delimiter: Delimiter,
-    /// Whether the first line has the names of columns; else they are `column_1` and so on.
+    /// Whether the first line has the names of the columns. Otherwise they are `column_1` and so
+    /// on.
     #[serde(default = "yes")]
     pub header: bool,
-    /// The text that is NULL where it is not quoted in the file. (In YAML `null` by itself is no text.)
+    /// The text that represents NULL unless it is quoted in the file. (In YAML a bare `null` is not
+    /// a text.)
     #[serde(default)]
     pub null_text: String,
-    /// Types of columns by their names, as in SQL; those of others are found by looking.
+    /// Types of columns by name, as in SQL. The types of the others are inferred.
     #[serde(default)]
     pub columns: BTreeMap<String, String>,
-    /// Rows of the first file that are looked at to find types.
+    /// Number of rows of the first file that are examined to infer types.
     #[serde(default = "sample_rows")]
     pub sample_rows: NonZeroU32,
 }
 
-/// Files with a JSON object a line, as a source.
+/// Files with one JSON object per line, as a source.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NdjsonSource {
-    /// Directory the streams' names are in: a path, or `s3://BUCKET/PREFIX`.
+    /// Directory that the streams' names are relative to: a path, or `s3://BUCKET/PREFIX`.
     pub path: Text,
-    /// How a bucket is reached.
+    /// Connection settings of the bucket.
     #[serde(default)]
     pub s3: S3Settings,
+    /// Where files may be.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(crate) within: Within,
     /// How files are compressed.
     #[serde(default)]
     pub compression: Compression,
-    /// Types of columns by their names, as in SQL; those of others are found by looking.
+    /// Types of columns by name, as in SQL. The types of the others are inferred.
     #[serde(default)]
     pub columns: BTreeMap<String, String>,
-    /// Lines of the first file that are looked at to find columns and types.
+    /// Number of lines of the first file that are examined to infer columns and types.
     #[serde(default = "sample_rows")]
     pub sample_rows: NonZeroU32,
 }
@@ -157,12 +174,12 @@ pub struct NdjsonSource {
 pub enum ParquetCompression {
     /// Zstandard, level 1.
     Zstd,
-    /// Snappy: what every reader knows, and the quickest to write.
+    /// Snappy: supported by every reader, and the fastest to write.
     #[default]
     Snappy,
     /// LZ4.
     Lz4,
-    /// Not at all.
+    /// Uncompressed.
     None,
 }
 
@@ -174,15 +191,20 @@ fn row_group_size() -> ByteSize {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ParquetDestination {
-    /// Directory: a path, or `s3://BUCKET/PREFIX`. A stream's files are in a directory of its name in it.
+    /// Directory: a path, or `s3://BUCKET/PREFIX`. A stream's files are in a subdirectory with its
+    /// name.
     pub path: Text,
-    /// How a bucket is reached.
+    /// Connection settings of the bucket.
     #[serde(default)]
     pub s3: S3Settings,
+    /// Where files may be.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(crate) within: Within,
     /// How pages are compressed.
     #[serde(default)]
     pub compression: ParquetCompression,
-    /// Bytes of a row group; each unit that is written at once holds one in memory.
+    /// Size of a row group in bytes. Each unit that is being written holds one in memory.
     #[serde(default = "row_group_size")]
     #[schemars(with = "String")]
     pub row_group_size: ByteSize,
@@ -192,35 +214,58 @@ pub struct ParquetDestination {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CsvDestination {
-    /// Directory: a path, or `s3://BUCKET/PREFIX`. A stream's files are in a directory of its name in it.
+    /// Directory: a path, or `s3://BUCKET/PREFIX`. A stream's files are in a subdirectory with its
+    /// name.
     pub path: Text,
-    /// How a bucket is reached.
+    /// Connection settings of the bucket.
     #[serde(default)]
     pub s3: S3Settings,
-    /// How files are compressed: `gzip`, `zstd`, or not at all.
+    /// Where files may be.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(crate) within: Within,
+    /// How files are compressed: `gzip`, `zstd`, or `none`.
     #[serde(default)]
     pub compression: Compression,
-    /// What stands between fields.
+    /// The delimiter between fields.
     #[serde(default)]
     pub delimiter: Delimiter,
-    /// Whether the first line has the names of columns.
+    /// Whether the first line has the names of the columns.
     #[serde(default = "yes")]
     pub header: bool,
-    /// What stands for NULL; texts that are the same are quoted.
+    /// The text that represents NULL. Equal texts are quoted.
     #[serde(default)]
     pub null_text: String,
 }
 
-/// Files with a JSON object a line, as a destination.
+/// Files with one JSON object per line, as a destination.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NdjsonDestination {
-    /// Directory: a path, or `s3://BUCKET/PREFIX`. A stream's files are in a directory of its name in it.
+    /// Directory: a path, or `s3://BUCKET/PREFIX`. A stream's files are in a subdirectory with its
+    /// name.
     pub path: Text,
-    /// How a bucket is reached.
+    /// Connection settings of the bucket.
     #[serde(default)]
     pub s3: S3Settings,
-    /// How files are compressed: `gzip`, `zstd`, or not at all.
+    /// Where files may be.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(crate) within: Within,
+    /// How files are compressed: `gzip`, `zstd`, or `none`.
     #[serde(default)]
     pub compression: Compression,
 }
+
+macro_rules! at {
+    ($($settings:ty),*) => {$(
+        impl $settings {
+            /// The location of its files.
+            pub(super) fn at(&self) -> At {
+                At::Named(self.path.clone(), Box::new(self.s3.clone()), self.within.clone())
+            }
+        }
+    )*};
+}
+
+at!(ParquetSource, CsvSource, NdjsonSource, ParquetDestination, CsvDestination, NdjsonDestination);

@@ -1,8 +1,8 @@
 //! Files as a source, whatever their format.
 //!
-//! A stream's files are listed when it is opened, and each is a unit, or several where it has parts that
-//! can be read apart. A unit's name has the file's size and version, so a later run only goes on with the
-//! same bytes; a file that changes during a run fails its units.
+//! A stream's files are listed when it is opened. Each is a unit, or several if it has parts that
+//! can be read separately. A unit's name includes the file's size and version, so a later run only
+//! continues with the same bytes; a file that changes during a run fails its units.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,8 +14,7 @@ use sha2::Digest as _;
 use super::format::{Format, Part, Reading};
 use super::list;
 use super::place::{At, Listed, Place};
-use super::settings::S3Settings;
-use crate::config::{StreamSettings, SyncMode, Text};
+use crate::config::{StreamSettings, SyncMode};
 use crate::connector::{
     Cursor, Discovered, DiscoveredColumn, Division, Opening, Result, Source, SourceStream, Unit,
 };
@@ -23,9 +22,9 @@ use crate::error::ConnectorError;
 use crate::native::bridge::{blocking, pump};
 use crate::run::{Context, Outlet};
 
-/// What stands for the cursor of files.
+/// The name of the cursor field of files.
 const CURSOR_FIELD: &str = "last_modified";
-/// Streams that are looked into to discover.
+/// Maximum number of streams that are inspected on discovery.
 const DISCOVERED_MAX: usize = 1_000;
 
 /// The source of files of one format.
@@ -35,7 +34,7 @@ pub(super) struct FileSource {
     format: Arc<dyn Format>,
 }
 
-/// Parts of files, which are read one after the other.
+/// Parts of files, read in sequence.
 type Parts = Vec<(Listed, Part)>;
 
 /// The files of a stream.
@@ -45,15 +44,16 @@ struct FileStream {
     columns: Arc<[Column]>,
     is_projection: bool,
     units: Vec<Unit>,
-    /// What each of them reads.
+    /// What each unit reads.
     parts: Vec<Parts>,
     cursor: Option<Cursor>,
     batch_size: usize,
+    memory: usize,
 }
 
 impl FileSource {
-    pub(super) fn new(path: &Text, s3: &S3Settings, format: Arc<dyn Format>) -> Self {
-        Self { at: At::Named(path.clone(), Box::new(s3.clone())), format }
+    pub(super) fn new(at: At, format: Arc<dyn Format>) -> Self {
+        Self { at, format }
     }
 
     fn place(&self) -> Result<Place> {
@@ -64,19 +64,21 @@ impl FileSource {
         check_mode(stream)?;
         let place = self.place()?;
         let all = list::files(&place, &stream.name, self.format.endings())?;
-        // Columns come from the first of all files, so that they do not depend on what is new.
+        // The columns are those of the first of all files, so that they do not depend on which
+        // files are new.
         let Some(first) = all.first() else {
             return Err(ConnectorError::unsupported(
-                format!("there are no files {:?} in {}", stream.name, place.display("").display()),
-                "name a file, a directory or a pattern below it",
+                format!("no file matches {:?} in {}", stream.name, place.display("").display()),
+                "specify a file, a directory or a pattern below it",
             ));
         };
-        let found = self.format.columns(&place.open(first)?, &stream.columns)?;
+        let found =
+            self.format.columns(&place.open(first)?.within(opening.memory), &stream.columns)?;
         let columns = chosen(found, stream, &place.display(&first.name).display().to_string())?;
         let newest = all.iter().max_by_key(|file| (file.modified_ns, &file.name)).map(list::cursor);
         let is_incremental = stream.sync_mode == SyncMode::Incremental;
         let cursor = match &opening.division {
-            // What is new by now is of the next load.
+            // Files that are new from now on belong to the next load.
             Division::As(_) => None,
             _ => newest.filter(|_| is_incremental),
         };
@@ -91,10 +93,11 @@ impl FileSource {
             parts,
             cursor,
             batch_size: opening.batch_size,
+            memory: opening.memory,
         })
     }
 
-    /// What is read, as units.
+    /// The files to read, as units.
     fn parts(
         &self,
         place: &Place,
@@ -111,11 +114,13 @@ impl FileSource {
             if !since.map_or(Ok(true), |since| list::is_after(&file, since))? {
                 continue;
             }
-            // A small file is not worth opening twice.
+            // Opening a small file twice is not worth it.
             let is_divided =
                 opening.division != Division::Whole && file.size > opening.unit_size.max(1);
             let parts = match is_divided {
-                true => self.format.divide(&place.open(&file)?, opening.unit_size)?,
+                true => self
+                    .format
+                    .divide(&place.open(&file)?.within(opening.memory), opening.unit_size)?,
                 false => vec![Part::whole(file.size)],
             };
             for part in parts {
@@ -128,7 +133,7 @@ impl FileSource {
         Ok(units)
     }
 
-    /// Every file that stands alone, and every directory, as a stream.
+    /// Every single file, and every directory, as a stream.
     fn discover_blocking(&self) -> Result<Vec<Discovered>> {
         let place = self.place()?;
         let mut streams: BTreeMap<String, (Listed, u64)> = BTreeMap::new();
@@ -158,7 +163,7 @@ fn discovered_column(column: Column) -> DiscoveredColumn {
     DiscoveredColumn { name, sql_type, nullable, note: None }
 }
 
-/// That files can be read as the stream wants it.
+/// Checks that files can be read as the stream requests.
 fn check_mode(stream: &StreamSettings) -> Result<()> {
     let cursor_field = stream.cursor_field.as_deref();
     if stream.sync_mode == SyncMode::Incremental && cursor_field != Some(CURSOR_FIELD) {
@@ -172,13 +177,13 @@ fn check_mode(stream: &StreamSettings) -> Result<()> {
     if stream.partition_key.is_some() {
         return Err(ConnectorError::unsupported(
             format!("{}: files have no partition key", stream.name),
-            "leave `partition_key` out: files are read side by side anyway",
+            "remove `partition_key`; files are read in parallel anyway",
         ));
     }
     Ok(())
 }
 
-/// The columns a stream chooses, in its order; all where it chooses none.
+/// The columns that a stream chooses, in its order; all if it chooses none.
 fn chosen(found: Vec<Column>, stream: &StreamSettings, file: &str) -> Result<Vec<Column>> {
     if found.is_empty() {
         return Err(ConnectorError::data(file, "it has no columns"));
@@ -186,7 +191,7 @@ fn chosen(found: Vec<Column>, stream: &StreamSettings, file: &str) -> Result<Vec
     let mut names: Vec<&str> = found.iter().map(|column| &*column.name).collect();
     names.sort_unstable();
     if let Some([twice, _]) = names.array_windows().find(|[one, next]| one == next) {
-        return Err(ConnectorError::data(file, format!("it has two columns {twice:?}")));
+        return Err(ConnectorError::data(file, format!("it has two columns named {twice:?}")));
     }
     if stream.columns.is_empty() {
         return Ok(found);
@@ -194,14 +199,14 @@ fn chosen(found: Vec<Column>, stream: &StreamSettings, file: &str) -> Result<Vec
     let choose = |name: &String| {
         found.iter().find(|column| column.name == *name).cloned().ok_or_else(|| {
             let known: Vec<&str> = found.iter().map(|column| &*column.name).collect();
-            let found = format!("it has no column {name:?}, but {}", known.join(", "));
+            let found = format!("it has no column {name:?}; its columns are {}", known.join(", "));
             ConnectorError::data(file, found)
         })
     };
     stream.columns.iter().map(choose).collect()
 }
 
-/// The name of a file's version.
+/// The name of a version of a file.
 fn version(file: &Listed) -> String {
     match &file.tag {
         Some(tag) => format!("file {} ({} bytes, {})", file.name, file.size, tag.trim_matches('"')),
@@ -236,7 +241,7 @@ fn together(units: Vec<(Unit, Parts)>) -> (Unit, Parts) {
     (Unit { name, from: None, to: None, rows: None, bytes: Some(bytes) }, parts)
 }
 
-/// The units of a load that was not finished, where their files are as they were.
+/// The units of an unfinished load, if their files are unchanged.
 fn again(files: &[Listed], units: &[Unit]) -> Result<Vec<(Unit, Parts)>> {
     let by_version: HashMap<String, &Listed> =
         files.iter().map(|file| (version(file), file)).collect();
@@ -254,8 +259,11 @@ fn again(files: &[Listed], units: &[Unit]) -> Result<Vec<(Unit, Parts)>> {
     let again = |unit| {
         find(unit).ok_or_else(|| {
             ConnectorError::unsupported(
-                format!("{}, of a load that was not finished, is not there as it was", unit.name),
-                "reset the stream to load it from its beginning",
+                format!(
+                    "{}, which belongs to an unfinished load, is missing or has changed",
+                    unit.name
+                ),
+                "reset the stream to load it from the beginning",
             )
         })
     };
@@ -269,7 +277,7 @@ impl Source for FileSource {
         blocking(move || {
             let place = source.place()?;
             place.check_readable()?;
-            Ok(format!("{} can be reached", place.display("").display()))
+            Ok(format!("{} is accessible", place.display("").display()))
         })
         .await
     }
@@ -315,9 +323,7 @@ impl SourceStream for FileStream {
         files.dedup();
         let mut notes = vec![format!("{} files in {} units", files.len(), self.units.len())];
         if self.cursor.is_some() {
-            notes.push(
-                "files that are new since the last run, by the time they were written".into(),
-            );
+            notes.push("files that are new since the last run, by modification time".into());
         }
         notes
     }
@@ -327,9 +333,10 @@ impl SourceStream for FileStream {
         let (place, format) = (self.place.clone(), Arc::clone(&self.format));
         let columns = Arc::clone(&self.columns);
         let (is_projection, batch_size) = (self.is_projection, self.batch_size);
+        let memory = self.memory;
         pump(out, move |give| {
             for (file, part) in &parts {
-                let file = &place.open(file)?;
+                let file = &place.open(file)?.within(memory);
                 let columns = &columns;
                 format.read(&Reading { file, part, columns, is_projection, batch_size }, give)?;
             }

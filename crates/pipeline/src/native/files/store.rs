@@ -1,10 +1,10 @@
-//! What a destination of files needs of the place it writes to.
+//! The interface between a destination of files and the location it writes to.
 //!
 //! Invariants:
-//! * What is staged is not among the shown files before it is published; what is published is whole and
-//!   durable.
-//! * The ledger is replaced as a whole, and durable when that returns; where somebody else replaced it
-//!   in the meantime, it is not.
+//! * A staged file is not among the shown files before it is published. A published one is complete
+//!   and durable.
+//! * The ledger is replaced as a whole, and is durable on return. If another run replaced it in the
+//!   meantime, the call fails.
 
 use async_trait::async_trait;
 
@@ -13,39 +13,39 @@ use crate::error::ConnectorError;
 
 type Result<T> = std::result::Result<T, ConnectorError>;
 
-/// A directory of a stream, and what belongs to it.
+/// The directory of a stream, and its auxiliary directories.
 #[async_trait]
 pub(super) trait Store: Send + Sync {
     /// Where the files of a room are.
     fn place(&self, room: Room) -> Place;
 
-    /// What is called what in messages.
+    /// The name of a file in messages.
     fn display(&self, room: Room, name: &str) -> String;
 
-    /// Makes sure that nobody else writes here, until what it gives is dropped.
+    /// Ensures that no one else writes here, until the result is dropped.
     async fn claim(&self) -> Result<Box<dyn std::any::Any + Send + Sync>>;
 
-    /// The ledger, if there is one, and which version of it that is.
+    /// The ledger, if there is one, and its version.
     async fn ledger(&self) -> Result<Option<(Vec<u8>, Version)>>;
 
-    /// Puts a ledger in the place of the one of this version, or where none is.
+    /// Replaces the ledger of this version, or creates it if there is none.
     async fn put_ledger(&self, bytes: Vec<u8>, was: Option<&Version>) -> Result<Version>;
 
-    /// Begins a file.
+    /// Starts a file.
     async fn stage(&self, room: Room, name: &str) -> Result<Box<dyn Staged>>;
 
     /// The files of a room.
     async fn list(&self, room: Room) -> Result<Vec<Listed>>;
 
-    /// Removes files of a room. Those that are not there are passed over.
+    /// Removes files of a room. Missing ones are skipped.
     async fn remove(&self, room: Room, names: Vec<String>) -> Result<()>;
 
-    /// Puts the files of the next room in the place of those that are shown. All of `names` are in one of
-    /// the two; what else is shown may stay. May be called again after it was interrupted.
+    /// Replaces the shown files by those of the next room. Each of `names` is in one of the two;
+    /// other shown files may stay. May be called again after an interruption.
     async fn switch(&self, names: Vec<String>) -> Result<()>;
 }
 
-/// A version of the ledger, as the store tells them apart; a disk, which has locks, does not.
+/// A version of the ledger in a bucket. A disk, which has locks, has none.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Version {
     pub(super) tag: Option<String>,
@@ -57,7 +57,7 @@ pub(super) struct Version {
 pub(super) enum Room {
     /// Where readers look.
     Shown,
-    /// Where the files of a load that replaces all others wait.
+    /// The files of a load that replaces all others.
     Next,
     /// Dead letters.
     Dead,
@@ -65,12 +65,12 @@ pub(super) enum Room {
     Staging,
 }
 
-/// A file that is being written. Dropped before it is published, it is removed.
+/// A file that is being written. If it is dropped before it is published, it is removed.
 #[async_trait]
 pub(super) trait Staged: Send {
     /// Adds bytes and leaves `bytes` empty.
     async fn write(&mut self, bytes: &mut Vec<u8>) -> Result<()>;
 
-    /// Puts the whole file, durable, where it belongs; one of the same name is replaced. Returns its size.
+    /// Publishes the complete file, durable; a file of the same name is replaced. Returns its size.
     async fn publish(self: Box<Self>) -> Result<u64>;
 }

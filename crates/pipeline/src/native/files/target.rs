@@ -1,8 +1,8 @@
 //! A directory of files as a destination.
 //!
-//! A unit is written as one file aside. To commit it, the file is put where it belongs, and then the
-//! ledger is replaced by one that names it: with that the unit is there. A run that is killed between
-//! leaves a file the ledger does not name, which the next load removes before it begins.
+//! A unit is written as one staged file. To commit it, the file is published, and then the ledger
+//! is replaced by one that lists it: this makes the unit valid. A run that is killed in between
+//! leaves a file that the ledger does not list, which the next load removes before it starts.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -25,16 +25,18 @@ use crate::native::bridge::blocking;
 use crate::native::hash::Hasher;
 use crate::run::Context;
 
-/// Bytes of a batch when files are read back.
+/// Size of a batch in bytes when files are read back.
 const READ_BACK_SIZE: usize = 1 << 20;
+/// Memory for reading one back: it was written here, with pages of 1 MiB.
+const READ_BACK_MEMORY: usize = 256 << 20;
 
-/// Where the files of a stream go.
+/// The target of a stream's files.
 pub(super) struct FileTarget {
     pub(super) shared: Arc<Shared>,
     notes: Vec<String>,
 }
 
-/// What a target and its writers share.
+/// State shared by a target and its writers.
 pub(super) struct Shared {
     pub(super) store: Arc<dyn Store>,
     pub(super) layout: Arc<dyn Layout>,
@@ -43,20 +45,20 @@ pub(super) struct Shared {
     pub(super) is_replace: bool,
     pub(super) context: Context,
     settings: TargetSettings,
-    /// The ledger as it is. Held while it is replaced: that is what it is for.
+    /// The current ledger. The lock is held while it is replaced: that is its purpose.
     ledger: Mutex<Known>,
 }
 
 /// What is known of the ledger.
 #[derive(Default)]
 struct Known {
-    /// The ledger and its version; nothing where it was to be replaced and nobody knows whether it was.
+    /// The ledger and its version; `None` if a replacement failed with unknown outcome.
     ledger: Option<(Ledger, Option<Version>)>,
-    /// How many runs there were with the one that prepared this target.
+    /// The number of runs, including the one that prepared this target.
     runs: Option<u64>,
 }
 
-/// Reads the ledger of a stream; a new one where there is none.
+/// Reads the ledger of a stream; an empty one if there is none.
 pub(super) async fn read_ledger(
     store: &dyn Store,
     settings: &TargetSettings,
@@ -72,8 +74,8 @@ pub(super) async fn read_ledger(
         let Ledger { pipeline, stream, .. } = &ledger;
         return Err(ConnectorError::unsupported(
             format!("{place} is written by the pipeline {pipeline:?} from its stream {stream:?}"),
-            "give this stream another directory with `into`, or remove that one and what \
-             `_forebay` has of it",
+            "give this stream another directory with `into`, or remove that one and its state in \
+             `_forebay`",
         ));
     }
     Ok((ledger, Some(version)))
@@ -95,7 +97,7 @@ impl FileTarget {
         }
         let place = store.display(Room::Shown, "");
         let mut notes = vec![match is_replace {
-            true => format!("write files aside and put them in the place of those in {place}"),
+            true => format!("write new files and replace those in {place}"),
             false => format!("add files to {place}"),
         }];
         notes.extend(layout.notes(columns));
@@ -113,20 +115,20 @@ impl FileTarget {
     }
 }
 
-/// That every column has a name of its own.
+/// Checks that column names are unique.
 fn check_names(columns: &[Column]) -> Result<()> {
     let mut names: Vec<&str> = columns.iter().map(|column| &*column.name).collect();
     names.sort_unstable();
     match names.array_windows().find(|[one, next]| one == next) {
         Some([twice, _]) => Err(ConnectorError::unsupported(
-            format!("two columns are called {twice:?}"),
-            "choose the stream's `columns`, or rename one of them in a transform",
+            format!("two columns are named {twice:?}"),
+            "select the stream's `columns`, or rename one of them in a transform",
         )),
         None => Ok(()),
     }
 }
 
-/// That columns go with those of the files that are there.
+/// Checks that columns are compatible with those of the existing files.
 fn check_columns(
     ledger: &Ledger,
     settings: &TargetSettings,
@@ -144,19 +146,20 @@ fn check_columns(
             Some(kept) if kept.sql_type != *sql_type => {
                 return refuse(
                     format!(
-                        "column {name:?} is {} in the files there, and {sql_type} now",
+                        "column {name:?} is {} in the existing files, but {sql_type} in the source",
                         kept.sql_type
                     ),
-                    "cast it in a transform, or write with `write_mode: replace`",
+                    "cast it in a transform, or use `write_mode: replace`",
                 );
             }
             None if evolution.new_column == NewColumn::Fail || !layout.columns_may_differ() => {
                 return refuse(
-                    format!("the files there have no column {name:?}"),
-                    "leave it out of the stream's `columns`, or write with `write_mode: replace`",
+                    format!("the existing files have no column {name:?}"),
+                    "remove it from the stream's `columns`, or use `write_mode: replace`",
                 );
             }
-            // One that is left out never comes here; NewColumn::Ignore is for the engine's projection.
+            // Ignored columns never arrive here; NewColumn::Ignore is handled by the engine's
+            // projection.
             _ => {}
         }
     }
@@ -166,10 +169,10 @@ fn check_columns(
         if !is_here && (is_refused || !layout.columns_may_differ()) {
             return refuse(
                 format!(
-                    "the files there have a column {:?} that does not come any more",
+                    "the existing files have a column {:?} that the source no longer has",
                     kept.name
                 ),
-                "make it NULL in a transform, or write with `write_mode: replace`",
+                "add it as NULL in a transform, or use `write_mode: replace`",
             );
         }
     }
@@ -182,7 +185,7 @@ impl Shared {
         &self.settings.stream
     }
 
-    /// Replaces the ledger by what `change` makes of it, or leaves it as it is.
+    /// Replaces the ledger by the result of `change`, or leaves it unchanged.
     async fn change<T>(&self, change: impl FnOnce(&mut Ledger) -> Result<T>) -> Result<T> {
         let mut known = self.ledger.lock().await;
         let (ledger, version) = match known.ledger.take() {
@@ -192,7 +195,7 @@ impl Shared {
         if known.runs.is_some_and(|runs| runs != ledger.runs) {
             return Err(ConnectorError::Refused {
                 act: format!("write to {}", self.store.display(Room::Shown, "")),
-                source: "another run has begun to write there".into(),
+                source: "another run has started to write there".into(),
             });
         }
         let mut next = ledger.clone();
@@ -204,13 +207,13 @@ impl Shared {
             }
         };
         let bytes = next.encode()?;
-        // Where this fails or is given up, the ledger is read again before it is changed again.
+        // If this fails or is abandoned, the ledger is read again before it is changed again.
         let version = self.store.put_ledger(bytes, version.as_ref()).await?;
         known.ledger = Some((next, Some(version)));
         Ok(result)
     }
 
-    /// Names the files of a unit in the ledger: with this they count.
+    /// Lists the files of a unit in the ledger: this makes them valid.
     pub(super) async fn commit(
         &self,
         load: &Load,
@@ -229,7 +232,7 @@ impl Shared {
                 Some(next) => &mut next.files,
                 None => &mut ledger.files,
             };
-            // A unit that was committed without an answer is committed again, not twice.
+            // A unit whose commit got no answer is committed again, but not twice.
             files.retain(|kept| Some(&kept.name) != file.as_ref().map(|file| &file.name));
             files.extend(file);
             ledger.dead.retain(|kept| Some(&kept.name) != dead.as_ref().map(|dead| &dead.name));
@@ -241,7 +244,7 @@ impl Shared {
         .await
     }
 
-    /// Completes a switch, if one was begun.
+    /// Completes a switch if one was started.
     async fn settle(&self) -> Result<()> {
         let (ledger, _) = read_ledger(&*self.store, &self.settings).await?;
         let Some(next) = ledger.next.filter(|_| ledger.is_switching) else { return Ok(()) };
@@ -261,7 +264,7 @@ impl Shared {
         self.sweep().await
     }
 
-    /// Removes what runs left that were killed: files of ours that the ledger does not name.
+    /// Removes what killed runs left: files of loads that the ledger does not list.
     async fn sweep(&self) -> Result<()> {
         let (ledger, _) = read_ledger(&*self.store, &self.settings).await?;
         let next = ledger.next.as_ref().map_or(&[][..], |next| &next.files);
@@ -276,20 +279,21 @@ impl Shared {
             let left = self.store.list(room).await?.into_iter().map(|file| file.name);
             let left = left.filter(|name| !named.contains(&**name));
             let left: Vec<String> = match room {
-                // Others may put their files where readers look.
+                // Other programs may put their files where readers look.
                 Room::Shown => left.filter(|name| ledger::is_ours(name)).collect(),
                 _ => left.collect(),
             };
             for name in &left {
                 let file = self.store.display(room, name);
-                tracing::info!(?file, "removing what no load has");
+                tracing::info!(?file, "removing a file that belongs to no load");
             }
             self.store.remove(room, left).await?;
         }
         Ok(())
     }
 
-    /// Refuses a directory with files of somebody else, which readers would take for ours.
+    /// Refuses a directory with files of other programs, which readers would mistake for rows of
+    /// the load.
     async fn check_foreign(&self) -> Result<()> {
         let ending = format!(".{}", self.layout.ending());
         let shown = self.store.list(Room::Shown).await?;
@@ -300,10 +304,10 @@ impl Shared {
         match foreign {
             Some(file) => Err(ConnectorError::unsupported(
                 format!(
-                    "{} is there, which no load wrote",
+                    "{} exists, but no load wrote it",
                     self.store.display(Room::Shown, &file.name)
                 ),
-                "give the stream a directory of its own with `into`",
+                "give the stream a separate directory with `into`",
             )),
             None => Ok(()),
         }
@@ -313,7 +317,7 @@ impl Shared {
 impl Shared {
     /// Adds the rows of a file.
     fn hash_file(&self, place: &Place, file: &Listed, hasher: &mut Hasher) -> Result<()> {
-        let opened = place.open(file)?;
+        let opened = place.open(file)?.within(READ_BACK_MEMORY);
         let part = Part::whole(opened.size);
         let reading = Reading {
             file: &opened,
@@ -338,13 +342,13 @@ impl Target for FileTarget {
 
     async fn prepare(&self, load: &Load) -> Result<()> {
         let shared = &self.shared;
-        // Of what was known before nothing counts: another run may have written since.
+        // Earlier knowledge is void: another run may have written since.
         *shared.ledger.lock().await = Known::default();
         shared.settle().await?;
         shared.check_foreign().await?;
         let columns = ledger::kept(&shared.columns);
         let begin = |ledger: &mut Ledger| {
-            // What another run read before is not the ledger any more.
+            // What another run read before is no longer the ledger.
             ledger.runs += 1;
             if !ledger.has(load) {
                 ledger.begin(load, columns, shared.is_replace);
@@ -382,7 +386,7 @@ impl Target for FileTarget {
 
     async fn content(&self) -> Result<ContentHash> {
         let (ledger, _) = read_ledger(&*self.shared.store, &self.shared.settings).await?;
-        // While files take the place of others, the new ones count, and are in one room or the other.
+        // While files replace others, the new ones are valid, and are in one room or the other.
         let (files, rooms) = match ledger.next.filter(|_| ledger.is_switching) {
             Some(next) => (next.files, &[Room::Shown, Room::Next][..]),
             None => (ledger.files, &[Room::Shown][..]),
@@ -398,7 +402,7 @@ impl Target for FileTarget {
             let Some((room, found)) = listed.remove(&(file.name.clone(), file.bytes)) else {
                 let name = self.shared.store.display(Room::Shown, &file.name);
                 let found =
-                    format!("the ledger has it with {} bytes, and it is not there", file.bytes);
+                    format!("the ledger lists it with {} bytes, but it does not exist", file.bytes);
                 return Err(ConnectorError::data(name, found));
             };
             let shared = Arc::clone(&self.shared);

@@ -1,5 +1,5 @@
-//! What CSV and NDJSON have in common: decompression, lines, types that are found by looking, and rows
-//! that are collected into batches.
+//! Shared by CSV and NDJSON: decompression, lines, type inference, and collecting rows into
+//! batches.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -20,20 +20,20 @@ use crate::error::ConnectorError;
 use crate::native::values::read::Builder;
 use crate::native::values::{time, types};
 
-/// Bytes of a line or record.
+/// Maximum size of a line or record in bytes.
 pub(super) const LINE_SIZE_MAX: usize = 64 << 20;
-/// Bytes that are decompressed at once.
+/// Bytes decompressed at once.
 const BUFFER_SIZE: usize = 256 << 10;
-/// Rows of a batch at most.
+/// Maximum number of rows of a batch.
 const BATCH_ROWS_MAX: usize = 64 << 10;
-/// Bytes a value is taken for, beside its text.
+/// Overhead of a value in bytes, beside its text.
 const VALUE_SIZE: usize = 8;
 
 /// Reads the text of a file, decompressed.
 pub(super) struct TextReader<'a> {
     file: &'a Opened,
     reader: BufReader<Box<dyn Read + Send>>,
-    /// The line that is read, from 1.
+    /// The current line, from 1.
     pub(super) line: u64,
 }
 
@@ -50,17 +50,17 @@ impl<'a> TextReader<'a> {
         };
         let reader = BufReader::with_capacity(BUFFER_SIZE, reader);
         let mut text = Self { file, reader, line: 0 };
-        // A mark of UTF-8 at the beginning is no text.
+        // A UTF-8 byte order mark at the beginning is not part of the text.
         if text.fill()?.starts_with(b"\xef\xbb\xbf") {
             text.reader.consume(3);
         }
         Ok(text)
     }
 
-    /// The bytes that are read and not yet consumed; none at the end.
+    /// The bytes read but not yet consumed; empty at the end.
     pub(super) fn fill(&mut self) -> Result<&[u8], ConnectorError> {
         loop {
-            // Asked twice: the first borrow would last too long.
+            // Called twice: the first borrow would last too long.
             match self.reader.fill_buf() {
                 Ok(_) => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -74,7 +74,7 @@ impl<'a> TextReader<'a> {
         self.reader.consume(bytes);
     }
 
-    /// Reads a line into `line`, without its end. False at the end of the file.
+    /// Reads a line into `line`, without its end. Returns `false` at the end of the file.
     pub(super) fn line(&mut self, line: &mut Vec<u8>) -> Result<bool, ConnectorError> {
         line.clear();
         self.line += 1;
@@ -88,7 +88,7 @@ impl<'a> TextReader<'a> {
             line.extend_from_slice(buffer.get(..taken).unwrap_or_default());
             self.consume(taken + usize::from(end.is_some()));
             if line.len() > LINE_SIZE_MAX {
-                return Err(self.found(format!("it has more than {LINE_SIZE_MAX} bytes")));
+                return Err(self.found(format!("it is larger than {LINE_SIZE_MAX} bytes")));
             }
             if end.is_some() {
                 if line.last() == Some(&b'\r') {
@@ -99,12 +99,12 @@ impl<'a> TextReader<'a> {
         }
     }
 
-    /// What is wrong with the line that is read.
+    /// An error of the current line.
     pub(super) fn found(&self, found: impl Into<String>) -> ConnectorError {
         place(self.file, self.line, found)
     }
 
-    /// What is wrong with a line that was read before.
+    /// An error of an earlier line.
     pub(super) fn found_at(&self, line: u64, found: impl Into<String>) -> ConnectorError {
         place(self.file, line, found)
     }
@@ -121,7 +121,7 @@ impl<'a> TextReader<'a> {
     }
 }
 
-/// What is wrong with a line of a file.
+/// An error of a line of a file.
 fn place(file: &Opened, line: u64, found: impl Into<String>) -> ConnectorError {
     ConnectorError::data(format!("{} line {line}", file.path.display()), found)
 }
@@ -154,14 +154,14 @@ impl Collecting {
         }
     }
 
-    /// Counts a row, of which `bytes` were read. Returns whether the batch is full.
+    /// Counts a row of `bytes` bytes. Returns whether the batch is full.
     pub(super) fn row(&mut self, bytes: usize) -> bool {
         self.rows += 1;
         self.size += bytes + self.builders.len() * VALUE_SIZE;
         self.size >= self.batch_size || self.rows >= BATCH_ROWS_MAX
     }
 
-    /// Takes the rows that were collected.
+    /// Takes the collected rows.
     pub(super) fn take(&mut self, file: &Opened) -> Result<RecordBatch, ConnectorError> {
         let arrays = self.builders.iter_mut().map(Builder::finish).collect();
         let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
@@ -172,14 +172,14 @@ impl Collecting {
     }
 }
 
-/// What values of a column may all be.
+/// The types that all values of a column may have.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Seen {
     any: bool,
     not: u8,
 }
 
-/// The types that are looked for, the narrowest first, each with a bit of its own.
+/// The inferred types, narrowest first, each with its own bit.
 const BOOL: u8 = 1;
 const INT: u8 = 2;
 const NUMERIC: u8 = 4;
@@ -189,7 +189,7 @@ const TIMESTAMP: u8 = 32;
 const TIMESTAMPTZ: u8 = 64;
 
 impl Seen {
-    /// Looks at a value.
+    /// Examines a value.
     pub(super) fn look(&mut self, text: &str) {
         self.any = true;
         let mut rule_out = |bit: u8, fits: &dyn Fn() -> bool| {
@@ -206,7 +206,7 @@ impl Seen {
         rule_out(TIMESTAMPTZ, &|| time::read_timestamp(text, true).is_some());
     }
 
-    /// The name of the type all of them are.
+    /// The name of the type that all of them have.
     pub(super) fn type_name(self) -> &'static str {
         let names = [
             (BOOL, "boolean"),
@@ -222,7 +222,7 @@ impl Seen {
     }
 }
 
-/// Digits without leading zeros, which would be lost, and a point where that is allowed.
+/// Digits without leading zeros, which would be lost, and a point if that is allowed.
 fn is_plain_number(text: &str, with_point: bool) -> bool {
     let unsigned = text.strip_prefix('-').unwrap_or(text);
     let (whole, fraction) = match unsigned.split_once('.') {
@@ -233,14 +233,14 @@ fn is_plain_number(text: &str, with_point: bool) -> bool {
     is_digits(whole) && is_digits(fraction) && (whole == "0" || !whole.starts_with('0'))
 }
 
-/// A number with a point or an exponent, not a word that reads as one.
+/// A number with a point or an exponent, not a word that parses as one.
 fn is_float(text: &str) -> bool {
     let mantissa = text.split(['e', 'E']).next().unwrap_or(text);
     let is_named = matches!(text, "NaN" | "Infinity" | "-Infinity");
     is_named || (is_plain_number(mantissa, true) && text.parse::<f64>().is_ok_and(f64::is_finite))
 }
 
-/// The columns of these names and types, but for types that are given.
+/// The columns of these names and types, except where types are given.
 pub(super) fn typed(
     found: Vec<(String, &'static str)>,
     given: &BTreeMap<String, String>,
@@ -257,7 +257,7 @@ pub(super) fn typed(
     found.into_iter().map(column).collect()
 }
 
-/// That every type that is given is of a column there is.
+/// Checks that every given type belongs to an existing column.
 pub(super) fn check_given(
     columns: &[Column],
     given: &BTreeMap<String, String>,
@@ -266,7 +266,7 @@ pub(super) fn check_given(
     let unknown = given.keys().find(|name| !columns.iter().any(|it| it.name == **name));
     match unknown {
         Some(name) => {
-            let found = format!("it has no column {name:?}, for which `columns` has a type");
+            let found = format!("it has no column {name:?}, although `columns` gives it a type");
             Err(ConnectorError::data(file.path.display().to_string(), found))
         }
         None => Ok(()),

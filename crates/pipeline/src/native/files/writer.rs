@@ -23,7 +23,7 @@ pub(super) struct FileWriter {
     load: Load,
     /// Name of its file.
     name: String,
-    /// What is moved to the thread that encodes, and back.
+    /// What is moved to the encoding thread, and back.
     encoding: Option<Encoding>,
     file: Option<Box<dyn Staged>>,
     dead: Option<Box<dyn Staged>>,
@@ -54,7 +54,7 @@ impl FileWriter {
         })
     }
 
-    /// Encodes on a thread that may take its time. After an error the unit cannot be written any more.
+    /// Encodes on a thread that may block. After an error the unit cannot be written any more.
     async fn encode(
         &mut self,
         work: impl FnOnce(&mut Encoding) -> Result<()> + Send + 'static,
@@ -71,7 +71,7 @@ impl FileWriter {
         Ok(())
     }
 
-    /// Writes what was encoded.
+    /// Writes the encoded output.
     async fn flush(&mut self) -> Result<()> {
         let begun = Instant::now();
         let Some(encoding) = &mut self.encoding else { return Err(ConnectorError::Stopped) };
@@ -120,11 +120,11 @@ fn dead_name(name: &str) -> String {
     format!("{stem}.dead.ndjson")
 }
 
-/// A batch with the columns of the target, of their own types.
+/// A batch with the columns of the target, of their types.
 fn conform(batch: &RecordBatch, shared: &Shared) -> Result<RecordBatch> {
     if batch.num_columns() != shared.columns.len() {
         let (got, want) = (batch.num_columns(), shared.columns.len());
-        let found = format!("a batch has {got} columns, the stream {want}");
+        let found = format!("a batch has {got} columns, but the stream has {want}");
         return Err(ConnectorError::data(shared.stream(), found));
     }
     let mut arrays = batch.columns().to_vec();
@@ -144,8 +144,8 @@ impl UnitWriter for FileWriter {
         self.bury(&batch.dead).await?;
         let Rows::Records(records) = &batch.rows else {
             return Err(ConnectorError::unsupported(
-                "files do not take the tuples of binary COPY",
-                "give rows as Arrow",
+                "files cannot store the tuples of binary COPY",
+                "send rows as Arrow",
             ));
         };
         let (records, shared) = (records.clone(), Arc::clone(&self.shared));
@@ -160,7 +160,7 @@ impl UnitWriter for FileWriter {
             Ok(())
         })
         .await?;
-        // Its share of the budget is given back when the rows are encoded and written.
+        // Its share of the budget is released when the rows are encoded and written.
         self.flush().await
     }
 
@@ -180,7 +180,7 @@ impl UnitWriter for FileWriter {
             }
             None => None,
         };
-        // A unit without rows has no file: there is nothing in it to read.
+        // A unit without rows has no file: there would be nothing to read.
         let file = match self.file.take().filter(|_| rows > 0) {
             Some(file) => {
                 let bytes = file.publish().await?;

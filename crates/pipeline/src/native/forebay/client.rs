@@ -1,12 +1,13 @@
-//! Requests to a Forebay, and what its answers mean.
+//! Requests to a Forebay, and its answers.
 //!
-//! Invariant: an answer that is kept in memory has at most [`BODY_SIZE_MAX`] bytes, and a line of one that
-//! is read as it comes at most [`LINE_SIZE_MAX`].
+//! Invariant: an answer held in memory has at most [`BODY_SIZE_MAX`] bytes, and a line of a
+//! streamed one at most [`LINE_SIZE_MAX`].
 
 #![deny(clippy::indexing_slicing)]
 
 use std::time::Duration;
 
+use forebay_base::address;
 use reqwest::header::ACCEPT;
 use reqwest::{Certificate, Response, StatusCode, Url};
 use serde::Deserialize;
@@ -16,16 +17,16 @@ use super::settings::Settings;
 use crate::connector::Result;
 use crate::error::ConnectorError;
 
-/// Bytes of an answer. A page of documents has 8 MiB, or one larger document.
+/// Maximum size of an answer in bytes. A page of documents has 8 MiB, or one larger document.
 const BODY_SIZE_MAX: usize = 256 << 20;
-/// Bytes of a line.
+/// Maximum size of a line in bytes.
 const LINE_SIZE_MAX: usize = 64 << 20;
-/// How long a connection may take to come about.
+/// Timeout of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long nothing at all may come.
+/// Timeout of a read.
 const SILENT_MAX: Duration = Duration::from_secs(60);
 
-/// A server and how it is reached.
+/// A server and its connection settings.
 #[derive(Debug, Clone)]
 pub(super) struct Server {
     http: reqwest::Client,
@@ -33,7 +34,7 @@ pub(super) struct Server {
     settings: Settings,
 }
 
-/// What a server says of what it refuses.
+/// A server's description of an error.
 #[derive(Debug, Deserialize)]
 struct Problem {
     error: ProblemText,
@@ -44,26 +45,29 @@ struct ProblemText {
     message: String,
 }
 
-/// An answer, in words.
+/// An error answer, as text.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Answer(String);
 
 impl Server {
-    /// The server of these settings; asks nobody.
+    /// Creates a client with these settings; sends nothing.
     pub(super) fn new(settings: &Settings) -> Result<Self> {
-        let base: Option<Url> = settings.url.0.parse().ok();
+        let base: Option<Url> = settings.url.expose().parse().ok();
         let Some(base) = base.filter(|url| url.has_host() && !url.cannot_be_a_base()) else {
             return Err(ConnectorError::unsupported(
-                format!("{:?} is no address of a Forebay", settings.url.0),
+                format!(
+                    "{:?} is not the address of a Forebay",
+                    address::shown(settings.url.expose())
+                ),
                 "set `url` to https://HOST:PORT",
             ));
         };
         let is_secret = base.scheme() == "https" || is_local(&base);
         if settings.key.is_some() && !is_secret && !settings.allow_http {
             return Err(ConnectorError::unsupported(
-                "the key would be sent over a connection that is not encrypted",
-                "use https://, or set `allow_http: true` where the network is trusted",
+                "the key would be sent over an unencrypted connection",
+                "use https://, or set `allow_http: true` if the network is trusted",
             ));
         }
         let mut client = reqwest::Client::builder()
@@ -94,12 +98,12 @@ impl Server {
         &self.settings
     }
 
-    /// For people.
+    /// Its name in messages.
     pub(super) fn name(&self) -> String {
-        format!("Forebay at {}", self.base)
+        format!("Forebay at {}", address::shown(self.base.as_str()))
     }
 
-    /// Asks for something.
+    /// Sends a request.
     ///
     /// * `act`: what is attempted, for messages.
     pub(super) async fn get(
@@ -123,8 +127,8 @@ impl Server {
         if status == StatusCode::OK {
             return Ok(answer);
         }
-        let told = self.body(act, answer).await.unwrap_or_default();
-        let told = serde_json::from_slice::<Problem>(&told).map_or_else(
+        let text = self.body(act, answer).await.unwrap_or_default();
+        let text = serde_json::from_slice::<Problem>(&text).map_or_else(
             |_| format!("the server answered {status}"),
             |problem| format!("{} ({status})", problem.error.message),
         );
@@ -134,52 +138,52 @@ impl Server {
             | StatusCode::SERVICE_UNAVAILABLE
             | StatusCode::BAD_GATEWAY
             | StatusCode::GATEWAY_TIMEOUT => {
-                ConnectorError::Busy { act, source: Answer(told).into() }
+                ConnectorError::Busy { act, source: Answer(text).into() }
             }
-            _ => ConnectorError::Refused { act, source: Answer(told).into() },
+            _ => ConnectorError::Refused { act, source: Answer(text).into() },
         })
     }
 
-    /// Asks for JSON.
+    /// Requests JSON.
     pub(super) async fn json<T: DeserializeOwned>(&self, act: &str, path: &[&str]) -> Result<T> {
         let answer = self.get(act, path, &[], "application/json").await?;
         let body = self.body(act, answer).await?;
         serde_json::from_slice(&body).map_err(|error| self.misunderstood(act, error))
     }
 
-    /// The whole of an answer.
+    /// Reads a complete answer.
     pub(super) async fn body(&self, act: &str, mut answer: Response) -> Result<Vec<u8>> {
         let mut body = Vec::new();
         while let Some(bytes) =
             answer.chunk().await.map_err(|error| self.unreachable(act, error))?
         {
             if body.len() + bytes.len() > BODY_SIZE_MAX {
-                return Err(self.misunderstood(act, "it has more than 256 MiB"));
+                return Err(self.misunderstood(act, "it is larger than 256 MiB"));
             }
             body.extend_from_slice(&bytes);
         }
         Ok(body)
     }
 
-    /// The lines of an answer, as they come.
+    /// Streams the lines of an answer.
     pub(super) fn lines<'a>(&'a self, act: &'a str, answer: Response) -> Lines<'a> {
         Lines { server: self, act, answer, held: Vec::new(), taken: 0 }
     }
 
-    /// An answer that is not what it should be.
+    /// An error for an invalid answer.
     pub(super) fn misunderstood(
         &self,
         act: &str,
         found: impl Into<crate::error::Cause>,
     ) -> ConnectorError {
         ConnectorError::Refused {
-            act: format!("understand the answer of {} to: {act}", self.name()),
+            act: format!("interpret the answer of {} to: {act}", self.name()),
             source: found.into(),
         }
     }
 
     fn unreachable(&self, act: &str, error: reqwest::Error) -> ConnectorError {
-        // The address is named already, and the query need not be.
+        // The address is already in the message, and the query is not needed.
         let source = error.without_url().into();
         ConnectorError::Unreachable { what: format!("{} to {act}", self.name()), source }
     }
@@ -196,7 +200,7 @@ pub(super) struct Lines<'a> {
     act: &'a str,
     answer: Response,
     held: Vec<u8>,
-    /// Bytes of what is held that were given out.
+    /// Number of buffered bytes that were returned.
     taken: usize,
 }
 
@@ -204,7 +208,7 @@ impl Lines<'_> {
     /// The next line that is not empty, without its end.
     ///
     /// # Errors
-    /// The answer broke off, or a line is too long.
+    /// The answer was interrupted, or a line is too long.
     pub(super) async fn next(&mut self) -> Result<Option<&[u8]>> {
         let mut looked = self.taken;
         loop {
@@ -221,7 +225,7 @@ impl Lines<'_> {
             self.taken = 0;
             looked = self.held.len();
             if looked > LINE_SIZE_MAX {
-                return Err(self.server.misunderstood(self.act, "a line has more than 64 MiB"));
+                return Err(self.server.misunderstood(self.act, "a line is larger than 64 MiB"));
             }
             let more = self.answer.chunk().await;
             match more.map_err(|error| self.server.unreachable(self.act, error))? {
@@ -229,6 +233,27 @@ impl Lines<'_> {
                 None if self.held.is_empty() => return Ok(None),
                 None => self.held.push(b'\n'),
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(url: &str) -> Result<Server> {
+        let settings: Settings = serde_json::from_value(serde_json::json!({ "url": url })).unwrap();
+        assert!(!format!("{settings:?}").contains("hunter2"));
+        Server::new(&settings)
+    }
+
+    #[test]
+    fn a_password_in_an_address_is_never_shown() {
+        let known = server("https://ann:hunter2@example.org:1/?token=hunter2").unwrap();
+        assert_eq!(known.name(), "Forebay at https://***@example.org:1/?token=***");
+        for refused in ["ann:hunter2@example.org", "https://ann:hunter2@"] {
+            let error = server(refused).unwrap_err().to_string();
+            assert!(!error.contains("hunter2"), "{error}");
         }
     }
 }

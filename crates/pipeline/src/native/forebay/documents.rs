@@ -1,7 +1,7 @@
 //! The documents of a namespace, in order of their ids.
 //!
-//! The documents of a namespace are numbered as they are accepted, so a range of numbers is a unit, and the
-//! same documents in every run.
+//! The documents of a namespace are numbered as they are accepted, so a range of numbers is a unit
+//! with the same documents in every run.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,13 +23,13 @@ use crate::native::values::read::Builder;
 use crate::native::values::types;
 use crate::run::{Outlet, Phase};
 
-/// Documents of a page at most, as the server has it.
+/// Maximum number of documents of a page, as in the server.
 const PAGE: u64 = 1_000;
-/// Documents that are looked at to find how long they are.
+/// Number of documents examined to estimate their size.
 const SAMPLED: u64 = 100;
-/// Units a namespace is divided into at most.
+/// Maximum number of units of a namespace.
 const UNITS_MAX: u64 = 4_096;
-/// The largest id there can be.
+/// The largest possible id.
 const ID_MAX: u64 = i64::MAX.unsigned_abs();
 
 /// A page of documents.
@@ -56,7 +56,7 @@ pub(super) struct Namespace {
     server: Server,
     name: String,
     pub(super) columns: Vec<Column>,
-    /// Where the value of each column comes from.
+    /// The source of each column's value.
     origins: Vec<Origin>,
     pub(super) count: u64,
 }
@@ -70,7 +70,7 @@ enum Origin {
 }
 
 impl Namespace {
-    /// Asks for a namespace.
+    /// Queries a namespace.
     pub(super) async fn of(server: &Server, name: &str) -> Result<Self> {
         let mut namespace = Self {
             server: server.clone(),
@@ -116,16 +116,16 @@ impl Namespace {
         serde_json::from_slice(body).map_err(|error| self.server.misunderstood(&self.act(), error))
     }
 
-    /// The first id after another.
+    /// The first id after another one.
     async fn first_after(&self, id: u64) -> Result<Option<u64>> {
         let body = self.page(id, 1).await?;
         Ok(self.read(&body)?.documents.first().map(|document| document.id))
     }
 
-    /// The last id there is, if there is one after `after`.
+    /// The last id, if there is one after `after`.
     async fn last(&self, after: u64) -> Result<Option<u64>> {
         let Some(mut last) = self.first_after(after).await? else { return Ok(None) };
-        // Twice as far each time, until there is nothing; then half as far, until there is nothing between.
+        // Doubles the distance until there is nothing; then halves it, down to the boundary.
         let mut step = 1_u64 << 20;
         let mut none_after = loop {
             let at = last.saturating_add(step).min(ID_MAX);
@@ -168,19 +168,19 @@ impl Namespace {
     }
 }
 
-/// A unit of the ids after the one and up to the other.
+/// A unit of the ids after `from`, up to and including `to`.
 fn unit(name: Option<&str>, from: u64, to: u64, rows: Option<u64>) -> Unit {
     let name = name.map_or_else(|| format!("id {}..{to}", from + 1), ToOwned::to_owned);
     Unit { name, from: Some(from.to_string()), to: Some(to.to_string()), rows, bytes: None }
 }
 
-/// The ids of a unit: after the one, up to the other.
+/// The ids of a unit: after the first, up to and including the second.
 fn range(unit: &Unit) -> Option<(u64, u64)> {
     let end = |end: &Option<String>| end.as_ref()?.parse::<u64>().ok();
     Some((end(&unit.from)?, end(&unit.to)?)).filter(|(from, to)| from <= to)
 }
 
-/// A namespace that is open.
+/// An open namespace.
 pub(super) struct DocumentStream {
     namespace: Namespace,
     units: Vec<Unit>,
@@ -198,13 +198,13 @@ impl DocumentStream {
         let is_incremental = stream.sync_mode == SyncMode::Incremental;
         if is_incremental && stream.cursor_field.as_deref() != Some("id") {
             return Err(ConnectorError::unsupported(
-                "documents come in order of their ids alone",
+                "documents can only be read in order of their ids",
                 "set `cursor_field: id`",
             ));
         }
         let since = match &opening.since {
             Some(cursor) if is_incremental => cursor.value.parse::<u64>().map_err(|_| {
-                let found = format!("{:?} is no id", cursor.value);
+                let found = format!("{:?} is not an id", cursor.value);
                 ConnectorError::data("the cursor of the last run", found)
             })?,
             _ => 0,
@@ -218,7 +218,7 @@ impl DocumentStream {
         if let Division::As(units) = &opening.division {
             if let Some(unit) = units.iter().find(|unit| range(unit).is_none()) {
                 return Err(ConnectorError::unsupported(
-                    format!("the unit {:?} is none of {}", unit.name, stream.name),
+                    format!("the unit {:?} does not belong to {}", unit.name, stream.name),
                     "run again with `--from-scratch`",
                 ));
             }
@@ -226,7 +226,7 @@ impl DocumentStream {
             return Ok(opened);
         }
         let Some(last) = opened.namespace.last(since).await? else {
-            // Where there was never a document, the load has one unit, of none.
+            // If there was never a document, the load has one empty unit.
             if opening.since.is_none() {
                 opened.units = vec![unit(Some("all"), 0, 0, Some(0))];
             }
@@ -239,7 +239,7 @@ impl DocumentStream {
         Ok(opened)
     }
 
-    /// Divides ids into ranges of about as many bytes as a unit may have, by what the first are long.
+    /// Divides ids into ranges of about the size of a unit, estimated from the first documents.
     async fn divide(&mut self, since: u64, last: u64, opening: &Opening) -> Result<()> {
         let body = self.namespace.page(since, SAMPLED).await?;
         let documents = self.namespace.read(&body)?.documents;
@@ -308,7 +308,7 @@ impl SourceStream for DocumentStream {
     fn notes(&self) -> Vec<String> {
         let name = &self.namespace.name;
         vec![format!(
-            "documents of {name} by id, {PAGE} a request; later ones are for the next run"
+            "documents of {name} by id, {PAGE} per request; later ones belong to the next run"
         )]
     }
 
@@ -327,7 +327,7 @@ impl SourceStream for DocumentStream {
             let page = self.namespace.read(&body)?;
             for document in page.documents.iter().take_while(|document| document.id <= last) {
                 if document.id <= after {
-                    let found = format!("id {} came after id {after}", document.id);
+                    let found = format!("id {} follows id {after}", document.id);
                     return Err(self.namespace.server.misunderstood(&self.namespace.act(), found));
                 }
                 after = document.id;

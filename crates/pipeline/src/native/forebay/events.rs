@@ -1,7 +1,7 @@
-//! Events, in the order the server accepted them in.
+//! Events, in the order in which the server accepted them.
 //!
-//! An event's position is its place in that order, without gaps; its time is whatever it says. Reading on
-//! by position therefore finds events that came late, too, where reading on by time would miss them.
+//! An event's position is its index in that order, without gaps; its time is whatever it declares.
+//! So reading by position also finds events that arrived late, which reading by time would miss.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,10 +22,10 @@ use crate::native::values::read::Builder;
 use crate::native::values::types;
 use crate::run::{Outlet, Phase};
 
-/// Units the events are divided into at most.
+/// Maximum number of units of the events.
 const UNITS_MAX: u64 = 4_096;
 
-/// Columns, and whether they may be NULL.
+/// Columns, and whether they are nullable.
 const COLUMNS: [(&str, &str, bool); 14] = [
     ("position", "bigint", false),
     ("id", "text", false),
@@ -42,7 +42,7 @@ const COLUMNS: [(&str, &str, bool); 14] = [
     ("payload_bytes", "bytea", true),
     ("attributes", "json", true),
 ];
-/// The column of hashes, where they are wanted.
+/// The column of hashes, if it is requested.
 const HASH: &str = "hash";
 
 /// An event as the server writes it.
@@ -77,10 +77,10 @@ struct Proof {
     leaf_hash: String,
 }
 
-/// How much a server has.
+/// The server's counts.
 #[derive(Debug, Clone, Copy, Deserialize)]
 pub(super) struct Stats {
-    /// Events that were accepted: the position the next one gets.
+    /// Number of accepted events: the position of the next one.
     pub(super) events: u64,
     events_kept: u64,
     segment_bytes: u64,
@@ -88,12 +88,12 @@ pub(super) struct Stats {
 }
 
 impl Stats {
-    /// Asks a server.
+    /// Queries a server.
     pub(super) async fn of(server: &Server) -> Result<Self> {
         server.json("count events", &["v1", "events", "stats"]).await
     }
 
-    /// Bytes of an event, about.
+    /// Approximate size of an event in bytes.
     fn event(&self) -> u64 {
         let bytes = self.segment_bytes.max(self.log_bytes);
         bytes.checked_div(self.events_kept).unwrap_or(0).max(16)
@@ -113,8 +113,8 @@ pub(super) fn columns(has_hashes: bool) -> Vec<Column> {
     all.filter_map(column).collect()
 }
 
-/// What of the events a stream's name asks for: after `events/` a stream's name, or parameters of the
-/// search such as `type=login&severity=high`.
+/// The filter in a stream's name: after `events/` a stream's name, or parameters of the search such
+/// as `type=login&severity=high`.
 pub(super) fn filter(name: &str) -> Result<Vec<(String, String)>> {
     let Some(asked) = name.strip_prefix("events/") else { return Ok(Vec::new()) };
     if !asked.contains('=') {
@@ -127,13 +127,13 @@ pub(super) fn filter(name: &str) -> Result<Vec<(String, String)>> {
     match pairs.iter().find(|(name, _)| !KNOWN.contains(&name.as_str())) {
         None => Ok(pairs),
         Some((unknown, _)) => Err(ConnectorError::unsupported(
-            format!("events cannot be chosen by {unknown:?}"),
-            format!("choose by {}", KNOWN.join(", ")),
+            format!("events cannot be filtered by {unknown:?}"),
+            format!("filter by {}", KNOWN.join(", ")),
         )),
     }
 }
 
-/// Events that are open.
+/// Open events.
 pub(super) struct EventStream {
     server: Server,
     filter: Vec<(String, String)>,
@@ -152,7 +152,7 @@ impl EventStream {
         let is_incremental = stream.sync_mode == SyncMode::Incremental;
         if is_incremental && stream.cursor_field.as_deref() != Some("position") {
             return Err(ConnectorError::unsupported(
-                "events come in order of their positions alone",
+                "events can only be read in order of their positions",
                 "set `cursor_field: position`",
             ));
         }
@@ -168,7 +168,7 @@ impl EventStream {
         if let Division::As(units) = &opening.division {
             if let Some(unit) = units.iter().find(|unit| range(unit).is_none()) {
                 return Err(ConnectorError::unsupported(
-                    format!("the unit {:?} is none of events", unit.name),
+                    format!("the unit {:?} does not belong to events", unit.name),
                     "run again with `--from-scratch`",
                 ));
             }
@@ -179,7 +179,7 @@ impl EventStream {
             None => 0,
             Some(cursor) => {
                 cursor.value.parse::<u64>().map_err(|_| {
-                    let found = format!("{:?} is no position", cursor.value);
+                    let found = format!("{:?} is not a position", cursor.value);
                     ConnectorError::data("the cursor of the last run", found)
                 })? + 1
             }
@@ -221,7 +221,7 @@ impl EventStream {
                 "collector" => text(&event.source.collector, builder),
                 "format" => text(&event.source.format, builder),
                 "payload" => text(&event.raw, builder),
-                // As base64, which is how columns of bytes read texts.
+                // As base64, the text form of columns of bytes.
                 "payload_bytes" => text(&event.raw_base64, builder),
                 "attributes" => match event.attributes {
                     Some(attributes) => builder.text(attributes.get()),
@@ -276,7 +276,7 @@ fn choose(server: &Server, stream: &StreamSettings) -> Result<Vec<Column>> {
     stream.columns.iter().map(choose).collect()
 }
 
-/// A unit of the positions from the one up to before the other.
+/// A unit of the positions from `from` up to, but excluding, `to`.
 fn unit(from: u64, to: u64) -> Unit {
     Unit {
         name: format!("position {from}..{to}"),
@@ -302,7 +302,7 @@ fn divide(first: u64, stats: Stats, opening: &Opening) -> Vec<Unit> {
     parts.map(|from| unit(from, from.saturating_add(each).min(stats.events))).collect()
 }
 
-/// A time without what is finer than a microsecond: `time_text` has it.
+/// A time truncated to microseconds: `time_text` has all of it.
 fn to_microseconds(time: &str) -> std::borrow::Cow<'_, str> {
     match time.split_once('.') {
         Some((seconds, fraction)) if fraction.len() > 7 && fraction.is_ascii() => {
@@ -332,7 +332,7 @@ impl SourceStream for EventStream {
     }
 
     fn notes(&self) -> Vec<String> {
-        vec!["events by position; those that were pruned are not there".into()]
+        vec!["events by position, except pruned ones".into()]
     }
 
     async fn read(&self, unit: usize, out: &mut Outlet) -> Result<()> {
@@ -408,6 +408,7 @@ mod tests {
             division: Division::Stable,
             unit_size: 1_000,
             batch_size: 1,
+            memory: 32 << 20,
             parallelism: 1,
         };
         let units = divide(3, stats, &opening);

@@ -1,7 +1,7 @@
-//! Columns of the fields of documents that share them, as the server's own tables have them.
+//! Columns for the common fields of documents, as in the server's own tables.
 //!
-//! A value that is not of its column's type is NULL, as it is there: the document beside it has it as it
-//! came.
+//! A value that does not match its column's type is NULL, as in the server: the document beside it
+//! has the original.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -12,10 +12,10 @@ use serde_json::value::RawValue;
 use crate::native::values::read::Builder;
 use crate::native::values::types;
 
-/// A column as the server tells of it.
+/// A column as the server describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct FieldColumn {
-    /// Keys of the field, dots between them.
+    /// Keys of the field, separated by dots.
     pub(super) path: String,
     column: String,
     #[serde(rename = "type")]
@@ -23,7 +23,7 @@ pub(super) struct FieldColumn {
 }
 
 impl FieldColumn {
-    /// The column, with a name that none of `taken` has; nothing where the type is not known.
+    /// The column, with a name that is not in `taken`; `None` if the type is unknown.
     pub(super) fn column(&self, taken: &[Column]) -> Option<Column> {
         let sql_type = match self.kind.as_str() {
             "boolean" => "boolean",
@@ -43,11 +43,11 @@ impl FieldColumn {
     }
 }
 
-/// A document whose keys have been found.
+/// A document whose keys have been located.
 pub(super) struct Members<'a>(Vec<(std::borrow::Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> Members<'a> {
-    /// The members of a value; none where it is no object.
+    /// The members of a value; none if it is not an object.
     pub(super) fn of(value: &'a RawValue) -> Self {
         Self::read(value.get()).unwrap_or(Self(Vec::new()))
     }
@@ -72,7 +72,7 @@ impl<'a> Members<'a> {
                 Ok(Members(members))
             }
         }
-        /// Borrowed where nothing in it is escaped.
+        /// Borrowed if it has no escapes.
         #[derive(Deserialize)]
         struct Key<'a>(#[serde(borrow)] std::borrow::Cow<'a, str>);
 
@@ -80,12 +80,12 @@ impl<'a> Members<'a> {
         serde::Deserializer::deserialize_map(&mut reader, Visitor).ok()
     }
 
-    /// The value at a path. A key may have dots of its own.
+    /// The value at a path. A key may itself contain dots.
     fn at(&self, path: &str) -> Option<&'a RawValue> {
         let (mut found, mut inner) = (None, None);
         for (key, value) in &self.0 {
             if key == path {
-                // Of a key that stands there twice, the last counts.
+                // Of a repeated key, the last one counts.
                 found = Some(*value);
             } else if let Some(rest) = path.strip_prefix(&**key).and_then(|it| it.strip_prefix('.'))
                 && value.get().starts_with('{')

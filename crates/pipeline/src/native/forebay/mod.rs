@@ -1,15 +1,15 @@
 //! A running Forebay as a source: the documents of its collections and tables, and its events.
 //!
-//! | room | what it does |
+//! | module | purpose |
 //! |---|---|
-//! | `settings`, `client` | how a server is reached, and what its answers mean |
+//! | `settings`, `client` | connection settings, requests and answers |
 //! | `source` | the streams: `collections/NAMESPACE`, `events`, `events/STREAM`, `events/FILTER` |
 //! | `documents`, `fields` | documents in order of their ids, and columns of their fields |
-//! | `events` | events in the order they were accepted in |
+//! | `events` | events in the order in which they were accepted |
 //!
-//! Both are only ever added to, in an order that never changes: a document's id and an event's position
-//! grow, and what is there stays where it is. So a range of either has the same rows in every reading, and
-//! reading on behind the last one misses nothing and repeats nothing.
+//! Both are append-only, in an order that never changes: a document's id and an event's position
+//! only increase. So a range of either has the same rows in every reading, and reading on after the
+//! last one misses nothing and repeats nothing.
 
 mod client;
 mod documents;

@@ -1,4 +1,4 @@
-//! What the pipeline file says of a Forebay to be read.
+//! Settings of a Forebay as a source.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -6,30 +6,31 @@ use serde::Deserialize;
 use crate::config::permissions::Reach;
 use crate::config::{Secret, Text};
 
-/// How a server is reached.
+/// Connection settings of a server.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// Its address: `https://host:port`.
-    pub url: Text,
-    /// A key that may read.
+    /// Address: `https://host:port`. It may contain a password and is never printed in full.
+    pub url: Secret,
+    /// A key with permission to read.
     #[serde(default)]
     pub key: Option<Secret>,
-    /// A file of certificates (PEM) to be trusted instead of the system's.
+    /// A file of certificates (PEM) that are trusted instead of the system's.
     #[serde(default)]
     pub tls_ca_file: Option<Text>,
-    /// Whether the key is sent over a connection to another machine that is not encrypted.
+    /// Whether the key may be sent to another machine over an unencrypted connection.
     #[serde(default)]
     pub allow_http: bool,
-    /// Whether events come with `hash`, the hash of their leaf in the log. Finding it takes longer.
+    /// Whether events have the column `hash`, the hash of their leaf in the log. Computing it takes
+    /// longer.
     #[serde(default)]
     pub event_hashes: bool,
 }
 
 impl Settings {
-    /// What these settings lead to.
+    /// The server that these settings refer to.
     pub(crate) fn reach(&self) -> Reach {
-        let url: Option<reqwest::Url> = self.url.0.parse().ok();
+        let url: Option<reqwest::Url> = self.url.expose().parse().ok();
         let host =
             url.as_ref().and_then(|url| Some((url.host_str()?, url.port_or_known_default())));
         let reach = host.map_or_else(Reach::default, |(host, port)| Reach::host(host, port));

@@ -16,16 +16,16 @@ use crate::connector::{Discovered, DiscoveredColumn, Opening, Result, Source, So
 use crate::error::ConnectorError;
 use crate::run::{Context, Phase};
 
-/// What names of streams of documents begin with.
+/// Prefix of the names of streams of documents.
 const COLLECTIONS: &str = "collections/";
 
-/// A Forebay to be read.
+/// A Forebay as a source.
 #[derive(Debug, Clone)]
 pub struct ForebaySource {
     settings: Settings,
 }
 
-/// What namespaces there are.
+/// The existing namespaces.
 #[derive(Debug, Deserialize)]
 struct Namespaces {
     namespaces: Vec<Listed>,
@@ -37,7 +37,7 @@ struct Listed {
 }
 
 impl ForebaySource {
-    /// The source of these settings; asks nobody yet.
+    /// Creates the source with these settings; sends nothing yet.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self { settings }
@@ -107,7 +107,7 @@ impl Source for ForebaySource {
             } else {
                 return Err(ConnectorError::unsupported(
                     format!("a Forebay has no stream {:?}", stream.name),
-                    "name collections/NAMESPACE, events, events/STREAM or events/type=TYPE",
+                    "specify collections/NAMESPACE, events, events/STREAM or events/type=TYPE",
                 ));
             };
         context.phases.add(Phase::Query, begun);

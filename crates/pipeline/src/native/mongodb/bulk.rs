@@ -1,9 +1,11 @@
-//! Documents in bulk: many a command, unordered, so that one a server does not take holds up no other.
+//! Bulk writes: many documents per command, unordered, so that a refused one does not hold up
+//! others.
 //!
 //! Invariants:
-//! * A command has at most [`COMMAND_SIZE_MAX`] bytes of documents and [`COMMAND_ROWS_MAX`] of them, far
-//!   below the 48 MB and 100,000 a server takes; a document has at most the 16 MiB one may have.
-//! * Commands are not tried again here: whoever knows what was written decides that.
+//! * A command has at most [`COMMAND_SIZE_MAX`] bytes of documents and [`COMMAND_ROWS_MAX`]
+//!   documents, far below the server's limits of 48 MB and 100,000; a document has at most the
+//!   permitted 16 MiB.
+//! * Commands are not retried here: the caller, who knows what was written, decides that.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -11,19 +13,19 @@ use std::ops::Range;
 
 use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
 
-use super::connect::{Answer, Server, code, passes, refused, told};
+use super::connect::{Answer, Server, code, message, passes, refused};
 use super::encode::{append_document, begin, end};
 use crate::connector::Result;
 use crate::error::ConnectorError;
 
-/// Bytes of documents of a command.
+/// Maximum size of the documents of a command, in bytes.
 pub(super) const COMMAND_SIZE_MAX: usize = 4 << 20;
-/// Documents of a command.
+/// Maximum number of documents of a command.
 pub(super) const COMMAND_ROWS_MAX: usize = 10_000;
-/// Bytes of a document.
+/// Maximum size of a document, in bytes.
 pub(super) const DOCUMENT_SIZE_MAX: usize = 16 << 20;
 
-/// Documents one after the other.
+/// Documents in sequence.
 #[derive(Debug, Default)]
 pub(super) struct Documents {
     bytes: Vec<u8>,
@@ -35,7 +37,7 @@ impl Documents {
         self.ends.len()
     }
 
-    /// Bytes of all of them.
+    /// Size of all documents, in bytes.
     pub(super) fn size(&self) -> usize {
         self.bytes.len()
     }
@@ -46,7 +48,7 @@ impl Documents {
         self.bytes.get(from.unwrap_or(0)..to).unwrap_or_default()
     }
 
-    /// Adds the document that `write` writes; where that fails, nothing is added.
+    /// Adds the document that `write` encodes. If that fails, nothing is added.
     pub(super) fn add(
         &mut self,
         write: impl FnOnce(&mut Vec<u8>) -> Result<(), String>,
@@ -57,7 +59,9 @@ impl Documents {
         let size = self.bytes.len() - before;
         let fits = written.and_then(|()| match size <= DOCUMENT_SIZE_MAX {
             true => Ok(()),
-            false => Err(format!("its document has {size} bytes, more than {DOCUMENT_SIZE_MAX}")),
+            false => {
+                Err(format!("its document has {size} bytes; the limit is {DOCUMENT_SIZE_MAX}"))
+            }
         });
         match fits {
             Ok(()) => self.ends.push(self.bytes.len()),
@@ -76,12 +80,12 @@ impl Documents {
         self.ends.clear();
     }
 
-    /// Takes them, and leaves none.
+    /// Takes the documents, and leaves none.
     pub(super) fn take(&mut self) -> Self {
         std::mem::take(self)
     }
 
-    /// Ranges that each fit a command.
+    /// Ranges of documents that each fit in a command.
     pub(super) fn commands(&self) -> Vec<Range<usize>> {
         let mut ranges = Vec::new();
         let (mut from, mut size) = (0, 0);
@@ -101,16 +105,16 @@ impl Documents {
     }
 }
 
-/// How sure a server must be before it says that something is written.
+/// When a server may acknowledge a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Concern {
-    /// It survives the loss of the server.
+    /// When it survives the loss of the server.
     Durable,
-    /// It may be lost: it is written again then.
+    /// At once. It may be lost, and is then written again.
     Passing,
 }
 
-/// A document that a server did not take.
+/// A document that a server refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WriteError {
     pub(super) index: usize,
@@ -118,10 +122,10 @@ pub(super) struct WriteError {
     pub(super) message: String,
 }
 
-/// The code of a key that is there already.
+/// The code of a duplicate key.
 pub(super) const DUPLICATE: i32 = 11_000;
 
-/// What a command writes.
+/// The kind of a write command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
     Insert,
@@ -137,10 +141,10 @@ impl Verb {
     }
 }
 
-/// Writes a range of documents or statements as one command. Those that were not taken are returned.
+/// Writes a range of documents or statements as one command. Returns the refused ones.
 ///
 /// # Errors
-/// When the command as a whole failed: nothing is known of what was written.
+/// If the command as a whole failed: what was written is unknown.
 pub(super) async fn write(
     server: &Server,
     verb: Verb,
@@ -152,7 +156,8 @@ pub(super) async fn write(
     let command = command(verb, collection, documents, range.clone(), concern)?;
     match server.run_raw(command).await? {
         Ok(answer) => errors(collection, &answer, range.start),
-        // Some servers say nothing of single updates, which can be made twice. An insert cannot.
+        // Some servers report nothing about single updates, which may safely be repeated. An insert
+        // may not.
         Err(error)
             if verb == Verb::Update
                 && code(&error).is_some_and(|code| !passes(code))
@@ -167,7 +172,7 @@ pub(super) async fn write(
             Ok(failed)
         }
         Err(error) if code(&error) == Some(DUPLICATE) => {
-            Ok(vec![WriteError { index: range.start, code: DUPLICATE, message: told(&error) }])
+            Ok(vec![WriteError { index: range.start, code: DUPLICATE, message: message(&error) }])
         }
         Err(error) => Err(refused(format!("write {collection}"), error)),
     }
@@ -187,10 +192,10 @@ fn command(
     };
     let head = doc! { name: collection, "ordered": false, "writeConcern": concern };
     let broken = |error: String| {
-        ConnectorError::data(collection, format!("a command could not be made: {error}"))
+        ConnectorError::data(collection, format!("a command could not be encoded: {error}"))
     };
     let mut bytes = head.to_vec().map_err(|error| broken(error.to_string()))?;
-    // The list goes before the zero that ends the head.
+    // The list precedes the zero byte that ends the head.
     bytes.pop();
     let mut list = Vec::new();
     let begun = begin(&mut list);
@@ -210,13 +215,13 @@ fn command(
     RawDocumentBuf::from_bytes(bytes).map_err(|error| broken(error.to_string()))
 }
 
-/// What an answer says of single documents.
+/// The errors of single documents in an answer.
 fn errors(collection: &str, answer: &Document, offset: usize) -> Result<Vec<WriteError>> {
     if let Ok(failed) = answer.get_document("writeConcernError") {
-        let told = failed.get_str("errmsg").unwrap_or("without a reason").to_owned();
+        let reason = failed.get_str("errmsg").unwrap_or("no reason given").to_owned();
         return Err(ConnectorError::Busy {
-            act: format!("make sure that {collection} is written"),
-            source: Answer(told).into(),
+            act: format!("confirm that {collection} is written"),
+            source: Answer(reason).into(),
         });
     }
     let Ok(list) = answer.get_array("writeErrors") else { return Ok(Vec::new()) };
@@ -226,13 +231,13 @@ fn errors(collection: &str, answer: &Document, offset: usize) -> Result<Vec<Writ
         Some(WriteError {
             index: offset + index,
             code: error.get_i32("code").ok()?,
-            message: error.get_str("errmsg").unwrap_or("without a reason").to_owned(),
+            message: error.get_str("errmsg").unwrap_or("no reason given").to_owned(),
         })
     };
     let errors: Option<Vec<WriteError>> = list.iter().map(error).collect();
     errors.ok_or_else(|| ConnectorError::Refused {
         act: format!("write {collection}"),
-        source: Answer(format!("the server's answer was not understood: {answer}")).into(),
+        source: Answer(format!("the server's answer is invalid: {answer}")).into(),
     })
 }
 

@@ -1,14 +1,15 @@
-//! That a collection is written by one run alone, on a server that has no locks for that.
+//! Ensures that only one run writes a collection, on a server that has no locks for that.
 //!
-//! Who claims a collection puts a document with its name there, and counts it up every [`BEAT_EVERY`].
-//! Another run that finds it watches: when it is counted up, somebody is alive; when it is not for
-//! [`TAKEN_AFTER`] by the watcher's own clock, whoever it was is gone and the claim is taken over. No clock
-//! is compared with another's. A process of the watcher's own machine that has ended is gone at once.
+//! A run that claims a collection stores a document with its name, and increments its counter every
+//! [`BEAT_EVERY`]. Another run that finds it watches the counter: if it changes, the holder is
+//! alive; if it does not for [`TAKEN_AFTER`] by the watcher's own clock, the holder is gone and the
+//! claim is taken over. Clocks of different machines are never compared. A process of the watcher's
+//! own machine that has ended is detected at once.
 //!
-//! Invariant: a holder that could not count up for [`LOST_AFTER`], which is shorter, takes its claim for
-//! lost and commits nothing more. What this cannot rule out: a process that stands still for longer than
-//! that between looking at its claim and the end of a command that was on its way. That command's
-//! documents then meet those of the other run by their ids.
+//! Invariant: a holder that could not increment the counter for [`LOST_AFTER`], which is shorter,
+//! considers its claim lost and commits nothing more. One case remains: a process that is suspended
+//! for longer than that between checking its claim and the end of a command in progress. That
+//! command's documents then meet those of the other run by their ids.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,40 +24,39 @@ use super::process;
 use crate::connector::{Claim, Result};
 use crate::error::ConnectorError;
 
-/// How often a holder counts up. In tests, which wait for it, four times as often.
+/// How often a holder increments the counter. Four times as often in tests, which wait for it.
 const BEAT_EVERY: Duration = Duration::from_millis(if cfg!(test) { 500 } else { 2_000 });
-/// A holder that could not for so long has lost its claim.
+/// A holder that could not do so for this long has lost its claim.
 const LOST_AFTER: Duration = Duration::from_millis(if cfg!(test) { 1_250 } else { 5_000 });
-/// A claim that nobody counted up for so long is nobody's.
+/// A claim whose counter did not change for this long is abandoned.
 const TAKEN_AFTER: Duration = Duration::from_millis(if cfg!(test) { 2_000 } else { 8_000 });
-/// How often a watcher looks.
+/// How often a watcher checks.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// How long giving back a claim may take.
+/// Timeout of releasing a claim.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(2);
 
 const CLAIMS: &str = "_forebay_claims";
 
-/// A claim that is held.
+/// A held claim.
 #[derive(Debug)]
 pub(super) struct Held {
     collection: Collection<Document>,
     key: String,
     holder: String,
-    /// When it was last known to be ours.
+    /// When it was last known to be held.
     ours_at: Mutex<Option<Instant>>,
 }
 
 impl Held {
-    /// Whether it is still ours.
+    /// Checks that it is still held.
     ///
     /// # Errors
     /// It is not, or that is not known.
     pub(super) fn check(&self) -> Result<()> {
         let ours = self.ours_at.lock().is_some_and(|at| at.elapsed() < LOST_AFTER);
         ours.then_some(()).ok_or_else(|| ConnectorError::Refused {
-            act: format!("go on writing {:?}", self.key),
-            source: "the server could not be reached for so long that another run may write it"
-                .into(),
+            act: format!("continue to write {:?}", self.key),
+            source: "the server was unreachable for too long; another run may be writing".into(),
         })
     }
 
@@ -64,7 +64,7 @@ impl Held {
         doc! { "_id": &self.key, "holder": &self.holder }
     }
 
-    /// Counts up until the claim is dropped or lost.
+    /// Increments the counter until the claim is dropped or lost.
     async fn keep(&self) {
         let mut every = tokio::time::interval(BEAT_EVERY);
         every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -81,14 +81,14 @@ impl Held {
                     return;
                 }
                 Err(error) => {
-                    tracing::debug!(collection = self.key, %error, "a claim was not counted up");
+                    tracing::debug!(collection = self.key, %error, "could not renew a claim");
                 }
             }
         }
     }
 }
 
-/// A claim, given back when it is dropped.
+/// A claim that is released when it is dropped.
 pub(super) struct Claimed {
     held: Arc<Held>,
     beating: tokio::task::JoinHandle<()>,
@@ -111,13 +111,13 @@ impl Drop for Claimed {
         let (send, done) = std::sync::mpsc::channel();
         runtime.spawn(async move {
             if let Err(error) = held.collection.delete_one(held.mine()).await {
-                tracing::debug!(collection = held.key, %error, "a claim was not given back");
+                tracing::debug!(collection = held.key, %error, "could not release a claim");
             }
-            // Where nobody waits any more, nobody needs to know.
+            // If nothing waits any more, the result is not needed.
             send.send(()).unwrap_or_default();
         });
-        // So that the next run need not wait until this one is taken for dead. With a single thread
-        // there is nobody to do it meanwhile.
+        // The next run then need not wait until this one is considered gone. On a single thread,
+        // nothing else could run meanwhile.
         if runtime.runtime_flavor() == RuntimeFlavor::MultiThread {
             done.recv_timeout(GIVEN_BACK_WITHIN).unwrap_or_default();
         }
@@ -127,7 +127,7 @@ impl Drop for Claimed {
 /// Claims a collection.
 ///
 /// # Errors
-/// [`ConnectorError::Busy`] where another run has it.
+/// [`ConnectorError::Busy`] if another run has it.
 pub(super) async fn claim(server: &Server, key: &str) -> Result<Claimed> {
     let collection = server.database().await?.collection::<Document>(CLAIMS);
     let holder = uuid::Uuid::new_v4().simple().to_string();
@@ -144,7 +144,7 @@ pub(super) async fn claim(server: &Server, key: &str) -> Result<Claimed> {
         }
         let found = collection.find_one(doc! { "_id": key }).await.map_err(act)?;
         let Some(found) = found else {
-            // Given back in between.
+            // Released in between.
             watched = None;
             continue;
         };

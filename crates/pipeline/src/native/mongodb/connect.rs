@@ -1,7 +1,7 @@
-//! Connections to a MongoDB, and what its errors mean.
+//! Connections to MongoDB, and the classification of its errors.
 //!
-//! The driver keeps a pool of connections for each server and finds out by itself where to write. It
-//! tries reads again that did not come about; writes are tried again by whoever knows what was written.
+//! The driver keeps a pool of connections for each server and finds out by itself where to write.
+//! It retries failed reads; writes are retried by the caller, who knows what was written.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,22 +18,21 @@ use crate::connector::Result;
 use crate::error::ConnectorError;
 use crate::run::{Phase, Phases};
 
-/// How long a server may take to answer at all.
+/// Timeout of the server selection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Codes of what a server could not do now and may do later: no primary, a shutdown, a lost connection to
-/// another server, a conflict, a cursor that was closed while nobody asked
-/// (`src/mongo/base/error_codes.yml`).
+/// Codes of transient errors: no primary, a shutdown, a lost connection to another server, a
+/// conflict, a cursor that was closed while idle (`src/mongo/base/error_codes.yml`).
 const PASSING: [i32; 20] = [
     6, 7, 43, 50, 64, 89, 91, 112, 134, 189, 202, 262, 317, 318, 358, 9001, 10107, 11600, 11602,
     13435,
 ];
-/// The code of a command or option that a server has not.
+/// The code of an unknown command or option.
 const NOT_IMPLEMENTED: i32 = 238;
-/// The code of a collection or index that is not there.
+/// The code of a missing collection or index.
 const NOT_FOUND: [i32; 2] = [26, 27];
 
-/// A server, how it is reached, and the database that is meant; clones are the same.
+/// A server, its connection settings, and the database. Clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct Server(Arc<Inner>);
 
@@ -46,17 +45,17 @@ struct Inner {
 #[derive(Debug)]
 struct Connected {
     database: Database,
-    /// For people: no secret in it.
+    /// Its name in messages, without secrets.
     name: String,
 }
 
-/// What a server answered, without what the driver says around it.
+/// A server's error, without the driver's additions.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Answer(pub(super) String);
 
 impl Server {
-    /// The server of these settings; asks nobody.
+    /// Creates a client with these settings; sends nothing.
     pub(super) fn new(settings: &Settings) -> Self {
         Self(Arc::new(Inner { settings: settings.clone(), connected: OnceCell::new() }))
     }
@@ -65,12 +64,12 @@ impl Server {
         &self.0.settings
     }
 
-    /// The database. Whether somebody answers shows with the first command.
+    /// The database. The first command shows whether the server answers.
     pub(super) async fn database(&self) -> Result<&Database> {
         Ok(&self.connected().await?.database)
     }
 
-    /// For people.
+    /// Its name in messages.
     pub(super) async fn name(&self) -> Result<&str> {
         Ok(&self.connected().await?.name)
     }
@@ -79,7 +78,7 @@ impl Server {
         self.0.connected.get_or_try_init(|| connect(&self.0.settings)).await
     }
 
-    /// Makes sure that somebody answers, and counts the time that takes.
+    /// Ensures that the server answers, and measures how long that takes.
     pub(super) async fn reach(&self, phases: &Phases) -> Result<&Database> {
         let begun = Instant::now();
         let database = self.database().await?;
@@ -95,7 +94,7 @@ impl Server {
         ran.map_err(|error| refused(act, error))
     }
 
-    /// Runs a command that may hold megabytes of documents.
+    /// Runs a command that may contain megabytes of documents.
     pub(super) async fn run_raw(
         &self,
         command: RawDocumentBuf,
@@ -108,10 +107,10 @@ async fn connect(settings: &Settings) -> Result<Connected> {
     let mut options = match &settings.url {
         Some(url) => ClientOptions::parse(url.expose()).await.map_err(|error| match *error.kind {
             ErrorKind::DnsResolve { .. } => refused("find the servers of `url`", error),
-            // What is wrong with it would show a part of it.
+            // The error message could reveal a part of it.
             _ => ConnectorError::unsupported(
-                "`url` is no address of a MongoDB",
-                "write mongodb://user:password@host:port/database, with special characters as %XX",
+                "`url` is not a valid MongoDB address",
+                "use mongodb://user:password@host:port/database, with special characters as %XX",
             ),
         })?,
         None => from_fields(settings),
@@ -120,7 +119,7 @@ async fn connect(settings: &Settings) -> Result<Connected> {
     let Some(database) = named.or_else(|| options.default_database.clone()) else {
         return Err(ConnectorError::unsupported(
             "no database is named",
-            "set `database`, or name it in `url` after the host",
+            "set `database`, or append it to the host in `url`",
         ));
     };
     let is_local = options.hosts.iter().all(is_local);
@@ -162,7 +161,7 @@ fn is_local(address: &ServerAddress) -> bool {
             let host = host.trim_start_matches('[').trim_end_matches(']');
             host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
         }
-        // A socket's path.
+        // The path of a socket.
         _ => true,
     }
 }
@@ -193,7 +192,7 @@ fn encrypt(options: &mut ClientOptions, settings: &Settings, is_local: bool) {
     }
 }
 
-/// What an error of the driver means.
+/// Classifies an error of the driver.
 ///
 /// * `act`: what was attempted.
 pub(super) fn refused(act: impl Into<String>, error: mongodb::error::Error) -> ConnectorError {
@@ -204,17 +203,17 @@ pub(super) fn refused(act: impl Into<String>, error: mongodb::error::Error) -> C
         | ErrorKind::ConnectionPoolCleared { .. }
         | ErrorKind::DnsResolve { .. } => ConnectorError::Unreachable {
             what: format!("the MongoDB to {act}"),
-            source: Answer(told(&error)).into(),
+            source: Answer(message(&error)).into(),
         },
         ErrorKind::Command(answer) if PASSING.contains(&answer.code) => {
-            ConnectorError::Busy { act, source: Answer(told(&error)).into() }
+            ConnectorError::Busy { act, source: Answer(message(&error)).into() }
         }
-        _ => ConnectorError::Refused { act, source: Answer(told(&error)).into() },
+        _ => ConnectorError::Refused { act, source: Answer(message(&error)).into() },
     }
 }
 
-/// What an error says.
-pub(super) fn told(error: &mongodb::error::Error) -> String {
+/// The message of an error.
+pub(super) fn message(error: &mongodb::error::Error) -> String {
     match error.kind.as_ref() {
         ErrorKind::Command(answer) if answer.code_name.is_empty() => answer.message.clone(),
         ErrorKind::Command(answer) => format!("{} ({})", answer.message, answer.code_name),
@@ -222,17 +221,17 @@ pub(super) fn told(error: &mongodb::error::Error) -> String {
     }
 }
 
-/// Whether a server said that it has not what was asked of it.
+/// Whether the server does not support what was requested.
 pub(super) fn is_not_implemented(error: &mongodb::error::Error) -> bool {
     code(error) == Some(NOT_IMPLEMENTED)
 }
 
-/// Whether a server said that a collection is not there.
+/// Whether the server reported that a collection does not exist.
 pub(super) fn is_not_found(error: &mongodb::error::Error) -> bool {
     code(error).is_some_and(|code| NOT_FOUND.contains(&code))
 }
 
-/// The code of a server's answer, where one came.
+/// The error code in a server's answer, if there is one.
 pub(super) fn code(error: &mongodb::error::Error) -> Option<i32> {
     match error.kind.as_ref() {
         ErrorKind::Command(answer) => Some(answer.code),

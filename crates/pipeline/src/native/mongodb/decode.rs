@@ -1,7 +1,7 @@
-//! Values of BSON to columns.
+//! Decoding BSON values into columns.
 //!
-//! Invariant: a value is taken whole or not at all; a number that a column does not hold exactly is an
-//! error.
+//! Invariant: a value is decoded exactly or not at all; a number that a column cannot represent
+//! exactly is an error.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -17,7 +17,7 @@ use super::settings::{Json, Style};
 use crate::native::values::read::Builder;
 use crate::native::values::{time, write::json_text};
 
-/// Whole numbers up to this size are doubles, too.
+/// Whole numbers up to this size are exact as doubles.
 const EXACT_MAX: u64 = 1 << 53;
 /// Milliseconds of a day.
 const DAY_MS: i64 = 86_400_000;
@@ -28,23 +28,23 @@ pub(super) struct Decoder {
     wire: Wire,
     sql_type: String,
     how: How,
-    /// Where values are written that have another form.
+    /// Scratch space for values that have another form.
     text: Vec<u8>,
 }
 
-/// How values are read.
+/// How values are decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct How {
-    /// How documents and arrays are written.
+    /// How documents and arrays are encoded.
     pub(super) layout: Layout,
-    /// Whether a text in a column of JSON is JSON itself.
+    /// Whether a text in a column of JSON is itself JSON.
     pub(super) json: Json,
-    /// Whether a value of another kind is taken where its text is a value of the column.
+    /// Whether a value of another kind is accepted if its text is a value of the column.
     pub(super) is_lenient: bool,
 }
 
 impl How {
-    /// How what was written with `json` is read back, for columns of this type.
+    /// How values that were written with `json` are read back, for columns of this type.
     pub(super) fn written(json: Json, wire: &Wire) -> Self {
         let layout = Layout { style: Style::Relaxed, spaced: *wire == Wire::Jsonb };
         Self { layout, json, is_lenient: true }
@@ -66,7 +66,7 @@ impl Decoder {
         self.builder.null();
     }
 
-    /// Takes what was collected.
+    /// Takes the collected values.
     pub(super) fn finish(&mut self) -> arrow::array::ArrayRef {
         self.builder.finish()
     }
@@ -74,7 +74,7 @@ impl Decoder {
     /// Appends a value.
     ///
     /// # Errors
-    /// What is wanted instead; nothing is appended then.
+    /// The expected value. Nothing is appended then.
     pub(super) fn append(&mut self, value: RawBsonRef<'_>) -> Result<(), String> {
         if matches!(value, RawBsonRef::Null | RawBsonRef::Undefined) {
             self.builder.null();
@@ -112,7 +112,7 @@ impl Decoder {
         self.builder.text(utf8(&self.text))
     }
 
-    /// A value by its text.
+    /// Decodes a value from its text.
     fn plain(&mut self, value: RawBsonRef<'_>) -> Result<(), String> {
         self.text.clear();
         if !plain_text(value, &mut self.text) {
@@ -130,7 +130,7 @@ impl Decoder {
             RawBsonRef::Int64(whole) if is_real && whole.unsigned_abs() > EXACT_MAX => {
                 Err(self.unfit(value))
             }
-            // A double that is whole, where a whole number is wanted.
+            // A double with an integral value, for a column of whole numbers.
             RawBsonRef::Double(real) if !is_real && real.fract() == 0.0 => {
                 self.builder.text(&format!("{real:.0}"))
             }
@@ -146,7 +146,8 @@ impl Decoder {
     }
 
     fn moment(&mut self, ms: i64) -> Result<(), String> {
-        let too_far = || format!("the moment {ms} ms from 1970 is no {}", self.sql_type);
+        let too_far =
+            || format!("the date {ms} ms after 1970 is out of range for {}", self.sql_type);
         let us = ms.checked_mul(1_000).ok_or_else(too_far)?;
         self.text.clear();
         match self.wire {
@@ -158,7 +159,7 @@ impl Decoder {
             Wire::Timestamp => time::write_timestamp(us, false, &mut self.text),
             Wire::TimestampTz => time::write_timestamp(us, true, &mut self.text),
             Wire::Text if self.how.is_lenient => time::write_timestamp(us, true, &mut self.text),
-            _ => return Err(format!("a date is no {}", self.sql_type)),
+            _ => return Err(format!("a date cannot be converted to {}", self.sql_type)),
         }
         self.builder.text(utf8(&self.text))
     }
@@ -170,7 +171,7 @@ impl Decoder {
             Ok(()) => String::from_utf8_lossy(&shown).chars().take(60).collect(),
             Err(_) => format!("a value of type {:?}", value.element_type()),
         };
-        format!("{shown} is no {}", self.sql_type)
+        format!("{shown} is not a valid {}", self.sql_type)
     }
 }
 
@@ -189,7 +190,7 @@ fn is_number(wire: &Wire) -> bool {
     )
 }
 
-/// Writes a value as a text that columns read; `false` where it has none.
+/// Writes a value as text that columns can parse; returns `false` if it has no such form.
 fn plain_text(value: RawBsonRef<'_>, out: &mut Vec<u8>) -> bool {
     // Writing into a `Vec` returns no error.
     let mut put = |text: std::fmt::Arguments<'_>| drop(out.write_fmt(text));
@@ -219,7 +220,7 @@ fn plain_text(value: RawBsonRef<'_>, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Writes an array as JSON whose elements are the texts that columns read.
+/// Writes an array as JSON whose elements are texts that columns can parse.
 fn plain_json(value: RawBsonRef<'_>, out: &mut Vec<u8>) -> Result<(), String> {
     match value {
         RawBsonRef::Null | RawBsonRef::Undefined => out.extend_from_slice(b"null"),
@@ -229,7 +230,7 @@ fn plain_json(value: RawBsonRef<'_>, out: &mut Vec<u8>) -> Result<(), String> {
                 if at > 0 {
                     out.push(b',');
                 }
-                match element.map_err(|error| format!("its BSON is broken: {error}"))? {
+                match element.map_err(|error| format!("its BSON is invalid: {error}"))? {
                     RawBsonRef::Array(_) => return Err("its elements are arrays".into()),
                     element => plain_json(element, out)?,
                 }
@@ -264,6 +265,6 @@ pub(super) fn shown_id(document: &RawDocument) -> String {
     let layout = Layout { style: Style::Relaxed, spaced: false };
     match extjson::write(id, layout, &mut shown) {
         Ok(()) => format!("_id {}", String::from_utf8_lossy(&shown)),
-        Err(_) => "with a broken _id".into(),
+        Err(_) => "with an invalid _id".into(),
     }
 }

@@ -1,4 +1,4 @@
-//! A MongoDB as a destination: streams go into its collections.
+//! MongoDB as a destination: streams are written to its collections.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -18,16 +18,16 @@ use crate::config::TargetSettings;
 use crate::connector::{Claim, Destination, Form, LedgerEntry, Load, Result, Target};
 use crate::run::Context;
 
-/// A MongoDB to be written.
+/// A MongoDB as a destination.
 #[derive(Debug)]
 pub struct MongoDestination {
     server: Server,
-    /// The claims that are held, by collection: who commits looks whether it still is.
+    /// The held claims by collection. A commit checks that its claim is still held.
     claims: Mutex<HashMap<String, Weak<Held>>>,
 }
 
 impl MongoDestination {
-    /// A destination of these settings; asks nobody yet.
+    /// Creates a destination with these settings; sends nothing yet.
     #[must_use]
     pub fn new(settings: &Settings) -> Self {
         Self { server: Server::new(settings), claims: Mutex::default() }

@@ -1,8 +1,8 @@
-//! Rows to documents of BSON, written byte by byte: a column is looked at once a batch, and a cell costs no
-//! allocation but where it is JSON.
+//! Encoding rows as BSON documents, byte by byte: a column is examined once per batch, and a cell
+//! needs no allocation unless it is JSON.
 //!
-//! BSON is described at <https://bsonspec.org/spec.html>; a document is its size in bytes, its elements
-//! (type, name, value) and a zero.
+//! BSON is described at <https://bsonspec.org/spec.html>. A document consists of its size in bytes,
+//! its elements (type, name, value) and a zero.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -47,7 +47,7 @@ const UUID: u8 = 0x04;
 
 const DAY_MS: i64 = 86_400_000;
 
-/// How values are written.
+/// How values are encoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Forms {
     pub(super) json: Json,
@@ -66,18 +66,18 @@ impl Forms {
         }
     }
 
-    /// What is made otherwise of columns on the way, for the plan.
+    /// How a column is changed, for the plan.
     pub(super) fn notes(&self, columns: &[Column]) -> Vec<String> {
         let is_moment = |wire: &Wire| matches!(wire, Wire::Timestamp | Wire::TimestampTz);
         let note = |column: &Column| match &column.wire {
             wire if is_moment(wire) && self.moments == Moments::Milliseconds => {
-                "is cut to milliseconds"
+                "is truncated to milliseconds"
             }
             wire if is_moment(wire) && self.moments == Moments::Date => {
-                "must have no microseconds (else see `moments`)"
+                "must not have microseconds (see `moments`)"
             }
             _ if types::is_json(column) && self.json == Json::Document => {
-                "becomes a value of BSON, without its own spelling"
+                "becomes a BSON value, without its original formatting"
             }
             _ => "",
         };
@@ -88,11 +88,11 @@ impl Forms {
             .collect()
     }
 
-    /// A batch as it is read back: what these forms change is changed here. Rows with a value that has no
-    /// such form go to `refused`, each with the first reason.
+    /// Converts a batch to the form in which it will be read back. Rows with a value that cannot be
+    /// encoded are added to `refused`, each with the first reason.
     ///
     /// # Errors
-    /// When arrays are not of their columns' types.
+    /// An array is not of its column's type.
     pub(super) fn normalise(
         &self,
         batch: &RecordBatch,
@@ -124,10 +124,10 @@ impl Forms {
     }
 }
 
-/// Rows of a batch that have no form, and why.
+/// Rows of a batch that cannot be encoded, and why.
 pub(super) type Refused = BTreeMap<usize, String>;
 
-/// JSON as it is spelled once it was BSON. Of a row that is refused it is NULL.
+/// JSON as it is formatted after a conversion to BSON. In a refused row it is NULL.
 fn respelled(texts: &StringArray, column: &Column, refused: &mut Refused) -> ArrayRef {
     let mut decoder = Decoder::new(column, How::written(Json::Document, &column.wire));
     for row in 0..texts.len() {
@@ -156,7 +156,7 @@ fn respell(json: &str, decoder: &mut Decoder) -> Result<(), String> {
     }
 }
 
-/// A document of one field, a value of JSON.
+/// A document with one field, a JSON value.
 fn json_value(name: &str, json: &str, out: &mut Vec<u8>) -> Result<(), String> {
     let mut document = mongodb::bson::Document::new();
     document.insert(name, extjson::read(json)?);
@@ -236,7 +236,7 @@ impl<'a> Field<'a> {
         Ok(Self { name, array, cells, kind })
     }
 
-    /// Whether a cell has no value.
+    /// Whether a cell is NULL.
     pub(super) fn is_null(&self, row: usize) -> bool {
         self.array.is_null(row)
     }
@@ -248,7 +248,7 @@ impl<'a> Field<'a> {
     /// Appends a cell as an element of a document.
     ///
     /// # Errors
-    /// Why the value has no form in BSON.
+    /// Why the value cannot be encoded as BSON.
     pub(super) fn append(&self, row: usize, out: &mut Vec<u8>) -> Result<(), String> {
         self.append_as(self.name, row, out)
     }
@@ -307,7 +307,7 @@ impl<'a> Field<'a> {
         Ok(())
     }
 
-    /// Appends a cell whose text stands for it.
+    /// Appends a cell by its text form.
     fn append_text(&self, name: &str, row: usize, out: &mut Vec<u8>) -> Result<(), String> {
         let mut text = Vec::new();
         let text = match self.cells.native(row) {
@@ -337,7 +337,9 @@ impl<'a> Field<'a> {
             Kind::ObjectId => {
                 let value = ObjectId::parse_str(text).map_err(|_| {
                     let shown: String = text.chars().take(60).collect();
-                    format!("{shown:?} is no ObjectId, as `object_ids` of the destination has it")
+                    format!(
+                        "{shown:?} is not a valid ObjectId; see `object_ids` of the destination"
+                    )
                 })?;
                 begin(element::OBJECT_ID, out);
                 out.extend_from_slice(&value.bytes());
@@ -361,14 +363,15 @@ impl<'a> Field<'a> {
 }
 
 fn infinite() -> String {
-    "infinity is no date of BSON; see `moments` of the destination".into()
+    "BSON dates cannot represent infinity; see `moments` of the destination".into()
 }
 
 fn milliseconds(us: i64) -> Result<i64, String> {
     match us {
         i64::MAX | i64::MIN => Err(infinite()),
         us if us % 1_000 != 0 => Err(format!(
-            "{us} µs from 1970 is no whole number of milliseconds; see `moments` of the destination"
+            "{us} µs after 1970 is not a whole number of milliseconds; see `moments` of the \
+             destination"
         )),
         us => Ok(us / 1_000),
     }
@@ -398,11 +401,11 @@ fn binary(subtype: u8, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
 }
 
 fn size(bytes: usize) -> Result<[u8; 4], String> {
-    let bytes = i32::try_from(bytes).map_err(|_| format!("{bytes} bytes are too many"))?;
+    let bytes = i32::try_from(bytes).map_err(|_| format!("{bytes} bytes exceed the limit"))?;
     Ok(bytes.to_le_bytes())
 }
 
-/// Begins a document; where it begins is for [`end`].
+/// Starts a document; returns its start for [`end`].
 pub(super) fn begin(out: &mut Vec<u8>) -> usize {
     let begun = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -412,7 +415,7 @@ pub(super) fn begin(out: &mut Vec<u8>) -> usize {
 /// Ends a document.
 ///
 /// # Errors
-/// It is larger than any document.
+/// It exceeds the size limit of a document.
 pub(super) fn end(begun: usize, out: &mut Vec<u8>) -> Result<(), String> {
     out.push(0);
     let bytes = size(out.len() - begun)?;

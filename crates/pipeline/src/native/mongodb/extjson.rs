@@ -1,14 +1,14 @@
 //! BSON as extended JSON, and JSON as BSON.
 //!
 //! Extended JSON, version 2
-//! (<https://www.mongodb.com/docs/manual/reference/mongodb-extended-json/>): what JSON has no form for is
-//! an object whose key begins with `$`. Written is every type; read is every type but those that servers
-//! have given up (`$symbol`, `$undefined`, `$dbPointer`) and code.
+//! (<https://www.mongodb.com/docs/manual/reference/mongodb-extended-json/>): a value that JSON
+//! cannot represent is an object whose key begins with `$`. Every type can be written. Every type
+//! can be read except those that are deprecated (`$symbol`, `$undefined`, `$dbPointer`) and code.
 //!
 //! Invariants:
-//! * Relaxed or canonical, what was written reads back as a value that is equal to the one it was; in
-//!   canonical style it has the same type, too.
-//! * Neither goes deeper than [`DEPTH_MAX`], whatever comes.
+//! * Relaxed or canonical, a written value is read back as an equal value; in canonical style with
+//!   the same type, too.
+//! * Neither nests deeper than [`DEPTH_MAX`], whatever the input.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -26,10 +26,10 @@ use serde_json::value::RawValue;
 use super::settings::Style;
 use crate::native::values::{time, write::json_text};
 
-/// Levels of documents and arrays: as many as a server takes.
+/// Maximum number of levels of documents and arrays: the server's limit.
 pub(super) const DEPTH_MAX: usize = 100;
 
-/// How JSON is laid out.
+/// The format of JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) style: Style,
@@ -40,7 +40,7 @@ pub(super) struct Layout {
 /// Appends a value as JSON.
 ///
 /// # Errors
-/// What is wrong with it: broken BSON, or more levels than there may be.
+/// Invalid BSON, or too many levels.
 pub(super) fn write(
     value: RawBsonRef<'_>,
     layout: Layout,
@@ -104,7 +104,7 @@ fn write_document(
     Ok(())
 }
 
-/// What JSON has no form for.
+/// Writes a value that JSON cannot represent.
 fn write_extended(
     value: RawBsonRef<'_>,
     layout: Layout,
@@ -150,8 +150,14 @@ fn write_extended(
         RawBsonRef::Undefined => put(out, format_args!(r#"{{"$undefined":true}}"#)),
         RawBsonRef::MinKey => put(out, format_args!(r#"{{"$minKey":1}}"#)),
         RawBsonRef::MaxKey => put(out, format_args!(r#"{{"$maxKey":1}}"#)),
-        // What is left is a pointer into another collection; the driver does not open it up.
-        other => return Err(format!("a value of type {:?} has no JSON", other.element_type())),
+        // The only other type is a pointer into another collection, which the driver does not
+        // expose.
+        other => {
+            return Err(format!(
+                "a value of type {:?} cannot be represented in JSON",
+                other.element_type()
+            ));
+        }
     }
     Ok(())
 }
@@ -191,7 +197,7 @@ fn below(depth: usize) -> Result<usize, String> {
 }
 
 fn broken(error: impl std::fmt::Display) -> String {
-    format!("its BSON is broken: {error}")
+    format!("its BSON is invalid: {error}")
 }
 
 fn put(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
@@ -199,17 +205,17 @@ fn put(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     out.write_fmt(text).unwrap_or_default();
 }
 
-/// Reads a JSON text as a value of BSON.
+/// Parses a JSON text as a BSON value.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault.
 pub(super) fn read(json: &str) -> Result<Bson, String> {
     let value: &RawValue =
-        serde_json::from_str(json).map_err(|error| format!("it is no JSON: {error}"))?;
+        serde_json::from_str(json).map_err(|error| format!("it is not valid JSON: {error}"))?;
     read_at(value, DEPTH_MAX)
 }
 
-/// A JSON object, its values not looked into.
+/// A JSON object whose values are not parsed.
 struct Object<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'de> Deserialize<'de> for Object<'de> {
@@ -236,7 +242,7 @@ impl<'de> Deserialize<'de> for Object<'de> {
 
 fn read_at(value: &RawValue, depth: usize) -> Result<Bson, String> {
     let json = value.get();
-    let invalid = |error: serde_json::Error| format!("it is no JSON: {error}");
+    let invalid = |error: serde_json::Error| format!("it is not valid JSON: {error}");
     match json.as_bytes().first() {
         Some(b'n') => Ok(Bson::Null),
         Some(b't') => Ok(Bson::Boolean(true)),
@@ -254,13 +260,15 @@ fn read_at(value: &RawValue, depth: usize) -> Result<Bson, String> {
             if fields.first().is_some_and(|(name, _)| name.starts_with('$')) {
                 return read_extended(&fields).ok_or_else(|| {
                     let shown: String = json.chars().take(60).collect();
-                    format!("{shown:?} is no value of extended JSON")
+                    format!("{shown:?} is not a valid extended JSON value")
                 });
             }
             let mut document = Document::new();
             for (name, value) in fields {
                 if name.contains('\0') {
-                    return Err("a name in it has a character that BSON's names have not".into());
+                    return Err(
+                        "a name in it contains a character that BSON names cannot contain".into()
+                    );
                 }
                 document.insert(name, read_at(value, depth)?);
             }
@@ -270,7 +278,7 @@ fn read_at(value: &RawValue, depth: usize) -> Result<Bson, String> {
     }
 }
 
-/// A number: whole where it is one, else a double where that is the same number, else a decimal.
+/// A number: an integer if it is one, otherwise a double if that is exact, otherwise a decimal.
 fn number(json: &str) -> Result<Bson, String> {
     let is_whole = !json.contains(['.', 'e', 'E']);
     if is_whole
@@ -279,7 +287,7 @@ fn number(json: &str) -> Result<Bson, String> {
     {
         return Ok(i32::try_from(value).map_or(Bson::Int64(value), Bson::Int32));
     }
-    let Some(digits) = Digits::of(json) else { return Err(format!("{json:?} is no number")) };
+    let Some(digits) = Digits::of(json) else { return Err(format!("{json:?} is not a number")) };
     if let Ok(value) = json.parse::<f64>()
         && value.is_finite()
         && Digits::of(&format!("{value:e}")).as_ref() == Some(&digits)
@@ -289,10 +297,10 @@ fn number(json: &str) -> Result<Bson, String> {
     decimal(json).map(Bson::Decimal128)
 }
 
-/// A decimal, where it holds a number whole.
+/// A decimal that represents a number exactly.
 ///
 /// # Errors
-/// A number it does not hold.
+/// A number that has none.
 pub(super) fn decimal(text: &str) -> Result<Decimal128, String> {
     let does_not = || format!("{text:?} does not fit a decimal of 34 digits");
     let value: Decimal128 = text.parse().map_err(|_| does_not())?;
@@ -305,7 +313,7 @@ pub(super) fn decimal(text: &str) -> Result<Decimal128, String> {
     is_same.then_some(value).ok_or_else(does_not)
 }
 
-/// A number's digits without zeros at either end, and its exponent: equal numbers have equal ones.
+/// A number's digits without zeros at either end, and its exponent. Equal numbers have equal ones.
 #[derive(Debug, PartialEq, Eq)]
 struct Digits {
     is_negative: bool,
@@ -336,7 +344,7 @@ impl Digits {
     }
 }
 
-/// A value of extended JSON; nothing where it is none.
+/// A value of extended JSON; `None` if it is not one.
 fn read_extended(fields: &[(String, &RawValue)]) -> Option<Bson> {
     let text = |value: &RawValue| serde_json::from_str::<String>(value.get()).ok();
     let inner = |value: &RawValue, first: &str, second: &str| {
@@ -437,7 +445,7 @@ mod tests {
                 assert_eq!(read(&json).as_ref(), Ok(&value), "{json}");
             }
         }
-        // Relaxed numbers have the smallest type that holds them.
+        // Relaxed numbers have the smallest type that can hold them.
         assert_eq!(read(&written(&Bson::Int64(5), Style::Relaxed, false)), Ok(Bson::Int32(5)));
         let same = written(&Bson::Int64(5), Style::Canonical, false);
         assert_eq!((same.as_str(), read(&same)), (r#"{"$numberLong":"5"}"#, Ok(Bson::Int64(5))));

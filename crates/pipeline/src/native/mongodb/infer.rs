@@ -1,8 +1,8 @@
-//! The columns of a collection, from a bounded sample of its documents.
+//! Infers the columns of a collection from a limited sample of its documents.
 //!
-//! The sample is the first documents by id and the last ones, so that looking again finds the same as long
-//! as nobody writes. Documents need not look alike: a field that some have not may be NULL, and where
-//! values are of several kinds the column is JSON, which every value has a form in.
+//! The sample is the first and the last documents by id, so that a repeated inference finds the
+//! same as long as nothing is written. Documents may differ: a field that some lack is nullable,
+//! and a field with values of several kinds becomes JSON, which can represent all of them.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,18 +14,18 @@ use crate::connector::Result;
 use crate::error::ConnectorError;
 use crate::native::values::types;
 
-/// Columns a stream may have.
+/// Maximum number of columns of a stream.
 const COLUMNS_MAX: usize = 1_600;
 
-/// What a field has been seen to hold.
+/// Statistics of a field.
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
-    /// Documents that have it, and not as null.
+    /// Number of documents in which it is present and not null.
     count: u64,
     kind: Option<Kind>,
 }
 
-/// Kinds of values that one column holds.
+/// Kinds of values that one column can hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Boolean,
@@ -37,7 +37,7 @@ enum Kind {
     Bytes,
     Uuid,
     Moment,
-    /// Documents, arrays, and whatever has no type of its own in SQL.
+    /// Documents, arrays, and all types without an SQL equivalent.
     Other,
     /// Values of several kinds.
     Mixed,
@@ -63,7 +63,7 @@ impl Kind {
         })
     }
 
-    /// The kind that holds values of both.
+    /// The kind that covers both.
     fn with(self, other: Self) -> Self {
         match (self, other) {
             (one, other) if one == other => one,
@@ -89,20 +89,20 @@ impl Kind {
     }
 }
 
-/// A column, and what a reader of the plan should know of it.
+/// A column, and a note for the reader of the plan.
 #[derive(Debug, Clone)]
 pub(super) struct Found {
     pub(super) column: Column,
-    /// Whether its type was given.
+    /// Whether its type was specified.
     pub(super) is_given: bool,
     pub(super) note: Option<String>,
 }
 
-/// Collects what documents look like.
+/// Collects the fields of documents.
 #[derive(Debug, Default)]
 pub(super) struct Sample {
     fields: HashMap<String, Seen>,
-    /// In the order they were met.
+    /// In the order of their first occurrence.
     names: Vec<String>,
     documents: u64,
 }
@@ -111,21 +111,21 @@ impl Sample {
     /// Adds a document.
     ///
     /// # Errors
-    /// Broken BSON, or more fields than a stream may have columns.
+    /// Invalid BSON, or more fields than a stream may have columns.
     pub(super) fn add(&mut self, place: &str, document: &RawDocument) -> Result<()> {
         self.documents += 1;
         for field in document {
             let (name, value) = field.map_err(|error| {
-                ConnectorError::data(place, format!("a document's BSON is broken: {error}"))
+                ConnectorError::data(place, format!("a document's BSON is invalid: {error}"))
             })?;
             let name = name.as_str();
             if !self.fields.contains_key(name) {
                 if self.names.len() == COLUMNS_MAX {
                     return Err(ConnectorError::unsupported(
                         format!(
-                            "documents of {place} have more than {COLUMNS_MAX} fields together"
+                            "the documents of {place} have more than {COLUMNS_MAX} different fields"
                         ),
-                        "name those that are wanted in the stream's `columns` and in `types`",
+                        "list the required ones in the stream's `columns` and in `types`",
                     ));
                 }
                 self.names.push(name.to_owned());
@@ -139,10 +139,11 @@ impl Sample {
         Ok(())
     }
 
-    /// The columns: `_id` first, then fields as they were met, then those that only `types` names.
+    /// The columns: `_id` first, then fields by first occurrence, then those that only `types`
+    /// lists.
     ///
     /// # Errors
-    /// A type that is none.
+    /// An unknown type.
     pub(super) fn columns(mut self, given: &BTreeMap<String, String>) -> Result<Vec<Found>> {
         if !self.fields.contains_key("_id") {
             self.names.push("_id".into());
@@ -162,7 +163,7 @@ impl Sample {
         let sql_type = match (given, seen.kind) {
             (Some(given), _) => given.as_str(),
             (None, Some(kind)) => kind.sql_type(),
-            // Nothing but null was met: JSON takes whatever there may be.
+            // Only null was found: JSON can represent any later value.
             (None, None) => "json",
         };
         let mut column = types::column(name, sql_type).ok_or_else(|| {
@@ -175,15 +176,15 @@ impl Sample {
         let note = match (given, seen.kind) {
             (Some(_), _) => None,
             (None, Some(Kind::Mixed)) => Some("values of several kinds, as JSON".to_owned()),
-            (None, None) => Some(format!("null in all {} documents looked at", self.documents)),
+            (None, None) => Some(format!("null in all {} examined documents", self.documents)),
             _ => None,
         };
         Ok(Found { column, is_given: given.is_some(), note })
     }
 }
 
-/// What ids of a type are called, where they can be told apart by their order; nothing for types whose
-/// order is not that of one kind of values.
+/// The name of ids of a type, if they can be distinguished by order; `None` for types whose order
+/// is not that of one kind of values.
 pub(super) fn id_class(of: ElementType) -> Option<&'static str> {
     Some(match of {
         ElementType::ObjectId => "ObjectId",

@@ -1,22 +1,25 @@
-//! Loads and their entries, in collections beside those they tell of.
+//! Loads and their entries, in collections beside those they describe.
 //!
 //! ```text
-//! _forebay_loads         one a stream   { _id: stream's digits, pipeline, stream, into, load_id, load: JSON, swaps }
-//! _forebay_ledger        one a unit     { _id: stream's and unit's digits, of: stream's digits, load_id, unit,
-//!                                         state: "begun" | "committed", entry: JSON }
-//! _forebay_undone        one a unit     { _id, of, load_id, unit, into }: given up, and removed
-//! _forebay_dead_letters  one a row      { _id, pipeline, stream, load, unit, position, reason, row }
+//! _forebay_loads         one per stream { _id: stream's digits, pipeline, stream, into, load_id,
+//!                                         load: JSON, swaps }
+//! _forebay_ledger        one per unit   { _id: stream's and unit's digits, of: stream's digits,
+//!                                         load_id, unit, state: "begun" | "committed",
+//!                                         entry: JSON }
+//! _forebay_undone        one per unit   { _id, of, load_id, unit, into }: abandoned and removed
+//! _forebay_dead_letters  one per row    { _id, pipeline, stream, load, unit, position, reason,
+//!                                         row }
 //! ```
 //!
-//! Only the entries of the last load are kept: what was loaded before is in the rows.
+//! Only the entries of the last load are kept. Earlier loads are only in the rows.
 //!
 //! Invariants:
-//! * An entry says `begun` before the first document of its unit is where readers see it, and `committed`
-//!   after the last one is, each for certain on disk. So documents of a unit that is not committed are
-//!   always known of, and found by their ids.
-//! * An entry of another load is dropped only once its documents are, if it was not committed.
-//! * What is removed of a load that was given up is removed again when the next one is finished, and when
-//!   the one after it begins: a command of a run that was killed may still have been on its way.
+//! * An entry is `begun` before the first document of its unit is visible to readers, and
+//!   `committed` after the last one is; both are on disk by then. So documents of an uncommitted
+//!   unit are always known, and found by their ids.
+//! * An entry of another load is deleted only after its documents, if it was not committed.
+//! * What is removed of an abandoned load is removed again when the next one is finished, and when
+//!   the following one starts: a command of a killed run may still have been in progress.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,13 +44,13 @@ const ENTRIES: &str = "_forebay_ledger";
 const UNDONE: &str = "_forebay_undone";
 const DEAD: &str = "_forebay_dead_letters";
 
-/// How often it is looked whether documents that were removed come again.
+/// How often removed documents are checked for reappearance.
 const LOOK_EVERY: Duration = Duration::from_millis(150);
-/// Looks that must find nothing, one after the other, and looks at most.
+/// Number of consecutive checks that must find nothing, and maximum number of checks.
 const QUIET: u32 = 2;
 const LOOKS_MAX: u32 = 400;
 
-/// Ids of the documents of one unit: 16 bytes that stand for it, and the number of the row.
+/// Ids of the documents of one unit: a 16-byte prefix of the unit, and the number of the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ids([u8; 16]);
 
@@ -66,7 +69,7 @@ impl Ids {
         id
     }
 
-    /// All of them, for a server.
+    /// All of them, as a query.
     fn filter(&self) -> Document {
         let binary =
             |number| Binary { subtype: BinarySubtype::Generic, bytes: self.row(number).to_vec() };
@@ -74,12 +77,12 @@ impl Ids {
     }
 }
 
-/// What is known of a stream's last load.
+/// The record of a stream's last load.
 #[derive(Debug, Clone)]
 pub(super) struct Known {
     pub(super) load: Load,
     pub(super) into: String,
-    /// Whether what was loaded aside is being put in its place.
+    /// Whether a rename to the final collection is in progress.
     pub(super) swaps: bool,
 }
 
@@ -88,7 +91,7 @@ pub(super) struct Known {
 pub(super) struct Entry {
     pub(super) unit: String,
     pub(super) load_id: String,
-    /// The entry itself; nothing where it is not committed.
+    /// The entry itself; `None` if it is not committed.
     pub(super) entry: Option<LedgerEntry>,
 }
 
@@ -122,7 +125,7 @@ impl Ledger {
         Ok(Some(Known { load, into, swaps: found.get_bool("swaps").unwrap_or(false) }))
     }
 
-    /// All entries, of whatever load.
+    /// All entries, of any load.
     pub(super) async fn entries(&self) -> Result<Vec<Entry>> {
         let act = |error| refused("read the ledger", error);
         let found = self.collection(ENTRIES).await?.find(doc! { "of": &self.of }).await;
@@ -130,7 +133,7 @@ impl Ledger {
         found.iter().map(entry).collect()
     }
 
-    /// Puts the load there as it is now.
+    /// Stores the current state of the load.
     pub(super) async fn put(&self, load: &Load, swaps: bool) -> Result<()> {
         let TargetSettings { pipeline, stream, into, .. } = &*self.settings;
         let json = serde_json::to_string(load).map_err(broken)?;
@@ -141,8 +144,8 @@ impl Ledger {
         self.replace(LOADS, &self.of, document).await
     }
 
-    /// Says that documents of a unit are going to be there. Returns whether it was said before, and the
-    /// unit not committed.
+    /// Records that documents of a unit will be written. Returns whether this was recorded before
+    /// and the unit is not committed.
     pub(super) async fn begin(&self, load: &Load, unit: &str) -> Result<bool> {
         let id = self.entry_id(unit);
         let act = |error| refused("read the ledger", error);
@@ -165,7 +168,7 @@ impl Ledger {
         }
     }
 
-    /// Says that a unit is there.
+    /// Records that a unit is committed.
     pub(super) async fn commit(&self, entry: &LedgerEntry) -> Result<()> {
         let id = self.entry_id(&entry.unit);
         let document = doc! {
@@ -175,13 +178,13 @@ impl Ledger {
         self.replace(ENTRIES, &id, document).await
     }
 
-    /// Drops an entry.
+    /// Deletes an entry.
     pub(super) async fn drop_entry(&self, unit: &str) -> Result<()> {
         let id = self.entry_id(unit);
         self.delete(ENTRIES, doc! { "_id": id }).await.map(drop)
     }
 
-    /// Drops the load.
+    /// Deletes the load.
     pub(super) async fn drop_load(&self) -> Result<()> {
         self.delete(LOADS, doc! { "_id": &self.of }).await.map(drop)
     }
@@ -193,8 +196,8 @@ impl Ledger {
         self.delete(DEAD, ids).await.map(drop)
     }
 
-    /// Removes what is there of a unit whose load is given up, until no more of it comes: its ids are not
-    /// used again, so that nothing else would meet a command that was on its way.
+    /// Removes the remains of a unit whose load is abandoned, until no more of it appears: its ids
+    /// are not used again, so nothing else would meet a command in progress.
     pub(super) async fn give_up(&self, collection: &str, load: &str, unit: &str) -> Result<()> {
         let id = format!("{}-{}", self.of, digits_of(&[load, unit]));
         let into = &self.settings.into;
@@ -212,12 +215,12 @@ impl Ledger {
             tokio::time::sleep(LOOK_EVERY).await;
         }
         Err(ConnectorError::Busy {
-            act: format!("remove what is left of the unit {unit:?} from {collection}"),
-            source: "documents of a run that was killed still come".into(),
+            act: format!("remove the remains of the unit {unit:?} from {collection}"),
+            source: "documents of a killed run are still arriving".into(),
         })
     }
 
-    /// Units that were given up, by load, and where their documents went.
+    /// Abandoned units, by load, and where their documents were written.
     pub(super) async fn given_up(&self) -> Result<Vec<(String, String, String)>> {
         let act = |error| refused("read the ledger", error);
         let found = self.collection(UNDONE).await?.find(doc! { "of": &self.of }).await;
@@ -229,12 +232,12 @@ impl Ledger {
         found.iter().map(fields).collect()
     }
 
-    /// Forgets units that were given up.
+    /// Deletes the records of abandoned units.
     pub(super) async fn forget_given_up(&self) -> Result<()> {
         self.delete(UNDONE, doc! { "of": &self.of }).await.map(drop)
     }
 
-    /// Keeps dead letters of a unit.
+    /// Stores dead letters of a unit.
     pub(super) async fn bury(&self, entry: &LedgerEntry, dead: &[DeadRow]) -> Result<()> {
         let ids = Ids::of(&self.settings, &entry.load, &entry.unit);
         let LedgerEntry { pipeline, stream, load, unit, .. } = entry;
@@ -262,7 +265,7 @@ impl Ledger {
                 write(&self.server, Verb::Insert, DEAD, &documents, range, durable).await?;
             if let Some(failed) = failed.into_iter().next() {
                 return Err(ConnectorError::Refused {
-                    act: format!("keep dead letters of {unit}"),
+                    act: format!("store dead letters of {unit}"),
                     source: failed.message.into(),
                 });
             }
@@ -270,7 +273,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// That a load is the one that was prepared.
+    /// Checks that a load is the one that was prepared.
     pub(super) async fn check(&self, load: &Load) -> Result<Known> {
         match self.load().await? {
             Some(known) if known.load.id == load.id => Ok(known),
@@ -282,7 +285,7 @@ impl Ledger {
         format!("{}-{}", self.of, digits_of(&[unit]))
     }
 
-    /// Puts a document in the place of that with its id, for certain on disk.
+    /// Replaces or inserts a document by its id; it is on disk on return.
     async fn replace(&self, collection: &str, id: &str, document: Document) -> Result<()> {
         let act = "write the ledger";
         let broken = |error: mongodb::bson::error::Error| ConnectorError::Refused {
@@ -303,7 +306,7 @@ impl Ledger {
         }
     }
 
-    /// Returns how many documents that were.
+    /// Returns the number of removed documents.
     async fn delete(&self, collection: &str, filter: Document) -> Result<i64> {
         let command = doc! {
             "delete": collection, "deletes": [{ "q": filter, "limit": 0 }],
@@ -322,7 +325,7 @@ impl Ledger {
 
 fn other_load(load: &Load) -> ConnectorError {
     ConnectorError::Refused {
-        act: "go on with the load".into(),
+        act: "continue the load".into(),
         source: format!("the load {} is not the one that was prepared", load.id).into(),
     }
 }

@@ -1,50 +1,104 @@
-//! MongoDB, and servers that speak its protocol, as a source and as a destination.
+//! MongoDB, and compatible servers, as a source and as a destination.
 //!
-//! | room | what it does |
+//! | module | purpose |
 //! |---|---|
-//! | `settings`, `connect` | how a server is reached, and what its errors mean |
+//! | `settings`, `connect` | connection settings, and the classification of errors |
 //! | `names` | names of streams and columns as collections and fields |
 //! | `extjson` | BSON as extended JSON, and JSON as BSON |
 //! | `decode`, `encode` | values between BSON and columns |
-//! | `infer`, `ranges`, `source`, `stream` | collections to rows |
-//! | `process`, `claim`, `ledger`, `bulk`, `statement`, `writer`, `target`, `destination` | rows to collections |
+//! | `infer`, `ranges`, `source`, `stream` | reading collections |
+//! | `process`, `claim`, `ledger`, `bulk`, `statement`, `writer`, `target`, `destination` | writing collections |
 //!
-//! What is used works on a single server, which has no transactions. What holds nevertheless:
+//! Only features of a single server, which has no transactions, are used. Nevertheless:
 //!
-//! * A unit whose entry says `committed` is in the collection, whole and once. One that says `begun` was
-//!   interrupted: the next run removes its documents, which it finds by their ids, before it writes them
-//!   again. So nothing is lost and nothing doubled wherever a run is killed.
-//! * Until a unit's commit begins, nothing of it is in the collection: its documents wait in memory or in a
-//!   collection beside. While it lasts, and after a kill within it until the next run, a reader may see a
-//!   part of the unit. With `replace` nobody sees any of it before the load is finished.
-//! * An id is made of load, unit and row, so that what a lost connection still delivers meets its own like.
-//!   What it delivers of a load that was given up is removed when the next load is finished. With `upsert`
-//!   neither can be: such a command may put back the values it had, until the next time the row comes.
+//! * A unit whose entry is `committed` is in the collection, complete and once. A `begun` one was
+//!   interrupted: the next run removes its documents, which it finds by their ids, before it writes
+//!   them again. So nothing is lost and nothing duplicated wherever a run is killed.
+//! * Until a unit's commit starts, nothing of it is in the collection: its documents wait in memory
+//!   or in a separate collection. During the commit, and after a kill during it until the next run,
+//!   a reader may see a part of the unit. With `replace` no reader sees any of it before the load
+//!   is finished.
+//! * An id consists of load, unit and row, so a write that a lost connection still delivers meets
+//!   the same document. What it delivers of an abandoned load is removed when the next load is
+//!   finished. With `upsert` neither is possible: such a command may restore old values, until the
+//!   row is next written.
 
+#[cfg(feature = "mongodb")]
 mod bulk;
+#[cfg(feature = "mongodb")]
 mod claim;
+#[cfg(feature = "mongodb")]
 mod connect;
+#[cfg(feature = "mongodb")]
 mod decode;
+#[cfg(feature = "mongodb")]
 mod destination;
+#[cfg(feature = "mongodb")]
 mod encode;
+#[cfg(feature = "mongodb")]
 mod extjson;
+#[cfg(all(feature = "mongodb", any(test, feature = "fuzzing")))]
+pub(crate) mod fuzzing;
+#[cfg(feature = "mongodb")]
 mod infer;
+#[cfg(feature = "mongodb")]
 mod ledger;
+#[cfg(feature = "mongodb")]
 mod names;
+#[cfg(feature = "mongodb")]
 mod process;
+#[cfg(feature = "mongodb")]
 mod ranges;
+#[cfg(feature = "mongodb")]
+mod servers;
 mod settings;
+#[cfg(feature = "mongodb")]
 mod source;
+#[cfg(feature = "mongodb")]
 mod statement;
+#[cfg(feature = "mongodb")]
 mod stream;
+#[cfg(feature = "mongodb")]
 mod target;
+#[cfg(feature = "mongodb")]
 mod writer;
 
+#[cfg(feature = "mongodb")]
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "mongodb")]
 pub use destination::MongoDestination;
 pub use settings::{
     Compression, Decimals, Json, Moments, Pool, Settings, Style, Tls, UnknownFields,
 };
+#[cfg(feature = "mongodb")]
 pub use source::MongoSource;
+
+use std::sync::Arc;
+
+use crate::connector::{Destination, Source};
+
+/// The source of these settings.
+#[cfg(feature = "mongodb")]
+pub(super) fn source(settings: &Settings) -> Arc<dyn Source> {
+    Arc::new(MongoSource::new(settings))
+}
+
+/// The destination of these settings.
+#[cfg(feature = "mongodb")]
+pub(super) fn destination(settings: &Settings) -> Arc<dyn Destination> {
+    Arc::new(MongoDestination::new(settings))
+}
+
+/// A source that this build leaves out.
+#[cfg(not(feature = "mongodb"))]
+pub(super) fn source(_: &Settings) -> Arc<dyn Source> {
+    Arc::new(super::absent::Absent("mongodb"))
+}
+
+/// A destination that this build leaves out.
+#[cfg(not(feature = "mongodb"))]
+pub(super) fn destination(_: &Settings) -> Arc<dyn Destination> {
+    Arc::new(super::absent::Absent("mongodb"))
+}

@@ -1,7 +1,7 @@
 //! Names of streams and columns, as names of collections and fields.
 //!
-//! Invariant: two streams of different names have two collections of different names, none of which is
-//! the server's or the ledger's.
+//! Invariant: streams of different names have collections of different names, none of which belongs
+//! to the server or the ledger.
 
 use forebay_pgcopy::Column;
 use xxhash_rust::xxh3::xxh3_128;
@@ -9,13 +9,14 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::connector::Result;
 use crate::error::ConnectorError;
 
-/// What names of the ledger's collections begin with.
+/// Prefix of the names of the ledger's collections.
 pub(super) const OURS: &str = "_forebay_";
-/// Bytes a collection's name may have, so that with its database it stays below the server's bound.
+/// Maximum length of a collection's name, so that with its database it stays below the server's
+/// limit.
 const NAME_SIZE_MAX: usize = 180;
 
-/// The collection of a stream. Characters that may not stand in its name, or not at that place, are
-/// written `%XX`, and so is `%` itself.
+/// The collection of a stream. Characters that are not allowed in its name, or at that position,
+/// are written as `%XX`, and so is `%` itself.
 ///
 /// # Errors
 /// An empty name, or one that is too long.
@@ -34,32 +35,32 @@ pub(super) fn collection(into: &str) -> Result<String> {
     }
     if name.is_empty() || name.len() > NAME_SIZE_MAX {
         return Err(ConnectorError::unsupported(
-            format!("a collection cannot be called {into:?}"),
+            format!("a collection cannot be named {into:?}"),
             format!("give it a name of 1 to {NAME_SIZE_MAX} bytes, with `into`"),
         ));
     }
     Ok(name)
 }
 
-/// That columns can be fields, and each only once.
+/// Checks that columns can be fields, and that their names are unique.
 pub(super) fn check_columns(columns: &[Column]) -> Result<()> {
     let refuse = |what: String| {
-        Err(ConnectorError::unsupported(what, "rename it in a transform, or leave it out"))
+        Err(ConnectorError::unsupported(what, "rename it in a transform, or remove it"))
     };
     for Column { name, .. } in columns {
         if name.is_empty() || name.starts_with('$') || name.contains(['.', '\0']) {
-            return refuse(format!("a field of MongoDB cannot be called {name:?}"));
+            return refuse(format!("a field of MongoDB cannot be named {name:?}"));
         }
     }
     let mut names: Vec<&str> = columns.iter().map(|column| &*column.name).collect();
     names.sort_unstable();
     match names.array_windows().find(|[one, next]| one == next) {
-        Some([twice, _]) => refuse(format!("two columns are called {twice:?}")),
+        Some([twice, _]) => refuse(format!("two columns are named {twice:?}")),
         None => Ok(()),
     }
 }
 
-/// Digits that stand for names where these cannot stand themselves.
+/// A hash in hexadecimal that represents names where these are not allowed.
 pub(super) fn digits_of(names: &[&str]) -> String {
     let mut bytes = Vec::new();
     for name in names {

@@ -1,18 +1,19 @@
-//! Whether a process of this machine is still there, so that what it claimed need not wait for long.
+//! Whether a process of this machine is still running, so that its abandoned claims need not time
+//! out.
 //!
-//! A process is named by the machine's boot, the namespace its number is of, its number, and when it was
-//! started: no other process has or gets the same. Of one on another machine, or in another container,
-//! nothing is known.
+//! A process is identified by the machine's boot, its PID namespace, its PID, and its start time:
+//! no other process has or gets the same. Nothing is known of a process on another machine, or in
+//! another container.
 
 use std::fs;
 
-/// The names of this process; nothing where the system does not tell.
+/// The identity of this process; `None` if the system does not reveal it.
 pub(super) fn this() -> Option<String> {
     let started = started("self")?;
     Some(format!("{} {} {started}", place()?, std::process::id()))
 }
 
-/// Whether a process of this name is known to have ended.
+/// Whether the process with this identity is known to have ended.
 pub(super) fn is_gone(name: &str) -> bool {
     let of_name = || {
         let (at, rest) = name.split_once(' ')?;
@@ -28,7 +29,7 @@ pub(super) fn is_gone(name: &str) -> bool {
         }
 }
 
-/// The machine's boot and the namespace of numbers of processes.
+/// The machine's boot id and the PID namespace.
 fn place() -> Option<String> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
@@ -36,11 +37,11 @@ fn place() -> Option<String> {
     Some(format!("{}/{namespace}", boot.trim()))
 }
 
-/// When a process was started, in ticks since the boot; of one that has ended and is not yet collected,
-/// nothing that is the same as before.
+/// The start time of a process, in ticks since the boot. A process that has ended but is not yet
+/// reaped has none.
 fn started(pid: &str) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name of the program is in parentheses, and may have any characters.
+    // The name of the program is in parentheses, and may contain any characters.
     let (_, after) = stat.rsplit_once(") ")?;
     let mut fields = after.split(' ');
     match fields.next()? {

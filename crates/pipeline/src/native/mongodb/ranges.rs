@@ -1,8 +1,9 @@
-//! The parts of a collection that are read and committed on their own: ranges of ids.
+//! The units of a collection: ranges of ids that are read and committed separately.
 //!
-//! Ranges are half open; the first has no lower end. The last one is what is *not below* its lower end: a
-//! comparison of a server only ever finds values of the type it is given, and so ids of any other type are
-//! in the last range and in no other. Together the ranges have every document, and none twice.
+//! Ranges are half open; the first has no lower end. The last one is everything that is *not below*
+//! its lower end: a server's comparison only matches values of the given type, so ids of any other
+//! type are in the last range and in no other. Together the ranges cover every document exactly
+//! once.
 
 use futures_util::TryStreamExt as _;
 use mongodb::bson::raw::RawBsonRef;
@@ -16,12 +17,12 @@ use super::settings::Style;
 use crate::connector::{Division, Opening, Result, Unit};
 use crate::error::ConnectorError;
 
-/// Ranges at most.
+/// Maximum number of ranges.
 const RANGES_MAX: u64 = 4_096;
-/// Ids that are drawn for each bound.
+/// Number of sampled ids per boundary.
 const DRAWN_EACH: u64 = 20;
 
-/// How large a collection is, as the server estimates it.
+/// The server's estimate of a collection's size.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Size {
     pub(super) documents: u64,
@@ -29,12 +30,14 @@ pub(super) struct Size {
 }
 
 impl Size {
-    /// Asks for the size of a collection; nothing is known of one that is no plain collection.
+    /// Queries the size of a collection; unknown for anything but a plain collection.
     pub(super) async fn of(database: &Database, collection: &str) -> Result<Self> {
         let stats = match database.run_command(doc! { "collStats": collection }).await {
             Ok(stats) => stats,
             Err(error) if super::connect::code(&error).is_some() => return Ok(Self::default()),
-            Err(error) => return Err(refused(format!("ask how large {collection} is"), error)),
+            Err(error) => {
+                return Err(refused(format!("determine the size of {collection}"), error));
+            }
         };
         let number = |name: &str| match stats.get(name) {
             Some(Bson::Int32(value)) => u64::try_from(*value).unwrap_or(0),
@@ -50,13 +53,13 @@ impl Size {
         Ok(Self { documents: number("count"), bytes: number("size") })
     }
 
-    /// Bytes of a document, about.
+    /// Approximate size of a document in bytes.
     pub(super) fn document(&self) -> u64 {
         self.bytes.checked_div(self.documents).unwrap_or(0).max(16)
     }
 }
 
-/// Divides a collection that is read whole.
+/// Divides a collection that is read completely.
 pub(super) async fn plan(
     collection: &Collection<RawDocumentBuf>,
     size: Size,
@@ -100,15 +103,15 @@ pub(super) fn unit(
     Unit { name, from, to, rows, bytes }
 }
 
-/// Which documents are in a unit.
+/// The documents of a unit.
 ///
 /// # Errors
-/// A unit that is none of a collection.
+/// The unit does not belong to a collection.
 pub(super) fn filter(unit: &Unit) -> Result<Document> {
     let id = |text: &String| {
         extjson::read(text).map_err(|found| {
             ConnectorError::unsupported(
-                format!("the unit {:?} is none of a collection: {found}", unit.name),
+                format!("the unit {:?} does not belong to a collection: {found}", unit.name),
                 "run again with `--from-scratch`",
             )
         })
@@ -121,7 +124,7 @@ pub(super) fn filter(unit: &Unit) -> Result<Document> {
     })
 }
 
-/// Whether all ids are of one type that has an order: those at both ends are.
+/// Whether all ids are of one ordered type: those at both ends are.
 async fn is_ordered(collection: &Collection<RawDocumentBuf>) -> Result<bool> {
     let mut ends = Vec::new();
     for direction in [1, -1] {
@@ -138,8 +141,8 @@ fn divide(collection: &Collection<RawDocumentBuf>, error: mongodb::error::Error)
     refused(format!("divide {} by _id", collection.name()), error)
 }
 
-/// Ids that divide a collection into about equal parts: of a sample, or where a server draws none, of all
-/// ids in order.
+/// Ids that divide a collection into about equal parts: of a sample, or of all ids in order if a
+/// server does not support sampling.
 async fn bounds(
     collection: &Collection<RawDocumentBuf>,
     parts: u64,
@@ -176,11 +179,11 @@ async fn bounds(
     Ok(bounds)
 }
 
-/// A value as a text that stands for it and its type.
+/// A value as text that represents it and its type.
 pub(super) fn canonical(value: RawBsonRef<'_>) -> Result<String> {
     let mut text = Vec::new();
     let layout = Layout { style: Style::Canonical, spaced: false };
     extjson::write(value, layout, &mut text)
-        .map_err(|found| ConnectorError::data("a value to go on after", found))?;
+        .map_err(|found| ConnectorError::data("the cursor", found))?;
     Ok(String::from_utf8_lossy(&text).into_owned())
 }

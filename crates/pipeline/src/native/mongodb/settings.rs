@@ -1,64 +1,65 @@
-//! What the pipeline file says of a MongoDB, as a source or as a destination.
+//! Settings of MongoDB, as a source or as a destination.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
 use forebay_base::HumanDuration;
-use mongodb::options::{ConnectionString, HostInfo, ServerAddress};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::config::permissions::Reach;
 use crate::config::{Secret, Text};
 
-/// How a server is reached, and what becomes of values.
+/// Connection settings of a server, and the representation of values.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// `mongodb://user:password@host:port/database` or `mongodb+srv://...`, instead of the five fields
-    /// below it. What it says of TLS, compression and pool holds where the fields for those say nothing.
+    /// `mongodb://user:password@host:port/database` or `mongodb+srv://...`, instead of the five
+    /// fields below. Its options for TLS, compression and pool apply unless the fields for those
+    /// are set.
     pub url: Option<Secret>,
     /// Name or address of the server.
     pub host: Text,
     /// Its port.
     pub port: NonZeroU16,
-    /// Who asks; nobody in particular where it is not given.
+    /// User name. Without one, no authentication takes place.
     pub user: Option<Text>,
-    /// Their password.
+    /// Password of the user.
     pub password: Option<Secret>,
-    /// The database that knows the user.
+    /// Database that the user authenticates against.
     pub auth_database: Text,
-    /// The database. Where it is not given, it is that of the url.
+    /// Database. The default is that of `url`.
     pub database: Option<Text>,
     /// Whether and how the connection is encrypted.
     pub tls: Tls,
-    /// A file of certificates (PEM) to be trusted instead of the public ones.
+    /// A file of certificates (PEM) that are trusted instead of the public ones.
     pub tls_ca_file: Option<Text>,
-    /// How messages are compressed, where the server can.
+    /// How messages are compressed, if the server supports it.
     pub compression: Compression,
-    /// How many connections are kept.
+    /// Limits on the connection pool.
     pub pool: Pool,
-    /// Of a source: documents at each end of a collection that are looked at to find its columns.
+    /// For a source: number of documents at each end of a collection that are examined to infer its
+    /// columns.
     pub sample_documents: u32,
-    /// Of a source: types of columns by collection and field, as in SQL, where what is found by looking
-    /// is not what is wanted.
+    /// For a source: types of columns by collection and field, as in SQL, where they differ from
+    /// the inferred ones.
     pub types: BTreeMap<String, BTreeMap<String, String>>,
-    /// Of a source: what happens with a field that is no column.
+    /// For a source: what to do with a field that has no column.
     pub unknown_fields: UnknownFields,
-    /// Of a source: how documents and arrays are written as JSON.
+    /// For a source: how documents and arrays are written as JSON.
     pub json_style: Style,
-    /// Of a source: how long an incremental run waits, once it knows how far it reads, for writes whose
-    /// values are older than that.
+    /// For a source: how long an incremental run waits, once it knows its end, for writes with
+    /// older values.
     #[schemars(with = "String")]
     pub wait_for_late_writes: HumanDuration,
-    /// Of a destination: what becomes of JSON.
+    /// For a destination: the representation of JSON.
     pub json: Json,
-    /// Of a destination: what becomes of `numeric`.
+    /// For a destination: the representation of `numeric`.
     pub decimals: Decimals,
-    /// Of a destination: what becomes of dates and timestamps.
+    /// For a destination: the representation of dates and timestamps.
     pub moments: Moments,
-    /// Of a destination: columns whose texts of 24 hexadecimal digits become object ids.
+    /// For a destination: columns whose texts of 24 hexadecimal digits become object ids.
     pub object_ids: Vec<String>,
 }
 
@@ -90,26 +91,16 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What these settings lead to: of a replica set the servers that are named, of `mongodb+srv` the name
-    /// that is looked up.
+    /// What these settings refer to: the listed servers of a replica set, or the name to look up
+    /// for `mongodb+srv`.
     pub(crate) fn reach(&self) -> Reach {
         let mut reach = Reach::default();
-        let url = self.url.as_ref().map(|url| ConnectionString::parse(url.expose()));
-        match url.map(|url| url.map(|url| url.host_info)) {
-            Some(Ok(HostInfo::HostIdentifiers(servers))) => {
-                for server in servers {
-                    match server {
-                        ServerAddress::Tcp { host, port } => {
-                            reach.add_host(&host, Some(port.unwrap_or(27017)));
-                        }
-                        // The directory of a socket: a path in any case.
-                        other => reach.paths.push(other.to_string().into()),
-                    }
-                }
-            }
-            Some(Ok(HostInfo::DnsRecord(name))) => reach.add_host(&name, None),
-            // What it would lead to nobody knows; it is refused when it is used.
-            Some(Ok(_) | Err(_)) => {}
+        match &self.url {
+            #[cfg(feature = "mongodb")]
+            Some(url) => super::servers::add(url.expose(), &mut reach),
+            // Nothing is reached: every use of the connector is refused.
+            #[cfg(not(feature = "mongodb"))]
+            Some(_) => {}
             None => reach.add_host(&self.host.0, Some(self.port.get())),
         }
         reach.and_file(self.tls_ca_file.as_ref())
@@ -120,13 +111,13 @@ impl Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Tls {
-    /// As the url says; where it says nothing, `verify` for any server but one on this machine, and
+    /// As in the url. If it does not say, `verify` for any server except one on this machine, and
     /// `disable` for that.
     #[default]
     Auto,
-    /// Not encrypted.
+    /// Unencrypted.
     Disable,
-    /// Encrypted; the certificate is checked, and that it is for this host.
+    /// Encrypted. The certificate and its host name are verified.
     Verify,
 }
 
@@ -134,26 +125,27 @@ pub enum Tls {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Compression {
-    /// With a server on this machine not at all; else by the first of zstd, snappy and zlib it has.
+    /// None with a server on this machine; otherwise the first of zstd, snappy and zlib that it
+    /// supports.
     #[default]
     Auto,
-    /// Not at all.
+    /// No compression.
     None,
-    /// zstd, where the server has it.
+    /// zstd, if the server supports it.
     Zstd,
-    /// Snappy, where the server has it.
+    /// Snappy, if the server supports it.
     Snappy,
-    /// zlib, where the server has it.
+    /// zlib, if the server supports it.
     Zlib,
 }
 
-/// How many connections are kept to each server.
+/// Limits on the connections to each server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Pool {
-    /// Connections that are kept open though nobody uses them.
+    /// Minimum number of connections that are kept open when idle.
     pub min: u32,
-    /// Connections there may be.
+    /// Maximum number of connections.
     pub max: NonZeroU16,
 }
 
@@ -163,14 +155,14 @@ impl Default for Pool {
     }
 }
 
-/// What happens with a field that the sample had not, and `types` does not name.
+/// What to do with a field that is neither in the sample nor in `types`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum UnknownFields {
-    /// The run fails, and names field and document.
+    /// Fail the run, and name field and document.
     #[default]
     Fail,
-    /// It is left out.
+    /// Leave the field out.
     Ignore,
 }
 
@@ -178,44 +170,45 @@ pub enum UnknownFields {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Style {
-    /// Numbers as JSON's own; what JSON has no form for as extended JSON.
+    /// Numbers as JSON numbers; values that JSON cannot represent as extended JSON.
     #[default]
     Relaxed,
-    /// All types can be told apart: `{"$numberInt": "1"}`.
+    /// With the type of every value: `{"$numberInt": "1"}`.
     Canonical,
 }
 
-/// What becomes of JSON.
+/// The representation of JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Json {
-    /// Documents, arrays and values of BSON. Spaces, zeros at the end of numbers and the like are lost.
+    /// As documents, arrays and BSON values. White space, trailing zeros of numbers and the like
+    /// are lost.
     #[default]
     Document,
-    /// Text, to the byte.
+    /// As text, byte for byte.
     Text,
 }
 
-/// What becomes of `numeric`.
+/// The representation of `numeric`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Decimals {
-    /// `decimal`, of 34 digits. A number with more is an error.
+    /// As `decimal`, of 34 digits. A number with more is an error.
     #[default]
     Decimal128,
-    /// Text.
+    /// As text.
     Text,
 }
 
-/// What becomes of dates and timestamps.
+/// The representation of dates and timestamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Moments {
-    /// `date`, in milliseconds. One with microseconds is an error, and so is `infinity`.
+    /// As `date`, in milliseconds. A value with microseconds or `infinity` is an error.
     #[default]
     Date,
-    /// `date`, cut to milliseconds; `infinity` is an error.
+    /// As `date`, truncated to milliseconds; `infinity` is an error.
     Milliseconds,
-    /// Text, as in RFC 3339.
+    /// As text, as in RFC 3339.
     Text,
 }

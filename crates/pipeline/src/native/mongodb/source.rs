@@ -19,35 +19,35 @@ use crate::connector::{Discovered, DiscoveredColumn, Opening, Result, Source, So
 use crate::error::ConnectorError;
 use crate::run::{Context, Phase};
 
-/// Documents at each end that are looked at to describe a collection.
+/// Number of documents at each end that are examined to describe a collection.
 const DESCRIBED: u32 = 100;
-/// Bytes of documents at each end that are looked at, but for the last of them.
+/// Maximum size in bytes of the documents examined at each end, except the last of them.
 const SAMPLED_SIZE_MAX: usize = 16 << 20;
 
-/// A MongoDB to be read.
+/// A MongoDB as a source.
 #[derive(Debug, Clone)]
 pub struct MongoSource {
     server: Server,
 }
 
 impl MongoSource {
-    /// A source of these settings; asks nobody yet.
+    /// Creates a source with these settings; sends nothing yet.
     #[must_use]
     pub fn new(settings: &Settings) -> Self {
         Self { server: Server::new(settings) }
     }
 
-    /// The types that are given to fields of a collection.
+    /// The types specified for fields of a collection.
     fn given(&self, collection: &str) -> &BTreeMap<String, String> {
         static NONE: BTreeMap<String, String> = BTreeMap::new();
         self.server.settings().types.get(collection).unwrap_or(&NONE)
     }
 }
 
-/// What answers, for people.
+/// A description of the server that answered.
 pub(super) async fn answer(server: &Server) -> Result<String> {
-    let info = server.run("ask for the version", doc! { "buildInfo": 1 }).await?;
-    let version = info.get_str("version").unwrap_or("of a version it does not say");
+    let info = server.run("read the version", doc! { "buildInfo": 1 }).await?;
+    let version = info.get_str("version").unwrap_or("of an unknown version");
     let is_ferret = info.keys().any(|key| key.starts_with("ferretdb"));
     let maker = if is_ferret { " (FerretDB)" } else { "" };
     Ok(format!("MongoDB {version}{maker}: {}", server.name().await?))
@@ -62,14 +62,14 @@ async fn names(database: &Database) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Looks at documents at both ends of a collection.
+/// Examines documents at both ends of a collection.
 async fn sample(
     collection: &Collection<RawDocumentBuf>,
     documents: u32,
     given: &BTreeMap<String, String>,
 ) -> Result<Vec<Found>> {
     let name = collection.name();
-    let act = |error| refused(format!("look at documents of {name}"), error);
+    let act = |error| refused(format!("examine documents of {name}"), error);
     let mut sample = Sample::default();
     for direction in [1, -1] {
         let found = collection.find(doc! {}).sort(doc! { "_id": direction });
@@ -126,7 +126,7 @@ impl Source for MongoSource {
             let some: Vec<&str> = known.iter().map(|name| &**name).take(20).collect();
             return Err(ConnectorError::unsupported(
                 format!("{} has no collection {:?}", self.server.name().await?, stream.name),
-                format!("name one of {}", some.join(", ")),
+                format!("choose one of {}", some.join(", ")),
             ));
         }
         let collection = database.collection(&stream.name);

@@ -1,4 +1,4 @@
-//! Statements of updates, made of documents that are on their way.
+//! Update statements for encoded documents.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -9,7 +9,7 @@ use super::encode::{append_document, begin, end};
 use crate::connector::Result;
 use crate::error::ConnectorError;
 
-/// Fields of a document, by which it is found, as a document.
+/// The fields of a document that identify it, as a document.
 pub(super) fn key<'a>(
     document: &[u8],
     names: impl IntoIterator<Item = impl AsRef<str> + 'a>,
@@ -27,7 +27,7 @@ pub(super) fn key<'a>(
     Ok(key)
 }
 
-/// A statement that updates the document of a key, or inserts it.
+/// A statement that updates the document with a key, or inserts it.
 pub(super) fn upsert(
     key: &[u8],
     document: &[u8],
@@ -50,7 +50,7 @@ pub(super) fn upsert(
     Ok(())
 }
 
-/// A document without its id, which no update may set.
+/// A document without its id, which an update may not set.
 pub(super) fn without_id(document: &[u8]) -> Result<Vec<u8>> {
     let raw = raw(document)?;
     if !matches!(raw.get("_id"), Ok(Some(_))) {
@@ -71,9 +71,9 @@ pub(super) fn raw(document: &[u8]) -> Result<&RawDocument> {
     RawDocument::from_bytes(document).map_err(|error| broken(error.to_string()))
 }
 
-/// A document of ours that is none.
+/// An error for an invalid document of our own.
 pub(super) fn broken(found: String) -> ConnectorError {
-    ConnectorError::data("a document on its way", found)
+    ConnectorError::data("an encoded document", found)
 }
 
 #[cfg(test)]

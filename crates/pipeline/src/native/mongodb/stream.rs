@@ -1,8 +1,8 @@
-//! A collection that is read: ranges of ids, or what came after the last run.
+//! Reading a collection: ranges of ids, or what is new since the last run.
 //!
-//! A server alone has no snapshot that several reads share. What is written while a stream is read may be
-//! in it or not, and a document that is changed meanwhile is in it as it was or as it is, but whole. Of a
-//! collection that nobody writes, every reading is the same.
+//! A single server has no snapshot that several reads share. A document written while a stream is
+//! read may or may not be included, and a changed one is included in its old or new state, but
+//! never a mixture. If nothing writes to a collection, every reading is the same.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,26 +28,26 @@ use crate::connector::{Cursor, Division, Opening, Result, SourceStream, Unit};
 use crate::error::ConnectorError;
 use crate::run::{Outlet, Phase};
 
-/// Documents of a batch at most.
+/// Maximum number of documents of a batch.
 const BATCH_ROWS_MAX: usize = 64 << 10;
-/// Documents a server is asked for at once, at least and at most.
+/// Minimum and maximum number of documents per request.
 const FETCHED_MIN: u64 = 100;
 const FETCHED_MAX: u64 = 20_000;
 
-/// A collection that is open.
+/// An open collection.
 pub(super) struct MongoStream {
     collection: Collection<RawDocumentBuf>,
     columns: Vec<Column>,
     how: Vec<How>,
-    /// Where the column of a field is; `None` for one that is known and not wanted.
+    /// The index of the column of a field; `None` for a known field that is not requested.
     places: HashMap<String, Option<usize>>,
     unknown: UnknownFields,
-    /// What is asked for, where not all fields are.
+    /// The projection, if not all fields are requested.
     projection: Option<Document>,
     units: Vec<Unit>,
-    /// Which documents are in each unit; `None` where there are none.
+    /// The documents of each unit; `None` if there are none.
     filters: Vec<Option<Document>>,
-    /// By what documents are ordered, where that matters.
+    /// The sort order, if it matters.
     sort: Option<Document>,
     cursor: Option<Cursor>,
     is_stable: bool,
@@ -102,7 +102,7 @@ impl MongoStream {
                 opened.units = ranges::plan(&opened.collection, size, opening).await?;
                 let filters = opened.units.iter().map(|unit| ranges::filter(unit).map(Some));
                 opened.filters = filters.collect::<Result<_>>()?;
-                notes.push("what is written meanwhile may be in it or not".into());
+                notes.push("documents written meanwhile may or may not be included".into());
             }
         }
         notes.append(&mut opened.notes);
@@ -110,7 +110,7 @@ impl MongoStream {
         Ok(opened)
     }
 
-    /// What came after the last time, up to the last document there is.
+    /// Documents that are new since the last run, up to the current last one.
     async fn incremental(
         &mut self,
         settings: &Settings,
@@ -139,19 +139,21 @@ impl MongoStream {
         let last = order.last(&self.collection).await?;
         self.cursor = last.clone().or_else(|| since.cloned());
         self.notes.push(format!(
-            "documents whose {} gets a value below one that was read, after that, are missed",
+            "documents whose {} is later set to a value below one already read are missed",
             order.field
         ));
-        self.notes.push("documents whose cursor has no value, or one of another type, are read by the first run alone".into());
+        let note = "documents whose cursor has no value, or one of another type, are read only \
+                    by the first run";
+        self.notes.push(note.into());
         let Some(last) = last.filter(|last| Some(last) != since) else {
-            // A stream that never had a document has one unit, with none.
+            // A stream that never had a document has one empty unit.
             if since.is_none() {
                 self.units = vec![ranges::unit(None, None, None, None)];
                 self.filters = vec![None];
             }
             return Ok(());
         };
-        // Whoever got a smaller value before has the time to write it.
+        // Writers that obtained a smaller value before have time to write it.
         tokio::time::sleep(settings.wait_for_late_writes.get()).await;
         self.filters = vec![Some(order.between(since, &last)?)];
         self.sort = Some(order.sort(1));
@@ -163,7 +165,7 @@ impl MongoStream {
         Ok(())
     }
 
-    /// Puts the fields of a document into columns.
+    /// Appends the fields of a document to columns.
     fn decode(&self, document: &RawDocument, row: &mut Row) -> Result<()> {
         row.number += 1;
         let place = |name: &str| {
@@ -173,7 +175,7 @@ impl MongoStream {
         for field in document {
             let (name, value) = field.map_err(|error| {
                 let place = format!("{} {}", self.collection.name(), shown_id(document));
-                ConnectorError::data(place, format!("its BSON is broken: {error}"))
+                ConnectorError::data(place, format!("its BSON is invalid: {error}"))
             })?;
             let name = name.as_str();
             // Most documents have their fields in the same order.
@@ -183,8 +185,8 @@ impl MongoStream {
                     Some(at) => *at,
                     None if self.unknown == UnknownFields::Ignore => None,
                     None => {
-                        let found = "it was in none of the documents looked at; raise \
-                                     `sample_documents`, name it in `types`, or set \
+                        let found = "it occurs in none of the examined documents; increase \
+                                     `sample_documents`, add it to `types`, or set \
                                      `unknown_fields: ignore`";
                         return Err(ConnectorError::data(place(name), found));
                     }
@@ -197,11 +199,11 @@ impl MongoStream {
                 continue;
             };
             if *seen == row.number {
-                return Err(ConnectorError::data(place(name), "the document has it twice"));
+                return Err(ConnectorError::data(place(name), "it occurs twice in the document"));
             }
             *seen = row.number;
             decoder.append(value).map_err(|found| {
-                let way_out = "another type can be given to it in `types`";
+                let way_out = "specify another type in `types`";
                 ConnectorError::data(place(name), format!("{found}; {way_out}"))
             })?;
         }
@@ -224,10 +226,10 @@ impl MongoStream {
     }
 }
 
-/// The rows that are collected.
+/// The collected rows.
 struct Row {
     decoders: Vec<Decoder>,
-    /// The number of the row that last had a value in each column.
+    /// The number of the last row that had a value in each column.
     seen: Vec<u64>,
     number: u64,
     count: usize,
@@ -253,12 +255,12 @@ fn no_column<'a>(
 ) -> ConnectorError {
     let known: Vec<&str> = known.map(|name| &**name).take(50).collect();
     ConnectorError::unsupported(
-        format!("documents of {} that were looked at have no field {name:?}", stream.name),
-        format!("choose from {}, or name it in `types`", known.join(", ")),
+        format!("none of the examined documents of {} has a field {name:?}", stream.name),
+        format!("choose from {}, or add it to `types`", known.join(", ")),
     )
 }
 
-/// Only these fields. The id comes along anyway, for messages.
+/// Only these fields. The id is always included, for messages.
 fn projection(chosen: &[Found]) -> Document {
     let mut projection = doc! { "_id": 1 };
     for found in chosen {
@@ -267,7 +269,7 @@ fn projection(chosen: &[Found]) -> Document {
     projection
 }
 
-/// What an incremental stream is read by.
+/// The cursor of an incremental stream.
 struct Order {
     field: String,
     tie_breaker: Option<String>,
@@ -282,10 +284,10 @@ impl Order {
         sort
     }
 
-    /// The last document there is.
+    /// The current last document.
     async fn last(&self, collection: &Collection<RawDocumentBuf>) -> Result<Option<Cursor>> {
         let found = collection.find_one(doc! {}).sort(self.sort(-1)).await;
-        let act = format!("find how far {} has come", collection.name());
+        let act = format!("find the last document of {}", collection.name());
         let Some(found) = found.map_err(|error| refused(act, error))? else { return Ok(None) };
         let value = |name: &str| match found.get(name) {
             Ok(Some(value)) => match id_class(value.element_type()) {
@@ -293,8 +295,8 @@ impl Order {
                 None if value.as_null().is_some() => Ok(None),
                 None => Err(ConnectorError::unsupported(
                     format!(
-                        "field {name:?} of {} {} has a value that is no number, text, date, binary \
-                         or ObjectId",
+                        "field {name:?} of {} {} has a value that is not a number, text, date, \
+                         binary or ObjectId",
                         collection.name(),
                         shown_id(&found)
                     ),
@@ -308,8 +310,8 @@ impl Order {
         Ok(Some(Cursor { value: last, tie_breaker }))
     }
 
-    /// Documents after the one and up to the other. Without the one, those without a value of the
-    /// cursor's type, too.
+    /// Documents after `from`, up to and including `to`. Without `from`, also those without a value
+    /// of the cursor's type.
     fn between(&self, since: Option<&Cursor>, last: &Cursor) -> Result<Document> {
         let to = decode(last)?;
         let up_to = match (&self.tie_breaker, to.1) {
@@ -329,8 +331,8 @@ impl Order {
         let from = decode(since)?;
         if kind(&from.0) != kind(&to.0) {
             return Err(ConnectorError::unsupported(
-                format!("values of {:?} are of another type than they were", self.field),
-                "copy the stream from its beginning: `forebay pipeline reset`",
+                format!("the type of the values of {:?} has changed", self.field),
+                "reset the stream to copy it from the beginning: `forebay pipeline reset`",
             ));
         }
         let after = match (&self.tie_breaker, from.1) {
@@ -389,8 +391,8 @@ impl SourceStream for MongoStream {
         let name = self.collection.name();
         let Some(filter) = self.filters.get(unit) else {
             return Err(ConnectorError::unsupported(
-                format!("{name}: what came after an earlier run is not known by unit"),
-                "run from scratch to load it from its beginning",
+                format!("{name}: the units of an incremental load cannot be read again"),
+                "run with `--from-scratch` to load it from the beginning",
             ));
         };
         let Some(filter) = filter else { return Ok(()) };

@@ -1,9 +1,9 @@
-//! A collection that a stream goes into.
+//! A collection that a stream is written to.
 //!
-//! With `replace`, documents go into a collection beside, which takes the place of the old one by a rename
-//! when the load is finished. The ledger says that first, so that a run which is killed in between knows
-//! why the one beside is gone. Servers that cannot rename over a collection drop it before: for that
-//! moment there is none.
+//! With `replace`, documents are written to a separate collection, which replaces the old one by a
+//! rename when the load is finished. The ledger records that first, so that a run that is killed in
+//! between knows why the separate one is gone. Servers that cannot rename over a collection drop it
+//! first: for that moment there is none.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -31,20 +31,20 @@ use crate::error::ConnectorError;
 use crate::native::hash::Hasher;
 use crate::run::Context;
 
-/// Documents that are hashed at once.
+/// Number of documents hashed at once.
 const HASHED_ROWS: usize = 8 << 10;
 
-/// A collection that a stream goes into.
+/// A collection that a stream is written to.
 pub(super) struct MongoTarget {
     shared: Arc<Shared>,
     plan: Vec<String>,
 }
 
-/// What a target and its writers share.
+/// State shared by a target and its writers.
 pub(super) struct Shared {
     pub(super) server: Server,
     pub(super) settings: TargetSettings,
-    /// The collection readers see.
+    /// The collection that readers see.
     pub(super) collection: String,
     pub(super) columns: Vec<Column>,
     pub(super) forms: Forms,
@@ -79,14 +79,15 @@ impl MongoTarget {
     }
 }
 
-/// That documents can be told apart as the write mode needs it.
+/// Checks that documents can be identified as the write mode requires.
 fn check_key(settings: &TargetSettings, columns: &[Column]) -> Result<()> {
     let has = |name: &str| columns.iter().any(|column| column.name == name);
     if settings.write_mode == WriteMode::Append && has("_id") {
         return Err(ConnectorError::unsupported(
-            "rows that come with an `_id` cannot be appended: one that was interrupted could not be \
-             told from one that was there before",
-            "set `write_mode: upsert` with `primary_key: [_id]`, or rename the column in a transform",
+            "rows with their own `_id` cannot be appended: after an interruption they could not be \
+             distinguished from older rows",
+            "set `write_mode: upsert` with `primary_key: [_id]`, or rename the column in a \
+             transform",
         ));
     }
     if settings.write_mode != WriteMode::Upsert {
@@ -94,37 +95,37 @@ fn check_key(settings: &TargetSettings, columns: &[Column]) -> Result<()> {
     }
     if let Some(key) = settings.primary_key.iter().find(|key| !has(key)) {
         return Err(ConnectorError::unsupported(
-            format!("the key's column {key:?} does not come"),
-            "name columns of the stream in `primary_key`",
+            format!("the key column {key:?} is not in the stream"),
+            "set `primary_key` to columns of the stream",
         ));
     }
     if has("_id") && settings.primary_key != ["_id"] {
         return Err(ConnectorError::unsupported(
-            "rows that come with an `_id` have no other key",
+            "rows with their own `_id` have no other key",
             "set `primary_key: [_id]`, or rename the column in a transform",
         ));
     }
     Ok(())
 }
 
-/// What the collections begin with that wait beside the one they are to replace.
+/// Prefix of the collections that will replace another one.
 fn next_prefix(settings: &TargetSettings) -> String {
     format!("{OURS}next_{}_", digits_of(&[&settings.into]))
 }
 
-/// The collection that waits beside the one it is to replace. Each load has its own, so that no command
-/// of a load that was given up reaches it.
+/// The collection that will replace the current one. Each load has a separate one, so that no
+/// command of an abandoned load reaches it.
 fn next_collection(settings: &TargetSettings, load: &str) -> String {
     format!("{}{}", next_prefix(settings), digits_of(&[load]))
 }
 
-/// What collections begin with in which documents of units wait.
+/// Prefix of the collections in which documents of units wait.
 fn staged_prefix(settings: &TargetSettings) -> String {
     format!("{OURS}staged_{}_", digits_of(&[&settings.pipeline, &settings.stream]))
 }
 
-/// Removes what is left of loads: documents of units that were not committed, all entries, and what
-/// waits beside.
+/// Removes the remains of loads: documents of uncommitted units, all entries, and waiting
+/// collections.
 pub(super) async fn clear(
     server: &Server,
     ledger: &Ledger,
@@ -147,7 +148,7 @@ pub(super) async fn clear(
     drop_all(server, &left).await
 }
 
-/// Removes once more what may have come since of units that were given up.
+/// Removes once more what may have arrived since for abandoned units.
 async fn sweep(server: &Server, ledger: &Ledger, settings: &TargetSettings) -> Result<()> {
     for (load, unit, into) in ledger.given_up().await? {
         let collection = names::collection(&into)?;
@@ -157,7 +158,7 @@ async fn sweep(server: &Server, ledger: &Ledger, settings: &TargetSettings) -> R
     Ok(())
 }
 
-/// Drops the collections whose names begin so.
+/// Drops the collections with this prefix.
 async fn drop_all(server: &Server, prefixes: &[String]) -> Result<()> {
     let names = server.database().await?.list_collection_names().await;
     for name in names.map_err(|error| refused("list the collections", error))? {
@@ -168,7 +169,7 @@ async fn drop_all(server: &Server, prefixes: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Drops a collection that may not be there.
+/// Drops a collection if it exists.
 pub(super) async fn drop_collection(server: &Server, name: &str) -> Result<()> {
     let dropped = server.database().await?.run_command(doc! { "drop": name }).await;
     match dropped {
@@ -178,7 +179,7 @@ pub(super) async fn drop_collection(server: &Server, name: &str) -> Result<()> {
 }
 
 impl Shared {
-    /// The collection a unit's documents go into.
+    /// The collection that a unit's documents are written to.
     pub(super) fn goes_into(&self, load: &str) -> String {
         match self.settings.write_mode {
             WriteMode::Replace => next_collection(&self.settings, load),
@@ -191,7 +192,7 @@ impl Shared {
         format!("{}{}", staged_prefix(&self.settings), uuid::Uuid::new_v4().simple())
     }
 
-    /// That the claim, where there is one, is still held.
+    /// Checks that the claim, if there is one, is still held.
     pub(super) fn check_claim(&self) -> Result<()> {
         self.held.as_ref().map_or(Ok(()), |held| held.check())
     }
@@ -219,7 +220,7 @@ impl Shared {
         }
     }
 
-    /// Whether a unique index is missing that an upsert finds documents by.
+    /// Whether a unique index is missing that an upsert needs to find documents.
     async fn lacks_key(&self) -> Result<bool> {
         if self.settings.write_mode != WriteMode::Upsert || self.settings.primary_key == ["_id"] {
             return Ok(false);
@@ -251,7 +252,7 @@ impl Shared {
             WriteMode::Upsert => {
                 format!("update {name} by key, or insert, many at once, unordered")
             }
-            WriteMode::Replace => format!("load aside, then rename over {name}"),
+            WriteMode::Replace => format!("load into a new collection, then rename it over {name}"),
         });
         plan.extend(self.forms.notes(&self.columns));
         Ok(plan)
@@ -277,7 +278,7 @@ impl Shared {
             return self.ledger.put(load, false).await;
         };
         drop_all(&self.server, &[staged_prefix(&self.settings)]).await?;
-        // What was interrupted is removed now; its entry stays until it is written again.
+        // The interrupted unit is removed now; its entry stays until it is written again.
         for Entry { unit, load_id, entry } in self.ledger.entries().await? {
             if entry.is_none() && self.settings.write_mode != WriteMode::Upsert {
                 self.ledger.undo(&self.goes_into(&load.id), &load_id, &unit).await?;
@@ -317,7 +318,7 @@ impl Shared {
         self.ledger.put(&load, false).await
     }
 
-    /// Puts what was loaded aside in the place of what is there.
+    /// Replaces the current collection by the loaded one.
     async fn replace(&self, known: &Known) -> Result<()> {
         let next = next_collection(&self.settings, &known.load.id);
         if !self.exists(&next).await? {
@@ -325,7 +326,7 @@ impl Shared {
                 true => Ok(()),
                 false => Err(ConnectorError::Refused {
                     act: format!("replace {}", self.collection),
-                    source: format!("{next}, which was loaded, is gone").into(),
+                    source: format!("the loaded collection {next} no longer exists").into(),
                 }),
             };
         }
@@ -351,7 +352,7 @@ impl Shared {
         }
     }
 
-    /// Gives the collection beside the indexes that others gave the old one.
+    /// Gives the loaded collection the indexes of the old one.
     async fn copy_indexes(&self, next: &str) -> Result<()> {
         let there = self.indexes(&self.collection).await?;
         let others = there
@@ -363,7 +364,10 @@ impl Shared {
         }
         let created = self.collection(next).await?.create_indexes(others).await;
         created.map(drop).map_err(|error| {
-            refused(format!("give what is loaded the indexes of {}", self.collection), error)
+            refused(
+                format!("copy the indexes of {} to the loaded collection", self.collection),
+                error,
+            )
         })
     }
 
@@ -388,7 +392,7 @@ impl Shared {
     }
 }
 
-/// Documents that were written, read back as rows.
+/// Written documents, read back as rows.
 pub(super) struct Reader<'a> {
     columns: &'a [Column],
     decoders: Vec<Decoder>,

@@ -1,10 +1,12 @@
-//! Writes one unit: documents wait in memory, and beyond [`HELD_MAX`] in a collection beside, until the unit
-//! is committed. With `replace`, where what is written is beside anyway, they go there at once.
+//! Writes one unit: documents wait in memory, and beyond [`HELD_MAX`] in a separate collection,
+//! until the unit is committed. With `replace`, whose documents are separate anyway, they are
+//! written there at once.
 //!
-//! Committing is three steps, each certain before the next: the ledger says that the unit begins; its
-//! documents go into the collection; the ledger says that it is there. Where an attempt was interrupted in
-//! the middle, its documents are removed first, and one that a lost connection delivers even later is
-//! replaced by its like: ids are those of the row, whatever the attempt.
+//! A commit has three steps, each durable before the next: the ledger records that the unit begins;
+//! its documents are written to the collection; the ledger records that it is committed. If an
+//! earlier attempt was interrupted in between, its documents are removed first, and one that a lost
+//! connection delivers even later is replaced by the same document: ids are those of the row,
+//! whatever the attempt.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -32,9 +34,9 @@ use crate::native::hash::Hasher;
 use crate::native::values::write::json_rows;
 use crate::run::Phase;
 
-/// Bytes of documents that wait in memory.
+/// Maximum number of bytes of documents that wait in memory.
 const HELD_MAX: usize = 4 << 20;
-/// Dead letters that are kept in memory until their unit is committed.
+/// Maximum number of dead letters held in memory until their unit is committed.
 const DEAD_MAX: usize = 100_000;
 
 /// Writes one unit.
@@ -43,17 +45,17 @@ pub(super) struct MongoWriter {
     load: Load,
     unit: String,
     ids: Ids,
-    /// Rows that became documents.
+    /// Number of rows converted to documents.
     rows: u64,
-    /// Rows that came.
+    /// Number of rows received.
     came: u64,
     hasher: Hasher,
-    /// What was hashed and not taken.
+    /// Rows that were hashed and then refused.
     lost: ContentHash,
     dead: Vec<DeadRow>,
     dead_rows: u64,
     held: Documents,
-    /// Documents that wait in a collection beside, and its name.
+    /// Number of documents that wait in a separate collection, and its name.
     staged: u64,
     staged_in: String,
     /// With `replace`: whether an earlier attempt was interrupted.
@@ -89,7 +91,7 @@ impl MongoWriter {
         })
     }
 
-    /// Turns rows into documents.
+    /// Converts rows to documents.
     async fn take(&mut self, records: &RecordBatch) -> Result<()> {
         let shared = Arc::clone(&self.shared);
         let begun = Instant::now();
@@ -127,13 +129,13 @@ impl MongoWriter {
         self.hasher.add(&kept)
     }
 
-    /// A batch whose arrays are of the columns' own types.
+    /// A batch whose arrays have the types of the columns.
     fn conform(&self, records: &RecordBatch) -> Result<RecordBatch> {
         let columns = &self.shared.columns;
         let data = |found: String| ConnectorError::data(&*self.shared.settings.stream, found);
         if records.num_columns() != columns.len() {
             let (got, want) = (records.num_columns(), columns.len());
-            return Err(data(format!("a batch has {got} columns, the stream {want}")));
+            return Err(data(format!("a batch has {got} columns, but the stream has {want}")));
         }
         let arrays = records.columns().iter().zip(columns).map(|(array, column)| {
             exact(array, &column.wire.data_type())
@@ -155,7 +157,7 @@ impl MongoWriter {
             let is_key =
                 field.name() == "_id" || settings.primary_key.iter().any(|k| k == field.name());
             if is_key && field.is_null(row) {
-                return Err(format!("{:?}, which rows are told apart by, is NULL", field.name()));
+                return Err(format!("{:?} is NULL, but it is part of the key", field.name()));
             }
         }
         let id = self.ids.row(self.rows);
@@ -170,7 +172,7 @@ impl MongoWriter {
         })
     }
 
-    /// Rows that have no form in BSON.
+    /// Rows that cannot be encoded as BSON.
     fn refuse_rows(&mut self, records: &RecordBatch, came: u64, refused: &Refused) -> Result<()> {
         let settings = &self.shared.settings;
         if settings.on_data_error == OnDataError::Fail
@@ -195,20 +197,20 @@ impl MongoWriter {
         self.bury(dead)
     }
 
-    /// Keeps rows beside the collection.
+    /// Adds rows to the dead letters.
     fn bury(&mut self, dead: Vec<DeadRow>) -> Result<()> {
         self.dead_rows += dead.len() as u64;
         self.dead.extend(dead);
         match self.dead.len() > DEAD_MAX {
             true => Err(ConnectorError::data(
                 format!("{} {}", self.shared.settings.stream, self.unit),
-                format!("more than {DEAD_MAX} rows of one unit are dead letters"),
+                format!("one unit has more than {DEAD_MAX} dead letters"),
             )),
             false => Ok(()),
         }
     }
 
-    /// Puts what waits in memory where it waits further, or where it belongs already.
+    /// Moves what waits in memory to the separate collection, or to its final one.
     async fn spill(&mut self) -> Result<()> {
         let held = self.held.take();
         let begun = Instant::now();
@@ -218,7 +220,7 @@ impl MongoWriter {
             self.stage(&held).await?;
         }
         self.shared.context.phases.add(Phase::Flush, begun);
-        // Its room is used again.
+        // Its memory is reused.
         self.held = held;
         self.held.clear();
         Ok(())
@@ -251,7 +253,7 @@ impl MongoWriter {
         Ok(())
     }
 
-    /// Puts documents where they belong.
+    /// Writes documents to their final collection.
     async fn put(&mut self, documents: &Documents) -> Result<()> {
         match self.shared.settings.write_mode {
             WriteMode::Upsert => self.upsert(documents).await,
@@ -267,7 +269,7 @@ impl MongoWriter {
                 write(&shared.server, Verb::Insert, &into, documents, range, durable).await?;
             for failed in failed {
                 let document = documents.get(failed.index);
-                // What a lost connection delivered of this row, or a key of somebody else's.
+                // A late write of this row through a lost connection, or another program's key.
                 let again = match failed.code == DUPLICATE && self.was_begun {
                     true => self.replace(&into, document).await?,
                     false => Some(failed),
@@ -280,7 +282,7 @@ impl MongoWriter {
         Ok(())
     }
 
-    /// Puts a document in the place of that with its id.
+    /// Replaces or inserts a document by its id.
     async fn replace(&self, into: &str, document: &[u8]) -> Result<Option<WriteError>> {
         let key = key(document, ["_id"])?;
         let mut statement = Documents::default();
@@ -294,7 +296,8 @@ impl MongoWriter {
         let (shared, into) = (Arc::clone(&self.shared), self.shared.goes_into(&self.load.id));
         let keys: Vec<&str> = shared.settings.primary_key.iter().map(String::as_str).collect();
         for range in documents.commands() {
-            // Of rows with the same key the last counts; a command has each key once, as its order is free.
+            // Of rows with the same key the last one counts. A command has each key once, since its
+            // order is arbitrary.
             let mut statements = Documents::default();
             let mut of = Vec::new();
             let mut last = std::collections::HashMap::new();
@@ -318,7 +321,7 @@ impl MongoWriter {
                 let failed =
                     write(server, Verb::Update, &into, &statements, range, durable).await?;
                 for failed in failed {
-                    // Two units may have inserted the same key at once: now it is there to be updated.
+                    // Two units may have inserted the same key concurrently: now it can be updated.
                     let one = failed.index..failed.index + 1;
                     let again = match failed.code == DUPLICATE {
                         true => {
@@ -336,7 +339,7 @@ impl MongoWriter {
         Ok(())
     }
 
-    /// A document that a server did not take.
+    /// Handles a document that the server refused.
     fn refuse_document(&mut self, document: &[u8], message: &str) -> Result<()> {
         if self.shared.settings.on_data_error == OnDataError::Fail {
             return Err(self.not_taken(document, message));
@@ -360,7 +363,7 @@ impl MongoWriter {
         self.bury(dead.collect())
     }
 
-    /// Why a unit fails whose document a server did not take.
+    /// The error of a unit whose document the server refused.
     fn not_taken(&self, document: &[u8], message: &str) -> ConnectorError {
         let mut reader = Reader::new(&self.shared.columns, self.shared.forms.json);
         let row = raw(document)
@@ -377,7 +380,7 @@ impl MongoWriter {
             .collect();
         ConnectorError::data(
             format!("{} {}", self.shared.settings.stream, self.unit),
-            format!("{:?} does not take the row {shown}: {message}", self.shared.settings.into),
+            format!("{:?} refuses the row {shown}: {message}", self.shared.settings.into),
         )
     }
 
@@ -392,13 +395,17 @@ impl MongoWriter {
             }
         }
         let put = self.put_all(entry).await;
-        // Without the claim, what is there may be another run's.
+        // Without the claim, the documents may be another run's.
         if put.is_err()
             && shared.check_claim().is_ok()
             && let Err(error) = self.undo().await
         {
-            // The ledger says that it begins, so whoever goes on with it does this first.
-            tracing::debug!(unit = self.unit, %error, "a part of a unit stays for now");
+            // The ledger records that it began, so the run that continues it does this first.
+            tracing::debug!(
+                unit = self.unit,
+                %error,
+                "could not remove a part of a unit; the next run does"
+            );
         }
         let entry = put?;
         shared.ledger.commit(&entry).await?;
@@ -406,12 +413,16 @@ impl MongoWriter {
             && let Err(error) = drop_collection(&shared.server, &self.staged_in).await
         {
             // The next load drops it.
-            tracing::debug!(unit = self.unit, %error, "a collection of staged documents stays");
+            tracing::debug!(
+                unit = self.unit,
+                %error,
+                "could not drop a collection of staged documents"
+            );
         }
         Ok(entry)
     }
 
-    /// Removes what is there of the unit, as far as it can be told apart.
+    /// Removes what exists of the unit, as far as it can be identified.
     async fn undo(&self) -> Result<()> {
         self.shared
             .ledger
@@ -419,7 +430,7 @@ impl MongoWriter {
             .await
     }
 
-    /// Puts all documents and dead letters where they belong.
+    /// Writes all documents and dead letters to their final collections.
     async fn put_all(&mut self, entry: LedgerEntry) -> Result<LedgerEntry> {
         let shared = Arc::clone(&self.shared);
         if self.staged > 0 {
@@ -441,13 +452,13 @@ impl MongoWriter {
         Ok(entry)
     }
 
-    /// Moves what waits in a collection beside to where it belongs.
+    /// Copies the waiting documents of a separate collection to their final one.
     async fn move_staged(&mut self) -> Result<()> {
         let name = self.staged_in.clone();
         let act = |error| refused(format!("read {name}"), error);
         let database = self.shared.server.database().await?;
         let collection = database.collection::<RawDocumentBuf>(&name);
-        // In the order they came, so that of rows with the same key the last stays.
+        // In their original order, so that of rows with the same key the last one stays.
         let found = collection.find(doc! {}).sort(doc! { "_id": 1 });
         let mut found = found.await.map_err(act)?;
         let (mut some, mut moved) = (Documents::default(), 0);
@@ -467,7 +478,8 @@ impl MongoWriter {
         }
         Err(ConnectorError::Busy {
             act: format!("commit {:?}", self.unit),
-            source: format!("{name} has {moved} of the {} documents put there", self.staged).into(),
+            source: format!("{name} has {moved} of the {} documents written to it", self.staged)
+                .into(),
         })
     }
 }
@@ -477,8 +489,8 @@ impl UnitWriter for MongoWriter {
     async fn write(&mut self, batch: Batch) -> Result<()> {
         let Rows::Records(records) = &batch.rows else {
             return Err(ConnectorError::unsupported(
-                "a MongoDB does not take the tuples of binary COPY",
-                "give rows as Arrow",
+                "MongoDB cannot store the tuples of binary COPY",
+                "send rows as Arrow",
             ));
         };
         self.bury(batch.dead.clone())?;

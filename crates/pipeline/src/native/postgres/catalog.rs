@@ -1,4 +1,4 @@
-//! What a server knows of a table: its columns, its key, its size.
+//! The catalogue entry of a table: its columns, its key, its size.
 
 use forebay_pgcopy::catalog::PgType;
 use futures_util::future::try_join4;
@@ -11,7 +11,7 @@ use super::types;
 use crate::connector::Result;
 use crate::error::ConnectorError;
 
-/// A table, as the catalogue has it.
+/// A table in the catalogue.
 #[derive(Debug, Clone)]
 pub(super) struct Table {
     pub(super) name: TableName,
@@ -19,9 +19,9 @@ pub(super) struct Table {
     pub(super) kind: char,
     pub(super) columns: Vec<TableColumn>,
     pub(super) primary_key: Vec<String>,
-    /// Sets of columns no two rows have alike, the primary key's too.
+    /// Sets of columns that are unique, including the primary key.
     pub(super) unique: Vec<Vec<String>>,
-    /// About how many rows, if it was ever counted.
+    /// Estimated number of rows, if the table was analysed.
     pub(super) rows: Option<u64>,
     /// Pages of its heap.
     pub(super) pages: u64,
@@ -33,7 +33,7 @@ pub(super) struct TableColumn {
     pub(super) name: String,
     pub(super) pg_type: PgType,
     pub(super) nullable: bool,
-    /// Computed from others: never written.
+    /// Generated from others: never written.
     pub(super) is_generated: bool,
 }
 
@@ -66,14 +66,14 @@ where n.nspname = $1 and c.relname = $2
       and i.indisunique and i.indpred is null and i.indexprs is null
       and i.indisvalid and i.indimmediate";
 
-/// Looks a table up; `None` where there is none. All that is asked is asked at once.
+/// Looks up a table; returns `None` if it does not exist. All queries are sent at once.
 pub(super) async fn table(client: &Client, name: &TableName) -> Result<Option<Table>> {
     let named: [(&(dyn ToSql + Sync), Type); 2] =
         [(&name.schema, Type::NAME), (&name.table, Type::NAME)];
     let ask = |query| client.query_typed(query, &named);
     let asked = try_join4(ask(TABLE), ask(COLUMNS), ask(KEYS), ask(types::OF_TABLE)).await;
     let (found, columns, keys, types) =
-        asked.map_err(|error| refused(format!("look {name} up"), error))?;
+        asked.map_err(|error| refused(format!("look up {name}"), error))?;
     let Some(found) = found.first() else { return Ok(None) };
     let types = types::Types::new(&types);
     let columns = columns.iter().map(|row| {

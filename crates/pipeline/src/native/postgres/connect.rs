@@ -1,7 +1,7 @@
-//! Connections to a PostgreSQL as the pipeline has them, and what its errors mean here.
+//! Connections of pipelines to PostgreSQL, and the classification of its errors.
 //!
-//! How a server is reached and how it is trusted is the sink's ([`forebay_sink::postgres::connect`]): the
-//! same settings reach the same server from everywhere.
+//! The connection itself is the sink's ([`forebay_sink::postgres::connect`]): the same settings
+//! reach the same server from everywhere.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -18,12 +18,12 @@ use crate::connector::Result;
 use crate::error::ConnectorError;
 use crate::run::{Phase, Phases};
 
-/// Where a server is and how it is reached.
+/// Connection settings of a server.
 #[derive(Debug, Clone)]
 pub(crate) struct Server(connect::Server);
 
 impl Server {
-    /// The server of these settings; asks nobody.
+    /// Creates a server with these settings; sends nothing.
     pub(crate) fn new(settings: &Settings) -> Result<Self> {
         let text = |text: &crate::config::Text| text.0.clone();
         let secret = |secret: &crate::config::Secret| secret.expose().to_owned();
@@ -42,10 +42,10 @@ impl Server {
             tls_ca_file: settings.tls_ca_file.as_ref().map(|file| PathBuf::from(&file.0)),
             ..ServerSettings::default()
         });
-        server.map(Self).map_err(told)
+        server.map(Self).map_err(classified)
     }
 
-    /// For people.
+    /// Its name in messages.
     pub(crate) fn name(&self) -> &str {
         self.0.name()
     }
@@ -53,7 +53,7 @@ impl Server {
     /// Connects.
     pub(crate) async fn connect(&self, phases: Option<&Phases>) -> Result<Client> {
         let begun = Instant::now();
-        let client = self.0.connect().await.map_err(told)?;
+        let client = self.0.connect().await.map_err(classified)?;
         if let Some(phases) = phases {
             phases.add(Phase::Connect, begun);
         }
@@ -61,7 +61,7 @@ impl Server {
     }
 }
 
-/// Connections to a server that nobody uses at the moment: a new one costs a process there.
+/// Idle connections to a server: a new one costs a process there.
 #[derive(Debug)]
 pub(super) struct Pool {
     pub(super) server: Server,
@@ -73,7 +73,7 @@ impl Pool {
         Self { server, idle: Mutex::default() }
     }
 
-    /// One that was given back, or a new one.
+    /// Returns an idle connection, or a new one.
     pub(super) async fn client(&self, phases: Option<&Phases>) -> Result<Client> {
         let idle = self.idle.lock().pop();
         match idle {
@@ -82,27 +82,30 @@ impl Pool {
         }
     }
 
-    /// Makes connections ahead, all at once, until so many are idle. One that cannot be made is made again,
-    /// and fails, where it is needed.
+    /// Opens connections in advance, concurrently, until this many are idle. A connection that
+    /// fails is opened again, and its error reported, where it is needed.
     pub(super) async fn fill(&self, count: usize, phases: Option<&Phases>) {
         let lacking = count.saturating_sub(self.idle.lock().len());
         for made in join_all((0..lacking).map(|_| self.server.connect(phases))).await {
             match made {
                 Ok(client) => self.give_back(client),
                 Err(error) => {
-                    tracing::debug!(error = %chain(&error), "a connection was not made ahead");
+                    tracing::debug!(
+                        error = %chain(&error),
+                        "could not open a connection in advance"
+                    );
                 }
             }
         }
     }
 
-    /// Takes one back that has no transaction open.
+    /// Takes back a connection without an open transaction.
     pub(super) fn give_back(&self, client: Client) {
         self.idle.lock().push(client);
     }
 }
 
-/// What an error of a server means.
+/// Classifies an error of a server.
 ///
 /// * `act`: what was attempted.
 pub(super) fn refused(act: impl Into<String>, error: tokio_postgres::Error) -> ConnectorError {
@@ -110,12 +113,12 @@ pub(super) fn refused(act: impl Into<String>, error: tokio_postgres::Error) -> C
         ServerError::Unreachable { act, source, .. } => {
             ConnectorError::Unreachable { what: format!("the server to {act}"), source }
         }
-        error => told(error),
+        error => classified(error),
     }
 }
 
-/// A server's failure in the words of connectors.
-fn told(error: ServerError) -> ConnectorError {
+/// Converts a server's failure.
+fn classified(error: ServerError) -> ConnectorError {
     let asked = |act: String, server: String| {
         if server.is_empty() { act } else { format!("{act} to {server}") }
     };
@@ -133,12 +136,12 @@ fn told(error: ServerError) -> ConnectorError {
         ServerError::Certificates { path, source } => {
             ConnectorError::file("read certificates of", path, source)
         }
-        // Nothing else is said where only connections are made.
+        // No other error is possible when only connections are made.
         error => ConnectorError::Refused { act: "use the server".to_owned(), source: error.into() },
     }
 }
 
-/// Whether the server did not like the rows: their values, or what they break.
+/// Whether the server refused the rows: their values, or constraints they violate.
 pub(super) fn is_of_data(error: &tokio_postgres::Error) -> bool {
     // Class 22: data exception, 23: integrity constraint violation.
     let code = error.as_db_error().map(|error| error.code().code());

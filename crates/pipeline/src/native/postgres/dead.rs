@@ -1,6 +1,7 @@
-//! Rows a server does not take: found by halving the batch they are in, and put beside the table.
+//! Rows that a server refuses: found by halving their batch, and stored in a separate table.
 //!
-//! Everything happens in the unit's transaction: rows, dead letters and ledger entry come together.
+//! Everything happens in the unit's transaction: rows, dead letters and ledger entry are committed
+//! together.
 
 use std::ops::Range;
 
@@ -17,10 +18,10 @@ use crate::config::WriteMode;
 use crate::connector::Result;
 use crate::error::ConnectorError;
 
-/// Writes what can be written of these rows, and puts aside the rest.
+/// Writes the acceptable rows, and stores the others as dead letters.
 pub(super) async fn write_tolerantly(loader: &mut Loader, batch: Bytes) -> Result<()> {
     let tuples = split(&batch)?;
-    // Ranges of rows to be tried, the next one last.
+    // Ranges of rows to try, the next one last.
     let whole = 0..tuples.len();
     let mut open = Vec::from([whole]);
     let mut dead = Vec::new();
@@ -38,7 +39,11 @@ pub(super) async fn write_tolerantly(loader: &mut Loader, batch: Bytes) -> Resul
                 }
             }
             Err(error) if rows.len() > 1 => {
-                tracing::debug!(rows = rows.len(), %error, "a batch is taken apart");
+                tracing::debug!(
+                    rows = rows.len(),
+                    %error,
+                    "a batch is divided to find the refused rows"
+                );
                 let middle = rows.start + rows.len() / 2;
                 open.push(middle..rows.end);
                 open.push(rows.start..middle);
@@ -49,7 +54,7 @@ pub(super) async fn write_tolerantly(loader: &mut Loader, batch: Bytes) -> Resul
     loader.put_aside(&dead).await
 }
 
-/// Tries these rows: all of them are written, or none. The inner error is the server's about the rows.
+/// Tries these rows: writes all of them, or none. The inner error is the server's refusal.
 async fn attempt(loader: &Loader, tuples: Bytes) -> Result<Result<(), tokio_postgres::Error>> {
     let act = |error| refused(loader.act(), error);
     loader.client.batch_execute("savepoint forebay_batch").await.map_err(act)?;
@@ -74,7 +79,7 @@ async fn attempt(loader: &Loader, tuples: Bytes) -> Result<Result<(), tokio_post
     }
 }
 
-/// A row that was not taken.
+/// A refused row.
 fn letter(
     loader: &Loader,
     batch: &[u8],
@@ -107,9 +112,9 @@ fn json(loader: &Loader, tuple: &[u8]) -> Result<String> {
         .map(|mut rows| rows.pop().unwrap_or_default())
 }
 
-/// Puts rows into the table beside the target.
+/// Inserts rows into the table of dead letters.
 pub(super) async fn put_aside(loader: &Loader, rows: &[DeadRow]) -> Result<()> {
-    let act = |error| refused(format!("put rows aside of {}", loader.into), error);
+    let act = |error| refused(format!("store dead letters of {}", loader.into), error);
     let settings = &loader.shared.settings;
     let beside = loader.shared.dead_letters.sql();
     let create = format!(

@@ -1,4 +1,4 @@
-//! Writing to a PostgreSQL: what a stream finds there, and who may write it.
+//! Writing to PostgreSQL: the target of a stream, and the claim on it.
 
 use std::sync::{Arc, OnceLock};
 
@@ -19,7 +19,7 @@ use crate::connector::{Claim, Destination, Form, LedgerEntry, Load, Result, Targ
 use crate::error::ConnectorError;
 use crate::run::Context;
 
-/// A PostgreSQL to be written.
+/// A PostgreSQL as a destination.
 #[derive(Debug)]
 pub struct PostgresDestination {
     settings: Settings,
@@ -28,14 +28,14 @@ pub struct PostgresDestination {
 }
 
 impl PostgresDestination {
-    /// A destination of these settings; asks nobody yet.
+    /// Creates a destination with these settings; sends nothing yet.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let ledger = Ledger::new(&settings.ledger_schema.0);
         Self { settings, pool: OnceLock::new(), ledger }
     }
 
-    /// The connections all of it share.
+    /// The connections that all parts share.
     fn pool(&self) -> Result<Arc<Pool>> {
         if let Some(pool) = self.pool.get() {
             return Ok(Arc::clone(pool));
@@ -47,14 +47,15 @@ impl PostgresDestination {
     fn table_name(&self, target: &TargetSettings) -> Result<TableName> {
         TableName::parse(&target.into, &self.settings.schema.0).ok_or_else(|| {
             ConnectorError::unsupported(
-                format!("{:?} is no name of a table", target.into),
-                "write `table` or `schema.table` in `into`, parts with dots in double quotes",
+                format!("{:?} is not a valid table name", target.into),
+                "set `into` to `table` or `schema.table`, with parts that contain dots in double \
+                 quotes",
             )
         })
     }
 
-    /// Looks a table up and forgets what it found: the first look at its catalogue takes a connection ten
-    /// times as long as any other.
+    /// Looks up a table and discards the result: the first catalogue lookup of a connection takes
+    /// ten times as long as any other.
     async fn look_ahead(&self, target: &TargetSettings) -> Result<()> {
         let (pool, name) = (self.pool()?, self.table_name(target)?);
         let client = pool.client(None).await?;
@@ -71,24 +72,29 @@ impl Destination for PostgresDestination {
         let client = server.connect(None).await?;
         let asked = client
             .query_one(
-                "select version(), has_database_privilege(current_database(), 'create'), pg_is_in_recovery()",
+                "select version(), has_database_privilege(current_database(), 'create'), \
+                 pg_is_in_recovery()",
                 &[],
             )
             .await;
-        let row = asked.map_err(|error| refused("ask for the version", error))?;
+        let row = asked.map_err(|error| refused("read the version", error))?;
         let (version, may_create, is_replica): (String, bool, bool) =
             (row.get(0), row.get(1), row.get(2));
         let has_ledger = self.ledger.exists(&client).await?;
         if is_replica {
             return Err(ConnectorError::unsupported(
-                format!("{} is a replica, which cannot be written", server.name()),
-                "name its primary",
+                format!("{} is a replica, which is read-only", server.name()),
+                "specify its primary",
             ));
         }
         if !may_create && !has_ledger {
             return Err(ConnectorError::unsupported(
-                format!("{} may not create schemas, and there is no ledger yet", server.name()),
-                "grant it CREATE on the database, or set `ledger_schema` to a schema it may create tables in",
+                format!(
+                    "the user may not create schemas in {}, and there is no ledger yet",
+                    server.name()
+                ),
+                "grant CREATE on the database, or set `ledger_schema` to a schema with CREATE \
+                 permission",
             ));
         }
         let version = version.split(" on ").next().unwrap_or_default();
@@ -118,14 +124,14 @@ impl Destination for PostgresDestination {
     async fn claim(&self, target: &TargetSettings) -> Result<Box<dyn Claim>> {
         let pool = self.pool()?;
         let claim = async { ledger::claim(pool.server.connect(None).await?, target).await };
-        // What is asked next is asked on another: this one does nothing but hold the lock.
+        // Later queries use another connection: this one only holds the lock.
         let (claimed, ()) = join(claim, pool.fill(1, None)).await;
         Ok(Box::new(claimed?))
     }
 
     async fn warm(&self, target: &TargetSettings) {
         if let Err(error) = self.look_ahead(target).await {
-            tracing::debug!(error = %chain(&error), "a table was not looked up ahead");
+            tracing::debug!(error = %chain(&error), "could not look up a table in advance");
         }
     }
 

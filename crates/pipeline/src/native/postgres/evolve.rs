@@ -1,4 +1,4 @@
-//! What has to be done to a table so that rows of other columns go into it.
+//! The changes to a table that are needed to store rows with other columns.
 
 use forebay_pgcopy::{Column, Wire, catalog};
 
@@ -10,14 +10,14 @@ use crate::config::{
 use crate::connector::Result;
 use crate::error::ConnectorError;
 
-/// What will be done, and what is written then.
+/// The planned changes, and what is written afterwards.
 #[derive(Debug)]
 pub(super) struct Evolution {
-    /// SQL, a statement each.
+    /// SQL statements.
     pub(super) statements: Vec<String>,
-    /// Which of the columns that come are written.
+    /// The incoming columns that are written.
     pub(super) written: Vec<Column>,
-    /// Whether what comes can be handed over as it is.
+    /// Whether the rows can be passed through unchanged.
     pub(super) is_same: bool,
 }
 
@@ -37,7 +37,7 @@ pub(super) fn create(name: &TableName, columns: &[Column], key: &[String]) -> St
     format!("create table {} ({})", name.sql(), parts.join(", "))
 }
 
-/// What has to be done to `table`.
+/// Determines the changes to `table`.
 pub(super) fn evolve(
     table: &Table,
     columns: &[Column],
@@ -61,26 +61,26 @@ pub(super) fn evolve(
         && target.schema_evolution.removed_column == RemovedColumn::Fail
     {
         return Err(ConnectorError::unsupported(
-            format!("{name} has a column {:?} that the source has not", removed.name),
-            "drop it, or set schema_evolution.removed_column: ignore",
+            format!("{name} has a column {:?} that the source lacks", removed.name),
+            "drop it, or set `schema_evolution.removed_column: ignore`",
         ));
     }
     if target.write_mode == WriteMode::Upsert && !has_unique(table, &target.primary_key) {
         return Err(ConnectorError::unsupported(
             format!("{name} has no unique index on ({})", target.primary_key.join(", ")),
-            "create one: an upsert needs it to find the rows that are there",
+            "create one: an upsert needs it to find existing rows",
         ));
     }
     if evolution.written.is_empty() {
         return Err(ConnectorError::unsupported(
             format!("{name} has none of the source's columns"),
-            "set schema_evolution.new_column: add",
+            "set `schema_evolution.new_column: add`",
         ));
     }
     Ok(evolution)
 }
 
-/// Whether no two rows can have the same values in these columns.
+/// Whether these columns are unique.
 fn has_unique(table: &Table, key: &[String]) -> bool {
     table
         .unique
@@ -89,11 +89,11 @@ fn has_unique(table: &Table, key: &[String]) -> bool {
 }
 
 impl Evolution {
-    /// A column the table has not.
+    /// A column that the table lacks.
     fn add(&mut self, name: &TableName, column: &Column, target: &TargetSettings) -> Result<()> {
         match target.schema_evolution.new_column {
             NewColumn::Add => {
-                // Rows that are there have nothing in it.
+                // Existing rows have no value for it.
                 let (quoted, of) = (ident(&column.name), &column.sql_type);
                 self.statements
                     .push(format!("alter table {} add column {quoted} {of}", name.sql()));
@@ -102,15 +102,15 @@ impl Evolution {
             NewColumn::Ignore => self.is_same = false,
             NewColumn::Fail => {
                 return Err(ConnectorError::unsupported(
-                    format!("{name} has no column {:?}, which the source has", column.name),
-                    "add it, or set schema_evolution.new_column: add or ignore",
+                    format!("{name} lacks the source's column {:?}", column.name),
+                    "add it, or set `schema_evolution.new_column` to `add` or `ignore`",
                 ));
             }
         }
         Ok(())
     }
 
-    /// A column both have.
+    /// A column that both have.
     fn meet(
         &mut self,
         name: &TableName,
@@ -126,7 +126,8 @@ impl Evolution {
             && element == of
             && here != column.wire
         {
-            // Types of users have other numbers on every server; arrays carry those of their elements.
+            // User-defined types have other OIDs on every server; arrays contain those of their
+            // elements.
             tracing::debug!(column = column.name, element_oid, "elements are renumbered");
             written.wire = here.clone();
             self.is_same = false;
@@ -134,7 +135,7 @@ impl Evolution {
         if there.pg_type.name != column.sql_type {
             let wire = here;
             match target.schema_evolution.type_change {
-                // Its own type holds every value of the source's.
+                // The table's type can hold every value of the source's.
                 _ if wire == written.wire && !narrows(&there.pg_type.name) => {}
                 _ if widens(&column.wire, &wire) => {
                     written.wire = wire;
@@ -151,10 +152,10 @@ impl Evolution {
                     let (here, from) = (&there.pg_type.name, &column.sql_type);
                     return Err(ConnectorError::unsupported(
                         format!(
-                            "column {:?} of {name} is {here}, in the source it is {from}",
+                            "column {:?} of {name} is {here}, but {from} in the source",
                             column.name
                         ),
-                        "cast it in a transform, or set schema_evolution.type_change: alter",
+                        "cast it in a transform, or set `schema_evolution.type_change: alter`",
                     ));
                 }
             }
@@ -168,10 +169,10 @@ impl Evolution {
                 NullabilityChange::Fail => {
                     return Err(ConnectorError::unsupported(
                         format!(
-                            "column {:?} of {name} may not be NULL, in the source it may",
+                            "column {:?} of {name} is NOT NULL, but nullable in the source",
                             column.name
                         ),
-                        "set schema_evolution.nullability_change: allow",
+                        "set `schema_evolution.nullability_change: allow`",
                     ));
                 }
             }
@@ -181,9 +182,10 @@ impl Evolution {
     }
 }
 
-/// Whether a type of the same wire form may still refuse values: `varchar(5)`, `numeric(5,2)`, a domain.
+/// Whether a type with the same wire format may still refuse values: `varchar(5)`, `numeric(5,2)`,
+/// a domain.
 fn narrows(name: &str) -> bool {
-    // An array does what its elements do.
+    // An array behaves like its elements.
     let name = name.trim_end_matches("[]");
     let whole =
         ["text", "character varying", "numeric", "jsonb", "json", "bytea", "boolean", "smallint"];
@@ -192,7 +194,7 @@ fn narrows(name: &str) -> bool {
     !whole.iter().chain(&more).chain(&times).any(|of| *of == name)
 }
 
-/// Whether every value of one form is one of the other.
+/// Whether every value of one type is valid for the other.
 fn widens(from: &Wire, to: &Wire) -> bool {
     use Wire::{Float4, Float8, Int2, Int4, Int8, Jsonb, Text};
     matches!((from, to), (Int2, Int4 | Int8) | (Int4, Int8) | (Float4, Float8) | (Jsonb, Text))

@@ -1,10 +1,11 @@
-//! Reading what came after the last time, by a column that grows with every change.
+//! Reading rows that are new since the last run, by a column that increases with every change.
 //!
-//! A row gets its value before it is committed, so one with a smaller value may be committed later. An
-//! upper bound is therefore fixed first: the largest value there is. Then every transaction that could
-//! still commit a row at or below it is waited for; those that begin later get larger values. Only then
-//! the snapshot is taken, in which rows up to the bound are read. Two things this rests on, and the
-//! plan says them: values come from a sequence (without `cache`) or a clock, and are never set back.
+//! A row gets its value before it is committed, so one with a smaller value may be committed later.
+//! An upper limit is therefore fixed first: the current maximum. Then the run waits for every
+//! transaction that could still commit a row at or below it; later ones get larger values. Only
+//! then is the snapshot taken, in which rows up to the limit are read. This relies on two
+//! assumptions, which the plan states: values come from a sequence (without `cache`) or a clock,
+//! and never decrease.
 
 use std::time::{Duration, Instant};
 
@@ -19,30 +20,30 @@ use crate::config::StreamSettings;
 use crate::connector::{Cursor, Result, Unit};
 use crate::error::ConnectorError;
 
-/// How often it is looked whether a transaction has ended.
+/// How often it is checked whether a transaction has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Transactions of this database that may write: with an id, or running at all and so about to get one.
+/// Transactions of this database that may write: with an id, or running and so able to get one.
 const WRITERS: &str = "
 select coalesce(array_agg(l.virtualtransaction), '{}')
 from pg_locks l join pg_stat_activity a on a.pid = l.pid
 where l.locktype = 'virtualxid' and l.granted and a.datname = current_database()
   and l.pid <> pg_backend_pid() and a.backend_type = 'client backend'";
 
-/// Of those, the ones that are still there.
+/// Those of them that are still running.
 const STILL: &str = "
 select count(*) from pg_locks l
 where l.locktype = 'virtualxid' and l.granted and l.virtualtransaction = any($1)";
 
-/// The largest value of the cursor, once everything at or below it has been committed or given up.
-/// `None` where the table is empty.
+/// The maximum of the cursor, once everything at or below it has been committed or rolled back.
+/// `None` if the table is empty.
 pub(super) async fn upper_bound(
     client: &Client,
     name: &TableName,
     stream: &StreamSettings,
     wait: Duration,
 ) -> Result<Option<String>> {
-    let act = |error| refused(format!("find how far {name} has come"), error);
+    let act = |error| refused(format!("find the last row of {name}"), error);
     let Some(found) = table(client, name).await? else { return Ok(None) };
     let cursor = cursor_field(&found, stream)?;
     let field = ident(cursor);
@@ -61,7 +62,7 @@ pub(super) async fn upper_bound(
         if begun.elapsed() >= wait {
             return Err(ConnectorError::Busy {
                 act: format!(
-                    "read {name} incrementally: {left} transactions that began before do not end"
+                    "read {name} incrementally: {left} earlier transactions are still running"
                 ),
                 source: format!("waited {wait:?} (`wait_for_late_commits`); see pg_stat_activity")
                     .into(),
@@ -82,7 +83,7 @@ fn cursor_field<'a>(table: &Table, stream: &'a StreamSettings) -> Result<&'a str
     Ok(cursor)
 }
 
-/// The rows after `since`, up to `bound`: one part.
+/// The rows after `since`, up to `bound`, as one part.
 pub(super) async fn parts(
     client: &Client,
     table: &Table,
@@ -99,7 +100,7 @@ pub(super) async fn parts(
     let mut condition = format!("{field} <= {}::{of}", literal(&bound));
     let mut tie_breaker = None;
     if let Some(tie) = stream.tie_breaker_field.as_deref() {
-        // The last row at the bound, so that one which comes at the same value is read next time.
+        // The last row at the limit, so that one added later with the same value is read next time.
         let query = format!(
             "select max({tie})::text from {} where {field} = {}::{of}",
             table.name.sql(),

@@ -1,7 +1,7 @@
-//! Rows by INSERT of many at once: for servers and poolers that take no COPY.
+//! Multi-row INSERT: for servers and poolers that do not support COPY.
 //!
-//! A field of binary COPY is the same bytes as a binary parameter, so tuples become parameters as they
-//! are.
+//! A field of binary COPY has the same bytes as a binary parameter, so tuples become parameters
+//! unchanged.
 
 use bytes::BytesMut;
 use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
@@ -14,12 +14,12 @@ use crate::config::WriteMode;
 use crate::connector::Result;
 use crate::error::ConnectorError;
 
-/// Rows of a statement at most.
+/// Maximum number of rows of a statement.
 const ROWS_MAX: usize = 1000;
-/// Parameters of a statement at most, in the protocol.
+/// Maximum number of parameters of a statement in the protocol.
 const PARAMETERS_MAX: usize = 65_535;
 
-/// A field, as it is on the wire.
+/// A field in wire format.
 #[derive(Debug)]
 struct Field<'a>(Option<&'a [u8]>);
 
@@ -71,7 +71,7 @@ pub(super) async fn insert(loader: &Loader, tuples: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// The INSERT of so many rows.
+/// The INSERT of this many rows.
 fn statement(loader: &Loader, rows: usize) -> String {
     let settings = &loader.shared.settings;
     let columns: Vec<&str> =

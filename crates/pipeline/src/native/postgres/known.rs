@@ -1,6 +1,6 @@
-//! Types that a source has and a destination has not: enums and domains of the other database.
+//! Types of the source that the destination lacks: enums and domains of the other database.
 //!
-//! Invariant: a column gets another type only where every value of its own is one of that.
+//! Invariant: a column gets another type only if all its values are valid for that type.
 
 use forebay_pgcopy::{Column, catalog};
 use tokio_postgres::Client;
@@ -11,18 +11,18 @@ use super::connect::refused;
 use crate::connector::Result;
 use crate::error::ConnectorError;
 
-/// Which of these types there are.
+/// Which of these types exist.
 const KNOWN: &str = "select n, to_regtype(n) is not null from unnest($1::text[]) n";
 
-/// Columns as they will be at the destination.
+/// The columns at the destination.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) columns: Vec<Column>,
-    /// Whether the values of all of them can be handed over as they are.
+    /// Whether all their values can be passed through unchanged.
     pub(super) is_same: bool,
 }
 
-/// Gives columns that `table` has not yet a type that the server knows.
+/// Gives columns that `table` does not have yet a type that the server knows.
 pub(super) async fn known(
     client: &Client,
     table: Option<&Table>,
@@ -36,7 +36,7 @@ pub(super) async fn known(
         return Ok(known);
     }
     let rows = client.query_typed(KNOWN, &[(&new, Type::TEXT_ARRAY)]).await;
-    let rows = rows.map_err(|error| refused("look for the types of new columns", error))?;
+    let rows = rows.map_err(|error| refused("look up the types of new columns", error))?;
     let unknown = rows.iter().filter(|row| !row.get::<_, bool>(1));
     let unknown: Vec<String> = unknown.map(|row| row.get(0)).collect();
     for column in &mut known.columns {
@@ -46,10 +46,10 @@ pub(super) async fn known(
         let Some((plain, wire)) = catalog::built_in(&column.wire) else {
             return Err(ConnectorError::unsupported(
                 format!(
-                    "there is no type {} at the destination, which column {:?} has",
+                    "the destination has no type {}, which is that of column {:?}",
                     column.sql_type, column.name
                 ),
-                "create it there, leave the column out with `columns`, or cast it in a transform",
+                "create it there, exclude the column with `columns`, or cast it in a transform",
             ));
         };
         tracing::info!(

@@ -1,11 +1,12 @@
-//! The ledger: which loads there are, and which of their units are committed (`docs/formats/pipeline-ledger.md`).
+//! The ledger: the existing loads, and their committed units (`docs/formats/pipeline-ledger.md`).
 //!
-//! Two tables in a schema of their own. An entry is written in the transaction that has the unit's rows,
-//! and its key is unique: whoever would commit a unit a second time fails instead.
+//! Two tables in a separate schema. An entry is written in the transaction that has the unit's
+//! rows, and its key is unique: a second commit of the same unit fails.
 //!
-//! Whoever writes a stream holds two advisory locks. One is held by the run as long as it lives, so that
-//! runs do not meet. The other is shared by the transactions of its writers: a run takes it alone for a
-//! moment before it begins, and so waits for what a killed one may still have on its way.
+//! A run that writes a stream holds two advisory locks. One is held as long as the run lives, so
+//! that two runs never write at once. The other is shared by the transactions of its writers: a run
+//! takes it exclusively for a moment before it starts, and so waits for the pending transactions of
+//! a killed one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +27,7 @@ pub(super) struct Ledger {
     pub(super) loads: String,
     pub(super) entries: String,
     schema: String,
-    /// Whether it was seen: nobody removes it while it is used.
+    /// Whether it was seen: it is never removed while in use.
     is_there: Arc<AtomicBool>,
 }
 
@@ -37,7 +38,7 @@ pub(super) struct Claimed {
 
 impl Claim for Claimed {}
 
-/// Namespace of the lock a run holds, and of the one its writers share.
+/// Key space of the lock of a run, and of the one that its writers share.
 const RUN_LOCK: i32 = 0x466f_7201;
 const WRITER_LOCK: i32 = 0x466f_7202;
 
@@ -52,25 +53,25 @@ impl Ledger {
         }
     }
 
-    /// Whether it is there.
+    /// Whether it exists.
     pub(super) async fn exists(&self, client: &Client) -> Result<bool> {
         if self.is_there.load(Ordering::Relaxed) {
             return Ok(true);
         }
         let query = format!("select to_regclass({}) is not null", literal(&self.entries));
         let found = client.query_typed_one(&query, &[]).await;
-        let is_there = found.map_err(|error| refused("look for the ledger", error))?.get(0);
+        let is_there = found.map_err(|error| refused("look up the ledger", error))?.get(0);
         self.is_there.store(is_there, Ordering::Relaxed);
         Ok(is_there)
     }
 
-    /// Makes it.
+    /// Creates it.
     pub(super) async fn create(&self, client: &Client) -> Result<()> {
         if self.exists(client).await? {
             return Ok(());
         }
         let (schema, loads, entries) = (ident(&self.schema), &self.loads, &self.entries);
-        // Two runs of different pipelines may be the first at once.
+        // Two runs of different pipelines may be the first concurrently.
         let create = format!(
             "begin; select pg_advisory_xact_lock({RUN_LOCK}, 0);
              create schema if not exists {schema};
@@ -131,7 +132,7 @@ impl Ledger {
         Ok(Some((load, entries)))
     }
 
-    /// What has to be known of earlier loads before this one begins.
+    /// What must be known of earlier loads before this one starts.
     pub(super) async fn before(
         &self,
         client: &Client,
@@ -157,7 +158,7 @@ impl Ledger {
         })
     }
 
-    /// The INSERT of a load, unless it is there, and the DELETE of loads that were never finished.
+    /// The INSERT of a load, unless it exists, and the DELETE of unfinished loads.
     pub(super) fn begin(
         &self,
         target: &TargetSettings,
@@ -217,12 +218,13 @@ impl Ledger {
         )
     }
 
-    /// Forgets all loads of a stream, and drops the tables that unfinished ones have left; how many.
+    /// Deletes the records of all loads of a stream, and drops the tables of unfinished ones.
+    /// Returns their number.
     pub(super) async fn forget_all(&self, client: &Client, target: &TargetSettings) -> Result<u64> {
         if !self.exists(client).await? {
             return Ok(0);
         }
-        let act = |error| refused("forget the loads", error);
+        let act = |error| refused("delete the records of the loads", error);
         client.batch_execute("begin").await.map_err(act)?;
         let delete = format!(
             "delete from {} where pipeline = $1 and stream = $2
@@ -240,9 +242,9 @@ impl Ledger {
 
 /// What the ledger has of earlier loads.
 pub(super) struct Before {
-    /// Whether the load has begun already.
+    /// Whether the load exists already.
     pub(super) has_begun: bool,
-    /// Tables that other loads, none of them finished, have left.
+    /// Remaining tables of other loads, none of them finished.
     pub(super) leftovers: Vec<String>,
 }
 
@@ -253,7 +255,7 @@ fn texts<const N: usize>(texts: [&String; N]) -> [(&(dyn ToSql + Sync), Type); N
 
 fn json<T: serde::Serialize>(value: &T) -> Result<String> {
     serde_json::to_string(value).map_err(|error| ConnectorError::Refused {
-        act: "write down the load".into(),
+        act: "encode the load".into(),
         source: error.into(),
     })
 }
@@ -278,7 +280,7 @@ fn load_of(row: &Row) -> Result<Load> {
     })
 }
 
-/// The number a stream's locks have.
+/// The key of a stream's locks.
 fn lock_key(target: &TargetSettings) -> i32 {
     let name = format!("{}\0{}", target.pipeline, target.stream);
     let hash = xxhash_rust::xxh3::xxh3_64(name.as_bytes());
@@ -286,7 +288,7 @@ fn lock_key(target: &TargetSettings) -> i32 {
     i32::from_le_bytes([a, b, c, d])
 }
 
-/// What a writer says first in its transaction.
+/// The first statement in a writer's transaction.
 pub(super) fn share_lock(target: &TargetSettings) -> String {
     format!("select pg_advisory_xact_lock_shared({WRITER_LOCK}, {})", lock_key(target))
 }
@@ -296,7 +298,7 @@ pub(super) async fn claim(client: Client, target: &TargetSettings) -> Result<Cla
     let key = lock_key(target);
     let act = |error| refused(format!("claim {}", target.stream), error);
     let query = format!("select pg_try_advisory_lock({RUN_LOCK}, {key})");
-    // A killed run holds it until the server sees that it is gone.
+    // A killed run holds it until the server notices that the connection is gone.
     for attempt in 0..CLAIM_ATTEMPTS {
         if attempt > 0 {
             tokio::time::sleep(CLAIM_EVERY).await;
@@ -304,18 +306,22 @@ pub(super) async fn claim(client: Client, target: &TargetSettings) -> Result<Cla
         let has: bool = client.query_one(&query, &[]).await.map_err(act)?.get(0);
         if has {
             let barrier = format!(
-                "select pg_advisory_lock({WRITER_LOCK}, {key}); select pg_advisory_unlock({WRITER_LOCK}, {key})"
+                "select pg_advisory_lock({WRITER_LOCK}, {key}); select \
+                 pg_advisory_unlock({WRITER_LOCK}, {key})"
             );
             client.batch_execute(&barrier).await.map_err(act)?;
             return Ok(Claimed { _client: client });
         }
     }
     Err(ConnectorError::Busy {
-        act: format!("write {}: another run of pipeline {} does", target.into, target.pipeline),
-        source: "wait for it, or see pg_locks for who holds the advisory lock".into(),
+        act: format!(
+            "write {}: another run of pipeline {} is writing it",
+            target.into, target.pipeline
+        ),
+        source: "wait for it, or find the holder of the advisory lock in pg_locks".into(),
     })
 }
 
-/// How often, and after what time each, a claim is tried again.
+/// The delays after which a claim is tried again.
 const CLAIM_ATTEMPTS: u32 = 50;
 const CLAIM_EVERY: std::time::Duration = std::time::Duration::from_millis(100);

@@ -1,7 +1,7 @@
 //! Writing one unit: rows by COPY or INSERT, and its ledger entry, in one transaction.
 //!
-//! By default all rows of a unit go through one COPY. Where bad rows are to be left out, each batch goes
-//! through one of its own, so that one the server refuses can be taken apart (see `dead`).
+//! By default all rows of a unit are sent by one COPY. If refused rows are to be skipped, each
+//! batch has its own COPY, so that a refused one can be divided (see `dead`).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,13 +25,13 @@ use crate::connector::{LedgerEntry, Result, Unit, UnitWriter};
 use crate::error::ConnectorError;
 use crate::run::{Context, Phase};
 
-/// What the writers of a table share.
+/// State shared by the writers of a table.
 pub(super) struct Shared {
     pub(super) pool: Arc<Pool>,
     pub(super) settings: TargetSettings,
     pub(super) ledger: Ledger,
     pub(super) columns: Vec<Column>,
-    /// The table beside the target for rows that were not taken.
+    /// The table of dead letters.
     pub(super) dead_letters: TableName,
     pub(super) context: Context,
 }
@@ -42,7 +42,7 @@ impl Shared {
     }
 }
 
-/// A table of its own for the rows of an upsert, as long as the transaction.
+/// A separate table for the rows of an upsert, dropped with the transaction.
 const UPSERT_TABLE: &str = "pg_temp.forebay_upsert";
 
 /// Writes one unit.
@@ -51,16 +51,16 @@ pub(super) struct Loader {
     pub(super) client: Client,
     pub(super) into: TableName,
     unit: String,
-    /// The COPY that takes rows.
+    /// The statement that receives rows.
     statement: Statement,
-    /// That COPY while it takes some.
+    /// That COPY while it is running.
     copy: Option<Pin<Box<CopyInSink<Bytes>>>>,
-    /// Rows given to it.
+    /// Number of rows sent to it.
     copied: u64,
     encoder: Option<Encoder>,
-    /// Of the rows that were written.
+    /// Hash of the written rows.
     pub(super) hash: ContentHash,
-    /// Rows that came, written or not.
+    /// Number of rows received, written or not.
     pub(super) seen: u64,
     pub(super) dead: u64,
 }
@@ -72,12 +72,13 @@ impl Loader {
         if shared.settings.write_mode == WriteMode::Upsert {
             let names = idents(shared.columns.iter().map(|column| column.name.as_str()));
             begin.push_str(&format!(
-                "; create temp table forebay_upsert on commit drop as select {names} from {} with no data",
+                "; create temp table forebay_upsert on commit drop as select {names} from {} \
+                 with no data",
                 into.sql()
             ));
         }
         let names = idents(shared.columns.iter().map(|column| column.name.as_str()));
-        // For an upsert, aside.
+        // The staging table of an upsert.
         let copied_into = match shared.settings.write_mode {
             WriteMode::Upsert => UPSERT_TABLE.to_owned(),
             WriteMode::Append | WriteMode::Replace => into.sql(),
@@ -101,17 +102,17 @@ impl Loader {
         })
     }
 
-    /// What was attempted when something fails.
+    /// The operation, for errors.
     pub(super) fn act(&self) -> String {
         format!("write {} ({})", self.into, self.unit)
     }
 
-    /// Whether a bad row is left out instead of failing the run.
+    /// Whether a refused row is skipped instead of failing the run.
     fn is_tolerant(&self) -> bool {
         self.shared.settings.on_data_error != OnDataError::Fail
     }
 
-    /// Begins a COPY.
+    /// Starts a COPY.
     async fn begin_copy(&self) -> Result<Pin<Box<CopyInSink<Bytes>>>> {
         let sink = self.client.copy_in(&self.statement).await;
         let mut sink = Box::pin(sink.map_err(|error| refused(self.act(), error))?);
@@ -120,7 +121,7 @@ impl Loader {
         Ok(sink)
     }
 
-    /// One COPY of these tuples; what the server says of them.
+    /// One COPY of these tuples; the inner result is the server's.
     pub(super) async fn copy_once(
         &self,
         tuples: Bytes,
@@ -128,15 +129,14 @@ impl Loader {
         let mut copy = self.begin_copy().await?;
         for part in [tuples, Bytes::from_static(TRAILER)] {
             if let Err(error) = copy.as_mut().feed(part).await {
-                // The reason is with the answer.
+                // The reason is in the answer.
                 return Ok(Err(copy.as_mut().finish().await.err().unwrap_or(error)));
             }
         }
         Ok(copy.as_mut().finish().await)
     }
 
-    /// Puts the rows of an upsert in the place of those with their keys; of rows with the same key the
-    /// last counts.
+    /// Merges the rows of an upsert by their keys. Of rows with the same key the last one counts.
     pub(super) async fn merge(&self) -> Result<u64, tokio_postgres::Error> {
         let settings = &self.shared.settings;
         let columns: Vec<&str> =
@@ -182,7 +182,7 @@ impl Loader {
         Ok((Bytes::from(tuples), hash))
     }
 
-    /// The columns that are written, in their order.
+    /// The written columns, in their order.
     fn written(&self, records: &RecordBatch) -> Result<RecordBatch> {
         let schema = records.schema_ref();
         let indices = self.shared.columns.iter().map(|column| schema.index_of(&column.name));
@@ -206,7 +206,7 @@ impl Loader {
         Ok(())
     }
 
-    /// Ends the unit's one COPY, and puts an upsert's rows in their places.
+    /// Ends the unit's one COPY, and merges the rows of an upsert.
     async fn end_copy(&mut self) -> Result<()> {
         let Some(mut copy) = self.copy.take() else { return Ok(()) };
         let given = std::mem::take(&mut self.copied);
@@ -214,7 +214,7 @@ impl Loader {
         copy.as_mut().feed(Bytes::from_static(TRAILER)).await.map_err(act)?;
         let taken = copy.as_mut().finish().await.map_err(act)?;
         if taken != given {
-            let found = format!("the server took {taken} rows of {given}");
+            let found = format!("the server stored {taken} of {given} rows");
             return Err(ConnectorError::data(self.act(), found));
         }
         if self.shared.settings.write_mode == WriteMode::Upsert {
@@ -223,7 +223,7 @@ impl Loader {
         Ok(())
     }
 
-    /// Puts rows aside, in the transaction of the unit.
+    /// Stores dead letters, in the transaction of the unit.
     pub(super) async fn put_aside(&mut self, rows: &[DeadRow]) -> Result<()> {
         self.dead += rows.len() as u64;
         if self.shared.settings.on_data_error == OnDataError::Skip || rows.is_empty() {
@@ -245,7 +245,7 @@ impl UnitWriter for Loader {
         let (tuples, hash) = self.tuples(batch.rows.clone())?;
         let begun = Instant::now();
         if !batch.dead.is_empty() {
-            // A transform put them aside, whatever is to be done with what the server refuses.
+            // Set aside by a transform, whatever the setting for refused rows.
             self.end_copy().await?;
             super::dead::put_aside(self, &batch.dead).await?;
             self.dead += batch.dead.len() as u64;

@@ -1,8 +1,8 @@
 //! PostgreSQL, as a source and as a destination.
 //!
-//! From the bottom: `sql` (quoting), `settings`, `connect`, `types` and `catalog` (what a server has);
-//! `units`, `incremental`, `read`, `source` (reading it); `ledger`, `known`, `evolve`,
-//! `tuples`, `insert`, `dead`, `load`, `target`, `destination` (writing it).
+//! From the bottom: `sql` (quoting), `settings`, `connect`, `types` and `catalog` (the server's
+//! objects); `units`, `incremental`, `read`, `source` (reading); `ledger`, `known`, `evolve`,
+//! `tuples`, `insert`, `dead`, `load`, `target`, `destination` (writing).
 
 mod catalog;
 pub(crate) mod connect;
@@ -27,5 +27,5 @@ pub use destination::PostgresDestination;
 pub use settings::{Settings, Tls};
 pub use source::PostgresSource;
 
-/// Bytes of a page, as all but very few servers are built; only estimates rest on it.
+/// Size of a page in bytes on nearly all servers. Only estimates depend on it.
 const PAGE_SIZE: u64 = 8192;

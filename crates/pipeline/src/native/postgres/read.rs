@@ -20,11 +20,11 @@ pub(super) struct Reading<'a> {
     pub(super) columns: &'a [Column],
     pub(super) form: Form,
     pub(super) batch_size: usize,
-    /// What is read, for people.
+    /// What is being read, for messages.
     pub(super) place: String,
 }
 
-/// Makes batches of what comes.
+/// Collects incoming rows into batches.
 enum Maker {
     Tuples { splitter: Splitter, tuples: Vec<u8> },
     Records(Box<Decoder>),
@@ -57,7 +57,7 @@ impl Maker {
         }
     }
 
-    /// What there is, to be sent.
+    /// The collected rows, to be sent.
     fn take(&mut self, capacity: usize) -> Result<Option<(Rows, ContentHash)>, DecodeError> {
         match self {
             Self::Tuples { splitter, tuples } => {
@@ -78,7 +78,7 @@ impl Maker {
         }
     }
 
-    /// Whether the end was seen.
+    /// Whether the end was received.
     fn finish(self) -> Result<(), DecodeError> {
         match self {
             Self::Tuples { splitter, .. } => splitter.finish(),
@@ -88,13 +88,13 @@ impl Maker {
 }
 
 impl Reading<'_> {
-    /// Room for a batch: what comes at once goes beyond its size.
+    /// Capacity of a batch: the last chunk may exceed its size.
     fn capacity(&self) -> usize {
         self.batch_size + self.batch_size / 8
     }
 
-    /// Sends a batch on, with its hash where encoding it again gives the same bytes: an array may say that
-    /// it has NULLs long after it had one.
+    /// Sends a batch, with its hash if encoding it again gives the same bytes: an array may claim
+    /// NULLs that it no longer has.
     async fn send(&self, batch: (Rows, ContentHash), out: &mut Outlet) -> Result<()> {
         let (rows, hash) = batch;
         let has_arrays =
@@ -102,7 +102,7 @@ impl Reading<'_> {
         if has_arrays { out.send(rows).await } else { out.send_hashed(rows, hash).await }
     }
 
-    /// Reads what `copy` gives into `out`.
+    /// Reads the output of `copy` into `out`.
     pub(super) async fn read(&self, client: &Client, copy: &str, out: &mut Outlet) -> Result<()> {
         let asked = Instant::now();
         let rows = client.copy_out(copy).await;

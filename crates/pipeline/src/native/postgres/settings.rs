@@ -1,4 +1,4 @@
-//! What the pipeline file says of a PostgreSQL, as a source or as a destination.
+//! Settings of PostgreSQL, as a source or as a destination.
 
 use std::num::NonZeroU16;
 use std::time::Duration;
@@ -12,31 +12,32 @@ use tokio_postgres::config::Host;
 use crate::config::permissions::Reach;
 use crate::config::{Secret, Text};
 
-/// How a server is reached: `url`, or `host`, `user` and so on.
+/// Connection settings: `url`, or `host`, `user` and so on.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// `postgres://user:password@host:port/database`, instead of the five fields below it.
+    /// `postgres://user:password@host:port/database`, instead of the five fields below.
     pub url: Option<Secret>,
     /// Name or address of the server, or the directory of its socket.
     pub host: Text,
-    /// Its port.
+    /// Port of the server.
     pub port: NonZeroU16,
-    /// The database; the user's name where it is not given.
+    /// Database. The default is the user's name.
     pub database: Option<Text>,
-    /// Who asks.
+    /// User name.
     pub user: Text,
-    /// Their password.
+    /// Password of the user.
     pub password: Option<Secret>,
     /// Whether and how the connection is encrypted.
     pub tls: Tls,
-    /// A file of certificates (PEM) to be trusted instead of the system's.
+    /// A file of certificates (PEM) that are trusted instead of the system's.
     pub tls_ca_file: Option<Text>,
-    /// The schema of tables whose name says none. A destination creates it where it is not there.
+    /// Schema of tables whose name has none. A destination creates it if it does not exist.
     pub schema: Text,
-    /// Of a destination: the schema of the ledger; created where it is not there.
+    /// For a destination: schema of the ledger. It is created if it does not exist.
     pub ledger_schema: Text,
-    /// Of a source: how long an incremental run waits for transactions that write when it begins.
+    /// For a source: how long an incremental run waits for transactions that may still write when
+    /// it starts.
     #[schemars(with = "String")]
     pub wait_for_late_commits: HumanDuration,
 }
@@ -60,7 +61,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What these settings lead to. What an unreadable `url` would lead to nobody knows; it is refused when
+    /// The server that these settings refer to. An invalid `url` refers to none; it is refused when
     /// it is used.
     pub(crate) fn reach(&self) -> Reach {
         let mut reach = Reach::default();
@@ -87,11 +88,11 @@ impl Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Tls {
-    /// `verify` for any server but one on this machine, `disable` for that.
+    /// `verify` for any server except one on this machine, and `disable` for that.
     #[default]
     Auto,
-    /// Not encrypted.
+    /// Unencrypted.
     Disable,
-    /// Encrypted; the certificate is checked, and that it is for this host.
+    /// Encrypted. The certificate and its host name are verified.
     Verify,
 }

@@ -1,8 +1,8 @@
-//! Reading a PostgreSQL: tables by binary COPY, all of a stream inside one exported snapshot.
+//! Reading from PostgreSQL: tables by binary COPY, all parts of a stream in one exported snapshot.
 //!
 //! Invariants:
-//! * Everything a stream reads it reads in the snapshot of the transaction that opened it.
-//! * That transaction is read-only and writes nothing, not even a lock beyond that of reading.
+//! * All parts of a stream are read in the snapshot of the transaction that opened it.
+//! * That transaction is read-only and takes no lock except that of reading.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -28,7 +28,7 @@ use crate::connector::{
 use crate::error::ConnectorError;
 use crate::run::{Context, Outlet, Phase};
 
-/// A PostgreSQL to be read.
+/// A PostgreSQL as a source.
 #[derive(Debug)]
 pub struct PostgresSource {
     settings: Settings,
@@ -36,13 +36,13 @@ pub struct PostgresSource {
 }
 
 impl PostgresSource {
-    /// A source of these settings; asks nobody yet.
+    /// Creates a source with these settings; sends nothing yet.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self { settings, pool: OnceLock::new() }
     }
 
-    /// The connections that were made ahead.
+    /// The connections that were opened in advance.
     fn pool(&self) -> Result<&Arc<Pool>> {
         if let Some(pool) = self.pool.get() {
             return Ok(pool);
@@ -59,7 +59,7 @@ where c.relkind in ('r','p','v','m','f') and not c.relispartition
   and has_table_privilege(c.oid, 'select')
 order by 1, 2";
 
-/// Makes the transaction that everything of a stream is read in.
+/// Starts the transaction in which a stream is read.
 const BEGIN: &str = "begin transaction isolation level repeatable read read only";
 
 #[async_trait]
@@ -68,8 +68,7 @@ impl Source for PostgresSource {
         let server = Server::new(&self.settings)?;
         let client = server.connect(None).await?;
         let version = client.query_one("select version()", &[]).await;
-        let version: String =
-            version.map_err(|error| refused("ask for the version", error))?.get(0);
+        let version: String = version.map_err(|error| refused("read the version", error))?.get(0);
         let version = version.split(" on ").next().unwrap_or_default().to_owned();
         Ok(format!("{version}: {}", server.name()))
     }
@@ -81,7 +80,7 @@ impl Source for PostgresSource {
         let mut discovered = Vec::with_capacity(names.len());
         for row in names {
             let (schema, name): (String, String) = (row.get(0), row.get(1));
-            // One that was dropped since is none.
+            // A table that was dropped since is skipped.
             if let Some(found) = table(&client, &TableName::new(&schema, &name)).await? {
                 discovered.push(describe(&found));
             }
@@ -90,7 +89,7 @@ impl Source for PostgresSource {
     }
 
     async fn warm(&self, context: &Context) {
-        // Settings that are no server's fail when it is opened.
+        // Invalid settings fail when the source is opened.
         if let Ok(pool) = self.pool() {
             pool.fill(1, Some(&context.phases)).await;
         }
@@ -107,11 +106,11 @@ impl Source for PostgresSource {
         let begun = Instant::now();
         let name = TableName::parse(&stream.name, &self.settings.schema.0).ok_or_else(|| {
             ConnectorError::unsupported(
-                format!("{:?} is no name of a table", stream.name),
-                "write `table` or `schema.table`, parts with dots in double quotes",
+                format!("{:?} is not a valid table name", stream.name),
+                "specify `table` or `schema.table`, with parts that contain dots in double quotes",
             )
         })?;
-        // Before the snapshot: what was being written has been committed when it is taken.
+        // Before the snapshot: pending writes have then been committed when it is taken.
         let bound = match stream.sync_mode {
             SyncMode::Incremental => {
                 let wait = self.settings.wait_for_late_commits.get();
@@ -121,7 +120,7 @@ impl Source for PostgresSource {
         };
         let begin = async {
             let begun = client.batch_execute(BEGIN).await;
-            begun.map_err(|error| refused("begin to read", error))
+            begun.map_err(|error| refused("start reading", error))
         };
         let ((), found) = try_join(begin, table(&client, &name)).await?;
         let found = found.ok_or_else(|| missing(&name, &pool.server))?;
@@ -158,7 +157,7 @@ impl Source for PostgresSource {
 fn missing(name: &TableName, server: &Server) -> ConnectorError {
     ConnectorError::unsupported(
         format!("there is no table {name} in {}", server.name()),
-        "see `forebay pipeline discover` for those there are",
+        "list the tables with `forebay pipeline discover`",
     )
 }
 
@@ -169,7 +168,7 @@ fn describe(table: &Table) -> Discovered {
             name: column.name.clone(),
             sql_type: column.pg_type.name.clone(),
             nullable: column.nullable,
-            note: (!is_known).then(|| "as text anywhere but in a PostgreSQL".to_owned()),
+            note: (!is_known).then(|| "as text, except in PostgreSQL".to_owned()),
         }
     });
     let quoted = |name: &str| if name.contains('.') { ident(name) } else { name.to_owned() };
@@ -182,13 +181,13 @@ fn describe(table: &Table) -> Discovered {
     }
 }
 
-/// The columns that are read, and how they are asked for.
+/// The columns to read, and their expressions.
 #[derive(Debug)]
 struct Columns {
     columns: Vec<Column>,
-    /// As they stand in a SELECT.
+    /// The expressions of the SELECT list.
     expressions: Vec<String>,
-    /// Whether any is asked for otherwise than by its name.
+    /// Whether any expression is more than a column name.
     is_cast: bool,
     notes: Vec<String>,
 }
@@ -207,7 +206,7 @@ impl Columns {
         if chosen.is_empty() {
             return Err(ConnectorError::unsupported(
                 format!("{} has no columns", table.name),
-                "leave the stream out",
+                "remove the stream",
             ));
         }
         let mut columns = Self {
@@ -238,16 +237,16 @@ impl Columns {
     }
 }
 
-/// A column that is not there, and those that are.
+/// An error for a missing column, which lists the existing ones.
 pub(super) fn no_column(table: &Table, name: &str) -> ConnectorError {
     let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
     ConnectorError::unsupported(
         format!("{} has no column {name:?}", table.name),
-        format!("it has {}", names.join(", ")),
+        format!("its columns are {}", names.join(", ")),
     )
 }
 
-/// A table that is open to be read.
+/// An open table.
 struct PostgresStream {
     units: Vec<Unit>,
     parts: Vec<Part>,
@@ -257,14 +256,14 @@ struct PostgresStream {
     table: Table,
     server: Server,
     snapshot: Option<String>,
-    /// Connections in transactions of the snapshot; the one that shares it among them.
+    /// Connections in transactions of the snapshot, including the one that exports it.
     idle: Mutex<Vec<Client>>,
     form: Form,
     batch_size: usize,
 }
 
 impl PostgresStream {
-    /// A connection that sees the snapshot.
+    /// A connection that uses the snapshot.
     async fn client(&self, context: &Context) -> Result<Client> {
         let idle = self.idle.lock().pop();
         if let Some(client) = idle {
@@ -280,7 +279,7 @@ impl PostgresStream {
     /// The COPY that reads a part.
     fn copy(&self, part: &Part) -> String {
         let table = self.table.name.sql();
-        // The server reads a table itself faster than a query of all of it.
+        // The server copies a whole table faster than a query of it.
         if part.condition.is_empty() && !self.columns.is_cast && self.table.kind == 'r' {
             let names = idents(self.columns.columns.iter().map(|column| column.name.as_str()));
             return format!("copy {table} ({names}) to stdout (format binary)");
@@ -334,7 +333,7 @@ impl SourceStream for PostgresStream {
             ),
         };
         reading.read(&client, &self.copy(part), out).await?;
-        // One whose COPY broke off is not used again.
+        // A connection whose COPY was interrupted is not reused.
         self.idle.lock().push(client);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! SQL as text: names and literals from outside enter it here, quoted, and nowhere else.
+//! SQL as text: names and literals from outside are quoted here, and only here.
 
 /// A name, quoted: `"a""b"`.
 pub(crate) fn ident(name: &str) -> String {
@@ -52,8 +52,8 @@ impl TableName {
         Self { schema: schema.to_owned(), table: table.to_owned() }
     }
 
-    /// `table` or `schema.table`, parts with dots or capitals in double quotes; `schema` where none is
-    /// said. `None` where it is no such name.
+    /// `table` or `schema.table`, with parts that contain dots or capitals in double quotes;
+    /// `schema` if none is given. `None` if it is not a valid name.
     pub(super) fn parse(text: &str, schema: &str) -> Option<Self> {
         let mut parts = Vec::new();
         let mut rest = text;
@@ -79,7 +79,7 @@ impl TableName {
     }
 }
 
-/// For people.
+/// For messages.
 impl std::fmt::Display for TableName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}.{}", self.schema, self.table)

@@ -1,7 +1,7 @@
-//! A table that rows go into: made ready, loaded, and for `replace` swapped in at the end.
+//! A table that rows are written to: prepared, loaded, and for `replace` swapped in at the end.
 //!
-//! Invariant: what a load changes, tables and ledger alike, it changes in one transaction at a time, so
-//! that at any moment the ledger says what is there.
+//! Invariant: a load changes tables and ledger in the same transaction, so that the ledger is
+//! always consistent with the tables.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -25,21 +25,22 @@ use crate::connector::{Load, Result, Target, Unit, UnitWriter};
 use crate::error::ConnectorError;
 use crate::run::Context;
 
-/// Letters of a table's name that stay in that of its staging table: names have 63 at most.
+/// Number of characters of a table's name that its staging table's name retains: names have at most
+/// 63.
 const STAGED_NAME_MAX: usize = 40;
 
-/// As much of a table's name as another name beside it may begin with.
+/// The part of a table's name that the names of its auxiliary tables start with.
 fn stem(table: &str) -> &str {
     let end = (0..=STAGED_NAME_MAX.min(table.len())).rev().find(|end| table.is_char_boundary(*end));
     table.get(..end.unwrap_or_default()).unwrap_or_default()
 }
 
-/// Name of the table for rows that were not taken.
+/// Name of the table of dead letters.
 fn beside(table: &str) -> String {
     format!("{}_dead_letters", stem(table))
 }
 
-/// A table that rows go into.
+/// A table that rows are written to.
 pub(super) struct PostgresTarget {
     ledger: Ledger,
     settings: TargetSettings,
@@ -65,7 +66,7 @@ impl PostgresTarget {
         {
             return Err(ConnectorError::unsupported(
                 format!("the key column {key:?} is not in the source"),
-                "name columns of the stream in `primary_key`",
+                "set `primary_key` to columns of the stream",
             ));
         }
         let evolution = match &table {
@@ -91,7 +92,7 @@ impl PostgresTarget {
         Ok(Self { ledger, settings, name, table, evolution, shared: Arc::new(shared) })
     }
 
-    /// The table a load writes to: aside, where it replaces what is there.
+    /// The table that a load writes to: a staging table if it replaces the target.
     fn staged(&self, load: &Load) -> TableName {
         if self.settings.write_mode != WriteMode::Replace {
             return self.name.clone();
@@ -101,7 +102,7 @@ impl PostgresTarget {
         TableName::new(&self.name.schema, &staged)
     }
 
-    /// What is done before the first row, but for the ledger.
+    /// The statements before the first row, except for the ledger.
     fn statements(&self, staged: &TableName) -> Vec<String> {
         let key: &[String] = match self.settings.write_mode {
             WriteMode::Append => &[],
@@ -121,15 +122,15 @@ impl PostgresTarget {
         statements
     }
 
-    /// Begins a transaction; what puts the staged table in the place of the one there is.
+    /// Starts a transaction; returns the statements that replace the target by the staging table.
     async fn swap(&self, client: &Client, staged: &TableName, begin: &str) -> Result<Vec<String>> {
         let mut statements = Vec::new();
         let (name, aside) = (self.name.sql(), staged.sql());
-        let act = |error| refused(format!("look {} up", self.name), error);
+        let act = |error| refused(format!("look up {}", self.name), error);
         if self.table.is_none() {
             client.batch_execute(begin).await.map_err(act)?;
         } else {
-            // What goes with the table is asked for once nobody can change it any more.
+            // Dependent objects are read only once no one can change them any more.
             let begin = format!("{begin}; lock table {name} in access exclusive mode");
             let regclass = literal(&name);
             let (owned, grants) = (OWNED.replace("$1", &regclass), GRANTS.replace("$1", &regclass));
@@ -157,14 +158,14 @@ impl PostgresTarget {
     }
 }
 
-/// Sequences that go with a table's columns.
+/// Sequences owned by a table's columns.
 const OWNED: &str = "
 select s.oid::regclass::text, a.attname::text
 from pg_depend d join pg_class s on s.oid = d.objid and s.relkind = 'S'
 join pg_attribute a on a.attrelid = d.refobjid and a.attnum = d.refobjsubid
 where d.deptype = 'a' and d.refobjid = $1::regclass";
 
-/// What others may do with a table.
+/// Privileges of others on a table.
 const GRANTS: &str = "
 select x.privilege_type, case when x.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(x.grantee)) end,
        x.is_grantable
@@ -195,7 +196,7 @@ impl Target for PostgresTarget {
         self.ledger.create(&client).await?;
         let before = self.ledger.before(&client, &self.settings, load).await?;
         if before.has_begun {
-            // Its transaction made everything ready.
+            // Its transaction has prepared everything.
             self.shared.pool.give_back(client);
             return Ok(());
         }
@@ -206,13 +207,13 @@ impl Target for PostgresTarget {
         statements.extend(self.statements(&staged));
         let begin = self.ledger.begin(&self.settings, load, aside.as_deref())?;
         let statements = statements.join(";\n");
-        // Not waited for: the commit of the first unit takes it to the disk too, and without it there can be
-        // no entry of a unit.
+        // Not synchronous: the commit of the first unit also flushes it to disk, and no entry of a
+        // unit can exist without that commit.
         let made =
             format!("begin; set local synchronous_commit = off;\n{statements};\n{begin};\ncommit");
         let made = client.batch_execute(&made).await;
         made.map_err(|error| {
-            let act = format!("make {} ready", self.name);
+            let act = format!("prepare {}", self.name);
             refused(
                 if statements.is_empty() { act } else { format!("{act} ({statements})") },
                 error,
@@ -223,7 +224,7 @@ impl Target for PostgresTarget {
     }
 
     async fn warm(&self, writers: usize) {
-        // One more is at work already.
+        // One more is already working.
         let phases = Some(&*self.shared.context.phases);
         self.shared.pool.fill(writers.saturating_sub(1), phases).await;
     }

@@ -1,11 +1,11 @@
-//! Looking inside tuples of binary COPY: where each ends, and what its fields are.
+//! Parsing tuples of binary COPY: their ends and their fields.
 
 use std::ops::Range;
 
 use crate::connector::Result;
 use crate::error::ConnectorError;
 
-/// A tuple among others.
+/// A tuple in a sequence.
 #[derive(Debug, Clone)]
 pub(super) struct Tuple {
     /// Its bytes.
@@ -13,7 +13,7 @@ pub(super) struct Tuple {
 }
 
 fn broken() -> ConnectorError {
-    ConnectorError::data("tuples of binary COPY", "they end in the middle of one")
+    ConnectorError::data("tuples of binary COPY", "the data ends inside a tuple")
 }
 
 fn take<const N: usize>(bytes: &[u8], at: &mut usize) -> Option<[u8; N]> {
@@ -22,7 +22,7 @@ fn take<const N: usize>(bytes: &[u8], at: &mut usize) -> Option<[u8; N]> {
     Some(*taken)
 }
 
-/// The fields of the tuple at `at`, which is moved behind it; `None` is NULL.
+/// The fields of the tuple at `at`, which is advanced past it. `None` is NULL.
 fn fields<'a>(bytes: &'a [u8], at: &mut usize, into: &mut Vec<Option<&'a [u8]>>) -> Option<()> {
     let count = i16::from_be_bytes(take(bytes, at)?);
     for _ in 0..count {
@@ -38,7 +38,7 @@ fn fields<'a>(bytes: &'a [u8], at: &mut usize, into: &mut Vec<Option<&'a [u8]>>)
     Some(())
 }
 
-/// Where each tuple is.
+/// The position of each tuple.
 pub(super) fn split(bytes: &[u8]) -> Result<Vec<Tuple>> {
     let (mut tuples, mut at, mut ignored) = (Vec::new(), 0, Vec::new());
     while at < bytes.len() {
@@ -50,7 +50,7 @@ pub(super) fn split(bytes: &[u8]) -> Result<Vec<Tuple>> {
     Ok(tuples)
 }
 
-/// The fields of all of them, one after another.
+/// The fields of all tuples, in sequence.
 pub(super) fn all_fields(bytes: &[u8]) -> Result<Vec<Option<&[u8]>>> {
     let (mut all, mut at) = (Vec::new(), 0);
     while at < bytes.len() {

@@ -1,10 +1,10 @@
-//! Types of a server, as its catalogue has them.
+//! Types of a server, from its catalogue.
 
 use std::collections::HashMap;
 
 use forebay_pgcopy::catalog::PgType;
 
-/// Types, and those they are made of.
+/// Types, and those they consist of.
 pub(super) struct Types(HashMap<u32, Row>);
 
 struct Row {
@@ -16,10 +16,10 @@ struct Row {
     base_typmod: i32,
 }
 
-/// How deep types may be made of types: domains over domains, arrays of domains.
+/// Maximum nesting of types: domains over domains, arrays of domains.
 const DEPTH_MAX: u32 = 16;
 
-/// The types of a table's columns, with those they are made of.
+/// The types of a table's columns, with those they consist of.
 pub(super) const OF_TABLE: &str = "
 with recursive wanted(oid) as (
     select a.atttypid
@@ -36,7 +36,7 @@ select t.oid, format_type(t.oid, null), t.typtype::text, t.typcategory::text, t.
 from wanted w join pg_type t on t.oid = w.oid";
 
 impl Types {
-    /// Those that rows of [`OF_TABLE`] tell.
+    /// Parses the rows of [`OF_TABLE`].
     pub(super) fn new(rows: &[tokio_postgres::Row]) -> Self {
         let first = |text: String| text.chars().next().unwrap_or('\0');
         let types = rows.iter().map(|row| {
@@ -53,7 +53,7 @@ impl Types {
         Self(types.collect())
     }
 
-    /// A type with its modifier, written as `written`.
+    /// A type with its modifier; `written` is its name.
     pub(super) fn of(&self, oid: u32, typmod: i32, written: String) -> Option<PgType> {
         self.made(oid, typmod, Some(written), 0)
     }

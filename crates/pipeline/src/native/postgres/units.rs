@@ -1,8 +1,8 @@
-//! The parts of a table that are read and committed on their own.
+//! The units of a table, which are read and committed separately.
 //!
-//! By ranges of a key a part has the same rows in a later run; by ranges of pages it has them only as
-//! long as the snapshot does. Ranges are half open, and the first and the last have no end: together they
-//! have every row, NULL keys in the last.
+//! A range of a key has the same rows in a later run; a range of pages only as long as the snapshot
+//! exists. Ranges are half open, and the first and the last have no end: together they cover every
+//! row, NULL keys in the last.
 
 use forebay_pgcopy::catalog::PgType;
 use tokio_postgres::Client;
@@ -16,23 +16,23 @@ use crate::config::StreamSettings;
 use crate::connector::{Cursor, Division, Opening, Result, Unit};
 use crate::error::ConnectorError;
 
-/// A table smaller than this is one part: connecting again would take longer than reading it.
+/// A smaller table is one unit: another connection would take longer than reading it.
 const DIVIDED_FROM: u64 = 16 << 20;
-/// Parts at most.
+/// Maximum number of units.
 const PARTS_MAX: u64 = 4096;
 
-/// Pages that are looked at for each bound, some thousands of rows, and at most.
+/// Number of sampled pages per boundary, with some thousands of rows, and in total.
 const SAMPLED_EACH: f64 = 50.0;
 const SAMPLED_MAX: f64 = 1_000.0;
 
-/// A part of a table.
+/// A unit of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Part {
-    /// Which rows, in SQL; all where it is empty.
+    /// The condition in SQL; empty for all rows.
     pub(super) condition: String,
 }
 
-/// All parts of a stream.
+/// All units of a stream.
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) units: Vec<(Unit, Part)>,
@@ -57,7 +57,7 @@ impl Parts {
         }
     }
 
-    /// How a table that is read whole is divided.
+    /// How a table that is read completely is divided.
     pub(super) async fn plan(
         client: &Client,
         table: &Table,
@@ -90,7 +90,7 @@ impl Parts {
         }
     }
 
-    /// The parts of a load that was not finished.
+    /// The units of an unfinished load.
     fn again(units: &[Unit], table: &Table, key: Option<&str>) -> Result<Self> {
         let parts = units.iter().map(|unit| {
             let condition = match (key, &unit.from, &unit.to) {
@@ -98,7 +98,10 @@ impl Parts {
                 (Some(key), from, to) => range(table, key, from.as_deref(), to.as_deref()),
                 (None, ..) => {
                     return Err(ConnectorError::unsupported(
-                        format!("a load of {} was divided by a key it no longer has", table.name),
+                        format!(
+                            "an unfinished load of {} was divided by a key that it no longer has",
+                            table.name
+                        ),
                         "run again with `--from-scratch`",
                     ));
                 }
@@ -151,7 +154,7 @@ impl Parts {
     }
 }
 
-/// The primary key, if it is one column of whole numbers.
+/// The primary key, if it is one column of integers.
 fn integer_key(table: &Table) -> Option<&str> {
     let [key] = table.primary_key.as_slice() else { return None };
     let is_integer = |of: &PgType| matches!(of.oid, 20 | 21 | 23);

@@ -1,4 +1,4 @@
-//! A SQLite file as a destination: streams go into its tables.
+//! A SQLite file as a destination: streams are written to its tables.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -26,14 +26,14 @@ struct Claimed(#[expect(dead_code, reason = "held for its lock")] File);
 impl Claim for Claimed {}
 
 impl SqliteDestination {
-    /// The destination of these settings.
+    /// Creates the destination with these settings.
     #[must_use]
     pub fn new(settings: &SqliteDestinationSettings) -> Self {
-        Self { database: Database::new(&settings.path) }
+        Self { database: Database::new(&settings.path, &settings.within) }
     }
 }
 
-/// Locks the file that stands for a stream. It stays: who removed it could let two in.
+/// Locks the file of a stream. It is never removed, since that could let two runs in.
 fn claim(database: &Database, settings: &TargetSettings) -> Result<Claimed> {
     let mut path = database.path.clone().into_os_string();
     path.push(format!("-forebay-{}.lock", digits_of(&settings.into)));

@@ -1,8 +1,8 @@
-//! The columns of a table: what is declared, and what is there where nothing holds SQLite to it.
+//! The columns of a table: as declared, and as found where SQLite does not enforce types.
 //!
-//! Any column of a table that is not `STRICT` may hold any value, so the whole table is looked through
-//! once, in the transaction that is read later. Where what is found is not what is declared, the column
-//! is what is found, and text where that is mixed.
+//! Any column of a table that is not `STRICT` may contain any value, so the whole table is examined
+//! once, in the transaction that is read later. If the values differ from the declaration, the
+//! column has the type of the values, or text if they are mixed.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::{quoted, values};
 use crate::error::ConnectorError;
 use crate::native::values::types;
 
-/// What can be read as a stream.
+/// A table or view that can be read as a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Table {
     pub(super) name: String,
@@ -21,17 +21,17 @@ pub(super) struct Table {
     is_strict: bool,
 }
 
-/// A column as it is declared.
+/// A declared column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Declared {
     pub(super) name: String,
     pub(super) type_name: String,
     pub(super) nullable: bool,
-    /// Its place in the primary key, from 1; 0 outside of it.
+    /// Its index in the primary key, from 1; 0 if it is not part of it.
     pub(super) key: u32,
 }
 
-/// What values of a column are.
+/// The kinds of values of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Found {
     integer: bool,
@@ -42,7 +42,7 @@ struct Found {
     max: Option<i64>,
 }
 
-/// All tables and views, but for SQLite's own and the ledger's.
+/// All tables and views, except SQLite's own and the ledger's.
 pub(super) fn tables(connection: &Connection) -> rusqlite::Result<Vec<Table>> {
     let sql = "SELECT name, type, wr, strict FROM pragma_table_list WHERE schema = 'main' \
                AND type IN ('table', 'view', 'virtual') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' \
@@ -60,7 +60,7 @@ pub(super) fn tables(connection: &Connection) -> rusqlite::Result<Vec<Table>> {
     statement.query_map([], table)?.collect()
 }
 
-/// The columns of a table as they are declared; none where there is no such table.
+/// The declared columns of a table; none if it does not exist.
 pub(super) fn declared(connection: &Connection, table: &str) -> rusqlite::Result<Vec<Declared>> {
     let sql = "SELECT name, type, \"notnull\", pk FROM pragma_table_xinfo(?1) WHERE hidden <> 1";
     let mut statement = connection.prepare(sql)?;
@@ -76,9 +76,9 @@ pub(super) fn declared(connection: &Connection, table: &str) -> rusqlite::Result
     statement.query_map([table], column)?.collect()
 }
 
-/// The columns of a table as they are there; types that are given are taken as they are.
+/// The columns of a table as found. Specified types are used unchanged.
 ///
-/// * `look`: whether values are looked at, where nothing holds them to their types.
+/// * `look`: whether values are examined if their types are not enforced.
 pub(super) fn columns(
     connection: &Connection,
     table: &Table,
@@ -91,8 +91,8 @@ pub(super) fn columns(
         .and_then(|given| given.keys().find(|name| !declared.iter().any(|it| it.name == **name)))
     {
         return Err(ConnectorError::unsupported(
-            format!("{} has no column {unknown:?}, for which `types` has a type", table.name),
-            "name columns there are",
+            format!("{} has no column {unknown:?}, although `types` gives it a type", table.name),
+            "specify existing columns",
         ));
     }
     let found = match look && !table.is_strict {
@@ -105,13 +105,13 @@ pub(super) fn columns(
         let mut column = match given.and_then(|given| given.get(name)) {
             Some(type_name) => types::column(name, type_name).ok_or_else(|| {
                 ConnectorError::unsupported(
-                    format!("column {name:?} cannot be given the type {type_name:?}"),
-                    "name a type of PostgreSQL such as bigint, numeric(10,2) or timestamptz",
+                    format!("column {name:?} cannot have the type {type_name:?}"),
+                    "specify a PostgreSQL type such as bigint, numeric(10,2) or timestamptz",
                 )
             })?,
             None => decide(declared, found.get(at).copied()),
         };
-        // A key that is one column of integers is the row's number, and never NULL; other keys may be.
+        // A primary key of one integer column is the rowid, and never NULL; other keys may be NULL.
         let is_row_number =
             keys == 1 && declared.key == 1 && declared.type_name.eq_ignore_ascii_case("integer");
         column.nullable = declared.nullable && !is_row_number;
@@ -120,13 +120,13 @@ pub(super) fn columns(
     declared.iter().enumerate().map(column).collect()
 }
 
-/// What each column of a table has in it.
+/// The kinds of values of each column of a table.
 fn look_through(
     connection: &Connection,
     table: &str,
     declared: &[Declared],
 ) -> rusqlite::Result<Vec<Found>> {
-    // Columns are asked about a few at a time: a result has no more columns than a table may have.
+    // A few columns per query: a result has no more columns than a table may have.
     let mut all = Vec::with_capacity(declared.len());
     for some in declared.chunks(100) {
         let asked: Vec<String> = some.iter().map(|column| asked(&column.name)).collect();
@@ -151,7 +151,7 @@ fn look_through(
     Ok(all)
 }
 
-/// What is asked about a column. `NaN` is how a real is written that SQLite has none for.
+/// The expressions that examine a column. `NaN` is the text of a real that SQLite cannot represent.
 fn asked(name: &str) -> String {
     let name = quoted(name);
     let integers = format!("({name}) FILTER (WHERE typeof({name}) = 'integer')");
@@ -167,7 +167,7 @@ fn asked(name: &str) -> String {
     .join(", ")
 }
 
-/// The column that fits what is declared and what was found.
+/// The column for a declaration and the values found.
 fn decide(declared: &Declared, found: Option<Found>) -> Column {
     let Declared { name, type_name, .. } = declared;
     let said = values::column_of(name, type_name);

@@ -6,7 +6,7 @@
 //! _forebay_dead_letters(pipeline, stream, load, unit, position, reason, row)
 //! ```
 //!
-//! Only the entries of the last load are kept: what was loaded before is in the rows.
+//! Only the entries of the last load are kept. Earlier loads are only in the rows.
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
@@ -14,7 +14,7 @@ use crate::batch::DeadRow;
 use crate::config::TargetSettings;
 use crate::connector::{LedgerEntry, Load};
 
-/// What there is where nothing was loaded yet.
+/// The state before the first load.
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS _forebay_loads (
     pipeline TEXT NOT NULL, stream TEXT NOT NULL, target TEXT NOT NULL, load TEXT NOT NULL,
@@ -41,12 +41,12 @@ fn exists(connection: &Connection) -> rusqlite::Result<bool> {
     connection.query_row(sql, [], |row| row.get(0))
 }
 
-/// A JSON text of ours that is not one any more.
+/// An error for JSON of the ledger that is invalid.
 fn unreadable(error: serde_json::Error) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, error.into())
 }
 
-/// The last load of a stream and where it went.
+/// The last load of a stream, and its target.
 pub(super) fn load(
     connection: &Connection,
     settings: &TargetSettings,
@@ -89,7 +89,7 @@ pub(super) fn entries(
     statement.query_map([&settings.pipeline, &settings.stream], entry)?.collect()
 }
 
-/// Begins a load: entries of any other are dropped.
+/// Starts a load: deletes the entries of any other.
 pub(super) fn begin(
     connection: &Connection,
     settings: &TargetSettings,
@@ -100,7 +100,7 @@ pub(super) fn begin(
     put(connection, settings, load)
 }
 
-/// Keeps a load as it is now.
+/// Stores the current state of a load.
 pub(super) fn put(
     connection: &Connection,
     settings: &TargetSettings,
@@ -113,7 +113,7 @@ pub(super) fn put(
     connection.execute(sql, params![pipeline, stream, into, load]).map(drop)
 }
 
-/// Adds an entry. One of the same unit is an error: its rows are there.
+/// Adds an entry. A second one for the same unit is an error: its rows are already stored.
 pub(super) fn add(connection: &Connection, entry: &LedgerEntry) -> rusqlite::Result<()> {
     let sql = "INSERT INTO _forebay_ledger (pipeline, stream, unit, load, run, rows, dead, hash) \
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
@@ -121,7 +121,7 @@ pub(super) fn add(connection: &Connection, entry: &LedgerEntry) -> rusqlite::Res
     connection.execute(sql, params![pipeline, stream, unit, load, run, rows, dead, hash]).map(drop)
 }
 
-/// Keeps dead letters.
+/// Stores dead letters.
 pub(super) fn bury(
     connection: &Connection,
     entry: &LedgerEntry,

@@ -1,14 +1,14 @@
 //! SQLite files as sources and destinations.
 //!
-//! | room | what it does |
+//! | module | purpose |
 //! |---|---|
 //! | `values` | types and values between Arrow and SQLite |
-//! | `layout` | what a table's columns are, declared and found |
-//! | `source`, `stream` | tables to rows |
-//! | `destination`, `target`, `writer` | rows to tables |
+//! | `layout` | the columns of a table, declared and found |
+//! | `source`, `stream` | reading tables |
+//! | `destination`, `target`, `writer` | writing tables |
 //! | `ledger` | loads and entries, in tables of the same file |
 //!
-//! Everything SQLite does waits for a disk, so it is done by threads that may.
+//! Everything SQLite does may block on a disk, so it runs on threads that may block.
 
 mod destination;
 mod layout;
@@ -32,23 +32,29 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
 use crate::config::Text;
+use crate::config::within::Within;
 use crate::error::ConnectorError;
 
 pub use destination::SqliteDestination;
 pub use source::SqliteSource;
 
-/// How long is waited for another writer.
+/// How long to wait for another writer.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes of pages a connection keeps.
+/// Page cache of a connection, in bytes.
 const CACHE_KIB: i32 = 4 << 10;
 
 /// A SQLite file as a source.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SqliteSourceSettings {
-    /// The file.
+    /// Path of the file.
     pub path: Text,
-    /// Types of columns by table and name, as in SQL, where what is declared is not what is there.
+    /// Where files may be.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(crate) within: Within,
+    /// Types of columns by table and name, as in SQL, where the declared ones do not match the
+    /// values.
     #[serde(default)]
     pub types: BTreeMap<String, BTreeMap<String, String>>,
 }
@@ -57,17 +63,22 @@ pub struct SqliteSourceSettings {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SqliteDestinationSettings {
-    /// The file. It is created where it is not there.
+    /// Path of the file. It is created if it does not exist.
     pub path: Text,
+    /// Where files may be.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(crate) within: Within,
 }
 
-/// A file as it is called in messages, and opened.
+/// A file, its name in messages, and how it is opened.
 #[derive(Debug, Clone)]
 struct Database {
     path: PathBuf,
+    within: Within,
 }
 
-/// Whether a file is written.
+/// Whether the file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
     Read,
@@ -75,8 +86,8 @@ enum Access {
 }
 
 impl Database {
-    fn new(path: &Text) -> Self {
-        Self { path: PathBuf::from(&path.0) }
+    fn new(path: &Text, within: &Within) -> Self {
+        Self { path: PathBuf::from(&path.0), within: within.clone() }
     }
 
     fn exists(&self) -> bool {
@@ -84,11 +95,11 @@ impl Database {
     }
 
     fn open(&self, access: Access) -> Result<Connection, ConnectorError> {
-        // A name that SQLite takes for something else than a file would lose what is written.
+        // A name that SQLite interprets specially would lose what is written.
         let name = self.path.as_os_str();
         if name.is_empty() || name.to_string_lossy().starts_with(':') {
             return Err(ConnectorError::unsupported(
-                format!("{name:?} is no file"),
+                format!("{name:?} is not a file"),
                 "set `path` to the path of a file",
             ));
         }
@@ -99,10 +110,11 @@ impl Database {
             };
         let failed = |error| self.failed("open", error);
         let is_new = access == Access::Write && !self.path.exists();
-        let connection = Connection::open_with_flags(&self.path, flags).map_err(failed)?;
+        let (path, flags) = self.confined(flags)?;
+        let connection = Connection::open_with_flags(&path, flags).map_err(failed)?;
         connection.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
         connection.pragma_update(None, "cache_size", -CACHE_KIB).map_err(failed)?;
-        // Functions a schema names are not to be run for whoever made the file.
+        // Functions named in a schema must not run on behalf of the file's author.
         connection.pragma_update(None, "trusted_schema", false).map_err(failed)?;
         if access == Access::Write {
             if is_new {
@@ -111,13 +123,37 @@ impl Database {
             }
             connection.pragma_update(None, "synchronous", "full").map_err(failed)?;
             connection.pragma_update(None, "temp_store", "file").map_err(failed)?;
-            // Else a table cannot be renamed while a view names the one that it replaces.
+            // Otherwise a table cannot be renamed while a view refers to the one it replaces.
             connection.pragma_update(None, "legacy_alter_table", true).map_err(failed)?;
         }
         Ok(connection)
     }
 
-    /// Why something could not be done.
+    /// The path to open. If paths are restricted, links in the directory are resolved, and SQLite
+    /// may follow none.
+    fn confined(&self, flags: OpenFlags) -> Result<(PathBuf, OpenFlags), ConnectorError> {
+        if !self.within.is_bounded() {
+            return Ok((self.path.clone(), flags));
+        }
+        let failed = |error: std::io::Error| ConnectorError::file("open", self.path.clone(), error);
+        let whole = std::path::absolute(&self.path).map_err(failed)?;
+        let found = match whole.canonicalize() {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let directory = whole.parent().unwrap_or(Path::new("/"));
+                let directory = directory.canonicalize().map_err(failed)?;
+                self.within.check(&directory).map_err(failed)?;
+                directory.join(whole.file_name().unwrap_or_default())
+            }
+            found => {
+                let found = found.map_err(failed)?;
+                self.within.check(&found).map_err(failed)?;
+                found
+            }
+        };
+        Ok((found, flags | OpenFlags::SQLITE_OPEN_NOFOLLOW))
+    }
+
+    /// Converts an error of SQLite.
     fn failed(&self, act: &'static str, error: rusqlite::Error) -> ConnectorError {
         match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => ConnectorError::Busy {
@@ -129,24 +165,24 @@ impl Database {
     }
 }
 
-/// Digits that stand for a table's name where it cannot stand itself. SQLite does not tell names apart
-/// by the case of ASCII letters, so they are the same for those.
+/// A hash in hexadecimal that represents a table's name where it is not allowed. SQLite ignores the
+/// case of ASCII letters in names, so the hash does too.
 fn digits_of(table: &str) -> String {
     let digest = Sha256::digest(table.to_ascii_lowercase().as_bytes());
     digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A name in SQL.
+/// A quoted name.
 fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// Names in SQL, with commas between them.
+/// Quoted names, separated by commas.
 fn quoted_list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     names.into_iter().map(quoted).collect::<Vec<_>>().join(", ")
 }
 
-/// What a file is called in messages.
+/// The name of a file in messages.
 fn display(path: &Path) -> String {
     path.display().to_string()
 }

@@ -19,10 +19,10 @@ pub struct SqliteSource {
 }
 
 impl SqliteSource {
-    /// The source of these settings.
+    /// Creates the source with these settings.
     #[must_use]
     pub fn new(settings: SqliteSourceSettings) -> Self {
-        Self { database: Database::new(&settings.path), settings }
+        Self { database: Database::new(&settings.path, &settings.within), settings }
     }
 
     fn discover_blocking(&self) -> Result<Vec<Discovered>> {
@@ -38,7 +38,7 @@ impl SqliteSource {
             let primary_key = key.into_iter().map(|column| column.name.clone()).collect();
             let rows = match table.has_rowid {
                 true => {
-                    // The largest number is found at once, and is about how many there are.
+                    // The maximum is found at once, and is about the number of rows.
                     let sql = format!("SELECT max(rowid) FROM {}", quoted(&table.name));
                     let last: Option<i64> =
                         connection.query_row(&sql, [], |row| row.get(0)).map_err(failed)?;

@@ -1,7 +1,7 @@
-//! A table that is read: ranges of row numbers, in one transaction.
+//! Reading a table: ranges of rowids, in one transaction.
 //!
-//! All units are read by the connection that holds the transaction, one at a time: no other would see the
-//! same. What another run would see is not known, so units are not stable.
+//! All units are read by the connection that holds the transaction, one at a time: another one
+//! would see other rows. What another run would see is unknown, so units are not stable.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,31 +22,31 @@ use crate::native::bridge::{Give, pump};
 use crate::native::values::read::Builder;
 use crate::run::Outlet;
 
-/// Rows of a batch at most.
+/// Maximum number of rows of a batch.
 const BATCH_ROWS_MAX: usize = 64 << 10;
-/// Units a table is divided into at most.
+/// Maximum number of units of a table.
 const UNITS_MAX: i64 = 4_096;
 
-/// A table that is open.
+/// An open table.
 pub(super) struct SqliteStream {
-    /// Holds the transaction. Taken by the unit that is read.
+    /// Holds the transaction. Taken by the unit that is being read.
     connection: Arc<Mutex<Connection>>,
     columns: Arc<[Column]>,
     units: Vec<Unit>,
-    /// How each is read; those of an earlier load cannot be.
+    /// How each unit is read; those of an earlier load cannot be.
     selects: Vec<Option<Select>>,
     cursor: Option<Cursor>,
     reading: Arc<Reading>,
 }
 
-/// What is read for a unit.
+/// The query of a unit.
 #[derive(Debug, Clone)]
 struct Select {
     sql: String,
     parameters: Vec<Value>,
 }
 
-/// What every unit is read with.
+/// State shared by all units.
 struct Reading {
     database: Database,
     table: String,
@@ -70,7 +70,7 @@ impl SqliteStream {
             let names: Vec<&str> = tables.iter().map(|table| &*table.name).take(20).collect();
             return Err(ConnectorError::unsupported(
                 format!("{} has no table {:?}", display(&database.path), stream.name),
-                format!("name one of {}", names.join(", ")),
+                format!("choose one of {}", names.join(", ")),
             ));
         };
         let all = layout::columns(&connection, &table, given, true, &failed)?;
@@ -109,7 +109,7 @@ fn unit(name: &str) -> Unit {
     Unit { name: name.into(), from: None, to: None, rows: None, bytes: None }
 }
 
-/// The columns a stream chooses, in its order.
+/// The columns that a stream chooses, in its order.
 fn chosen(all: Vec<Column>, stream: &StreamSettings) -> Result<Vec<Column>> {
     if stream.columns.is_empty() {
         return Ok(all);
@@ -126,7 +126,7 @@ fn chosen(all: Vec<Column>, stream: &StreamSettings) -> Result<Vec<Column>> {
     stream.columns.iter().map(choose).collect()
 }
 
-/// Ranges of row numbers that have about as many bytes as a unit may have.
+/// Ranges of rowids of about the size of a unit.
 fn ranges(
     connection: &Connection,
     reading: &Reading,
@@ -143,7 +143,7 @@ fn ranges(
     let bytes = i128::from(table_size(connection, &reading.table)?);
     let size = i128::from(unit_size.max(1));
     let count = bytes.div_euclid(size).clamp(1, i128::from(UNITS_MAX));
-    // In 128 bits: the numbers of rows may lie as far apart as an `i64` reaches.
+    // In 128 bits: the difference of two rowids may exceed an `i64`.
     let span = i128::from(last) - i128::from(first) + 1;
     let count = count.min(span);
     let mut units = Vec::new();
@@ -162,9 +162,9 @@ fn ranges(
     Ok(units)
 }
 
-/// About how many bytes a table takes: those of the file, where only one can be meant.
+/// Estimated size of a table in bytes: that of the file, if there is only one table.
 fn table_size(connection: &Connection, table: &str) -> rusqlite::Result<u64> {
-    // Without the virtual table that counts pages, the average of some rows stands for all.
+    // Without the virtual table that counts pages, the average of some rows is used.
     let sql = format!("SELECT * FROM {} LIMIT 200", quoted(table));
     let mut statement = connection.prepare(&sql)?;
     let columns = statement.column_count();
@@ -194,7 +194,7 @@ impl Reading {
         Select { sql, parameters }
     }
 
-    /// Reads what a unit selects.
+    /// Reads the rows of a unit.
     fn read(&self, connection: &Connection, select: &Select, give: &mut Give<'_>) -> Result<()> {
         let failed = |error| self.database.failed("read", error);
         let mut statement = connection.prepare(&select.sql).map_err(failed)?;
@@ -216,7 +216,7 @@ impl Reading {
                         _ => format!("row {number}"),
                     };
                     let place = format!("{} {place}, column {:?}", self.table, column.name);
-                    let way_out = "another type can be given to it in `types`";
+                    let way_out = "specify another type in `types`";
                     ConnectorError::data(place, format!("{found}; {way_out}"))
                 })?;
             }
@@ -254,7 +254,7 @@ impl Incremental {
             if !declared.iter().any(|column| column.name == *name) {
                 return Err(ConnectorError::unsupported(
                     format!("{} has no column {name:?}", stream.name),
-                    "set `cursor_field` and `tie_breaker_field` to columns there are",
+                    "set `cursor_field` and `tie_breaker_field` to existing columns",
                 ));
             }
         }
@@ -265,7 +265,7 @@ impl Incremental {
         })
     }
 
-    /// The last row there is.
+    /// The current last row.
     fn last(&self, connection: &Connection) -> rusqlite::Result<Option<Cursor>> {
         let (table, field) = (quoted(&self.table), quoted(&self.field));
         let tie_breaker = self.tie_breaker.as_deref().map_or_else(|| "NULL".into(), quoted);
@@ -303,7 +303,7 @@ impl Incremental {
     }
 }
 
-/// A value with its kind, as a cursor keeps it.
+/// A value with its kind, as stored in a cursor.
 fn encode(value: &Value) -> String {
     match value {
         Value::Null => "null".into(),
@@ -332,7 +332,10 @@ fn decode(text: &str) -> Result<Value> {
         _ => None,
     };
     value.ok_or_else(|| {
-        ConnectorError::data("the cursor of the last run", format!("{text:?} is none"))
+        ConnectorError::data(
+            "the cursor of the last run",
+            format!("{text:?} is not a valid cursor"),
+        )
     })
 }
 
@@ -357,7 +360,7 @@ impl SourceStream for SqliteStream {
     fn notes(&self) -> Vec<String> {
         let mut notes = vec![format!("{} units, in one transaction", self.units.len())];
         if self.cursor.is_some() {
-            notes.push("rows whose cursor is NULL are read by the first run alone".into());
+            notes.push("rows whose cursor is NULL are read only by the first run".into());
         }
         notes
     }
@@ -366,10 +369,10 @@ impl SourceStream for SqliteStream {
         let Some(Some(select)) = self.selects.get(unit).cloned() else {
             return Err(ConnectorError::unsupported(
                 format!(
-                    "{}: what a table of SQLite had in an earlier run is not known",
+                    "{}: the rows of a SQLite table in an earlier run are unknown",
                     self.reading.table
                 ),
-                "run from scratch to load it from its beginning",
+                "run with `--from-scratch` to load it from the beginning",
             ));
         };
         let connection = Arc::clone(&self.connection).lock_owned().await;

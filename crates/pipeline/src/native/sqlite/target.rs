@@ -1,9 +1,9 @@
-//! A table that a stream goes into.
+//! A table that a stream is written to.
 //!
-//! Rows of a unit wait in a temporary table of the writer's own connection, so that units are written
-//! side by side though SQLite has one writer at a time. To commit one, its rows and its entry go into
-//! the file in one transaction. With `replace` they go into a table beside, which takes the place of the
-//! old one in the transaction that ends the load.
+//! The rows of a unit wait in a temporary table of the writer's own connection, so that units are
+//! written concurrently although SQLite has one writer at a time. A commit copies its rows and its
+//! entry to the file in one transaction. With `replace` they are written to a separate table, which
+//! replaces the old one in the transaction that ends the load.
 
 use std::sync::Arc;
 
@@ -22,16 +22,16 @@ use crate::native::hash::Hasher;
 use crate::native::values::read::Builder;
 use crate::run::Context;
 
-/// Rows that are hashed at once.
+/// Number of rows hashed at once.
 const HASHED_ROWS: usize = 8 << 10;
 
-/// A table that a stream goes into.
+/// A table that a stream is written to.
 pub(super) struct SqliteTarget {
     shared: Arc<Shared>,
     plan: Vec<String>,
 }
 
-/// What a target and its writers share.
+/// State shared by a target and its writers.
 pub(super) struct Shared {
     pub(super) database: Database,
     pub(super) settings: TargetSettings,
@@ -51,7 +51,7 @@ impl SqliteTarget {
         if database.exists() {
             let connection = database.open(Access::Read)?;
             check_free(&connection, &database, &settings)?;
-            // What is replaced may have any columns.
+            // A table that is replaced may have any columns.
             if settings.write_mode != WriteMode::Replace {
                 let declared = layout::declared(&connection, &settings.into);
                 there = declared.map_err(|error| database.failed("read the schema of", error))?;
@@ -63,17 +63,19 @@ impl SqliteTarget {
             WriteMode::Upsert => {
                 format!("INSERT INTO {} ON CONFLICT DO UPDATE", quoted(&settings.into))
             }
-            WriteMode::Replace => format!("load aside, then replace {}", quoted(&settings.into)),
+            WriteMode::Replace => {
+                format!("load into a new table, then replace {}", quoted(&settings.into))
+            }
         });
         let shared = Shared { database, settings, columns, context };
         Ok(Self { shared: Arc::new(shared), plan })
     }
 }
 
-/// That names can be told apart: SQLite does not tell ASCII letters apart by case.
+/// Checks that names are distinct: SQLite ignores the case of ASCII letters.
 fn check_names(settings: &TargetSettings, columns: &[Column]) -> Result<()> {
     let refuse = |what: String| {
-        Err(ConnectorError::unsupported(what, "rename it, by `into` or in a transform"))
+        Err(ConnectorError::unsupported(what, "rename it with `into` or in a transform"))
     };
     let into = &settings.into;
     let lower = into.to_ascii_lowercase();
@@ -82,28 +84,28 @@ fn check_names(settings: &TargetSettings, columns: &[Column]) -> Result<()> {
         || lower.starts_with("sqlite_")
         || lower.starts_with("_forebay_")
     {
-        return refuse(format!("a table of SQLite cannot be called {into:?}"));
+        return refuse(format!("a table of SQLite cannot be named {into:?}"));
     }
     let mut names: Vec<String> =
         columns.iter().map(|column| column.name.to_ascii_lowercase()).collect();
     names.sort_unstable();
     if let Some([twice, _]) = names.array_windows().find(|[one, next]| one == next) {
         return refuse(format!(
-            "two columns are called {twice:?}, which SQLite does not tell apart"
+            "two columns are named {twice:?}; SQLite ignores the case of names"
         ));
     }
     if let Some(name) = names.iter().find(|name| name.contains('\0')) {
-        return refuse(format!("a column of SQLite cannot be called {name:?}"));
+        return refuse(format!("a column of SQLite cannot be named {name:?}"));
     }
     for key in &settings.primary_key {
         if !columns.iter().any(|column| column.name == *key) {
-            return refuse(format!("the key's column {key:?} does not come"));
+            return refuse(format!("the key column {key:?} is not in the stream"));
         }
     }
     Ok(())
 }
 
-/// That what has the table's name is a table.
+/// Checks that the target's name does not belong to a view.
 fn check_free(
     connection: &Connection,
     database: &Database,
@@ -116,13 +118,13 @@ fn check_free(
     if views > 0 {
         return Err(ConnectorError::unsupported(
             format!("{:?} is a view", settings.into),
-            "write into a table, with `into`",
+            "set `into` to a table",
         ));
     }
     Ok(())
 }
 
-/// What has to be done to a table before rows go into it.
+/// The changes to a table before rows are written to it.
 fn changes(
     settings: &TargetSettings,
     columns: &[Column],
@@ -146,7 +148,7 @@ fn changes(
             if evolution.new_column != NewColumn::Add {
                 return refuse(
                     format!("{table} has no column {name:?}"),
-                    "leave it out of the stream's `columns`, or set `new_column: add`",
+                    "remove it from the stream's `columns`, or set `new_column: add`",
                 );
             }
             let (table, name) = (quoted(table), quoted(name));
@@ -159,10 +161,10 @@ fn changes(
         if !same(&declared.type_name, &values::declared(column)) && !fits(column, declared) {
             return refuse(
                 format!(
-                    "column {name:?} of {table} is {}, and {sql_type} comes",
+                    "column {name:?} of {table} is {}, but {sql_type} in the source",
                     declared.type_name
                 ),
-                "cast it in a transform, or write with `write_mode: replace`",
+                "cast it in a transform, or use `write_mode: replace`",
             );
         }
         if *nullable
@@ -170,10 +172,8 @@ fn changes(
             && evolution.nullability_change == NullabilityChange::Fail
         {
             return refuse(
-                format!(
-                    "column {name:?} of {table} may not be NULL, and may be where it comes from"
-                ),
-                "set `nullability_change: allow` to let rows with NULL fail one by one",
+                format!("column {name:?} of {table} is NOT NULL, but nullable in the source"),
+                "set `nullability_change: allow` so that only rows with NULL fail",
             );
         }
     }
@@ -181,21 +181,21 @@ fn changes(
         let comes = columns.iter().any(|column| same(&column.name, &declared.name));
         if !comes && evolution.removed_column == RemovedColumn::Fail {
             return refuse(
-                format!("column {:?} of {table} does not come any more", declared.name),
-                "set `removed_column: ignore` to let it have its default",
+                format!("the source no longer has the column {:?} of {table}", declared.name),
+                "set `removed_column: ignore` to fill it with its default",
             );
         }
     }
     Ok(changes)
 }
 
-/// Whether a column of another declared type keeps values as they are.
+/// Whether a column with another declared type stores values unchanged.
 fn fits(column: &Column, declared: &Declared) -> bool {
     let there = values::column_of(&declared.name, &declared.type_name);
     let is_text = |name: &str| ["char", "clob", "text"].iter().any(|part| name.contains(part));
     let declared = declared.type_name.to_ascii_lowercase();
     match there {
-        // Integers of any size are the same to it.
+        // SQLite stores integers of any size the same way.
         Some(there) if there.wire == column.wire => {
             !declared.contains("numeric") && !declared.contains("decimal")
         }
@@ -208,7 +208,7 @@ fn fits(column: &Column, declared: &Declared) -> bool {
     }
 }
 
-/// The table that waits beside the one it is to replace.
+/// The table that will replace the current one.
 pub(super) fn next_table(settings: &TargetSettings) -> String {
     format!("_forebay_next_{}", digits_of(&settings.into))
 }
@@ -236,7 +236,7 @@ impl Shared {
         move |error| database.failed(act, error)
     }
 
-    /// The table rows go into.
+    /// The table that rows are written to.
     pub(super) fn table(&self) -> String {
         match self.settings.write_mode {
             WriteMode::Replace => next_table(&self.settings),
@@ -257,7 +257,7 @@ impl Shared {
             connection.execute_batch(&format!("DROP TABLE IF EXISTS {next}")).map_err(&failed)?;
             ledger::begin(&connection, &self.settings, load).map_err(&failed)?;
         }
-        // As the table is now, which another run may have made since the plan.
+        // The table as it is now, which another run may have created since the plan.
         let there = layout::declared(&connection, &self.table()).map_err(&failed)?;
         for change in changes(&self.settings, &self.columns, &there)? {
             connection.execute_batch(&change).map_err(&failed)?;
@@ -266,7 +266,7 @@ impl Shared {
         connection.execute_batch("COMMIT").map_err(&failed)
     }
 
-    /// That rows with the same key are found by it.
+    /// Checks that a unique index finds rows with the same key.
     fn check_key(&self, connection: &Connection) -> Result<()> {
         if self.settings.write_mode != WriteMode::Upsert {
             return Ok(());
@@ -280,7 +280,7 @@ impl Shared {
         connection.prepare(&sql).map(drop).map_err(|error| {
             ConnectorError::unsupported(
                 format!("{table} has no unique index of ({key}): {error}"),
-                "create one, or write into another table with `into`",
+                "create one, or set `into` to another table",
             )
         })
     }
@@ -307,15 +307,16 @@ impl Shared {
         connection.execute_batch("COMMIT").map_err(&failed)
     }
 
-    /// Puts what was loaded aside in the place of what is there.
+    /// Replaces the current table by the loaded one.
     fn replace(&self, connection: &Connection, next: &str) -> rusqlite::Result<()> {
         let (table, waiting) = (quoted(&self.settings.into), quoted(next));
         let there = layout::declared(connection, &self.settings.into)?;
         let loaded = layout::declared(connection, next)?;
         if there == loaded {
-            // The table stays, with the indexes and triggers that others gave it.
+            // The table stays, with its indexes and triggers.
             connection.execute_batch(&format!(
-                "DELETE FROM {table}; INSERT INTO {table} SELECT * FROM {waiting}; DROP TABLE {waiting}"
+                "DELETE FROM {table}; INSERT INTO {table} SELECT * FROM {waiting}; DROP TABLE \
+                 {waiting}"
             ))
         } else {
             connection.execute_batch(&format!(

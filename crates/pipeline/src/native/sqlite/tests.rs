@@ -198,7 +198,7 @@ async fn rows_a_table_does_not_take_are_put_aside_and_the_others_go_through() {
         let loaded = load(&path, &settings, &columns, batch.clone(), "1").await;
         if mode == OnDataError::Fail {
             let error = chain(&loaded.unwrap_err());
-            assert!(error.contains("does not take a row"), "{error}");
+            assert!(error.contains("refuses a row"), "{error}");
             assert_eq!(one::<u32>(&path, "SELECT count(*) FROM t"), 0);
             assert_eq!(one::<u32>(&path, "SELECT count(*) FROM _forebay_ledger"), 0);
             continue;
@@ -233,7 +233,7 @@ async fn a_table_follows_the_columns_that_come_and_refuses_others() {
     other[1] = crate::native::values::types::column("note", "bigint").unwrap();
     let refused = load(&path, &append, &other, acceptance::rows(&other, 0..1), "4").await;
     let error = chain(&refused.unwrap_err());
-    assert!(error.contains("column \"note\" of t is TEXT, and bigint comes"), "{error}");
+    assert!(error.contains("column \"note\" of t is TEXT, but bigint in the source"), "{error}");
     assert_eq!(one::<u32>(&path, "SELECT count(*) FROM t"), 9);
     let replace = settings("t", WriteMode::Replace);
     load(&path, &replace, &other, acceptance::rows(&other, 0..1), "5").await.unwrap();
@@ -295,6 +295,7 @@ async fn incremental_goes_on_after_the_last_row_and_its_tie_breaker() {
             division: Division::Stable,
             unit_size: 1 << 20,
             batch_size: 1 << 20,
+            memory: 32 << 20,
             parallelism: 1,
         };
         let (context, _cancel) = Context::new("test");

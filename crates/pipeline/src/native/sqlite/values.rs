@@ -1,8 +1,9 @@
 //! Types and values between Arrow and SQLite.
 //!
-//! SQLite has integers, reals, texts and bytes; a column's declared type says what they stand for, and
-//! how texts that look like numbers are kept. So types whose texts do are declared with a name that has
-//! `TEXT` in it, which keeps them as they are (<https://sqlite.org/datatype3.html#determination_of_column_affinity>).
+//! SQLite has integers, reals, texts and blobs. A column's declared type defines their meaning, and
+//! how texts that look like numbers are stored. So types whose texts do are declared with a name
+//! that contains `TEXT`, which stores them unchanged
+//! (<https://sqlite.org/datatype3.html#determination_of_column_affinity>).
 
 #![deny(clippy::indexing_slicing)]
 
@@ -13,16 +14,16 @@ use super::quoted;
 use crate::native::values::read::Builder;
 use crate::native::values::types;
 
-/// The type a column is declared with, as it stands in SQL.
+/// The declared type of a column, as SQL.
 pub(super) fn declaration(column: &Column) -> String {
     match column.wire {
-        // Brackets stand in a type's name only where it is quoted.
+        // Brackets are allowed in the name of a type only if it is quoted.
         Wire::Array { .. } => quoted(&declared(column)),
         _ => declared(column),
     }
 }
 
-/// The type a column is declared with.
+/// The declared type of a column.
 pub(super) fn declared(column: &Column) -> String {
     let size =
         column.sql_type.split_once('(').map(|(_, size)| format!("({size}")).unwrap_or_default();
@@ -54,14 +55,14 @@ pub(super) fn declared(column: &Column) -> String {
     }
 }
 
-/// The column of a declared type, where its name says what it is.
+/// The column for a declared type, if its name determines it.
 pub(super) fn column_of(name: &str, declared: &str) -> Option<Column> {
     let lower = declared.to_ascii_lowercase();
     let kept_as_text = lower.contains(" text");
     let lower = if kept_as_text { lower.replacen(" text", "", 1) } else { lower };
     let mut column = types::column(name, &lower)?;
     match column.wire {
-        // Its integers have 64 bits, by whatever name that says no size.
+        // Its integers have 64 bits, under any name without a size.
         Wire::Int4 if !matches!(&*lower, "int4" | "mediumint") => {
             (column.wire, column.sql_type) = (Wire::Int8, "bigint".into());
         }
@@ -69,7 +70,7 @@ pub(super) fn column_of(name: &str, declared: &str) -> Option<Column> {
         Wire::Float4 if lower != "float4" => {
             (column.wire, column.sql_type) = (Wire::Float8, "double precision".into());
         }
-        // Digits that were not kept as text may be more or fewer than are declared.
+        // Digits that were not stored as text may differ from the declared ones.
         Wire::Decimal { .. } if !kept_as_text => {
             (column.wire, column.sql_type) = (Wire::Numeric, "numeric".into());
         }
@@ -81,7 +82,7 @@ pub(super) fn column_of(name: &str, declared: &str) -> Option<Column> {
 /// Appends a value to a column.
 ///
 /// # Errors
-/// What is wanted instead.
+/// The expected value.
 pub(super) fn append(builder: &mut Builder, value: ValueRef<'_>) -> Result<(), String> {
     match value {
         ValueRef::Null => {

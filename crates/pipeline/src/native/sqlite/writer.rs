@@ -1,4 +1,4 @@
-//! Writes one unit: rows wait in a temporary table, and go into the file with their entry.
+//! Writes one unit: rows wait in a temporary table, and are copied to the file with their entry.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,14 +21,14 @@ use crate::native::hash::Hasher;
 use crate::native::values::write::{Cells, json_rows};
 use crate::run::Phase;
 
-/// The table rows wait in.
+/// The table in which rows wait.
 const STAGED: &str = "temp._forebay_staged";
-/// Dead letters that are kept in memory until their unit is committed.
+/// Maximum number of dead letters held in memory until their unit is committed.
 const DEAD_MAX: usize = 100_000;
 
 /// Writes one unit.
 pub(super) struct SqliteWriter {
-    /// What is moved to the thread that works, and back.
+    /// What is moved to the worker thread, and back.
     work: Option<Work>,
 }
 
@@ -42,7 +42,7 @@ struct Work {
     dead_rows: u64,
 }
 
-/// A value as SQLite keeps it.
+/// A value in SQLite's form.
 enum Bound<'a> {
     Null,
     Integer(i64),
@@ -72,9 +72,9 @@ impl SqliteWriter {
             .iter()
             .map(|column| format!("{} {}", quoted(&column.name), values::declaration(column)))
             .collect();
-        // A transaction of its own: temporary tables are not synced, but are faster within one.
+        // A separate transaction: temporary tables are not synced, but are faster within one.
         let sql = format!("BEGIN; CREATE TABLE {STAGED} ({})", columns.join(", "));
-        connection.execute_batch(&sql).map_err(shared.failed("stage rows beside"))?;
+        connection.execute_batch(&sql).map_err(shared.failed("stage rows for"))?;
         let hasher = Hasher::new(&shared.columns)?;
         let dead = Vec::new();
         let work = Work { shared, load, unit, connection, hasher, dead, dead_rows: 0 };
@@ -88,7 +88,7 @@ impl Work {
         let data = |found: String| ConnectorError::data(&*shared.settings.stream, found);
         if records.num_columns() != shared.columns.len() {
             let (got, want) = (records.num_columns(), shared.columns.len());
-            return Err(data(format!("a batch has {got} columns, the stream {want}")));
+            return Err(data(format!("a batch has {got} columns, but the stream has {want}")));
         }
         let mut arrays = records.columns().to_vec();
         for (array, column) in arrays.iter_mut().zip(&shared.columns) {
@@ -104,7 +104,7 @@ impl Work {
         let cells = records.columns().iter().zip(&shared.columns);
         let cells = cells.map(|(array, column)| Cells::new(array.as_ref(), column));
         let cells: Vec<Cells<'_>> = cells.collect::<Result<_>>()?;
-        let failed = shared.failed("stage rows beside");
+        let failed = shared.failed("stage rows for");
         let marks = vec!["?"; cells.len()].join(", ");
         let sql = format!("INSERT INTO {STAGED} VALUES ({marks})");
         let mut statement = self.connection.prepare_cached(&sql).map_err(&failed)?;
@@ -120,7 +120,7 @@ impl Work {
         self.hasher.add(&records)
     }
 
-    /// Rows the table does not take: kept where that is asked for.
+    /// Rows that the table refuses: stored as dead letters if requested.
     fn refuse(&mut self, dead: Vec<DeadRow>) -> Result<()> {
         if self.shared.settings.on_data_error != OnDataError::Dlq {
             self.dead_rows += dead.len() as u64;
@@ -129,14 +129,14 @@ impl Work {
         self.bury(dead)
     }
 
-    /// Keeps rows beside the table.
+    /// Adds rows to the dead letters.
     fn bury(&mut self, dead: Vec<DeadRow>) -> Result<()> {
         self.dead_rows += dead.len() as u64;
         self.dead.extend(dead);
         match self.dead.len() > DEAD_MAX {
             true => Err(ConnectorError::data(
                 format!("{} {}", self.shared.settings.stream, self.unit),
-                format!("more than {DEAD_MAX} rows of one unit are dead letters"),
+                format!("one unit has more than {DEAD_MAX} dead letters"),
             )),
             false => Ok(()),
         }
@@ -160,7 +160,7 @@ impl Work {
             if !is_constraint(&error) || shared.settings.on_data_error == OnDataError::Fail {
                 return Err(self.refused(error));
             }
-            // One by one, so that the good rows go through.
+            // One by one, so that the valid rows are stored.
             let lost = self.insert_each()?;
             content.rows -= lost.rows;
             content.sum = content.sum.wrapping_sub(lost.sum);
@@ -177,18 +177,18 @@ impl Work {
         Ok(entry)
     }
 
-    /// Why the table does not take the rows.
+    /// Why the table refuses the rows.
     fn refused(&self, error: rusqlite::Error) -> ConnectorError {
         match is_constraint(&error) {
             true => ConnectorError::data(
                 format!("{} {}", self.shared.settings.stream, self.unit),
-                format!("{:?} does not take a row: {error}", self.shared.settings.into),
+                format!("{:?} refuses a row: {error}", self.shared.settings.into),
             ),
             false => self.shared.failed("commit to")(error),
         }
     }
 
-    /// Puts staged rows into the table.
+    /// Copies staged rows to the table.
     fn insert(&self, condition: &str) -> String {
         let settings = &self.shared.settings;
         let names = quoted_list(self.shared.columns.iter().map(|column| &*column.name));
@@ -210,8 +210,8 @@ impl Work {
         format!("INSERT INTO main.{table} ({names}) {select} ON CONFLICT ({key}) DO {act}")
     }
 
-    /// Puts rows in one by one; what is not taken is counted and, where wanted, put aside. Returns the
-    /// content of those.
+    /// Copies rows one by one. Refused rows are counted and, if requested, stored as dead letters.
+    /// Returns their content hash.
     fn insert_each(&mut self) -> Result<forebay_pgcopy::ContentHash> {
         let failed = self.shared.failed("commit to");
         let mut lost = Hasher::new(&self.shared.columns)?;
@@ -245,7 +245,8 @@ impl Work {
     }
 }
 
-/// Reals as SQLite keeps them: it has one zero. Hashed as such, so that the entry tells what is there.
+/// Reals in SQLite's form, which has one zero. They are hashed that way, so that the entry matches
+/// the stored rows.
 fn without_negative_zero(array: &ArrayRef) -> ArrayRef {
     if let Some(array) = array.as_primitive_opt::<Float64Type>() {
         Arc::new(array.unary::<_, Float64Type>(|value| value + 0.0))
@@ -260,13 +261,13 @@ fn is_constraint(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation)
 }
 
-/// A cell as SQLite keeps it; `text` is where its text is written.
+/// A cell in SQLite's form; `text` is a buffer for its text.
 fn bound<'a>(cells: &Cells<'a>, row: usize, text: &'a mut Vec<u8>) -> Bound<'a> {
     use crate::native::values::write::Native;
     match cells.native(row) {
         Native::Null => Bound::Null,
         Native::Integer(value) => Bound::Integer(value),
-        // SQLite takes NaN for NULL.
+        // SQLite converts NaN to NULL.
         Native::Real(value) if !value.is_nan() => Bound::Real(value),
         Native::Text(text) => Bound::Text(text),
         Native::Bytes(bytes) => Bound::Blob(bytes),
@@ -281,7 +282,7 @@ fn bound<'a>(cells: &Cells<'a>, row: usize, text: &'a mut Vec<u8>) -> Bound<'a> 
 }
 
 impl SqliteWriter {
-    /// Works on a thread that may wait. After an error the unit cannot be written any more.
+    /// Works on a thread that may block. After an error the unit cannot be written any more.
     async fn work(
         &mut self,
         act: impl FnOnce(&mut Work) -> Result<()> + Send + 'static,
@@ -304,8 +305,8 @@ impl UnitWriter for SqliteWriter {
     async fn write(&mut self, batch: Batch) -> Result<()> {
         let Rows::Records(records) = &batch.rows else {
             return Err(ConnectorError::unsupported(
-                "SQLite does not take the tuples of binary COPY",
-                "give rows as Arrow",
+                "SQLite cannot store the tuples of binary COPY",
+                "send rows as Arrow",
             ));
         };
         let (records, dead) = (records.clone(), batch.dead.clone());

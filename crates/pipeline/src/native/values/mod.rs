@@ -1,15 +1,15 @@
-//! Values as text and as JSON, in both directions: what CSV, NDJSON and SQLite keep of types they have
-//! no form for.
+//! Values as text and as JSON, in both directions: the forms in which CSV, NDJSON and SQLite store
+//! types that they lack.
 //!
-//! | room | what it does |
+//! | module | purpose |
 //! |---|---|
 //! | [`time`] | dates, times and intervals as ISO 8601 text |
-//! | [`mod@write`] | cells of a batch to text or JSON |
-//! | [`read`] | text or JSON to columns of a batch |
-//! | [`types`] | names of SQL types to columns |
+//! | [`mod@write`] | converts cells of a batch to text or JSON |
+//! | [`read`] | converts text or JSON to columns of a batch |
+//! | [`types`] | converts names of SQL types to columns |
 //!
-//! Invariant: what [`mod@write`] wrote, [`read`] reads back into the same column as the same value, for every
-//! type; only the bits of a NaN beyond its being one are lost.
+//! Invariant: [`read`] converts the output of [`mod@write`] back to the same value of the same
+//! column, for every type; only the payload bits of a NaN are lost.
 
 pub(crate) mod read;
 pub(crate) mod time;

@@ -1,4 +1,4 @@
-//! Text and JSON to columns of a batch.
+//! Converting text and JSON to columns of a batch.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -21,13 +21,13 @@ use serde_json::value::RawValue;
 
 use super::{time, types};
 
-/// Characters of a value that are shown where it does not fit.
+/// Number of characters of an invalid value in messages.
 const SHOWN_MAX: usize = 60;
 
-/// How far the point of a number may be moved by its exponent.
+/// Maximum shift of a number's decimal point by its exponent.
 const EXPONENT_MAX: u32 = 1_000;
 
-/// Why a value was not taken: what is wanted.
+/// Why a value was refused: what was expected.
 pub(crate) type Wanted = String;
 
 /// Collects the values of one column.
@@ -100,7 +100,7 @@ impl Builder {
                 Kind::List(Box::new(values), vec![0], NullBufferBuilder::new(0))
             }
             Wire::Numeric => Kind::Numeric(StringBuilder::new()),
-            // TimeTz, Inet and whatever else is text in Arrow.
+            // TimeTz, Inet and other types that are text in Arrow.
             _ => Kind::Text(StringBuilder::new()),
         };
         Self { kind, is_json: false, sql_type: sql_type.to_owned() }
@@ -140,7 +140,7 @@ impl Builder {
     /// Appends a value from its text.
     ///
     /// # Errors
-    /// What is wanted, where the text is no such value; nothing is appended then.
+    /// The expected value, if the text is invalid. Nothing is appended then.
     pub(crate) fn text(&mut self, text: &str) -> Result<(), Wanted> {
         let taken = match &mut self.kind {
             Kind::Bool(builder) => append_bool(builder, text),
@@ -148,7 +148,7 @@ impl Builder {
             Kind::Int4(builder) => append(builder, text.parse().ok()),
             Kind::Int8(builder) => append(builder, text.parse().ok()),
             Kind::Oid(builder) => append(builder, text.parse().ok()),
-            // The names of NaN and the infinities are those that Rust reads.
+            // Rust accepts the same names of NaN and the infinities.
             Kind::Float4(builder) => append(builder, text.parse().ok()),
             Kind::Float8(builder) => append(builder, text.parse().ok()),
             Kind::Decimal128(builder, precision, scale) => {
@@ -183,11 +183,11 @@ impl Builder {
         taken.ok_or_else(|| self.wanted(text))
     }
 
-    /// Appends a value from its JSON, written without spaces around it. `null` is NULL, but for a column
-    /// of JSON, where that is for the caller to tell.
+    /// Appends a value from its JSON, without surrounding white space. `null` is NULL, except for a
+    /// column of JSON, where the caller decides.
     ///
     /// # Errors
-    /// As [`text`](Self::text).
+    /// As for [`text`](Self::text).
     pub(crate) fn json(&mut self, json: &str) -> Result<(), Wanted> {
         if self.is_json {
             return self.text(json);
@@ -198,7 +198,7 @@ impl Builder {
                 Ok(())
             }
             Some(b'"') => {
-                // Most texts have nothing escaped in them and are taken where they are.
+                // Most texts have no escapes and are used in place.
                 match serde_json::from_str::<&str>(json) {
                     Ok(text) => self.text(text),
                     Err(_) => match serde_json::from_str::<String>(json) {
@@ -235,24 +235,24 @@ impl Builder {
         Ok(())
     }
 
-    /// Appends bytes as they are, where the column holds bytes.
+    /// Appends bytes unchanged, if the column contains bytes.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Wanted> {
         match &mut self.kind {
             Kind::Bytes(builder) => {
                 builder.append_value(bytes);
                 Ok(())
             }
-            _ => Err(format!("bytes are no {}", self.sql_type)),
+            _ => Err(format!("bytes are not a valid {}", self.sql_type)),
         }
     }
 
     fn wanted(&self, text: &str) -> Wanted {
         let shown: String = text.chars().take(SHOWN_MAX).collect();
         let more = if shown.len() < text.len() { "..." } else { "" };
-        format!("{shown:?}{more} is no {}", self.sql_type)
+        format!("{shown:?}{more} is not a valid {}", self.sql_type)
     }
 
-    /// Takes what was collected.
+    /// Takes the collected values.
     pub(crate) fn finish(&mut self) -> ArrayRef {
         match &mut self.kind {
             Kind::Bool(builder) => Arc::new(builder.finish()),
@@ -300,7 +300,7 @@ fn append_bool(builder: &mut BooleanBuilder, text: &str) -> Option<()> {
     Some(())
 }
 
-/// A number as PostgreSQL writes a `numeric`: without an exponent, a plus or leading zeros.
+/// A number in the form of PostgreSQL's `numeric`: without an exponent, a plus or leading zeros.
 fn plain_numeric(text: &str) -> Option<std::borrow::Cow<'_, str>> {
     if matches!(text, "NaN" | "Infinity" | "-Infinity") {
         return Some(text.into());
@@ -346,7 +346,8 @@ fn plain_numeric(text: &str) -> Option<std::borrow::Cow<'_, str>> {
     })
 }
 
-/// The digits of a decimal as a whole number of its last place; nothing where digits would be lost.
+/// The digits of a decimal as an integer in units of its last place; `None` if digits would be
+/// lost.
 fn decimal_digits(text: &str, precision: u8, scale: i8) -> Option<String> {
     let (number, exponent) = match text.split_once(['e', 'E']) {
         Some((number, exponent)) => (number, exponent.parse::<i32>().ok()?),
@@ -362,7 +363,7 @@ fn decimal_digits(text: &str, precision: u8, scale: i8) -> Option<String> {
         return None;
     }
     let mut digits = format!("{}{fraction}", whole.trim_start_matches('0'));
-    // Places to be added at the end, or taken away where they are zeros.
+    // Zeros to append, or zeros to remove.
     let places = i64::from(scale) + i64::from(exponent) - i64::try_from(fraction.len()).ok()?;
     match usize::try_from(places) {
         Ok(places) if digits.bytes().all(|byte| byte == b'0') || places <= 76 => {

@@ -1,8 +1,9 @@
-//! Dates, times and intervals as text: RFC 3339 where its years reach, ISO 8601 with signed years beyond.
+//! Dates, times and intervals as text: RFC 3339 within its range of years, ISO 8601 with signed
+//! years beyond.
 //!
-//! The ranges are PostgreSQL's (4713 BC to 294276 AD), wider than those of the libraries for dates, so
-//! the calendar is computed here; it is the proleptic Gregorian one, with a year 0. The infinities that
-//! PostgreSQL has are the largest and smallest numbers in Arrow, and `infinity`, `-infinity` as text.
+//! The ranges are PostgreSQL's (4713 BC to 294276 AD), wider than those of date libraries, so the
+//! calendar is computed here: the proleptic Gregorian one, with a year 0. PostgreSQL's infinities
+//! are the largest and smallest numbers in Arrow, and `infinity`, `-infinity` as text.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -12,7 +13,7 @@ use arrow::datatypes::IntervalMonthDayNano;
 
 /// Microseconds of a day.
 const DAY_US: i64 = 86_400_000_000;
-/// Years that are read at most, on either side: beyond what an `i64` of microseconds holds.
+/// Maximum year accepted, on either side: beyond what an `i64` of microseconds can represent.
 const YEAR_MAX: i64 = 300_000;
 
 /// Days since 1970-01-01 of a date in the Gregorian calendar.
@@ -42,7 +43,7 @@ fn date_of(days: i64) -> (i64, i64, i64) {
     (year, month, day)
 }
 
-/// Writes what cannot fail: `out` is memory.
+/// Formats into memory, which cannot fail.
 macro_rules! put {
     ($out:expr, $($format:tt)*) => {
         // Writing into a `Vec` returns no error.
@@ -79,7 +80,7 @@ pub(crate) fn write_time(us: i64, out: &mut Vec<u8>) {
     }
 }
 
-/// A point in time: microseconds since 1970; with `Z` where it is in UTC.
+/// A point in time: microseconds since 1970; with `Z` if it is in UTC.
 pub(crate) fn write_timestamp(us: i64, is_utc: bool, out: &mut Vec<u8>) {
     match us {
         i64::MAX => out.extend_from_slice(b"infinity"),
@@ -120,7 +121,7 @@ pub(crate) fn write_interval(interval: IntervalMonthDayNano, out: &mut Vec<u8>) 
     }
 }
 
-/// A number of `1..=count_max` digits, and what is after it.
+/// A number of `1..=count_max` digits, and the rest.
 fn digits(text: &str, count_max: usize) -> Option<(i64, &str)> {
     let count = text.bytes().take(count_max).take_while(u8::is_ascii_digit).count();
     let (number, rest) = text.split_at_checked(count)?;
@@ -200,7 +201,7 @@ fn take_offset(text: &str) -> Option<(i64, &str)> {
     (hours < 16).then_some((sign * seconds, rest))
 }
 
-/// Reads a date.
+/// Parses a date.
 pub(crate) fn read_date(text: &str) -> Option<i32> {
     match text {
         "infinity" => Some(i32::MAX),
@@ -212,12 +213,13 @@ pub(crate) fn read_date(text: &str) -> Option<i32> {
     }
 }
 
-/// Reads a time of day.
+/// Parses a time of day.
 pub(crate) fn read_time(text: &str) -> Option<i64> {
     take_time(text).filter(|(_, rest)| rest.is_empty()).map(|(us, _)| us)
 }
 
-/// Reads a point in time. `is_utc`: it must say how far it is from UTC; else it must not.
+/// Parses a point in time. If `is_utc`, an offset from UTC is required; otherwise it is not
+/// allowed.
 pub(crate) fn read_timestamp(text: &str, is_utc: bool) -> Option<i64> {
     match text {
         "infinity" => return Some(i64::MAX),
@@ -234,7 +236,7 @@ pub(crate) fn read_timestamp(text: &str, is_utc: bool) -> Option<i64> {
     (rest.is_empty() && us != i64::MAX && us != i64::MIN).then_some(us)
 }
 
-/// Reads an ISO 8601 duration, parts with signs of their own.
+/// Parses an ISO 8601 duration, whose parts have their own signs.
 pub(crate) fn read_interval(text: &str) -> Option<IntervalMonthDayNano> {
     let mut rest = text.strip_prefix('P')?;
     let (mut months, mut days, mut ns) = (0_i64, 0_i64, 0_i64);

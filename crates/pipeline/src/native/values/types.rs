@@ -1,15 +1,15 @@
-//! Columns by the names of their types in SQL, as people write them in settings and `CREATE TABLE`.
+//! Columns by the names of their SQL types, as written in settings and `CREATE TABLE`.
 
 #![deny(clippy::indexing_slicing)]
 
 use forebay_pgcopy::{Column, Wire};
 
-/// Characters of a type's name that are looked at.
+/// Maximum length of a type's name.
 const NAME_SIZE_MAX: usize = 128;
 
 /// The wire form of a type's name, and its name as `format_type` writes it.
 ///
-/// Knows the names of PostgreSQL and those that other databases have for the same.
+/// Accepts the names of PostgreSQL and their equivalents in other databases.
 pub(crate) fn wire_of(name: &str) -> Option<(Wire, String)> {
     if name.len() > NAME_SIZE_MAX {
         return None;
@@ -63,7 +63,7 @@ pub(crate) fn wire_of(name: &str) -> Option<(Wire, String)> {
     Some((wire, sql.to_owned()))
 }
 
-/// The column of a type's name; it may be NULL.
+/// The column for a type's name; it is nullable.
 pub(crate) fn column(name: &str, type_name: &str) -> Option<Column> {
     let (wire, sql_type) = wire_of(type_name)?;
     Some(Column { name: name.to_owned(), sql_type, wire, nullable: true })
@@ -97,7 +97,7 @@ fn decimal(arguments: &[u32]) -> Option<(Wire, String)> {
 
 fn sized(name: &str, arguments: &[u32]) -> Option<(Wire, String)> {
     match arguments {
-        // Other databases' `char` without a size holds more than PostgreSQL's.
+        // Other databases' `char` without a size may be longer than PostgreSQL's.
         [] if name == "character" => Some((Wire::Text, "text".into())),
         [] => Some((Wire::Text, name.into())),
         [size @ 1..=10_485_760] => Some((Wire::Text, format!("{name}({size})"))),
@@ -105,7 +105,7 @@ fn sized(name: &str, arguments: &[u32]) -> Option<(Wire, String)> {
     }
 }
 
-/// The number every server gives the type of an array's element (`pg_type.dat`).
+/// The OID of an array's element type, the same on every server (`pg_type.dat`).
 fn element_oid(element: &Wire) -> Option<u32> {
     Some(match element {
         Wire::Bool => 16,

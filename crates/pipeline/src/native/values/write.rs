@@ -1,6 +1,7 @@
 //! Cells of a batch as text and as JSON.
 //!
-//! A column is looked at once a batch ([`Cells::new`]); a cell then costs one match and no allocation.
+//! A column is examined once per batch ([`Cells::new`]); a cell then costs one match and no
+//! allocation.
 
 use std::io::Write as _;
 
@@ -48,14 +49,14 @@ enum Kind<'a> {
     List(&'a ListArray, Box<Cells<'a>>),
 }
 
-/// A value in one of the forms that databases without types have.
+/// A value in one of the forms of databases without types.
 pub(crate) enum Native<'a> {
     Null,
     Integer(i64),
     Real(f64),
     Text(&'a str),
     Bytes(&'a [u8]),
-    /// None of these: its text stands for it.
+    /// None of these: use its text.
     Other,
 }
 
@@ -63,7 +64,7 @@ impl<'a> Cells<'a> {
     /// The cells of an array of a column's own Arrow type.
     ///
     /// # Errors
-    /// When it is of another type.
+    /// It is of another type.
     pub(crate) fn new(array: &'a dyn Array, column: &Column) -> Result<Self, ConnectorError> {
         let is_json = types::is_json(column);
         Self::of(array, &column.wire, is_json).ok_or_else(|| {
@@ -107,7 +108,7 @@ impl<'a> Cells<'a> {
         Some(Self { array, kind })
     }
 
-    /// Whether there is no value.
+    /// Whether a cell is NULL.
     #[inline]
     pub(crate) fn is_null(&self, row: usize) -> bool {
         self.array.is_null(row)
@@ -118,7 +119,7 @@ impl<'a> Cells<'a> {
         matches!(self.kind, Kind::Json(_))
     }
 
-    /// A value, where it is one of the plain forms.
+    /// A value, if it has one of the plain forms.
     pub(crate) fn native(&self, row: usize) -> Native<'a> {
         if self.is_null(row) {
             return Native::Null;
@@ -139,7 +140,7 @@ impl<'a> Cells<'a> {
         }
     }
 
-    /// Appends a value as text. Of NULL it is nothing.
+    /// Appends a value as text. NULL appends nothing.
     pub(crate) fn text(&self, row: usize, out: &mut Vec<u8>) {
         if self.is_null(row) {
             return;
@@ -204,7 +205,7 @@ impl<'a> Cells<'a> {
             Kind::Numeric(array) | Kind::Text(array) => json_text(array.value(row), out),
             Kind::Json(array) => {
                 let text = array.value(row).bytes();
-                // Outside of JSON's own texts, where there are none, a line end is a space.
+                // Outside of JSON strings, which contain none, a line end is a space.
                 out.extend(
                     text.map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }),
                 );
@@ -223,7 +224,7 @@ impl<'a> Cells<'a> {
                 out.push(b']');
             }
             _ => {
-                // What is left has neither quotes nor backslashes in it.
+                // The remaining forms contain neither quotes nor backslashes.
                 out.push(b'"');
                 self.text(row, out);
                 out.push(b'"');
@@ -235,7 +236,7 @@ impl<'a> Cells<'a> {
 /// Each row of a batch as a JSON object.
 ///
 /// # Errors
-/// When an array is not of its column's type.
+/// An array is not of its column's type.
 pub(crate) fn json_rows(
     batch: &RecordBatch,
     columns: &[Column],
@@ -261,7 +262,7 @@ pub(crate) fn json_rows(
 
 /// Appends a text as a JSON string.
 pub(crate) fn json_text(text: &str, out: &mut Vec<u8>) {
-    // A text always has a form in JSON, and a `Vec` takes it.
+    // A text can always be encoded as JSON, and a `Vec` accepts it.
     if serde_json::to_writer(&mut *out, text).is_err() {
         unreachable!("a text is written into memory");
     }
@@ -272,7 +273,7 @@ fn put(out: &mut Vec<u8>, value: impl std::fmt::Display) {
     drop(write!(out, "{value}"));
 }
 
-/// The shortest digits that read back as the same number, with an exponent where they would be many.
+/// The shortest digits that parse as the same number, with an exponent if they would be many.
 fn put_float(out: &mut Vec<u8>, value: impl std::fmt::Debug) {
     drop(write!(out, "{value:?}"));
 }

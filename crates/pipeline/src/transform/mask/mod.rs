@@ -1,10 +1,10 @@
-//! `mask`: values that must not be seen at the destination.
+//! `mask`: hides values from the destination.
 //!
 //! Invariants:
-//! * Of a masked column nothing goes on but what its mask makes: the array is a new one, and shares no
-//!   buffer with the one that came.
-//! * NULL stays NULL, and equal values under `hash` stay equal, over units, runs and streams with the
-//!   same salt.
+//! * Only the output of its mask passes for a masked column: the array is a new one, and shares no
+//!   buffer with the original.
+//! * NULL stays NULL, and equal values under `hash` stay equal, across units, runs and streams with
+//!   the same salt.
 
 pub(super) mod settings;
 #[cfg(test)]
@@ -29,15 +29,15 @@ use crate::native::values::read::Builder;
 use crate::native::values::types::is_json;
 use crate::native::values::write::Cells;
 
-/// What stands for a text that is not to be seen.
+/// The replacement of a hidden text.
 const STARS: &str = "***";
-/// Hexadecimal digits of a hash.
+/// Number of hexadecimal digits of a hash.
 const HASH_SIZE: usize = 64;
 
 /// The masks of a stream.
 pub(super) struct Masks {
     stream: String,
-    /// The columns below, as they come.
+    /// The input columns.
     below: Vec<Column>,
     columns: Vec<Column>,
     schema: SchemaRef,
@@ -53,7 +53,7 @@ enum Masking {
     Constant(ArrayRef),
     /// By NULL.
     Nullify,
-    /// By stars but at the ends.
+    /// By stars, except at the ends.
     Partial(Partial),
 }
 
@@ -61,7 +61,7 @@ impl Masks {
     /// The masks of a stream of these columns.
     ///
     /// # Errors
-    /// A column that is not there, or a mask that does not fit its type.
+    /// A column does not exist, or a mask does not fit its type.
     pub(super) fn new(stream: &str, below: &[Column], settings: &MaskSettings) -> Result<Self> {
         let step = format!("mask of {stream}");
         let mut columns = below.to_vec();
@@ -131,7 +131,7 @@ impl Masking {
     }
 }
 
-/// The mask of a column, which becomes what the mask gives.
+/// The mask of a column, which is changed to the column of the result.
 fn masking(column: &mut Column, mask: &Mask, settings: &MaskSettings) -> Result<Masking> {
     let becomes_text = |column: &mut Column| {
         column.wire = Wire::Text;
@@ -173,7 +173,7 @@ fn masking(column: &mut Column, mask: &Mask, settings: &MaskSettings) -> Result<
     })
 }
 
-/// The value of a column's own type that says nothing, as JSON has it; none where there is no such value.
+/// The neutral value of a column's own type, as JSON; `None` if there is none.
 fn nothing(column: &Column) -> Option<&'static str> {
     Some(match &column.wire {
         Wire::Bool => "false",
@@ -232,7 +232,7 @@ fn hashed(cells: &Cells<'_>, array: &ArrayRef, key: &hmac::Key) -> StringArray {
     hashes.finish()
 }
 
-/// Texts with stars but at their ends.
+/// Texts with stars, except at their ends.
 fn starred(texts: &StringArray, partial: Partial) -> StringArray {
     let (first, last) = (usize::from(partial.first), usize::from(partial.last));
     let mut masked = StringBuilder::with_capacity(texts.len(), texts.values().len());
@@ -243,7 +243,7 @@ fn starred(texts: &StringArray, partial: Partial) -> StringArray {
             continue;
         };
         let count = text.chars().count();
-        // What is as short as its ends would be seen whole.
+        // A text as short as its visible ends would be shown completely.
         let (first, last) = if count > first + last { (first, last) } else { (0, 0) };
         starred.clear();
         for (index, character) in text.chars().enumerate() {

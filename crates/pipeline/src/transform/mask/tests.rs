@@ -1,4 +1,4 @@
-//! Masks: what goes on of a masked column, and what does not.
+//! Masks: what passes of a masked column, and what does not.
 
 use forebay_pgcopy::{Column, Wire};
 
@@ -92,7 +92,7 @@ async fn every_type_has_a_value_that_says_nothing() {
         let read = read(&stream, 0).await;
         read.result.unwrap();
         let rows = rows(stream.columns(), &read.batches);
-        // NULL of a column of JSON is told apart by its reader, not here.
+        // The reader distinguishes NULL of a column of JSON.
         assert_eq!(rows[0], format!("[{expected}]"), "{wire:?} {sql_type}");
         if !matches!(sql_type, "json" | "jsonb") {
             assert_eq!(rows[1], "[null]", "{wire:?} {sql_type}");

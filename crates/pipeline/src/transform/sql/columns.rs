@@ -1,8 +1,8 @@
 //! The columns of a result.
 //!
-//! A column that a query passes on as it is keeps its type in SQL, down to what Arrow has no name for
-//! (`jsonb`, `uuid`, `numeric` without bounds). One that is computed has the type nearest to what Arrow
-//! says: a cast of an enum to text is a text, whatever it was cast from.
+//! A column that a query passes through unchanged keeps its SQL type, including those that Arrow
+//! cannot name (`jsonb`, `uuid`, unconstrained `numeric`). A computed one has the type closest to
+//! its Arrow type: a cast of an enum to text is a text.
 
 use datafusion::common::Column as PlanColumn;
 use datafusion::logical_expr::{Distinct, Expr, JoinType, LogicalPlan};
@@ -13,10 +13,10 @@ use crate::connector::Result;
 use crate::error::ConnectorError;
 use crate::transform::streams::Named;
 
-/// The columns of what a plan over these streams gives.
+/// The columns of the result of a plan over these streams.
 ///
 /// # Errors
-/// Two columns of one name, or a type that no database has.
+/// Two columns have the same name, or a type has no SQL equivalent.
 pub(super) fn of(plan: &LogicalPlan, streams: &[Named]) -> Result<Vec<Column>> {
     let mut columns: Vec<Column> = Vec::new();
     for (index, field) in plan.schema().fields().iter().enumerate() {
@@ -27,25 +27,28 @@ pub(super) fn of(plan: &LogicalPlan, streams: &[Named]) -> Result<Vec<Column>> {
                 ..origin.clone()
             },
             _ => present::computed(field).map_err(|error| ConnectorError::Refused {
-                act: "use what the query gives".into(),
+                act: "use the result of the query".into(),
                 source: error.into(),
             })?,
         };
         if columns.iter().any(|before| before.name == column.name) {
             return Err(ConnectorError::unsupported(
-                format!("the query gives two columns of the name {:?}", column.name),
-                "name one of them otherwise with AS",
+                format!("the query returns two columns named {:?}", column.name),
+                "rename one of them with AS",
             ));
         }
         columns.push(column);
     }
     if columns.is_empty() {
-        return Err(ConnectorError::unsupported("the query gives no column", "select one"));
+        return Err(ConnectorError::unsupported(
+            "the query returns no column",
+            "select at least one",
+        ));
     }
     Ok(columns)
 }
 
-/// The column of a stream that a column of a plan is, where nothing is done with it on the way.
+/// The column of a stream that a column of a plan passes through unchanged.
 fn origin<'a>(plan: &LogicalPlan, index: usize, streams: &'a [Named]) -> Option<&'a Column> {
     let of = |input: &LogicalPlan, index| origin(input, index, streams);
     let passed = |input: &LogicalPlan, expression: Option<&Expr>| {
@@ -93,7 +96,7 @@ fn origin<'a>(plan: &LogicalPlan, index: usize, streams: &'a [Named]) -> Option<
     }
 }
 
-/// The column that an expression is, where it is nothing more.
+/// The column that an expression refers to, if it is nothing more.
 fn column_of(expression: &Expr) -> Option<&PlanColumn> {
     match expression {
         Expr::Column(column) => Some(column),

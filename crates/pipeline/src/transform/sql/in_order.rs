@@ -1,7 +1,8 @@
-//! Parts of a plan one after another, where they would be read at once and mixed as they come.
+//! Reads the parts of a plan in sequence that would otherwise be read concurrently and mixed.
 //!
-//! The parts are the sides of a `UNION ALL`. Mixed, their rows came in another order every time, and a
-//! `LIMIT` took others; and all their streams were read, and held batches, at once.
+//! The parts are the sides of a `UNION ALL`. Mixed, their rows would arrive in another order every
+//! time and a `LIMIT` would return others; and all their streams would be read, and hold batches,
+//! at once.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use datafusion::physical_plan::{
 };
 use futures_util::{StreamExt, stream};
 
-/// A plan of one part, with parts one after another wherever they were mixed.
+/// A plan of one part, with parts in sequence wherever they were mixed.
 pub(super) fn in_order(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let plan = plan.transform_up(|node| {
         let Some(mixed) = node.downcast_ref::<CoalescePartitionsExec>() else {
@@ -35,18 +36,18 @@ pub(super) fn in_order(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Execution
     }
 }
 
-/// The parts of a plan, one after another.
+/// The parts of a plan, in sequence.
 #[derive(Debug)]
 struct InOrder {
     input: Arc<dyn ExecutionPlan>,
-    /// Rows that are wanted.
+    /// Maximum number of rows requested.
     fetch: Option<usize>,
     properties: Arc<PlanProperties>,
 }
 
 impl InOrder {
     fn new(input: Arc<dyn ExecutionPlan>, fetch: Option<usize>) -> Self {
-        // What is known of the mixed parts is true of these.
+        // Properties of the mixed parts hold for these, too.
         let properties = CoalescePartitionsExec::new(Arc::clone(&input)).properties().clone();
         Self { input, fetch, properties }
     }

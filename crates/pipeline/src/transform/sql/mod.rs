@@ -1,28 +1,31 @@
 //! `sql`: a query over whole streams.
 //!
-//! The query sees every row of the streams it names at once, whatever batches they come in, so that what
-//! it counts, adds up and joins is right. What does not fit into its memory goes to files for the time
-//! being.
+//! The query sees all rows of the streams it names, whatever batches they arrive in, so that
+//! counts, sums and joins are correct. What does not fit in its memory is written to temporary
+//! files.
 //!
-//! | room | what it does |
+//! | module | purpose |
 //! |---|---|
 //! | [`settings`] | the settings |
 //! | `query` | planning, with errors before anything is written |
 //! | `columns` | the columns of the result |
-//! | `present` | how a query sees columns, and back |
+//! | `present` | conversion of columns for a query, and back |
 //! | `scan` | a stream as a table |
-//! | `result` | what the query gives, as a stream |
+//! | `result` | the result of the query, as a stream |
+//! | `apart` | the thread of a query, and how it is stopped |
 //! | `spool` | streams that a query names more than once |
-//! | `in_order` | sides of a union one after another |
+//! | `in_order` | sides of a union in sequence |
 //! | `spill` | files for these, and for what does not fit into memory |
 //!
 //! Invariants:
-//! * Only a `SELECT`: no statement that makes or changes anything, no file and no address.
-//! * The same rows give the same result: units are read one after another, by a plan without parts at
-//!   work at once. So the result is a unit that can be read again, also where no order is asked for.
-//! * A stream is read once, however often the query names it: no source is asked for a unit while it
-//!   already gives that unit.
+//! * Only a `SELECT`: no statement that creates or changes anything, no file and no address.
+//! * The same rows give the same result: units are read in sequence, by a plan without parallel
+//!   parts. So the result is a unit that can be read again, even without ORDER BY.
+//! * A stream is read once, however often the query names it: a source is never asked for a unit
+//!   while it already sends that unit.
 
+#[cfg(feature = "sql")]
+mod apart;
 #[cfg(feature = "sql")]
 mod columns;
 #[cfg(feature = "sql")]
@@ -51,7 +54,7 @@ use crate::connector::Result;
 use crate::error::ConnectorError;
 use crate::run::Context;
 
-/// Puts a query in the place of the streams it names.
+/// Replaces the streams that a query names by its result.
 #[cfg(feature = "sql")]
 pub(super) async fn apply(
     settings: &SqlSettings,
@@ -62,7 +65,7 @@ pub(super) async fn apply(
     query::apply(settings, streams, memory, context).await
 }
 
-/// Says that this build has no SQL.
+/// Reports that this build has no SQL.
 #[cfg(not(feature = "sql"))]
 #[expect(clippy::unused_async, reason = "planning a query waits where there is one")]
 pub(super) async fn apply(
@@ -71,8 +74,5 @@ pub(super) async fn apply(
     _: usize,
     _: &Context,
 ) -> Result<Vec<Named>> {
-    Err(ConnectorError::unsupported(
-        "this build has no transform `sql`",
-        "build with the feature `sql`",
-    ))
+    Err(ConnectorError::not_built("transform `sql`"))
 }

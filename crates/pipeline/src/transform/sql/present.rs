@@ -1,11 +1,12 @@
-//! How a query sees columns, and back.
+//! Conversion of columns for a query, and back.
 //!
-//! As Arrow has them, without their types in SQL: a query would take different metadata for a reason not
-//! to bring columns together. And two types otherwise than Arrow has them, so that a query is right:
+//! A query sees Arrow columns without their SQL types, since it would treat different metadata as a
+//! conflict. Two types are converted, so that a query is correct:
 //!
-//! * A `uuid` as its text: it is compared with texts, and as 16 bytes would never be equal to one.
-//! * A `numeric` without bounds as a decimal of 56 digits before the point and 20 after it: as a text, 9
-//!   would be more than 10. What is computed of it is such a `numeric` again, without zeros at its end.
+//! * A `uuid` to its text: it is compared with texts, and 16 bytes would never equal one.
+//! * An unconstrained `numeric` to a decimal with 56 digits before the point and 20 after it: as
+//!   texts, 9 would be greater than 10. A computed one becomes `numeric` again, without trailing
+//!   zeros.
 
 use std::sync::Arc;
 
@@ -21,12 +22,12 @@ use crate::native::values::read::Builder;
 use crate::native::values::write::Cells;
 use crate::transform::validate::numeric;
 
-/// Bytes of a `uuid` as text.
+/// Length of a `uuid` as text.
 const UUID_SIZE: usize = 36;
 
-/// Digits of a `numeric` without bounds.
+/// Number of digits of an unconstrained `numeric`.
 const NUMERIC_PRECISION: u8 = 76;
-/// Those after the point.
+/// Number of digits after the point.
 const NUMERIC_SCALE: i8 = 20;
 
 /// The type a query sees.
@@ -46,12 +47,12 @@ pub(super) fn schema(columns: &[Column]) -> Schema {
     Schema::new(fields.collect::<Vec<_>>())
 }
 
-/// The column of what a query computes.
+/// The column for a result of a query.
 ///
 /// # Errors
 /// PostgreSQL has no such type.
 pub(super) fn computed(field: &Field) -> Result<Column, UnfitType> {
-    // A plan's word that what it computes is never NULL is not worth a run.
+    // A plan's claim that its result is never NULL is not worth a failed run.
     let mut column = Column::from_field(&field.clone().with_nullable(true))?;
     if matches!(field.data_type(), DataType::Decimal256(..)) {
         column.wire = Wire::Numeric;
@@ -60,10 +61,10 @@ pub(super) fn computed(field: &Field) -> Result<Column, UnfitType> {
     Ok(column)
 }
 
-/// A batch of these columns as a query sees it.
+/// Converts a batch of these columns for a query.
 ///
 /// # Errors
-/// It is not of the columns, or a number has more digits than a query sees.
+/// It does not match the columns, or a number has more digits than a query supports.
 pub(super) fn present(
     records: &RecordBatch,
     columns: &[Column],
@@ -80,14 +81,14 @@ pub(super) fn present(
         .map_err(|error| ConnectorError::data("a batch for a query", error.to_string()))
 }
 
-/// Brings batches of a result into the types of its columns.
+/// Converts batches of a result to the types of its columns.
 pub(super) struct Shape {
     columns: Vec<Column>,
     schema: SchemaRef,
 }
 
 impl Shape {
-    /// For these columns.
+    /// Creates a converter for these columns.
     pub(super) fn new(columns: &[Column]) -> Self {
         Self { columns: columns.to_vec(), schema: Arc::new(column::schema(columns)) }
     }
@@ -97,12 +98,12 @@ impl Shape {
         RecordBatch::new_empty(Arc::clone(&self.schema))
     }
 
-    /// The batch, with every column of its type.
+    /// The batch, with every column converted.
     ///
     /// # Errors
-    /// A value that does not fit, or a NULL where there can be none.
+    /// A value does not fit, or a column that is not nullable has a NULL.
     pub(super) fn fit(&self, records: &RecordBatch) -> Result<RecordBatch> {
-        // What does not fit is an error and not NULL.
+        // A value that does not fit is an error, not NULL.
         let options = CastOptions { safe: false, ..CastOptions::default() };
         let arrays = records.columns().iter().zip(&self.columns);
         let arrays = arrays.map(|(array, column)| match (array.data_type(), &column.wire) {
@@ -115,7 +116,7 @@ impl Shape {
         let arrays = arrays.collect::<Result<Vec<_>>>()?;
         let rows = RecordBatchOptions::new().with_row_count(Some(records.num_rows()));
         RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &rows)
-            .map_err(|error| ConnectorError::data("what the query gives", error.to_string()))
+            .map_err(|error| ConnectorError::data("the result of the query", error.to_string()))
     }
 }
 
@@ -163,7 +164,7 @@ fn decimals_of(array: &ArrayRef, column: &Column) -> Result<ArrayRef> {
                 let seen = format!("{digits} digits before the point and {NUMERIC_SCALE} after it");
                 unfit(
                     column,
-                    format!("{text} is not a number of at most {seen}, as a query sees it"),
+                    format!("{text} is not a number with at most {seen}, the limit of a query"),
                 )
             })?,
         }

@@ -28,14 +28,14 @@ use crate::error::ConnectorError;
 use crate::run::Context;
 use crate::transform::streams::{Named, listed};
 
-/// Bytes a query has at least: less would not hold the buffers of a sort.
+/// Minimum memory of a query in bytes: less would not hold the buffers of a sort.
 const MEMORY_MIN: usize = 8 << 20;
-/// Rows of the batches that a query works on.
+/// Number of rows of a query's batches.
 const BATCH_ROWS: usize = 2048;
-/// The schema that a query's tables are in, as PostgreSQL's are where nothing is said.
+/// The schema of a query's tables, the same as PostgreSQL's default.
 const SCHEMA: &str = "public";
 
-/// Puts a query in the place of the streams it names.
+/// Replaces the streams that a query names by its result.
 pub(super) async fn apply(
     settings: &SqlSettings,
     mut streams: Vec<Named>,
@@ -59,7 +59,7 @@ pub(super) async fn apply(
     let columns = columns::of(&plan, &streams)?;
     let spooled = named_again(&plan);
     let state = session.state();
-    // What only the physical plan finds out is found out now, too.
+    // Errors that only the physical plan reveals are reported now, too.
     state.create_physical_plan(&plan).await.map_err(|error| refused(&error))?;
     let result = QueryStream {
         cursor: cursor(&streams, &inputs)?,
@@ -79,13 +79,13 @@ pub(super) async fn apply(
     streams.retain(|_| {
         let before = index;
         index += 1;
-        // Behind the result, all have moved by one.
+        // The indexes of later streams have moved by one.
         before == at || !inputs.contains(&(if before > at { before - 1 } else { before }))
     });
     Ok(streams)
 }
 
-/// Where a query is planned and run.
+/// The context in which a query is planned and run.
 fn session(memory: usize, spills: Arc<Spills>) -> Result<SessionContext, DataFusionError> {
     let mut config = SessionConfig::new()
         .with_target_partitions(1)
@@ -95,14 +95,14 @@ fn session(memory: usize, spills: Arc<Spills>) -> Result<SessionContext, DataFus
         .with_sort_spill_reservation_bytes((memory / 8).min(10 << 20));
     let options = config.options_mut();
     options.sql_parser.dialect = Dialect::PostgreSQL;
-    // 0.1 is a tenth, and what is multiplied with it stays exact.
+    // 0.1 is a tenth, and products with it stay exact.
     options.sql_parser.parse_float_as_decimal = true;
     options.sql_parser.map_string_types_to_utf8view = false;
     options.execution.time_zone = Some("UTC".into());
     options.execution.sort_in_place_threshold_bytes = (memory / 16).min(1 << 20);
-    // Sorted in one, so that rows of equal keys stay in one order.
+    // Sorted by one thread, so that rows with equal keys keep their order.
     options.optimizer.repartition_sorts = false;
-    // A hash join keeps one side whole and cannot go to files; sorted sides can.
+    // A hash join holds one side in memory and cannot spill; sorted sides can.
     options.optimizer.prefer_hash_join = false;
     let pool = Arc::new(FairSpillPool::new(memory));
     let spills = DiskManagerMode::Custom(spills);
@@ -113,7 +113,7 @@ fn session(memory: usize, spills: Arc<Spills>) -> Result<SessionContext, DataFus
     Ok(SessionContext::new_with_config_rt(config, runtime))
 }
 
-/// The plan of a query, and the names of the streams it names.
+/// The plan of a query, and the names of the streams it reads.
 async fn plan(
     session: &SessionContext,
     query: &str,
@@ -126,8 +126,8 @@ async fn plan(
         if matches!(statement.as_ref(), SqlStatement::Query(_)));
     if !is_query {
         return Err(ConnectorError::unsupported(
-            "a transform `sql` is one SELECT, and this is something else",
-            "make and change tables at the destination",
+            "a transform `sql` must be a single SELECT",
+            "create and change tables at the destination",
         ));
     }
     let references = state.resolve_table_references(&statement).map_err(|error| refused(&error))?;
@@ -140,9 +140,9 @@ async fn plan(
             named.push(table.to_owned());
         } else if state.table_functions().get(table).is_none() {
             return Err(ConnectorError::unsupported(
-                format!("the query names {reference}, which is no stream"),
+                format!("the query refers to {reference}, which is not a stream"),
                 format!(
-                    "those there are: {}; in double quotes where a name is not plain lower case",
+                    "the streams are {}; put names that are not lower case in double quotes",
                     listed(streams.iter().map(|(name, _)| name.as_str()))
                 ),
             ));
@@ -155,7 +155,7 @@ async fn plan(
     Ok((plan, named))
 }
 
-/// The streams that a plan reads more than once: named twice, or in a query that goes round.
+/// The streams that a plan reads more than once: named twice, or in a recursive query.
 fn named_again(plan: &LogicalPlan) -> Result<BTreeSet<String>, DataFusionError> {
     let mut counts = BTreeMap::new();
     let mut goes_round = false;
@@ -180,7 +180,7 @@ fn name(settings: &SqlSettings, streams: &[Named], inputs: &[usize]) -> Result<S
         (None, &[input]) => return Ok(streams[input].0.clone()),
         (None, _) => {
             return Err(ConnectorError::unsupported(
-                format!("the query names {} streams, and not where its result goes", inputs.len()),
+                format!("the query reads {} streams, so its result needs a name", inputs.len()),
                 "add `into:`",
             ));
         }
@@ -188,28 +188,28 @@ fn name(settings: &SqlSettings, streams: &[Named], inputs: &[usize]) -> Result<S
     let others = streams.iter().enumerate().filter(|(index, _)| !inputs.contains(index));
     if name.is_empty() || others.into_iter().any(|(_, (other, _))| *other == name) {
         return Err(ConnectorError::unsupported(
-            format!("the result of the query cannot be called {name:?}"),
-            "give it a name that no other stream has",
+            format!("the result of the query cannot be named {name:?}"),
+            "choose a name that no other stream has",
         ));
     }
     Ok(name)
 }
 
-/// The cursor of the result: that of the stream it is made of.
+/// The cursor of the result: that of its stream.
 fn cursor(streams: &[Named], inputs: &[usize]) -> Result<Option<crate::connector::Cursor>> {
     match inputs {
         &[input] => Ok(streams[input].1.cursor()),
         _ => match inputs.iter().find(|&&input| streams[input].1.cursor().is_some()) {
             Some(&input) => Err(ConnectorError::unsupported(
                 format!("the query joins {:?}, which is read incrementally", streams[input].0),
-                "read it with sync_mode: full_refresh, or query it alone",
+                "read it with `sync_mode: full_refresh`, or query it alone",
             )),
             None => Ok(None),
         },
     }
 }
 
-/// What a reader of the plan should know.
+/// Notes for the reader of the plan.
 fn notes(streams: &[Named], inputs: &[usize], name: &str, settings: &SqlSettings) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
     for &input in inputs {
@@ -217,9 +217,9 @@ fn notes(streams: &[Named], inputs: &[usize], name: &str, settings: &SqlSettings
     }
     let from = listed(inputs.iter().map(|&input| streams[input].0.as_str()));
     let query = settings.query.split_whitespace().collect::<Vec<_>>().join(" ");
-    notes.push(format!("{name} is made of {from} by the query: {query}"));
+    notes.push(format!("{name} is the result of a query of {from}: {query}"));
     if inputs.iter().any(|&input| streams[input].1.cursor().is_some()) {
-        notes.push(format!("the query for {name} sees only what came since the last run"));
+        notes.push(format!("the query for {name} sees only rows that are new since the last run"));
     }
     notes
 }

@@ -1,31 +1,31 @@
-//! What a query gives, as a stream of one unit.
+//! The result of a query, as a stream of one unit.
+//!
+//! A query computes for as long as it likes between two awaits, so it has a separate thread
+//! ([`apart`]). The consumer of its result only waits, and so can be cancelled, or time out, at any
+//! moment.
+//!
+//! [`apart`]: super::apart
 
 use std::collections::BTreeSet;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context as Poller, Poll};
-use std::time::Instant;
 
 use async_trait::async_trait;
 use datafusion::error::DataFusionError;
-use datafusion::execution::TaskContext;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::physical_plan::{SendableRecordBatchStream, execute_stream};
 use forebay_pgcopy::Column;
-use futures_util::{Stream, StreamExt};
 use tokio::sync::mpsc;
 
-use super::in_order::in_order;
+use super::apart::{self, Query};
 use super::present::Shape;
 use super::scan::Reading;
 use super::spill::Spills;
 use crate::batch::{DeadRow, Rows};
 use crate::connector::{Cursor, Result, SourceStream, Unit};
 use crate::error::ConnectorError;
-use crate::run::{Context, Outlet, Phase};
+use crate::run::Outlet;
 
-/// What a query gives.
+/// The result of a query.
 pub(super) struct QueryStream {
     pub(super) name: String,
     pub(super) state: SessionState,
@@ -34,27 +34,16 @@ pub(super) struct QueryStream {
     pub(super) units: Vec<Unit>,
     pub(super) cursor: Option<Cursor>,
     pub(super) notes: Vec<String>,
-    /// Bytes it may take.
+    /// Maximum memory in bytes.
     pub(super) memory: usize,
-    /// Names of streams that it names more than once.
+    /// Names of streams that it reads more than once.
     pub(super) spooled: BTreeSet<String>,
-    /// Files for these.
+    /// Temporary files for these.
     pub(super) spills: Arc<Spills>,
 }
 
 impl QueryStream {
-    /// Begins to run the query.
-    async fn run(
-        &self,
-        reading: Arc<Reading>,
-    ) -> Result<SendableRecordBatchStream, DataFusionError> {
-        let plan = in_order(self.state.create_physical_plan(&self.plan).await?)?;
-        let config = self.state.config().clone().with_extension(reading);
-        let task = TaskContext::from(&self.state).with_session_config(config);
-        execute_stream(plan, Arc::new(task))
-    }
-
-    /// Passes on what the query gives, and what streams below it have put aside.
+    /// Forwards the result of the query, and the dead letters of the streams below it.
     async fn pass(
         &self,
         reading: &Arc<Reading>,
@@ -62,14 +51,19 @@ impl QueryStream {
         dead: &mut mpsc::Receiver<Vec<DeadRow>>,
         out: &mut Outlet,
     ) -> Result<()> {
-        let query = self.run(Arc::clone(reading)).await;
-        let query = query.map_err(|error| self.failure(reading, &error))?;
-        let mut query = Timed { query, context: out.context().clone() };
+        let query = Query {
+            name: self.name.clone(),
+            state: self.state.clone(),
+            plan: self.plan.clone(),
+            reading: Arc::clone(reading),
+            context: out.context().clone(),
+        };
+        let mut given = apart::begin(query)?;
         loop {
             tokio::select! {
-                records = query.next() => {
+                records = given.next() => {
+                    let records = records?.map_err(|error| self.failure(reading, &error))?;
                     let Some(records) = records else { return Ok(()) };
-                    let records = records.map_err(|error| self.failure(reading, &error))?;
                     if records.num_rows() > 0 {
                         let records = shape.fit(&records)?;
                         out.forward(Rows::Records(records), Vec::new()).await?;
@@ -82,7 +76,7 @@ impl QueryStream {
         }
     }
 
-    /// Why the query failed: the stream that failed below it, or what it says itself.
+    /// The cause of a failed query: the stream that failed below it, or its own error.
     fn failure(&self, reading: &Reading, error: &DataFusionError) -> ConnectorError {
         if let Some(failure) = reading.failure() {
             return failure;
@@ -90,12 +84,12 @@ impl QueryStream {
         match error.find_root() {
             DataFusionError::ResourcesExhausted(_) => ConnectorError::unsupported(
                 format!(
-                    "the query for {} needs more than the {} bytes it may take: {}",
+                    "the query for {} needs more than the available {} bytes: {}",
                     self.name,
                     self.memory,
                     error.strip_backtrace()
                 ),
-                "raise resources.max_memory, or join fewer rows at once",
+                "raise `resources.max_memory`, or join fewer rows at once",
             ),
             _ => ConnectorError::data(
                 format!("the query for {}", self.name),
@@ -131,41 +125,32 @@ impl SourceStream for QueryStream {
         let shape = Shape::new(&self.columns);
         let (reading, mut dead) = Reading::new(out.context().clone(), &self.spooled, &self.spills);
         let reading = Ending(reading);
-        let result = self.pass(&reading.0, &shape, &mut dead, out).await;
-        // Streams that are still read are told that nobody takes their rows, and end. What they have put
-        // aside by then belongs to the result.
-        drop(reading);
-        while let Some(rows) = dead.recv().await {
-            if result.is_ok() {
-                out.forward(Rows::Records(shape.empty()), rows).await?;
+        let context = out.context().clone();
+        let whole = async move {
+            let result = self.pass(&reading.0, &shape, &mut dead, out).await;
+            // Streams that are still being read get an error with their next rows, and end. Their
+            // dead letters up to then belong to the result.
+            drop(reading);
+            while let Some(rows) = dead.recv().await {
+                if result.is_ok() {
+                    out.forward(Rows::Records(shape.empty()), rows).await?;
+                }
             }
+            result
+        };
+        // Its result is one unit, which may be far away or endless: it is not waited for.
+        tokio::select! {
+            result = whole => result,
+            () = context.cancelled() => Err(ConnectorError::Stopped),
         }
-        result
     }
 }
 
-/// Ends a reading when it is dropped, also where nobody waits for its result any more.
+/// Ends a reading when it is dropped, even if nothing waits for its result any more.
 struct Ending(Arc<Reading>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
         self.0.end();
-    }
-}
-
-/// A query, whose time is counted: that of its own work, not of its waiting.
-struct Timed {
-    query: SendableRecordBatchStream,
-    context: Context,
-}
-
-impl Stream for Timed {
-    type Item = <SendableRecordBatchStream as Stream>::Item;
-
-    fn poll_next(mut self: Pin<&mut Self>, poller: &mut Poller<'_>) -> Poll<Option<Self::Item>> {
-        let begun = Instant::now();
-        let next = self.query.poll_next_unpin(poller);
-        self.context.phases.add(Phase::Transform, begun);
-        next
     }
 }

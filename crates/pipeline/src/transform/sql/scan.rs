@@ -1,11 +1,11 @@
 //! A stream as a table of a query.
 //!
 //! Invariants:
-//! * Units are read one after another, so that rows come in the same order every time.
-//! * At most one batch is on its way to the query, beside the one that the stream makes: what the query
-//!   keeps is in its own account.
-//! * A stream that the query needs no more of is told so with its next batch. Whoever waits for the end
-//!   of dead rows waits for that.
+//! * Units are read in sequence, so that rows always arrive in the same order.
+//! * At most one batch is in transit to the query, beside the one that the stream is building: what
+//!   the query keeps counts against its own memory.
+//! * A stream whose rows the query no longer needs gets an error with its next batch. A consumer
+//!   that waits for the end of the dead rows waits for that.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -35,27 +35,27 @@ use crate::error::ConnectorError;
 use crate::run::{Context, Inlet, Outlet};
 use crate::transform::step::{first_cause, records};
 
-/// Lots of dead rows that wait to be sent on.
+/// Maximum number of sets of dead rows that wait to be sent.
 const DEAD_QUEUED_MAX: usize = 4;
 
-/// What the parts of one reading of a query share.
+/// State shared by the parts of one reading of a query.
 pub(super) struct Reading {
     context: Context,
     /// Why a stream failed, if one did.
     failed: Mutex<Option<ConnectorError>>,
-    /// Dead rows of streams below, which are no business of the query's.
+    /// Dead rows of streams below, which the query does not see.
     dead: mpsc::Sender<Vec<DeadRow>>,
-    /// Streams that are named more than once, by name, and their files once they are asked for.
+    /// Streams that are read more than once, by name, and their files once they are requested.
     spools: Mutex<HashMap<String, Option<Filled>>>,
     spills: Arc<Spills>,
     has_ended: AtomicBool,
 }
 
 impl Reading {
-    /// A reading, and where the dead rows of the streams below it come out. That has ended when all
-    /// streams have.
+    /// Creates a reading, and the channel for the dead rows of the streams below it. The channel
+    /// ends when all streams have.
     ///
-    /// * `spooled`: names of streams that are named more than once.
+    /// * `spooled`: names of streams that are read more than once.
     pub(super) fn new(
         context: Context,
         spooled: &BTreeSet<String>,
@@ -74,19 +74,19 @@ impl Reading {
         (Arc::new(reading), receiver)
     }
 
-    /// Ends what nobody waits for any more.
+    /// Ends what nothing waits for any more.
     pub(super) fn end(&self) {
         self.has_ended.store(true, Ordering::Relaxed);
         // They hold the reading in turn.
         self.spools.lock().clear();
     }
 
-    /// Whether the query has ended.
+    /// Whether the query has ended, or should end.
     pub(super) fn has_ended(&self) -> bool {
-        self.has_ended.load(Ordering::Relaxed)
+        self.has_ended.load(Ordering::Relaxed) || self.context.is_cancelled()
     }
 
-    /// Keeps why a stream failed, if it is the first; what the query is told says only that one did.
+    /// Records why a stream failed, if it is the first. The query only learns that one did.
     pub(super) fn fail(&self, error: ConnectorError) -> DataFusionError {
         self.failed.lock().get_or_insert(error);
         DataFusionError::Execution("a stream failed".into())
@@ -163,13 +163,13 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    /// Begins to read a unit.
+    /// Starts to read a unit.
     fn begin(&self, unit: usize) -> (mpsc::Receiver<RecordBatch>, JoinHandle<Result<()>>) {
         let (batches, receiver) = mpsc::channel(1);
         let (mut outlet, below) = Outlet::below(1, self.reading.context.clone());
         let stream = Arc::clone(&self.stream);
         let schema = Arc::clone(&self.schema);
-        // Kept until the end: whoever waits for dead rows waits for the stream, too.
+        // Kept until the end: a consumer that waits for dead rows waits for the stream, too.
         let reading = Arc::clone(&self.reading);
         let task = tokio::spawn(async move {
             let read = async {
@@ -184,7 +184,7 @@ impl Scan {
         (receiver, task)
     }
 
-    /// Another that begins at the beginning.
+    /// Another one that starts at the beginning.
     fn again(&self) -> Self {
         Self {
             stream: Arc::clone(&self.stream),
@@ -201,7 +201,7 @@ impl Scan {
     }
 }
 
-/// Passes the rows of a unit on to a query, and its dead rows past it.
+/// Forwards the rows of a unit to a query, and its dead rows past it.
 async fn pass(
     columns: &[forebay_pgcopy::Column],
     schema: &SchemaRef,
@@ -237,7 +237,7 @@ impl Stream for Scan {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => return Poll::Ready(Some(Err(self.reading.fail(error)))),
                     Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-                    // The runtime is going away, and with it whoever asked.
+                    // The runtime is shutting down, and with it the consumer.
                     Err(_) => {
                         return Poll::Ready(Some(Err(self.reading.fail(ConnectorError::Stopped))));
                     }

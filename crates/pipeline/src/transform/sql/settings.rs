@@ -5,16 +5,16 @@ use serde::Deserialize;
 
 /// A query over whole streams.
 ///
-/// Every stream is a table of the name it has at the destination. The streams the query names are
-/// consumed by it, and what it gives becomes one stream; all others flow on as they are.
+/// Every stream is a table with its name at the destination. The query consumes the streams it
+/// names, and its result becomes one stream. All others pass through unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SqlSettings {
-    /// One `SELECT`, with `WITH` and `UNION` if need be. Names that are not plain lower case stand in
-    /// double quotes.
+    /// One `SELECT`, optionally with `WITH` and `UNION`. Names that are not lower case need double
+    /// quotes.
     pub query: String,
-    /// Name of the result at the destination. Where it is not given, that of the one stream the query
-    /// names.
+    /// Name of the result at the destination. The default is the name of the stream that the query
+    /// reads, if there is only one.
     #[serde(default)]
     pub into: Option<String>,
 }

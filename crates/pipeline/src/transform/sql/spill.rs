@@ -1,9 +1,9 @@
-//! Files for what a query has no room for, and for streams that it names more than once.
+//! Temporary files for what exceeds a query's memory, and for streams that it reads more than once.
 //!
 //! Invariants:
-//! * The files have no names. They are gone with the process however it ends, and nobody can put
-//!   anything else in their place.
-//! * Together they take no more than [`SPILL_SIZE_MAX`].
+//! * The files have no names. They vanish with the process however it ends, and no one can replace
+//!   them.
+//! * Together they have at most [`SPILL_SIZE_MAX`] bytes.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -17,15 +17,15 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SpillFile, SpillWriter, TempFileFactory};
 use futures_util::{Stream, stream};
 
-/// Bytes that the files of one query take at most.
+/// Maximum size of the files of one query in bytes.
 const SPILL_SIZE_MAX: u64 = 1 << 40;
-/// Bytes that are read at once.
+/// Number of bytes read at once.
 const READ_SIZE: usize = 128 << 10;
 
-/// Makes the files of one query, in the system's directory for temporary files.
+/// Creates the files of one query, in the system's directory for temporary files.
 #[derive(Debug, Default)]
 pub(super) struct Spills {
-    /// Bytes in all of them.
+    /// Total size of them.
     size: Arc<AtomicU64>,
 }
 
@@ -43,16 +43,16 @@ impl TempFileFactory for Spills {
     }
 }
 
-/// A file; clones are the same.
+/// A file. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct Spill(Arc<Shared>);
 
-/// What a file shares with its writers and readers.
+/// State shared by a file, its writers and its readers.
 #[derive(Debug)]
 struct Shared {
     file: File,
     size: AtomicU64,
-    /// Bytes in all files.
+    /// Total size of all files.
     all: Arc<AtomicU64>,
 }
 
@@ -63,18 +63,18 @@ impl Drop for Shared {
 }
 
 impl Spill {
-    /// Appends to it. There is one writer at a time.
+    /// Appends to the file. There is one writer at a time.
     pub(super) fn writer(&self) -> Writer {
         Writer(Arc::clone(&self.0))
     }
 
-    /// Reads it from its beginning to where it ends by then.
+    /// Reads the file from its beginning to its current end.
     pub(super) fn reader(&self) -> Reader {
         Reader { shared: Arc::clone(&self.0), at: 0 }
     }
 }
 
-/// Reads a file; waits for the disk.
+/// Reads a file; blocks on the disk.
 #[derive(Debug)]
 pub(super) struct Reader {
     shared: Arc<Shared>,
@@ -115,7 +115,7 @@ impl SpillFile for Spill {
 }
 
 impl Shared {
-    /// Some bytes from here on; none at the end.
+    /// The next bytes; empty at the end.
     fn read(&self, at: u64) -> io::Result<Bytes> {
         let left = self.size.load(Ordering::Acquire).saturating_sub(at);
         let count = usize::try_from(left).map_or(READ_SIZE, |left| left.min(READ_SIZE));
@@ -136,7 +136,7 @@ impl Write for Writer {
         if all.fetch_add(count, Ordering::Relaxed).saturating_add(count) > SPILL_SIZE_MAX {
             all.fetch_sub(count, Ordering::Relaxed);
             let full =
-                format!("a query's temporary files would take more than {SPILL_SIZE_MAX} bytes");
+                format!("the temporary files of a query would exceed {SPILL_SIZE_MAX} bytes");
             return Err(io::Error::new(io::ErrorKind::QuotaExceeded, full));
         }
         let at = size.load(Ordering::Relaxed);
@@ -154,7 +154,7 @@ impl Write for Writer {
 }
 
 impl SpillWriter for Writer {
-    /// What is written is there to be read; no crash needs it any more.
+    /// Written data only has to be readable; nothing needs it after a crash.
     fn finish(&mut self) -> Result<()> {
         Ok(())
     }

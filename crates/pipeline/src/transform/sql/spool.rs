@@ -1,12 +1,12 @@
-//! A stream that a query names more than once: read once, into a file, and from there as often as it is
-//! asked for.
+//! A stream that a query reads more than once: read once, into a file, and from there as often as
+//! needed.
 //!
-//! A source need not be able to give a unit twice at the same time, and what it gives may be dear. And a
-//! query that wants rows of both readings in turn would wait for ever where the source gives one reading
-//! after the other.
+//! A source need not support reading a unit twice at the same time, and reading may be expensive.
+//! And a query that needs rows of both readings in turn would wait forever if the source sent one
+//! reading after the other.
 //!
-//! Invariant: once begun, reading the stream goes on by itself, whichever of the readers is asked for
-//! rows, and ends early only with the query.
+//! Invariant: once started, reading the stream continues by itself, whichever of the readers is
+//! asked for rows, and ends early only with the query.
 
 use std::io::{self, BufReader, BufWriter, Write};
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use super::scan::{Reading, Scan};
 use super::spill::{Reader, Spill, Spills};
 use crate::error::ConnectorError;
 
-/// Bytes that are read and written at once.
+/// Number of bytes read and written at once.
 const BUFFER_SIZE: usize = 128 << 10;
 
-/// The file, once the stream is in it. Where that failed, the reading knows why.
+/// The file, once the stream is in it. If that failed, the reading has the reason.
 pub(super) type Filled = Shared<BoxFuture<'static, Result<Spill, Failed>>>;
 
-/// That the stream could not be kept.
+/// The stream could not be stored.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Failed;
 
@@ -46,15 +46,15 @@ pub(super) fn rows(
     stream::once(rows).try_flatten().boxed()
 }
 
-/// Reads a stream into a file, from the first time anyone waits for it.
+/// Reads a stream into a file, from the first request on.
 pub(super) fn fill(scan: Scan, spills: Arc<Spills>, reading: Arc<Reading>) -> Filled {
     let filled = async move {
         let task = tokio::spawn(async move {
             let filled = copy(scan, &spills, &reading).await;
             filled.map_err(|error| {
-                // Where the stream itself failed, it has said so before, and that stays.
+                // If the stream itself failed, it recorded that before, and that stays.
                 drop(reading.fail(ConnectorError::data(
-                    "a stream that the query names more than once",
+                    "a stream that the query reads more than once",
                     error.strip_backtrace(),
                 )));
                 Failed
@@ -69,7 +69,7 @@ pub(super) fn fill(scan: Scan, spills: Arc<Spills>, reading: Arc<Reading>) -> Fi
     filled.boxed().shared()
 }
 
-/// Reads a stream into a file, as long as the query goes on.
+/// Reads a stream into a file, as long as the query is running.
 async fn copy(mut scan: Scan, spills: &Spills, reading: &Reading) -> Result<Spill> {
     let file = spills.file().map_err(DataFusionError::IoError)?;
     let buffer = BufWriter::with_capacity(BUFFER_SIZE, file.writer());

@@ -501,3 +501,53 @@ async fn queries_follow_one_another() {
     read.result.unwrap();
     assert_eq!(rows(streams[0].1.columns(), &read.batches), ["[13,0.00]"]);
 }
+
+/// A query that would take longer than anybody waits: a hundred rows, joined with themselves nine times.
+fn endless() -> String {
+    let joins: String = (1..10).map(|at| format!(" cross join orders o{at}")).collect();
+    sql(&format!("select count(*) as n, sum(o1.id) as s from orders o0{joins}"), Some("result"))
+}
+
+/// That query, begun: it has read all its rows and only computes.
+async fn begun()
+-> (crate::run::Context, crate::run::Cancel, tokio::task::JoinHandle<crate::connector::Result<()>>)
+{
+    let orders = orders(100, 100, 1);
+    let read = Arc::clone(&orders.ended);
+    let streams = apply(&endless(), vec![("orders", orders)], MEMORY).await.unwrap();
+    let stream = Arc::clone(&streams[0].1);
+    let (context, cancel) = crate::run::Context::new("test");
+    let budget = crate::run::Budget::new(1 << 20);
+    let (mut outlet, mut inlet) = crate::run::Outlet::new(budget, context.clone()).unwrap();
+    let reading = tokio::spawn(async move { stream.read(0, &mut outlet).await });
+    drop(tokio::spawn(async move { while let Ok(Some(_)) = inlet.recv().await {} }));
+    // The only thread of this runtime is free while the query computes.
+    while read.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    (context, cancel, reading)
+}
+
+/// Waits until nothing of a query is left, its thread included.
+async fn ended(context: &crate::run::Context) {
+    while Arc::strong_count(&context.phases) > 1 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_query_without_an_end_is_cancelled_at_once_and_its_thread_ends() {
+    let (context, cancel, reading) = begun().await;
+    cancel.cancel();
+    assert!(matches!(reading.await.unwrap(), Err(ConnectorError::Stopped)));
+    ended(&context).await;
+}
+
+#[tokio::test]
+async fn a_query_that_nobody_waits_for_any_more_ends() {
+    let (context, _cancel, reading) = begun().await;
+    // As `limits.timeout_seconds` does when it drops the reading.
+    reading.abort();
+    assert!(reading.await.unwrap_err().is_cancelled());
+    ended(&context).await;
+}

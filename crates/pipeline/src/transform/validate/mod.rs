@@ -1,10 +1,10 @@
-//! `validate`: rules the rows of a stream have to keep.
+//! `validate`: rules that the rows of a stream have to satisfy.
 //!
 //! Invariants:
-//! * A row that breaks a rule never goes on. Which happens with it, and whether anybody hears of it, is
-//!   `on_failure`'s to say.
-//! * `unique` sees only rows that keep all other rules; the first of several that is read stays.
-//! * A value that a later `mask` hides is in no message and no dead letter.
+//! * A row that violates a rule never passes. `on_failure` decides what happens to it, and whether
+//!   it is reported.
+//! * `unique` sees only rows that satisfy all other rules; the first of several that is read stays.
+//! * A value that a later `mask` hides appears in no message and no dead letter.
 
 pub(super) mod numeric;
 mod rule;
@@ -30,9 +30,9 @@ use crate::connector::{Result, Unit};
 use crate::error::ConnectorError;
 use crate::native::values::write::{Cells, json_text};
 
-/// Bytes of a value that are shown in a message.
+/// Maximum number of bytes of a value in a message.
 const SHOWN_MAX: usize = 80;
-/// What is shown of a value that is masked later.
+/// Replacement of a value that is masked later.
 const HIDDEN: &str = "***";
 
 /// The rules of a stream.
@@ -47,12 +47,12 @@ pub(super) struct Validation {
     hidden: BTreeSet<String>,
 }
 
-/// Which rule a row broke first.
+/// The first rule that a row violated.
 #[derive(Debug, Clone, Copy)]
 enum Broken {
-    /// The rule for rows of this index.
+    /// The rule for single rows with this index.
     Row(usize),
-    /// The rule over all rows of this index; the row at the place has the same values.
+    /// The rule over all rows with this index; the row at the position has the same values.
     Unique(usize, unique::Place),
 }
 
@@ -60,7 +60,7 @@ impl Validation {
     /// The rules of a stream of these columns and units.
     ///
     /// # Errors
-    /// As [`Rules::new`].
+    /// As for [`Rules::new`].
     pub(super) fn new(
         stream: &str,
         columns: &[Column],
@@ -79,7 +79,7 @@ impl Validation {
         })
     }
 
-    /// The rows that break a rule, in order, each with the first it breaks.
+    /// The rows that violate a rule, in order, each with the first violated one.
     fn broken(&self, place: Place<'_>, records: &RecordBatch) -> Result<Vec<(usize, Broken)>> {
         let rows = records.num_rows();
         let mut kept = BooleanBuffer::new_set(rows);
@@ -110,7 +110,7 @@ impl Validation {
         Ok(broken)
     }
 
-    /// The rows of `kept` whose values are there already, each with where.
+    /// The rows of `kept` whose values were seen before, each with the position.
     fn twice(
         &self,
         rule: &UniqueRows,
@@ -134,7 +134,7 @@ impl Validation {
             for (cells, is_numeric) in &cells {
                 value.clear();
                 write_value(cells, row, *is_numeric, &mut value);
-                // With its length, so that ("ab", "c") is not ("a", "bc").
+                // Includes the length, so that ("ab", "c") differs from ("a", "bc").
                 key.extend_from_slice(&(value.len() as u64).to_le_bytes());
                 key.extend_from_slice(&value);
             }
@@ -159,11 +159,11 @@ impl Validation {
                 self.stream,
                 rule.seen.size_max()
             ),
-            "give the rule more `memory`, or let the destination's own unique index tell",
+            "raise the rule's `memory`, or use a unique index at the destination",
         )
     }
 
-    /// Why a row does not go on.
+    /// The reason why a row does not pass.
     fn reason(&self, broken: Broken, row: usize, cells: &[Cells<'_>]) -> String {
         let shown = |index: usize| self.shown(index, row, cells);
         let name = |index: usize| self.columns.get(index).map_or("", |column| column.name.as_str());
@@ -201,7 +201,7 @@ impl Validation {
         shown
     }
 
-    /// Where a row is, from 0 in its unit, for people: they count from 1.
+    /// The position of a row, from 0 in its unit, for messages, which count from 1.
     fn position(&self, unit: &str, row: u64) -> String {
         format!("{}, {unit}, row {}", self.stream, row.saturating_add(1))
     }
@@ -231,7 +231,7 @@ impl Step for Validation {
         &self.columns
     }
 
-    /// What `unique` saw is forgotten with the run, so a later one has to begin again.
+    /// The keys seen by `unique` are discarded with the run, so a later one has to start again.
     fn is_stable(&self) -> bool {
         self.rules.unique.is_empty()
     }

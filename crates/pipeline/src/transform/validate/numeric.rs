@@ -1,13 +1,14 @@
-//! Order of `numeric` values by their text, as PostgreSQL writes them: exact, however many digits.
+//! Order of `numeric` values by their text, in PostgreSQL's format: exact, with any number of
+//! digits.
 //!
-//! `-Infinity` is least; above `Infinity` there is only `NaN`, which is equal to itself.
+//! `-Infinity` is the least; only `NaN` is above `Infinity`, and it is equal to itself.
 
 use std::cmp::Ordering;
 
-/// A number as its parts.
+/// The parts of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Number<'a> {
-    /// `-Infinity` and its like: -1, and `Infinity` 1, `NaN` 2.
+    /// Special values: `-Infinity` is -1, `Infinity` 1, `NaN` 2.
     Special(i8),
     Finite {
         is_negative: bool,
@@ -23,7 +24,7 @@ pub(in crate::transform) fn is_numeric(text: &str) -> bool {
     parse(text).is_some()
 }
 
-/// The order of two numbers; nothing where one of the texts is none.
+/// The order of two numbers; `None` if one of the texts is not a number.
 pub(in crate::transform) fn compare(left: &str, right: &str) -> Option<Ordering> {
     let (left, right) = (parse(left)?, parse(right)?);
     Some(match (left, right) {
@@ -59,7 +60,7 @@ pub(in crate::transform) fn write_canonical(text: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// The order of two numbers of one sign. Digits of equal count are in the order of their bytes.
+/// The order of two numbers of one sign. Digits of equal count are ordered by their bytes.
 fn magnitude(left: (&str, &str), right: (&str, &str)) -> Ordering {
     left.0.len().cmp(&right.0.len()).then(left.0.cmp(right.0)).then(left.1.cmp(right.1))
 }
@@ -81,7 +82,7 @@ fn parse(text: &str) -> Option<Number<'_>> {
         return None;
     }
     let (whole, fraction) = (whole.trim_start_matches('0'), fraction.trim_end_matches('0'));
-    // There is one zero.
+    // There is only one zero.
     let is_negative = is_negative && !(whole.is_empty() && fraction.is_empty());
     Some(Number::Finite { is_negative, whole, fraction })
 }

@@ -1,7 +1,7 @@
-//! Rules, made ready for the columns of a stream.
+//! Rules, prepared for the columns of a stream.
 //!
-//! A rule looks at a whole batch and says which rows keep it. What it is told about a row that does not,
-//! is only made then.
+//! A rule checks a whole batch and returns which rows satisfy it. The message about a row that does
+//! not is only created then.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -22,7 +22,7 @@ use crate::native::values::types::is_json;
 use crate::native::values::write::Cells;
 use crate::transform::streams;
 
-/// A rule for one column that every row keeps or breaks by itself.
+/// A rule for one column that each row satisfies or violates separately.
 pub(super) struct RowRule {
     /// Index of the column.
     pub(super) column: usize,
@@ -33,17 +33,17 @@ pub(super) struct RowRule {
 pub(super) enum Test {
     /// Not NULL.
     NotNull,
-    /// A text in which the pattern is found.
+    /// A text that the pattern matches.
     Regex(Pattern),
-    /// Within bounds.
+    /// Within limits.
     Range { bounds: RangeRule, min: Option<Bound>, max: Option<Bound> },
-    /// One of these, as the texts of the column's values.
+    /// One of these values, as texts.
     Enum { said: Vec<Scalar>, texts: HashSet<Vec<u8>>, is_numeric: bool },
 }
 
-/// A bound, as what values are compared with.
+/// A limit, in the form in which values are compared.
 pub(super) enum Bound {
-    /// A float, by the order of numbers and not of bits: NaN is beyond every bound.
+    /// A float, in numeric order, not by bits: NaN is beyond every limit.
     Float(f64),
     /// A `numeric`.
     Numeric(String),
@@ -58,19 +58,20 @@ pub(super) struct UniqueRows {
     pub(super) seen: Seen,
 }
 
-/// The rules of a stream, ready.
+/// The prepared rules of a stream.
 pub(super) struct Rules {
-    /// Those for single rows.
+    /// Rules for single rows.
     pub(super) rows: Vec<RowRule>,
-    /// Those over all rows.
+    /// Rules over all rows.
     pub(super) unique: Vec<UniqueRows>,
 }
 
 impl Rules {
-    /// Rules for these columns.
+    /// Prepares rules for these columns.
     ///
     /// # Errors
-    /// A column that is not there, a rule that does not fit its type, a bound that is no value of it.
+    /// A column does not exist, a rule does not fit its type, or a limit is not a value of the
+    /// type.
     pub(super) fn new(rules: &[Rule], columns: &[Column], step: &str) -> Result<Self> {
         let mut ready = Self { rows: Vec::new(), unique: Vec::new() };
         let find = |name: &str| streams::column(columns, name, step);
@@ -110,7 +111,7 @@ impl Rules {
 }
 
 impl RowRule {
-    /// Which rows keep it.
+    /// The rows that satisfy it.
     pub(super) fn kept(&self, records: &RecordBatch, column: &Column) -> Result<BooleanBuffer> {
         let rows = records.num_rows();
         let array = records.column(self.column);
@@ -151,7 +152,7 @@ impl RowRule {
         })
     }
 
-    /// What is wrong with a value that does not keep it.
+    /// The fault of a value that violates it.
     pub(super) fn reason(&self, column: &str, value: &str) -> String {
         match &self.test {
             Test::NotNull => format!("{column:?} is NULL"),
@@ -177,7 +178,7 @@ impl RowRule {
 }
 
 impl Bound {
-    /// Which rows lie on the right side of it.
+    /// The rows on the permitted side of it.
     fn kept(&self, array: &ArrayRef, column: &Column, is_min: bool) -> Result<BooleanBuffer> {
         let rows = array.len();
         let keeps = |value: f64, bound: f64| if is_min { value >= bound } else { value <= bound };
@@ -229,7 +230,7 @@ pub(super) fn write_value(cells: &Cells<'_>, row: usize, is_numeric: bool, out: 
             Err(_) => out.extend_from_slice(&text),
         }
     } else if out.get(from..) == Some(b"-0.0") {
-        // There is one zero, also among floats.
+        // There is only one zero, also among floats.
         out.remove(from);
     }
 }
@@ -242,8 +243,8 @@ pub(super) fn is_numeric(column: &Column) -> bool {
 fn regex(rule: &RegexRule, column: &Column) -> Result<Test> {
     if column.wire.data_type() != arrow::datatypes::DataType::Utf8 {
         return Err(ConnectorError::unsupported(
-            format!("`regex` is for texts; {:?} is {}", column.name, column.sql_type),
-            "use range or enum, or cast it to text in a transform `sql`",
+            format!("`regex` supports only texts; {:?} is {}", column.name, column.sql_type),
+            "use `range` or `enum`, or cast it to text in a transform `sql`",
         ));
     }
     Ok(Test::Regex(rule.pattern.clone()))
@@ -269,16 +270,16 @@ fn range(rule: &RangeRule, column: &Column) -> Result<Test> {
     if !fits {
         return Err(ConnectorError::unsupported(
             format!(
-                "`range` is for numbers, dates and times; {:?} is {}",
+                "`range` supports only numbers, dates and times; {:?} is {}",
                 column.name, column.sql_type
             ),
-            "use regex or enum, or cast it in a transform `sql`",
+            "use `regex` or `enum`, or cast it in a transform `sql`",
         ));
     }
     if rule.min.is_none() && rule.max.is_none() {
         return Err(ConnectorError::unsupported(
-            format!("`range` of {:?} has no bound", column.name),
-            "give it `min`, `max` or both",
+            format!("`range` of {:?} has neither `min` nor `max`", column.name),
+            "set `min`, `max` or both",
         ));
     }
     let bound = |said: &Option<Scalar>| said.as_ref().map(|said| bound(said, column)).transpose();
@@ -287,7 +288,10 @@ fn range(rule: &RangeRule, column: &Column) -> Result<Test> {
         && !min.is_at_most(max, column)?
     {
         return Err(ConnectorError::unsupported(
-            format!("`range` of {:?} has a `min` above its `max`: no row keeps it", column.name),
+            format!(
+                "`range` of {:?} has a `min` greater than its `max`: no row satisfies it",
+                column.name
+            ),
             "exchange them",
         ));
     }
@@ -323,20 +327,20 @@ fn one_of(rule: &EnumRule, column: &Column) -> Result<Test> {
     if matches!(column.wire, Wire::Opaque | Wire::Array { .. } | Wire::Interval) || is_json(column)
     {
         return Err(ConnectorError::unsupported(
-            format!("`enum` is for plain values; {:?} is {}", column.name, column.sql_type),
+            format!("`enum` supports only scalar values; {:?} is {}", column.name, column.sql_type),
             "cast it in a transform `sql`",
         ));
     }
     if rule.values.is_empty() {
         return Err(ConnectorError::unsupported(
             format!("`enum` of {:?} has no values", column.name),
-            "name those there may be",
+            "list the permitted ones",
         ));
     }
     let is_numeric = is_numeric(column);
     let mut texts = HashSet::with_capacity(rule.values.len());
     for said in &rule.values {
-        // By way of the column's own type, so that `1.5` is found as `1.50`.
+        // Through the column's own type, so that `1.5` matches `1.50`.
         let value = value(said, column)?;
         let mut text = Vec::new();
         write_value(&Cells::new(&value, column)?, 0, is_numeric, &mut text);
@@ -345,17 +349,19 @@ fn one_of(rule: &EnumRule, column: &Column) -> Result<Test> {
     Ok(Test::Enum { said: rule.values.clone(), texts, is_numeric })
 }
 
-/// An array of the one value that a text says.
+/// An array with one value from its text.
 fn value(said: &Scalar, column: &Column) -> Result<ArrayRef> {
     let mut builder = Builder::new(column);
-    builder.text(&said.0).map_err(|_| unfit(said, column, &column.sql_type))?;
+    builder
+        .text(&said.0)
+        .map_err(|_| unfit(said, column, &format!("a valid {}", column.sql_type)))?;
     Ok(builder.finish())
 }
 
 fn unfit(said: &Scalar, column: &Column, wanted: &str) -> ConnectorError {
     ConnectorError::unsupported(
-        format!("{:?} in the rule for {:?} is no {wanted}", said.0, column.name),
-        "write it as the column has it, with no more digits",
+        format!("{:?} in the rule for {:?} is not {wanted}", said.0, column.name),
+        "write it in the column's format, with no more digits",
     )
 }
 

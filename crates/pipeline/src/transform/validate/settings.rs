@@ -9,51 +9,51 @@ use serde::de::{self, Deserializer};
 
 use crate::transform::settings::Columns;
 
-/// Bytes a compiled pattern may take.
+/// Maximum size of a compiled pattern in bytes.
 const PATTERN_SIZE_MAX: usize = 1 << 20;
 
-/// Rules the rows of a stream have to keep.
+/// Rules that the rows of a stream have to satisfy.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ValidateSettings {
-    /// The stream, by its name at the destination; the only one where it is not given.
+    /// Name of the stream at the destination. Not needed if there is only one.
     #[serde(default)]
     pub stream: Option<String>,
-    /// What happens with a row that breaks a rule.
+    /// What to do with a row that violates a rule.
     #[serde(default)]
     pub on_failure: OnFailure,
-    /// The rules. A row has to keep all of them.
+    /// The rules. A row has to satisfy all of them.
     #[schemars(length(min = 1))]
     pub rules: Vec<Rule>,
 }
 
-/// What happens with a row that breaks a rule.
+/// What to do with a row that violates a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnFailure {
-    /// The run fails, and nothing of the unit is written.
+    /// Fail the run and write nothing of the unit.
     #[default]
     Fail,
-    /// It is left out and counted.
+    /// Skip the row and count it.
     Skip,
-    /// It is put aside at the destination, with the reason and where it came from.
+    /// Store the row as a dead letter at the destination, with the reason and its origin.
     Dlq,
 }
 
-/// A rule. All but `not_null` take NULL as kept.
+/// A rule. All except `not_null` accept NULL.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Rule {
-    /// None of these columns is NULL.
+    /// These columns are not NULL.
     NotNull(Columns),
     /// A text matches a pattern.
     Regex(RegexRule),
-    /// A number, date or time lies between two bounds, which belong to the range.
+    /// A number, date or time lies in a range, limits included.
     Range(RangeRule),
-    /// No two rows read in one run have the same values in these columns.
+    /// Rows that are read in one run have different values in these columns.
     Unique(UniqueRule),
-    /// A value is one of a list.
+    /// A value is in a list.
     Enum(EnumRule),
 }
 
@@ -63,44 +63,44 @@ pub enum Rule {
 pub struct RegexRule {
     /// The column.
     pub column: String,
-    /// The pattern, found anywhere in the text unless it says `^` and `$`.
+    /// The pattern. It may match anywhere in the text unless it has `^` and `$`.
     pub pattern: Pattern,
 }
 
-/// A number, date or time lies between two bounds.
+/// A number, date or time lies in a range.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RangeRule {
     /// The column.
     pub column: String,
-    /// The least value there may be.
+    /// The minimum, inclusive.
     #[serde(default)]
     pub min: Option<Scalar>,
-    /// The greatest value there may be.
+    /// The maximum, inclusive.
     #[serde(default)]
     pub max: Option<Scalar>,
 }
 
-/// No two rows have the same values in some columns.
+/// Rows have different values in these columns.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UniqueRule {
-    /// The columns. A row with a NULL in one of them is like no other.
+    /// The columns. A row with a NULL in one of them differs from all others.
     pub columns: Columns,
-    /// Memory for the keys that were seen (about 50 bytes each), beside that of the run. The run fails
-    /// when it is used up.
+    /// Maximum memory for the keys seen (about 50 bytes each), in addition to that of the run. The
+    /// run fails at the limit.
     #[serde(default = "unique_memory")]
     #[schemars(with = "String")]
     pub memory: ByteSize,
 }
 
-/// A value is one of a list.
+/// A value is in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EnumRule {
     /// The column.
     pub column: String,
-    /// The values there may be.
+    /// The permitted values.
     #[schemars(length(min = 1))]
     pub values: Vec<Scalar>,
 }
@@ -115,7 +115,7 @@ fn unique_memory() -> ByteSize {
 pub struct Pattern(regex::Regex);
 
 impl Pattern {
-    /// Whether it is found in `text`.
+    /// Whether it matches `text`.
     #[must_use]
     pub fn is_found_in(&self, text: &str) -> bool {
         self.0.is_match(text)
@@ -142,7 +142,7 @@ impl<'de> Deserialize<'de> for Pattern {
     }
 }
 
-/// A number, text, date or truth value, as it stands in the file.
+/// A number, text, date or boolean, as in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scalar(pub String);
 
@@ -159,7 +159,7 @@ impl JsonSchema for Scalar {
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
-            "description": "A number, text, date or truth value.",
+            "description": "A number, text, date or boolean.",
             "type": ["number", "string", "boolean"],
         })
     }
@@ -167,7 +167,7 @@ impl JsonSchema for Scalar {
 
 impl<'de> Deserialize<'de> for Scalar {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // As a text: what a number looks like in the file is exact, a float need not be.
+        // As a text: a number's text in the file is exact, a float is not necessarily.
         String::deserialize(deserializer).map(Self)
     }
 }

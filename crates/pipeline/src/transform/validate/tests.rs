@@ -78,11 +78,11 @@ async fn a_row_that_breaks_a_rule_ends_the_run_and_is_named() {
     let ConnectorError::Data { place, found } = read.result.unwrap_err() else { panic!() };
     assert_eq!(place, "t, unit 0, row 3");
     assert_eq!(found, r#""amount" is 0.99, not in 1 to 1000"#);
-    assert_eq!(ended.load(Ordering::Relaxed), 1, "the stream below was told and ended");
+    assert_eq!(ended.load(Ordering::Relaxed), 1, "the stream below was stopped and ended");
 }
 
 #[tokio::test]
-async fn values_that_are_masked_later_are_not_told() {
+async fn values_that_are_masked_later_are_not_shown() {
     let yaml = "
 - validate: { on_failure: dlq, rules: [{ regex: { column: email, pattern: '@' } }] }
 - mask: { columns: { email: redact } }";
@@ -219,12 +219,12 @@ async fn rules_that_do_not_fit_are_refused_before_anything_is_read() {
         ("{ not_null: [id, nothing] }", "id, email, amount"),
         ("{ regex: { column: id, pattern: x } }", "bigint"),
         ("{ range: { column: email, min: 1 } }", "text"),
-        ("{ range: { column: id } }", "no bound"),
-        ("{ range: { column: id, min: 2, max: 1 } }", "above"),
-        ("{ range: { column: id, min: 1.5 } }", "no bigint"),
-        ("{ range: { column: amount, min: 0.001 } }", "no numeric(10,2)"),
+        ("{ range: { column: id } }", "neither"),
+        ("{ range: { column: id, min: 2, max: 1 } }", "greater"),
+        ("{ range: { column: id, min: 1.5 } }", "not a valid bigint"),
+        ("{ range: { column: amount, min: 0.001 } }", "not a valid numeric(10,2)"),
         ("{ enum: { column: id, values: [] } }", "no values"),
-        ("{ enum: { column: id, values: [one] } }", "no bigint"),
+        ("{ enum: { column: id, values: [one] } }", "not a valid bigint"),
     ] {
         let yaml = format!("- validate: {{ rules: [{rule}] }}");
         let Err(error) = only(&yaml, orders()).await else { panic!("{rule}") };

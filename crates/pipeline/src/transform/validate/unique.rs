@@ -1,8 +1,8 @@
-//! The keys of rows that were seen, in a bounded memory.
+//! The keys of rows seen so far, in limited memory.
 //!
-//! A key is the XXH3-128 of its values: two keys that differ have the same one in one of 10^19 streams of
-//! a billion rows. With each stands where it was seen, so that a unit which is read again after a failure
-//! finds its own rows and not duplicates.
+//! A key is the XXH3-128 of its values: two different keys collide in one of 10^19 streams of a
+//! billion rows. Each is stored with its position, so that a unit that is read again after a
+//! failure finds its own rows and not duplicates.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-/// Parts of the keys that are locked, and grow, each on its own.
+/// Number of separately locked and growing partitions of the keys.
 const SHARDS: usize = 64;
-/// Bytes of a slot: key, place and the byte that tells whether it is taken.
+/// Size of a slot: key, position, and the byte that marks it as used.
 const SLOT_SIZE: usize = size_of::<(Key, Place)>() + 1;
-/// Bits of a place that are the row's.
+/// Number of bits of a position that hold the row.
 const ROW_BITS: u32 = 40;
 
 /// The hash of a key.
@@ -28,7 +28,7 @@ impl Hash for Key {
     }
 }
 
-/// A hasher for what is a hash already.
+/// A hasher for values that are already hashes.
 #[derive(Debug, Default)]
 struct AsItIs(u64);
 
@@ -48,12 +48,12 @@ impl Hasher for AsItIs {
     }
 }
 
-/// Where a row stands: the unit above [`ROW_BITS`], the row in it below.
+/// A row's position: the unit above [`ROW_BITS`], the row in it below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place(u64);
 
 impl Place {
-    /// The place of a row of a unit, both from 0; none beyond 2^40 rows or 2^24 units.
+    /// The position of a row of a unit, both from 0; `None` beyond 2^40 rows or 2^24 units.
     pub(super) fn new(unit: usize, row: u64) -> Option<Self> {
         let unit = u64::try_from(unit).ok().filter(|unit| *unit < 1 << (u64::BITS - ROW_BITS))?;
         (row < 1 << ROW_BITS).then_some(Self(unit << ROW_BITS | row))
@@ -72,37 +72,37 @@ impl Place {
 
 type Shard = Mutex<HashMap<Key, Place, BuildHasherDefault<AsItIs>>>;
 
-/// The keys that were seen.
+/// The keys seen so far.
 pub(super) struct Seen {
     shards: Vec<Shard>,
-    /// Bytes taken.
+    /// Number of bytes used.
     size: AtomicUsize,
     size_max: usize,
 }
 
-/// What is known of a key.
+/// The result of looking up a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Known {
     /// It is new, or the row's own.
     No,
-    /// A row here has it.
+    /// The row at this position has it.
     At(Place),
     /// There is no memory for it.
     Full,
 }
 
 impl Seen {
-    /// No keys, in so many bytes at most.
+    /// Creates an empty set with at most this many bytes.
     pub(super) fn new(size_max: usize) -> Self {
         let shards = std::iter::repeat_with(Shard::default).take(SHARDS).collect();
         Self { shards, size: AtomicUsize::new(0), size_max }
     }
 
-    /// Looks a key up, and keeps it if it is new.
+    /// Looks up a key, and inserts it if it is new.
     pub(super) fn see(&self, key: u128, place: Place) -> Known {
         let [low, high] = [key, key >> 64]
             .map(|half| u64::try_from(half & u128::from(u64::MAX)).unwrap_or(u64::MAX));
-        // The map takes its bits from the low half, the shard from the high one.
+        // The map uses bits of the low half, the shard of the high one.
         let Some(shard) =
             usize::try_from(high % SHARDS as u64).ok().and_then(|n| self.shards.get(n))
         else {
@@ -127,18 +127,18 @@ impl Seen {
         }
     }
 
-    /// Bytes it may take.
+    /// Maximum number of bytes.
     pub(super) fn size_max(&self) -> usize {
         self.size_max
     }
 }
 
-/// Slots of a map of this capacity: a power of two, of which seven eighths are used.
+/// Number of slots of a map with this capacity: a power of two, of which seven eighths are used.
 fn slots_now(capacity: usize) -> usize {
     if capacity == 0 { 0 } else { (capacity * 8).div_ceil(7).next_power_of_two() }
 }
 
-/// Slots of it once it has grown.
+/// Number of its slots after it has grown.
 fn slots(capacity: usize) -> usize {
     (slots_now(capacity) * 2).max(4)
 }

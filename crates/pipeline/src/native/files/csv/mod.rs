@@ -1,6 +1,6 @@
-//! CSV (RFC 4180): fields in quotes may have anything in them, quotes twice; what is not quoted and the
-//! same as the text for NULL is NULL. An empty field in quotes is an empty text, and NULL where its column
-//! has no such value.
+//! CSV (RFC 4180): a quoted field may contain anything, with quotes doubled. An unquoted field
+//! equal to the text for NULL is NULL. An empty quoted field is an empty text, or NULL if its
+//! column has no such value.
 
 mod parse;
 mod read;

@@ -1,7 +1,7 @@
-//! Records of a CSV file, one after the other, with their places.
+//! Records of a CSV file, in sequence, with their positions.
 //!
-//! Quotes matter here, other than to most readers of CSV: `""` is an empty text and nothing is NULL. A
-//! quote within a field that does not begin with one stands for itself.
+//! Quotes matter here, unlike in most CSV readers: `""` is an empty text and nothing is NULL. A
+//! quote within a field that does not start with one is literal.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -15,10 +15,10 @@ const FIELDS_MAX: usize = 16 << 10;
 pub(super) struct Records<'a> {
     text: TextReader<'a>,
     delimiter: u8,
-    /// The fields of the record, one after the other.
+    /// The fields of the record, in sequence.
     bytes: Vec<u8>,
     fields: Vec<Field>,
-    /// The line on which the record begins.
+    /// The line on which the record starts.
     line: u64,
 }
 
@@ -46,7 +46,7 @@ impl<'a> Records<'a> {
         Self { text, delimiter, bytes: Vec::new(), fields: Vec::new(), line: 0 }
     }
 
-    /// The next record; nothing at the end of the file.
+    /// The next record; `None` at the end of the file.
     pub(super) fn next(&mut self) -> Result<Option<Record<'_>>, ConnectorError> {
         self.bytes.clear();
         self.fields.clear();
@@ -79,15 +79,15 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// What is wrong with the record that was read last.
+    /// An error of the record that was read last.
     pub(super) fn found(&self, found: impl Into<String>) -> ConnectorError {
-        // A record may have more lines; it is known by its first.
+        // A record may have several lines; it is identified by its first.
         self.text.found_at(self.line, found)
     }
 
     fn check_size(&self) -> Result<(), ConnectorError> {
         match self.bytes.len() > LINE_SIZE_MAX {
-            true => Err(self.found(format!("the record has more than {LINE_SIZE_MAX} bytes"))),
+            true => Err(self.found(format!("the record is larger than {LINE_SIZE_MAX} bytes"))),
             false => Ok(()),
         }
     }
@@ -119,7 +119,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Takes away the first half of a line end.
+    /// Removes the first half of a line end.
     fn cut_return(&mut self) {
         let before = self.fields.last().map_or(0, |field| field.end);
         if self.bytes.len() > before && self.bytes.last() == Some(&b'\r') {
@@ -127,13 +127,13 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Reads a field that begins with a quote.
+    /// Reads a field that starts with a quote.
     fn quoted(&mut self) -> Result<End, ConnectorError> {
         self.text.consume(1);
         loop {
             let buffer = self.text.fill()?;
             if buffer.is_empty() {
-                return Err(self.found("a quote is not closed before the end of the file"));
+                return Err(self.found("a quoted field has no closing quote"));
             }
             let quote = memchr::memchr(b'"', buffer);
             let taken = buffer.get(..quote.unwrap_or(buffer.len())).unwrap_or_default();
@@ -166,14 +166,16 @@ impl<'a> Records<'a> {
                             Ok(End::Record)
                         }
                         None => Ok(End::Record),
-                        Some(_) => Err(self.found("a line end is cut after a closing quote")),
+                        Some(_) => {
+                            Err(self.found("there is a lone carriage return after a closing quote"))
+                        }
                     };
                 }
                 Some(byte) => {
                     let byte = byte.escape_ascii();
                     let field = self.fields.len() + 1;
                     return Err(
-                        self.found(format!("field {field} goes on with {byte} after its quote"))
+                        self.found(format!("field {field} has {byte} after its closing quote"))
                     );
                 }
             }
@@ -187,7 +189,7 @@ impl<'a> Record<'a> {
         self.fields.len()
     }
 
-    /// Whether the line has nothing on it.
+    /// Whether the line is empty.
     pub(super) fn is_blank(&self) -> bool {
         self.text.is_empty() && matches!(self.fields, [Field { is_quoted: false, .. }])
     }
@@ -201,7 +203,7 @@ impl<'a> Record<'a> {
     pub(super) fn fields(&self) -> impl Iterator<Item = (&'a str, bool)> {
         let text = self.text;
         self.fields.iter().scan(0, move |from, field| {
-            // The ends are where a delimiter was, which is ASCII.
+            // The ends are positions of delimiters, which are ASCII.
             let value = text.get(*from..field.end)?;
             *from = field.end;
             Some((value, field.is_quoted))

@@ -1,4 +1,4 @@
-//! Reading CSV: names from the header, types by looking at the first rows of the first file.
+//! Reading CSV: names from the header, types inferred from the first rows of the first file.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -23,7 +23,7 @@ pub(in super::super) struct CsvFormat {
     pub(super) null: String,
     pub(super) given: BTreeMap<String, String>,
     pub(super) sample_rows: u32,
-    /// Names of columns in files without a header; numbered where there are none.
+    /// Names of columns in files without a header; numbered if there are none.
     pub(super) names: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ impl CsvFormat {
     /// The names of a file's columns, as its header has them.
     fn header(&self, records: &mut Records<'_>) -> Result<Vec<String>, ConnectorError> {
         let Some(record) = records.next()? else {
-            return Err(records.found("there is no header"));
+            return Err(records.found("the file has no header"));
         };
         let names: Vec<String> = record.fields().map(|(name, _)| name.to_owned()).collect();
         match names.iter().position(String::is_empty) {
@@ -102,7 +102,7 @@ impl Format for CsvFormat {
     }
 
     fn divide(&self, file: &Opened, _size: u64) -> Result<Vec<Part>, ConnectorError> {
-        // Where a record begins is not known before all that stands before it is read.
+        // Where a record starts is known only after everything before it was read.
         Ok(vec![Part::whole(file.size)])
     }
 
@@ -125,7 +125,7 @@ impl Format for CsvFormat {
             };
             if record.len() != places.count() {
                 let (is, should) = (record.len(), places.count());
-                return Err(records.found(format!("it has {is} fields, not {should}")));
+                return Err(records.found(format!("the record has {is} fields, expected {should}")));
             }
             let size = record.size();
             let mut refused = None;
@@ -137,7 +137,8 @@ impl Format for CsvFormat {
                     builder.null();
                 } else if let Err(wanted) = builder.text(value) {
                     match value.is_empty() && is_quoted {
-                        // Some quote everything: what is empty and no text is NULL.
+                        // Some programs quote everything: an empty field that is not a text is
+                        // NULL.
                         true => builder.null(),
                         false => refused = refused.or(place.map(|at| (at, wanted))),
                     }
@@ -146,7 +147,7 @@ impl Format for CsvFormat {
             if let Some((at, wanted)) = refused {
                 let name = reading.columns.get(at).map_or("", |column| &column.name);
                 return Err(records.found(format!(
-                    "column {name:?}: {wanted}; another type can be given to it in `columns`"
+                    "column {name:?}: {wanted}; specify another type in `columns`"
                 )));
             }
             for missing in &places.missing {
@@ -162,11 +163,11 @@ impl Format for CsvFormat {
     }
 }
 
-/// Where the fields of a file go.
+/// The destination of each field of a file.
 struct Places {
-    /// The column each field is of, if it is wanted.
+    /// The column of each field, if it is requested.
     of_field: Vec<Option<usize>>,
-    /// The columns the file has not.
+    /// The columns that the file lacks.
     missing: Vec<usize>,
 }
 
@@ -182,7 +183,10 @@ fn places(reading: &Reading<'_>, names: &[String]) -> Result<Places, ConnectorEr
         let place = reading.column(name)?;
         if place.is_some() && of_field.contains(&place) {
             let file = reading.file.path.display().to_string();
-            return Err(ConnectorError::data(file, format!("it has two columns {name:?}")));
+            return Err(ConnectorError::data(
+                file,
+                format!("the file has two columns named {name:?}"),
+            ));
         }
         of_field.push(place);
     }

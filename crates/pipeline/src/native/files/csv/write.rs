@@ -1,4 +1,4 @@
-//! Writing CSV: fields are quoted where they have to be, lines end with `\n`.
+//! Writing CSV: fields are quoted if necessary, lines end with `\n`.
 
 use arrow::array::RecordBatch;
 use forebay_pgcopy::{Column, Wire};
@@ -51,11 +51,11 @@ impl Layout for CsvLayout {
     }
 
     fn encode(&self, columns: &[Column]) -> Result<Box<dyn Encode>, ConnectorError> {
-        // What stands for NULL has to be told apart from what is quoted and what ends a field.
+        // The text for NULL must differ from a quoted field and from what ends a field.
         let delimiter = self.delimiter;
         if self.null.bytes().any(|byte| byte == delimiter || b"\"\r\n".contains(&byte)) {
             return Err(ConnectorError::unsupported(
-                format!("{:?} cannot stand for NULL in CSV", self.null),
+                format!("{:?} cannot represent NULL in CSV", self.null),
                 "choose a text without delimiters, quotes and line ends",
             ));
         }
@@ -98,7 +98,7 @@ impl CsvEncode {
     fn put(&mut self, bytes: &[u8]) {
         let delimiter = self.delimiter;
         let is_special = |byte: &u8| *byte == delimiter || matches!(byte, b'"' | b'\n' | b'\r');
-        // Spaces at the ends and texts that are the same as NULL's would be lost on some readers.
+        // Some readers would lose spaces at the ends, and texts equal to the one for NULL.
         let is_bare = bytes != self.null.as_bytes()
             && !bytes.iter().any(is_special)
             && !bytes.first().is_some_and(u8::is_ascii_whitespace)

@@ -1,4 +1,4 @@
-//! NDJSON: a JSON object a line. Lines with nothing but spaces are passed over.
+//! NDJSON: one JSON object per line. Lines of only white space are skipped.
 
 mod read;
 mod write;

@@ -1,6 +1,6 @@
-//! Reading NDJSON: columns are the keys of the first lines of the first file.
+//! Reading NDJSON: the columns are the keys of the first lines of the first file.
 //!
-//! Values are not taken apart further than a column needs: objects and arrays stay the text they are.
+//! Values are parsed no further than a column needs: objects and arrays stay text.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -20,16 +20,16 @@ use super::super::text::{Collecting, Seen, TextReader, check_given, typed};
 use crate::error::ConnectorError;
 use crate::native::bridge::Give;
 
-/// Columns that are found by looking.
+/// Maximum number of inferred columns.
 const COLUMNS_MAX: usize = 1_600;
 
-/// Files with a JSON object a line.
+/// Files with one JSON object per line.
 #[derive(Debug, Clone)]
 pub(in super::super) struct NdjsonFormat {
     pub(super) compression: Compression,
     pub(super) given: BTreeMap<String, String>,
     pub(super) sample_rows: u32,
-    /// Whether `null` in a column of JSON is a value, and NULL a key that is not there.
+    /// Whether `null` in a column of JSON is a value, and a missing key is NULL.
     pub(super) null_is_json: bool,
 }
 
@@ -44,7 +44,7 @@ impl NdjsonFormat {
     }
 }
 
-/// What the values of a key are.
+/// The kinds of values of a key.
 #[derive(Debug, Default)]
 struct Kinds {
     numbers: Option<Seen>,
@@ -69,7 +69,7 @@ impl Kinds {
             (Some(numbers), false, false, false) => numbers.type_name(),
             (None, true, false, false) => "boolean",
             (None, false, _, false) => "text",
-            // Of several kinds, or with an inside: the JSON itself.
+            // Of several kinds, or nested: the JSON text itself.
             _ => "json",
         }
     }
@@ -92,7 +92,7 @@ impl Format for NdjsonFormat {
             }
             rows += 1;
             let keys: Keys<'_> = serde_json::from_slice(&line)
-                .map_err(|error| text.found(format!("it is no JSON object: {error}")))?;
+                .map_err(|error| text.found(format!("it is not a JSON object: {error}")))?;
             for (key, value) in keys.0 {
                 if let Some(kinds) = kinds.get_mut(&*key) {
                     kinds.look(value.get());
@@ -106,7 +106,7 @@ impl Format for NdjsonFormat {
                 kinds.entry(key).or_default().look(value.get());
             }
         }
-        // A key that is not in the first lines may be named with its type.
+        // A key that is not in the first lines may be given a type in the settings.
         names.extend(self.given.keys().filter(|name| !kinds.contains_key(*name)).cloned());
         let type_name = |name: &String| kinds.get(name).map_or("text", Kinds::type_name);
         let found = names.into_iter().map(|name| {
@@ -157,10 +157,10 @@ impl Format for NdjsonFormat {
     }
 }
 
-/// Keys and values of an object, as they come.
+/// Keys and values of an object, in order.
 struct Keys<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
-/// A key, borrowed where nothing in it is escaped.
+/// A key, borrowed if it has no escapes.
 #[derive(Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -186,15 +186,15 @@ impl<'de> Deserialize<'de> for Keys<'de> {
     }
 }
 
-/// Puts the values of an object where they belong.
+/// Appends the values of an object to their columns.
 struct Object<'a> {
     index: HashMap<&'a str, usize>,
     is_projection: bool,
     null_is_json: bool,
     collecting: Collecting,
-    /// Which columns the object has.
+    /// The columns that the object has.
     has: Vec<bool>,
-    /// What is wrong with the object, where that is not its syntax.
+    /// A fault of the object other than its syntax.
     problem: Option<String>,
 }
 
@@ -206,7 +206,7 @@ impl Object<'_> {
         match (read, self.problem.take()) {
             (Ok(()), _) => Ok(()),
             (Err(_), Some(problem)) => Err(problem),
-            (Err(error), None) => Err(format!("it is no JSON object: {error}")),
+            (Err(error), None) => Err(format!("it is not a JSON object: {error}")),
         }
     }
 
@@ -215,8 +215,8 @@ impl Object<'_> {
             return match self.is_projection {
                 true => Ok(()),
                 false => Err(format!(
-                    "the key {key:?} is not in the first lines of the stream; give it a type in \
-                     `columns`, or choose the stream's `columns`"
+                    "the key {key:?} does not occur in the first lines of the stream; give it a \
+                     type in `columns`, or choose the stream's `columns`"
                 )),
             };
         };
@@ -226,14 +226,14 @@ impl Object<'_> {
             return Ok(());
         };
         if std::mem::replace(has, true) {
-            return Err(format!("the key {key:?} is there twice"));
+            return Err(format!("the key {key:?} occurs twice"));
         }
         if value.get() == "null" && !(self.null_is_json && builder.is_json()) {
             builder.null();
             return Ok(());
         }
         builder.json(value.get()).map_err(|wanted| {
-            format!("column {key:?}: {wanted}; another type can be given to it in `columns`")
+            format!("column {key:?}: {wanted}; specify another type in `columns`")
         })
     }
 }

@@ -1,7 +1,8 @@
-//! Writing NDJSON: numbers exact, JSON as it is, bytes as base64, times as RFC 3339.
+//! Writing NDJSON: exact numbers, unchanged JSON, bytes as base64, times as RFC 3339.
 //!
-//! A column of JSON has `null` where its value is JSON's own, and no key where it is NULL; all others
-//! have `null` for NULL. Line ends between the tokens of JSON become spaces: a line is one row.
+//! A column of JSON has `null` if its value is JSON's own null, and no key if it is NULL; all other
+//! columns have `null` for NULL. Line ends between the tokens of JSON become spaces: a line is one
+//! row.
 
 use arrow::array::RecordBatch;
 use forebay_pgcopy::{Column, Wire};
@@ -22,7 +23,7 @@ pub(in super::super) struct NdjsonLayout {
 
 struct NdjsonEncode {
     columns: Vec<Column>,
-    /// The names as they stand in every line, with the colon.
+    /// The names as they appear in every line, with the colon.
     keys: Vec<Vec<u8>>,
     compress: Compress,
     text: Vec<u8>,
@@ -71,7 +72,7 @@ impl Layout for NdjsonLayout {
         let note = |column: &Column| match &column.wire {
             Wire::Bytes => Some(format!("column {:?}: bytes are written as base64", column.name)),
             _ if types::is_json(column) => Some(format!(
-                "column {:?}: line ends in JSON are written as spaces, and NULL as a key that is not there",
+                "column {:?}: line ends in JSON are written as spaces, and NULL as a missing key",
                 column.name
             )),
             _ => None,

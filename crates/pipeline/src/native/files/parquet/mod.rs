@@ -1,8 +1,8 @@
-//! Parquet: read by row groups, written with the schema of Arrow in its footer.
+//! Parquet: read by row groups, written with the Arrow schema in its footer.
 //!
-//! The Arrow schema carries what Parquet does not say of a column (its type in SQL), so what was written
-//! here is read back as it was. Intervals, which Parquet has no form for in full, are kept as ISO 8601
-//! text and are intervals again when they are read.
+//! The Arrow schema carries what Parquet does not record of a column (its SQL type), so what was
+//! written here is read back unchanged. Intervals, which Parquet cannot represent in full, are
+//! stored as ISO 8601 text and become intervals again when they are read.
 
 mod read;
 mod write;
@@ -12,7 +12,7 @@ use forebay_pgcopy::{Column, Wire};
 pub(super) use read::ParquetFormat;
 pub(super) use write::ParquetLayout;
 
-/// Whether values are kept as text.
+/// Whether values are stored as text.
 fn is_kept_as_text(wire: &Wire) -> bool {
     match wire {
         Wire::Interval => true,
@@ -21,7 +21,7 @@ fn is_kept_as_text(wire: &Wire) -> bool {
     }
 }
 
-/// The field of a file that keeps a column.
+/// The field of a file that stores a column.
 fn stored_field(column: &Column) -> arrow::datatypes::Field {
     let field = column.field();
     match is_kept_as_text(&column.wire) {

@@ -1,4 +1,4 @@
-//! Writing Parquet: a row group is in memory, encoded and compressed, until it is full.
+//! Writing Parquet: one row group is in memory, encoded and compressed, until it is full.
 
 use std::sync::Arc;
 
@@ -16,15 +16,16 @@ use super::{ParquetFormat, is_kept_as_text, stored_field};
 use crate::error::ConnectorError;
 use crate::native::values::write::Cells;
 
-/// Bytes of a row group at least: smaller ones are slower to read, and their statistics larger than they.
+/// Minimum size of a row group in bytes: smaller ones are slower to read, and their statistics
+/// larger than the data.
 const ROW_GROUP_SIZE_MIN: u64 = 1 << 20;
-/// Rows of a row group at most, however small they are.
+/// Maximum number of rows of a row group, however small they are.
 const ROW_GROUP_ROWS_MAX: usize = 1 << 20;
-/// Bytes of what is compared of long texts in statistics.
+/// Number of bytes of long texts that are compared in statistics.
 const STATISTICS_SIZE_MAX: usize = 64;
 
-/// Bytes of a column's dictionary at most: one that grows beyond is of values that hardly repeat, and each
-/// of them would be looked up in vain.
+/// Maximum size of a column's dictionary in bytes. A larger one has values that hardly repeat, and
+/// looking up each of them would be in vain.
 const DICTIONARY_SIZE_MAX: usize = 128 << 10;
 
 /// How Parquet files are written.
@@ -87,13 +88,13 @@ impl Layout for ParquetLayout {
         let kept = columns.iter().filter(|column| is_kept_as_text(&column.wire));
         kept.map(|column| {
             let Column { name, sql_type, .. } = column;
-            format!("column {name:?}: Parquet has no {sql_type}, it is kept as ISO 8601 text")
+            format!("column {name:?}: Parquet has no {sql_type}; it is stored as ISO 8601 text")
         })
         .collect()
     }
 }
 
-/// Why rows do not become Parquet. Nothing is written to a disk here.
+/// An encoding error. Nothing is written to disk here.
 fn failed(error: ParquetError) -> ConnectorError {
     ConnectorError::Refused { act: "encode rows as Parquet".into(), source: error.into() }
 }
@@ -112,7 +113,7 @@ impl ParquetEncode {
             .map_err(|error| failed(error.into()))
     }
 
-    /// Takes what was encoded.
+    /// Takes the encoded output.
     fn take(&mut self, out: &mut Vec<u8>) {
         let ready = self.writer.inner_mut();
         match out.is_empty() {

@@ -170,10 +170,13 @@ impl Trial {
     }
 
     fn store(&self, fault: &Fault) -> Arc<dyn Store> {
-        Arc::new(Faulty { disk: Disk::new(&self.path, "t"), fault: fault.clone() })
+        Arc::new(Faulty {
+            disk: Disk::new(&self.path, "t", Default::default()),
+            fault: fault.clone(),
+        })
     }
 
-    /// Begins the load, or goes on with it, until it is finished.
+    /// Starts the load, or continues it, until it is finished.
     async fn run(&self, id: &str, fault: &Fault) -> Result<()> {
         let store = self.store(fault);
         let (ledger, _) = read_ledger(&*store, &self.settings).await?;

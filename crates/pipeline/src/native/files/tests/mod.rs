@@ -141,7 +141,7 @@ async fn a_directory_of_somebody_else_is_refused_and_left_alone() {
     let batch = acceptance::rows(&columns, 0..3);
     let refused = acceptance::fill(&parquet(path), "t", &columns, &[&batch]).await;
     let error = chain(&refused.unwrap_err());
-    assert!(error.contains("t/orders.parquet is there, which no load wrote"), "{error}");
+    assert!(error.contains("t/orders.parquet exists, but no load wrote it"), "{error}");
     assert_eq!(std::fs::read(path.join("t/orders.parquet")).unwrap(), b"mine");
     // What is no data of the format may lie beside it.
     std::fs::rename(path.join("t/orders.parquet"), path.join("t/README.md")).unwrap();
@@ -183,7 +183,7 @@ async fn a_parquet_file_of_others_is_read_with_its_own_types() {
     assert_eq!(rows[0].num_rows(), 3);
     let open = acceptance::open_source(&source, &stream("finer.parquet")).await.unwrap();
     let error = chain(&sources::read(&open).await.unwrap_err());
-    assert!(error.contains("finer.parquet from row 1 on, column \"at\""), "{error}");
+    assert!(error.contains("finer.parquet at row 1 or later, column \"at\""), "{error}");
     std::fs::write(directory.path().join("cut.parquet"), b"PAR1....PAR1").unwrap();
     assert!(acceptance::open_source(&source, &stream("cut.parquet")).await.is_err());
 }

@@ -137,12 +137,16 @@ async fn a_file_that_quotes_everything_has_types_and_null() {
 async fn what_is_wrong_with_csv_is_said_with_file_and_line() {
     let directory = tempfile::tempdir().unwrap();
     let cases: &[(&str, &[u8], &str)] = &[
-        ("fields", b"a,b\n1,2\n\"x\ny\",2\n1\n", "fields.csv line 5: it has 1 fields, not 2"),
-        ("open", b"a\n\"x\ny\n", "open.csv line 2: a quote is not closed"),
-        ("after", b"a,b\n\"x\"y,1\n", "after.csv line 2: field 1 goes on with y after its quote"),
+        (
+            "fields",
+            b"a,b\n1,2\n\"x\ny\",2\n1\n",
+            "fields.csv line 5: the record has 1 fields, expected 2",
+        ),
+        ("open", b"a\n\"x\ny\n", "open.csv line 2: a quoted field has no closing quote"),
+        ("after", b"a,b\n\"x\"y,1\n", "after.csv line 2: field 1 has y after its closing quote"),
         ("utf8", b"a,b\n1,\xff\n", "utf8.csv line 2: field 2 is not UTF-8"),
-        ("twice", b"a,a\n1,2\n", "it has two columns \"a\""),
-        ("none", b"", "there is no header"),
+        ("twice", b"a,a\n1,2\n", "it has two columns named \"a\""),
+        ("none", b"", "the file has no header"),
         ("unnamed", b"a,,b\n", "column 2 of the header has no name"),
     ];
     for (name, bytes, expected) in cases {
@@ -155,7 +159,10 @@ async fn what_is_wrong_with_csv_is_said_with_file_and_line() {
     write(&directory.path().join("late.csv"), late.as_bytes());
     let source = csv_source(json!({ "path": directory.path(), "sample_rows": 5 }));
     let found = error_of(&source, &stream("late.csv")).await;
-    assert!(found.contains("late.csv line 22: column \"a\": \"x\" is no bigint"), "{found}");
+    assert!(
+        found.contains("late.csv line 22: column \"a\": \"x\" is not a valid bigint"),
+        "{found}"
+    );
     let given = json!({ "path": directory.path(), "columns": { "a": "text" } });
     assert_eq!(json_of(&csv_source(given), "late.csv").await.len(), 21);
 }
@@ -195,14 +202,14 @@ async fn types_of_ndjson_are_found_and_what_is_mixed_stays_json() {
 async fn what_is_wrong_with_ndjson_is_said_with_file_and_line() {
     let directory = tempfile::tempdir().unwrap();
     let cases = [
-        ("syntax", "{\"a\": 1}\n{\"a\": }\n", "syntax.ndjson line 2: it is no JSON object"),
-        ("array", "{\"a\": 1}\n[1]\n", "array.ndjson line 2: it is no JSON object"),
+        ("syntax", "{\"a\": 1}\n{\"a\": }\n", "syntax.ndjson line 2: it is not a JSON object"),
+        ("array", "{\"a\": 1}\n[1]\n", "array.ndjson line 2: it is not a JSON object"),
         (
             "twice",
             "{\"a\": 1}\n{\"a\": 1, \"a\": 2}\n",
-            "twice.ndjson line 2: the key \"a\" is there twice",
+            "twice.ndjson line 2: the key \"a\" occurs twice",
         ),
-        ("after", "{\"a\": 1} {\"a\": 1}\n", "after.ndjson line 1: it is no JSON object"),
+        ("after", "{\"a\": 1} {\"a\": 1}\n", "after.ndjson line 1: it is not a JSON object"),
     ];
     for (name, text, expected) in cases {
         write(&directory.path().join(format!("{name}.ndjson")), text.as_bytes());
@@ -221,11 +228,14 @@ async fn what_is_wrong_with_ndjson_is_said_with_file_and_line() {
     };
     let found = error_of(&sampled(json!({})), &stream("late.ndjson")).await;
     assert!(
-        found.contains("late.ndjson line 2: the key \"b\" is not in the first lines"),
+        found.contains("late.ndjson line 2: the key \"b\" does not occur in the first lines"),
         "{found}"
     );
     let found = error_of(&sampled(json!({ "b": "bigint" })), &stream("late.ndjson")).await;
-    assert!(found.contains("late.ndjson line 3: column \"a\": \"1.5\" is no bigint"), "{found}");
+    assert!(
+        found.contains("late.ndjson line 3: column \"a\": \"1.5\" is not a valid bigint"),
+        "{found}"
+    );
     let both = sampled(json!({ "b": "bigint", "a": "numeric" }));
     assert_eq!(json_of(&both, "late.ndjson").await.len(), 3);
 }
@@ -348,6 +358,7 @@ async fn incremental_reads_files_that_were_written_since() {
             division: Division::Stable,
             unit_size: 1 << 20,
             batch_size: 1 << 20,
+            memory: 32 << 20,
             parallelism: 1,
         };
         let (context, _cancel) = Context::new("test");
@@ -444,4 +455,74 @@ proptest! {
             rows.into_iter().map(|row| row.map(Some).into()).collect();
         prop_assert_eq!(read, expected);
     }
+}
+
+/// Writes texts into one page of a Parquet file.
+fn write_parquet(path: &Path, texts: arrow::array::ArrayRef) {
+    let batch = RecordBatch::try_from_iter([("a", texts)]).unwrap();
+    let properties = parquet::file::properties::WriterProperties::builder()
+        .set_compression(parquet::basic::Compression::ZSTD(Default::default()))
+        .set_dictionary_page_size_limit(4 << 20)
+        .set_data_page_size_limit(1 << 30)
+        .build();
+    let file = fs::File::create(path).unwrap();
+    let mut writer =
+        parquet::arrow::ArrowWriter::try_new(file, batch.schema(), Some(properties)).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+}
+
+#[tokio::test]
+async fn a_page_that_expands_beyond_the_memory_of_a_run_is_an_error_that_names_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.parquet");
+    let texts = (0..64).map(|row| format!("{row}{}", "x".repeat(1 << 20)));
+    write_parquet(&path, Arc::new(arrow::array::StringArray::from_iter_values(texts)));
+    assert!(path.metadata().unwrap().len() < 64 << 10);
+    let source = super::parquet_source(directory.path());
+    let open = acceptance::open_source(&source, &stream("a.parquet")).await.unwrap();
+    let found = chain(&read(&open).await.unwrap_err());
+    assert!(found.contains("row group 0, column \"a\", page"), "{found}");
+    assert!(found.contains("the limit is 33554432 bytes; raise `resources.max_memory`"), "{found}");
+}
+
+#[tokio::test]
+async fn a_long_text_that_many_rows_name_comes_in_batches_of_their_size() {
+    let directory = tempfile::tempdir().unwrap();
+    let keys = arrow::array::Int32Array::from(vec![0; 2_000]);
+    let text = arrow::array::StringArray::from(vec!["y".repeat(100 << 10)]);
+    let texts =
+        arrow::array::DictionaryArray::<arrow::datatypes::Int32Type>::new(keys, Arc::new(text));
+    let plain =
+        arrow::compute::cast(&texts.slice(0, 1), &arrow::datatypes::DataType::Utf8).unwrap();
+    let schema = arrow::datatypes::Schema::new(vec![arrow::datatypes::Field::new(
+        "a",
+        plain.data_type().clone(),
+        false,
+    )]);
+    // Written as a dictionary, read as text: 200 MiB of a few bytes.
+    let path = directory.path().join("a.parquet");
+    let file = fs::File::create(&path).unwrap();
+    let properties = parquet::file::properties::WriterProperties::builder()
+        .set_dictionary_page_size_limit(4 << 20)
+        .build();
+    let mut writer =
+        parquet::arrow::ArrowWriter::try_new(file, Arc::new(schema.clone()), Some(properties))
+            .unwrap();
+    let many = arrow::compute::cast(&texts.slice(0, 200), plain.data_type()).unwrap();
+    for _ in 0..10 {
+        let batch =
+            RecordBatch::try_new(Arc::new(schema.clone()), vec![Arc::clone(&many)]).unwrap();
+        writer.write(&batch).unwrap();
+    }
+    writer.close().unwrap();
+    assert!(path.metadata().unwrap().len() < 256 << 10);
+    let source = super::parquet_source(directory.path());
+    let open = acceptance::open_source(&source, &stream("a.parquet")).await.unwrap();
+    let mut rows = 0;
+    for batch in read(&open).await.unwrap() {
+        assert!(batch.get_array_memory_size() < 3 << 20, "{}", batch.get_array_memory_size());
+        rows += batch.num_rows();
+    }
+    assert_eq!(rows, 2_000);
 }

@@ -117,6 +117,7 @@ async fn open(
         division: Division::Any,
         unit_size: 1 << 10,
         batch_size: 1 << 20,
+        memory: 32 << 20,
         parallelism: 1,
     };
     let (context, _cancel) = Context::new("test");
@@ -172,7 +173,7 @@ async fn an_incremental_stream_misses_nothing_and_repeats_nothing() {
     let texts = open(&source, of(), None).await.unwrap();
     fill(&ferret, "d", vec![row(8, 5)]).await;
     let refused = open(&source, of(), texts.cursor()).await.map(drop).unwrap_err();
-    assert!(refused.to_string().contains("of another type than they were"), "{refused}");
+    assert!(refused.to_string().contains("the type of the values"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -195,6 +196,7 @@ async fn ids_of_several_types_are_all_read_once() {
         division: Division::As(before.units().to_vec()),
         unit_size: 1 << 10,
         batch_size: 1 << 20,
+        memory: 32 << 20,
         parallelism: 1,
     };
     let (context, _cancel) = Context::new("test");
@@ -221,7 +223,7 @@ async fn what_the_sample_did_not_have_is_said_with_its_document() {
     assert!(error.starts_with("c _id 4, field \"odd\""), "{error}");
     let lax = open(&few(json!({ "unknown_fields": "ignore" })), of(), None).await.unwrap();
     let error = read(&lax).await.unwrap_err().to_string();
-    assert!(error.starts_with("c _id 5, field \"n\": \"five\" is no bigint"), "{error}");
+    assert!(error.starts_with("c _id 5, field \"n\": \"five\" is not a valid bigint"), "{error}");
     let typed = json!({ "types": { "c": { "n": "text", "odd": "int" } } });
     let typed = open(&few(typed), of(), None).await.unwrap();
     let rows: usize = read(&typed).await.unwrap().iter().map(RecordBatch::num_rows).sum();

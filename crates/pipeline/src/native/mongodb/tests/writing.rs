@@ -172,7 +172,7 @@ async fn microseconds_are_refused_or_cut_as_the_settings_say() {
     );
     let cutting = destination(&natural(&ferret, json!({ "moments": "milliseconds" })));
     let target = open(&cutting, &settings, &columns).await;
-    assert!(target.plan().iter().any(|line| line.contains("cut to milliseconds")));
+    assert!(target.plan().iter().any(|line| line.contains("truncated to milliseconds")));
     target.prepare(&load).await.unwrap();
     let entry = write(&target, &settings, &load, "u", &rows).await.unwrap();
     target.finish(&load).await.unwrap();
@@ -209,7 +209,7 @@ async fn what_an_interrupted_commit_left_is_removed_and_written_once() {
             _ => collections(&ferret).await.into_iter().find(|it| it.starts_with("_f")).unwrap(),
         };
         fill(&ferret, &goes_into, vec![left(0), left(7)]).await;
-        // The next run goes on with the load.
+        // The next run continues the load.
         let opened = open(&destination, &settings, &columns).await;
         assert_eq!(destination.last_load(&settings).await.unwrap().unwrap().1, []);
         opened.prepare(&load).await.unwrap();
@@ -280,7 +280,7 @@ async fn rows_a_server_does_not_take_are_put_aside_and_the_others_go_through() {
     let load = self::load("m", &["u"]);
     opened.prepare(&load).await.unwrap();
     let error = write(&opened, &settings, &load, "u", &rows).await.unwrap_err().to_string();
-    assert!(error.contains("does not take the row"), "{error}");
+    assert!(error.contains("refuses the row"), "{error}");
     assert_eq!(count(&ferret, "c").await, 3);
 }
 
@@ -337,9 +337,9 @@ async fn a_collection_is_one_runs_alone_until_it_is_gone() {
             Err(error) => break error,
         }
     };
-    assert!(chain(&lost).contains("another run may write it"), "{}", chain(&lost));
+    assert!(chain(&lost).contains("another run may be writing"), "{}", chain(&lost));
     drop(claim);
-    // Nobody counts the other's claim up: it is taken over.
+    // The counter of the other's claim does not change: it is taken over.
     drop(other.claim(&settings).await.unwrap());
     drop(one.claim(&settings).await.unwrap());
 }
