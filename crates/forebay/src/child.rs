@@ -1,43 +1,51 @@
-//! A server of our own in a process of its own, for the tour and the benchmarks.
+//! A server in a child process, for the tour and the benchmarks.
 //!
-//! It is this same binary, on a free loopback port, and it ends with the value that stands for it.
+//! It is this same binary, on a free loopback port, and it ends when its value is dropped.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
-/// How long a stopping server may take.
-const STOP_LIMIT: Duration = Duration::from_secs(30);
+/// Maximum time for a server to stop: the time it gives its requests, and then its last writes to
+/// a disk that other processes may keep busy.
+const STOP_LIMIT: Duration = Duration::from_secs(300);
+/// Maximum time between the end of a crashing server's connections and its own end.
+const END_LIMIT: Duration = Duration::from_millis(500);
+/// Number of lines of its log shown in the error if a server does not start.
+const LOG_LINES: usize = 5;
 
 /// A running child server.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
     address: SocketAddr,
-    /// Where it logs.
+    /// Path of its log.
     pub(crate) log: PathBuf,
-    /// From the start of the process to its first answer.
+    /// Time from the start of the process to its first response.
     pub(crate) started_in: Duration,
+    /// Whether dropping this value ends it; if it ends earlier, that is an error.
+    is_ended: bool,
 }
 
 impl Server {
     /// Starts `forebay <command...>` on `data` and waits until it listens.
     ///
-    /// Its log goes to `<log>`, appended. Settings come from `command` alone: neither the
-    /// environment nor a configuration file of the current directory has a say. It serves the cache
-    /// only where `command` sets something of it: its default ports may be taken.
+    /// Its log is appended to `<log>`. Settings come from `command` alone: neither the
+    /// environment nor a configuration file of the current directory is used. It serves the cache
+    /// only if `command` has a setting of it: its default ports may be in use.
     pub(crate) fn start(command: &[&str], data: &Path, log: &Path) -> anyhow::Result<Self> {
-        let binary = std::env::current_exe().context("cannot find this program's own file")?;
+        let binary =
+            std::env::current_exe().context("cannot determine the path of this program")?;
         let open = || std::fs::OpenOptions::new().create(true).append(true).open(log);
         let log_file = open().with_context(|| format!("cannot write {}", log.display()))?;
         let data = std::path::absolute(data)
             .with_context(|| format!("cannot use {} for data", data.display()))?;
         std::fs::create_dir_all(&data)
-            .with_context(|| format!("cannot make {}", data.display()))?;
+            .with_context(|| format!("cannot create {}", data.display()))?;
         let mut started = Command::new(binary);
         for (name, _) in std::env::vars_os() {
             if name.as_encoded_bytes().starts_with(b"FOREBAY_") {
@@ -66,26 +74,36 @@ impl Server {
         let address =
             line.trim().strip_prefix("listening http://").and_then(|address| address.parse().ok());
         let Some(address) = address else {
+            // A server that printed something else would keep running.
+            let killed = child.kill();
             let status = child.wait().context("cannot wait for the server")?;
-            let told = std::fs::read_to_string(log).unwrap_or_default();
-            let last: Vec<&str> = told.lines().rev().take(5).collect();
-            bail!("the server did not start ({status}); its log ends with:\n{}", last.join("\n"));
+            killed.context("cannot end the server")?;
+            let last = last_lines(log, LOG_LINES).unwrap_or_default();
+            bail!("the server did not start ({status}); its log ends with:\n{last}");
         };
-        Ok(Self { child, address, log: log.to_owned(), started_in: begun.elapsed() })
+        let started_in = begun.elapsed();
+        Ok(Self { child, address, log: log.to_owned(), started_in, is_ended: false })
     }
 
-    /// Where it listens.
+    /// Returns its address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Ends it with SIGKILL, in the middle of whatever it is doing.
+    /// Ends it with SIGKILL, in the middle of its work.
+    ///
+    /// # Errors
+    /// It cannot be killed, or had already ended.
     pub(crate) fn kill(mut self) -> anyhow::Result<()> {
+        if let Some(status) = self.child.try_wait().context("cannot wait for the server")? {
+            bail!("the server ended unexpectedly ({status}); its log is {}", self.log.display());
+        }
+        self.is_ended = true;
         self.child.kill().context("cannot kill the server")?;
         self.child.wait().context("cannot wait for the killed server")?;
         Ok(())
@@ -94,44 +112,52 @@ impl Server {
     /// Ends it with SIGTERM and waits.
     pub(crate) fn stop(mut self) -> anyhow::Result<()> {
         self.terminate()?;
-        let deadline = Instant::now() + STOP_LIMIT;
-        loop {
-            if let Some(status) = self.child.try_wait().context("cannot wait for the server")? {
-                if status.success() {
-                    return Ok(());
-                }
-                bail!("the server stopped with {status}; its log is {}", self.log.display());
+        self.is_ended = true;
+        match self.ended_within(STOP_LIMIT).context("cannot wait for the server")? {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => {
+                bail!("the server stopped with {status}; its log is {}", self.log.display())
             }
-            if Instant::now() >= deadline {
-                bail!("the server did not stop within {} s", STOP_LIMIT.as_secs());
+            None => bail!("the server did not stop within {} s", STOP_LIMIT.as_secs()),
+        }
+    }
+
+    /// Waits for it to end, at most for `limit`.
+    fn ended_within(&mut self, limit: Duration) -> std::io::Result<Option<ExitStatus>> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let status = self.child.try_wait()?;
+            if status.is_some() || Instant::now() >= deadline {
+                return Ok(status);
             }
             std::thread::park_timeout(Duration::from_millis(5));
         }
     }
 
-    /// Leaves it running when this value goes.
+    /// Leaves it running when this value is dropped.
     pub(crate) fn detach(self) {
         std::mem::forget(self);
     }
 
     fn terminate(&self) -> anyhow::Result<()> {
-        let pid = i32::try_from(self.child.id()).context("the server's process id is odd")?;
-        let pid = rustix::process::Pid::from_raw(pid).context("the server's process id is odd")?;
+        let pid = i32::try_from(self.child.id()).context("invalid process id of the server")?;
+        let pid =
+            rustix::process::Pid::from_raw(pid).context("invalid process id of the server")?;
         rustix::process::kill_process(pid, rustix::process::Signal::TERM)
             .context("cannot signal the server")
     }
 
-    /// A figure of `/proc/<pid>/status` in bytes, such as `VmRSS`.
+    /// Returns a value of `/proc/<pid>/status` in bytes, such as `VmRSS`.
     pub(crate) fn memory(&self, field: &str) -> anyhow::Result<u64> {
         memory_of(self.pid(), field)
     }
 
-    /// Processor time it has used so far, in seconds, user and system.
+    /// Returns the CPU time it has used so far, in seconds, user and system.
     pub(crate) fn cpu_seconds(&self) -> anyhow::Result<f64> {
         cpu_seconds_of(self.pid())
     }
 
-    /// Begins the peak of resident memory anew.
+    /// Resets its peak of resident memory.
     pub(crate) fn reset_peak(&self) -> anyhow::Result<()> {
         reset_peak_of(self.pid())
     }
@@ -139,14 +165,41 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if matches!(self.child.try_wait(), Ok(None)) {
-            // Whoever drops it without stopping it is failing already and says why.
-            self.child.kill().and_then(|()| self.child.wait()).map(drop).unwrap_or_default();
+        // A process that ends closes its connections first, so an error caused by that waits for
+        // the end.
+        let limit = if self.is_ended { Duration::ZERO } else { END_LIMIT };
+        match self.ended_within(limit) {
+            // A caller that drops it without stopping it is already failing and reports why.
+            Ok(None) => {
+                self.child.kill().and_then(|()| self.child.wait()).map(drop).unwrap_or_default();
+            }
+            // A crash leaves nothing in the log, which is where a lost connection is investigated.
+            Ok(Some(status)) if !self.is_ended => {
+                let line = serde_json::json!({
+                    "level": "ERROR",
+                    "message": format!("the server ended unexpectedly ({status})"),
+                });
+                let log = std::fs::OpenOptions::new().append(true).open(&self.log);
+                log.and_then(|mut log| writeln!(log, "{line}")).unwrap_or_default();
+            }
+            _ => {}
         }
     }
 }
 
-/// A figure of `/proc/<pid>/status` in bytes, such as `VmRSS`.
+/// Returns the last lines of a log.
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn last_lines(log: &Path, count: usize) -> std::io::Result<String> {
+    let text = std::fs::read(log)?;
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    let last = lines.get(lines.len().saturating_sub(count)..).unwrap_or_default();
+    Ok(last.join("\n"))
+}
+
+/// Returns a value of `/proc/<pid>/status` in bytes, such as `VmRSS`.
 pub(crate) fn memory_of(pid: u32, field: &str) -> anyhow::Result<u64> {
     let path = format!("/proc/{pid}/status");
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
@@ -157,11 +210,11 @@ pub(crate) fn memory_of(pid: u32, field: &str) -> anyhow::Result<u64> {
     Ok(kib * 1_024)
 }
 
-/// Processor time a process has used so far, in seconds, user and system.
+/// Returns the CPU time a process has used so far, in seconds, user and system.
 pub(crate) fn cpu_seconds_of(pid: u32) -> anyhow::Result<f64> {
     let path = format!("/proc/{pid}/stat");
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    // The name in parentheses may hold anything; the fields are counted after it.
+    // The name in parentheses may contain anything; the fields are counted after it.
     let fields = text.rsplit_once(')').map(|(_, rest)| rest.split_whitespace());
     let ticks: Vec<u32> = fields
         .into_iter()
@@ -170,12 +223,12 @@ pub(crate) fn cpu_seconds_of(pid: u32) -> anyhow::Result<f64> {
         .take(2)
         .filter_map(|field| field.parse().ok())
         .collect();
-    let [user, system] = ticks.as_slice() else { anyhow::bail!("{path} is odd") };
-    // Linux reports in hundredths of a second on every machine (USER_HZ, proc(5)).
+    let [user, system] = ticks.as_slice() else { anyhow::bail!("{path} has an unexpected format") };
+    // Linux reports hundredths of a second on every machine (USER_HZ, proc(5)).
     Ok(f64::from(user + system) / 100.0)
 }
 
-/// Begins the peak of a process's resident memory anew.
+/// Resets the peak of a process's resident memory.
 pub(crate) fn reset_peak_of(pid: u32) -> anyhow::Result<()> {
     let path = format!("/proc/{pid}/clear_refs");
     std::fs::write(&path, "5").with_context(|| format!("cannot write {path}"))

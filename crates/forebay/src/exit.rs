@@ -2,37 +2,37 @@
 //!
 //! | code | meaning |
 //! |---|---|
-//! | 0 | done |
-//! | 1 | a check ran and found something wrong (`fsck`, `tour`, `bench` below a bar) or the command failed |
-//! | 2 | the command line or the configuration is wrong; nothing was started |
-//! | 3 | the server could not start: address in use, data directory, TLS files; or what was asked for is not in the index |
-//! | 4 | shutdown reached its limit and cut requests that were still running |
-//! | 130 | a second signal stopped the process at once |
+//! | 0 | success |
+//! | 1 | a check found a fault (`fsck`, `tour`, `bench` below a bar), or the command failed |
+//! | 2 | invalid command line or configuration; nothing was started |
+//! | 3 | the server could not start (address in use, data directory, TLS files), or the requested
+//! item is not in the index | | 4 | shutdown reached its time limit and ended requests that were
+//! still running | | 130 | a second signal stopped the process at once |
 
 use std::fmt;
 use std::process::ExitCode;
 
-/// How a command ended, as the number a shell sees.
+/// The result of a command, as an exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Everything asked for was done.
+    /// The command succeeded.
     Ok,
-    /// A check failed, or the command itself did.
+    /// A check found a fault, or the command failed.
     Failed,
-    /// Wrong command line or configuration.
+    /// Invalid command line or configuration.
     Usage,
     /// The server could not start.
     Start,
-    /// What was asked for is not in the index.
+    /// The requested item is not in the index.
     Absent,
-    /// Requests were cut by the shutdown limit.
+    /// The shutdown limit ended requests.
     Cut,
-    /// A second signal asked for an immediate stop.
+    /// A second signal requested an immediate stop.
     Interrupted,
 }
 
 impl Exit {
-    /// The number handed to the operating system.
+    /// Returns the number for the operating system.
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Ok => 0,
@@ -51,7 +51,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// An error that carries the exit code it should end the process with.
+/// An error with the exit code of the process.
 ///
 /// Put around an `anyhow` chain with [`Coded::wrap`]; `main` looks for it and falls back to
 /// [`Exit::Failed`]. Its own text is the outermost line of the message.
@@ -62,12 +62,12 @@ pub(crate) struct Coded {
 }
 
 impl Coded {
-    /// An error that ends the process with `exit`, saying `message`.
+    /// Creates an error with a message and an exit code.
     pub(crate) fn error(exit: Exit, message: impl Into<String>) -> anyhow::Error {
         anyhow::Error::new(Self { exit, message: message.into() })
     }
 
-    /// Puts `message` in front of `error` and gives it the exit code `exit`.
+    /// Adds `message` and the exit code `exit` to `error`.
     pub(crate) fn wrap(
         exit: Exit,
         message: impl Into<String>,
@@ -76,7 +76,7 @@ impl Coded {
         error.context(Self { exit, message: message.into() })
     }
 
-    /// The exit code `error` asks for.
+    /// Returns the exit code that `error` carries.
     pub(crate) fn exit_of(error: &anyhow::Error) -> Exit {
         error.downcast_ref::<Self>().map_or(Exit::Failed, |coded| coded.exit)
     }

@@ -1,20 +1,24 @@
 //! The `forebay` command: one binary, one data directory, one configuration.
 //!
 //! `cli` reads the command line and `config` the settings; `serve` is the HTTP server, `wiring`
-//! opens the subsystems it serves, `web` makes its pages, `keys` and `tls` decide who may talk to
-//! it and how. Only this crate reads configuration files, the environment, arguments and signals,
-//! or installs tracing: every other crate is a library that is told what to do.
+//! opens the subsystems it serves, `web` renders its pages, `keys` and `tls` control access to
+//! it. Only this crate reads configuration files, the environment, arguments and signals,
+//! or installs tracing: every other crate is a library that receives its settings.
 
+mod allocator;
 mod bench;
 mod cache_client;
 mod child;
 mod cli;
 mod config;
+mod data_dir;
+mod descriptors;
 mod exit;
 mod export;
 mod keys;
 mod out;
 mod pipelines;
+mod ports;
 mod serve;
 mod telemetry;
 mod tls;
@@ -26,6 +30,7 @@ mod wiring;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    allocator::limit_arenas();
     match cli::run() {
         Ok(exit) => exit.into(),
         Err(error) => {

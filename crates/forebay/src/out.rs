@@ -1,6 +1,6 @@
-//! What commands print: results on standard output, errors on standard error.
+//! Output of commands: results on standard output, errors on standard error.
 //!
-//! A reader that went away (`forebay config show | head -1`) is not an error.
+//! A reader that closes the pipe (`forebay config show | head -1`) is not an error.
 
 use std::fmt::Display;
 use std::io::{ErrorKind, Write as _};
@@ -21,7 +21,7 @@ pub(crate) use push_line;
 /// Writes `text` and a line end to standard output, flushed.
 ///
 /// # Errors
-/// Standard output cannot be written, other than because its reader left.
+/// Standard output cannot be written, for another reason than a closed pipe.
 pub(crate) fn line(text: impl Display) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
@@ -40,7 +40,7 @@ pub(crate) fn json(value: &serde_json::Value) -> anyhow::Result<()> {
     line(format_args!("{value:#}"))
 }
 
-/// Tells a person something on standard error. Nothing is left to do if that fails.
+/// Prints a note for the user on standard error. A failure to do so is ignored.
 pub(crate) fn note(text: impl Display) {
     writeln!(std::io::stderr().lock(), "{text}").unwrap_or_default();
 }
@@ -50,7 +50,7 @@ pub(crate) fn error(error: &anyhow::Error) {
     note(format_args!("error: {}", chain(error.as_ref())));
 }
 
-/// A size for a person.
+/// Formats a size for people.
 pub(crate) fn size(bytes: u64) -> String {
     let mib = bytes as f64 / (1 << 20) as f64;
     match bytes {

@@ -1,5 +1,5 @@
-//! What the command line and the server have in common where they run pipelines: how a file is read, where
-//! runs are remembered, and how far one is.
+//! Code that the command line and the server share to run pipelines: how a file is read, where
+//! runs are recorded, and the progress of a run.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -8,15 +8,15 @@ use forebay_pipeline::config::{self, LoadError, PipelineFile};
 use forebay_pipeline::run::Context;
 use forebay_pipeline::state::Progress;
 
-/// Bytes a file that a pipeline file names may have.
+/// Maximum size of a file whose content is substituted into a pipeline file.
 const SECRET_SIZE_MAX: u64 = 1 << 20;
 
-/// What `${...}` stands for: a variable of the environment, or the content of a file.
+/// Resolves `${...}`: a variable of the environment, or the content of a file.
 fn resolve(name: &str) -> Result<String, String> {
     if let Some(path) = name.strip_prefix("file:") {
         let size = std::fs::metadata(path).map_err(|error| format!("{path}: {error}"))?.len();
         if size > SECRET_SIZE_MAX {
-            return Err(format!("{path} has {size} bytes: no secret"));
+            return Err(format!("{path} has {size} bytes, too many for a secret"));
         }
         let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
         return Ok(text.trim_end_matches(['\r', '\n']).to_owned());
@@ -27,20 +27,20 @@ fn resolve(name: &str) -> Result<String, String> {
     })
 }
 
-/// Reads a pipeline file, and what its texts stand for.
+/// Reads a pipeline file, and resolves its references.
 ///
 /// # Errors
-/// [`LoadError`], with the place.
+/// [`LoadError`], with the position.
 pub(crate) fn load(path: &Path) -> Result<PipelineFile, LoadError> {
     config::load(path, &resolve)
 }
 
-/// Where runs are remembered, in a data directory.
+/// Returns the file of recorded runs in a data directory.
 pub(crate) fn state_file(data: &Path) -> PathBuf {
     data.join("pipelines.sqlite")
 }
 
-/// How far a run is.
+/// Progress of a run.
 pub(crate) fn progress(context: &Context) -> Progress {
     let moved = &context.moved;
     Progress {
@@ -50,23 +50,23 @@ pub(crate) fn progress(context: &Context) -> Progress {
     }
 }
 
-/// Now, in milliseconds since 1970.
+/// Returns the time in milliseconds since 1970.
 pub(crate) fn now_ms() -> u64 {
     use forebay_base::clock::Clock as _;
     forebay_base::clock::SystemClock::new().now_ms()
 }
 
-/// Letters the name of a run may have.
+/// Maximum number of characters in the name of a run.
 const NAME_MAX: usize = 128;
 
-/// The name of a run, as `--once` takes it.
+/// Parses the name of a run, as `--once` accepts it.
 ///
 /// # Errors
-/// What a name looks like.
+/// The form of a valid name.
 pub(crate) fn run_name(text: &str) -> Result<String, String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._:-".contains(c);
     match text.len() {
         1..=NAME_MAX if text.chars().all(is_plain) => Ok(text.to_owned()),
-        _ => Err(format!("1 to {NAME_MAX} of a-z A-Z 0-9 . _ : -")),
+        _ => Err(format!("must be 1 to {NAME_MAX} of a-z A-Z 0-9 . _ : -")),
     }
 }

@@ -1,7 +1,8 @@
 //! Logging: `tracing` events as lines on standard error.
 //!
-//! Human on a terminal, one JSON object a line otherwise. Whatever a client sent is logged with
-//! `?` (escaped), never with `%`, so that nobody outside writes lines or terminal codes into a log.
+//! Human on a terminal, otherwise one JSON object per line. Values that a client sent are logged
+//! with `?` (escaped), never with `%`, so that no client can write lines or terminal codes into a
+//! log.
 
 use std::io::IsTerminal as _;
 
@@ -14,7 +15,7 @@ use crate::exit::{Coded, Exit};
 /// Installs the subscriber of this process. Called once, before anything logs.
 ///
 /// # Errors
-/// `filter` is not a level or a filter (exit code 2).
+/// `filter` is neither a level nor a filter (exit code 2).
 pub(crate) fn install(filter: &str, format: LogFormat) -> anyhow::Result<()> {
     let filter = EnvFilter::builder().parse(filter).map_err(|error| {
         let text =
@@ -41,7 +42,7 @@ pub(crate) fn install(filter: &str, format: LogFormat) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A panic is a bug of ours: it goes to the log as one event instead of raw lines.
+/// A panic is a bug of ours: it is logged as one event instead of raw lines.
 fn report_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let payload = panic.payload();

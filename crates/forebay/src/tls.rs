@@ -1,4 +1,4 @@
-//! TLS from files: rustls with the ring provider, TLS 1.2 and 1.3; over HTTP, HTTP/1.1 by ALPN.
+//! TLS from files: rustls with the ring provider, TLS 1.2 and 1.3; for HTTP, HTTP/1.1 by ALPN.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,7 +7,6 @@ use std::time::{Duration, Instant, SystemTime};
 use forebay_base::error_chain::chain;
 use parking_lot::Mutex;
 
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject as _};
@@ -20,45 +19,35 @@ pub(crate) enum TlsError {
     /// The file cannot be read as PEM.
     #[error("cannot read {what} from {}", path.display())]
     Pem {
-        /// What was looked for.
+        /// The kind of content.
         what: &'static str,
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: pem::Error,
     },
-    /// The file has no certificate in it.
-    #[error("{} holds no certificate", path.display())]
+    /// The file contains no certificate.
+    #[error("{} contains no certificate", path.display())]
     Empty {
         /// The file.
         path: PathBuf,
     },
-    /// Certificate and key do not make a server.
+    /// Certificate and key do not match.
     #[error("{} and {} cannot be used together", cert.display(), key.display())]
     Pair {
         /// The certificate file.
         cert: PathBuf,
         /// The key file.
         key: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: tokio_rustls::rustls::Error,
     },
 }
 
-/// Reads a certificate chain and its key and makes the acceptor of connections.
-///
-/// # Errors
-/// [`TlsError`]: which file, and why.
-pub(crate) fn acceptor(cert: &Path, key: &Path) -> Result<TlsAcceptor, TlsError> {
-    let mut config = load(cert, key)?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
-}
-
 /// Reads a certificate chain and its key.
-fn load(cert: &Path, key: &Path) -> Result<ServerConfig, TlsError> {
+fn load(cert: &Path, key: &Path, protocols: &[&[u8]]) -> Result<ServerConfig, TlsError> {
     let unreadable = |what, path: &Path| {
         let path = path.to_owned();
         move |source| TlsError::Pem { what, path, source }
@@ -72,23 +61,27 @@ fn load(cert: &Path, key: &Path) -> Result<ServerConfig, TlsError> {
     }
     let private = PrivateKeyDer::from_pem_file(key).map_err(unreadable("a private key", key))?;
     let pair = |source| TlsError::Pair { cert: cert.to_owned(), key: key.to_owned(), source };
-    ServerConfig::builder_with_provider(Arc::new(default_provider()))
+    let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(pair)?
         .with_no_client_auth()
         .with_single_cert(chain, private)
-        .map_err(pair)
+        .map_err(pair)?;
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    Ok(config)
 }
 
-/// How often is looked whether the files have changed.
+/// Interval between checks of the files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A certificate and key that are read again when their files change. Files that cannot be used
-/// are told of once, and what served before goes on.
+/// are reported once, and the previous certificate stays in use.
 #[derive(Debug)]
 pub(crate) struct Renewed {
     cert: PathBuf,
     key: PathBuf,
+    /// Protocols offered by ALPN.
+    protocols: &'static [&'static [u8]],
     held: Mutex<Held>,
 }
 
@@ -99,7 +92,7 @@ struct Held {
     stamps: [Stamp; 2],
 }
 
-/// What tells a file from one that was there before.
+/// Identity of a version of a file.
 type Stamp = Option<(SystemTime, u64)>;
 
 impl Renewed {
@@ -108,29 +101,52 @@ impl Renewed {
     /// # Errors
     /// [`TlsError`]: which file, and why.
     pub(crate) fn open(cert: PathBuf, key: PathBuf) -> Result<Self, TlsError> {
-        let stamps = [stamp(&cert), stamp(&key)];
-        let config = Arc::new(load(&cert, &key)?);
-        let held = Mutex::new(Held { config, looked: Instant::now(), stamps });
-        Ok(Self { cert, key, held })
+        Self::offering(cert, key, &[])
     }
 
-    /// What serves connections that come now.
+    /// The same for HTTP/1.1.
+    ///
+    /// # Errors
+    /// As [`Renewed::open`].
+    pub(crate) fn for_http(cert: PathBuf, key: PathBuf) -> Result<Self, TlsError> {
+        Self::offering(cert, key, &[b"http/1.1"])
+    }
+
+    fn offering(
+        cert: PathBuf,
+        key: PathBuf,
+        protocols: &'static [&'static [u8]],
+    ) -> Result<Self, TlsError> {
+        let stamps = [stamp(&cert), stamp(&key)];
+        let config = Arc::new(load(&cert, &key, protocols)?);
+        let held = Mutex::new(Held { config, looked: Instant::now(), stamps });
+        Ok(Self { cert, key, protocols, held })
+    }
+
+    /// Requests that the files are read again for the next connection, changed or not.
+    pub(crate) fn reload(&self) {
+        let mut held = self.held.lock();
+        held.stamps = [None, None];
+        held.looked = Instant::now().checked_sub(LOOK_EVERY).unwrap_or(held.looked);
+    }
+
+    /// Returns the configuration for new connections.
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
         let mut held = self.held.lock();
         if held.looked.elapsed() >= LOOK_EVERY {
             held.looked = Instant::now();
-            // Noted before they are read: what changes meanwhile is read again.
+            // Recorded before the files are read, so that a change meanwhile causes another read.
             let stamps = [stamp(&self.cert), stamp(&self.key)];
             if stamps != held.stamps {
                 held.stamps = stamps;
-                match load(&self.cert, &self.key) {
+                match load(&self.cert, &self.key, self.protocols) {
                     Ok(config) => {
                         held.config = Arc::new(config);
-                        tracing::info!(cert = ?self.cert, "the certificate was read anew");
+                        tracing::info!(cert = ?self.cert, "certificate reloaded");
                     }
                     Err(error) => tracing::warn!(
                         error = %chain(&error),
-                        "the changed certificate cannot be used; the one before goes on"
+                        "cannot use the changed certificate; the previous one stays in use"
                     ),
                 }
             }

@@ -1,7 +1,7 @@
 //! The load: many HTTP/1.1 connections over real sockets, driven by one thread.
 //!
-//! A connection sends a request, reads its whole answer, checks the status, and sends the next.
-//! The same client measures Forebay and the floor, so its own cost is in both.
+//! A connection sends a request, reads its complete response, checks the status, and sends the
+//! next. The same client measures Forebay and the baseline, so its own cost is in both.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -13,16 +13,16 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::LocalSet;
 
-/// Longest answer to a small request.
+/// Maximum size of a response to a small request.
 const ANSWER_SIZE_MAX: usize = 64 << 10;
 
-/// What a load did.
+/// The result of a load.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Load {
-    /// Requests answered well.
+    /// Number of successful requests.
     pub(super) done: u64,
     pub(super) took: Duration,
-    /// Every answer time in microseconds, sorted.
+    /// Every response time in microseconds, sorted.
     pub(super) latencies_us: Vec<u32>,
 }
 
@@ -54,7 +54,7 @@ pub(super) enum Until {
 
 /// Sends requests made by `request(number, buffer)` over `connections` connections.
 ///
-/// * `check`: looks at an answer's status and body; an error ends the load.
+/// * `check`: checks a response's status and body; an error ends the load.
 pub(super) fn drive(
     address: SocketAddr,
     connections: usize,
@@ -127,12 +127,12 @@ async fn connection(
         stream.write_all(&out).await.context("cannot send")?;
         let (status, body, size) = read_answer(&mut stream, &mut answer).await?;
         latencies.push(u32::try_from(sent.elapsed().as_micros()).unwrap_or(u32::MAX));
-        let body = answer.get(body..size).context("an answer ended early")?;
+        let body = answer.get(body..size).context("a response ended early")?;
         check(number, status, body)?;
     }
 }
 
-/// Reads one answer; returns its status, where its body begins, and where it ends.
+/// Reads one response; returns its status, where its body begins, and where it ends.
 async fn read_answer(
     stream: &mut TcpStream,
     buffer: &mut [u8],
@@ -140,30 +140,30 @@ async fn read_answer(
     let mut size = 0;
     loop {
         let free = buffer.get_mut(size..).filter(|free| !free.is_empty());
-        let free = free.context("an answer is larger than expected")?;
-        let read = stream.read(free).await.context("cannot read an answer")?;
-        ensure!(read > 0, "the server closed a connection in the middle of an answer");
+        let free = free.context("a response is larger than expected")?;
+        let read = stream.read(free).await.context("cannot read a response")?;
+        ensure!(read > 0, "the server closed a connection in the middle of a response");
         size += read;
         let held = buffer.get(..size).unwrap_or_default();
         let mut headers = [httparse::EMPTY_HEADER; 32];
         let mut response = httparse::Response::new(&mut headers);
-        let parsed = response.parse(held).context("an answer is malformed")?;
+        let parsed = response.parse(held).context("a response is malformed")?;
         let httparse::Status::Complete(head) = parsed else { continue };
         let length = response
             .headers
             .iter()
             .find(|header| header.name.eq_ignore_ascii_case("content-length"))
             .and_then(|header| std::str::from_utf8(header.value).ok()?.parse::<usize>().ok());
-        let Some(length) = length else { bail!("an answer does not tell its length") };
+        let Some(length) = length else { bail!("a response does not declare its length") };
         if size >= head + length {
             return Ok((response.code.unwrap_or(0), head, head + length));
         }
-        // The head is whole: read the rest of the body without parsing again.
+        // The head is complete: read the rest of the body without parsing again.
         while size < head + length {
             let free = buffer.get_mut(size..head + length);
-            let free = free.context("an answer is larger than expected")?;
-            let read = stream.read(free).await.context("cannot read an answer")?;
-            ensure!(read > 0, "the server closed a connection in the middle of an answer");
+            let free = free.context("a response is larger than expected")?;
+            let read = stream.read(free).await.context("cannot read a response")?;
+            ensure!(read > 0, "the server closed a connection in the middle of a response");
             size += read;
         }
         let status = response_code(buffer.get(..head).unwrap_or_default());

@@ -1,4 +1,4 @@
-//! What this machine can do without Forebay: disk, processor, SQLite.
+//! Measures this machine without Forebay: disk, processor, SQLite.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use sha2::{Digest as _, Sha256};
 
-/// Appends of 4 KiB and a flush, one after another, a second.
+/// Returns the rate of appends of 4 KiB with a flush each, one after another, per second.
 pub(super) fn serial_appends_per_s(dir: &Path, lasting: Duration) -> anyhow::Result<f64> {
     let path = dir.join("serial-appends");
-    let file = File::create(&path).context("cannot make a file to append to")?;
+    let file = File::create(&path).context("cannot create a file to append to")?;
     let block = [0x5A; 4_096];
     let begun = Instant::now();
     let mut count = 0u32;
@@ -26,10 +26,10 @@ pub(super) fn serial_appends_per_s(dir: &Path, lasting: Duration) -> anyhow::Res
     Ok(f64::from(count) / took.as_secs_f64())
 }
 
-/// Writes `size` bytes in pieces of 1 MiB, flushes once, and returns MiB a second.
+/// Writes `size` bytes in pieces of 1 MiB, flushes once, and returns MiB per second.
 pub(super) fn write_mib_per_s(dir: &Path, size: u64) -> anyhow::Result<f64> {
     let path = dir.join("plain-write");
-    let mut file = File::create(&path).context("cannot make a file to write")?;
+    let mut file = File::create(&path).context("cannot create a file to write")?;
     let mut piece = vec![0x5A; 1 << 20];
     let begun = Instant::now();
     for number in 0..size >> 20 {
@@ -44,7 +44,7 @@ pub(super) fn write_mib_per_s(dir: &Path, size: u64) -> anyhow::Result<f64> {
     Ok(mib(size) / took.as_secs_f64())
 }
 
-/// SHA-256 over memory, MB a second on one core.
+/// Returns the rate of SHA-256 over memory, in MB per second on one core.
 pub(super) fn sha256_mb_per_s() -> f64 {
     let bytes = vec![0xA5; 64 << 20];
     let begun = Instant::now();
@@ -54,7 +54,7 @@ pub(super) fn sha256_mb_per_s() -> f64 {
     64.0 * 1.048_576 / took.as_secs_f64()
 }
 
-/// Microseconds SHA-256 takes for one file of `size` bytes, the median of many.
+/// Returns the time of SHA-256 for one file of `size` bytes in microseconds, the median of many.
 pub(super) fn sha256_us(size: usize) -> f64 {
     let bytes = vec![0x5A; size];
     let mut samples: Vec<f64> = (0..201)
@@ -68,8 +68,8 @@ pub(super) fn sha256_us(size: usize) -> f64 {
     samples.get(100).copied().unwrap_or_default()
 }
 
-/// Rows a second of a prepared statement in one transaction: the documents' columns and text, all
-/// values ready in memory.
+/// Returns the rows per second of a prepared statement in one transaction: the documents' columns
+/// and text, with all values ready in memory.
 pub(super) fn sqlite_rows_per_s(dir: &Path, rows: &[super::rows::Row]) -> anyhow::Result<f64> {
     let path = dir.join("bare.sqlite");
     let mut connection = rusqlite::Connection::open(&path).context("cannot open a database")?;
@@ -80,7 +80,7 @@ pub(super) fn sqlite_rows_per_s(dir: &Path, rows: &[super::rows::Row]) -> anyhow
             "CREATE TABLE bare (id INTEGER PRIMARY KEY, received INTEGER, document TEXT, a INTEGER,
              b TEXT, c REAL, d INTEGER, e TEXT, f TEXT, g INTEGER)",
         )
-        .context("cannot make a table")?;
+        .context("cannot create a table")?;
     let begun = Instant::now();
     let transaction = connection.transaction().context("cannot begin")?;
     {
@@ -115,7 +115,7 @@ pub(super) fn sqlite_rows_per_s(dir: &Path, rows: &[super::rows::Row]) -> anyhow
     Ok(count / took.as_secs_f64())
 }
 
-/// Bytes as MiB.
+/// Converts bytes to MiB.
 pub(super) fn mib(bytes: u64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "sizes below 2^52")]
     let bytes = bytes as f64;

@@ -1,6 +1,6 @@
-//! The floor: the same server shell with a route that reads a body and answers, nothing else.
+//! The baseline: the same server with a route that reads a body, responds, and does nothing else.
 //!
-//! What it does is what HTTP itself costs on this machine; the distance to it is what storing costs.
+//! It shows the cost of HTTP itself on this machine; the difference to it is the cost of storing.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,10 +16,10 @@ use http_body_util::BodyExt as _;
 use crate::config::Config;
 use crate::serve::Subsystem;
 
-/// Answer of the floor: as long as a typical one of the intake.
+/// Response of the baseline: as long as a typical one of the intake.
 const ANSWER: &str = "{\"status\":\"stored\",\"id\":\"0000000000000000\"}";
 
-/// Opens the floor in place of the real subsystems.
+/// Opens the baseline instead of the real subsystems.
 #[expect(clippy::unnecessary_wraps, reason = "the same signature as opening real subsystems")]
 pub(crate) fn open(_config: &Config) -> anyhow::Result<Vec<Arc<dyn Subsystem>>> {
     Ok(vec![Arc::new(Floor)])

@@ -1,8 +1,8 @@
-//! Measuring the intake against its floor, the disk and SQLite.
+//! Measures the intake and compares it with the baseline, the disk and SQLite.
 //!
 //! Every figure counts only work that was read back: after each load the files are fetched and
-//! compared byte for byte with what was sent, the documents are counted and sampled. Rounds of what
-//! is compared are interleaved, so that a machine that gets slower slows both; medians are told.
+//! compared byte for byte with what was sent, and the documents are counted and sampled. Compared
+//! rounds are interleaved, so that a machine that gets slower slows both; medians are reported.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -14,19 +14,19 @@ use super::client::{Load, Until, drive};
 use super::{Figures, Plan, disk, look_ups, rows, upload};
 use crate::child::Server;
 
-/// Bytes of a small file.
+/// Size of a small file.
 const SMALL: usize = 4_096;
-/// Files stored before the rate is taken again.
+/// Number of files stored before the rate is measured again.
 const STORED: u64 = 100_000;
-/// Files of one round of the rate when empty and when full.
+/// Number of files in one round of the rate, with an empty and with a full store.
 const ROUND_FILES: u64 = 20_000;
-/// Documents in a request, and requests' connections.
+/// Number of documents in a request, and of connections for requests.
 const DOCUMENTS_PER_REQUEST: usize = 5_000;
 const DOCUMENT_CONNECTIONS: usize = 4;
 
 /// Runs everything and returns the figures.
 pub(super) fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Figures> {
-    let scratch = tempfile::tempdir_in(&plan.dir).context("cannot make a scratch directory")?;
+    let scratch = tempfile::tempdir_in(&plan.dir).context("cannot create a scratch directory")?;
     let mut figures = Figures::default();
     figures.add("sha256_mb_per_s", disk::sha256_mb_per_s());
     for (name, size) in [
@@ -38,9 +38,9 @@ pub(super) fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Figures> {
     ] {
         figures.add(name, disk::sha256_us(size));
     }
-    note("small files: the floor, durable, unflushed, one flush after another");
+    note("small files: the baseline, durable, unflushed, one flush after another");
     small_files(plan, scratch.path(), &mut figures)?;
-    note("small files into an empty store and into one that holds 100,000");
+    note("small files into an empty store and into one with 100,000 files");
     filled(plan, scratch.path(), &mut figures)?;
     note("one large file");
     upload::large_file(plan, scratch.path(), &mut figures)?;
@@ -54,8 +54,8 @@ fn server(data: &Path, durability: &str) -> anyhow::Result<Server> {
     Server::start(&["serve", "--log", "warn", "--durability", durability], data, &log)
 }
 
-/// Servers are started anew every round: how fast a process runs depends on where it happened to
-/// land in memory, and the median is to be over processes too.
+/// Servers are started again for every round: the speed of a process depends on where it happens to
+/// be in memory, and the median is to be over processes too.
 fn small_files(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result<()> {
     let until = Until::Elapsed(plan.lasting);
     let mut samples = [const { Vec::new() }; 4];
@@ -105,9 +105,10 @@ fn small_files(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Re
     Ok(())
 }
 
-/// The rate into an empty store against the rate into a full one, round by round.
+/// Compares the rate into an empty store with the rate into a full one, round by round.
 fn filled(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result<()> {
-    // A server anew for every round on this side too: some processes are slower for all their life.
+    // A new server for every round on this side too: some processes are slower throughout their
+    // life.
     let mut full = server(&scratch.join("full"), "sync")?;
     put(&full, plan, Until::Requests(STORED), 1 << 50)?;
     let (mut empty_rates, mut full_rates) = (Vec::new(), Vec::new());
@@ -136,7 +137,7 @@ fn filled(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result<
     look_ups::measure(&crate::wiring::intake::dir(&scratch.join("full")), figures)
 }
 
-/// Bytes of file `number`: its number, then a pattern that differs with it.
+/// Returns the content of file `number`: its number, then a pattern that depends on it.
 fn fill(number: u64, out: &mut Vec<u8>) {
     let mut word = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     for _ in 0..SMALL / 8 {
@@ -161,7 +162,7 @@ fn put_named(
         out.extend_from_slice(namespace.as_bytes());
         out.push(b'/');
         out.extend_from_slice(format!("{number:016x}").as_bytes());
-        out.extend_from_slice(b" HTTP/1.1\r\nhost: bench\r\ncontent-length: 4096\r\n\r\n");
+        out.extend_from_slice(b" HTTP/1.1\r\nhost: localhost\r\ncontent-length: 4096\r\n\r\n");
         fill(number, out);
     };
     let check = |number, status, body: &[u8]| {
@@ -172,7 +173,7 @@ fn put_named(
     drive(server.address(), plan.connections, until, salt, request, check)
 }
 
-/// Puts, and notes the processor time the server took for each file, in microseconds.
+/// Uploads files, and measures the CPU time of the server for each file, in microseconds.
 fn put_measured(
     server: &Server,
     plan: &Plan,
@@ -188,7 +189,7 @@ fn put_measured(
     Ok(load)
 }
 
-/// Fetches what was put and compares it; returns how many files that were.
+/// Fetches what was uploaded and compares it; returns the number of files.
 fn read_back(server: &Server, plan: &Plan, salt: u64, count: u64) -> anyhow::Result<u64> {
     let load = get_all(server, plan, salt, count)?;
     ensure!(load.done == count, "{} of {count} files were read back", load.done);
@@ -199,7 +200,7 @@ fn get_all(server: &Server, plan: &Plan, salt: u64, count: u64) -> anyhow::Resul
     let request = |number: u64, out: &mut Vec<u8>| {
         out.extend_from_slice(b"GET /v1/files/bench/");
         out.extend_from_slice(format!("{number:016x}").as_bytes());
-        out.extend_from_slice(b" HTTP/1.1\r\nhost: bench\r\n\r\n");
+        out.extend_from_slice(b" HTTP/1.1\r\nhost: localhost\r\n\r\n");
     };
     let expected = RefCell::new(Vec::with_capacity(SMALL));
     let check = move |number, status, body: &[u8]| {
@@ -212,7 +213,8 @@ fn get_all(server: &Server, plan: &Plan, salt: u64, count: u64) -> anyhow::Resul
     drive(server.address(), plan.connections, Until::Requests(count), salt, request, check)
 }
 
-/// Documents acknowledged *and* shown by the next read, against a bare loop over the same rows.
+/// Measures documents acknowledged *and* returned by the next read, and a bare loop over the same
+/// rows.
 fn documents(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result<()> {
     let rows = rows::make(1, plan.documents);
     let bodies: Vec<Vec<u8>> = rows.chunks(DOCUMENTS_PER_REQUEST).map(rows::lines).collect();
@@ -239,7 +241,7 @@ fn documents(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Resu
     server.stop()
 }
 
-/// What one request of so many documents takes, one after another on one connection.
+/// Returns the time of one request with this many documents, one after another on one connection.
 fn batches(server: &Server, rows: &[rows::Row], figures: &mut Figures) -> anyhow::Result<()> {
     for size in [1, 10, 100, 1_000] {
         let bodies: Vec<Vec<u8>> = rows.chunks(size).take(100).map(rows::lines).collect();
@@ -259,7 +261,7 @@ fn post_documents(
     bodies: Vec<Vec<u8>>,
     connections: usize,
 ) -> anyhow::Result<Load> {
-    let head = format!("POST /v1/documents/{namespace} HTTP/1.1\r\nhost: bench\r\n");
+    let head = format!("POST /v1/documents/{namespace} HTTP/1.1\r\nhost: localhost\r\n");
     let count = bodies.len() as u64;
     let request = move |number: u64, out: &mut Vec<u8>| {
         let body = usize::try_from(number).ok().and_then(|at| bodies.get(at));
@@ -306,5 +308,5 @@ fn page(server: &Server, namespace: &str, query: &str) -> anyhow::Result<serde_j
     let url = format!("http://{}/v1/documents/{namespace}?{query}", server.address());
     let mut response = ureq::get(&url).call().with_context(|| format!("cannot get {url}"))?;
     let body = response.body_mut().with_config().limit(64 << 20).read_to_vec()?;
-    serde_json::from_slice(&body).with_context(|| format!("{url} did not answer JSON"))
+    serde_json::from_slice(&body).with_context(|| format!("the response of {url} is not JSON"))
 }

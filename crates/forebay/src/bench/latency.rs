@@ -1,13 +1,13 @@
-//! Latencies by the thousand million, in a few KiB.
+//! Records billions of latencies in a few KiB.
 
 use std::time::Duration;
 
-/// Buckets of a power of two: latencies are told within 1/32 of themselves.
+/// Buckets for each power of two: latencies are accurate to 1/32.
 const STEPS_LOG2: u32 = 5;
 const STEPS: usize = 1 << STEPS_LOG2;
 const BUCKETS: usize = STEPS * 60;
 
-/// How often each latency was seen, in buckets that widen with it.
+/// The count of each latency, in buckets whose width grows with it.
 #[derive(Debug)]
 pub(crate) struct Latencies {
     counts: Vec<u64>,
@@ -22,7 +22,7 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Notes one.
+    /// Records one latency.
     pub(crate) fn add(&mut self, latency: Duration) {
         let ns = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         if let Some(count) = self.counts.get_mut(bucket(ns)) {
@@ -32,7 +32,7 @@ impl Latencies {
         self.longest = self.longest.max(latency);
     }
 
-    /// Notes all of another's.
+    /// Adds all latencies of another recorder.
     pub(crate) fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
             *mine += theirs;
@@ -41,7 +41,7 @@ impl Latencies {
         self.longest = self.longest.max(other.longest);
     }
 
-    /// The latency that this share of all stays within; zero when there are none.
+    /// Returns the latency that this share of all does not exceed; zero if there are none.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -73,7 +73,7 @@ fn bucket(ns: u64) -> usize {
     usize::try_from(bucket).unwrap_or(usize::MAX).min(BUCKETS - 1)
 }
 
-/// The largest latency of a bucket.
+/// Returns the largest latency of a bucket.
 fn upper(bucket: usize) -> u64 {
     let (row, step) = (bucket / STEPS, (bucket % STEPS) as u64);
     match u32::try_from(row).unwrap_or(0) {
@@ -93,8 +93,8 @@ mod tests {
             latencies.add(Duration::from_micros(us));
         }
         for (share, us) in [(0.5, 5_000.0), (0.99, 9_900.0), (1.0, 10_000.0), (0.0001, 1.0)] {
-            let told = latencies.quantile(share).as_secs_f64() * 1e6;
-            assert!((told - us).abs() <= us / 30.0, "{share}: {told} for {us}");
+            let measured = latencies.quantile(share).as_secs_f64() * 1e6;
+            assert!((measured - us).abs() <= us / 30.0, "{share}: {measured} for {us}");
         }
         assert_eq!(Latencies::default().quantile(0.5), Duration::ZERO);
     }

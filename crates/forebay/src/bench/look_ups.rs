@@ -1,4 +1,5 @@
-//! How long it takes to tell whether bytes are known: the filter alone, and the catalogue.
+//! Measures how long it takes to determine whether content is known: the filter alone, and the
+//! catalogue.
 
 use std::path::Path;
 use std::time::Instant;
@@ -10,18 +11,19 @@ use forebay_intake::known::Known;
 
 use super::Figures;
 
-/// Look-ups timed.
+/// Number of lookups measured.
 const COUNT: usize = 50_000;
 
 /// Measures over the catalogue of the stopped intake in `dir`.
 pub(super) fn measure(dir: &Path, figures: &mut Figures) -> anyhow::Result<()> {
-    let catalogue = Catalogue::open(&dir.join("catalogue.sqlite")).context("no catalogue")?;
-    let reader = catalogue.reader().context("the catalogue cannot be read")?;
+    let catalogue =
+        Catalogue::open(&dir.join("catalogue.sqlite")).context("cannot open the catalogue")?;
+    let reader = catalogue.reader().context("cannot read the catalogue")?;
     let mut stored = Vec::new();
     let mut known = Known::with_room_for(2 * COUNT);
     let mut after = None;
     while stored.len() < COUNT {
-        let page = reader.blobs_after(after, 1_000).context("the catalogue cannot be read")?;
+        let page = reader.blobs_after(after, 1_000).context("cannot read the catalogue")?;
         let Some((last, _)) = page.last() else { break };
         after = Some(last.digest);
         stored.extend(page.iter().map(|(blob, _)| blob.digest));
@@ -29,11 +31,11 @@ pub(super) fn measure(dir: &Path, figures: &mut Figures) -> anyhow::Result<()> {
     for digest in &stored {
         known.insert_digest(*digest);
     }
-    // Not in the order of the table: neighbours would share pages.
+    // Not in table order: neighbours would share pages.
     stored.sort_unstable_by_key(|digest| digest.0.last().copied());
     let begun = Instant::now();
     for digest in &stored {
-        let found = reader.live_blob(*digest).context("a look-up failed")?;
+        let found = reader.live_blob(*digest).context("a lookup failed")?;
         ensure!(found.is_some(), "a stored blob was not found");
     }
     figures.add("lookup_disk_ns", per_item_ns(begun, stored.len()));
@@ -42,12 +44,15 @@ pub(super) fn measure(dir: &Path, figures: &mut Figures) -> anyhow::Result<()> {
     let begun = Instant::now();
     let maybe = unknown.iter().filter(|digest| known.may_have_digest(**digest)).count();
     figures.add("lookup_filter_ns", per_item_ns(begun, unknown.len()));
-    ensure!(maybe < COUNT / 20, "the filter knows {maybe} of {COUNT} blobs that were never stored");
+    ensure!(
+        maybe < COUNT / 20,
+        "the filter matches {maybe} of {COUNT} blobs that were never stored"
+    );
     Ok(())
 }
 
 fn per_item_ns(begun: Instant, items: usize) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "a count of look-ups")]
+    #[expect(clippy::cast_precision_loss, reason = "a count of lookups")]
     let items = items.max(1) as f64;
     begun.elapsed().as_secs_f64() * 1e9 / items
 }

@@ -1,7 +1,7 @@
-//! `forebay bench`: what the machine can do, and what Forebay makes of it, in one run.
+//! `forebay bench`: measures the machine and Forebay in one run.
 //!
-//! The output is one flat JSON object of figures, units last in their names. Benchmarks are not
-//! tests: they compare nothing with a bar, they only refuse to count work that did not happen.
+//! The output is one flat JSON object of figures whose names end with the unit. Benchmarks are not
+//! tests: they compare nothing with a limit, but they do not count work that was not done.
 
 pub(crate) mod cache;
 mod client;
@@ -21,30 +21,30 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-/// What to measure and how long.
+/// What to measure, and for how long.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// Where scratch data goes: the disk that is measured.
+    /// Scratch directory, on the disk to measure.
     pub(crate) dir: PathBuf,
-    /// Rounds of each comparison.
+    /// Number of rounds of each comparison.
     pub(crate) rounds: u32,
-    /// Connections of the load.
+    /// Number of connections of the load.
     pub(crate) connections: usize,
-    /// How long one round of a rate lasts.
+    /// Duration of one round of a throughput measurement.
     pub(crate) lasting: Duration,
-    /// Bytes of the large file.
+    /// Size of the large file.
     pub(crate) large_size: u64,
-    /// Documents in a round.
+    /// Number of documents in a round.
     pub(crate) documents: i64,
 }
 
-/// Figures by name, in the order they were taken.
+/// Figures by name, in the order they were measured.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Figures(Map<String, Value>);
 
 impl Figures {
     fn add(&mut self, name: &str, value: f64) {
-        // Three decimals say more than these machines can.
+        // More than three decimals would be noise on these machines.
         let value = (value * 1_000.0).round() / 1_000.0;
         self.0.insert(name.to_owned(), serde_json::json!(value));
     }
@@ -60,7 +60,7 @@ impl Figures {
         }
     }
 
-    /// The figures as one flat object.
+    /// Returns the figures as one flat object.
     pub(crate) fn into_json(self) -> Value {
         Value::Object(self.0)
     }
@@ -69,8 +69,8 @@ impl Figures {
 /// Measures the intake.
 ///
 /// # Errors
-/// A server did not start, an answer was not the expected one, or something read back was not what
-/// was sent.
+/// A server did not start, a response was not the expected one, or something read back differed
+/// from what was sent.
 pub(crate) fn intake(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Value> {
     intake::run(plan, note).map(Figures::into_json)
 }

@@ -1,4 +1,4 @@
-//! Documents for the benchmark: flat objects of eight fields, some 200 bytes each, all different.
+//! Documents for the benchmark: flat objects of eight fields, about 200 bytes each, all different.
 
 use std::fmt::Write as _;
 
@@ -17,7 +17,7 @@ pub(super) struct Row {
 
 const CITIES: [&str; 6] = ["Reykjavik", "Lagos", "Osaka", "Lima", "Tallinn", "Nairobi"];
 
-/// `count` documents, the first numbered `first`.
+/// Returns `count` documents, the first numbered `first`.
 pub(super) fn make(first: i64, count: i64) -> Vec<Row> {
     (first..first + count).map(row).collect()
 }
@@ -41,7 +41,7 @@ fn row(id: i64) -> Row {
     Row { id, name, price, stock, city, note, active, text }
 }
 
-/// The documents one a line.
+/// Returns the documents, one per line.
 pub(super) fn lines(rows: &[Row]) -> Vec<u8> {
     let mut out = Vec::with_capacity(rows.len() * 220);
     for row in rows {

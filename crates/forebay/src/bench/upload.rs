@@ -1,4 +1,4 @@
-//! One large file: how fast it comes in, how much memory that takes, whether it is whole.
+//! Measures the upload of one large file: its speed, the memory it takes, and whether it is intact.
 
 use std::fs::File;
 use std::io::{BufWriter, Read as _, Write as _};
@@ -12,9 +12,9 @@ use sha2::{Digest as _, Sha256};
 use super::{Figures, Plan, disk};
 use crate::child::Server;
 
-/// Bytes of the file made at once.
+/// Number of bytes of the file generated at once.
 const PIECE: usize = 256 << 10;
-/// How long the server may take to answer.
+/// Time limit for the server's response.
 const ANSWER_LIMIT: Duration = Duration::from_secs(120);
 
 pub(super) fn large_file(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result<()> {
@@ -43,7 +43,7 @@ pub(super) fn large_file(plan: &Plan, scratch: &Path, figures: &mut Figures) -> 
     server.stop()
 }
 
-/// A piece whose first bytes number it, so that every upload has bytes of its own.
+/// Returns a piece whose first bytes number it, so that every upload has unique content.
 fn piece(round: u32, number: u64) -> Vec<u8> {
     let mut piece = vec![0xC3; PIECE];
     mark(&mut piece, round, number);
@@ -57,9 +57,9 @@ fn mark(piece: &mut [u8], round: u32, number: u64) {
     }
 }
 
-/// Makes the file to upload, and has it on the disk, so that nothing of it is written meanwhile.
+/// Creates the file to upload and flushes it, so that nothing of it is written during the upload.
 fn make(path: &Path, round: u32, size: u64) -> anyhow::Result<()> {
-    let mut file = BufWriter::new(File::create(path).context("cannot make the file to upload")?);
+    let mut file = BufWriter::new(File::create(path).context("cannot create the file to upload")?);
     let mut buffer = piece(round, 0);
     for number in 0..size / PIECE as u64 {
         mark(&mut buffer, round, number);
@@ -71,7 +71,7 @@ fn make(path: &Path, round: u32, size: u64) -> anyhow::Result<()> {
         .context("cannot flush the file to upload")
 }
 
-/// Uploads a file as a client of its own machine would: the kernel sends it from its cache.
+/// Uploads a file as a client on the same machine would: the kernel sends it from its cache.
 fn upload(server: &Server, round: u32, source: &Path) -> anyhow::Result<Duration> {
     let mut file = File::open(source).context("cannot open the file to upload")?;
     let size = file.metadata().context("cannot open the file to upload")?.len();
@@ -79,13 +79,13 @@ fn upload(server: &Server, round: u32, source: &Path) -> anyhow::Result<Duration
     stream.set_read_timeout(Some(ANSWER_LIMIT)).context("cannot set a timeout")?;
     let begun = Instant::now();
     let head = format!(
-        "PUT /v1/files/bench/large-{round} HTTP/1.1\r\nhost: bench\r\ncontent-length: {size}\r\n\
+        "PUT /v1/files/bench/large-{round} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {size}\r\n\
          connection: close\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).context("cannot send")?;
     std::io::copy(&mut file, &mut stream).context("cannot send")?;
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).context("cannot read the answer")?;
+    stream.read_to_end(&mut answer).context("cannot read the response")?;
     let took = begun.elapsed();
     if !answer.starts_with(b"HTTP/1.1 201") {
         bail!("the upload was answered: {}", String::from_utf8_lossy(&answer));
@@ -93,7 +93,7 @@ fn upload(server: &Server, round: u32, source: &Path) -> anyhow::Result<Duration
     Ok(took)
 }
 
-/// Reads the file back and compares its digest with that of what was sent.
+/// Reads the file back and compares its digest with that of the sent content.
 fn compare(server: &Server, round: u32, size: u64) -> anyhow::Result<()> {
     let url = format!("http://{}/v1/files/bench/large-{round}", server.address());
     let mut response = ureq::get(&url).call().context("cannot read the large file back")?;

@@ -1,4 +1,5 @@
-//! The bytes of a client's connection: plain, or over TLS with the server's certificate checked.
+//! The byte stream of a client's connection: plain, or over TLS with the server's certificate
+//! verified.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,16 +12,16 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-/// Where Linux systems keep the certificates they trust.
+/// Paths of the trusted certificates on Linux systems.
 const SYSTEM_ROOTS: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
-/// Whom a client takes for its server.
+/// How a client verifies its server.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Trust {
-    /// PEM file with the certificates that may vouch for it; those of the system otherwise.
+    /// PEM file with the CA certificates to trust; by default those of the system.
     pub(crate) roots: Option<PathBuf>,
-    /// The name its certificate is for; the address otherwise.
+    /// The name in its certificate; by default the address.
     pub(crate) name: Option<String>,
 }
 
@@ -32,7 +33,7 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// Goes on over TLS.
+    /// Starts TLS.
     pub(super) fn over_tls(
         mut socket: TcpStream,
         address: SocketAddr,
@@ -40,7 +41,7 @@ impl Stream {
     ) -> anyhow::Result<Self> {
         let name = match &trust.name {
             Some(name) => ServerName::try_from(name.clone())
-                .with_context(|| format!("{name} is no name a certificate could be for"))?,
+                .with_context(|| format!("{name} is not a valid name for a certificate"))?,
             None => ServerName::from(address.ip()),
         };
         let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
@@ -50,16 +51,16 @@ impl Stream {
             .with_no_client_auth();
         let mut session =
             ClientConnection::new(Arc::new(config), name).context("cannot set up TLS")?;
-        // Agreed on keys here, so that what is wrong is told as what it is.
+        // The handshake is done here, so that its errors are reported as such.
         while session.is_handshaking() {
             session
                 .complete_io(&mut socket)
-                .with_context(|| format!("cannot agree on TLS with {address}"))?;
+                .with_context(|| format!("TLS handshake with {address} failed"))?;
         }
         Ok(Self::Tls(Box::new(StreamOwned::new(session, socket))))
     }
 
-    /// The socket below.
+    /// Returns the underlying socket.
     pub(super) fn socket(&self) -> &TcpStream {
         match self {
             Self::Plain(socket) => socket,
@@ -76,7 +77,7 @@ fn roots(given: Option<&Path>) -> anyhow::Result<RootCertStore> {
             .iter()
             .map(PathBuf::from)
             .find(|path| path.is_file())
-            .context("this system has no list of certificates; name one with --tls-ca")?,
+            .context("no CA certificates found on this system; name a file with --tls-ca")?,
     };
     let about = || format!("cannot read certificates from {}", path.display());
     let mut roots = RootCertStore::empty();
@@ -84,7 +85,7 @@ fn roots(given: Option<&Path>) -> anyhow::Result<RootCertStore> {
     let certificates = certificates.collect::<Result<Vec<_>, _>>().with_context(about)?;
     let (added, _) = roots.add_parsable_certificates(certificates);
     if added == 0 {
-        bail!("{} holds no certificate", path.display());
+        bail!("{} contains no certificate", path.display());
     }
     Ok(roots)
 }

@@ -14,165 +14,165 @@ use crate::out;
 
 #[derive(clap::Subcommand, Debug)]
 pub(super) enum Command {
-    /// Measure taking files and documents in, beside the machine's own limits.
+    /// Measure the intake of files and documents, and compare it with the limits of this machine.
     ///
-    /// Starts servers of its own on free loopback ports, loads them over real sockets, reads
-    /// everything back and compares it. Nothing of a running server is touched.
+    /// Starts servers on free loopback ports, loads them over real sockets, reads everything back
+    /// and compares it. Does not touch a running server.
     #[command(after_help = "Example: forebay bench intake --json --rounds 3")]
     Intake(IntakeArgs),
-    /// Measure the cache beside Redis on the same machine.
+    /// Measure the cache, and compare it with Redis on the same machine.
     ///
-    /// Starts both servers anew for every round on free loopback ports, loads them with
-    /// redis-benchmark, and reads back what it wrote. Needs redis-server and redis-tools.
+    /// Starts both servers again for every round on free loopback ports, loads them with
+    /// redis-benchmark, and reads back what it wrote. Requires redis-server and redis-tools.
     #[command(after_help = "Example: forebay bench cache --json --rounds 3")]
     Cache(CacheArgs),
-    /// Measure the event store, beside RocksDB and fjall if they are there.
+    /// Measure the event store, and compare it with RocksDB and fjall if they are installed.
     ///
-    /// Writes, reads back and verifies events in stores of its own; nothing of a running server is
-    /// touched. `cargo xtask bench events` builds the peers.
+    /// Writes, reads and verifies events in temporary stores. Does not touch a running server.
+    /// `cargo xtask bench events` builds the other stores.
     #[command(after_help = "Example: forebay bench events --json --rounds 3")]
     Events(EventsArgs),
-    /// Measure the inventory index, beside DuckDB if it is there.
+    /// Measure the inventory index, and compare it with DuckDB if it is installed.
     ///
-    /// Makes inventories up, builds indexes of them and compares every answer with a plain
+    /// Generates inventories, builds indexes of them and compares every result with a plain
     /// aggregation. `cargo xtask bench inventory` fetches DuckDB.
     #[command(after_help = "Example: forebay bench inventory --json --rounds 3")]
     Inventory(InventoryArgs),
-    /// Measure the pipeline on a PostgreSQL of its own, beside psql and other tools.
+    /// Measure the pipeline on a temporary PostgreSQL, and compare it with psql and other tools.
     ///
-    /// Starts a server on a free loopback port, which needs PostgreSQL installed; every copy is compared
-    /// with its source by the server itself. `cargo xtask bench pipeline` fetches the other tools.
+    /// Starts a server on a free loopback port, which requires PostgreSQL. The server itself
+    /// compares every copy with its source. `cargo xtask bench pipeline` fetches the other tools.
     #[command(after_help = "Example: forebay bench pipeline --json --rounds 3")]
     Pipeline(PipelineArgs),
-    /// One process that writes events, for `forebay bench events`.
+    /// Run a process that writes events, for `forebay bench events`.
     #[command(hide = true)]
     EventsWriter(EventsWriterArgs),
-    /// The HTTP server with a route that stores nothing, for comparison.
+    /// Run the HTTP server with a route that stores nothing, for comparison.
     #[command(hide = true)]
     Floor(ServerArgs),
 }
 
 #[derive(clap::Args, Debug)]
 pub(super) struct IntakeArgs {
-    /// Print one flat JSON object of figures.
+    /// Print one flat JSON object.
     #[arg(long)]
     json: bool,
-    /// Rounds of each comparison; medians are told.
+    /// Number of rounds of each comparison. The medians are reported.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
     rounds: u32,
-    /// Connections of the load.
+    /// Number of connections of the load.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
     connections: u16,
-    /// How long one round of a rate lasts.
+    /// Duration of one round of a throughput measurement.
     #[arg(long, default_value = "2s", value_name = "DURATION")]
     lasting: HumanDuration,
     /// Size of the large file.
     #[arg(long, default_value = "1GiB", value_name = "SIZE")]
     large_size: ByteSize,
-    /// Documents in a round.
+    /// Number of documents in a round.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(i64).range(1..=10_000_000))]
     documents: i64,
-    /// Directory for scratch data, on the disk to measure; emptied afterwards.
+    /// Scratch directory, on the disk to measure; emptied afterwards.
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
 }
 
 #[derive(clap::Args, Debug)]
 pub(super) struct CacheArgs {
-    /// Print one flat JSON object of figures.
+    /// Print one flat JSON object.
     #[arg(long)]
     json: bool,
-    /// Rounds of each comparison; medians are told.
+    /// Number of rounds of each comparison. The medians are reported.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
     rounds: u32,
-    /// Connections of the load.
+    /// Number of connections of the load.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1024))]
     connections: u32,
-    /// Requests of a round; pipelined, as many times more.
+    /// Number of requests in a round, before multiplication by the pipeline depth.
     #[arg(long, default_value_t = 300_000, value_parser = clap::value_parser!(u64).range(1_000..))]
     requests: u64,
-    /// Keys of the memory figures.
+    /// Number of keys for the memory figures.
     #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1_000..))]
     keys: u64,
-    /// Directory for scratch data; emptied afterwards.
+    /// Scratch directory; emptied afterwards.
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
 }
 
 #[derive(clap::Args, Debug)]
 pub(super) struct EventsArgs {
-    /// Print one flat JSON object of figures.
+    /// Print one flat JSON object.
     #[arg(long)]
     json: bool,
-    /// Rounds of each comparison; medians are told.
+    /// Number of rounds of each comparison. The medians are reported.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
     rounds: u32,
-    /// Events of a rate.
+    /// Number of events in a throughput measurement.
     #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1_000..))]
     events: u64,
-    /// Events that are stored when single ones are read.
+    /// Number of events stored before single ones are read.
     #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1_000..))]
     stored: u64,
-    /// Threads that write.
+    /// Number of threads that write.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1024))]
     writers: u64,
-    /// Events of a batch.
+    /// Number of events in a batch.
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(1..=65_000))]
     batch: u64,
-    /// The program that puts the same load on RocksDB and fjall.
+    /// Program that puts the same load on RocksDB and fjall.
     #[arg(long, value_name = "FILE")]
     peers: Option<PathBuf>,
-    /// Directory for scratch data, on the disk to measure; emptied afterwards.
+    /// Scratch directory, on the disk to measure; emptied afterwards.
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
 }
 
 #[derive(clap::Args, Debug)]
 pub(super) struct InventoryArgs {
-    /// Print one flat JSON object of figures.
+    /// Print one flat JSON object.
     #[arg(long)]
     json: bool,
-    /// Rounds of each comparison; medians are told.
+    /// Number of rounds of each comparison. The medians are reported.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
     rounds: u32,
-    /// Objects of an inventory.
+    /// Number of objects in an inventory.
     #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1_000..=1_000_000_000))]
     objects: u64,
-    /// Times as many objects in the large one.
+    /// Factor between the number of objects in the large inventory and in the small one.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     times: u64,
-    /// Directory for scratch data, on the disk to measure; emptied afterwards.
+    /// Scratch directory, on the disk to measure; emptied afterwards.
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
-    /// Directory where the made-up inventories stay, to be used again.
+    /// Directory in which generated inventories are kept for later runs.
     #[arg(long, value_name = "DIR")]
     inventories: Option<PathBuf>,
-    /// A Python that has DuckDB.
+    /// Python interpreter that has DuckDB.
     #[arg(long, value_name = "FILE")]
     peer_python: Option<PathBuf>,
 }
 
 #[derive(clap::Args, Debug)]
 pub(super) struct PipelineArgs {
-    /// Print one flat JSON object of figures.
+    /// Print one flat JSON object.
     #[arg(long)]
     json: bool,
-    /// Rounds of each comparison; medians are told.
+    /// Number of rounds of each comparison. The medians are reported.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
     rounds: u32,
-    /// Rows of the table.
+    /// Number of rows in the table.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1_000..=100_000_000))]
     rows: u64,
-    /// Times as many rows in the large one.
+    /// Factor between the number of rows in the large table and in the small one.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     times: u64,
-    /// TPC-H's lineitem as `|`-separated values.
+    /// File with TPC-H's lineitem as `|`-separated values.
     #[arg(long, value_name = "FILE")]
     lineitem: Option<PathBuf>,
-    /// A Python that has dlt and Sling.
+    /// Python interpreter that has dlt and Sling.
     #[arg(long, value_name = "FILE")]
     peer_python: Option<PathBuf>,
-    /// Another build of this program: compare only it and this one, in turns.
+    /// Another build of this program. Compare only this one and that one, in turns.
     #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["lineitem", "peer_python"])]
     against: Option<PathBuf>,
     /// Directory for the server and scratch data, on the disk to measure; emptied afterwards.
@@ -184,7 +184,7 @@ pub(super) struct PipelineArgs {
 pub(super) struct EventsWriterArgs {
     #[command(flatten)]
     load: bench::events::writer::Load,
-    /// Where the store is made.
+    /// Directory of the store.
     dir: PathBuf,
 }
 
@@ -214,7 +214,7 @@ fn intake(args: &IntakeArgs) -> anyhow::Result<Exit> {
     };
     let figures = bench::intake(&plan, &|text| out::note(format_args!("measuring: {text}")))
         .context("the benchmark could not be completed")?;
-    tell(figures, args.json)
+    report(figures, args.json)
 }
 
 fn cache(args: &CacheArgs) -> anyhow::Result<Exit> {
@@ -227,7 +227,7 @@ fn cache(args: &CacheArgs) -> anyhow::Result<Exit> {
     };
     let figures = bench::cache::run(&plan, &|text| out::note(format_args!("measuring: {text}")))
         .context("the benchmark could not be completed")?;
-    tell(figures, args.json)
+    report(figures, args.json)
 }
 
 pub(super) fn events(args: &EventsArgs) -> anyhow::Result<Exit> {
@@ -242,7 +242,7 @@ pub(super) fn events(args: &EventsArgs) -> anyhow::Result<Exit> {
     };
     let figures = bench::events::run(&plan, &|text| out::note(format_args!("measuring: {text}")))
         .context("the benchmark could not be completed")?;
-    tell(figures, args.json)
+    report(figures, args.json)
 }
 
 pub(super) fn inventory(args: &InventoryArgs) -> anyhow::Result<Exit> {
@@ -257,7 +257,7 @@ pub(super) fn inventory(args: &InventoryArgs) -> anyhow::Result<Exit> {
     let figures =
         bench::inventory::run(&plan, &|text| out::note(format_args!("measuring: {text}")))
             .context("the benchmark could not be completed")?;
-    tell(figures, args.json)
+    report(figures, args.json)
 }
 
 fn pipeline(args: &PipelineArgs) -> anyhow::Result<Exit> {
@@ -272,10 +272,10 @@ fn pipeline(args: &PipelineArgs) -> anyhow::Result<Exit> {
     };
     let figures = bench::pipeline::run(&plan, &|text| out::note(format_args!("measuring: {text}")))
         .context("the benchmark could not be completed")?;
-    tell(figures, args.json)
+    report(figures, args.json)
 }
 
-fn tell(figures: serde_json::Value, json: bool) -> anyhow::Result<Exit> {
+fn report(figures: serde_json::Value, json: bool) -> anyhow::Result<Exit> {
     if json {
         out::line(figures)?;
         return Ok(Exit::Ok);

@@ -10,33 +10,33 @@ use crate::{out, wiring};
 
 #[derive(clap::Subcommand, Debug)]
 pub(super) enum Command {
-    /// Serve the cache alone, without the HTTP server.
+    /// Serve only the cache, without the HTTP server.
     Serve(Box<cache_serve::Args>),
-    /// Talk to a cache, line by line, over RESP or the text protocol.
+    /// Send commands to a cache, over RESP or the text protocol.
     Cli(cache_cli::Args),
     /// Show the largest keys of a running cache.
     Keys(cache_keys::Args),
-    /// Load a running cache and tell throughput, latency and its CPU time an operation.
+    /// Load a running cache, and report throughput, latency and CPU time per operation.
     Bench(cache_bench::Args),
-    /// Re-read the log and the snapshots of a cache that is not running, and name what is damaged.
+    /// Check the log and snapshots of a cache that is not running, and name what is damaged.
     Check(CheckArgs),
 }
 
-/// Damaged places named one by one.
-const DAMAGES_TOLD: usize = 1_000;
+/// Maximum number of damaged places named.
+const DAMAGES_PRINTED: usize = 1_000;
 
 const CHECK_HELP: &str = "\
 Example: forebay cache check ./forebay-data
 
-Every frame of the log is read against its checksum, every operation in it must be one that this
-program can do again, and every snapshot must be whole and belong to the log. Nothing is changed.
-Exit codes: 0 all is well, 1 something is damaged and named with its file and offset, 3 it could not
-be looked at: there is none, or it is in use.";
+Verifies the checksum of every frame of the log, checks that every operation in it can be replayed,
+and that every snapshot is complete and belongs to the log. Changes nothing.
+Exit codes: 0 no damage found; 1 something is damaged and is named with its file and offset; 3 there
+is no cache, or it is in use.";
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = CHECK_HELP)]
 pub(super) struct CheckArgs {
-    /// The data directory, or the cache directory inside it.
+    /// Data directory, or the cache directory in it.
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }
@@ -56,7 +56,7 @@ fn check(dir: &Path) -> anyhow::Result<Exit> {
     let dir = if inside.is_dir() { &inside } else { dir };
     let mut damages = Vec::new();
     let checked = forebay_cache::check(&RealFs, dir, &mut |damage| {
-        if damages.len() < DAMAGES_TOLD {
+        if damages.len() < DAMAGES_PRINTED {
             damages.push(damage);
         }
     });
@@ -64,7 +64,8 @@ fn check(dir: &Path) -> anyhow::Result<Exit> {
         Coded::wrap(Exit::Start, format!("cannot check {}", dir.display()), error.into())
     })?;
     out::line(format_args!(
-        "log        {} entries, {} bytes, {} operations\nsnapshots  {} whole, {} usable, {} keys",
+        "log        {} entries, {} bytes, {} operations\n\
+         snapshots  {} complete, {} usable, {} keys",
         checked.entries,
         checked.log_bytes,
         checked.operations,
@@ -73,14 +74,14 @@ fn check(dir: &Path) -> anyhow::Result<Exit> {
         checked.keys
     ))?;
     if checked.tail.is_some() {
-        out::line("torn tail  of writes that were never acknowledged; opening cuts it off")?;
+        out::line("torn tail  writes that were never acknowledged; opening truncates them")?;
     }
     for damage in &damages {
         out::line(format_args!("DAMAGED    {damage}"))?;
     }
     let more = checked.damages.saturating_sub(damages.len() as u64);
     if more > 0 {
-        out::line(format_args!("DAMAGED    {more} places more"))?;
+        out::line(format_args!("DAMAGED    {more} more places"))?;
     }
     Ok(if damages.is_empty() { Exit::Ok } else { Exit::Failed })
 }

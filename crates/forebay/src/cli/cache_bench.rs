@@ -1,6 +1,6 @@
 //! `forebay cache bench`: a load generator for both protocols.
 //!
-//! Threads share the connections; each waits for all of its own at once and keeps a pipeline full
+//! Threads share the connections; each polls its connections together and keeps a pipeline full
 //! on every one of them. A latency is the time from sending a request to having its whole reply.
 
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -23,49 +23,49 @@ Examples:
   forebay cache bench --pipeline 16 --read-share 0.9 --zipf 0.99 --pid $(pgrep -f 'cache serve')
   forebay cache bench --text 127.0.0.1:8890 --requests 1000000 --json
 
-Give --pid for the server's processor time an operation, which tells more than a rate where the
-load generator shares the machine. The exit code is 1 when a reply was an error.";
+With --pid the server's CPU time per operation is reported. It is a better measure than the rate if
+the load generator runs on the same machine. The exit code is 1 if a reply was an error.";
 
-/// How long the server may answer nothing at all.
+/// Maximum time without any reply from the server.
 const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
-    /// Where RESP is spoken.
+    /// Address of the RESP listener.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6380")]
     resp: SocketAddr,
-    /// Load the text protocol, here, instead.
+    /// Load the text protocol at this address instead.
     #[arg(long, value_name = "ADDRESS")]
     text: Option<SocketAddr>,
-    /// Connections.
+    /// Number of connections.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     clients: u32,
-    /// Threads of this generator.
+    /// Number of threads of the load generator.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: u32,
-    /// Requests of a connection under way at once.
+    /// Number of requests in flight on each connection.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pipeline: u32,
-    /// Bytes of a value.
+    /// Size of a value, in bytes.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     size: u32,
-    /// Different keys.
+    /// Number of different keys.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     keys: u64,
-    /// Share of GETs; the rest are SETs.
+    /// Fraction of GETs; the rest are SETs.
     #[arg(long, default_value_t = 0.5, value_name = "SHARE")]
     read_share: f64,
-    /// Skew of the keys (Zipf), 0 to below 1; 0 draws all alike.
+    /// Skew of the keys (Zipf), 0 to less than 1; 0 is uniform.
     #[arg(long, default_value_t = 0.0, value_name = "THETA")]
     zipf: f64,
-    /// Requests in all.
+    /// Total number of requests.
     #[arg(long, default_value_t = 1_000_000, conflicts_with = "duration")]
     requests: u64,
-    /// Time to go on for, instead.
+    /// Run for this time instead.
     #[arg(long, value_name = "DURATION")]
     duration: Option<HumanDuration>,
-    /// Process id of the server, for its processor time.
+    /// Process id of the server, to measure its CPU time.
     #[arg(long)]
     pid: Option<u32>,
     /// Print one flat JSON object.
@@ -73,9 +73,9 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// What a thread saw.
+/// Results of a thread.
 #[derive(Default)]
-struct Seen {
+struct Totals {
     reads: u64,
     writes: u64,
     hits: u64,
@@ -84,8 +84,8 @@ struct Seen {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
-    ensure!((0.0..=1.0).contains(&args.read_share), "--read-share is from 0 to 1");
-    ensure!((0.0..1.0).contains(&args.zipf), "--zipf is from 0 to below 1");
+    ensure!((0.0..=1.0).contains(&args.read_share), "--read-share must be from 0 to 1");
+    ensure!((0.0..1.0).contains(&args.zipf), "--zipf must be at least 0 and less than 1");
     let cpu_before = args.pid.map(child::cpu_seconds_of).transpose()?;
     let threads = args.threads.min(args.clients);
     let zipf = (args.zipf > 0.0).then(|| Zipf::new(args.keys, args.zipf));
@@ -105,7 +105,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
                 scope.spawn(move || Thread::new(args, draw, requests).run(clients, started))
             })
             .collect();
-        let mut all = Seen::default();
+        let mut all = Totals::default();
         for thread in running {
             let seen = thread.join().map_err(|_| anyhow::anyhow!("a load thread panicked"))??;
             all.reads += seen.reads;
@@ -119,12 +119,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let seconds = started.elapsed().as_secs_f64();
     let cpu_after = args.pid.map(child::cpu_seconds_of).transpose()?;
     let cpu_s = cpu_after.zip(cpu_before).map(|(after, before)| after - before);
-    tell(args, &seen, seconds, cpu_s)?;
+    report(args, &seen, seconds, cpu_s)?;
     Ok(if seen.errors == 0 { Exit::Ok } else { Exit::Failed })
 }
 
-#[expect(clippy::cast_precision_loss, reason = "figures are told in few digits")]
-fn tell(args: &Args, seen: &Seen, seconds: f64, cpu_s: Option<f64>) -> anyhow::Result<()> {
+#[expect(clippy::cast_precision_loss, reason = "figures are printed with few digits")]
+fn report(args: &Args, seen: &Totals, seconds: f64, cpu_s: Option<f64>) -> anyhow::Result<()> {
     let done = seen.reads + seen.writes;
     let us = |share: f64| seen.latencies.quantile(share).as_nanos() as f64 / 1_000.0;
     let mut figures = json!({
@@ -158,16 +158,16 @@ fn tell(args: &Args, seen: &Seen, seconds: f64, cpu_s: Option<f64>) -> anyhow::R
     Ok(())
 }
 
-/// A connection of the load.
+/// A connection of the load generator.
 struct Client {
     socket: TcpStream,
     out: Vec<u8>,
     sent: usize,
-    /// The beginning of a reply that is not there whole.
+    /// The beginning of a reply that has not arrived completely.
     input: Vec<u8>,
-    /// Bytes to come of a value whose beginning was seen.
+    /// Remaining bytes of a value whose beginning was read.
     owed: usize,
-    /// Replies of the batch still to come, and since when it is under way.
+    /// Replies of the batch that have not arrived, and when the batch was sent.
     waiting: u32,
     since: Instant,
 }
@@ -176,38 +176,38 @@ struct Thread<'a> {
     args: &'a Args,
     draw: Draw,
     value: Vec<u8>,
-    /// What RESP puts between key and value.
+    /// Bytes between key and value in RESP.
     value_head: Vec<u8>,
     /// Requests this thread may still send.
     left: u64,
     deadline: Option<Instant>,
-    seen: Seen,
+    seen: Totals,
 }
 
 impl<'a> Thread<'a> {
     fn new(args: &'a Args, draw: Draw, left: u64) -> Self {
-        // Printable, and nothing repeats itself in it.
+        // Printable, and without repetition.
         let mut bytes = Draw { state: 0, keys: 64, zipf: None };
         let value = (0..args.size).map(|_| b'0' + u8::try_from(bytes.key()).unwrap_or(0)).collect();
         let value_head = format!("\r\n${}\r\n", args.size).into_bytes();
-        Self { args, draw, value, value_head, left, deadline: None, seen: Seen::default() }
+        Self { args, draw, value, value_head, left, deadline: None, seen: Totals::default() }
     }
 
-    fn run(mut self, clients: u64, started: Instant) -> anyhow::Result<Seen> {
+    fn run(mut self, clients: u64, started: Instant) -> anyhow::Result<Totals> {
         let address = self.args.text.unwrap_or(self.args.resp);
         self.deadline = self.args.duration.map(|duration| started + duration.get());
-        let mut poll = Poll::new().context("cannot make an event queue")?;
+        let mut poll = Poll::new().context("cannot create an event queue")?;
         let mut connections = Vec::new();
         for number in 0..usize::try_from(clients)? {
             let socket = std::net::TcpStream::connect(address)
-                .with_context(|| format!("cannot reach a cache at {address}"))?;
+                .with_context(|| format!("cannot connect to a cache at {address}"))?;
             socket.set_nodelay(true).context("cannot set TCP_NODELAY")?;
             socket.set_nonblocking(true).context("cannot make a socket non-blocking")?;
             let mut socket = TcpStream::from_std(socket);
             let interest = Interest::READABLE | Interest::WRITABLE;
             poll.registry()
                 .register(&mut socket, Token(number), interest)
-                .context("cannot watch a socket")?;
+                .context("cannot register a socket")?;
             let (out, input, owed) = (Vec::new(), Vec::new(), 0);
             let since = Instant::now();
             connections.push(Client { socket, out, sent: 0, input, owed, waiting: 0, since });
@@ -220,7 +220,7 @@ impl<'a> Thread<'a> {
         let mut buffer = vec![0; 64 << 10];
         while busy > 0 {
             poll.poll(&mut events, Some(SILENCE_LIMIT)).context("cannot wait for replies")?;
-            ensure!(!events.is_empty(), "the cache answered nothing for {SILENCE_LIMIT:?}");
+            ensure!(!events.is_empty(), "the cache sent no reply for {SILENCE_LIMIT:?}");
             for event in &events {
                 let Some(client) = connections.get_mut(event.token().0) else { continue };
                 if client.waiting > 0 && !self.advance(client, &mut buffer)? {
@@ -231,12 +231,12 @@ impl<'a> Thread<'a> {
         Ok(self.seen)
     }
 
-    /// Sends, reads and goes on. Returns whether the connection has more to do.
+    /// Sends, reads and continues. Returns whether the connection has more to do.
     fn advance(&mut self, client: &mut Client, buffer: &mut [u8]) -> anyhow::Result<bool> {
         flush(client)?;
         loop {
             match client.socket.read(buffer) {
-                Ok(0) => anyhow::bail!("the cache closed a connection"),
+                Ok(0) => anyhow::bail!("the cache closed the connection"),
                 Ok(count) => {
                     self.take_replies(client, &buffer[..count]);
                     if client.waiting == 0 && !self.next_batch(client)? {
@@ -376,7 +376,8 @@ enum Kind {
     Other,
 }
 
-/// Length and kind of the first reply to a GET or a SET; of a value, perhaps more than is there.
+/// Returns the length and kind of the first reply to a GET or a SET. The length of a value may
+/// exceed what has arrived.
 fn reply(input: &[u8], text: bool) -> Option<(usize, Kind)> {
     let end = input.iter().position(|&byte| byte == b'\n')? + 1;
     let line = &input[..end];
@@ -397,7 +398,7 @@ fn reply(input: &[u8], text: bool) -> Option<(usize, Kind)> {
     }
 }
 
-/// Draws keys and chances (SplitMix64, Steele et al., OOPSLA 2014).
+/// Generates keys and random fractions (SplitMix64, Steele et al., OOPSLA 2014).
 struct Draw {
     state: u64,
     keys: u64,
@@ -412,7 +413,7 @@ impl Draw {
         mixed ^ (mixed >> 31)
     }
 
-    /// From 0 to below 1.
+    /// Returns a number from 0 to less than 1.
     #[expect(clippy::cast_precision_loss, reason = "53 bits are what a float holds")]
     fn share(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
@@ -470,7 +471,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replies_are_told_apart_and_half_ones_wait() {
+    fn replies_are_distinguished_and_incomplete_ones_wait() {
         assert_eq!(reply(b"$3\r\nabc\r\n+OK\r\n", false), Some((9, Kind::Value)));
         assert_eq!(reply(b"$3\r\nab", false), Some((9, Kind::Value)));
         assert_eq!(reply(b"$3\r", false), None);

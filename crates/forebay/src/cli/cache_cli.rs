@@ -15,7 +15,7 @@ use rustyline::validate::Validator;
 use rustyline::{Context, Editor, Helper};
 
 use super::cache_tls::TlsArgs;
-use crate::cache_client::{Client, Reply, Speaks, password};
+use crate::cache_client::{Client, Protocol, Reply, password};
 use crate::exit::Exit;
 use crate::out;
 
@@ -25,29 +25,29 @@ Examples:
   forebay cache cli GET key                      one command
   forebay cache cli --text 127.0.0.1:8890        the text protocol
   forebay cache cli --tls --tls-ca ca.pem --resp 10.0.0.7:6390 PING
-  generate | forebay cache cli > replies         a command a line, a reply a line
+  generate | forebay cache cli > replies         one command per line, one reply per line
 
-On a terminal replies look as in redis-cli; otherwise they come as they are. The exit code is 1
-when a command was answered with an error.";
+On a terminal replies are printed as by redis-cli; otherwise they are printed unchanged. The exit
+code is 1 if the reply to a command was an error.";
 
 /// Commands of the text protocol.
 const TEXT_COMMANDS: [&str; 11] =
     ["SET", "SETS", "SETX", "SETNX", "SETSNX", "SETXNX", "GET", "DEL", "KEYS", "FLUSHALL", "AUTH"];
-/// Commands sent ahead of their replies when they come from a pipe.
+/// Number of commands sent ahead of their replies if they come from a pipe.
 const PIPELINE: usize = 1_000;
-/// Lines kept in the history.
+/// Number of lines kept in the history.
 const HISTORY_MAX: usize = 1_000;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
-    /// Where RESP is spoken.
+    /// Address of the RESP listener.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6380")]
     resp: SocketAddr,
-    /// Speak the text protocol, here, instead.
+    /// Speak the text protocol, at this address, instead.
     #[arg(long, value_name = "ADDRESS")]
     text: Option<SocketAddr>,
-    /// Speak version 3 of RESP.
+    /// Use version 3 of RESP.
     #[arg(long, short = '3', conflicts_with = "text")]
     resp3: bool,
     /// File whose first line is the password.
@@ -55,19 +55,19 @@ pub(super) struct Args {
     password_file: Option<PathBuf>,
     #[command(flatten)]
     tls: TlsArgs,
-    /// A command to run; none reads commands.
+    /// Command to run. Without one, commands are read from standard input.
     #[arg(value_name = "WORD", trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<String>,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
-    let (address, speaks) = match args.text {
-        Some(address) => (address, Speaks::Text),
-        None => (args.resp, Speaks::Resp),
+    let (address, protocol) = match args.text {
+        Some(address) => (address, Protocol::Text),
+        None => (args.resp, Protocol::Resp),
     };
-    let client = Client::connect(address, speaks, args.tls.trust().as_ref())?;
+    let client = Client::connect(address, protocol, args.tls.trust().as_ref())?;
     let shown = std::io::stdout().is_terminal();
-    let mut cli = Cli { client, speaks, shown, failed: false };
+    let mut cli = Cli { client, protocol, shown, failed: false };
     if let Some(path) = &args.password_file {
         cli.greet(&["AUTH", &password(path)?])?;
     }
@@ -86,13 +86,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
 
 struct Cli {
     client: Client,
-    speaks: Speaks,
+    protocol: Protocol,
     shown: bool,
     failed: bool,
 }
 
 impl Cli {
-    /// Sends a command whose answer is of no interest unless it is a refusal.
+    /// Sends a command whose reply matters only if it is an error.
     fn greet(&mut self, words: &[&str]) -> anyhow::Result<()> {
         let owned: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
         self.client.queue(&line_of(words), &owned);
@@ -118,8 +118,9 @@ impl Cli {
             let reply = self.client.read()?;
             self.failed |= matches!(reply, Reply::Error(_));
             self.print(&reply)?;
-            // A message that came in between answers nothing; its command's reply follows. To a
-            // subscription of RESP3 the message is the answer, which `listen_after` goes on with.
+            // A message that arrives in between is no reply; the command's reply follows. To a
+            // subscription of RESP3 the message is the reply, and `listen_after` continues from
+            // there.
             if !matches!(&reply, Reply::Push(items) if is_message(items)) {
                 return Ok(());
             }
@@ -135,18 +136,18 @@ impl Cli {
         std::io::stdout().lock().write_all(&bytes).context("cannot write to standard output")
     }
 
-    /// After a subscription there is nothing but messages, until somebody interrupts.
+    /// Prints messages after a subscription, until the user interrupts.
     fn listen_after(&mut self, words: &[Vec<u8>]) -> anyhow::Result<()> {
         let name = words.first().map(|name| name.to_ascii_lowercase()).unwrap_or_default();
         let subscribes = [&b"subscribe"[..], b"psubscribe", b"ssubscribe"].contains(&&*name);
-        while subscribes && !self.failed && self.speaks == Speaks::Resp {
+        while subscribes && !self.failed && self.protocol == Protocol::Resp {
             let reply = self.client.read()?;
             self.print(&reply)?;
         }
         Ok(())
     }
 
-    /// Commands from a pipe, sent ahead of their replies.
+    /// Runs commands from a pipe, sent ahead of their replies.
     fn pipe(&mut self) -> anyhow::Result<()> {
         let mut input = std::io::BufReader::new(std::io::stdin().lock());
         let mut waiting = 0;
@@ -159,7 +160,7 @@ impl Cli {
                 self.client.queue(text, &words);
                 waiting += 1;
             }
-            // Whoever writes a line and waits for its answer gets it.
+            // A client that writes a line and waits for its reply must get it.
             if waiting >= PIPELINE || input.buffer().is_empty() || read == 0 {
                 self.client.send()?;
                 for _ in 0..std::mem::take(&mut waiting) {
@@ -172,12 +173,12 @@ impl Cli {
         }
     }
 
-    /// The words of a line; nothing: it is empty, or was refused with a message.
+    /// Returns the words of a line; none if it is empty or was refused with a message.
     fn words(&mut self, line: &str) -> anyhow::Result<Option<Vec<Vec<u8>>>> {
         if line.trim().is_empty() {
             return Ok(None);
         }
-        if self.speaks == Speaks::Text {
+        if self.protocol == Protocol::Text {
             return Ok(Some(vec![]));
         }
         let input = format!("{line}\r\n").into_bytes();
@@ -196,7 +197,7 @@ impl Cli {
         }
     }
 
-    /// Lines from a person.
+    /// Runs commands that a user types.
     fn converse(&mut self, address: SocketAddr) -> anyhow::Result<()> {
         let config = rustyline::Config::builder()
             .max_history_size(HISTORY_MAX)
@@ -205,10 +206,10 @@ impl Cli {
             .build();
         let mut editor: Editor<Names, DefaultHistory> =
             Editor::with_config(config).context("cannot set up the line editor")?;
-        editor.set_helper(Some(Names::new(self.speaks)));
+        editor.set_helper(Some(Names::new(self.protocol)));
         let history = std::env::home_dir().map(|home| home.join(".forebay_cache_history"));
         if let Some(path) = &history {
-            // There is none the first time.
+            // The first time there is none.
             editor.load_history(path).unwrap_or_default();
         }
         let prompt = format!("{address}> ");
@@ -221,9 +222,9 @@ impl Cli {
             };
             let Some(words) = self.words(&line)? else { continue };
             let name = line.split_whitespace().next().unwrap_or_default().to_ascii_lowercase();
-            // A password has no place in a file.
+            // A password must not be written to a file.
             if name != "auth" && !(name == "hello" && line.to_ascii_lowercase().contains("auth")) {
-                editor.add_history_entry(&line).context("cannot remember the line")?;
+                editor.add_history_entry(&line).context("cannot add the line to the history")?;
             }
             if name == "exit" {
                 break;
@@ -240,13 +241,13 @@ impl Cli {
         if let Some(path) = &history
             && let Err(error) = editor.save_history(path)
         {
-            out::note(format_args!("the history is not kept in {}: {error}", path.display()));
+            out::note(format_args!("cannot write the history to {}: {error}", path.display()));
         }
         Ok(())
     }
 }
 
-/// Whether these are a published message, and not the answer to a subscription.
+/// Returns whether these are a published message, and not the reply to a subscription.
 fn is_message(items: &[Reply]) -> bool {
     let kind = items.first();
     [&b"message"[..], b"pmessage", b"smessage"]
@@ -254,7 +255,7 @@ fn is_message(items: &[Reply]) -> bool {
         .any(|word| kind == Some(&Reply::Bytes(word.to_vec())))
 }
 
-/// A line of the text protocol from words of a shell.
+/// Returns a line of the text protocol for words of a shell.
 fn line_of(words: &[&str]) -> String {
     let quote = |word: &&str| {
         let plain = !word.is_empty()
@@ -272,12 +273,12 @@ fn line_of(words: &[&str]) -> String {
 struct Names(Vec<String>);
 
 impl Names {
-    fn new(speaks: Speaks) -> Self {
-        let mut names: Vec<String> = match speaks {
-            Speaks::Resp => {
+    fn new(protocol: Protocol) -> Self {
+        let mut names: Vec<String> = match protocol {
+            Protocol::Resp => {
                 forebay_cache::command::all().map(|row| row.name.to_uppercase()).collect()
             }
-            Speaks::Text => TEXT_COMMANDS.iter().map(|&name| name.to_owned()).collect(),
+            Protocol::Text => TEXT_COMMANDS.iter().map(|&name| name.to_owned()).collect(),
         };
         names.sort_unstable();
         Self(names)

@@ -1,7 +1,7 @@
 //! `forebay cache keys`: the largest keys of a running cache.
 //!
-//! Memory is bounded: a batch of keys is held at a time, and as many of the largest as are asked
-//! for. Keys that come or go meanwhile may be seen or not.
+//! Memory is limited: one batch of keys is held at a time, and the largest keys up to the number
+//! requested. Keys that are added or removed during the scan may be included or not.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -18,23 +18,23 @@ use crate::out;
 
 const AFTER_HELP: &str = "\
 Examples:
-  forebay cache keys                              the ten keys that take most memory
+  forebay cache keys                              the ten keys that use most memory
   forebay cache keys --top 50 --by length         the longest lists, hashes, sets and strings
   forebay cache keys --pattern 'session:*' --database 3 --json
 
-Every key is looked at, a few hundred at a time, with SCAN, TYPE and MEMORY USAGE: it takes a while
-on a large cache and stops nobody. Memory counts a key's entry, its index and its value as they are
-kept, compressed or not; a value's length is in bytes of a string and in elements of the others.";
+Scans all keys, a few hundred at a time, with SCAN, TYPE and MEMORY USAGE. This takes a while on a
+large cache but blocks no client. The memory of a key includes its entry, its index and its value as
+stored, compressed or not. The length is in bytes for a string and in elements for other types.";
 
-/// Keys of which is asked at once.
+/// Number of keys in a batch.
 const BATCH: &str = "500";
-/// Bytes of a key that are shown on a line.
+/// Maximum number of bytes of a key printed on a line.
 const SHOWN_MAX: usize = 200;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
-    /// Where RESP is spoken.
+    /// Address of the RESP listener.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6380")]
     resp: SocketAddr,
     /// File whose first line is the password.
@@ -42,16 +42,16 @@ pub(super) struct Args {
     password_file: Option<PathBuf>,
     #[command(flatten)]
     tls: TlsArgs,
-    /// How many keys to show.
+    /// Number of keys to print.
     #[arg(long, default_value_t = 10, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     top: u32,
-    /// What makes a key large.
+    /// Measure by which keys are compared.
     #[arg(long, value_enum, default_value_t = By::Memory)]
     by: By,
-    /// Only keys that match this, as in KEYS.
+    /// Only keys that match PATTERN, as in KEYS.
     #[arg(long, value_name = "PATTERN")]
     pattern: Option<String>,
-    /// The database to look into.
+    /// Number of the database to scan.
     #[arg(long, default_value_t = 0, value_name = "NUMBER")]
     database: u32,
     /// Print one JSON object.
@@ -61,23 +61,23 @@ pub(super) struct Args {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum By {
-    /// Bytes of memory.
+    /// Memory, in bytes.
     Memory,
-    /// Bytes of a string, elements of anything else.
+    /// Length: bytes of a string, elements of any other type.
     Length,
 }
 
-/// A key as it was met.
+/// A key that the scan returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Seen {
+struct KeyInfo {
     key: Vec<u8>,
     kind: String,
     memory: u64,
-    /// Known from the start only where it is what decides.
+    /// Known at first only if keys are ordered by it.
     length: Option<u64>,
 }
 
-/// Keys and memory of one type.
+/// Number of keys and memory of one type.
 #[derive(Debug, Default)]
 struct Sum {
     keys: u64,
@@ -88,7 +88,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let mut walk = Walk::begin(args)?;
     let size = match walk.ask(&["DBSIZE"])? {
         Reply::Integer(size) => size.parse().unwrap_or(0),
-        other => bail!("DBSIZE was answered {}", other.shown()),
+        other => bail!("unexpected reply to DBSIZE: {}", other.shown()),
     };
     let bar = ProgressBar::new(size);
     let style = ProgressStyle::with_template("  {msg} {wide_bar} {pos}/{len} keys {per_sec}");
@@ -105,7 +105,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
         }
     }
     bar.finish_and_clear();
-    walk.tell()?;
+    walk.print()?;
     Ok(Exit::Ok)
 }
 
@@ -126,7 +126,7 @@ impl<'a> Walk<'a> {
         Ok(walk)
     }
 
-    /// Asks something that must not be refused.
+    /// Runs a command that must not fail.
     fn ask(&mut self, words: &[&str]) -> anyhow::Result<Reply> {
         match self.client.ask(words)? {
             Reply::Error(text) => bail!("{}: {text}", words.join(" ")),
@@ -140,13 +140,15 @@ impl<'a> Walk<'a> {
             words.extend([&b"MATCH"[..], pattern.as_bytes()]);
         }
         let reply = self.client.ask(&words)?;
-        let Reply::List(parts) = &reply else { bail!("SCAN was answered {}", reply.shown()) };
+        let Reply::List(parts) = &reply else {
+            bail!("unexpected reply to SCAN: {}", reply.shown())
+        };
         let [Reply::Bytes(next), Reply::List(keys)] = parts.as_slice() else {
-            bail!("SCAN was answered {}", reply.shown());
+            bail!("unexpected reply to SCAN: {}", reply.shown());
         };
         let keys = keys.iter().map(|key| match key {
             Reply::Bytes(key) => Ok(key.clone()),
-            other => bail!("SCAN gave {} for a key", other.shown()),
+            other => bail!("SCAN returned {} as a key", other.shown()),
         });
         Ok((next.clone(), keys.collect::<anyhow::Result<_>>()?))
     }
@@ -160,10 +162,10 @@ impl<'a> Walk<'a> {
         let mut seen = Vec::with_capacity(keys.len());
         for key in keys {
             let (kind, memory) = (self.client.read()?, self.client.read()?);
-            // A key that went since it was listed has neither.
+            // A key that was removed after it was listed has neither.
             let (Reply::Plain(kind), Reply::Integer(memory)) = (kind, memory) else { continue };
-            let memory = memory.parse().context("MEMORY USAGE was answered with no size")?;
-            seen.push(Seen { key, kind, memory, length: None });
+            let memory = memory.parse().context("the reply to MEMORY USAGE is not a size")?;
+            seen.push(KeyInfo { key, kind, memory, length: None });
         }
         if self.args.by == By::Length {
             self.measure(&mut seen)?;
@@ -182,8 +184,8 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Asks for the lengths of these.
-    fn measure(&mut self, keys: &mut [Seen]) -> anyhow::Result<()> {
+    /// Requests the lengths of these keys.
+    fn measure(&mut self, keys: &mut [KeyInfo]) -> anyhow::Result<()> {
         for seen in keys.iter() {
             let command = match seen.kind.as_str() {
                 "list" => "LLEN",
@@ -196,7 +198,7 @@ impl<'a> Walk<'a> {
         }
         self.client.send()?;
         for seen in keys {
-            // Of another type by now, it is an error: its length is not known then.
+            // If its type has changed, the reply is an error and its length is unknown.
             if let Reply::Integer(length) = self.client.read()? {
                 seen.length = length.parse().ok();
             }
@@ -204,7 +206,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn tell(mut self) -> anyhow::Result<()> {
+    fn print(mut self) -> anyhow::Result<()> {
         let mut largest = std::mem::take(&mut self.top).into_sorted();
         self.measure(&mut largest)?;
         let keys: u64 = self.sums.values().map(|sum| sum.keys).sum();
@@ -225,7 +227,7 @@ impl<'a> Walk<'a> {
             }));
         }
         out::line(format_args!("{:>12} {:>12}  {:<6}  key", "memory", "length", "type"))?;
-        for Seen { key, kind, memory, length } in &largest {
+        for KeyInfo { key, kind, memory, length } in &largest {
             let length = length.map_or_else(|| "-".to_owned(), |length| length.to_string());
             let (shown, more) = match key.get(..SHOWN_MAX) {
                 Some(head) if key.len() > SHOWN_MAX => (head, "..."),
@@ -235,22 +237,22 @@ impl<'a> Walk<'a> {
             let memory = out::size(*memory);
             out::line(format_args!("{memory:>12} {length:>12}  {kind:<6}  {shown}{more}"))?;
         }
-        let told = self.sums.iter().map(|(kind, sum)| {
+        let sums = self.sums.iter().map(|(kind, sum)| {
             format!("{} of type {kind} with {}", sum.keys, out::size(sum.memory))
         });
-        let told: Vec<String> = told.collect();
+        let sums: Vec<String> = sums.collect();
         out::line(format_args!(
-            "{keys} keys in database {} take {}{}{}",
+            "{keys} keys in database {} use {}{}{}",
             self.args.database,
             out::size(memory),
-            if told.is_empty() { "" } else { ": " },
-            told.join(", ")
+            if sums.is_empty() { "" } else { ": " },
+            sums.join(", ")
         ))
     }
 }
 
-/// One of the largest for a program; a key that is no text comes in hexadecimal too.
-fn row(seen: &Seen) -> serde_json::Value {
+/// Describes one of the largest keys in JSON; one that is not text is given in hexadecimal too.
+fn row(seen: &KeyInfo) -> serde_json::Value {
     let mut row = json!({
         "key": String::from_utf8_lossy(&seen.key),
         "type": seen.kind,
@@ -264,12 +266,12 @@ fn row(seen: &Seen) -> serde_json::Value {
     row
 }
 
-/// The largest so far. A key that SCAN gives twice is one.
+/// The largest keys so far. A key that SCAN returns twice is counted once.
 #[derive(Debug, Default)]
 struct Top {
     count: usize,
     order: BTreeSet<(u64, Vec<u8>)>,
-    seen: HashMap<Vec<u8>, (u64, Seen)>,
+    seen: HashMap<Vec<u8>, (u64, KeyInfo)>,
 }
 
 impl Top {
@@ -277,8 +279,8 @@ impl Top {
         Self { count, ..Self::default() }
     }
 
-    /// Takes a key in if it is large enough; returns `false` if it is there already.
-    fn offer(&mut self, size: u64, seen: &Seen) -> bool {
+    /// Adds a key if it is large enough; returns `false` if it is already present.
+    fn offer(&mut self, size: u64, seen: &KeyInfo) -> bool {
         let known = self.seen.remove(&seen.key);
         if let Some((size, before)) = &known {
             self.order.remove(&(*size, before.key.clone()));
@@ -296,8 +298,8 @@ impl Top {
         known.is_none()
     }
 
-    /// The largest first.
-    fn into_sorted(mut self) -> Vec<Seen> {
+    /// Returns the keys, the largest first.
+    fn into_sorted(mut self) -> Vec<KeyInfo> {
         let order = std::mem::take(&mut self.order);
         order.iter().rev().filter_map(|(_, key)| Some(self.seen.remove(key)?.1)).collect()
     }
@@ -311,7 +313,7 @@ mod tests {
         let mut top = Top::new(count);
         for (key, memory) in offered {
             let key = key.as_bytes().to_vec();
-            let seen = Seen { key, kind: "string".into(), memory: *memory, length: None };
+            let seen = KeyInfo { key, kind: "string".into(), memory: *memory, length: None };
             top.offer(*memory, &seen);
         }
         let sorted = top.into_sorted().into_iter();
@@ -319,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_are_kept_in_order_and_a_key_met_twice_is_one() {
+    fn the_largest_are_kept_in_order_and_a_repeated_key_counts_once() {
         let offered = [("a", 5), ("b", 9), ("c", 1), ("d", 7), ("b", 8), ("e", 6)];
         let expected = [("b".to_owned(), 8), ("d".to_owned(), 7), ("e".to_owned(), 6)];
         assert_eq!(top(3, &offered), expected);

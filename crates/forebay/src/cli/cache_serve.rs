@@ -1,4 +1,4 @@
-//! `forebay cache serve`: the cache with no HTTP server around it.
+//! `forebay cache serve`: the cache without an HTTP server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +10,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
 use super::settings::{DataArgs, resolve, wrong};
+use crate::config::Flags;
 use crate::exit::{Coded, Exit};
 use crate::wiring::cache::Running;
-use crate::{out, telemetry};
+use crate::{data_dir, descriptors, out, ports, telemetry};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -24,79 +25,81 @@ Examples:
     --tls-key key.pem --password-file password
 
 The first line on standard output is `listening resp=ADDRESS text=ADDRESS` (and `tls-resp=`,
-`tls-text=`), once commands are answered; logs go to standard error. The data lies where
-`forebay serve` with the same --data keeps it. SIGINT, SIGTERM or a client's SHUTDOWN sends the
-last replies, writes the log to its end and stops. Where the log has failed, as on a full disk, or
-a thread has ended, the exit code is 1: nothing can be acknowledged then, and whoever supervises
-the process should start it again.";
+`tls-text=`), printed once commands are answered. Logs are written to standard error. The data is
+stored where `forebay serve` with the same --data stores it. SIGINT, SIGTERM or a client's SHUTDOWN
+sends the last replies, closes the log and stops. If the log fails or a thread ends, the exit code
+is
+1: no write can be acknowledged any more, and the supervisor should restart the process. A full disk
+does not end it: writes are refused until there is space again, and reads continue.";
 
 const HEADING: &str = "Settings";
 
-/// How often is looked whether the cache is well.
-const GLANCE: Duration = Duration::from_secs(1);
+/// Interval between health checks of the cache.
+const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
     #[command(flatten)]
     data: DataArgs,
-    /// Where to speak RESP; port 0 takes a free one, '' is nowhere [default: 127.0.0.1:6380].
+    /// Address for RESP; port 0 chooses a free port, '' disables it [default: 127.0.0.1:6380].
     #[arg(long, value_name = "ADDRESS", help_heading = HEADING)]
     resp: Option<String>,
-    /// Where to speak the text protocol [default: 127.0.0.1:8890].
+    /// Address for the text protocol [default: 127.0.0.1:8890].
     #[arg(long, value_name = "ADDRESS", help_heading = HEADING)]
     text: Option<String>,
-    /// Where to speak RESP over TLS [default: nowhere].
+    /// Address for RESP over TLS [default: disabled].
     #[arg(long, value_name = "ADDRESS", help_heading = HEADING)]
     tls_resp: Option<String>,
-    /// Where to speak the text protocol over TLS [default: nowhere].
+    /// Address for the text protocol over TLS [default: disabled].
     #[arg(long, value_name = "ADDRESS", help_heading = HEADING)]
     tls_text: Option<String>,
-    /// Certificate chain in PEM, read again when it changes.
+    /// Certificate chain in PEM, read again when the file changes.
     #[arg(long, value_name = "FILE", help_heading = HEADING)]
     tls_cert: Option<String>,
     /// Private key in PEM.
     #[arg(long, value_name = "FILE", help_heading = HEADING)]
     tls_key: Option<String>,
-    /// Keep nothing on disk.
+    /// Keep no data on disk.
     #[arg(long, help_heading = HEADING, conflicts_with = "durability")]
     no_persist: bool,
     /// When a write is acknowledged: sync, interval:50ms or os [default: interval:50ms].
     #[arg(long, value_name = "WORD", help_heading = HEADING)]
     durability: Option<String>,
-    /// Most memory for data, index and buffers [default: no bound].
+    /// Maximum memory for data and index [default: no limit].
     #[arg(long, value_name = "SIZE", help_heading = HEADING)]
     max_memory: Option<String>,
-    /// What goes when that is used up [default: allkeys-s3fifo].
+    /// What to evict at the memory limit, such as allkeys-s3fifo [default: noeviction].
     #[arg(long, value_name = "WORD", help_heading = HEADING)]
     policy: Option<String>,
-    /// per-connection or pooled [default: per-connection].
+    /// Threading model: per-connection or pooled [default: per-connection].
     #[arg(long, value_name = "MODE", help_heading = HEADING)]
     server: Option<String>,
-    /// Most workers of the pooled server [default: 200].
+    /// Maximum number of workers of the pooled server [default: 200].
     #[arg(long, value_name = "COUNT", help_heading = HEADING)]
     workers: Option<String>,
-    /// Threads of the server that is not pooled; 0 takes one a core [default: 0].
+    /// Number of threads of the per-connection server; 0 uses one for each processor [default: 0].
     #[arg(long, value_name = "COUNT", help_heading = HEADING)]
     threads: Option<String>,
-    /// auto, epoll or io_uring [default: auto: io_uring where it is permitted].
+    /// Socket interface: auto (io_uring where permitted), epoll or io_uring [default: auto].
     #[arg(long, value_name = "WORD", help_heading = HEADING)]
     network: Option<String>,
-    /// File whose first line is the password clients must give.
+    /// File whose first line is the password for clients; an API key is accepted too.
     #[arg(long, value_name = "FILE", help_heading = HEADING)]
     password_file: Option<String>,
-    /// Allow listening beyond this machine without a password.
+    /// Allow listening on other than loopback addresses with neither a password nor API keys.
     #[arg(long, help_heading = HEADING)]
     insecure: bool,
-    /// A level or a filter such as info,forebay_cache=debug [default: info].
+    /// Log level, or a filter such as info,forebay_cache=debug [default: info].
     #[arg(long, value_name = "FILTER", help_heading = HEADING)]
     log: Option<String>,
-    /// auto, human or json [default: auto: human on a terminal, JSON otherwise].
+    /// Log format: auto (human on a terminal, else JSON), human or json [default: auto].
     #[arg(long, value_name = "FORMAT", help_heading = HEADING)]
     log_format: Option<String>,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
+/// Returns the settings from the flags.
+fn flags(args: &Args) -> anyhow::Result<Flags> {
     let mut flags = args.data.flags()?;
     for (key, flag, text) in [
         ("cache.resp", "--resp", &args.resp),
@@ -120,23 +123,38 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     }
     flags.note("cache.persist", "--no-persist", args.no_persist.then(|| "false".to_owned()));
     flags.note("server.insecure", "--insecure", args.insecure.then(|| "true".to_owned()));
-    let config = resolve(flags)?.config().map_err(wrong)?;
+    Ok(flags)
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
+    let config = resolve(flags(args)?)?.config().map_err(wrong)?;
     telemetry::install(&config.process.log, config.process.log_format)?;
-    // Only for the signals; the cache has threads of its own.
+    ports::check(&ports::of_cache(&config))?;
+    if config.cache.persist {
+        data_dir::prepare(&config.process.data)?;
+    }
+    let descriptors = descriptors::raise();
+    // Only for signals; the cache has its own threads.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
     let ended = runtime.block_on(async {
-        let mut interrupt = signal(SignalKind::interrupt()).context("cannot take over SIGINT")?;
-        let mut terminate = signal(SignalKind::terminate()).context("cannot take over SIGTERM")?;
-        let opening = tokio::task::spawn_blocking(move || Running::start(&config));
+        let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
+        let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
+        // Keys and certificates are checked every second, so SIGHUP has nothing to do but must not
+        // kill.
+        let _hangup = signal(SignalKind::hangup()).context("cannot handle SIGHUP")?;
+        let opening = tokio::task::spawn_blocking(move || {
+            // Without an HTTP server its share belongs to the cache.
+            Running::start(&config, descriptors.cache + descriptors.http)
+        });
         let running = tokio::select! {
             opened = opening => opened.context("opening the cache panicked")?.map_err(start)?,
             _ = interrupt.recv() => return Ok(Exit::Interrupted),
             _ = terminate.recv() => return Ok(Exit::Interrupted),
         };
-        let asked = Arc::new(Asked::default());
+        let asked = Arc::new(ShutdownRequest::default());
         running.set_stopper(asked.clone());
         announce(&running)?;
         tokio::select! {
@@ -151,8 +169,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
         tokio::select! {
             stopped = stopping => {
                 let stopped = stopped.context("stopping the cache panicked")?;
-                // Why it is not well is why its log cannot be ended, where that is so.
-                health.context("the cache was not well; start it again")?;
+                // A health failure also explains why the log cannot be closed.
+                health.context("the cache failed; restart it")?;
                 stopped?;
                 tracing::info!("stopped");
                 Ok(Exit::Ok)
@@ -161,34 +179,34 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
             _ = terminate.recv() => Ok(Exit::Interrupted),
         }
     });
-    // A second signal does not wait for what the first one began.
+    // A second signal does not wait for the shutdown that the first one began.
     runtime.shutdown_background();
     ended
 }
 
-/// Ends when the cache is not well: some connections hang then, or none is answered any more.
+/// Returns when the cache has failed: some connections then hang, or none is served.
 async fn broken(running: &Running) {
-    let mut glances = tokio::time::interval(GLANCE);
+    let mut glances = tokio::time::interval(HEALTH_INTERVAL);
     loop {
         glances.tick().await;
         if let Err(error) = running.health() {
-            tracing::error!(error = %chain(error.as_ref()), "the cache is not well");
+            tracing::error!(error = %chain(error.as_ref()), "the cache failed");
             return;
         }
     }
 }
 
-/// A client's SHUTDOWN, which ends the process as SIGTERM does.
+/// A client's SHUTDOWN, which ends the process like SIGTERM.
 #[derive(Debug, Default)]
-struct Asked(Notify);
+struct ShutdownRequest(Notify);
 
-impl Stopper for Asked {
+impl Stopper for ShutdownRequest {
     fn stop_soon(&self) {
         self.0.notify_one();
     }
 }
 
-/// What went wrong at the start ends the process with the start code, unless it says otherwise.
+/// A failure at the start ends the process with the start code, unless it has another.
 fn start(error: anyhow::Error) -> anyhow::Error {
     if error.downcast_ref::<Coded>().is_some() {
         return error;

@@ -7,12 +7,12 @@ use crate::out;
 
 #[derive(clap::Subcommand, Debug)]
 pub(super) enum Command {
-    /// Every setting, its value, and where the value came from.
+    /// Print every setting, its value, and the source of the value.
     ///
-    /// Takes the flags of `forebay serve`, to see what they would change. The output without
-    /// --json is itself a usable forebay.toml, but for passwords, which are hidden.
+    /// Accepts the flags of `forebay serve`, to show their effect. Without --json the output is a
+    /// valid forebay.toml, except that passwords are hidden.
     Show(Box<ShowArgs>),
-    /// Print a forebay.toml with every setting explained, commented out at its default.
+    /// Print a forebay.toml with every setting and its description, commented out at its default.
     ///
     /// Example: forebay config init > forebay.toml
     Init,
@@ -22,7 +22,7 @@ pub(super) enum Command {
 pub(super) struct ShowArgs {
     #[command(flatten)]
     settings: ServerArgs,
-    /// Print one JSON object by key.
+    /// Print one JSON object, by key.
     #[arg(long)]
     json: bool,
 }

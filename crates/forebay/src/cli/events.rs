@@ -1,4 +1,4 @@
-//! `forebay events ...`: the event store from the command line, without a server.
+//! `forebay events ...`: the event store on the command line, without a server.
 
 use std::sync::Arc;
 
@@ -10,39 +10,39 @@ use forebay_events::{OpenError, Options, Store};
 use super::settings::{DataArgs, wrong};
 use super::{events_append, events_export, events_proof, events_read, events_tail, events_verify};
 use crate::exit::{Coded, Exit};
-use crate::{out, wiring};
+use crate::{data_dir, out, wiring};
 
 #[derive(clap::Subcommand, Debug)]
 pub(super) enum Command {
-    /// Read log files, or standard input, into the store.
+    /// Append events from log files or standard input to the store.
     Append(events_append::Args),
-    /// Print the event with an id.
+    /// Print one event.
     Get(events_read::GetArgs),
-    /// Print the events that match, one JSON object a line, in order of time.
+    /// Print matching events as JSON, one object per line, in order of time.
     Scan(Box<events_read::ScanArgs>),
-    /// Print the newest events; of a running server, go on with those that come.
+    /// Print the newest events; with --server, also new ones as they arrive.
     Tail(events_tail::Args),
-    /// Sign for everything stored and print the signed note.
+    /// Sign a checkpoint of all stored events, and print the signed note.
     Checkpoint(StoreArgs),
-    /// Prove that an event is stored, or that a later tree continues an earlier one.
+    /// Prove that an event is stored, or that a later tree extends an earlier one.
     Prove(events_proof::ProveArgs),
-    /// Write the events that match into files for other programs, provable row by row.
+    /// Export matching events to files for other programs; each row can be proven.
     Export(Box<events_export::ExportArgs>),
-    /// Read an export again and compare it with its manifest, its hashes and its checkpoint.
+    /// Check an export against its manifest, its hashes and its checkpoint.
     VerifyExport(events_export::VerifyArgs),
-    /// Check a proof without the store: only the verifier key is needed.
+    /// Check a proof without the store; only the verifier key is needed.
     VerifyProof(events_proof::VerifyProofArgs),
-    /// Read and hash every stored byte anew and compare it with what was signed.
+    /// Read and hash all stored data, and compare it with the signed checkpoints.
     Verify(events_verify::Args),
     /// Print counts and sizes.
     Stats(StoreArgs),
-    /// Join small segments, and remove what the retention rules no longer keep.
+    /// Merge small segments, and remove events whose retention has ended.
     Compact(StoreArgs),
     /// Measure the event store on this machine.
     Bench(super::bench::EventsArgs),
 }
 
-/// Which store, for commands that need nothing else.
+/// The store, for commands that need nothing else.
 #[derive(clap::Args, Debug)]
 pub(super) struct StoreArgs {
     #[command(flatten)]
@@ -70,17 +70,17 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
     }
 }
 
-/// Opens the store of a data directory, which must be there unless `create`.
+/// Opens the store of a data directory, which must exist unless `create` is set.
 ///
 /// # Errors
-/// The configuration is wrong (exit code 2), or the store cannot be opened (3).
+/// The configuration is not valid (exit code 2), or the store cannot be opened (3).
 pub(super) fn open(data: &DataArgs, create: bool) -> anyhow::Result<Store> {
     let config = data.resolve()?.config().map_err(wrong)?;
     let options = wiring::events::options(&config);
     open_with(data, options, create)
 }
 
-/// As [`open`], with other options than the configuration's.
+/// Like [`open`], with `options` instead of the configured ones.
 ///
 /// # Errors
 /// As [`open`].
@@ -90,30 +90,33 @@ pub(super) fn open_with(data: &DataArgs, options: Options, create: bool) -> anyh
     let failed = |error: OpenError| {
         let way_out = match &error {
             OpenError::Locked { .. } => {
-                "; if that is `forebay serve`, ask it (/v1/events, forebay events tail --server) or \
-                 stop it first"
+                "; if `forebay serve` uses it, query the server (/v1/events, forebay events tail \
+                 --server) or stop it first"
             }
-            OpenError::Absent { .. } => "; --data names the directory",
-            OpenError::Merkle { merkle: true, .. } => "; leave events.merkle on",
+            OpenError::Absent { .. } => "; name the data directory with --data",
+            OpenError::Merkle { merkle: true, .. } => "; set events.merkle=true",
             OpenError::Merkle { merkle: false, .. } => "; set events.merkle=false",
             _ => "",
         };
-        let told = chain(&error);
-        Coded::error(Exit::Start, format!("cannot open the event store: {told}{way_out}"))
+        let error = chain(&error);
+        Coded::error(Exit::Start, format!("cannot open the event store: {error}{way_out}"))
     };
     if !create && !Store::exists(&RealFs, &dir).map_err(failed)? {
         return Err(failed(OpenError::Absent { path: dir }));
     }
+    if create {
+        data_dir::prepare(&config.process.data)?;
+    }
     let open = |options| Store::open(Arc::new(RealFs), Arc::new(SystemClock::new()), &dir, options);
     let opened = match open(options.clone()) {
-        // Who only reads takes the store as it was made.
+        // A command that only reads uses the store as it was created.
         Err(OpenError::Merkle { merkle, .. }) if !create => open(Options { merkle, ..options }),
         opened => opened,
     };
     let (store, recovered) = opened.map_err(failed)?;
     if recovered.cut_bytes > 0 {
         out::note(format_args!(
-            "{} bytes of a batch that was never acknowledged were cut from the log",
+            "{} bytes of an unacknowledged batch were truncated from the log",
             recovered.cut_bytes
         ));
     }
@@ -136,7 +139,7 @@ fn stats(args: &StoreArgs) -> anyhow::Result<Exit> {
             out::size(stats.segment_bytes),
             out::size(stats.log_bytes),
             store.verifier_key().map_or_else(
-                |_| "none: this store keeps no proofs".to_owned(),
+                |_| "none: this store has no proofs".to_owned(),
                 |key| key.to_string()
             ),
         ))?;

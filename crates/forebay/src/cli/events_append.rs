@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::Context as _;
+use forebay_events::Store;
 use forebay_events::ingest::{Ingest, Summary};
 use forebay_events::input::{Format, RejectWriter};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -21,36 +22,36 @@ Examples:
   zcat conn.log.gz | forebay events append --stream zeek --format zeek
   forebay events append --stream edr --format ocsf --rejects bad.ndjson events.ndjson
 
-Prints {\"accepted\",\"rejected\",\"first_id\",\"last_id\"} once everything is stored. A record that is no
-event is passed over; --rejects keeps it with its line and the reason. Formats: auto, ndjson, ocsf,
-zeek (JSON or TSV), suricata, cef, leef, syslog (RFC 5424 and 3164), raw (any line). Input that
-begins with `[{` is one JSON array, however it is laid out.
+Prints {\"accepted\",\"rejected\",\"first_id\",\"last_id\"} once everything is stored. A record that
+is not an event is rejected; --rejects writes it to a file with its line and the reason. Formats:
+auto, ndjson, ocsf, zeek (JSON or TSV), suricata, cef, leef, syslog (RFC 5424 and 3164), raw (any
+line). Input that begins with `[{` is one JSON array, in any layout.
 
-Batches are stored as they fill, so what was read before an interruption stays; nothing is stored
-half. While `forebay serve` has the store, send events to it instead:
+Batches are stored as they fill, so batches read before an interruption are kept; none is stored
+partially. While `forebay serve` has the store open, send events to the server instead:
   curl --data-binary @FILE 'http://127.0.0.1:8090/v1/events?stream=NAME'
 
-Exit codes: 0 everything was stored, 1 records were rejected or the store failed, 2 wrong command
-line, 3 the store or a file cannot be opened.";
+Exit codes: 0 everything was stored; 1 records were rejected or the store failed; 2 invalid command
+line; 3 the store or a file cannot be opened.";
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
     #[command(flatten)]
     data: DataArgs,
-    /// Stream of the events.
+    /// Stream to append the events to.
     #[arg(long, value_name = "NAME")]
     stream: String,
-    /// What the input is.
+    /// Format of the input.
     #[arg(long, value_name = "FORMAT", default_value = "auto")]
     format: Format,
-    /// Write records that are no events here, one JSON object a line; the file must not exist.
+    /// Write rejected records to FILE, which must not exist, one JSON object per line.
     #[arg(long, value_name = "FILE")]
     rejects: Option<PathBuf>,
-    /// max-throughput, balanced or max-durability, in place of the configuration's preset.
+    /// Preset instead of the configured one: max-throughput, balanced or max-durability.
     #[arg(long, value_name = "PRESET")]
     preset: Option<String>,
-    /// Files to read; none: standard input.
+    /// Files to read [default: standard input].
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 }
@@ -60,7 +61,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     flags.note("events.preset", "--preset", args.preset.clone());
     let config = super::settings::resolve(flags)?.config().map_err(wrong)?;
     let options = crate::wiring::events::options(&config);
-    // Files are opened first: a name that is wrong leaves the store untouched.
+    // Files are opened first, so that a wrong name leaves the store untouched.
     let mut inputs: Vec<(PathBuf, File)> = Vec::new();
     for path in &args.files {
         let file = File::open(path).map_err(|error| {
@@ -74,7 +75,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let mut read = |name: &Path, input: Box<dyn Read>, size: Option<u64>| -> anyhow::Result<()> {
         let bar = progress(size);
         let ingest = Ingest::new(&store, args.format, &args.stream);
-        let one = append(ingest, bar.wrap_read(input), args.format, rejects.as_mut())
+        let one = append(&store, ingest, bar.wrap_read(input), args.format, rejects.as_mut())
             .with_context(|| format!("cannot append {}", name.display()))?;
         bar.finish_and_clear();
         sum.accepted += one.accepted;
@@ -108,7 +109,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
 
 fn create(path: &Path) -> anyhow::Result<RejectWriter<std::io::BufWriter<File>>> {
     let file = File::create_new(path).map_err(|error| {
-        Coded::wrap(Exit::Start, format!("cannot make {}", path.display()), error.into())
+        Coded::wrap(Exit::Start, format!("cannot create {}", path.display()), error.into())
     })?;
     Ok(RejectWriter::new(std::io::BufWriter::new(file)))
 }
@@ -128,18 +129,19 @@ fn progress(size: Option<u64>) -> ProgressBar {
     }
 }
 
-/// Reads one input to its end.
+/// Appends one input to its end.
 fn append(
-    mut ingest: Ingest<'_>,
+    store: &Store,
+    mut ingest: Ingest,
     input: impl Read,
     format: Format,
     mut rejects: Option<&mut RejectWriter<std::io::BufWriter<File>>>,
 ) -> anyhow::Result<Summary> {
-    let mut records = records(input, format, false).context("cannot read it")?;
+    let mut records = records(input, format, false).context("cannot read the input")?;
     let mut first = None;
     let mut failed = None;
-    while let Some(record) = records.next().context("cannot read it")? {
-        ingest.record(&record, now_ns(), &mut |line, reject, raw| {
+    while let Some(record) = records.next().context("cannot read the input")? {
+        ingest.record(store, &record, now_ns(), &mut |line, reject, raw| {
             first.get_or_insert_with(|| format!("line {line}: {reject}"));
             if let Some(rejects) = rejects.as_deref_mut()
                 && let Err(error) = rejects.write(line, reject, raw)
@@ -151,14 +153,14 @@ fn append(
             return Err(error).context("cannot write the rejected records");
         }
     }
-    let summary = ingest.finish()?;
+    let summary = ingest.finish(store)?;
     if let Some(first) = first {
         out::note(format_args!("{} records were rejected; the first: {first}", summary.rejected));
     }
     Ok(summary)
 }
 
-/// The wall clock, in nanoseconds since 1970-01-01 UTC.
+/// Returns the wall clock time, in nanoseconds since 1970-01-01 UTC.
 pub(super) fn now_ns() -> i64 {
     SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)

@@ -22,30 +22,30 @@ Examples:
   AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=... \\
     forebay events export --out s3://archive/forebay/2026-11 --region eu-central-1
 
-Writes parts such as date=2026-11-21/part-00000.parquet, in order of time, and when all of them are
-there _forebay_export.json, which lists them. Each row has its position and leaf hash, and the signed
-checkpoint goes with them: a row can be proven like the event it came from. Nothing that exists is
-replaced. For S3 the variables AWS_... are read, or a profile; its principal needs s3:ListBucket,
-s3:GetObject, s3:PutObject and s3:AbortMultipartUpload.
+Writes parts such as date=2026-11-21/part-00000.parquet, in order of time, and after all of them
+_forebay_export.json, which lists them. Each row has its position and leaf hash, and the export
+includes the signed checkpoint, so a row can be proven like the event it came from. Existing files
+are never replaced. Credentials for S3 are read from the variables AWS_... or a profile. They need
+the permissions s3:ListBucket, s3:GetObject, s3:PutObject and s3:AbortMultipartUpload.
 
-Exit codes: 0 exported, 1 there are parts already or something failed, 2 wrong command line, 3 the
-store cannot be opened.";
+Exit codes: 0 exported; 1 the destination has parts already, or the export failed; 2 invalid command
+line; 3 the store cannot be opened.";
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXPORT_HELP)]
 pub(super) struct ExportArgs {
     #[command(flatten)]
     data: DataArgs,
-    /// A directory, made when missing, or s3://BUCKET/PREFIX.
+    /// Directory, created if it does not exist, or s3://BUCKET/PREFIX.
     #[arg(long, value_name = "DIR|URL")]
     out: String,
-    /// What the parts are.
+    /// Format of the parts.
     #[arg(long, value_enum, default_value_t = Format::Parquet)]
     format: Format,
-    /// A directory for all events, for each day or for each hour, UTC.
+    /// One directory for all events, for each day or for each hour, in UTC.
     #[arg(long, value_enum, default_value_t = Partition::None)]
     partition: Partition,
-    /// Most rows of a part.
+    /// Maximum number of rows in a part.
     #[arg(
         long,
         value_name = "COUNT",
@@ -55,10 +55,10 @@ pub(super) struct ExportArgs {
     rows_max: u64,
     #[command(flatten)]
     filter: FilterArgs,
-    /// Not before this time.
+    /// Only events at or after TIME.
     #[arg(long, value_name = "TIME", value_parser = time_ns)]
     from: Option<i64>,
-    /// Before this time.
+    /// Only events before TIME.
     #[arg(long, value_name = "TIME", value_parser = time_ns)]
     to: Option<i64>,
     #[command(flatten)]
@@ -71,24 +71,25 @@ pub(super) struct ExportArgs {
 const VERIFY_HELP: &str = "\
 Example: forebay events verify-export --key \"$(cat verifier.key)\" /srv/export
 
-Compares each part with its digest in the manifest; puts the leaf of every Parquet row together from
-its columns, hashes it and compares that with its leaf_hash; and checks the checkpoint's signature.
-That a row is in the tree is what `forebay events prove` and `verify-proof` show. Lines of NDJSON are
-only compared by their file's digest: a leaf cannot always be put together from them. Without --key
-the key in the manifest is taken, which is what whoever wrote the files says it is.
+Compares each part with its digest in the manifest, rebuilds the leaf of every Parquet row from its
+columns and compares its hash with leaf_hash, and checks the signature of the checkpoint. To show
+that a row is in the tree, use `forebay events prove` and `verify-proof`. NDJSON is only compared by
+the digest of its file, because a leaf cannot always be rebuilt from a line. Without --key the key
+in the manifest is used, which proves nothing against the author of the files.
 
-Exit codes: 0 everything is as it was exported, 1 something is not and is named, 2 wrong command line.";
+Exit codes: 0 the export is unchanged; 1 something was changed and is named; 2 invalid command
+line.";
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = VERIFY_HELP)]
 pub(super) struct VerifyArgs {
-    /// The verifier key.
+    /// Verifier key [default: the key in the manifest].
     #[arg(long, value_name = "KEY")]
     key: Option<VerifierKey>,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
-    /// The directory of an export.
+    /// Directory of the export.
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }
@@ -97,8 +98,7 @@ pub(super) fn export(args: &ExportArgs) -> anyhow::Result<Exit> {
     let target = if args.out.starts_with("s3://") {
         Target::S3(Box::new(S3::open(&args.out, &args.s3)?))
     } else if !args.s3.is_empty() {
-        let text = "--endpoint, --region, --profile, --path-style and --allow-http are for \
-                    s3://BUCKET/PREFIX";
+        let text = "--endpoint, --region, --profile, --path-style and --allow-http require s3://BUCKET/PREFIX";
         return Err(Coded::error(Exit::Usage, text));
     } else if args.out.contains("://") {
         let text = format!("{} is neither a directory nor s3://BUCKET/PREFIX", args.out);
@@ -117,7 +117,7 @@ pub(super) fn export(args: &ExportArgs) -> anyhow::Result<Exit> {
     let exported = exported?;
     if exported.checkpoint.is_none() {
         out::note(
-            "this store keeps no proofs: the export has no checkpoint, its rows cannot be proven",
+            "this store has no proofs: the export has no checkpoint, and its rows cannot be proven",
         );
     }
     if args.json {
@@ -158,21 +158,21 @@ pub(super) fn verify(args: &VerifyArgs) -> anyhow::Result<Exit> {
         }))?;
     } else {
         out::line(format_args!(
-            "parts       {}\nrows        {}, {} of them hashed anew\ncheckpoint  {}",
+            "parts       {}\nrows        {}, {} of them hashed again\ncheckpoint  {}",
             verified.files,
             verified.rows,
             verified.leaves,
             match (verified.signed, &args.key) {
-                (true, Some(_)) => "its signature holds",
-                (true, None) => "its signature holds, by the key the export itself names",
-                (false, _) => "none that holds",
+                (true, Some(_)) => "valid signature",
+                (true, None) => "valid signature, by the key in the manifest",
+                (false, _) => "no valid one",
             },
         ))?;
         for fault in &verified.faults {
             out::line(format_args!("WRONG       {fault}"))?;
         }
         if verified.faults.is_empty() {
-            out::line("everything is as it was exported")?;
+            out::line("no changes found")?;
         }
     }
     Ok(if verified.faults.is_empty() { Exit::Ok } else { Exit::Failed })

@@ -16,24 +16,25 @@ Examples:
   forebay events prove 01ARZ3NDEKTSV4RRFFQ69G5FAV > proof.json
   forebay events prove --consistency 1000 2000
 
-Of an event: {\"leaf_index\",\"tree_size\",\"leaf_hash\",\"leaf_base64\",\"audit_path\",\"checkpoint\"}; of two
-sizes: {\"first\",\"second\",\"path\",\"first_root\",\"second_root\"}, and the checkpoint where the second size
-is the newest signed one. Hashes are RFC 9162's over SHA-256, in hexadecimal.
+For an event it prints
+{\"leaf_index\",\"tree_size\",\"leaf_hash\",\"leaf_base64\",\"audit_path\",\"checkpoint\"}; for two
+sizes {\"first\",\"second\",\"path\",\"first_root\",\"second_root\"}, with the checkpoint if the
+second size is the newest signed one. Hashes are those of RFC 9162 with SHA-256, in hexadecimal.
 
-Exit codes: 0 printed, 1 there is no such event or size, 3 the store cannot be opened.";
+Exit codes: 0 printed; 1 there is no such event or size; 3 the store cannot be opened.";
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = PROVE_HELP)]
 pub(super) struct ProveArgs {
     #[command(flatten)]
     data: DataArgs,
-    /// The same: a proof is always JSON.
+    /// Has no effect: a proof is always JSON.
     #[arg(long)]
     json: bool,
     /// Prove that the first M events are the beginning of the first N.
     #[arg(long, num_args = 2, value_names = ["M", "N"], conflicts_with = "id")]
     consistency: Option<Vec<u64>>,
-    /// The event's id: a ULID or a UUID.
+    /// Id of the event: a ULID or a UUID.
     #[arg(value_name = "ID", required_unless_present = "consistency")]
     id: Option<EventId>,
 }
@@ -43,27 +44,27 @@ Examples:
   forebay events verify-proof --key 'forebay.local/events+c1b2...+AY...' proof.json
   forebay events verify-proof --key-file verifier.key --since old-checkpoint.txt consistency.json
 
-The verifier key is what `forebay events stats` prints; it is no secret. For a proof of consistency
---since names the earlier checkpoint. Nothing is read but these files.
+The verifier key is printed by `forebay events stats` and is not secret. For a consistency proof
+--since names the earlier checkpoint. Only these files are read.
 
-Exit codes: 0 the proof holds, 1 it does not, 2 wrong command line, 3 a file cannot be read.";
+Exit codes: 0 the proof is valid; 1 it is not valid; 2 invalid command line; 3 a file cannot be read.";
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = VERIFY_PROOF_HELP)]
 pub(super) struct VerifyProofArgs {
-    /// The verifier key.
+    /// Verifier key.
     #[arg(long, value_name = "KEY", required_unless_present = "key_file")]
     key: Option<VerifierKey>,
-    /// File that holds it.
+    /// File that contains the verifier key.
     #[arg(long, value_name = "FILE", conflicts_with = "key")]
     key_file: Option<PathBuf>,
-    /// For a proof of consistency: the signed note of the earlier size.
+    /// For a consistency proof: file with the signed note of the earlier size.
     #[arg(long, value_name = "FILE")]
     since: Option<PathBuf>,
-    /// Print what the proof shows as one JSON object.
+    /// Print what is proven as one JSON object.
     #[arg(long)]
     json: bool,
-    /// The proof, as `prove` printed it; `-`: standard input.
+    /// File with the proof, as printed by `prove`; `-` for standard input.
     #[arg(value_name = "FILE")]
     proof: PathBuf,
 }
@@ -92,7 +93,9 @@ pub(super) fn prove(args: &ProveArgs) -> anyhow::Result<Exit> {
             serde_json::to_value(proof)?
         }
         (None, Some(id)) => serde_json::to_value(store.prove(id).map_err(refused)?)?,
-        (None, None) => return Err(Coded::error(Exit::Usage, "name an event, or --consistency")),
+        (None, None) => {
+            return Err(Coded::error(Exit::Usage, "give an event id, or --consistency"));
+        }
     };
     out::json(&json)?;
     store.close()?;
@@ -100,7 +103,7 @@ pub(super) fn prove(args: &ProveArgs) -> anyhow::Result<Exit> {
 }
 
 fn refused(error: ReadError) -> anyhow::Error {
-    Coded::wrap(Exit::Failed, "nothing can be proven", error.into())
+    Coded::wrap(Exit::Failed, "cannot make the proof", error.into())
 }
 
 pub(super) fn verify_proof(args: &VerifyProofArgs) -> anyhow::Result<Exit> {
@@ -109,17 +112,17 @@ pub(super) fn verify_proof(args: &VerifyProofArgs) -> anyhow::Result<Exit> {
         (None, Some(path)) => {
             let text = read(path)?;
             text.trim().parse().map_err(|error| {
-                Coded::wrap(Exit::Usage, format!("{} is no verifier key", path.display()), {
+                Coded::wrap(Exit::Usage, format!("{} is not a verifier key", path.display()), {
                     let error: forebay_events::checkpoint::KeyError = error;
                     error.into()
                 })
             })?
         }
-        (None, None) => return Err(Coded::error(Exit::Usage, "a verifier key is needed")),
+        (None, None) => return Err(Coded::error(Exit::Usage, "--key or --key-file is required")),
     };
     let text = read(&args.proof)?;
     let json: serde_json::Value = serde_json::from_str(&text).map_err(|error| {
-        let text = format!("{} is no proof", args.proof.display());
+        let text = format!("{} is not a proof", args.proof.display());
         Coded::wrap(Exit::Failed, text, error.into())
     })?;
     if json.get("audit_path").is_some() {
@@ -147,9 +150,10 @@ fn inclusion(
 ) -> anyhow::Result<Exit> {
     let included = proof
         .verify(key)
-        .map_err(|error| Coded::wrap(Exit::Failed, "the proof does not hold", error.into()))?;
-    let event = format::leaf::decode(&included.leaf)
-        .map_err(|error| Coded::wrap(Exit::Failed, "what is proven is no event", error.into()))?;
+        .map_err(|error| Coded::wrap(Exit::Failed, "the proof is not valid", error.into()))?;
+    let event = format::leaf::decode(&included.leaf).map_err(|error| {
+        Coded::wrap(Exit::Failed, "the proven leaf is not an event", error.into())
+    })?;
     if args.json {
         out::json(&serde_json::json!({
             "valid": true,
@@ -180,10 +184,10 @@ fn consistency(
     args: &VerifyProofArgs,
 ) -> anyhow::Result<Exit> {
     let Some(since) = &args.since else {
-        let text = "a proof of consistency needs --since, the earlier checkpoint";
+        let text = "a consistency proof requires --since, the earlier checkpoint";
         return Err(Coded::error(Exit::Usage, text));
     };
-    let failed = |error: anyhow::Error| Coded::wrap(Exit::Failed, "the proof does not hold", error);
+    let failed = |error: anyhow::Error| Coded::wrap(Exit::Failed, "the proof is not valid", error);
     let earlier =
         Checkpoint::open(read(since)?.as_bytes(), key).map_err(|error| failed(error.into()))?;
     let later = proof.verify(key, &earlier).map_err(|error| failed(error.into()))?;

@@ -13,23 +13,23 @@ use super::settings::DataArgs;
 use crate::exit::{Coded, Exit};
 use crate::out;
 
-/// Events proven under one checkpoint.
+/// Number of events proven under one checkpoint.
 const PROVEN_AT_ONCE: usize = 1_000;
 
 const GET_HELP: &str = "\
 Example: forebay events get 01ARZ3NDEKTSV4RRFFQ69G5FAV
 
-Exit codes: 0 printed, 1 there is no such event, 3 the store cannot be opened.";
+Exit codes: 0 printed; 1 there is no such event; 3 the store cannot be opened.";
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = GET_HELP)]
 pub(super) struct GetArgs {
     #[command(flatten)]
     data: DataArgs,
-    /// Print the raw bytes as their source wrote them, and nothing else.
+    /// Print only the raw bytes, as the source wrote them.
     #[arg(long)]
     raw: bool,
-    /// The event's id: a ULID or a UUID.
+    /// Id of the event: a ULID or a UUID.
     #[arg(value_name = "ID")]
     id: EventId,
 }
@@ -49,16 +49,16 @@ pub(super) struct ScanArgs {
     data: DataArgs,
     #[command(flatten)]
     filter: FilterArgs,
-    /// Not before this time.
+    /// Only events at or after TIME.
     #[arg(long, value_name = "TIME", value_parser = time_ns)]
     from: Option<i64>,
-    /// Before this time.
+    /// Only events before TIME.
     #[arg(long, value_name = "TIME", value_parser = time_ns)]
     to: Option<i64>,
-    /// Stop after this many.
+    /// Print at most COUNT events.
     #[arg(long, value_name = "COUNT")]
     limit: Option<u64>,
-    /// The latest first.
+    /// Print the latest first.
     #[arg(long)]
     newest: bool,
     /// Add to each event the proof that it is stored.
@@ -66,28 +66,28 @@ pub(super) struct ScanArgs {
     proof: bool,
 }
 
-/// Conditions, all of which must hold.
+/// Conditions, all of which must be true.
 #[derive(clap::Args, Debug)]
 pub(super) struct FilterArgs {
-    /// Of this stream.
+    /// Only events in this stream.
     #[arg(long, value_name = "NAME")]
     stream: Option<String>,
-    /// Of this type.
+    /// Only events of this type.
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
-    /// Of this machine.
+    /// Only events from this host.
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
-    /// Of this address.
+    /// Only events with this address.
     #[arg(long, value_name = "ADDRESS")]
     ip: Option<IpAddr>,
-    /// At least this bad: informational, low, medium, high, critical or fatal.
+    /// Only events of at least this severity: informational, low, medium, high, critical or fatal.
     #[arg(long, value_name = "WORD", value_parser = severity)]
     severity: Option<Severity>,
-    /// Whose raw bytes contain this text; as often as needed, all must be there.
+    /// Only events whose raw bytes contain this text. May be repeated; all must match.
     #[arg(long, value_name = "TEXT")]
     contains: Vec<String>,
-    /// Whose raw bytes match this regular expression.
+    /// Only events whose raw bytes match this regular expression.
     #[arg(long, value_name = "REGEX")]
     regex: Option<regex::bytes::Regex>,
 }
@@ -108,7 +108,7 @@ impl FilterArgs {
 }
 
 impl FilterArgs {
-    /// The same as parameters of `GET /v1/events`, each behind a `&`.
+    /// Returns the same conditions as parameters of `GET /v1/events`, each after a `&`.
     pub(super) fn parameters(&self) -> String {
         let mut parameters = Vec::new();
         let mut add = |name: &str, value: String| parameters.push((name.to_owned(), value));
@@ -130,7 +130,7 @@ fn severity(text: &str) -> Result<Severity, String> {
         .ok_or_else(|| "one of informational, low, medium, high, critical, fatal".to_owned())
 }
 
-/// Reads a time a person wrote.
+/// Parses a time from the command line.
 pub(crate) fn time_ns(text: &str) -> Result<i64, String> {
     forebay_events::query::parse_time(text)
         .ok_or_else(|| "a time such as 2026-11-21T10:00:00Z, or seconds since 1970".to_owned())
@@ -180,7 +180,7 @@ pub(super) fn scan(args: &ScanArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Prints events and forgets them; `false` once the reader has left.
+/// Prints events and forgets them; returns `false` once the reader has gone.
 fn print_all(
     out: &mut impl std::io::Write,
     store: &Store,
@@ -201,7 +201,7 @@ fn print_all(
     Ok(true)
 }
 
-/// Prints what is still held back.
+/// Prints what is still buffered.
 fn finish(out: &mut impl std::io::Write) -> anyhow::Result<()> {
     match out.flush() {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
@@ -211,7 +211,7 @@ fn finish(out: &mut impl std::io::Write) -> anyhow::Result<()> {
     }
 }
 
-/// Prints a line; `false` once the reader has left.
+/// Prints a line; returns `false` once the reader has gone.
 pub(super) fn print(
     out: &mut impl std::io::Write,
     json: &serde_json::Value,

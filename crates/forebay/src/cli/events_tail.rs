@@ -16,13 +16,14 @@ Examples:
   forebay events tail -n 20 --stream auth
   forebay events tail --server http://127.0.0.1:8090 --contains 'Failed password'
 
-Without --server the newest events of the data directory are printed, which no server may be using.
-With it the server is asked for the newest, and for those that come, until Ctrl-C. One JSON object a
-line, the latest last.
+Without --server prints the newest events in the data directory, which must not be in use by a
+server. With --server prints the newest events of the server and then new ones as they arrive, until
+Ctrl-C. Each line is a JSON object, the latest last.
 
-Exit codes: 0 printed, 1 the server could not be asked or broke off, 3 the store cannot be opened.";
+Exit codes: 0 printed; 1 the server did not answer or closed the connection; 3 the store cannot be
+opened.";
 
-/// Longest answer of a server that refuses.
+/// Maximum size of a server's error response.
 const REFUSAL_SIZE_MAX: u64 = 64 << 10;
 
 #[derive(clap::Args, Debug)]
@@ -32,10 +33,10 @@ pub(super) struct Args {
     data: DataArgs,
     #[command(flatten)]
     filter: FilterArgs,
-    /// How many of the newest to begin with; with --server at most 1000.
+    /// Number of newest events to begin with; at most 1000 with --server.
     #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 10)]
     lines: u64,
-    /// Follow a running server, such as http://127.0.0.1:8090.
+    /// Follow the server at this URL, such as http://127.0.0.1:8090.
     #[arg(long, value_name = "URL")]
     server: Option<String>,
     /// API key for the server, with scope read.
@@ -75,7 +76,7 @@ fn follow(args: &Args, server: &str) -> anyhow::Result<Exit> {
     let server = server.trim_end_matches('/');
     if server.starts_with("https://") {
         let text = format!(
-            "only http:// is followed; over TLS: curl -N '{server}/v1/events?follow=true&limit={}'",
+            "only http:// is supported; over TLS use: curl -N '{server}/v1/events?follow=true&limit={}'",
             args.lines
         );
         return Err(Coded::error(Exit::Usage, text));
@@ -90,13 +91,13 @@ fn follow(args: &Args, server: &str) -> anyhow::Result<Exit> {
     if let Some(key) = &args.key {
         request = request.header("authorization", format!("Bearer {key}"));
     }
-    let mut response = request.call().with_context(|| format!("cannot ask {server}"))?;
+    let mut response = request.call().with_context(|| format!("cannot connect to {server}"))?;
     if !response.status().is_success() {
         let body = response.body_mut().with_config().limit(REFUSAL_SIZE_MAX).read_to_string();
         let body = body.unwrap_or_default();
-        let told = serde_json::from_str::<serde_json::Value>(&body).unwrap_or_default();
-        let told = told["error"]["message"].as_str().map(str::to_owned).unwrap_or(body);
-        let text = format!("{server} refuses ({}): {told}", response.status());
+        let error = serde_json::from_str::<serde_json::Value>(&body).unwrap_or_default();
+        let message = error["error"]["message"].as_str().map(str::to_owned).unwrap_or(body);
+        let text = format!("{server} refuses ({}): {message}", response.status());
         return Err(Coded::error(Exit::Failed, text));
     }
     let mut stdout = std::io::stdout().lock();
@@ -104,12 +105,13 @@ fn follow(args: &Args, server: &str) -> anyhow::Result<Exit> {
     let mut line = Vec::new();
     loop {
         line.clear();
-        let count = lines.read_until(b'\n', &mut line).context("the server broke off")?;
+        let count =
+            lines.read_until(b'\n', &mut line).context("the server closed the connection")?;
         if count == 0 {
             out::note("the server ended the stream");
             return Ok(Exit::Ok);
         }
-        // An empty line only says that the server is still there.
+        // An empty line only shows that the server is alive.
         if line == b"\n" {
             continue;
         }

@@ -19,23 +19,23 @@ Examples:
   forebay events verify
   forebay events verify --since checkpoint-of-last-month.txt --key 'forebay.local/events+...'
 
-Reads every segment and the log, takes the BLAKE3 digest of each sealed file, hashes every event,
-builds the tree from those hashes alone, and compares it with the tree that was stored and with
-every checkpoint that was ever signed here. --since adds checkpoints that were kept elsewhere: only
-they can show that the whole store was replaced, key and all; give --key with them.
+Reads every segment and the log, computes the BLAKE3 digest of each sealed file, hashes every event,
+builds the tree from those hashes alone, and compares it with the stored tree and with every
+checkpoint signed by this store. --since adds checkpoints kept elsewhere. Only they can show that
+the whole store was replaced, including its key; give --key with them.
 
-Exit codes: 0 everything is as it was accepted, 1 something is not and is named, 3 the store cannot
-be read or is in use.";
+Exit codes: 0 everything is unchanged; 1 something was changed and is named; 3 the store cannot be
+read or is in use.";
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
     #[command(flatten)]
     data: DataArgs,
-    /// File with a signed note of earlier; as often as needed.
+    /// File with an earlier signed note. May be repeated.
     #[arg(long, value_name = "FILE")]
     since: Vec<PathBuf>,
-    /// The verifier key that signed them [default: the store's own].
+    /// Verifier key of the notes [default: the store's own].
     #[arg(long, value_name = "KEY")]
     key: Option<VerifierKey>,
     /// Print one JSON object.
@@ -43,8 +43,8 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// Faults named one by one.
-const FAULTS_TOLD: usize = 100;
+/// Maximum number of faults named.
+const FAULTS_PRINTED: usize = 100;
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let config = args.data.resolve()?.config().map_err(wrong)?;
@@ -111,13 +111,13 @@ fn print(verified: &Verified, micros: u128) -> anyhow::Result<()> {
     if let Some(root) = &verified.root {
         out::line(format_args!("root         {root}"))?;
     }
-    for fault in verified.faults.iter().take(FAULTS_TOLD) {
+    for fault in verified.faults.iter().take(FAULTS_PRINTED) {
         out::line(format_args!("WRONG        {fault}"))?;
     }
     match verified.faults.len() {
-        0 => out::line("everything is as it was accepted"),
-        count if count > FAULTS_TOLD => {
-            out::line(format_args!("WRONG        {} things more", count - FAULTS_TOLD))
+        0 => out::line("no changes found"),
+        count if count > FAULTS_PRINTED => {
+            out::line(format_args!("WRONG        {} more faults", count - FAULTS_PRINTED))
         }
         _ => Ok(()),
     }

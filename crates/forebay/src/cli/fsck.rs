@@ -15,8 +15,8 @@ Examples:
   forebay fsck                        check ./forebay-data
   forebay fsck --data /srv/forebay --json
 
-Exit codes: 0 everything is as it was stored, 1 something is damaged (each finding names the blob
-and the files it stands for), 3 the data cannot be read or a server is using it.";
+Exit codes: 0 no damage found; 1 something is damaged (each finding names the blob and the files
+whose content it is); 3 the data cannot be read or is in use by a server.";
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = AFTER_HELP)]
@@ -69,7 +69,7 @@ fn print(report: &FsckReport) -> anyhow::Result<()> {
         report.documents,
         match report.spilled {
             0 => String::new(),
-            count => format!(", {count} of them wait in files for the database"),
+            count => format!(", {count} of them are in files and wait for the database"),
         }
     ))?;
     if report.torn_tail_bytes > 0 {
@@ -84,11 +84,11 @@ fn print(report: &FsckReport) -> anyhow::Result<()> {
             out::line(format_args!("           in {}", path.display()))?;
         }
         for name in &finding.names {
-            out::line(format_args!("           stands for {name}"))?;
+            out::line(format_args!("           content of {name}"))?;
         }
     }
     match report.findings.len() {
-        0 => out::line("everything is as it was stored"),
+        0 => out::line("no damage found"),
         count => out::line(format_args!("{count} damaged; restore the named files from a copy")),
     }
 }

@@ -1,4 +1,4 @@
-//! `forebay intake database`: how the database is that a server forwards documents to.
+//! `forebay intake database`: the status of the database to which a server forwards documents.
 
 use anyhow::Context as _;
 
@@ -10,28 +10,28 @@ Examples:
   forebay intake database
   forebay intake database --server http://127.0.0.1:8090 --json
 
-Exit codes: 0 the database gets what comes, 1 it is away, refuses or has stopped, or the server could not
-be asked or forwards to none.";
+Exit codes: 0 documents are forwarded; 1 the database is unavailable, refuses documents or
+forwarding has stopped, or the server did not answer or forwards to no database.";
 
-/// Longest answer read.
+/// Maximum size of an answer, in bytes.
 const ANSWER_SIZE_MAX: u64 = 64 << 10;
 
 #[derive(clap::Subcommand, Debug)]
 pub(super) enum Command {
-    /// Ask a running server how the database is that its documents are forwarded to.
+    /// Print the status of the database to which a server forwards its documents.
     Database(Args),
 }
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
-    /// The server.
+    /// URL of the server.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8090")]
     server: String,
-    /// API key for the server, with scope read.
+    /// API key with scope read.
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// Print the server's JSON.
+    /// Print the server's JSON answer.
     #[arg(long)]
     json: bool,
 }
@@ -40,7 +40,7 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
     let Command::Database(args) = command;
     let server = args.server.trim_end_matches('/');
     if server.starts_with("https://") {
-        let text = format!("only http:// is asked; over TLS: curl '{server}/v1/database'");
+        let text = format!("only http:// is supported; over TLS use: curl '{server}/v1/database'");
         return Err(Coded::error(Exit::Usage, text));
     }
     let server = match server.contains("://") {
@@ -54,20 +54,20 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
         if let Some(key) = &args.key {
             request = request.header("authorization", format!("Bearer {key}"));
         }
-        let mut answer = request.call().with_context(|| format!("cannot ask {server}"))?;
+        let mut answer = request.call().with_context(|| format!("cannot connect to {server}"))?;
         let body = answer.body_mut().with_config().limit(ANSWER_SIZE_MAX).read_to_string();
-        let body = body.with_context(|| format!("cannot read the answer of {server}"))?;
+        let body = body.with_context(|| format!("cannot read the response of {server}"))?;
         if answer.status().is_success() {
             return Ok(body);
         }
-        let told = serde_json::from_str::<serde_json::Value>(&body).unwrap_or_default();
-        let told = told["error"]["message"].as_str().map(str::to_owned).unwrap_or(body);
-        let text = format!("{server} answers {}: {told}", answer.status());
+        let error = serde_json::from_str::<serde_json::Value>(&body).unwrap_or_default();
+        let message = error["error"]["message"].as_str().map(str::to_owned).unwrap_or(body);
+        let text = format!("{server} answers {}: {message}", answer.status());
         Err(Coded::error(Exit::Failed, text))
     };
     let status = ask("application/json")?;
     let status: serde_json::Value = serde_json::from_str(&status)
-        .with_context(|| format!("the answer of {server} is not what was expected"))?;
+        .with_context(|| format!("the response of {server} is not JSON"))?;
     if args.json {
         out::json(&status)?;
     } else {

@@ -1,4 +1,4 @@
-//! `forebay inventory ...`: the inventory index from the command line.
+//! `forebay inventory ...`: the inventory index on the command line.
 
 use std::path::PathBuf;
 
@@ -18,21 +18,21 @@ use crate::out;
 pub(super) enum Command {
     /// Read an inventory, a listing or a directory tree, and build an index of it.
     Build(Box<inventory_build::Args>),
-    /// Print all that is known of a prefix.
+    /// Print the figures of a prefix.
     Get(inventory_read::GetArgs),
-    /// Print the prefixes right below one.
+    /// Print the prefixes one level below a prefix.
     Children(inventory_read::ChildrenArgs),
-    /// Print the largest prefixes below one, exactly.
+    /// Print the largest prefixes below a prefix, with exact figures.
     Top(inventory_read::TopArgs),
-    /// Print the prefixes below one, in the order of their names.
+    /// Print all prefixes below a prefix, in order of name.
     Descendants(inventory_read::DescendantsArgs),
-    /// Print how sizes and ages are distributed below a prefix.
+    /// Print the distribution of sizes and ages below a prefix.
     Histogram(inventory_read::HistogramArgs),
-    /// Print what a prefix costs in a month, by storage class.
+    /// Print the monthly cost of a prefix, by storage class.
     Cost(inventory_report::CostArgs),
-    /// Print the table of prices that is used when no other is given, as TOML to begin one's own with.
+    /// Print the default price table as TOML, as a template for your own.
     Prices,
-    /// Print what changed from one index to another, prefix by prefix.
+    /// Print the changes from one index to another, by prefix.
     Diff(inventory_report::DiffArgs),
     /// Print the prefixes with the most small objects.
     SmallFiles(inventory_report::SmallArgs),
@@ -40,13 +40,14 @@ pub(super) enum Command {
     Export(inventory_export::Args),
     /// Browse an index in the terminal.
     Tui(inventory_tui::Args),
-    /// Print what an index is of and what it was built from.
+    /// Print the figures and the source of an index.
     Stats(inventory_read::StatsArgs),
-    /// Read every byte of an index and compare it with its checksums and with itself.
+    /// Read every byte of an index, and check its checksums and its consistency.
     Verify(inventory_read::StatsArgs),
-    /// Make an inventory up, as S3 would deliver it, to try or to measure with.
+    /// Generate an inventory in the form S3 delivers, for trials and measurements.
     Generate(inventory_generate::Args),
-    /// Measure the index, beside DuckDB if it is there; the same as `forebay bench inventory`.
+    /// Measure the index, and compare it with DuckDB if it is installed (`forebay bench
+    /// inventory`).
     Bench(super::bench::InventoryArgs),
 }
 
@@ -71,34 +72,34 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
     }
 }
 
-/// Which index, and which of its prefixes.
+/// The index and one of its prefixes.
 #[derive(clap::Args, Debug)]
 pub(super) struct PrefixArgs {
     #[command(flatten)]
     pub(super) index: IndexArgs,
-    /// The prefix, with the delimiter at its end; empty for all of it.
+    /// Prefix, with the delimiter at its end; empty for the whole index.
     #[arg(value_name = "PREFIX", default_value = "")]
     pub(super) prefix: String,
 }
 
-/// Which index.
+/// The index.
 #[derive(clap::Args, Debug)]
 pub(super) struct IndexArgs {
-    /// The directory of the index.
+    /// Directory of the index.
     #[arg(long = "index", value_name = "DIR")]
     pub(super) dir: PathBuf,
-    /// Print JSON: one object, or one a line.
+    /// Print JSON: one object, or one per line.
     #[arg(long)]
     pub(super) json: bool,
 }
 
-/// By what prefixes are sorted.
+/// The order of prefixes.
 #[derive(clap::ValueEnum, Debug, Clone, Copy, Default)]
 pub(super) enum SortArg {
-    /// The most bytes first.
+    /// By bytes, the most first.
     #[default]
     Bytes,
-    /// The most objects first.
+    /// By objects, the most first.
     Objects,
     /// By name.
     Name,
@@ -118,7 +119,7 @@ impl IndexArgs {
     /// Opens the index.
     ///
     /// # Errors
-    /// It is not there or damaged.
+    /// It does not exist or is damaged.
     pub(super) fn open(&self) -> anyhow::Result<Index> {
         open(&self.dir)
     }
@@ -127,31 +128,31 @@ impl IndexArgs {
 /// Opens an index.
 ///
 /// # Errors
-/// It is not there or damaged.
+/// It does not exist or is damaged.
 pub(super) fn open(dir: &std::path::Path) -> anyhow::Result<Index> {
     Index::open(dir).context("cannot open the index")
 }
 
 impl PrefixArgs {
-    /// The node of the prefix.
+    /// Returns the node of the prefix.
     ///
     /// # Errors
-    /// It is not there (exit code 3), or the index is damaged.
+    /// It does not exist (exit code 3), or the index is damaged.
     pub(super) fn node<'a>(&self, index: &'a Index) -> anyhow::Result<Node<'a>> {
         if let Some(node) = index.get(self.prefix.as_bytes())? {
             return Ok(node);
         }
         let delimiter = char::from(index.delimiter());
         let with_delimiter = format!("{}{delimiter}", self.prefix);
-        let told = if index.get(with_delimiter.as_bytes())?.is_some() {
+        let message = if index.get(with_delimiter.as_bytes())?.is_some() {
             format!(
-                "there is no prefix {:?} in the index; there is {with_delimiter:?}",
+                "there is no prefix {:?} in the index; did you mean {with_delimiter:?}?",
                 self.prefix
             )
         } else {
             format!("there is no prefix {:?} in the index", self.prefix)
         };
-        Err(Coded::error(Exit::Absent, told))
+        Err(Coded::error(Exit::Absent, message))
     }
 }
 
@@ -163,7 +164,7 @@ pub(super) fn json_line(value: &Value) -> anyhow::Result<()> {
     out::line(value)
 }
 
-/// A prefix for a person: control characters and what is not text are escaped.
+/// Returns a prefix in printable form: control characters and bytes that are not UTF-8 are escaped.
 pub(super) fn shown(prefix: &[u8]) -> String {
     let text = String::from_utf8_lossy(prefix);
     let mut shown = String::with_capacity(text.len());
@@ -177,7 +178,7 @@ pub(super) fn shown(prefix: &[u8]) -> String {
     if shown.is_empty() { "(all)".to_owned() } else { shown }
 }
 
-/// Prints prefixes as a table, or as JSON, one a line.
+/// Prints prefixes as a table, or as JSON, one object per line.
 ///
 /// # Errors
 /// A node is damaged, or standard output cannot be written.

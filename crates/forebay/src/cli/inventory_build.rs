@@ -25,10 +25,10 @@ use crate::usage::Usage;
 
 const HELP: &str = "\
 Sources:
-  DIR/manifest.json, s3://BUCKET/.../manifest.json    an S3 Inventory, CSV or Parquet, all checksums compared
-  FILE.parquet, FILE.csv[.gz|.zst], also s3://...     a table; --columns says what is what
+  DIR/manifest.json, s3://BUCKET/.../manifest.json    an S3 Inventory, CSV or Parquet, with checksums
+  FILE.parquet, FILE.csv[.gz|.zst], also s3://...     a table; --columns names its columns
   DIR, s3://BUCKET/PREFIX/                            the inventory there, or all tables of one kind
-  s3-list://BUCKET/PREFIX                             the bucket itself, by ListObjectsV2
+  s3-list://BUCKET/PREFIX                             the bucket itself, listed by ListObjectsV2
   fs:DIR                                              the files below a directory
 
 Examples:
@@ -37,84 +37,84 @@ Examples:
   forebay inventory build --from fs:/usr/share --out /tmp/share --json
   forebay inventory build --from files.csv --columns key=path,size=bytes --out ./index
 
-The index appears when it is complete; a build that is stopped leaves nothing, and the index that is
-replaced stays until then.";
+The index appears when it is complete. A build that is stopped leaves nothing behind. An index that
+is replaced remains in place until then.";
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = HELP)]
 pub(super) struct Args {
-    /// What to read; several tables may be given.
+    /// Source to read. May be repeated for several tables.
     #[arg(long, value_name = "SOURCE", required = true)]
     from: Vec<Spec>,
-    /// The directory for the index.
+    /// Directory for the index.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Replace the index that is there.
+    /// Replace an existing index.
     #[arg(long)]
     replace: bool,
-    /// Memory for the whole build, 32MiB or more; what is more goes to files beside the index [default:
-    /// a quarter of the machine's].
+    /// Maximum memory of the build, at least 32MiB; more data is written to temporary files beside
+    /// the index [default: a quarter of the machine's memory].
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     memory: Option<ByteSize>,
-    /// Readers that work at the same time [default: one for each processor].
+    /// Number of concurrent readers [default: one for each processor].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
-    /// What separates the components of a key: one ASCII character.
+    /// Delimiter between the components of a key: one ASCII character.
     #[arg(long, value_name = "CHARACTER", default_value = "/", value_parser = delimiter)]
     delimiter: u8,
-    /// Do not count sizes and months; the index is smaller, and knows no costs.
+    /// Omit the histograms of sizes and ages. The index is smaller but cannot compute costs.
     #[arg(long)]
     no_histograms: bool,
-    /// What to do about a row that cannot be read.
+    /// How to treat a row that cannot be read.
     #[arg(long, value_enum, value_name = "WORD", default_value_t)]
     on_bad_row: BadRowArg,
     /// Count a key that is listed twice twice, instead of failing.
     #[arg(long)]
     allow_duplicates: bool,
-    /// Fail unless there are so many rows.
+    /// Fail unless the row count equals COUNT.
     #[arg(long, value_name = "COUNT")]
     expect_rows: Option<u64>,
-    /// Which columns of a table are what, as key=COLUMN,size=COLUMN,...
+    /// Columns of a table, as key=COLUMN,size=COLUMN,...
     #[arg(long, value_name = "LIST")]
     columns: Option<Columns>,
     /// The keys of a CSV file with a header are percent-encoded.
     #[arg(long)]
     percent_encoded: bool,
-    /// Do not compare MD5s.
+    /// Do not verify MD5 checksums.
     #[arg(long)]
     no_verify: bool,
-    /// The directory that stands for the bucket a manifest names its files in.
+    /// Local directory to read instead of the bucket named in a manifest.
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
     #[command(flatten)]
     s3: S3Options,
-    /// Print one JSON object when it is done.
+    /// Print one JSON object at the end.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(clap::ValueEnum, Debug, Clone, Copy, Default)]
 enum BadRowArg {
-    /// The build fails.
+    /// Fail the build.
     #[default]
     Fail,
-    /// The row is left out and counted; the first ten are shown.
+    /// Skip the row and count it; the first ten are printed.
     Skip,
 }
 
 fn delimiter(text: &str) -> Result<u8, String> {
     match text.as_bytes() {
         [byte] if byte.is_ascii() => Ok(*byte),
-        _ => Err("one ASCII character".to_owned()),
+        _ => Err("not one ASCII character".to_owned()),
     }
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let started = Instant::now();
     let classes = Arc::new(Classes::new());
-    let settings = settings(args, &classes)?;
-    let source = source::open(&args.from, &settings).context("cannot read the source")?;
     let options = options(args);
+    let settings = Settings { memory: options.memory_of_reading(), ..settings(args, &classes)? };
+    let source = source::open(&args.from, &settings).context("cannot read the source")?;
     let monitor = Arc::new(Monitor::default());
     let watch = Watch::start(&monitor, !args.json)?;
     let fs: Arc<dyn FileSystem> = Arc::new(RealFs);
@@ -126,9 +126,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
             Coded::error(Exit::Usage, format!("{error}; --replace replaces it"))
         }
         BuildError::BadRow(_) => anyhow::Error::new(error)
-            .context("a row cannot be read (--on-bad-row skip leaves such out)"),
+            .context("a row cannot be read (--on-bad-row skip skips such rows)"),
         BuildError::Duplicate { .. } => anyhow::Error::new(error)
-            .context("the inventory cannot be right (--allow-duplicates counts them twice)"),
+            .context("the inventory lists a key twice (--allow-duplicates counts it twice)"),
         error => anyhow::Error::new(error).context("cannot build the index"),
     })?;
     for row in &built.bad_rows_shown {
@@ -157,8 +157,8 @@ fn report(args: &Args, built: &Built, took: Duration) -> anyhow::Result<()> {
         }));
     }
     out::line(format_args!(
-        "{} objects, {}, below {} prefixes, in {seconds:.2} s ({:.0} rows a second, {:.0} MiB at most)\n\
-         the index has {} ({:.1} bytes a prefix): {}",
+        "{} objects, {}, below {} prefixes, in {seconds:.2} s ({:.0} rows/s, {:.0} MiB peak memory)\n\
+         index of {} ({:.1} bytes per prefix): {}",
         built.objects,
         out::size(built.bytes),
         built.prefixes,
@@ -169,7 +169,7 @@ fn report(args: &Args, built: &Built, took: Duration) -> anyhow::Result<()> {
         args.out.display(),
     ))?;
     if built.bad_rows > 0 {
-        out::note(format_args!("{} rows could not be read and are missing", built.bad_rows));
+        out::note(format_args!("{} rows could not be read and were skipped", built.bad_rows));
     }
     Ok(())
 }
@@ -179,7 +179,8 @@ fn settings(args: &Args, classes: &Arc<Classes>) -> anyhow::Result<Settings> {
     settings.verify = !args.no_verify;
     settings.percent_encoded = args.percent_encoded;
     settings.root.clone_from(&args.root);
-    // What is fetched to be read is as large as a report: the disk of the index is to have room for it.
+    // A remote source is downloaded and is as large as the report: the index's disk must have room
+    // for it.
     let above = args.out.ancestors().skip(1);
     let mut above = above.map(|dir| if dir.as_os_str().is_empty() { Path::new(".") } else { dir });
     if let Some(beside) = above.find(|dir| dir.is_dir()) {
@@ -190,7 +191,7 @@ fn settings(args: &Args, classes: &Arc<Classes>) -> anyhow::Result<Settings> {
     }
     let remote = args.from.iter().any(|spec| spec.to_string().contains("://"));
     if remote {
-        settings.s3 = Some(S3::new(args.s3.reader()?).context("cannot reach S3")?);
+        settings.s3 = Some(S3::new(args.s3.reader()?).context("cannot access S3")?);
     }
     Ok(settings)
 }
@@ -216,7 +217,7 @@ fn options(args: &Args) -> Options {
     }
 }
 
-/// Readers and the program itself take some of it.
+/// The readers and the program itself use some of it.
 const MEMORY_MIN: ByteSize = ByteSize(32 << 20);
 
 fn memory(text: &str) -> Result<ByteSize, String> {
@@ -227,7 +228,7 @@ fn memory(text: &str) -> Result<ByteSize, String> {
     Ok(memory)
 }
 
-/// A quarter of the machine's memory, or of what the process may have.
+/// Returns a quarter of the machine's memory, or of the process's memory limit.
 fn quarter_of_memory() -> ByteSize {
     let machine = rustix::system::sysinfo();
     let machine = machine.totalram.saturating_mul(u64::from(machine.mem_unit));
@@ -235,7 +236,7 @@ fn quarter_of_memory() -> ByteSize {
     ByteSize(machine.min(allowed) / 4)
 }
 
-/// Shows the progress, and stops the build on SIGINT or SIGTERM.
+/// Shows the progress, and cancels the build on SIGINT or SIGTERM.
 struct Watch {
     done: oneshot::Sender<()>,
     thread: std::thread::JoinHandle<()>,
@@ -246,10 +247,10 @@ impl Watch {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .context("cannot listen for Ctrl-C")?;
+            .context("cannot handle SIGINT and SIGTERM")?;
         let mut signals = {
             let _entered = runtime.enter();
-            let listen = |kind| signal(kind).context("cannot listen for Ctrl-C");
+            let listen = |kind| signal(kind).context("cannot handle SIGINT and SIGTERM");
             (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?)
         };
         let (done, mut ended) = oneshot::channel();
@@ -270,12 +271,12 @@ impl Watch {
             bar.finish_and_clear();
         };
         let builder = std::thread::Builder::new().name("inventory-watch".to_owned());
-        let thread = builder.spawn(watch).context("cannot listen for Ctrl-C")?;
+        let thread = builder.spawn(watch).context("cannot start a thread")?;
         Ok(Self { done, thread })
     }
 
     fn stop(self) {
-        // One that is gone already has nothing left to end.
+        // A thread that has ended needs no stop.
         self.done.send(()).unwrap_or_default();
         if let Err(panic) = self.thread.join() {
             std::panic::resume_unwind(panic);

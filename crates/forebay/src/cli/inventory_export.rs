@@ -22,42 +22,43 @@ Examples:
   forebay inventory export --index ./index logs/ --depth 2 --format csv --out -
   forebay inventory export --index ./index --format ncdu --out tree.json && ncdu -f tree.json
 
-Parquet and CSV have a row for each prefix, in the order of names: prefix, prefix_encoded (its bytes,
-percent-encoded, where they are not UTF-8), depth, objects, bytes, descendants, noncurrent_objects,
-noncurrent_bytes, delete_markers, and objects_CLASS and bytes_CLASS for each storage class.
-For ncdu a prefix is a directory, and the objects right in it are one entry: \"(12 objects)\".
+Parquet and CSV have one row for each prefix, in order of names, with the columns prefix,
+prefix_encoded (its bytes, percent-encoded, if they are not UTF-8), depth, objects, bytes,
+descendants, noncurrent_objects, noncurrent_bytes, delete_markers, and objects_CLASS and bytes_CLASS
+for each storage class.
+For ncdu a prefix is a directory, and the objects directly in it are one entry: \"(12 objects)\".
 
 The file appears when it is complete.
 
-Exit codes: 0 written, 1 the file is there or could not be written, 2 wrong command line, 3 the prefix
-is not there, 130 stopped by Ctrl-C.";
+Exit codes: 0 written; 1 the file exists or could not be written; 2 invalid command line; 3 the
+prefix does not exist; 130 stopped by Ctrl-C.";
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = HELP)]
 pub(super) struct Args {
     #[command(flatten)]
     of: PrefixArgs,
-    /// What is written.
+    /// Output format.
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: FormatArg,
-    /// The file; - for standard output.
+    /// Output file; - for standard output.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// At most so many components deeper than the prefix.
+    /// Only prefixes at most COUNT levels below the prefix.
     #[arg(long, value_name = "COUNT")]
     depth: Option<u64>,
-    /// Replace the file that is there.
+    /// Replace an existing file.
     #[arg(long)]
     force: bool,
 }
 
 #[derive(clap::ValueEnum, Debug, Clone, Copy)]
 enum FormatArg {
-    /// A row for each prefix.
+    /// One row for each prefix.
     Parquet,
-    /// The same rows, with a header.
+    /// The same rows as CSV, with a header.
     Csv,
-    /// A tree for ncdu -f.
+    /// Directory tree for ncdu -f.
     Ncdu,
 }
 
@@ -74,8 +75,8 @@ impl From<FormatArg> for Format {
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let to_stdout = args.out.as_os_str() == "-";
     if to_stdout && args.of.index.json {
-        let told = "--json prints what was written, which --out - has no room for";
-        return Err(Coded::error(Exit::Usage, told));
+        let text = "--json cannot be used with --out -: both print to standard output";
+        return Err(Coded::error(Exit::Usage, text));
     }
     if to_stdout {
         return stdout(args);
@@ -95,13 +96,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
 fn stdout(args: &Args) -> anyhow::Result<Exit> {
     let stdout = io::stdout();
     if stdout.is_terminal() && matches!(args.format, FormatArg::Parquet) {
-        let told = "a Parquet file is nothing for a terminal; give --out a file, or pipe it";
-        return Err(Coded::error(Exit::Usage, told));
+        let text = "cannot write Parquet to a terminal; name a file with --out, or use a pipe";
+        return Err(Coded::error(Exit::Usage, text));
     }
-    // Ctrl-C ends this at once: there is nothing to be removed.
+    // Ctrl-C ends the process at once: there is nothing to remove.
     match export(args, stdout, &|| true) {
         Ok(_) => Ok(Exit::Ok),
-        // Whoever read it has read enough.
+        // The reader has read enough.
         Err(error) if is_broken_pipe(&error) => Ok(Exit::Ok),
         Err(error) => Err(error),
     }
@@ -116,17 +117,17 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(broken)
 }
 
-/// Writes the file beside its place, and gives it its name when it is complete.
+/// Writes a temporary file beside the target, and renames it when it is complete.
 fn file(args: &Args) -> anyhow::Result<(u64, u64)> {
     let path = &args.out;
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let exists = || anyhow::anyhow!("{} is there already; --force replaces it", path.display());
+    let exists = || anyhow::anyhow!("{} already exists; --force replaces it", path.display());
     match path.metadata() {
         Ok(there) if !there.is_file() => {
-            anyhow::bail!("{} is there already, and is no file", path.display())
+            anyhow::bail!("{} already exists, and is not a file", path.display())
         }
         Ok(_) if !args.force => return Err(exists()),
-        // What there is to be told is told when the file is made.
+        // Other errors are reported when the file is created.
         _ => {}
     }
     let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o666);
@@ -178,7 +179,7 @@ fn progress(args: &Args, prefixes: u64) -> ProgressBar {
     if args.of.index.json || !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    // How many there are down to a depth is not known before they are counted.
+    // The number down to a depth is unknown until they are counted.
     let (bar, template) = match args.depth {
         None => (
             ProgressBar::new(prefixes),

@@ -11,39 +11,40 @@ use crate::out;
 
 const HELP: &str = "\
 Examples:
-  forebay inventory generate s3_realistic --out ./made-up
+  forebay inventory generate s3_realistic --out ./generated
   forebay inventory generate deep_narrow --objects 2M --format csv --out ./narrow
-  forebay inventory build --from ./made-up/manifest.json --out ./index
+  forebay inventory build --from ./generated/manifest.json --out ./index
 
 Shapes:
   deep_narrow        few prefixes, many levels, a hundred objects in each
-  wide_shallow       hardly an object to a prefix, two levels
+  wide_shallow       few objects in each prefix, two levels
   balanced           twenty prefixes below each, four levels
-  s3_realistic       a mixture: logs, a data lake, backups, media of users
-  wide_single_level  a prefix for each object, all of them side by side
+  s3_realistic       a mixture: logs, a data lake, backups, users' media
+  wide_single_level  one prefix for each object, on a single level
 
-The same shape, seed and number of objects give the same objects, in any format. The directory has what
-S3 Inventory delivers: data files in data/, manifest.json with their sizes and MD5s, and last
-manifest.checksum: a directory without it is not complete.
+The same shape, seed and number of objects give the same objects, in any format. The directory holds
+what S3 Inventory delivers: data files in data/, manifest.json with their sizes and MD5s, and
+manifest.checksum, written last. Without it the directory is not complete.
 
-Exit codes: 0 written, 1 the directory is not empty or could not be written, 2 wrong command line.";
+Exit codes: 0 written; 1 the directory is not empty or could not be written; 2 invalid command
+line.";
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = HELP)]
 pub(super) struct Args {
-    /// How the keys branch.
+    /// Shape of the hierarchy of keys.
     #[arg(value_name = "SHAPE", value_parser = clap::builder::PossibleValuesParser::new(Shape::ALL.map(Shape::name)))]
     shape: String,
-    /// Objects; K, M and G are thousands, millions and thousands of millions.
+    /// Number of objects; the suffixes K, M and G multiply by 10^3, 10^6 and 10^9.
     #[arg(long, value_name = "COUNT", default_value = "100K", value_parser = objects)]
     objects: u64,
-    /// What makes it differ from others of its shape.
+    /// Seed of the random generator.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
-    /// The kind of its data files.
+    /// Format of the data files.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "parquet")]
     format: FormatArg,
-    /// The directory, which is made; one that is there has to be empty.
+    /// Directory to create; an existing one must be empty.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Print one JSON object.
@@ -59,7 +60,7 @@ enum FormatArg {
     Csv,
 }
 
-/// More than any bucket has, and far below what 64 bits can count.
+/// More than any bucket has, and far below the range of 64 bits.
 const OBJECTS_MAX: u64 = 100_000_000_000;
 
 fn objects(text: &str) -> Result<u64, String> {
@@ -69,7 +70,7 @@ fn objects(text: &str) -> Result<u64, String> {
     let count = digits.parse::<u64>().ok().and_then(|count| count.checked_mul(times));
     count
         .filter(|count| *count <= OBJECTS_MAX)
-        .ok_or_else(|| format!("{text:?} is no number of objects; write 100000, 100K or 2M"))
+        .ok_or_else(|| format!("{text:?} is not a number of objects; use 100000, 100K or 2M"))
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
@@ -95,9 +96,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Refuses a directory that has something in it: what is there is not replaced, nor mixed with this.
+/// Refuses a directory that is not empty: its content is neither replaced nor mixed with the
+/// output.
 fn refuse_used(dir: &Path) -> anyhow::Result<()> {
-    let failed = || format!("cannot look into {}", dir.display());
+    let failed = || format!("cannot read {}", dir.display());
     match std::fs::read_dir(dir) {
         Ok(mut entries) => {
             if entries.next().transpose().with_context(failed)?.is_some() {

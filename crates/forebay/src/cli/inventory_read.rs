@@ -16,7 +16,7 @@ use crate::out;
 const GET_HELP: &str = "\
 Example: forebay inventory get --index ./index logs/2026/
 
-Exit codes: 0 printed, 3 the prefix is not there.";
+Exit codes: 0 printed; 3 the prefix does not exist.";
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = GET_HELP)]
@@ -29,13 +29,13 @@ pub(super) struct GetArgs {
 pub(super) struct ChildrenArgs {
     #[command(flatten)]
     of: PrefixArgs,
-    /// By what they are sorted.
+    /// Order of the prefixes.
     #[arg(long, value_enum, default_value_t)]
     sort: SortArg,
-    /// Print so many.
+    /// Print at most COUNT prefixes.
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     limit: usize,
-    /// Leave out so many first.
+    /// Skip the first COUNT prefixes.
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     offset: u64,
 }
@@ -44,13 +44,13 @@ pub(super) struct ChildrenArgs {
 pub(super) struct TopArgs {
     #[command(flatten)]
     of: PrefixArgs,
-    /// Print so many.
+    /// Print at most COUNT prefixes.
     #[arg(short = 'k', long = "count", value_name = "COUNT", default_value_t = 100)]
     count: usize,
-    /// Only prefixes so many components deeper; else at any depth.
+    /// Only prefixes exactly COUNT levels below the prefix [default: any level].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     depth: Option<u64>,
-    /// By objects instead of bytes.
+    /// Rank by objects instead of bytes.
     #[arg(long)]
     objects: bool,
 }
@@ -59,16 +59,16 @@ pub(super) struct TopArgs {
 pub(super) struct DescendantsArgs {
     #[command(flatten)]
     of: PrefixArgs,
-    /// At most so many components deeper.
+    /// Only prefixes at most COUNT levels below the prefix.
     #[arg(long, value_name = "COUNT")]
     depth: Option<u64>,
-    /// With at least so many bytes, such as 10GiB.
+    /// Only prefixes with at least SIZE bytes, such as 10GiB.
     #[arg(long, value_name = "SIZE", default_value = "0")]
     min_bytes: ByteSize,
-    /// With at least so many objects.
+    /// Only prefixes with at least COUNT objects.
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     min_objects: u64,
-    /// Stop after so many.
+    /// Print at most COUNT prefixes.
     #[arg(long, value_name = "COUNT")]
     limit: Option<usize>,
 }
@@ -136,7 +136,7 @@ pub(super) fn children(args: &ChildrenArgs) -> anyhow::Result<Exit> {
     let left = page.total.saturating_sub(args.offset.saturating_add(shown));
     if left > 0 && !args.of.index.json {
         let next = args.offset.saturating_add(shown);
-        out::note(format_args!("{left} more; --offset {next} goes on"));
+        out::note(format_args!("{left} more; continue with --offset {next}"));
     }
     Ok(Exit::Ok)
 }
@@ -155,7 +155,7 @@ pub(super) fn descendants(args: &DescendantsArgs) -> anyhow::Result<Exit> {
     let node = args.of.node(&index)?;
     let prefix = args.of.prefix.as_bytes();
     let below = node.below(prefix, args.depth, args.min_objects, args.min_bytes.0);
-    // The prefix itself is not below itself.
+    // The prefix itself is not counted.
     let below = below.skip(1).take(args.limit.unwrap_or(usize::MAX));
     let found =
         below.map(|found| found.map(|found| (found.prefix, found.node)).map_err(Into::into));
@@ -168,7 +168,7 @@ pub(super) fn histogram(args: &HistogramArgs) -> anyhow::Result<Exit> {
     let node = args.of.node(&index)?;
     let stats = node.stats()?;
     let Some((classes, months)) = node.histograms(&stats)? else {
-        anyhow::bail!("the index was built with --no-histograms; build it without");
+        anyhow::bail!("the index has no histograms; rebuild it without --no-histograms");
     };
     if args.of.index.json {
         if let Some(histograms) = render::histograms(&node)? {
@@ -195,7 +195,7 @@ pub(super) fn histogram(args: &HistogramArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// A line of a histogram.
+/// Formats a line of a histogram.
 fn bar(label: &str, amount: Amount, most: u64) -> String {
     const WIDTH: f64 = 30.0;
     let part = amount.objects as f64 / most.max(1) as f64 * WIDTH;
@@ -217,7 +217,7 @@ pub(super) fn stats(args: &StatsArgs) -> anyhow::Result<Exit> {
     let complete = if meta.bad_rows == 0 {
         "complete".to_owned()
     } else {
-        format!("{} rows could not be read and are missing", meta.bad_rows)
+        format!("{} rows could not be read and were skipped", meta.bad_rows)
     };
     let files = match provenance.files.len() {
         0 => String::new(),
@@ -253,7 +253,7 @@ pub(super) fn verify(args: &StatsArgs) -> anyhow::Result<Exit> {
         }))?;
     } else {
         out::line(format_args!(
-            "{} prefixes, {}: as they were written ({seconds:.2} s)",
+            "{} prefixes, {}: no damage found ({seconds:.2} s)",
             verified.prefixes,
             out::size(verified.bytes)
         ))?;

@@ -19,19 +19,21 @@ Examples:
   forebay inventory cost --index ./index logs/ --children
   forebay inventory cost --index ./index --prices my-prices.toml --json
 
-Least billed sizes, bytes billed beside each object and monitoring are counted object by object, from
-the size histogram. Where a price falls with the amount stored, a prefix is priced at what the whole
-index pays for a byte of that class. Requests, retrieval and transfer are not in it.";
+Minimum billed sizes, overhead bytes billed for each object and monitoring are computed for each
+object, from the size histogram. Where a price depends on the amount stored, a prefix is priced at
+the average that the whole index pays for a byte of that class. Requests, retrieval and transfer are
+not included.";
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = COST_HELP)]
 pub(super) struct CostArgs {
     #[command(flatten)]
     of: PrefixArgs,
-    /// Prices, as TOML; without it those of Amazon S3 in us-east-1 (`forebay inventory prices` prints them).
+    /// TOML file with prices [default: Amazon S3 in us-east-1, as `forebay inventory prices`
+    /// prints].
     #[arg(long, value_name = "FILE")]
     prices: Option<PathBuf>,
-    /// Also the cost of each prefix right below, the dearest first.
+    /// Print the cost of each prefix one level below too, the most expensive first.
     #[arg(long)]
     children: bool,
 }
@@ -72,7 +74,7 @@ pub(super) fn cost(args: &CostArgs) -> anyhow::Result<Exit> {
     }
     for (class, bytes) in &cost.unpriced {
         let bytes = out::size(*bytes);
-        out::line(format_args!("{class:>44} {:>14}  {bytes} not in the table", "no price"))?;
+        out::line(format_args!("{class:>44} {:>14}  {bytes} not in the price table", "no price"))?;
     }
     for (prefix, cost) in &below {
         out::line(format_args!("{:>14.2}  {}", cost.total, shown(prefix)))?;
@@ -81,7 +83,7 @@ pub(super) fn cost(args: &CostArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Prints the table of prices that is shipped.
+/// Prints the built-in price table.
 ///
 /// # Errors
 /// Standard output cannot be written.
@@ -90,13 +92,13 @@ pub(super) fn print_prices() -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// The table of prices of a file, or the one that is shipped.
+/// Returns the price table of a file, or the built-in one.
 ///
 /// # Errors
-/// The file is not there, or is no such table (exit code 2).
+/// The file does not exist, or is not a price table (exit code 2).
 pub(crate) fn prices(file: Option<&std::path::Path>) -> anyhow::Result<Prices> {
     let Some(path) = file else {
-        return Prices::aws_us_east_1().context("cannot read the table of prices that is shipped");
+        return Prices::aws_us_east_1().context("cannot read the built-in price table");
     };
     let wrong = |error: anyhow::Error| {
         Coded::wrap(Exit::Usage, format!("cannot use the prices of {}", path.display()), error)
@@ -105,15 +107,15 @@ pub(crate) fn prices(file: Option<&std::path::Path>) -> anyhow::Result<Prices> {
     Prices::parse(&text).map_err(|error| wrong(error.into()))
 }
 
-/// By what changes are ranked.
+/// The order of changes.
 #[derive(clap::ValueEnum, Debug, Clone, Copy, Default)]
 enum RankArg {
-    /// The largest change of bytes, up or down.
+    /// By change of bytes, up or down.
     #[default]
     Change,
-    /// What grew most.
+    /// By growth.
     Growth,
-    /// What shrank most.
+    /// By shrinkage.
     Shrinkage,
 }
 
@@ -125,22 +127,22 @@ Examples:
 #[derive(clap::Args, Debug)]
 #[command(after_help = DIFF_HELP)]
 pub(super) struct DiffArgs {
-    /// The index before.
+    /// The earlier index.
     #[arg(value_name = "OLD")]
     old: PathBuf,
-    /// The index after.
+    /// The later index.
     #[arg(value_name = "NEW")]
     new: PathBuf,
-    /// Print so many.
+    /// Print at most COUNT prefixes.
     #[arg(long, value_name = "COUNT", default_value_t = 50)]
     top: usize,
-    /// Only prefixes so many components deep.
+    /// Only prefixes exactly COUNT levels deep.
     #[arg(long, value_name = "COUNT")]
     depth: Option<u64>,
-    /// By what they are ranked.
+    /// Order of the prefixes.
     #[arg(long, value_enum, default_value_t)]
     rank: RankArg,
-    /// Print one JSON object a line.
+    /// Print one JSON object per line.
     #[arg(long)]
     json: bool,
 }
@@ -159,7 +161,7 @@ pub(super) fn diff(args: &DiffArgs) -> anyhow::Result<Exit> {
         return Ok(Exit::Ok);
     }
     if changes.is_empty() {
-        out::line("nothing changed")?;
+        out::line("no changes")?;
         return Ok(Exit::Ok);
     }
     out::line(format_args!("{:>16} {:>14}            PREFIX", "BYTES", "OBJECTS"))?;
@@ -181,27 +183,27 @@ pub(super) fn diff(args: &DiffArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Two indexes with other delimiters have no prefixes in common.
+/// Refuses indexes with different delimiters, which have no prefixes in common.
 fn refuse_other_delimiter(old: &Index, new: &Index) -> anyhow::Result<()> {
     if old.delimiter() == new.delimiter() {
         return Ok(());
     }
     let [old, new] = [old, new].map(|index| char::from(index.delimiter()));
-    let told = format!("the indexes have other delimiters: {old:?} and {new:?}");
-    Err(Coded::error(Exit::Usage, told))
+    let text = format!("the indexes have different delimiters: {old:?} and {new:?}");
+    Err(Coded::error(Exit::Usage, text))
 }
 
 #[derive(clap::Args, Debug)]
 pub(super) struct SmallArgs {
     #[command(flatten)]
     of: PrefixArgs,
-    /// Smaller than this; a power of two.
+    /// Size below which an object is small; a power of two.
     #[arg(long, value_name = "SIZE", default_value = "128KiB")]
     under: ByteSize,
-    /// Print so many.
+    /// Print at most COUNT prefixes.
     #[arg(long, value_name = "COUNT", default_value_t = 50)]
     top: usize,
-    /// At most so many components deeper.
+    /// Only prefixes at most COUNT levels below the prefix.
     #[arg(long, value_name = "COUNT")]
     depth: Option<u64>,
 }

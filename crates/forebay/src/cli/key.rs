@@ -4,20 +4,20 @@ use serde_json::json;
 
 use super::settings::{DataArgs, wrong};
 use crate::exit::Exit;
-use crate::keys::{KeyFile, Record, Scope};
+use crate::keys::{KeyFile, Limit, Record, Scope};
 use crate::out;
 
 #[derive(clap::Subcommand, Debug)]
 pub(super) enum Command {
-    /// Make a key and show it, this once.
+    /// Create a key and print it. It cannot be printed again.
     ///
-    /// Only its SHA-256 is kept, in keys.toml of the data directory. A running server notices the
-    /// new key within a second; from the first key on, everything below /v1 needs one.
+    /// Only its SHA-256 is stored, in keys.toml of the data directory. A running server accepts the
+    /// new key within a second. Once a key exists, all requests to /v1 require one.
     #[command(after_help = "Example: forebay key new --name backup --scope write --scope read")]
     New(NewArgs),
-    /// Show every key ever made, without its secret.
+    /// List all keys, with revoked ones, without their secrets.
     List(ListArgs),
-    /// Make a key stop working, within a second on a running server.
+    /// Revoke a key. A running server refuses it within a second.
     Revoke(RevokeArgs),
 }
 
@@ -25,12 +25,17 @@ pub(super) enum Command {
 pub(super) struct NewArgs {
     #[command(flatten)]
     data: DataArgs,
-    /// What to call it.
+    /// Name of the key.
     #[arg(long)]
     name: String,
-    /// What it may do; may be given several times. admin includes the others.
+    /// Permission of the key; may be repeated. admin includes the others.
     #[arg(long = "scope", value_enum, default_values_t = [Scope::Read, Scope::Write])]
     scopes: Vec<Scope>,
+    /// Restrict the key to one resource, such as files:reports, documents:orders, events:auth,
+    /// inventories:daily, pipelines:nightly or cache:session: (all keys with this prefix). May be
+    /// repeated.
+    #[arg(long = "only", value_name = "AREA:NAME")]
+    only: Vec<Limit>,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -49,7 +54,7 @@ pub(super) struct ListArgs {
 pub(super) struct RevokeArgs {
     #[command(flatten)]
     data: DataArgs,
-    /// The key's id, or its name if only one key has that name.
+    /// Id of the key, or its name if no other key has the same name.
     #[arg(value_name = "ID")]
     id: String,
     /// Print one JSON object.
@@ -73,14 +78,14 @@ fn file(data: &DataArgs) -> anyhow::Result<KeyFile> {
 
 fn new(args: &NewArgs) -> anyhow::Result<()> {
     let file = file(&args.data)?;
-    let (token, record) = file.add(&args.name, &args.scopes)?;
+    let (token, record) = file.add(&args.name, &args.scopes, &args.only)?;
     if args.json {
         let mut value = describe(&record);
         value["key"] = token.reveal().into();
         return out::json(&value);
     }
     out::note(format_args!(
-        "Key {} ({}) for {}: keep it now, it is not shown again.",
+        "Key {} ({}) for {}: store it now, it cannot be shown again.",
         record.id,
         record.name,
         words(&record),
@@ -95,13 +100,13 @@ fn list(args: &ListArgs) -> anyhow::Result<()> {
         return out::json(&json!({ "keys": keys }));
     }
     if keys.is_empty() {
-        out::note("no keys; make one with forebay key new --name NAME");
+        out::note("no keys; create one with forebay key new --name NAME");
         return Ok(());
     }
     out::line(format_args!("{:12}  {:20}  {:7}  {:16}  NAME", "ID", "CREATED", "STATE", "SCOPES"))?;
     for key in &keys {
-        let state = if key.revoked.is_some() { "revoked" } else { "works" };
-        // Names are checked when made, but the file may have been edited by hand.
+        let state = if key.revoked.is_some() { "revoked" } else { "active" };
+        // Names are checked when keys are made, but the file may have been edited by hand.
         let name: String = key.name.chars().filter(|c| !c.is_control()).collect();
         let scopes = words(key);
         out::line(format_args!(
@@ -125,11 +130,13 @@ fn describe(key: &Record) -> serde_json::Value {
         "id": key.id,
         "name": key.name,
         "scopes": key.scopes.iter().map(|scope| scope.word()).collect::<Vec<_>>(),
+        "only": key.only,
         "created": key.created,
         "revoked": key.revoked,
     })
 }
 
 fn words(key: &Record) -> String {
-    key.scopes.iter().map(|scope| scope.word()).collect::<Vec<_>>().join(",")
+    let scopes = key.scopes.iter().map(|scope| scope.word().to_owned());
+    scopes.chain(key.only.iter().map(Limit::to_string)).collect::<Vec<_>>().join(",")
 }

@@ -1,6 +1,6 @@
-//! The command line: what can be asked, and handing it on.
+//! The command line: parses it and calls the command it names.
 //!
-//! One file a command. To add one: a file here with its arguments and a `run`, a variant in
+//! Each command is one file. To add one: a file here with its arguments and a `run`, a variant in
 //! [`Command`], an arm in [`run`].
 
 mod bench;
@@ -39,6 +39,8 @@ mod settings;
 mod tour;
 
 #[cfg(test)]
+mod golden;
+#[cfg(test)]
 mod tests;
 
 use clap::{Parser, Subcommand};
@@ -47,24 +49,25 @@ use crate::exit::Exit;
 
 const AFTER_HELP: &str = "\
 Examples:
-  forebay tour                                    see what it does, in a minute, with real files
+  forebay tour                                    a one-minute demonstration with real files
   forebay serve                                   serve ./forebay-data on 127.0.0.1:8090
   forebay serve --data /srv/forebay --listen 127.0.0.1:0
-  forebay key new --name laptop --scope write     make an API key; it is shown once
-  forebay config show                             every setting and where it came from
+  forebay key new --name laptop --scope write     create an API key; it is printed once
+  forebay config show                             every setting and its source
 
 Exit codes:
-  0  done
-  1  a check found something wrong, or the command failed
-  2  wrong command line or configuration; nothing was started
-  3  the server could not start (address in use, data directory, TLS files), or what was asked
-     for is not in the index
-  4  shutdown reached its limit and cut requests that were still running
+  0  success
+  1  a check found a fault, or the command failed
+  2  invalid command line or configuration; nothing was started
+  3  the server could not start (address in use, data directory, TLS files), or the requested item
+     is not in the index
+  4  shutdown reached its time limit and ended requests that were still running
   130  a second signal stopped the process at once
 
-Settings come from flags, then FOREBAY_... environment variables, then forebay.toml, then defaults.";
+Settings are taken from, in order of precedence: flags, FOREBAY_... environment variables,
+forebay.toml, defaults.";
 
-/// Takes in files, JSON documents and events, keeps them safe and gives them back.
+/// Stores files, JSON documents and events, and serves them.
 #[derive(Debug, Parser)]
 #[command(name = "forebay", version, after_help = AFTER_HELP, after_long_help = AFTER_HELP)]
 #[command(propagate_version = true, arg_required_else_help = true, max_term_width = 100)]
@@ -75,49 +78,49 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// See it work on real files, through a kill -9 and back, with everything verified.
+    /// Demonstrate the server on real files: kill it under load, restart it, verify everything.
     Tour(tour::Args),
     /// Run the server until SIGINT or SIGTERM.
     Serve(serve::Args),
-    /// Show or make a configuration.
+    /// Print the configuration, or a template for it.
     #[command(subcommand)]
     Config(config::Command),
-    /// Make, list and revoke API keys.
+    /// Create, list and revoke API keys.
     #[command(subcommand)]
     Key(key::Command),
-    /// Re-read everything that is stored and name what is damaged.
+    /// Check all stored data, and name what is damaged.
     Fsck(fsck::Args),
-    /// Ask a server about its intake.
+    /// Print the status of a server's intake.
     #[command(subcommand)]
     Intake(intake::Command),
-    /// The key-value cache by itself: serve it, talk to it, load it, check its data.
+    /// Serve the cache alone, send it commands, load it, check its data.
     #[command(subcommand)]
     Cache(cache::Command),
-    /// The event store: append, search, prove, verify.
+    /// Append, search, prove and verify events in the event store.
     #[command(subcommand)]
     Events(events::Command),
-    /// The inventory index: what lies below any prefix of a bucket or a directory, and what it costs.
+    /// Build and query indexes of object store inventories: sizes, ages and costs by prefix.
     #[command(subcommand)]
     Inventory(inventory::Command),
-    /// Move rows between databases and files: nothing lost, nothing doubled, wherever it is killed.
+    /// Copy rows between databases and files, exactly once even when killed.
     #[command(subcommand)]
     Pipeline(pipeline::Command),
-    /// Measure Forebay beside the machine's own limits.
+    /// Measure Forebay, and compare it with the limits of this machine.
     #[command(subcommand)]
     Bench(bench::Command),
-    /// Print a completion script for a shell.
+    /// Print a shell completion script.
     Completions(reference::CompletionsArgs),
-    /// Write manual pages, one a command, into a directory.
+    /// Write the manual pages, one for each command.
     Man(reference::ManArgs),
-    /// Print the version and how this binary was built.
+    /// Print the version and build information.
     Version(reference::VersionArgs),
 }
 
-/// Reads the command line and does what it asks.
+/// Parses the command line and runs the command.
 ///
 /// # Errors
-/// Whatever the command failed with; [`crate::exit::Coded`] says which exit code it means. A wrong
-/// command line does not return: clap prints its message and ends the process with 2.
+/// The error of the command; [`crate::exit::Coded`] names its exit code. An invalid
+/// command line does not return: clap prints a message and ends the process with 2.
 pub(crate) fn run() -> anyhow::Result<Exit> {
     match Cli::parse().command {
         Command::Tour(args) => tour::run(&args),

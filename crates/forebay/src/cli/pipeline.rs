@@ -1,4 +1,4 @@
-//! `forebay pipeline ...`: moving rows from sources to destinations.
+//! `forebay pipeline ...`: copies rows from sources to destinations.
 
 use std::path::PathBuf;
 
@@ -9,39 +9,39 @@ use forebay_pipeline::state::State;
 use super::settings::DataArgs;
 use super::{pipeline_ask, pipeline_bench, pipeline_init, pipeline_run};
 use crate::exit::{Coded, Exit};
-use crate::pipelines;
+use crate::{data_dir, pipelines};
 
 #[derive(clap::Subcommand, Debug)]
 pub(super) enum Command {
-    /// Copy what a pipeline file says, from where the last run stopped.
+    /// Run the pipeline, continuing where the last run stopped.
     Run(pipeline_run::Args),
-    /// Ask both sides whether they answer, and read the pipeline file.
+    /// Check the pipeline file, and connect to the source and the destination.
     Check(FileArgs),
     /// List the streams of the source: tables, columns, keys, sizes.
     Discover(FileArgs),
-    /// Say what a run would read and write, and with which statements; nothing is changed.
+    /// Print what a run would read and write, with its statements; nothing is changed.
     Plan(FileArgs),
-    /// Say how a run would go about it: units, form of rows, parallelism.
+    /// Print how a run would be executed: units, form of rows, parallelism.
     Explain(FileArgs),
-    /// Read both sides whole and compare their content hashes.
+    /// Read both sides completely, and compare their content hashes.
     Verify(FileArgs),
-    /// Run it several times and print the medians: the whole and each phase.
+    /// Run the pipeline several times, and print the median times, in total and by phase.
     Bench(pipeline_bench::Args),
-    /// Forget what was loaded, so that the next run begins anew; the rows that are there stay.
+    /// Forget what was loaded, so that the next run starts over; the copied rows are kept.
     Reset(pipeline_ask::ResetArgs),
     /// Print the JSON Schema of pipeline files, for editors.
     Schema,
     /// Print a commented pipeline file for a source and a destination.
     Init(pipeline_init::Args),
-    /// List the runs there were.
+    /// List the recorded runs.
     Runs(pipeline_ask::RunsArgs),
-    /// Print a run with its report; the last one of a pipeline where no run is named.
+    /// Print a run with its report; for a pipeline, its last run.
     Status(pipeline_ask::StatusArgs),
-    /// Follow a run until it ends.
+    /// Show the progress of a run until it ends.
     Watch(pipeline_ask::StatusArgs),
 }
 
-/// A pipeline file, and how answers are printed.
+/// A pipeline file and the form of the output.
 #[derive(clap::Args, Debug)]
 pub(super) struct FileArgs {
     /// The pipeline file.
@@ -73,25 +73,25 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
 /// Reads a pipeline file.
 ///
 /// # Errors
-/// It says something that cannot be (exit code 2).
+/// It is not valid (exit code 2).
 pub(super) fn load(path: &std::path::Path) -> anyhow::Result<PipelineFile> {
     pipelines::load(path)
-        .map_err(|error| Coded::wrap(Exit::Usage, "wrong pipeline file", error.into()))
+        .map_err(|error| Coded::wrap(Exit::Usage, "invalid pipeline file", error.into()))
 }
 
-/// A runtime for one command.
+/// Returns a runtime for one command.
 ///
 /// # Errors
-/// The operating system gives no threads.
+/// The operating system cannot start threads.
 pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.context("cannot start threads")
 }
 
-/// A runtime for the runs of a pipeline file.
+/// Returns a runtime for the runs of a pipeline file.
 ///
 /// # Errors
-/// The operating system gives no threads.
+/// The operating system cannot start threads.
 pub(super) fn runtime_for(file: &PipelineFile) -> anyhow::Result<tokio::runtime::Runtime> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
@@ -99,13 +99,15 @@ pub(super) fn runtime_for(file: &PipelineFile) -> anyhow::Result<tokio::runtime:
     runtime.context("cannot start threads")
 }
 
-/// What is remembered of runs, in the data directory.
+/// Opens the record of runs in the data directory.
 ///
 /// # Errors
 /// The directory or the file cannot be used.
 pub(super) fn state(data: &DataArgs) -> anyhow::Result<State> {
     let config = data.resolve()?.config()?;
     let dir = &config.process.data;
-    std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    Ok(State::open(&pipelines::state_file(dir))?)
+    data_dir::make(dir)?;
+    let file = pipelines::state_file(dir);
+    data_dir::private_file(&file)?;
+    Ok(State::open(&file)?)
 }

@@ -1,4 +1,5 @@
-//! `forebay pipeline check|discover|plan|explain|verify|schema|runs|status|watch`: what only looks.
+//! `forebay pipeline check|discover|plan|explain|verify|schema|runs|status|watch`: commands that
+//! only read.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,10 +16,10 @@ use crate::exit::{Coded, Exit};
 use crate::out;
 use crate::pipelines::now_ms;
 
-/// Where runs are looked up.
+/// Where to find the record of runs.
 #[derive(clap::Args, Debug)]
 struct PlaceArgs {
-    /// Look where this pipeline file says that runs are remembered, and not in the data directory.
+    /// Read the record of runs named in this pipeline file, instead of that in the data directory.
     #[arg(long = "in", value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
@@ -35,13 +36,13 @@ impl PlaceArgs {
 
 #[derive(clap::Args, Debug)]
 pub(super) struct RunsArgs {
-    /// Of this pipeline only.
+    /// Only runs of this pipeline.
     #[arg(value_name = "PIPELINE")]
     pipeline: Option<String>,
-    /// How many, the newest first.
+    /// Number of runs to print, the newest first.
     #[arg(long, value_name = "COUNT", default_value_t = 20)]
     limit: u32,
-    /// Print JSON: one object a line.
+    /// Print JSON, one object per line.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -50,7 +51,7 @@ pub(super) struct RunsArgs {
 
 #[derive(clap::Args, Debug)]
 pub(super) struct StatusArgs {
-    /// Id of the run, or name of a pipeline.
+    /// Id of a run, or name of a pipeline.
     #[arg(value_name = "RUN")]
     run: String,
     /// Print JSON.
@@ -64,10 +65,10 @@ pub(super) struct StatusArgs {
 pub(super) struct ResetArgs {
     #[command(flatten)]
     of: FileArgs,
-    /// Of this stream only.
+    /// Only this stream.
     #[arg(long, value_name = "NAME")]
     stream: Option<String>,
-    /// Do it without asking for it once more.
+    /// Do not ask for confirmation.
     #[arg(long)]
     yes: bool,
 }
@@ -142,7 +143,7 @@ pub(super) fn plan(args: &FileArgs) -> anyhow::Result<Exit> {
         }
         out::line("  at the destination:")?;
         if stream.destination.is_empty() {
-            out::line("    nothing but the rows and the ledger")?;
+            out::line("    only the rows and the ledger")?;
         }
         for statement in &stream.destination {
             out::line(format_args!("    {statement}"))?;
@@ -175,19 +176,19 @@ pub(super) fn explain(args: &FileArgs) -> anyhow::Result<Exit> {
     for stream in &plan.streams {
         let form = match stream.form {
             "tuples" => {
-                "as the source's own bytes: both sides have the same types, and nothing is to be changed"
+                "as the source's own bytes: both sides have the same types and no transform applies"
             }
             _ => "as Arrow batches",
         };
         let resumed = if stream.resumable {
-            "a killed run goes on with the units that are left"
+            "a killed run continues with the remaining units"
         } else if stream.units > 1 {
-            "a killed run begins again: units are pages of one snapshot"
+            "a killed run starts over: units are pages of one snapshot"
         } else {
-            "a killed run begins again: there is one unit, and nothing of it is there before all is"
+            "a killed run starts over: there is one unit, committed as a whole"
         };
         out::line(format_args!(
-            "{} -> {}: {} units, {} at once, {form}; {resumed}",
+            "{} -> {}: {} units, {} concurrent, {form}; {resumed}",
             stream.stream,
             stream.into,
             stream.units,
@@ -223,8 +224,8 @@ pub(super) fn verify(args: &FileArgs) -> anyhow::Result<Exit> {
 pub(super) fn reset(args: &ResetArgs) -> anyhow::Result<Exit> {
     let file = load(&args.of.file)?;
     if !args.yes {
-        let message = "the next run would copy everything again, beside the rows that are there: \
-                       --yes says that it may";
+        let message = "the next run would copy all rows again, in addition to \
+             the existing ones; confirm with --yes";
         return Err(Coded::error(Exit::Usage, message));
     }
     let forgotten = runtime()?.block_on(Pipeline::new(&file).reset(args.stream.as_deref()))?;
@@ -260,7 +261,7 @@ pub(super) fn runs(args: &RunsArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// A run in a line.
+/// Formats a run in one line.
 fn shown(run: &RunRecord) -> String {
     let outcome = match run.outcome {
         Outcome::Running => "running",
@@ -280,14 +281,14 @@ fn shown(run: &RunRecord) -> String {
     )
 }
 
-/// The run of an id, or the last one of a pipeline.
+/// Finds the run with an id, or the last one of a pipeline.
 fn find(args: &StatusArgs, state: &State) -> anyhow::Result<RunRecord> {
     if let Some(run) = state.run(&args.run, now_ms())? {
         return Ok(run);
     }
     let last = state.runs(Some(&args.run), 1, now_ms())?.pop();
     last.ok_or_else(|| {
-        Coded::error(Exit::Absent, format!("no run and no pipeline is called {:?}", args.run))
+        Coded::error(Exit::Absent, format!("there is no run and no pipeline {:?}", args.run))
     })
 }
 
@@ -317,7 +318,7 @@ pub(super) fn status(args: &StatusArgs) -> anyhow::Result<Exit> {
             .iter()
             .map(|(name, seconds)| format!("{name} {:.3}", seconds.as_f64().unwrap_or(0.0)));
         out::line(format_args!(
-            "  seconds, all tasks together: {}",
+            "  seconds, sum of all tasks: {}",
             spent.collect::<Vec<_>>().join(", ")
         ))?;
     }
@@ -329,15 +330,15 @@ fn plain(value: &Value) -> String {
 }
 
 pub(super) fn watch(args: &StatusArgs) -> anyhow::Result<Exit> {
-    let mut told = String::new();
+    let mut printed = String::new();
     let state = args.place.open()?;
     runtime()?.block_on(async {
         loop {
             let run = find(args, &state)?;
             let line = if args.json { serde_json::to_string(&run)? } else { shown(&run) };
-            if line != told {
+            if line != printed {
                 out::line(&line)?;
-                told = line;
+                printed = line;
             }
             if run.outcome != Outcome::Running {
                 return Ok(if run.outcome == Outcome::Done { Exit::Ok } else { Exit::Failed });
@@ -347,7 +348,7 @@ pub(super) fn watch(args: &StatusArgs) -> anyhow::Result<Exit> {
     })
 }
 
-/// A JSON object on a line of its own.
+/// Prints a JSON object on one line.
 fn json_line(value: &Value) -> anyhow::Result<()> {
     out::line(serde_json::to_string(value).context("cannot print")?)
 }

@@ -1,4 +1,4 @@
-//! `forebay pipeline bench`: a pipeline run several times, and what it took.
+//! `forebay pipeline bench`: runs a pipeline several times and reports the times.
 
 use std::path::PathBuf;
 
@@ -13,10 +13,10 @@ use crate::out;
 use crate::usage::Usage;
 
 const HELP: &str = "\
-Every iteration is a run as `forebay pipeline run --from-scratch` makes it, and writes to the
-destination: the pipeline has to replace (or upsert) what it writes, and to read all of it every time.
-Phases are the time of all tasks together; with two at work, a second has two. Iterations have to read
-the same rows, by content hash.
+Every iteration is a run as by `forebay pipeline run --from-scratch`, and writes to the destination.
+The pipeline must replace or upsert the rows it writes, and read all rows every time. The time of a
+phase is the sum over all tasks: two concurrent tasks use two seconds in one. All iterations must
+read the same rows, by content hash.
 
 Example:
   forebay pipeline bench orders.yaml --iterations 9 --json > before.json";
@@ -27,13 +27,13 @@ pub(super) struct Args {
     /// The pipeline file.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Runs that count.
+    /// Number of measured runs.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=999))]
     iterations: u32,
-    /// Runs before them that do not.
+    /// Number of runs before them that are not measured.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=99))]
     warmup: u32,
-    /// Print one flat JSON object of figures.
+    /// Print one flat JSON object.
     #[arg(long)]
     json: bool,
 }
@@ -43,7 +43,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     check(&file)?;
     let mut reports = Vec::new();
     for iteration in 0..args.warmup + args.iterations {
-        // A runtime of its own, so that none finds threads and connections of another.
+        // Each iteration has its own runtime, so that none reuses threads and connections of
+        // another.
         let id = uuid::Uuid::now_v7().simple().to_string();
         let (context, _cancel) = Context::new(&id);
         let options = Options { from_scratch: true, ..Options::default() };
@@ -62,20 +63,20 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     for pair in reports.windows(2) {
         ensure!(
             pair.iter().map(hashes).all(|these| these == hashes(&pair[0])),
-            "the source changed between two iterations: their figures are not of the same rows"
+            "the source changed between two iterations: their times are not comparable"
         );
     }
-    tell(args, &reports)?;
+    report(args, &reports)?;
     Ok(Exit::Ok)
 }
 
-/// Whether a pipeline can be run again and again.
+/// Checks that a pipeline can be run repeatedly.
 fn check(file: &PipelineFile) -> anyhow::Result<()> {
     let wrong = |text: &str| Err(Coded::error(Exit::Usage, text.to_owned()));
     if file.destination.write_mode == WriteMode::Append {
         return wrong(
-            "this pipeline appends: every iteration would add its rows once more; give it \
-                      `write_mode: replace` and a destination of its own",
+            "this pipeline appends: every iteration would add its rows again; use \
+             `write_mode: replace` and a separate destination",
         );
     }
     if file.source.streams.iter().any(|stream| stream.sync_mode == SyncMode::Incremental) {
@@ -88,7 +89,7 @@ fn hashes(report: &Report) -> Vec<&str> {
     report.streams.iter().map(|stream| stream.content_hash.as_str()).collect()
 }
 
-fn tell(args: &Args, reports: &[Report]) -> anyhow::Result<()> {
+fn report(args: &Args, reports: &[Report]) -> anyhow::Result<()> {
     let mut figures = Map::new();
     let mut add = |name: String, samples: Vec<f64>| {
         figures.insert(name, json!(median(samples)));
@@ -122,7 +123,7 @@ fn tell(args: &Args, reports: &[Report]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The median, to six decimals.
+/// Returns the median, to six decimals.
 fn median(mut samples: Vec<f64>) -> f64 {
     samples.sort_unstable_by(f64::total_cmp);
     let median = samples.get(samples.len() / 2).copied().unwrap_or_default();

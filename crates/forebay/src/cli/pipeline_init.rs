@@ -1,14 +1,14 @@
-//! `forebay pipeline init`: a pipeline file to begin with.
+//! `forebay pipeline init`: prints a template of a pipeline file.
 
 use crate::exit::Exit;
 use crate::out;
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
-    /// The connector to read from.
+    /// Connector to read from.
     #[arg(long, value_enum, value_name = "NAME", default_value_t)]
     from: From,
-    /// The connector to write to.
+    /// Connector to write to.
     #[arg(long, value_enum, value_name = "NAME", default_value_t)]
     to: End,
     /// Name of the pipeline.
@@ -18,18 +18,18 @@ pub(super) struct Args {
 
 #[derive(clap::ValueEnum, Debug, Clone, Copy, Default)]
 enum From {
-    /// A PostgreSQL.
+    /// PostgreSQL.
     #[default]
     Postgres,
-    /// A MongoDB.
+    /// MongoDB.
     Mongodb,
     /// Parquet files.
     Parquet,
     /// CSV files.
     Csv,
-    /// Files with a JSON object a line.
+    /// NDJSON files, one JSON object per line.
     Ndjson,
-    /// An SQLite database.
+    /// SQLite.
     Sqlite,
     /// A running Forebay.
     Forebay,
@@ -37,18 +37,18 @@ enum From {
 
 #[derive(clap::ValueEnum, Debug, Clone, Copy, Default)]
 enum End {
-    /// A PostgreSQL.
+    /// PostgreSQL.
     #[default]
     Postgres,
-    /// A MongoDB.
+    /// MongoDB.
     Mongodb,
     /// Parquet files.
     Parquet,
     /// CSV files.
     Csv,
-    /// Files with a JSON object a line.
+    /// NDJSON files, one JSON object per line.
     Ndjson,
-    /// An SQLite database.
+    /// SQLite.
     Sqlite,
 }
 
@@ -58,9 +58,9 @@ const POSTGRES: &str = "    host: 127.0.0.1
     user: postgres
     password: ${PGPASSWORD}        # from the environment; or ${file:/run/secrets/password}
     # url: ${DATABASE_URL}         # instead of the five above
-    # tls: verify                  # auto (verify beyond this machine), verify, disable
+    # tls: verify                  # auto (verify except on this machine), verify, disable
     # tls_ca_file: /etc/ssl/db.pem
-    # schema: public               # of tables whose name says none
+    # schema: public               # for tables named without a schema
 ";
 
 const FILES: &str = "    path: ./files                  # or s3://BUCKET/PREFIX
@@ -71,21 +71,22 @@ const SQLITE: &str = "    path: ./data.sqlite
 ";
 
 const MONGODB: &str = "    url: ${MONGODB_URL}            # mongodb://user:password@host:27017/mydb
-    # database: mydb               # where the url names none
-    # tls: verify                  # auto (as the url says, else verify beyond this machine), verify, disable
+    # database: mydb               # if the url names none
+    # tls: verify                  # auto (as in the url, else verify except on this machine), verify, disable
     # tls_ca_file: /etc/ssl/db.pem
     # compression: zstd            # auto, none, zstd, snappy, zlib
     # pool: {min: 0, max: 100}
 ";
 
-const FROM_MONGODB: &str = "    # sample_documents: 5000       # at each end, to find the columns
-    # unknown_fields: ignore       # fail names field and document
+const FROM_MONGODB: &str =
+    "    # sample_documents: 5000       # sampled at each end, to determine the columns
+    # unknown_fields: ignore       # ignore, fail (names the field and the document)
     # types: {orders: {amount: \"numeric(10,2)\"}}
 ";
 
-const TO_MONGODB: &str = "    # json: text                   # document (values of BSON) or text, to the byte
+const TO_MONGODB: &str = "    # json: text                   # document (BSON values) or text (the exact bytes)
     # decimals: text               # decimal128 (34 digits) or text
-    # moments: milliseconds        # date (microseconds are an error), milliseconds (they are cut), text
+    # moments: milliseconds        # date (microseconds are an error), milliseconds (truncated), text
     # object_ids: [customer_id]    # columns of 24 hexadecimal digits
 ";
 
@@ -103,7 +104,7 @@ const FOREBAY_STREAMS: &str = "  streams:
       cursor_field: position
 ";
 
-const FENCE: &str = "  # permissions:                   # what is not said is not restricted
+const FENCE: &str = "  # permissions:                   # anything not listed here is unrestricted
   #   network: {allowed_hosts: [\"db.example.org:5432\", \"*.example.org\"]}
   #   env: {allowed_vars: [PGPASSWORD]}
   #   fs: {allowed_preopens: [/run/secrets]}
@@ -112,18 +113,18 @@ const FENCE: &str = "  # permissions:                   # what is not said is no
 
 const STREAMS: &str = "  streams:
     - name: public.orders
-      # into: orders_copy          # its name in the destination
-      # sync_mode: incremental     # full_refresh reads all of it, every time
-      # cursor_field: updated_at   # for incremental: what grows with every change
-      # tie_breaker_field: id      # and what tells rows of the same moment apart
-      # partition_key: id          # ranges of it are copied at once, and a killed run goes on with the rest
-      # columns: [id, name]        # these only
+      # into: orders_copy          # name in the destination
+      # sync_mode: incremental     # full_refresh reads all rows every time
+      # cursor_field: updated_at   # for incremental: a column that grows with every change
+      # tie_breaker_field: id      # distinguishes rows with the same cursor
+      # partition_key: id          # its ranges are copied concurrently; a killed run continues with the rest
+      # columns: [id, name]        # only these columns
 ";
 
 const DESTINATION: &str =
     "  write_mode: append               # append, replace (swapped in at the end), upsert
   # primary_key: [id]              # for upsert
-  on_data_error: fail              # fail, skip, dlq (into a table beside, with row and reason)
+  on_data_error: fail              # fail, skip, dlq (a separate table, with row and reason)
   # load_method: insert            # instead of copy
   schema_evolution:
     new_column: add                # add, ignore, fail
@@ -133,19 +134,19 @@ const DESTINATION: &str =
 ";
 
 const REST: &str = "\
-# transforms:                      # on the way, in order
+# transforms:                      # applied in order
 #   - validate: {stream: orders, rules: [{not_null: id}], on_failure: dlq}
 #   - sql: {query: \"select id, upper(name) as name from orders\"}
 
 resources:
-  max_memory: 32MiB                # of all batches on their way
+  max_memory: 32MiB                # for all batches in memory
   # max_batch_bytes: 1MiB
-  # parallelism: 2                 # units copied at once; by default one a processor
+  # parallelism: 2                 # units copied concurrently; default: one per processor
   checkpoint_interval_bytes: 256MiB
   max_retries: 5
 ";
 
-/// The source's connector, its settings and its streams.
+/// Returns the source's connector, settings and streams.
 fn source(of: From) -> (&'static str, String) {
     let (name, config, streams) = match of {
         From::Postgres => ("postgres", POSTGRES.to_owned(), STREAMS),
@@ -159,7 +160,7 @@ fn source(of: From) -> (&'static str, String) {
     (name, format!("{config}{streams}"))
 }
 
-/// The destination's connector and its settings.
+/// Returns the destination's connector and settings.
 fn destination(of: End) -> (&'static str, String) {
     match of {
         End::Postgres => ("postgres", POSTGRES.to_owned()),
@@ -176,7 +177,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let (to, destination) = destination(args.to);
     let name = &args.name;
     out::line(format_args!(
-        "# What is read from where, and where it goes. `forebay pipeline schema` describes every field.\n\
+        "# The source, the destination and the streams. `forebay pipeline schema` describes every field.\n\
          version: 1\npipeline: {name}\n\nsource:\n  use: {from}\n  config:\n{source}{FENCE}\
          destination:\n  use: {to}\n  config:\n{destination}{FENCE}{DESTINATION}\n{REST}"
     ))?;

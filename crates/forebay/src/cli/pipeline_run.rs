@@ -27,13 +27,14 @@ use crate::pipelines::{now_ms, progress, run_name};
 use crate::usage::Usage;
 
 const HELP: &str = "\
-A unit of rows and the entry that names it are committed as one at the destination. A run that is
-stopped or killed has copied whole units only; the next run goes on with the others. The first SIGINT
-or SIGTERM stops at the next commit boundary, a second one at once: neither loses or doubles a row.
+A unit of rows and the entry that names it are one commit at the destination. A run that is stopped
+or killed has copied only complete units; the next run continues with the others. The first SIGINT
+or SIGTERM stops the run at the next commit boundary, a second one at once. Neither loses or
+duplicates a row.
 
-With `write_mode: append` a run that failed is gone on with until all its streams are copied; those that
-are done are not copied twice. A scheduler that repeats what it is not sure of gives the run a name
-(--once 2026-11-21): under one name everything is copied once, however often it is called.
+With `write_mode: append` the next run continues a failed run until all its streams are copied;
+streams that are complete are not copied again. A scheduler that retries should give the run a name
+(--once 2026-11-21): under one name everything is copied once, however often the command is run.
 
 Examples:
   forebay pipeline init --from postgres --to parquet > orders.yaml
@@ -46,16 +47,16 @@ pub(super) struct Args {
     /// The pipeline file.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Begin again with loads that were not finished, instead of going on with them.
+    /// Start unfinished loads over, instead of continuing them.
     #[arg(long)]
     from_scratch: bool,
-    /// The name of this run: where a run of this name is over already, nothing is copied.
+    /// Name of this run. If a run of this name has completed, nothing is copied.
     #[arg(long, value_name = "NAME", value_parser = run_name, conflicts_with = "from_scratch")]
     once: Option<String>,
-    /// Do not remember this run.
+    /// Do not record this run.
     #[arg(long)]
     forget: bool,
-    /// Print one JSON object with the report when it is done.
+    /// Print one JSON object with the report at the end.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -76,29 +77,29 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
         let options = Options { from_scratch: args.from_scratch, once: args.once.clone() };
         tokio::select! {
             biased;
-            ended = pipeline.run(options, &context) => ended.map_err(Ended::Failed),
+            ended = pipeline.run(options, &context) => ended.map_err(Failure::Failed),
             stopped = interrupted(&cancel) => match stopped {
-                Ok(()) => Err(Ended::Interrupted),
-                Err(error) => Err(Ended::Signals(error)),
+                Ok(()) => Err(Failure::Interrupted),
+                Err(error) => Err(Failure::Signals(error)),
             },
             never = watch.follow() => match never {},
         }
     });
-    // What is still on its way is dropped with its connections: not one row of it was committed.
+    // Rows in flight are dropped with their connections: none of them was committed.
     runtime.shutdown_background();
     end(args, &context, &memory, ended)
 }
 
-/// How a run ended that was not done.
-enum Ended {
+/// How a run ended that did not complete.
+enum Failure {
     Failed(RunError),
     Interrupted,
     Signals(anyhow::Error),
 }
 
-/// Where a run is remembered: in the data directory, and where its file says. That is for people: once the
-/// run has begun it does not depend on it, and a run that was done is not one that failed because this
-/// could not be written down.
+/// Where a run is recorded: in the data directory, and where its file says. The record is for
+/// people: a run that has begun does not depend on it, and a completed run does not fail because it
+/// could not be recorded.
 #[derive(Clone)]
 struct Memory(Arc<Mutex<Vec<State>>>);
 
@@ -119,7 +120,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Writes something down, everywhere; the first failure.
+    /// Records something everywhere; returns the first failure.
     fn write(&self, write: impl Fn(&State) -> Result<(), StateError>) -> Result<(), StateError> {
         let states = self.0.lock();
         states.iter().map(write).fold(Ok(()), Result::and)
@@ -130,17 +131,17 @@ fn end(
     args: &Args,
     context: &Context,
     memory: &Memory,
-    ended: Result<Report, Ended>,
+    ended: Result<Report, Failure>,
 ) -> anyhow::Result<Exit> {
     let is_cancelled = |error: &RunError| {
         context.is_cancelled() && matches!(error.source, ConnectorError::Stopped)
     };
     let (outcome, error) = match &ended {
         Ok(_) => (Outcome::Done, None),
-        Err(Ended::Failed(error)) if is_cancelled(error) => (Outcome::Cancelled, None),
-        Err(Ended::Failed(error)) => (Outcome::Failed, Some(chain(error).to_string())),
-        Err(Ended::Interrupted) => (Outcome::Cancelled, None),
-        Err(Ended::Signals(error)) => (Outcome::Failed, Some(format!("{error:#}"))),
+        Err(Failure::Failed(error)) if is_cancelled(error) => (Outcome::Cancelled, None),
+        Err(Failure::Failed(error)) => (Outcome::Failed, Some(chain(error).to_string())),
+        Err(Failure::Interrupted) => (Outcome::Cancelled, None),
+        Err(Failure::Signals(error)) => (Outcome::Failed, Some(format!("{error:#}"))),
     };
     let report = ended.as_ref().ok().map(serde_json::to_string).transpose()?;
     let written = memory.write(|state| {
@@ -148,23 +149,23 @@ fn end(
         state.end(&context.run, outcome, error.as_deref(), report.as_deref(), now_ms())
     });
     if let Err(error) = written {
-        out::note(format_args!("how the run ended is not remembered: {}", chain(&error)));
+        out::note(format_args!("cannot record the end of the run: {}", chain(&error)));
     }
     match ended {
         Ok(report) => {
             print(args, &report)?;
             Ok(Exit::Ok)
         }
-        Err(Ended::Failed(error)) if is_cancelled(&error) => {
+        Err(Failure::Failed(error)) if is_cancelled(&error) => {
             let units = context.moved.units_committed.load(Ordering::Relaxed);
             out::note(format_args!(
-                "stopped; {units} units are committed, the next run goes on after them"
+                "stopped; {units} units are committed, and the next run continues after them"
             ));
             Ok(Exit::Interrupted)
         }
-        Err(Ended::Interrupted) => Err(Coded::error(Exit::Interrupted, "stopped at once")),
-        Err(Ended::Failed(error)) => Err(anyhow::Error::new(error).context("the run failed")),
-        Err(Ended::Signals(error)) => Err(error),
+        Err(Failure::Interrupted) => Err(Coded::error(Exit::Interrupted, "stopped at once")),
+        Err(Failure::Failed(error)) => Err(anyhow::Error::new(error).context("the run failed")),
+        Err(Failure::Signals(error)) => Err(error),
     }
 }
 
@@ -185,16 +186,19 @@ fn print(args: &Args, report: &Report) -> anyhow::Result<()> {
         };
         if stream.resumed && stream.units == 0 {
             let into = &stream.into;
-            out::line(format_args!("{} -> {into}: done before, load {load}", stream.stream))?;
+            out::line(format_args!("{} -> {into}: already complete, load {load}", stream.stream))?;
             continue;
         }
         let resumed = if stream.resumed {
-            format!(", {} units were there already", stream.units_before)
+            format!(", {} units already committed", stream.units_before)
         } else {
             String::new()
         };
-        let dead =
-            if stream.dead > 0 { format!(", {} put aside", stream.dead) } else { String::new() };
+        let dead = if stream.dead > 0 {
+            format!(", {} dead-lettered", stream.dead)
+        } else {
+            String::new()
+        };
         out::line(format_args!(
             "{} -> {}: {} rows in {} units{resumed}{dead}, {:.2} s, load {load}, content {}",
             stream.stream,
@@ -220,24 +224,24 @@ fn print(args: &Args, report: &Report) -> anyhow::Result<()> {
     ))
 }
 
-/// Asks the run to stop at the first signal; returns at the second.
+/// Requests the run to stop at the first signal; returns at the second.
 async fn interrupted(cancel: &Cancel) -> anyhow::Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot watch for SIGINT")?;
-    let mut terminate = signal(SignalKind::terminate()).context("cannot watch for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
     for round in 0..2 {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
         if round == 0 {
-            out::note("stopping at the next commit boundary; once more stops at once");
+            out::note("stopping at the next commit boundary; a second signal stops at once");
             cancel.cancel();
         }
     }
     Ok(())
 }
 
-/// Tells how far the run is: to whoever looks, and to the data directory.
+/// Reports the progress of the run on the terminal and in the data directory.
 struct Watch<'a> {
     context: &'a Context,
     memory: &'a Memory,
@@ -245,9 +249,9 @@ struct Watch<'a> {
     begun: Instant,
 }
 
-/// How often the terminal is told.
+/// Interval of reports to a terminal.
 const SHOWN_EVERY: Duration = Duration::from_millis(100);
-/// How often a log is told.
+/// Interval of reports to a log.
 const LOGGED_EVERY: Duration = Duration::from_secs(10);
 
 impl Watch<'_> {
@@ -255,7 +259,7 @@ impl Watch<'_> {
     async fn follow(&self) -> Infallible {
         let is_terminal = std::io::stderr().is_terminal();
         let bar = if self.shown && is_terminal { spinner() } else { ProgressBar::hidden() };
-        let mut told = self.begun;
+        let mut logged = self.begun;
         let mut heard = self.begun;
         let mut is_warned = false;
         loop {
@@ -271,8 +275,8 @@ impl Watch<'_> {
                 busiest(self.context)
             ));
             bar.tick();
-            if !is_terminal && told.elapsed() >= LOGGED_EVERY {
-                told = Instant::now();
+            if !is_terminal && logged.elapsed() >= LOGGED_EVERY {
+                logged = Instant::now();
                 let line = json!({
                     "run": &*self.context.run, "rows_read": at.rows_read,
                     "rows_committed": at.rows_committed, "bytes_read": at.bytes_read,
@@ -282,20 +286,20 @@ impl Watch<'_> {
             }
             if heard.elapsed() >= HEARTBEAT {
                 heard = Instant::now();
-                // On a thread that may wait: a server that does not answer holds up no row.
+                // On a thread that may block, so that a slow server delays no row.
                 let (memory, run) = (self.memory.clone(), Arc::clone(&self.context.run));
                 let writing = move || memory.write(|state| state.progress(&run, at, now_ms()));
                 let written = tokio::task::spawn_blocking(writing).await;
                 if let (Ok(Err(error)), false) = (written, is_warned) {
                     is_warned = true;
-                    out::note(format_args!("the run goes on unremembered: {}", chain(&error)));
+                    out::note(format_args!("the run continues unrecorded: {}", chain(&error)));
                 }
             }
         }
     }
 }
 
-/// What most of the time was spent on, waiting left out.
+/// Returns the phase that took the most time, without waiting.
 fn busiest(context: &Context) -> &'static str {
     let spent = context.phases.spent();
     let named =

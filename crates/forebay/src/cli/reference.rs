@@ -14,7 +14,7 @@ use crate::out;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: forebay completions bash > /etc/bash_completion.d/forebay")]
 pub(super) struct CompletionsArgs {
-    /// The shell to print for.
+    /// Shell to print the script for.
     #[arg(value_enum)]
     shell: Shell,
 }
@@ -22,7 +22,7 @@ pub(super) struct CompletionsArgs {
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: forebay man ~/.local/share/man/man1")]
 pub(super) struct ManArgs {
-    /// Where to write the pages; made when missing.
+    /// Directory for the pages, created if it does not exist.
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }
@@ -37,7 +37,7 @@ pub(super) struct VersionArgs {
 pub(super) fn completions(args: &CompletionsArgs) -> anyhow::Result<Exit> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "forebay", &mut script);
-    out::line(String::from_utf8(script).context("the completion script is not text")?.trim_end())?;
+    out::line(String::from_utf8(script).context("the completion script is not UTF-8")?.trim_end())?;
     Ok(Exit::Ok)
 }
 
@@ -61,9 +61,26 @@ pub(super) fn version(args: &VersionArgs) -> anyhow::Result<Exit> {
             "build": build,
             "os": os,
             "architecture": architecture,
+            "features": features(),
         }))?;
     } else {
         out::line(format_args!("forebay {version} ({build}, {os} {architecture})"))?;
+        let left_out: Vec<&str> =
+            OPTIONAL.iter().filter(|(_, built)| !built).map(|(name, _)| *name).collect();
+        if !left_out.is_empty() {
+            let names = left_out.join(", ");
+            let command = "cargo build --release --features full";
+            out::line(format_args!("left out: {names}; build everything with: {command}"))?;
+        }
     }
     Ok(Exit::Ok)
+}
+
+/// The parts that a build may leave out, and whether this one has them.
+const OPTIONAL: [(&str, bool); 2] =
+    [("mongodb", cfg!(feature = "mongodb")), ("sql", cfg!(feature = "sql"))];
+
+/// The optional parts that this build has.
+fn features() -> Vec<&'static str> {
+    OPTIONAL.iter().filter(|(_, built)| *built).map(|(name, _)| *name).collect()
 }

@@ -15,10 +15,11 @@ Examples:
   forebay serve --tls-cert cert.pem --tls-key key.pem --listen 0.0.0.0:8443
   forebay serve --set server.shutdown_limit=5s --log debug
 
-The first line on standard output is `listening URL`, once requests are answered; logs go to
-standard error. The first SIGINT or SIGTERM finishes running requests, a second stops at once.";
+The first line on standard output is `listening URL`, printed once the server answers requests. Logs
+are written to standard error. The first SIGINT or SIGTERM lets running requests finish; a second
+stops the server at once.";
 
-/// How long runtime threads may take to end once everything is stopped.
+/// Maximum time for runtime threads to end after everything has stopped.
 const RUNTIME_END_LIMIT: std::time::Duration = std::time::Duration::from_secs(1);
 
 #[derive(clap::Args, Debug)]
@@ -26,7 +27,7 @@ const RUNTIME_END_LIMIT: std::time::Duration = std::time::Duration::from_secs(1)
 pub(super) struct Args {
     #[command(flatten)]
     settings: ServerArgs,
-    /// Write the server's URL to this file once requests are answered.
+    /// Write the server's URL to FILE once the server answers requests.
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
 }
@@ -35,7 +36,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     run_with(&args.settings, args.ready_file.clone(), wiring::open)
 }
 
-/// Serves what `open` opens: the subsystems, or what a benchmark puts in their place.
+/// Serves the subsystems that `open` opens; a benchmark passes its own.
 pub(super) fn run_with(
     settings: &ServerArgs,
     ready_file: Option<PathBuf>,
@@ -48,7 +49,7 @@ pub(super) fn run_with(
         tracing::info!(file = ?file.display().to_string(), "configuration read");
     }
     for (name, meant) in &resolved.stray_env {
-        tracing::warn!(variable = ?name, nearest = ?meant, "no setting has this variable");
+        tracing::warn!(variable = ?name, nearest = ?meant, "environment variable names no setting");
     }
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     if config.process.threads > 0 {

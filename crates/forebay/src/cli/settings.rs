@@ -1,4 +1,4 @@
-//! Flags that set settings, shared by the commands that read them.
+//! Flags that set settings, shared by several commands.
 
 use std::path::PathBuf;
 
@@ -9,35 +9,35 @@ use crate::exit::{Coded, Exit};
 
 const HEADING: &str = "Settings";
 
-/// Where the data and the configuration are: for every command that touches either.
+/// Data directory and configuration file, for every command that uses either.
 #[derive(Args, Clone, Debug, Default)]
 pub(super) struct DataArgs {
-    /// Directory that holds everything; made when missing [default: ./forebay-data].
+    /// Data directory, created if it does not exist [default: ./forebay-data].
     #[arg(long, value_name = "DIR", help_heading = HEADING)]
     data: Option<String>,
-    /// Configuration file [default: ./forebay.toml if it is there; environment: FOREBAY_CONFIG].
+    /// Configuration file [default: ./forebay.toml if it exists; environment: FOREBAY_CONFIG].
     #[arg(long, value_name = "FILE", help_heading = HEADING)]
     config: Option<PathBuf>,
-    /// Set any setting, as often as needed; `forebay config show` lists them.
+    /// Set a setting. May be repeated; `forebay config show` lists all settings.
     #[arg(long = "set", value_name = "KEY=VALUE", help_heading = HEADING)]
     set: Vec<String>,
 }
 
-/// Everything the server can be told on its command line.
+/// Settings of the server that have flags.
 #[derive(Args, Clone, Debug, Default)]
 pub(super) struct ServerArgs {
     #[command(flatten)]
     data: DataArgs,
-    /// Address and port; port 0 takes a free one [default: 127.0.0.1:8090].
+    /// Address and port to listen on; port 0 chooses a free port [default: 127.0.0.1:8090].
     #[arg(long, value_name = "ADDRESS", help_heading = HEADING)]
     listen: Option<String>,
-    /// Allow listening beyond this machine with neither API keys nor TLS.
+    /// Allow listening on other than loopback addresses with neither API keys nor TLS.
     #[arg(long, help_heading = HEADING)]
     insecure: bool,
-    /// Worker threads; 0 takes one a core [default: 0].
+    /// Number of worker threads; 0 uses one for each processor [default: 0].
     #[arg(long, value_name = "COUNT", help_heading = HEADING)]
     threads: Option<String>,
-    /// Certificate chain in PEM; with --tls-key the server speaks HTTPS.
+    /// Certificate chain in PEM; together with --tls-key it enables HTTPS.
     #[arg(long, value_name = "FILE", help_heading = HEADING)]
     tls_cert: Option<String>,
     /// Private key in PEM.
@@ -46,27 +46,27 @@ pub(super) struct ServerArgs {
     /// When an upload is acknowledged: sync, interval:50ms or os [default: sync].
     #[arg(long, value_name = "WORD", help_heading = HEADING)]
     durability: Option<String>,
-    /// A level or a filter such as info,forebay=debug [default: info].
+    /// Log level, or a filter such as info,forebay=debug [default: info].
     #[arg(long, value_name = "FILTER", help_heading = HEADING)]
     log: Option<String>,
-    /// auto, human or json [default: auto: human on a terminal, JSON otherwise].
+    /// Log format: auto (human on a terminal, else JSON), human or json [default: auto].
     #[arg(long, value_name = "FORMAT", help_heading = HEADING)]
     log_format: Option<String>,
 }
 
 impl DataArgs {
-    /// All settings, with these flags on top.
+    /// Returns all settings, with these flags on top.
     ///
     /// # Errors
-    /// The configuration is wrong (exit code 2).
+    /// The configuration is not valid (exit code 2).
     pub(super) fn resolve(&self) -> anyhow::Result<Resolved> {
         resolve(self.flags()?)
     }
 
-    /// The flags alone, for a command that adds its own.
+    /// Returns the flags alone, for a command that adds its own.
     ///
     /// # Errors
-    /// A `--set` is wrong (exit code 2).
+    /// A `--set` is not valid (exit code 2).
     pub(super) fn flags(&self) -> anyhow::Result<Flags> {
         let mut flags = Flags::with_file(self.config.clone());
         for given in &self.set {
@@ -78,10 +78,10 @@ impl DataArgs {
 }
 
 impl ServerArgs {
-    /// All settings, with these flags on top.
+    /// Returns all settings, with these flags on top.
     ///
     /// # Errors
-    /// The configuration is wrong (exit code 2).
+    /// The configuration is not valid (exit code 2).
     pub(super) fn resolve(&self) -> anyhow::Result<Resolved> {
         let mut flags = self.data.flags()?;
         flags.note("server.listen", "--listen", self.listen.clone());
@@ -96,10 +96,10 @@ impl ServerArgs {
     }
 }
 
-/// All settings, with `flags` on top.
+/// Returns all settings, with `flags` on top.
 ///
 /// # Errors
-/// The configuration is wrong (exit code 2).
+/// The configuration is not valid (exit code 2).
 pub(super) fn resolve(flags: Flags) -> anyhow::Result<Resolved> {
     // A variable that is not UTF-8 cannot be one of ours: their names and values are text.
     let env: Vec<_> = std::env::vars_os()
@@ -110,5 +110,5 @@ pub(super) fn resolve(flags: Flags) -> anyhow::Result<Resolved> {
 
 /// A configuration error ends the process with the usage code.
 pub(super) fn wrong(error: impl Into<anyhow::Error>) -> anyhow::Error {
-    Coded::wrap(Exit::Usage, "wrong configuration", error.into())
+    Coded::wrap(Exit::Usage, "invalid configuration", error.into())
 }

@@ -5,53 +5,55 @@ use std::path::PathBuf;
 use forebay_base::bytes::ByteSize;
 
 use crate::exit::Exit;
-use crate::tour::{self, Plan, Tell};
+use crate::tour::{self, Output, Plan};
 
 const AFTER_HELP: &str = "\
 Examples:
-  forebay tour                                    whatever is found on this machine
+  forebay tour                                    with files found on this machine
   forebay tour --files ~/Pictures --documents orders.ndjson
   forebay tour --json | jq '.files_per_s, .cache_writes_per_s, .cache_memory_ratio'
-  forebay tour --keep                             leave the server running and say where
+  forebay tour --keep                             leave the server running and print its URL
 
-What goes in over HTTP goes into the server's cache too, over RESP: strings, hashes and sets,
-pipelined. The server is killed three times: under the uploads, under the cache's load, and under
-writes right after a snapshot.
+The files and documents uploaded over HTTP are written to the server's cache too, over RESP, as
+strings, hashes and sets, pipelined. The server is killed three times: during the uploads, during
+the cache's load, and during writes right after a snapshot.
 
-Exit codes: 0 everything acknowledged was read back as it was sent, 1 something was lost or altered
-(the first ten are named) or the tour failed, 2 there is nothing to send, 130 interrupted.";
+Exit codes: 0 everything acknowledged was read back unchanged; 1 something was lost or altered (the
+first ten are named) or the tour failed, and the path of its data and logs, which are kept, is
+printed; 2 there is nothing to send; 130 interrupted.";
 
-/// Takes real files and documents in, is killed in the middle, and proves that nothing was lost:
-/// by the server of files and documents, and by the cache.
+/// Send real files and documents to a server and its cache, kill both under load, restart them,
+/// and verify that nothing was lost.
 #[derive(clap::Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
-    /// Tree of files to send [default: one found here, such as the sources cargo unpacked].
+    /// Directory tree of files to send [default: one found on this machine, such as cargo's
+    /// sources].
     #[arg(long, value_name = "DIR")]
     files: Option<PathBuf>,
-    /// JSON or NDJSON file, or a directory of them, one namespace a file
+    /// JSON or NDJSON file, or a directory of them; each file becomes a namespace
     /// [default: cargo metadata of the workspace, else JSON files of the tree].
     #[arg(long, value_name = "FILE|DIR")]
     documents: Option<PathBuf>,
-    /// New directory for the server's data; it stays [default: a temporary one, removed].
+    /// New directory for the server's data, which is kept [default: a temporary one, removed].
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Print one JSON object and nothing else on standard output.
+    /// Print one JSON object, and nothing else, to standard output.
     #[arg(long)]
     json: bool,
     /// Leave the server running afterwards and print its URL.
     #[arg(long)]
     keep: bool,
-    /// Most files to send.
+    /// Maximum number of files to send.
     #[arg(long, default_value_t = 5_000, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     files_max: u32,
-    /// Most bytes of files to send.
+    /// Maximum total size of the files to send.
     #[arg(long, default_value = "500MiB", value_name = "SIZE")]
     bytes_max: ByteSize,
-    /// Connections that send and read at once.
+    /// Number of connections that send and read concurrently.
     #[arg(long, default_value_t = 8, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=256))]
     connections: u16,
-    /// Print the verdict alone.
+    /// Print only the result.
     #[arg(long)]
     quiet: bool,
 }
@@ -65,10 +67,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
         bytes_max: args.bytes_max.bytes(),
         connections: usize::from(args.connections),
         keep: args.keep,
-        tell: match (args.json, args.quiet) {
-            (true, _) => Tell::Json,
-            (false, true) => Tell::Verdict,
-            (false, false) => Tell::Chapters,
+        output: match (args.json, args.quiet) {
+            (true, _) => Output::Json,
+            (false, true) => Output::Verdict,
+            (false, false) => Output::Chapters,
         },
         bars: !args.quiet,
     };

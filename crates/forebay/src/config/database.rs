@@ -1,27 +1,26 @@
-//! The settings of the database the intake's documents are forwarded to.
+//! Settings of the database to which the intake forwards documents.
 //!
-//! Invariant: a password that is part of the address is never shown: not by `config show`, not in an error,
-//! not in a log.
+//! Invariant: a password in the address is never shown: not by `config show`, not in an error, not
+//! in a log.
+
+use forebay_base::address::{authority, shown};
 
 use super::error::ConfigError;
 use super::settings::Database;
 use super::value::{Value, words};
 
-/// What stands for a password that is not shown.
-const HIDDEN: &str = "***";
-
-/// Where a database is.
+/// Address of a database.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct DatabaseUrl(pub(crate) String);
 
 /// Without the password.
 impl std::fmt::Debug for DatabaseUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&hide(&self.0))
+        f.write_str(&shown(&self.0))
     }
 }
 
-/// Which kind of database an address is of.
+/// The kind of database an address names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DatabaseKind {
     /// `postgres://` or `postgresql://`.
@@ -31,61 +30,30 @@ pub(crate) enum DatabaseKind {
 }
 
 impl DatabaseUrl {
-    /// Which kind of database it is of.
+    /// Returns the kind of database.
     pub(crate) fn kind(&self) -> DatabaseKind {
         if self.0.starts_with("mongodb") { DatabaseKind::Mongo } else { DatabaseKind::Postgres }
     }
 
-    /// The address with this password of its user.
+    /// Returns the address with this password for its user.
     ///
     /// # Errors
-    /// It names no user, or has a password of its own.
+    /// It names no user, or already includes a password.
     pub(crate) fn with_password(&self, password: &str) -> Result<String, &'static str> {
         let (scheme, rest) = self.0.split_once("://").unwrap_or(("", &self.0));
         let Some((user, host)) = authority(rest).0.rsplit_once('@') else {
-            return Err("it names no user the password could be of");
+            return Err("it names no user for the password");
         };
         if user.contains(':') {
-            return Err("it has a password of its own");
+            return Err("it already includes a password");
         }
         let (password, path) = (percent_encode(password), authority(rest).1);
         Ok(format!("{scheme}://{user}:{password}@{host}{path}"))
     }
 }
 
-/// The part that names user and hosts, and what follows.
-fn authority(rest: &str) -> (&str, &str) {
-    // A password may have a slash in it, written as it is by mistake: the last @ counts.
-    let hosts = rest.rfind('@').map_or(0, |at| at + 1);
-    let end = rest.get(hosts..).and_then(|hosts| hosts.find(['/', '?']));
-    rest.split_at(end.map_or(rest.len(), |end| hosts + end))
-}
-
 fn percent_encode(text: &str) -> String {
     percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
-}
-
-/// The address with its password hidden.
-fn hide(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        // No address; it may be a password in the wrong place.
-        return if url.is_empty() { String::new() } else { HIDDEN.to_owned() };
-    };
-    let (authority, path) = authority(rest);
-    let path = match path.split_once('?') {
-        // PostgreSQL takes one as a parameter too.
-        Some((path, query)) if query.to_ascii_lowercase().contains("pass") => {
-            format!("{path}?{HIDDEN}")
-        }
-        _ => path.to_owned(),
-    };
-    match authority.rsplit_once('@') {
-        Some((user, host)) => match user.split_once(':') {
-            Some((user, _)) => format!("{scheme}://{user}:{HIDDEN}@{host}{path}"),
-            None => format!("{scheme}://{user}@{host}{path}"),
-        },
-        None => format!("{scheme}://{authority}{path}"),
-    }
 }
 
 impl Value for DatabaseUrl {
@@ -103,7 +71,7 @@ impl Value for DatabaseUrl {
     }
 
     fn shown(text: &str) -> String {
-        hide(text)
+        shown(text)
     }
 }
 
@@ -119,28 +87,28 @@ words! {
     }
 }
 
-/// Whether every setting is one that can be worked with.
+/// Checks the settings of the database.
 ///
 /// # Errors
-/// The first that is not, with what is allowed.
+/// The first setting that is not allowed, with what is allowed.
 pub(super) fn check(database: &Database) -> Result<(), ConfigError> {
     let conflict = |text: &str| Err(ConfigError::Conflict(text.to_owned()));
     let Some(url) = &database.url else {
         return if database.password_file.is_some() {
-            conflict("intake.database.password_file is of no use without intake.database.url")
+            conflict("intake.database.password_file requires intake.database.url")
         } else {
             Ok(())
         };
     };
     if url.kind() == DatabaseKind::Mongo && database.tls != DatabaseTls::Auto {
         return conflict(
-            "intake.database.tls is for PostgreSQL; a MongoDB's address says it: add tls=true to \
+            "intake.database.tls applies only to PostgreSQL; for MongoDB add tls=true to \
              intake.database.url, or set intake.database.tls_ca_file",
         );
     }
     if database.connections_min > database.connections_max || database.connections_max == 0 {
         return conflict(
-            "intake.database.connections_max must be at least 1 and not below \
+            "intake.database.connections_max must be at least 1 and at least \
              intake.database.connections_min",
         );
     }
@@ -166,18 +134,22 @@ mod tests {
             ("postgres://a:se/c@ret@h:1/d", "postgres://a:***@h:1/d"),
             ("postgres://a@h/d", "postgres://a@h/d"),
             ("mongodb+srv://u:p@h1,h2/d?tls=true", "mongodb+srv://u:***@h1,h2/d?tls=true"),
-            ("postgres://h/d?user=a&password=b", "postgres://h/d?***"),
+            ("postgres://h/d?user=a&password=b", "postgres://h/d?user=a&password=***"),
+            (
+                "mongodb://i:k@h/d?authMechanismProperties=AWS_SESSION_TOKEN:t",
+                "mongodb://i:***@h/d?authMechanismProperties=***",
+            ),
             ("secret", "***"),
             ("", ""),
         ] {
-            assert_eq!(hide(url), shown);
+            assert_eq!(DatabaseUrl::shown(url), shown);
         }
         let url = DatabaseUrl::parse("postgres://a:b@h/d").unwrap();
         assert_eq!(format!("{url:?}"), "postgres://a:***@h/d");
     }
 
     #[test]
-    fn a_password_from_a_file_goes_with_the_user() {
+    fn a_password_from_a_file_is_added_to_the_user() {
         let url = |text: &str| DatabaseUrl::parse(text).unwrap();
         let with = |text: &str| url(text).with_password("p@/ä");
         assert_eq!(with("postgres://a@h:1/d").unwrap(), "postgres://a:p%40%2F%C3%A4@h:1/d");

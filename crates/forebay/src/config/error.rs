@@ -1,8 +1,8 @@
-//! What can be wrong with a configuration.
+//! Errors of a configuration.
 
 use std::path::PathBuf;
 
-/// A configuration that cannot be used. Every variant names the place to mend.
+/// A configuration that cannot be used. Every variant names what to fix.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum ConfigError {
@@ -30,18 +30,18 @@ pub(crate) enum ConfigError {
     Syntax {
         /// The file.
         path: PathBuf,
-        /// Line of the fault, from 1.
+        /// Line of the error, from 1.
         line: usize,
         /// What the parser found.
         message: String,
     },
-    /// The file has keys nobody knows.
+    /// The file has unknown keys.
     #[error("{}", unknown.join("\n"))]
     UnknownKeys {
-        /// One finished sentence a key.
+        /// One complete sentence for each key.
         unknown: Vec<String>,
     },
-    /// `--set` with something that is not `KEY=VALUE`, or with an unknown key.
+    /// `--set` has an argument that is not `KEY=VALUE`, or an unknown key.
     #[error("--set {given:?}: {problem}")]
     Set {
         /// What was given.
@@ -56,11 +56,11 @@ pub(crate) enum ConfigError {
         origin: String,
         /// The setting.
         key: String,
-        /// The text found.
+        /// The text that was given.
         value: String,
         /// What is wrong with it.
         problem: String,
-        /// What would be right.
+        /// The form of a valid value.
         expected: &'static str,
     },
     /// Two settings contradict each other.

@@ -1,4 +1,4 @@
-//! The event store's settings that are not numbers, sizes or switches, and what all of them allow.
+//! Value types and limits of the event store's settings.
 
 use forebay_events::segment::Compression;
 use forebay_events::store::Retention;
@@ -8,13 +8,13 @@ use super::settings::Events;
 use super::value::{Value, words};
 
 words! {
-    /// Where the event store's settings begin.
+    /// Defaults of the event store's settings.
     Preset, "balanced, max-throughput or max-durability" {
         /// Synced, compressed and searchable.
         Balanced = "balanced",
-        /// The most events a second.
+        /// The highest rate of events.
         MaxThroughput = "max-throughput",
-        /// One event a commit.
+        /// One event for each commit.
         MaxDurability = "max-durability",
     }
 }
@@ -45,9 +45,10 @@ impl Value for Retentions {
                 return Err(format!("{rule:?} names no stream"));
             }
             if rules.iter().any(|known| known.stream == stream) {
-                return Err(format!("{rule:?} is the second rule for the same"));
+                return Err(format!("{rule:?} is a second rule for the same stream"));
             }
-            let keep_ns = age_ns(time).ok_or_else(|| format!("{time:?} is no time to keep"))?;
+            let keep_ns =
+                age_ns(time).ok_or_else(|| format!("{time:?} is not a retention time"))?;
             rules.push(Retention { stream, keep_ns });
         }
         Ok(Self(rules))
@@ -72,10 +73,10 @@ fn age_ns(text: &str) -> Option<i64> {
     (age > 0).then_some(age)
 }
 
-/// Whether every number is one the store can work with.
+/// Checks the settings of the event store.
 ///
 /// # Errors
-/// The first that is not, with what is allowed.
+/// The first setting that is not allowed, with what is allowed.
 pub(super) fn check(events: &Events) -> Result<(), ConfigError> {
     const KIB: u64 = 1 << 10;
     const MIB: u64 = 1 << 20;
@@ -110,12 +111,14 @@ pub(super) fn check(events: &Events) -> Result<(), ConfigError> {
             "at most 1024GiB",
         ),
         ("body_size_max", events.body_size_max.0 == 0, "at least 1"),
+        ("body_memory_max", events.body_memory_max.0 < 4 * MIB, "at least 4MiB"),
+        ("followers_max", !(1..=100_000).contains(&events.followers_max), "1 to 100000"),
         ("appends_max", !(1..=256).contains(&events.appends_max), "1 to 256"),
         ("reads_max", !(1..=256).contains(&events.reads_max), "1 to 256"),
     ];
     let origin = events.origin.as_deref().unwrap_or("x");
     if origin.contains('+') || origin.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        let text = "events.origin may have neither spaces nor plus signs";
+        let text = "events.origin must not contain spaces or plus signs";
         return Err(ConfigError::Conflict(text.to_owned()));
     }
     match wrong.into_iter().find(|(_, wrong, _)| *wrong) {

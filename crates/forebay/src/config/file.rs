@@ -9,7 +9,7 @@ use super::error::ConfigError;
 use super::nearest::nearest;
 use super::settings::{SETTINGS, find};
 
-/// A configuration is a page or two; anything beyond this is the wrong file.
+/// Maximum size. A configuration is a page or two, so a larger file is the wrong file.
 const FILE_SIZE_MAX: u64 = 1 << 20;
 
 /// One `key = value` of the file.
@@ -37,7 +37,7 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, ConfigError> 
         line: error.span().map_or(1, |span| line_of(text, span.start)),
         message: error.message().to_owned(),
     })?;
-    let mut found = Found { path, text, entries: Vec::new(), unknown: Vec::new() };
+    let mut found = Parsed { path, text, entries: Vec::new(), unknown: Vec::new() };
     found.table("", table.get_ref());
     found.unknown.sort();
     if found.unknown.is_empty() {
@@ -53,16 +53,16 @@ fn line_of(text: &str, offset: usize) -> usize {
     1 + text.as_bytes().iter().take(offset).filter(|byte| **byte == b'\n').count()
 }
 
-struct Found<'a> {
+struct Parsed<'a> {
     path: &'a Path,
     text: &'a str,
     entries: Vec<Entry>,
     unknown: Vec<(usize, String)>,
 }
 
-impl Found<'_> {
+impl Parsed<'_> {
     /// Walks one table. Depth is bounded: sections go one level deep, so anything nested further
-    /// has an unknown key on the way and is not entered.
+    /// has an unknown key at a higher level and is not entered.
     fn table(&mut self, prefix: &str, table: &DeTable<'_>) {
         for (name, value) in table {
             let line = line_of(self.text, name.span().start);
@@ -107,7 +107,7 @@ fn hint_without_nearest() -> &'static str {
     "`forebay config show` lists every key"
 }
 
-/// The text of a scalar, whichever way TOML wrote it.
+/// Returns the text of a scalar, in whichever form TOML wrote it.
 fn scalar(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),

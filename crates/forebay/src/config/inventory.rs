@@ -1,4 +1,4 @@
-//! The inventory's settings that are not numbers, sizes or switches, and what all of them allow.
+//! Value types and limits of the inventory's settings.
 
 use std::path::PathBuf;
 
@@ -6,16 +6,16 @@ use super::error::ConfigError;
 use super::settings::Inventory;
 use super::value::Value;
 
-/// Where a client of the server may have inventories read from.
+/// A source from which clients of the server may build indexes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Permitted {
-    /// What is in or below a directory of this machine.
+    /// A directory of this machine and everything below it.
     Directory(PathBuf),
-    /// What is below a prefix of a bucket; the prefix is empty or ends with a slash.
+    /// A prefix of a bucket. The prefix is empty or ends with a slash.
     Bucket { bucket: String, prefix: String },
 }
 
-/// All of them.
+/// All permitted sources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sources(pub(crate) Vec<Permitted>);
 
@@ -45,14 +45,14 @@ fn permitted(place: &str) -> Result<Permitted, String> {
     if path.is_absolute() {
         Ok(Permitted::Directory(path))
     } else {
-        Err(format!("{place:?} is neither a path from the root on nor of s3://"))
+        Err(format!("{place:?} is neither an absolute path nor an s3:// address"))
     }
 }
 
-/// Whether every number is one the inventory can work with.
+/// Checks the settings of the inventory.
 ///
 /// # Errors
-/// The first that is not, with what is allowed.
+/// The first setting that is not allowed, with what is allowed.
 pub(super) fn check(inventory: &Inventory) -> Result<(), ConfigError> {
     let wrong = [
         ("indexes_max", !(1..=100_000).contains(&inventory.indexes_max), "1 to 100000"),

@@ -1,19 +1,21 @@
-//! Configuration: where settings come from and which source wins.
+//! Configuration: the sources of settings and their order of precedence.
 //!
 //! **A flag beats the environment, the environment beats the file, the file beats the default.**
-//! That holds for every setting alike; `forebay config show` tells which source won.
+//! That holds for every setting; `forebay config show` prints the source of each value.
 //!
 //! Invariants: every value is checked at start, wherever it came from, and a wrong one stops the
 //! process with exit code 2 naming its source; an unknown key in the file is refused with file,
 //! line and the nearest known key; nothing else in the workspace reads files, environment or
 //! arguments for settings.
 
+mod cache;
 mod database;
 mod error;
 mod events;
 mod file;
 mod inventory;
 mod nearest;
+mod origin;
 mod pipelines;
 mod resolve;
 mod settings;
@@ -23,6 +25,7 @@ mod value;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use cache::OutputLimit;
 pub(crate) use database::{DatabaseKind, DatabaseTls};
 pub(crate) use events::Preset;
 pub(crate) use inventory::Permitted;

@@ -1,7 +1,7 @@
-//! The known name nearest to a mistyped one.
+//! Finds the known name that is nearest to a mistyped one.
 
-/// Edits (insert, delete, replace, swap of neighbours) that turn `a` into `b`: the optimal string
-/// alignment distance, with three rows of memory.
+/// Returns the number of edits (insert, delete, replace, swap of neighbours) that turn `a` into
+/// `b`: the optimal string alignment distance, with three rows of memory.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before: Vec<usize> = vec![0; b.len() + 1];
@@ -21,10 +21,10 @@ fn distance(a: &str, b: &str) -> usize {
     last[b.len()]
 }
 
-/// The name among `known` closest to `name`, when it is close enough to be what was meant.
+/// Returns the name among `known` closest to `name`, if it is close enough to be what was meant.
 ///
-/// The last dotted part counts on its own too, so `listen` finds `server.listen`. Names longer
-/// than any setting are not compared: the cost is the product of both lengths.
+/// The last dotted part is compared separately too, so `listen` matches `server.listen`. Names
+/// longer than any setting are not compared: the cost is the product of both lengths.
 pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     const NAME_SIZE_MAX: usize = 100;
     if name.len() > NAME_SIZE_MAX {

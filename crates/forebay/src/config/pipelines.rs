@@ -1,4 +1,4 @@
-//! When the server runs which pipeline.
+//! The schedule by which the server runs pipelines.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use super::error::ConfigError;
 use super::settings::Pipelines;
 use super::value::Value;
 
-/// The most often a pipeline can be run.
+/// The shortest interval between runs.
 const EVERY_MIN: Duration = Duration::from_secs(1);
-/// The most seldom: a year.
+/// The longest interval between runs: a year.
 const EVERY_MAX: Duration = Duration::from_secs(366 * 86_400);
 
-/// A pipeline and the time from the beginning of one run to that of the next.
+/// A pipeline and the time from the start of one run to the start of the next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Schedule {
     pub(crate) pipeline: String,
     pub(crate) every: Duration,
 }
 
-/// All of them.
+/// All schedules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Schedules(pub(crate) Vec<Schedule>);
 
@@ -38,7 +38,7 @@ impl Value for Schedules {
                 return Err(format!("{said:?} is not NAME=TIME with a time of 1s to 366 days"));
             }
             if schedules.iter().any(|other| other.pipeline == pipeline) {
-                return Err(format!("{pipeline:?} is there twice"));
+                return Err(format!("{pipeline:?} is named twice"));
             }
             schedules.push(Schedule { pipeline: pipeline.to_owned(), every });
         }
@@ -46,10 +46,10 @@ impl Value for Schedules {
     }
 }
 
-/// Whether every number is one that works.
+/// Checks the settings of pipelines.
 ///
 /// # Errors
-/// The first that is not, with what is allowed.
+/// The first setting that is not allowed, with what is allowed.
 pub(super) fn check(pipelines: &Pipelines) -> Result<(), ConfigError> {
     if (1..=64).contains(&pipelines.runs_max) {
         Ok(())

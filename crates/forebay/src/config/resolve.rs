@@ -1,4 +1,4 @@
-//! Precedence: one text and one origin for every setting.
+//! Precedence: determines one text and one origin for every setting.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,15 +9,15 @@ use super::nearest::nearest;
 use super::settings::{Config, SETTINGS, Setting, find};
 use super::value::Value;
 
-/// The file looked for when none is named.
+/// The file that is read if none is named.
 const FILE_DEFAULT: &str = "forebay.toml";
-/// Names a configuration file, as `--config` does.
+/// Environment variable that names a configuration file, as `--config` does.
 const FILE_ENV: &str = "FOREBAY_CONFIG";
 
 /// Where a setting's value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// Nobody said anything.
+    /// No source sets it.
     Default,
     /// A line of the configuration file.
     File {
@@ -56,14 +56,14 @@ impl Flags {
         Self { config, given: Vec::new() }
     }
 
-    /// Notes `flag` as the source of `key`, when it was given.
+    /// Records `flag` as the source of `key`, if it was given.
     pub(crate) fn note(&mut self, key: &'static str, flag: &str, text: Option<String>) {
         if let Some(text) = text {
             self.given.push((flag.to_owned(), key, text));
         }
     }
 
-    /// Notes one `--set KEY=VALUE`.
+    /// Records one `--set KEY=VALUE`.
     pub(crate) fn set(&mut self, given: &str) -> Result<(), ConfigError> {
         let wrong = |problem: String| ConfigError::Set { given: given.to_owned(), problem };
         let (key, text) =
@@ -80,25 +80,25 @@ impl Flags {
     }
 }
 
-/// Every setting's text and origin, all of them checked.
+/// Every setting's text and origin, all checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Resolved {
     /// In the order of [`SETTINGS`].
     values: Vec<(String, Origin)>,
     /// The file that was read, if any.
     pub(crate) file: Option<PathBuf>,
-    /// `FOREBAY_*` variables nobody reads, with the nearest known one.
+    /// `FOREBAY_*` variables that name no setting, with the nearest known variable.
     pub(crate) stray_env: Vec<(String, Option<String>)>,
 }
 
 impl Resolved {
-    /// Reads all sources and lets the strongest win.
+    /// Reads all sources and keeps the value of the highest precedence.
     ///
-    /// * `flags`: what the command line said.
+    /// * `flags`: the settings from the command line.
     /// * `env`: the environment, as pairs.
     ///
     /// # Errors
-    /// [`ConfigError`]: a file that cannot be read or has unknown keys, or a value that is wrong.
+    /// [`ConfigError`]: the file cannot be read or has unknown keys, or a value is not valid.
     pub(crate) fn load(flags: &Flags, env: &[(String, String)]) -> Result<Self, ConfigError> {
         let file = config_file(flags, env);
         let entries = match &file {
@@ -128,7 +128,7 @@ impl Resolved {
         Ok(resolved)
     }
 
-    /// The typed configuration.
+    /// Returns the typed configuration.
     pub(crate) fn config(&self) -> anyhow::Result<Config> {
         let config = Config::build(self)?;
         if config.server.tls_cert.is_some() != config.server.tls_key.is_some() {
@@ -146,7 +146,7 @@ impl Resolved {
         Ok(config)
     }
 
-    /// Setting, text and origin of everything.
+    /// Returns the setting, text and origin of every setting.
     pub(crate) fn iter(
         &self,
     ) -> impl Iterator<Item = (&'static super::settings::Setting, &str, &Origin)> {
@@ -156,12 +156,12 @@ impl Resolved {
             .map(|(setting, (text, origin))| (setting, &**text, origin))
     }
 
-    /// The value of `key` as a `T`.
+    /// Returns the value of `key` as a `T`.
     pub(super) fn typed<T: Value>(&self, key: &str) -> anyhow::Result<T> {
         let (setting, text, origin) = self
             .iter()
             .find(|(setting, ..)| setting.key == key)
-            .ok_or_else(|| anyhow::anyhow!("no setting is called {key}"))?;
+            .ok_or_else(|| anyhow::anyhow!("there is no setting {key}"))?;
         let parsed = T::parse(text).map_err(|problem| wrong(setting, text, origin, problem));
         Ok(parsed?)
     }
@@ -184,7 +184,7 @@ fn wrong(setting: &Setting, text: &str, origin: &Origin, problem: String) -> Con
     }
 }
 
-/// The file to read: the named one, else `forebay.toml` here if there is one.
+/// Returns the file to read: the named one, else `./forebay.toml` if it exists.
 fn config_file(flags: &Flags, env: &[(String, String)]) -> Option<PathBuf> {
     let named = || env.iter().find(|(name, _)| name == FILE_ENV).map(|(_, path)| path.into());
     flags.config.clone().or_else(named).or_else(|| {
@@ -193,7 +193,7 @@ fn config_file(flags: &Flags, env: &[(String, String)]) -> Option<PathBuf> {
     })
 }
 
-/// Variables that look like ours and are not: most likely a slip.
+/// Returns variables that begin with `FOREBAY_` and name no setting; most likely a typing error.
 fn stray(env: &[(String, String)]) -> Vec<(String, Option<String>)> {
     const OTHERS: [&str; 2] = [FILE_ENV, "FOREBAY_REQUIRE_SERVICES"];
     let known: Vec<String> = SETTINGS.iter().map(super::settings::Setting::env).collect();

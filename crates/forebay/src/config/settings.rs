@@ -13,29 +13,31 @@ use forebay_base::duration::HumanDuration;
 use forebay_cache::store::Policy;
 use forebay_events::segment::Compression;
 
+use super::cache::OutputLimit;
 use super::database::{DatabaseTls, DatabaseUrl};
 use super::events::{Preset, Retentions};
 use super::inventory::Sources;
+use super::origin::{Hosts, Origins};
 use super::pipelines::Schedules;
 use super::resolve::Resolved;
-use super::value::{Auth, CacheNetwork, CacheServer, LogFormat, Toml, Value};
+use super::value::{Auth, CacheNetwork, CacheServer, LogFormat, Percent, Toml, Value};
 
-/// One setting as the rest of the program sees it.
+/// One setting, as the rest of the program sees it.
 #[derive(Debug)]
 pub(crate) struct Setting {
     /// Dotted key in `forebay.toml`: `server.listen`.
     pub(crate) key: &'static str,
     /// The default, as text the parser accepts; empty when unset by default.
     pub(crate) default: &'static str,
-    /// What it means, in lines.
+    /// Its description, by lines.
     pub(crate) doc: &'static [&'static str],
-    /// What a value looks like.
+    /// The form of its value, for error messages.
     pub(crate) expected: &'static str,
-    /// How the file writes it.
+    /// How `forebay.toml` writes it.
     pub(crate) toml: Toml,
-    /// Says what is wrong with a text, or nothing.
+    /// Returns what is wrong with a text, if anything.
     pub(crate) check: fn(&str) -> Result<(), String>,
-    /// The text as people may see it: without what is secret in it.
+    /// Returns the text to print, without its secrets.
     pub(crate) shown: fn(&str) -> String,
 }
 
@@ -103,247 +105,295 @@ macro_rules! settings {
 settings! {
     /// The process itself.
     process: Process {
-        /// Directory that holds everything the server keeps; made when missing.
+        /// Directory for all data of the server. It is created if it does not exist.
         data("data"): PathBuf = "./forebay-data";
-        /// Worker threads of the server; 0 takes one a core.
+        /// Number of worker threads. 0 uses one for each processor.
         threads("threads"): u16 = "0";
-        /// What is logged: a level (error, warn, info, debug, trace) or a filter such as
-        /// info,forebay::serve=debug. Requests are logged at debug.
+        /// Log level (error, warn, info, debug, trace), or a filter such as
+        /// info,forebay::serve=debug. Requests are logged at level debug.
         log("log"): String = "info";
-        /// How log lines look: auto (human on a terminal, JSON otherwise), human or json.
+        /// Log format: auto (human on a terminal, JSON otherwise), human or json.
         log_format("log_format"): LogFormat = "auto";
     }
     /// The HTTP server.
     server: Server {
-        /// Address and port to listen on; port 0 takes a free one.
+        /// Address and port to listen on. Port 0 chooses a free port.
         listen("server.listen"): SocketAddr = "127.0.0.1:8090";
-        /// Allow listening beyond this machine with neither API keys nor TLS.
+        /// Host names by which clients may address the server, separated by commas, in addition to
+        /// localhost, loopback addresses and the address they connect to. Others are refused with
+        /// 421.
+        hosts("server.hosts"): Hosts = "";
+        /// Origins of web pages that may call the server from a browser, separated by commas.
+        /// Requests from other pages are refused with 403.
+        cors_origins("server.cors_origins"): Origins = "";
+        /// Allow listening on addresses other than loopback without API keys.
         insecure("server.insecure"): bool = "false";
-        /// When /v1 needs an API key: auto (once `forebay key new` was used), required or off.
+        /// When /v1 requires an API key: auto (once `forebay key new` was used), required or off.
         auth("server.auth"): Auth = "auto";
-        /// Certificate chain in PEM; set together with tls_key to speak HTTPS.
+        /// Certificate chain in PEM. Set together with tls_key, it makes the server speak HTTPS.
         tls_cert("server.tls_cert"): Option<PathBuf> = "";
         /// Private key in PEM.
         tls_key("server.tls_key"): Option<PathBuf> = "";
-        /// Connections open at once; further ones are answered 503 and closed.
+        /// Maximum number of open connections. A further one replaces an idle connection. If none
+        /// is idle, it is refused with 503 and closed.
         connections_max("server.connections_max"): u32 = "4096";
-        /// Requests worked on at once; further ones are answered 429 with Retry-After.
+        /// Maximum number of requests in progress. More are refused with 429 and Retry-After.
         requests_in_flight_max("server.requests_in_flight_max"): u32 = "1024";
-        /// Longest request line and headers together; beyond it 431.
+        /// Maximum share of requests_in_flight_max that one address or one API key may use, in
+        /// percent. More are refused with 429.
+        client_share_max("server.client_share_max"): Percent = "75";
+        /// Maximum size of the request line and headers together. Larger ones are refused with 431.
         header_size_max("server.header_size_max"): ByteSize = "32KiB";
-        /// How long a client may take to send a whole request head, or a TLS handshake.
+        /// Time limit for a client to send a complete request head, or to finish a TLS handshake.
         header_read_timeout("server.header_read_timeout"): HumanDuration = "10s";
-        /// How long a kept-alive connection may wait for its next request.
+        /// Maximum time a kept-alive connection may wait for its next request.
         idle_timeout("server.idle_timeout"): HumanDuration = "75s";
-        /// How long a client may leave a response unread before it is cut.
+        /// Maximum time a client may leave a response unread. Then the connection is closed.
         write_stall_timeout("server.write_stall_timeout"): HumanDuration = "60s";
-        /// How long shutdown waits for running requests.
+        /// Maximum time a client may send nothing of a request body. Then it is answered 408.
+        body_idle_timeout("server.body_idle_timeout"): HumanDuration = "30s";
+        /// Minimum rate, in bytes per second, at which a client must send a body or read a response
+        /// once rate_grace has passed.
+        rate_min("server.rate_min"): ByteSize = "1KiB";
+        /// Maximum time a transfer may stay below rate_min.
+        rate_grace("server.rate_grace"): HumanDuration = "30s";
+        /// Maximum memory for responses that clients have not read yet. Beyond it the connection
+        /// that has not read for the longest time is closed.
+        output_memory_max("server.output_memory_max"): ByteSize = "16MiB";
+        /// Maximum time that shutdown waits for running requests.
         shutdown_limit("server.shutdown_limit"): HumanDuration = "30s";
     }
     /// Files and documents.
     intake: Intake {
-        /// When an upload is acknowledged: sync (on stable storage), interval:50ms (in the
-        /// kernel, flushed at most that much later) or os (in the kernel).
+        /// When an upload is acknowledged: sync (on stable storage), interval:50ms (in the kernel,
+        /// flushed at most that much later) or os (in the kernel).
         durability("intake.durability"): Durability = "sync";
-        /// Largest file taken in.
+        /// Maximum size of a file.
         file_size_max("intake.file_size_max"): ByteSize = "64GiB";
-        /// Largest single JSON document.
+        /// Maximum size of a single JSON document.
         document_size_max("intake.document_size_max"): ByteSize = "16MiB";
-        /// Most parts in one multipart upload.
+        /// Maximum number of parts in one multipart upload.
         parts_max("intake.parts_max"): u32 = "10000";
-        /// Uploads at once; further ones are answered 429 with Retry-After.
+        /// Maximum number of concurrent uploads. More are refused with 429 and Retry-After.
         uploads_max("intake.uploads_max"): u32 = "512";
-        /// Slowest an upload may be on average, in bytes a second, once the grace has passed.
+        /// Minimum average rate of an upload, in bytes per second, once upload_rate_grace has
+        /// passed.
         upload_rate_min("intake.upload_rate_min"): ByteSize = "1KiB";
-        /// How long an upload may stay below the slowest rate.
+        /// Maximum time an upload may stay below upload_rate_min.
         upload_rate_grace("intake.upload_rate_grace"): HumanDuration = "30s";
-        /// How long an upload may send nothing at all.
+        /// Maximum time an upload may send nothing.
         upload_idle_timeout("intake.upload_idle_timeout"): HumanDuration = "30s";
     }
-    /// A database elsewhere that gets every document too. Without `url` there is none.
+    /// An external database that receives every document too. Without `url` there is none.
     database: Database {
-        /// Where it is: postgres://user@host:5432/database or mongodb://user@host:27017/database. It may
-        /// hold the password; special characters are written as %XX.
+        /// Address of the database: postgres://user@host:5432/database or
+        /// mongodb://user@host:27017/database. It may include the password, with special characters
+        /// written as %XX.
         url("intake.database.url"): Option<DatabaseUrl> = "";
         /// File whose first line is the password of the user in url.
         password_file("intake.database.password_file"): Option<PathBuf> = "";
-        /// PostgreSQL: schema of the tables, which belongs to one intake; empty: forebay. MongoDB: the
-        /// database; empty: that in url.
+        /// PostgreSQL: schema of the tables, used by one intake only. Empty: forebay. MongoDB: name
+        /// of the database. Empty: the one in url.
         schema("intake.database.schema"): Option<String> = "";
-        /// Whether the connection to a PostgreSQL is encrypted: auto (unless it is on this machine),
-        /// disable or verify.
+        /// Whether a connection to PostgreSQL is encrypted: auto (unless the server is on this
+        /// machine), disable or verify.
         tls("intake.database.tls"): DatabaseTls = "auto";
-        /// Certificates (PEM) to be trusted instead of the system's.
+        /// File of CA certificates (PEM) to trust instead of the system's.
         tls_ca_file("intake.database.tls_ca_file"): Option<PathBuf> = "";
-        /// MongoDB: connections kept open, unless url says it. A PostgreSQL is written to over one.
+        /// MongoDB: number of connections kept open, unless url sets it. PostgreSQL uses one.
         connections_min("intake.database.connections_min"): u32 = "10";
-        /// MongoDB: most connections, unless url says it.
+        /// MongoDB: maximum number of connections, unless url sets it.
         connections_max("intake.database.connections_max"): u32 = "100";
-        /// MongoDB: whether what is sent is compressed by what the server offers.
+        /// MongoDB: whether the traffic is compressed with a method that the server offers.
         compression("intake.database.compression"): bool = "true";
-        /// How long the database may take to answer at all.
+        /// Time limit for connecting to the database.
         connect_timeout("intake.database.connect_timeout"): HumanDuration = "10s";
-        /// How long it may take for one statement.
+        /// Time limit for one statement.
         statement_timeout("intake.database.statement_timeout"): HumanDuration = "60s";
-        /// Most documents spilled to files while it is away; the log is kept beyond that.
+        /// Maximum size of documents spilled to files while the database is unavailable. Beyond it
+        /// the documents are kept in the log.
         spill_max("intake.database.spill_max"): ByteSize = "1GiB";
-        /// How long it is away before what waits is spilled.
+        /// Time the database must be unavailable before waiting documents are spilled.
         spill_after("intake.database.spill_after"): HumanDuration = "5s";
-        /// Most of the log that is kept for it; beyond that documents are answered 503 with
-        /// Retry-After until it has caught up.
+        /// Maximum size of the log kept for the database. Beyond it documents are refused with 503
+        /// and Retry-After until the database has caught up.
         log_max("intake.database.log_max"): ByteSize = "4GiB";
-        /// How long to wait at most before it is tried again.
+        /// Maximum delay between two attempts to connect.
         retry_max("intake.database.retry_max"): HumanDuration = "30s";
-        /// Take a database for this intake's own that holds documents and is not remembered: for one
-        /// start, after forward.json in the data directory was lost.
+        /// Accept a database that already holds documents of this intake although forward.json does
+        /// not name it. Use it for one start, after forward.json in the data directory was lost.
         adopt("intake.database.adopt"): bool = "false";
     }
     /// The key-value cache.
     cache: Cache {
         /// Whether `forebay serve` serves the cache.
         enabled("cache.enabled"): bool = "true";
-        /// Where it speaks RESP, the protocol of Redis; empty: nowhere.
+        /// Address for RESP, the protocol of Redis. Empty: not served.
         resp("cache.resp"): Option<SocketAddr> = "127.0.0.1:6380";
-        /// Where it speaks the plain text protocol; empty: nowhere.
+        /// Address for the plain text protocol. Empty: not served.
         text("cache.text"): Option<SocketAddr> = "127.0.0.1:8890";
-        /// Where it speaks RESP over TLS; empty: nowhere.
+        /// Address for RESP over TLS. Empty: not served.
         tls_resp("cache.tls_resp"): Option<SocketAddr> = "";
-        /// Where it speaks the text protocol over TLS; empty: nowhere.
+        /// Address for the text protocol over TLS. Empty: not served.
         tls_text("cache.tls_text"): Option<SocketAddr> = "";
-        /// Certificate chain in PEM for these; empty: that of server.tls_cert. A renewed file is
-        /// read within a second, for new connections.
+        /// Certificate chain in PEM for the TLS addresses. Empty: server.tls_cert. A renewed file
+        /// is used for new connections within a second.
         tls_cert("cache.tls_cert"): Option<PathBuf> = "";
-        /// Private key in PEM for these; empty: that of server.tls_key.
+        /// Private key in PEM for the TLS addresses. Empty: server.tls_key.
         tls_key("cache.tls_key"): Option<PathBuf> = "";
-        /// Whether it keeps its data on disk, below the data directory.
+        /// Whether the cache keeps its data on disk, in the data directory.
         persist("cache.persist"): bool = "true";
         /// When a write is acknowledged: sync, interval:50ms or os.
         durability("cache.durability"): Durability = "interval:50ms";
-        /// Most memory for data, index and buffers together; empty: no bound.
+        /// Maximum memory for data and index together. Empty: no limit.
         memory_max("cache.memory_max"): Option<ByteSize> = "";
-        /// What goes when that is used up.
-        policy("cache.policy"): Policy = "allkeys-s3fifo";
-        /// per-connection (a connection stays with one thread) or pooled (a connection that has
-        /// something to do gets one of a bounded number of workers).
+        /// Maximum memory for all connections together: incomplete requests, unread output and
+        /// queued transactions. Beyond it the connections that use most are closed. It also limits
+        /// the size of a request. Empty: a quarter of memory_max, at least 64MiB; without
+        /// memory_max a quarter of the machine's memory.
+        clients_memory_max("cache.clients_memory_max"): Option<ByteSize> = "";
+        /// What to evict when memory_max is reached: noeviction (nothing; writes that need memory
+        /// are refused), allkeys-s3fifo (the keys used least; best for a cache of data stored
+        /// elsewhere), allkeys-lru, -lfu or -random; or only keys with a deadline: volatile-lru,
+        /// -lfu, -random, -ttl.
+        policy("cache.policy"): Policy = "noeviction";
+        /// Threading model: per-connection (a connection stays with one thread) or pooled (a
+        /// connection with work to do is given to one of a limited number of workers).
         server("cache.server"): CacheServer = "per-connection";
-        /// Most workers of the pooled server; it sizes itself below that.
+        /// Maximum number of workers of the pooled server. It adapts their number up to this limit.
         workers("cache.workers"): u32 = "200";
-        /// Threads of the server that is not pooled; 0 takes one a core.
+        /// Number of threads of the per-connection server. 0 uses one for each processor.
         threads("cache.threads"): u16 = "0";
-        /// How those threads reach their sockets: auto (io_uring where the kernel has and permits
-        /// it, epoll elsewhere), epoll or io_uring. The pooled server uses epoll.
+        /// How the per-connection server accesses its sockets: auto (io_uring where the kernel
+        /// provides and permits it, else epoll), epoll or io_uring. The pooled server uses epoll.
         network("cache.network"): CacheNetwork = "auto";
-        /// File whose first line is the password clients must give; empty: none is needed.
+        /// File whose first line is the password for clients. Empty: no password is needed until
+        /// the first API key is made. An API key is accepted too, within its scopes.
         password_file("cache.password_file"): Option<PathBuf> = "";
-        /// Connections open at once; further ones are told so and closed.
+        /// Maximum number of open connections. More are refused with an error and closed. The limit
+        /// on open files of the process, less a reserve for storage, applies too. 0: only that
+        /// limit.
         connections_max("cache.connections_max"): u32 = "10000";
-        /// How long a RESP connection may be silent; empty: as long as it likes.
+        /// Maximum time a RESP connection may be idle. Empty: no limit.
         idle_timeout("cache.idle_timeout"): Option<HumanDuration> = "";
-        /// How long a text connection may be silent; empty: as long as it likes.
+        /// Maximum time a text connection may be idle. Empty: no limit.
         text_idle_timeout("cache.text_idle_timeout"): Option<HumanDuration> = "5m";
-        /// Longest line of the text protocol.
+        /// Maximum length of a line of the text protocol.
         line_size_max("cache.line_size_max"): ByteSize = "1MiB";
-        /// Longest single argument, and so the largest value.
+        /// Maximum size of one argument, and therefore of a value.
         value_size_max("cache.value_size_max"): ByteSize = "512MiB";
-        /// Most output that may wait for one connection to read it; beyond it, it is closed.
+        /// Maximum size of unread output of one connection. Beyond it the connection is closed.
         output_size_max("cache.output_size_max"): ByteSize = "1GiB";
-        /// How long a client may leave its output unread altogether before it is closed.
+        /// Limits on unread output of a connection that subscribes to no channel: a hard limit, a
+        /// soft limit, and how long the soft limit may be exceeded. 0 is no limit.
+        output_limit_normal("cache.output_limit_normal"): OutputLimit = "0 0 0s";
+        /// The same limits for a connection that subscribes to channels.
+        output_limit_pubsub("cache.output_limit_pubsub"): OutputLimit = "32MiB 8MiB 60s";
+        /// Maximum time a client may read nothing of its output. Then its connection is closed.
         write_stall_timeout("cache.write_stall_timeout"): HumanDuration = "60s";
     }
-    /// The event store. Where a setting says so, empty means what the preset says.
+    /// The event store. Where a setting may be empty, the preset supplies its value.
     events: Events {
         /// Whether `forebay serve` serves the event store.
         enabled("events.enabled"): bool = "true";
-        /// Where the settings below begin: balanced (every batch synced, blocks compressed),
-        /// max-throughput (acknowledged by the kernel, large tables, nothing compressed) or
-        /// max-durability (one event a batch, each synced, small tables).
+        /// Defaults of the settings below: balanced (every batch synced, blocks compressed),
+        /// max-throughput (acknowledged by the kernel, large tables, no compression) or
+        /// max-durability (one event per batch, each synced, small tables).
         preset("events.preset"): Preset = "balanced";
         /// When a batch is acknowledged: sync, interval:50ms or os. Empty: sync; os in
         /// max-throughput.
         durability("events.durability"): Option<Durability> = "";
-        /// Whether a Merkle tree over all events is kept and signed. Decided when the store is
-        /// made.
+        /// Whether to keep and sign a Merkle tree over all events. Chosen when the store is
+        /// created.
         merkle("events.merkle"): bool = "true";
-        /// Name the store signs its checkpoints under; used when it makes its key. Empty:
-        /// forebay.local/events.
+        /// Name under which the store signs its checkpoints. Used when the store creates its key.
+        /// Empty: forebay.local/events.
         origin("events.origin"): Option<String> = "";
-        /// How long a commit waits for others to share its sync. Empty: 0s; 500us in
+        /// How long a commit waits for others that share its sync. Empty: 0s; 500us in
         /// max-throughput.
         group_commit_delay("events.group_commit_delay"): Option<HumanDuration> = "";
-        /// Events of an input that make one batch, 1 to 65000. Empty: 2000; 1 in max-durability.
+        /// Number of events in one batch, 1 to 65000. Empty: 2000; 1 in max-durability.
         batch_events("events.batch_events"): Option<u32> = "";
-        /// Bytes of one file of the log, 1MiB to 64GiB. Empty: 64MiB.
+        /// Size of one file of the log, 1MiB to 64GiB. Empty: 64MiB.
         log_segment_size("events.log_segment_size"): Option<ByteSize> = "";
-        /// Events in memory that make a segment. Empty: 500000; 2000000 in max-throughput, 100000
-        /// in max-durability.
+        /// Number of events in memory at which a segment is written. Empty: 500000; 2000000 in
+        /// max-throughput, 100000 in max-durability.
         memory_table_events("events.memory_table_events"): Option<u32> = "";
-        /// Bytes in memory that make a segment, at least 1MiB; three times as much may be in
-        /// memory. Empty: 64MiB; 512MiB in max-throughput, 16MiB in max-durability.
+        /// Bytes in memory at which a segment is written, at least 1MiB. Up to three times as much
+        /// may be in memory. Empty: 64MiB; 512MiB in max-throughput, 16MiB in max-durability.
         memory_table_size("events.memory_table_size"): Option<ByteSize> = "";
-        /// How segments are compressed: none, lz4, zstd or zstd:LEVEL. Empty: zstd:3; none in
+        /// Compression of segments: none, lz4, zstd or zstd:LEVEL. Empty: zstd:3; none in
         /// max-throughput.
         compression("events.compression"): Option<Compression> = "";
-        /// Bytes of a segment's block before it is compressed, which is what one entry of its index
-        /// stands for: 4KiB to 1MiB. Empty: 32KiB.
+        /// Size of a block of a segment before compression, 4KiB to 1MiB. The index has one entry
+        /// for each block. Empty: 32KiB.
         block_size("events.block_size"): Option<ByteSize> = "";
-        /// Bits a filter has for each thing in a block, 1 to 64. Empty: 10.
+        /// Bits of a block's filter for each key, 1 to 64. Empty: 10.
         filter_bits_per_key("events.filter_bits_per_key"): Option<u32> = "";
-        /// Whether the filters have the words of the raw bytes, for searches by text. Empty: true;
+        /// Whether the filters include the words of the raw bytes, for text search. Empty: true;
         /// false in max-throughput.
         text_filter("events.text_filter"): Option<bool> = "";
-        /// How long events may be in memory before they become a segment, however few they are.
-        /// Empty: 1m; 2m in max-throughput, 10s in max-durability.
+        /// Maximum time events stay in memory before they are written as a segment. Empty: 1m; 2m
+        /// in max-throughput, 10s in max-durability.
         flush_interval("events.flush_interval"): Option<HumanDuration> = "";
-        /// How often small segments are joined and expired events removed. Empty: 30s; 10m in
+        /// How often small segments are merged and expired events removed. Empty: 30s; 10m in
         /// max-throughput.
         compaction_interval("events.compaction_interval"): Option<HumanDuration> = "";
-        /// How often a checkpoint is signed while events come. Empty: 10s; 1s in max-durability.
+        /// How often a checkpoint is signed while events arrive. Empty: 10s; 1s in max-durability.
         checkpoint_interval("events.checkpoint_interval"): Option<HumanDuration> = "";
-        /// How long events are kept, by the time they say; empty: for ever. 30d is for every
-        /// stream, audit=365d for one; several are parted by commas: 30d,audit=365d,debug=12h.
+        /// How long events are kept, by their timestamps. Empty: forever. 30d applies to every
+        /// stream, audit=365d to one. Separate several rules by commas: 30d,audit=365d,debug=12h.
         retention("events.retention"): Retentions = "";
-        /// Memory for blocks of segments that were read. Empty: 32MiB.
+        /// Memory for the cache of segment blocks. Empty: 32MiB.
         block_cache_size("events.block_cache_size"): Option<ByteSize> = "";
-        /// Largest body of one POST /v1/events.
+        /// Maximum size of the body of POST /v1/events.
         body_size_max("events.body_size_max"): ByteSize = "256MiB";
-        /// Appending requests at once; further ones are answered 429 with Retry-After.
+        /// Maximum memory for bodies being received. Further requests are refused with 429 and
+        /// Retry-After.
+        body_memory_max("events.body_memory_max"): ByteSize = "64MiB";
+        /// Maximum number of concurrent appends. A request counts once its body, or 1MiB of it, has
+        /// arrived. More are refused with 429 and Retry-After.
         appends_max("events.appends_max"): u32 = "64";
-        /// Searches and streams at once; further ones are answered 429 with Retry-After.
+        /// Maximum number of concurrent searches. More are refused with 429 and Retry-After.
         reads_max("events.reads_max"): u32 = "64";
-        /// How long an appending request may send nothing at all.
+        /// Maximum number of clients that follow new events (`follow=true`). More are refused with
+        /// 429 and Retry-After.
+        followers_max("events.followers_max"): u32 = "1000";
+        /// Maximum time an append request may send nothing.
         body_idle_timeout("events.body_idle_timeout"): HumanDuration = "30s";
     }
     /// Indexes over inventories of object stores.
     inventory: Inventory {
-        /// Whether `forebay serve` answers questions to them and builds them.
+        /// Whether `forebay serve` builds and queries inventory indexes.
         enabled("inventory.enabled"): bool = "true";
-        /// What clients may have indexes built from beside the server's own files: directories of
-        /// this machine and prefixes of buckets, with commas between:
-        /// /srv/inventories,s3://bucket/reports/. Empty: nothing else.
+        /// Sources from which clients may build indexes, besides the server's own files:
+        /// directories of this machine and bucket prefixes, separated by commas:
+        /// /srv/inventories,s3://bucket/reports/. Empty: none.
         sources("inventory.sources"): Sources = "";
-        /// Most indexes the server keeps.
+        /// Maximum number of indexes the server keeps.
         indexes_max("inventory.indexes_max"): u32 = "1000";
-        /// Indexes open at once; the one unused for longest is closed for another.
+        /// Maximum number of open indexes. The least recently used one is closed to open another.
         open_max("inventory.open_max"): u32 = "64";
-        /// Questions at once that walk through an index; further ones are answered 429 with
+        /// Maximum number of concurrent queries that scan an index. More are refused with 429 and
         /// Retry-After.
         queries_max("inventory.queries_max"): u32 = "16";
-        /// Indexes built at once; further ones are answered 429 with Retry-After.
+        /// Maximum number of concurrent builds. More are refused with 429 and Retry-After.
         builds_max("inventory.builds_max"): u32 = "1";
-        /// Memory of one build.
+        /// Maximum memory of one build.
         build_memory("inventory.build_memory"): ByteSize = "256MiB";
-        /// File with the prices costs are computed from (TOML); empty: Amazon's of us-east-1.
+        /// TOML file with the prices for cost estimates. Empty: Amazon S3 prices of us-east-1.
         prices("inventory.prices"): Option<PathBuf> = "";
-    }    /// Pipelines the server runs.
+    }
+    /// Pipelines the server runs.
     pipelines: Pipelines {
         /// Whether `forebay serve` runs pipelines.
         enabled("pipelines.enabled"): bool = "true";
-        /// Directory of the pipeline files, each NAME.yaml; empty: pipelines in the data directory.
+        /// Directory of the pipeline files NAME.yaml. Empty: pipelines in the data directory.
         dir("pipelines.dir"): Option<PathBuf> = "";
-        /// Which of them are run by themselves, and how long after the beginning of one run the next
-        /// begins: orders=15m,customers=24h.
+        /// Pipelines to run on a schedule, and the time from the start of one run to the start of
+        /// the next: orders=15m,customers=24h.
         every("pipelines.every"): Schedules = "";
-        /// Runs at once; further ones are answered 429 with Retry-After.
+        /// Maximum number of concurrent runs. More are refused with 429 and Retry-After.
         runs_max("pipelines.runs_max"): u32 = "2";
     }
 }

@@ -53,9 +53,9 @@ pub(crate) fn show_json(resolved: &Resolved) -> serde_json::Value {
 /// A `forebay.toml` with every setting commented out at its default.
 pub(crate) fn template() -> String {
     let mut out = String::from(
-        "# forebay.toml: every setting, at its default. Take the # off a line to change it.\n\
+        "# forebay.toml: every setting, at its default. Remove the # of a line to change it.\n\
          # A flag beats the environment, the environment beats this file, this file beats the\n\
-         # default; `forebay config show` tells which one won.\n",
+         # default; `forebay config show` shows the source of each value.\n",
     );
     let mut section = "";
     for setting in SETTINGS {

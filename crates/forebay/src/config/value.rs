@@ -1,7 +1,7 @@
-//! What a setting's value may be: parsed from text, printed as text.
+//! Types of settings: each is parsed from text and printed as text.
 //!
 //! Every source of settings (flag, environment, file, default) hands over text, so there is one
-//! parser and one printed form a type, and `config show` prints what `forebay.toml` would accept.
+//! parser and one printed form for each type, and `config show` prints what `forebay.toml` accepts.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -26,15 +26,15 @@ pub(crate) enum Toml {
 
 /// A type a setting can have.
 pub(crate) trait Value: Sized {
-    /// What a person should write, for error messages: "a size such as 64MiB".
+    /// The form of a valid value, for error messages: "a size such as 64MiB".
     const EXPECTED: &'static str;
-    /// How the file writes it.
+    /// How `forebay.toml` writes it.
     const TOML: Toml = Toml::Text;
 
-    /// Reads the value from `text`, or says what is wrong with it.
+    /// Parses the value from `text`, or returns what is wrong with it.
     fn parse(text: &str) -> Result<Self, String>;
 
-    /// `text` as people may see it: without what is secret in it.
+    /// Returns `text` without its secrets.
     fn shown(text: &str) -> String {
         text.to_owned()
     }
@@ -64,6 +64,22 @@ value_from_str!(Durability, Toml::Text, "sync, interval:50ms or os");
 value_from_str!(u32, Toml::Number, "a whole number from 0 to 4294967295");
 value_from_str!(u16, Toml::Number, "a whole number from 0 to 65535");
 
+/// A share, from 1 to 100 percent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Percent(pub(crate) u8);
+
+impl Value for Percent {
+    const EXPECTED: &'static str = "a whole number from 1 to 100";
+    const TOML: Toml = Toml::Number;
+
+    fn parse(text: &str) -> Result<Self, String> {
+        match from_str(text)? {
+            percent @ 1..=100 => Ok(Self(percent)),
+            _ => Err("not between 1 and 100".to_owned()),
+        }
+    }
+}
+
 impl Value for bool {
     const EXPECTED: &'static str = "true or false";
     const TOML: Toml = Toml::Flag;
@@ -72,7 +88,7 @@ impl Value for bool {
         match text.trim() {
             "true" | "1" | "yes" | "on" => Ok(true),
             "false" | "0" | "no" | "off" => Ok(false),
-            _ => Err("not a yes or a no".to_owned()),
+            _ => Err("not true or false".to_owned()),
         }
     }
 }
@@ -112,7 +128,7 @@ impl Value for Policy {
         volatile-ttl, or allkeys-s3fifo, -lru, -lfu or -random";
 
     fn parse(text: &str) -> Result<Self, String> {
-        Self::parse(text.trim()).ok_or_else(|| "not one of the words".to_owned())
+        Self::parse(text.trim()).ok_or_else(|| "not one of the allowed values".to_owned())
     }
 }
 
@@ -129,7 +145,7 @@ macro_rules! words {
             fn parse(text: &str) -> Result<Self, String> {
                 match text {
                     $($word => Ok(Self::$variant),)+
-                    _ => Err("not one of the words".to_owned()),
+                    _ => Err("not one of the allowed values".to_owned()),
                 }
             }
         }
@@ -151,35 +167,35 @@ words! {
 }
 
 words! {
-    /// How log lines look.
+    /// Format of log lines.
     LogFormat, "auto, human or json" {
         /// Human on a terminal, JSON otherwise.
         Auto = "auto",
-        /// For people.
+        /// For reading by people.
         Human = "human",
-        /// One JSON object a line.
+        /// One JSON object for each line.
         Json = "json",
     }
 }
 
 words! {
-    /// How the cache serves connections.
+    /// Threading model of the cache.
     CacheServer, "per-connection or pooled" {
         /// A connection stays with one thread.
         PerConnection = "per-connection",
-        /// Connections share a bounded pool of workers.
+        /// Connections share a limited pool of workers.
         Pooled = "pooled",
     }
 }
 
 words! {
-    /// How the cache's threads reach their sockets.
+    /// How the cache's threads access their sockets.
     CacheNetwork, "auto, epoll or io_uring" {
         /// io_uring where it is permitted.
         Auto = "auto",
-        /// epoll, a read and a write a ready connection.
+        /// epoll: one read and one write for each ready connection.
         Epoll = "epoll",
-        /// io_uring; starting fails without it.
+        /// io_uring. Starting fails without it.
         Uring = "io_uring",
     }
 }

@@ -13,7 +13,7 @@ use forebay_events::render;
 
 use super::{Row, rebuild};
 
-/// Texts that many events share; those that may be empty are null then.
+/// Dictionary-encoded columns; empty texts are null in those that are nullable.
 const TAGS: [(&str, bool); 7] = [
     ("stream", false),
     ("type", true),
@@ -51,7 +51,7 @@ pub(crate) fn schema() -> SchemaRef {
     Arc::clone(&SCHEMA)
 }
 
-/// Rows gathered column by column.
+/// Rows collected by column.
 pub(crate) struct Columns {
     rows: usize,
     size: usize,
@@ -83,12 +83,12 @@ impl Default for Columns {
 }
 
 impl Columns {
-    /// Rows gathered.
+    /// Returns the number of rows collected.
     pub(crate) fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Their bytes, about.
+    /// Returns their approximate size in bytes.
     pub(crate) fn size(&self) -> usize {
         self.size
     }
@@ -128,7 +128,7 @@ impl Columns {
             self.attributes_canonical.append_null();
         } else {
             let json = render::event(&row.record);
-            let text = json.get("attributes").context("attributes are not shown")?.to_string();
+            let text = json.get("attributes").context("attributes are missing")?.to_string();
             self.size += text.len();
             self.attributes.append_value(text);
             self.attributes_canonical.append_value(canonical);
@@ -139,7 +139,7 @@ impl Columns {
         Ok(())
     }
 
-    /// The rows gathered, which are then gone from here.
+    /// Returns the collected rows, and removes them.
     ///
     /// # Errors
     /// The columns do not fit the schema.

@@ -1,4 +1,4 @@
-//! What an export consists of, as JSON beside its parts.
+//! The contents of an export, as JSON beside its parts.
 
 use forebay_events::query::Query;
 use forebay_events::render;
@@ -16,16 +16,16 @@ pub(crate) struct Manifest {
     pub(crate) format_version: u32,
     pub(crate) format: Format,
     pub(crate) partition: Partition,
-    /// Which events were asked for.
+    /// The conditions of the exported events.
     pub(crate) query: Value,
-    /// The signed note that covers every row; none where the store keeps no proofs.
+    /// The signed note that covers every row; absent if the store has no proofs.
     pub(crate) checkpoint: Option<String>,
     pub(crate) verifier_key: Option<String>,
     pub(crate) rows: u64,
     pub(crate) bytes: u64,
-    /// The least position among the rows.
+    /// The lowest position among the rows.
     pub(crate) first_seq: Option<u64>,
-    /// The greatest.
+    /// The highest position among the rows.
     pub(crate) last_seq: Option<u64>,
     /// In order of time.
     pub(crate) parts: Vec<Entry>,
@@ -34,11 +34,11 @@ pub(crate) struct Manifest {
 /// One part.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Entry {
-    /// Below the target, with slashes.
+    /// Path below the target, with slashes.
     pub(crate) path: String,
     pub(crate) rows: u64,
     pub(crate) bytes: u64,
-    /// Of the file, in hexadecimal.
+    /// Digest of the file, in hexadecimal.
     pub(crate) sha256: String,
     pub(crate) first_seq: u64,
     pub(crate) last_seq: u64,
@@ -75,7 +75,7 @@ impl Manifest {
     }
 }
 
-/// The conditions of a query, under the names of the command line's flags.
+/// Returns the conditions of a query, under the names of the command line's flags.
 fn asked(query: &Query) -> Value {
     let mut asked = Map::new();
     let mut put = |name: &str, value: Option<Value>| {

@@ -1,11 +1,11 @@
-//! Events out of the store into files for other programs (`docs/formats/event-export.md`).
+//! Exports events from the store to files for other programs (`docs/formats/event-export.md`).
 //!
 //! Invariants:
-//! - One part is open at a time, in a temporary file; what is held in memory does not grow with the
+//! - One part is open at a time, in a temporary file; the memory in use does not grow with the
 //!   number of events.
-//! - A part has its final name only when it is whole, and nothing that exists is replaced.
-//! - The manifest is written last: where it is, the export is complete.
-//! - Every exported event lies below the checkpoint that goes with it, so each can be proven.
+//! - A part has its final name only when it is complete, and existing files are never replaced.
+//! - The manifest is written last: if it exists, the export is complete.
+//! - Every exported event is covered by the exported checkpoint, so each can be proven.
 
 mod columns;
 mod manifest;
@@ -28,10 +28,10 @@ pub(crate) use verify::verify;
 use part::Part;
 use target::Target;
 
-/// Version of the layout of an export, of its columns and its manifest.
+/// Version of the format of an export, its columns and its manifest.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
-/// What the parts are.
+/// Format of the parts.
 #[derive(
     clap::ValueEnum, Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize,
 )]
@@ -39,12 +39,12 @@ pub(crate) const FORMAT_VERSION: u32 = 1;
 pub(crate) enum Format {
     /// Columns, compressed.
     Parquet,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Ndjson,
 }
 
 impl Format {
-    /// What the names of its files end with.
+    /// Returns the extension of its files.
     pub(crate) fn extension(self) -> &'static str {
         match self {
             Self::Parquet => "parquet",
@@ -53,40 +53,40 @@ impl Format {
     }
 }
 
-/// How an export is cut into files.
+/// How an export is divided into files.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Options {
-    /// What the parts are.
+    /// Format of the parts.
     pub(crate) format: Format,
-    /// Which events have a directory in common.
+    /// Which events share a directory.
     pub(crate) partition: Partition,
-    /// Most rows of one part.
+    /// Maximum number of rows of a part.
     pub(crate) rows_max: u64,
 }
 
-/// What the exported events are proven under.
+/// The checkpoint that covers the exported events.
 #[derive(Debug, Clone)]
 pub(crate) struct Signed {
     /// The signed note.
     pub(crate) checkpoint: String,
-    /// The key it is verified with.
+    /// The key that verifies it.
     pub(crate) verifier_key: String,
 }
 
-/// An event on its way out.
+/// An event to be exported.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) record: Record,
     pub(crate) leaf_hash: Hash,
 }
 
-/// Exports the events that answer `query`, the oldest first, and returns what was written.
+/// Exports the events that match `query`, the oldest first, and returns what was written.
 ///
-/// * `progress`: is told each time how many more were written.
+/// * `progress`: called with the number of further rows written.
 ///
 /// # Errors
-/// The store is damaged, the target has an export already, or it cannot be written; parts that were
-/// complete by then stay, without a manifest.
+/// The store is damaged, the target has an export already, or it cannot be written. Complete parts
+/// are kept, without a manifest.
 pub(crate) fn run(
     store: &Store,
     query: Query,
@@ -100,7 +100,7 @@ pub(crate) fn run(
     let mut numbers = partition::Numbers::default();
     let mut open: Option<Part> = None;
     let mut scan = store.scan(query);
-    while let Some(record) = scan.next().context("the event store cannot be read on")? {
+    while let Some(record) = scan.next().context("cannot continue reading the event store")? {
         if record.seq() >= end {
             continue;
         }
@@ -125,16 +125,16 @@ pub(crate) fn run(
     Ok(manifest)
 }
 
-/// The checkpoint to export under, and the first position that is not covered by it.
+/// Returns the checkpoint of the export, and the first position that it does not cover.
 fn sign(store: &Store) -> anyhow::Result<(Option<Signed>, u64)> {
     let checkpoint = match store.checkpoint() {
         Ok(note) => note,
         Err(ReadError::NoProofs) => return Ok((None, store.len())),
-        Err(error) => return Err(error).context("no checkpoint can be signed"),
+        Err(error) => return Err(error).context("cannot sign a checkpoint"),
     };
-    let key = store.verifier_key().context("no checkpoint can be signed")?;
+    let key = store.verifier_key().context("cannot sign a checkpoint")?;
     let size = Checkpoint::open(checkpoint.as_bytes(), &key)
-        .context("the checkpoint that was signed cannot be read")?
+        .context("cannot read the signed checkpoint")?
         .size;
     Ok((Some(Signed { checkpoint, verifier_key: key.to_string() }), size))
 }

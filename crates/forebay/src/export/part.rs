@@ -1,4 +1,4 @@
-//! One file of an export, while it is written.
+//! One file of an export while it is written.
 
 use std::io::{BufWriter, Write};
 
@@ -15,19 +15,19 @@ use super::manifest::Entry;
 use super::target::Staged;
 use super::{FORMAT_VERSION, Format, Row, Signed};
 
-/// Most rows of a row group.
+/// Maximum number of rows of a row group.
 const ROW_GROUP_ROWS_MAX: usize = 64 * 1024;
-/// Most encoded bytes of a row group; it is what a part holds in memory.
+/// Maximum encoded size of a row group, which is the memory a part uses.
 const ROW_GROUP_SIZE_MAX: usize = 64 << 20;
-/// Rows gathered before they are encoded.
+/// Number of rows collected before they are encoded.
 const BATCH_ROWS_MAX: usize = 8 * 1024;
-/// Bytes gathered before they are encoded.
+/// Number of bytes collected before they are encoded.
 const BATCH_SIZE_MAX: usize = 8 << 20;
-/// Lines gathered before they are written, in bytes.
+/// Number of bytes of lines collected before they are written.
 const LINES_SIZE: usize = 256 * 1024;
 const ZSTD_LEVEL: i32 = 3;
 
-/// A part that takes rows.
+/// A part that accepts rows.
 pub(crate) struct Part {
     directory: String,
     path: String,
@@ -42,14 +42,14 @@ enum Body {
     Ndjson(BufWriter<Staged>),
 }
 
-/// Rows on their way into a Parquet file.
+/// Rows being written to a Parquet file.
 struct Table {
     writer: ArrowWriter<Staged>,
     columns: Columns,
 }
 
 impl Part {
-    /// Begins a part that will be called `path`.
+    /// Begins a part with the final name `path`.
     ///
     /// # Errors
     /// The temporary file cannot be written.
@@ -63,16 +63,16 @@ impl Part {
         let body = match format {
             Format::Ndjson => Body::Ndjson(BufWriter::with_capacity(LINES_SIZE, staged)),
             Format::Parquet => {
-                let properties = properties(signed).context("zstd refuses its level")?;
+                let properties = properties(signed).context("zstd does not support this level")?;
                 let writer = ArrowWriter::try_new(staged, columns::schema(), Some(properties))
-                    .with_context(|| format!("cannot begin {path}"))?;
+                    .with_context(|| format!("cannot create {path}"))?;
                 Body::Parquet(Box::new(Table { writer, columns: Columns::default() }))
             }
         };
         Ok(Self { directory, path, rows: 0, first_seq: u64::MAX, last_seq: 0, body })
     }
 
-    /// Whether it may take one more row, of a directory.
+    /// Returns whether it may take one more row, of a directory.
     pub(crate) fn fits(&self, directory: &str, rows_max: u64) -> bool {
         self.rows < rows_max && self.directory == directory
     }
@@ -94,7 +94,7 @@ impl Part {
         Ok(())
     }
 
-    /// Completes the file; it then only has to be given its name.
+    /// Completes the file; then it only has to be renamed.
     ///
     /// # Errors
     /// It cannot be written.
@@ -149,7 +149,7 @@ fn properties(signed: Option<&Signed>) -> parquet::errors::Result<WriterProperti
         .set_max_row_group_bytes(Some(ROW_GROUP_SIZE_MAX))
         .set_created_by(concat!("forebay ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_key_value_metadata(Some(metadata));
-    // No two rows share these: a dictionary of them is work for nothing.
+    // These are unique in each row: a dictionary of them would be useless.
     for name in ["id", "raw", "attributes", "attributes_canonical", "leaf_hash"] {
         properties = properties.set_column_dictionary_enabled(ColumnPath::from(name), false);
     }

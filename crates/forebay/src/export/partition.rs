@@ -1,23 +1,23 @@
-//! Which directory an event goes to, and how its files are numbered.
+//! Chooses the directory of an event, and numbers the files.
 
 use super::Format;
 
-/// Which events have a directory in common.
+/// Which events share a directory.
 #[derive(
     clap::ValueEnum, Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize,
 )]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Partition {
-    /// All of them.
+    /// All events.
     None,
-    /// Those of an hour, UTC.
+    /// The events of an hour, UTC.
     Hour,
-    /// Those of a day, UTC.
+    /// The events of a day, UTC.
     Day,
 }
 
 impl Partition {
-    /// The directory of events of a time, with a slash at its end unless it is the target itself.
+    /// Returns the directory for a time, with a slash at its end unless it is the target itself.
     pub(crate) fn directory(self, timestamp_ns: i64) -> String {
         let pattern = match self {
             Self::None => return String::new(),
@@ -29,7 +29,7 @@ impl Partition {
     }
 }
 
-/// Numbers the parts of each directory. Events come in order of time, so only the last directory's
+/// Numbers the parts of each directory. Events are in order of time, so only the last directory's
 /// number is kept.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
@@ -38,7 +38,7 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// The path of the next part of a directory, below the target.
+    /// Returns the path of the next part of a directory, below the target.
     pub(crate) fn next(&mut self, directory: &str, format: Format) -> String {
         if self.directory != directory {
             directory.clone_into(&mut self.directory);

@@ -1,7 +1,8 @@
-//! The canonical leaf taken apart and put together again.
+//! Splits the canonical leaf and rebuilds it.
 //!
-//! A leaf ends with its attributes; everything before them follows from the columns. So a row keeps
-//! the attributes' bytes as they are, and the leaf is what its columns encode to, and those bytes.
+//! A leaf ends with its attributes; everything before them follows from the columns. So a row
+//! stores the attributes' bytes unchanged, and the leaf is the encoded columns followed by those
+//! bytes.
 
 use anyhow::Context as _;
 use forebay_events::event::{Draft, Event};
@@ -10,7 +11,7 @@ use forebay_events::format::leaf;
 /// Appends the leaf of an event with these columns to `out`.
 ///
 /// # Errors
-/// The columns are those of no event.
+/// The columns are not those of an event.
 pub(crate) fn leaf_of(
     event: &Event<'_>,
     attributes: &[u8],
@@ -31,15 +32,15 @@ pub(crate) fn leaf_of(
         attributes: Vec::new(),
     };
     leaf::encode(&draft, event.id, event.timestamp_ns, tags.stream, out)
-        .context("the columns are those of no event")?;
+        .context("the columns are not those of an event")?;
     out.extend_from_slice(attributes);
     Ok(())
 }
 
-/// The bytes of the attributes at the end of a leaf.
+/// Returns the bytes of the attributes at the end of a leaf.
 ///
 /// # Errors
-/// The leaf is not what its own event encodes to, which a stored one always is.
+/// The leaf differs from the encoding of its event, which a stored one never does.
 pub(crate) fn attributes_of<'a>(leaf: &'a [u8], event: &Event<'_>) -> anyhow::Result<&'a [u8]> {
     if event.attributes.is_empty() {
         return Ok(&[]);

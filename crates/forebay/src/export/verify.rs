@@ -1,4 +1,4 @@
-//! An export read back: files against the manifest, rows against their hashes, the signature.
+//! Verifies an export: files against the manifest, rows against their hashes, the signature.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -22,29 +22,29 @@ use super::manifest::Entry;
 use super::target::hex;
 use super::{FORMAT_VERSION, Format, MANIFEST, Manifest, columns, rebuild};
 
-/// Faults of rows that are named of one part.
+/// Maximum number of faults named for the rows of one part.
 const FAULTS_MAX: usize = 20;
-/// Rows read at a time; each may be as large as a leaf.
+/// Number of rows read at a time; each may be as large as a leaf.
 const BATCH_ROWS: usize = 128;
 
-/// What was found.
+/// The result of a verification.
 #[derive(Debug, Default)]
 pub(crate) struct Verified {
     pub(crate) files: u64,
     pub(crate) rows: u64,
-    /// Rows whose leaf was put together and hashed.
+    /// Rows whose leaf was rebuilt and hashed.
     pub(crate) leaves: u64,
-    /// Whether there is a checkpoint whose signature holds.
+    /// Whether there is a checkpoint with a valid signature.
     pub(crate) signed: bool,
     pub(crate) faults: Vec<String>,
 }
 
-/// Reads the export in `dir` again.
+/// Verifies the export in `dir`.
 ///
-/// * `key`: what its checkpoint is verified with; `None`: the manifest's own.
+/// * `key`: verifies its checkpoint; `None`: the manifest's own key does.
 ///
 /// # Errors
-/// There is no manifest that can be read. What else is wrong is a fault.
+/// The manifest cannot be read. Anything else is a fault.
 pub(crate) fn verify(
     dir: &Path,
     key: Option<&VerifierKey>,
@@ -55,10 +55,13 @@ pub(crate) fn verify(
         format!("cannot read {}; without it an export is incomplete", path.display())
     })?;
     let manifest: Manifest = serde_json::from_str(&text)
-        .with_context(|| format!("{} is no manifest of an export", path.display()))?;
+        .with_context(|| format!("{} is not the manifest of an export", path.display()))?;
     if manifest.format_version != FORMAT_VERSION {
         let found = manifest.format_version;
-        anyhow::bail!("{} has version {found}; {FORMAT_VERSION} is known", path.display());
+        anyhow::bail!(
+            "{} has version {found}; only version {FORMAT_VERSION} is supported",
+            path.display()
+        );
     }
     let mut verified = Verified::default();
     let size = verified.check_signature(&manifest, key);
@@ -73,14 +76,14 @@ pub(crate) fn verify(
         }
     }
     if rows != manifest.rows {
-        let told = manifest.rows;
-        verified.faults.push(format!("the manifest tells of {told} rows, its parts of {rows}"));
+        let listed = manifest.rows;
+        verified.faults.push(format!("the manifest lists {listed} rows, its parts {rows}"));
     }
     Ok(verified)
 }
 
 impl Verified {
-    /// Checks the checkpoint; returns its size.
+    /// Verifies the checkpoint; returns its size.
     fn check_signature(&mut self, manifest: &Manifest, key: Option<&VerifierKey>) -> Option<u64> {
         let Some(note) = &manifest.checkpoint else {
             if key.is_some() {
@@ -99,7 +102,7 @@ impl Verified {
                 Some(checkpoint.size)
             }
             Err(error) => {
-                self.faults.push(format!("the checkpoint does not hold: {}", chain(&error)));
+                self.faults.push(format!("the checkpoint is not valid: {}", chain(&error)));
                 None
             }
         }
@@ -115,15 +118,15 @@ impl Verified {
     ) -> anyhow::Result<()> {
         let path = Path::new(&part.path);
         if !path.components().all(|part| matches!(part, Component::Normal(_))) {
-            anyhow::bail!("the path leads out of the export");
+            anyhow::bail!("the path leads outside the export");
         }
         let path = dir.join(path);
         let (bytes, sha256) = digest(&path)?;
         if (bytes, &sha256) != (part.bytes, &part.sha256) {
-            self.faults.push(format!("{}: the file is not the one that was exported", part.path));
+            self.faults.push(format!("{}: the file differs from the exported one", part.path));
         }
         if size.is_some_and(|size| part.last_seq >= size) {
-            self.faults.push(format!("{}: rows lie beyond the checkpoint", part.path));
+            self.faults.push(format!("{}: the checkpoint does not cover all rows", part.path));
         }
         match manifest.format {
             Format::Ndjson => {
@@ -144,21 +147,21 @@ impl Verified {
     ) -> anyhow::Result<()> {
         let builder = ParquetRecordBatchReaderBuilder::try_new(File::open(path)?)?;
         if builder.schema().fields() != columns::schema().fields() {
-            anyhow::bail!("its columns are not those of an export");
+            anyhow::bail!("its columns differ from those of an export");
         }
         let metadata = builder.metadata().file_metadata().key_value_metadata();
         let note = metadata
             .and_then(|all| all.iter().find(|entry| entry.key == "forebay.checkpoint"))
             .and_then(|entry| entry.value.as_ref());
         if note != manifest.checkpoint.as_ref() {
-            self.faults.push(format!("{}: its checkpoint is not the manifest's", part.path));
+            self.faults.push(format!("{}: its checkpoint differs from the manifest's", part.path));
         }
-        let told = self.faults.len();
+        let before = self.faults.len();
         let (mut rows, mut first, mut last) = (0, u64::MAX, 0);
         let mut leaf = Vec::new();
         for batch in builder.with_batch_size(BATCH_ROWS).build()? {
             let batch = batch?;
-            let read = Rows::new(&batch).context("its columns are not those of an export")?;
+            let read = Rows::new(&batch).context("its columns differ from those of an export")?;
             for row in 0..batch.num_rows() {
                 let seq = read.seq(row);
                 (first, last) = (seq.min(first), seq.max(last));
@@ -166,8 +169,8 @@ impl Verified {
                 let same = read.leaf(row, &mut leaf).is_ok_and(|()| {
                     leaf_hash(&leaf).as_bytes().as_slice() == read.hashes.value(row)
                 });
-                if !same && self.faults.len() < told + FAULTS_MAX {
-                    let fault = "its columns do not give the leaf that was hashed";
+                if !same && self.faults.len() < before + FAULTS_MAX {
+                    let fault = "its columns do not yield the hashed leaf";
                     self.faults.push(format!("{}: position {seq}: {fault}", part.path));
                 }
                 rows += 1;
@@ -178,20 +181,20 @@ impl Verified {
         self.leaves += rows;
         if (rows, first, last) != (part.rows, part.first_seq, part.last_seq) {
             self.faults
-                .push(format!("{}: its rows are not those the manifest tells of", part.path));
+                .push(format!("{}: its rows differ from those listed in the manifest", part.path));
         }
         Ok(())
     }
 }
 
-/// The size and digest of a file.
+/// Returns the size and digest of a file.
 fn digest(path: &Path) -> anyhow::Result<(u64, String)> {
-    let mut file = File::open(path).context("the file cannot be opened")?;
+    let mut file = File::open(path).context("cannot open the file")?;
     let mut sha256 = Sha256::new();
     let mut buffer = vec![0; 256 * 1024];
     let mut bytes = 0;
     loop {
-        let read = file.read(&mut buffer).context("the file cannot be read")?;
+        let read = file.read(&mut buffer).context("cannot read the file")?;
         let Some(chunk) = buffer.get(..read).filter(|chunk| !chunk.is_empty()) else {
             return Ok((bytes, hex(&sha256.finalize())));
         };
@@ -200,7 +203,7 @@ fn digest(path: &Path) -> anyhow::Result<(u64, String)> {
     }
 }
 
-/// The columns of a batch that a leaf is put together from.
+/// The columns of a batch from which a leaf is rebuilt.
 struct Rows<'a> {
     batch: &'a RecordBatch,
     ids: &'a StringArray,
@@ -227,7 +230,7 @@ impl<'a> Rows<'a> {
             .map_or(u64::MAX, |column| column.value(row))
     }
 
-    /// A text that many rows share; empty where it is null.
+    /// Returns a dictionary-encoded text; empty if it is null.
     fn tag(&self, name: &str, row: usize) -> Option<&'a str> {
         let column: &DictionaryArray<Int32Type> =
             self.batch.column_by_name(name)?.as_dictionary_opt()?;

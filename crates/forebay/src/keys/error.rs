@@ -1,4 +1,4 @@
-//! What can go wrong with API keys.
+//! Errors of API keys.
 
 use std::path::PathBuf;
 
@@ -9,11 +9,11 @@ pub(crate) enum KeyError {
     /// A step on the file or its directory failed.
     #[error("cannot {act} {}", path.display())]
     Io {
-        /// What was attempted.
+        /// The failed step.
         act: &'static str,
-        /// On what.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -22,11 +22,11 @@ pub(crate) enum KeyError {
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// Where and why.
+        /// The position and the cause.
         #[source]
         source: toml::de::Error,
     },
-    /// A record of the file makes no sense.
+    /// A record of the file is not valid.
     #[error("{}: key {id:?}: {problem}", path.display())]
     Record {
         /// The file.
@@ -37,28 +37,37 @@ pub(crate) enum KeyError {
         problem: &'static str,
     },
     /// No room for another key.
-    #[error("{} already holds {max} keys; revoked ones can be deleted from it by hand", path.display())]
+    #[error("{} has the maximum of {max} keys; delete revoked ones from the file", path.display())]
     TooMany {
         /// The file.
         path: PathBuf,
         /// The limit.
         max: usize,
     },
-    /// A name that cannot be kept.
+    /// A name that is not allowed.
     #[error("key name {name:?}: use 1 to 64 characters, none of them control characters")]
     Name {
         /// What was given.
         name: String,
     },
+    /// Keys were created, and their file is missing.
+    #[error(
+        "API keys were created for this data directory, but {} is missing: restore the file, or \
+         create a new key with `forebay key new`", path.display()
+    )]
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
     /// No such key.
-    #[error("no key {id:?} in {}; `forebay key list` shows them", path.display())]
+    #[error("no key {id:?} in {}; `forebay key list` lists the keys", path.display())]
     Unknown {
         /// What was given.
         id: String,
         /// The file.
         path: PathBuf,
     },
-    /// The kernel gave no random bytes.
+    /// The kernel returned no random bytes.
     #[error("cannot get random bytes from the kernel")]
     Random(#[source] std::io::Error),
 }

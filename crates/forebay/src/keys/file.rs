@@ -1,4 +1,4 @@
-//! `<data>/keys.toml`: read whole, replaced whole.
+//! `<data>/keys.toml`: read and replaced as a whole.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::Write as _;
@@ -7,28 +7,31 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::Scope;
 use super::error::KeyError;
 use super::token::{Token, hash_from_hex, to_hex};
+use super::{Limit, Scope};
 
-/// Keys one file may hold, revoked ones included.
+/// Maximum number of keys in a file, revoked ones included.
 const KEYS_MAX: usize = 10_000;
-/// Characters a name may have.
+/// Maximum number of characters in a name.
 const NAME_CHARS_MAX: usize = 64;
 
-/// What is kept of one key.
+/// The record of one key.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Record {
     /// The public part of the token, 12 hex digits.
     pub(crate) id: String,
-    /// What a person calls it.
+    /// Its name.
     pub(crate) name: String,
-    /// What it may do.
+    /// Its scopes.
     pub(crate) scopes: Vec<Scope>,
-    /// When it was made, RFC 3339.
+    /// What it is limited to; empty: no limit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) only: Vec<Limit>,
+    /// When it was created, RFC 3339.
     pub(crate) created: String,
-    /// When it was revoked, RFC 3339; absent while it works.
+    /// When it was revoked, RFC 3339; absent while it is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) revoked: Option<String>,
     /// SHA-256 of the token, 64 hex digits.
@@ -49,24 +52,31 @@ pub(crate) struct KeyFile {
 }
 
 impl KeyFile {
-    /// The key file inside `data`. Nothing is read or made yet.
+    /// Returns the key file inside `data`. Nothing is read or created yet.
     pub(crate) fn in_data_dir(data: &Path) -> Self {
         Self { path: data.join("keys.toml") }
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// All keys, oldest first; `None` when no key was ever made.
+    /// Returns all keys, oldest first; `None` if no key was ever created.
     ///
     /// # Errors
-    /// [`KeyError::Io`], [`KeyError::Corrupt`], [`KeyError::Record`].
+    /// [`KeyError::Missing`]: keys existed before. [`KeyError::Io`], [`KeyError::Corrupt`],
+    /// [`KeyError::Record`].
     pub(crate) fn read(&self) -> Result<Option<Vec<Record>>, KeyError> {
         let text = match std::fs::read_to_string(&self.path) {
             Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return match self.marker().try_exists() {
+                    Ok(false) => Ok(None),
+                    Ok(true) => Err(KeyError::Missing { path: self.path.clone() }),
+                    Err(error) => Err(self.io("check for the marker of", error)),
+                };
+            }
             Err(error) => return Err(self.io("read", error)),
         };
         let contents: Contents = toml::from_str(&text)
@@ -82,17 +92,26 @@ impl KeyFile {
         Ok(Some(contents.keys))
     }
 
-    /// Makes a key and returns its token, which is nowhere else from then on.
+    /// Creates a key and returns its token, which is stored nowhere else.
     ///
     /// # Errors
     /// [`KeyError`]: nothing was changed.
-    pub(crate) fn add(&self, name: &str, scopes: &[Scope]) -> Result<(Token, Record), KeyError> {
+    pub(crate) fn add(
+        &self,
+        name: &str,
+        scopes: &[Scope],
+        only: &[Limit],
+    ) -> Result<(Token, Record), KeyError> {
         let length = name.chars().count();
         if length == 0 || length > NAME_CHARS_MAX || name.chars().any(char::is_control) {
             return Err(KeyError::Name { name: name.to_owned() });
         }
         let _turn = self.lock()?;
-        let mut keys = self.read()?.unwrap_or_default();
+        let mut keys = match self.read() {
+            // A user who may write here may start over; earlier keys stay invalid.
+            Err(KeyError::Missing { .. }) => Vec::new(),
+            found => found?.unwrap_or_default(),
+        };
         if keys.len() >= KEYS_MAX {
             return Err(KeyError::TooMany { path: self.path.clone(), max: KEYS_MAX });
         }
@@ -107,6 +126,7 @@ impl KeyFile {
             id: token.id().to_owned(),
             name: name.to_owned(),
             scopes,
+            only: only.to_vec(),
             created: now(),
             revoked: None,
             sha256: to_hex(&token.hash()),
@@ -116,7 +136,7 @@ impl KeyFile {
         Ok((token, record))
     }
 
-    /// Revokes the key with this id or, if only one has it, this name. Revoking twice is fine.
+    /// Revokes the key with this id or, if only one has it, this name. Revoking twice is allowed.
     ///
     /// # Errors
     /// [`KeyError::Unknown`]: there is none, or several have the name.
@@ -135,7 +155,7 @@ impl KeyFile {
         Ok(record)
     }
 
-    /// Takes the turn among processes that change the file; given back when dropped.
+    /// Takes the lock among processes that change the file; released when dropped.
     fn lock(&self) -> Result<File, KeyError> {
         let dir = self.dir();
         DirBuilder::new()
@@ -156,13 +176,37 @@ impl KeyFile {
         Ok(file)
     }
 
+    /// Returns the path of the marker that stays once a key was created.
+    fn marker(&self) -> PathBuf {
+        self.path.with_extension("made")
+    }
+
+    /// Records that keys were created here, before the first one is.
+    ///
+    /// # Errors
+    /// [`KeyError::Io`].
+    pub(crate) fn mark(&self) -> Result<(), KeyError> {
+        let text =
+            "API keys were made for this data directory: it does not open without keys.toml.\n";
+        let mut options = OpenOptions::new();
+        match options.create_new(true).write(true).mode(0o600).open(self.marker()) {
+            Ok(mut file) => file
+                .write_all(text.as_bytes())
+                .and_then(|()| file.sync_all())
+                .map_err(|error| self.io("write the marker of", error)),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(self.io("create the marker of", error)),
+        }
+    }
+
     fn write(&self, keys: Vec<Record>) -> Result<(), KeyError> {
+        self.mark()?;
         let body = toml::to_string(&Contents { keys })
             .map_err(|error| self.io("encode", std::io::Error::other(error)))?;
         let head = "# API keys of this data directory, as hashes. Made by `forebay key new`.\n\n";
         // A temporary file of `tempfile` has mode 0600 from its creation on.
         let mut file = tempfile::NamedTempFile::new_in(self.dir())
-            .map_err(|error| self.io("make a temporary file beside", error))?;
+            .map_err(|error| self.io("create a temporary file beside", error))?;
         file.write_all(head.as_bytes())
             .and_then(|()| file.write_all(body.as_bytes()))
             .and_then(|()| file.as_file().sync_all())

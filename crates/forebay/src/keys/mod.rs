@@ -1,48 +1,56 @@
-//! API keys: made once, shown once, kept as hashes.
+//! API keys: created once, printed once, stored as hashes.
 //!
 //! A key is `fbk_<id>_<secret>`: twelve hex digits that name it and 64 that are 32 random bytes.
-//! `<data>/keys.toml` keeps the id and the SHA-256 of the whole token, so the file gives nobody
+//! `<data>/keys.toml` stores the id and the SHA-256 of the whole token, so the file gives no one
 //! access. A plain hash is enough because the secret is random, not a password: there is nothing
 //! to guess by dictionary.
 //!
 //! Invariants: the file is replaced in one rename, mode 0600, synced before `key new` prints the
-//! token; changes by several processes take turns through `keys.lock`; a revoked key stays in the
-//! file, so that revoking the last one never opens the server to everybody.
+//! token; changes by several processes are serialized by `keys.lock`; a revoked key stays in the
+//! file, so that revoking the last one never opens the server to everyone; `keys.made`, written
+//! before the first key, stays, so that a data directory whose key file is missing does not open.
 
 mod error;
 mod file;
+mod limit;
 mod ring;
 mod token;
 
 #[cfg(test)]
 mod tests;
 
+pub(crate) use error::KeyError;
 pub(crate) use file::{KeyFile, Record};
-pub(crate) use ring::{Denied, KeyRing};
+pub(crate) use limit::{Area, Limit};
+pub(crate) use ring::{Denied, Grant, KeyRing};
+pub(crate) use token::{KeyId, random, to_hex};
 
 use serde::{Deserialize, Serialize};
 
-/// What a key may do.
+/// Permission of a key.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
 )]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Scope {
-    /// GET and HEAD below /v1.
+    /// Read: GET and HEAD below /v1, reading commands of the cache.
     Read,
-    /// Everything else below /v1.
+    /// Everything else below /v1, writing commands of the cache.
     Write,
-    /// All of it, and /v1/admin.
+    /// All of it, and the administration of the server and the cache.
     Admin,
+    /// Add events, documents and new files, and change or delete nothing.
+    Append,
 }
 
 impl Scope {
-    /// The word for it.
+    /// Returns its name.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Read => "read",
             Self::Write => "write",
             Self::Admin => "admin",
+            Self::Append => "append",
         }
     }
 }
@@ -52,9 +60,11 @@ impl Scope {
 pub(crate) struct Scopes(u8);
 
 impl Scopes {
-    /// Whether `scope` is granted, by itself or through `admin`.
+    /// Returns whether `scope` is granted: by itself, through `admin`, or, to append, through
+    /// `write`.
     pub(crate) fn allow(self, scope: Scope) -> bool {
-        self.0 & (1 << Scope::Admin as u8 | 1 << scope as u8) != 0
+        let wider = if scope == Scope::Append { 1 << Scope::Write as u8 } else { 0 };
+        self.0 & (1 << Scope::Admin as u8 | 1 << scope as u8 | wider) != 0
     }
 }
 

@@ -1,9 +1,10 @@
-//! Claims about tokens, the key file and the ring of a running server.
+//! Tests of tokens, the key file and the ring of a running server.
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use super::error::KeyError;
 use super::token::{Token, hash, hash_from_hex, id_of, same, to_hex};
-use super::{Denied, KeyFile, KeyRing, Scope};
+use super::{Area, Denied, KeyFile, KeyRing, Scope};
 use crate::config::Auth;
 
 fn data() -> (tempfile::TempDir, KeyFile) {
@@ -36,7 +37,7 @@ fn malformed_tokens_have_no_id() {
 }
 
 #[test]
-fn hex_goes_both_ways_and_takes_no_sign() {
+fn hex_round_trips_and_rejects_a_sign() {
     let bytes = [0u8, 1, 127, 128, 255].repeat(6).into_iter().chain([3, 4]).collect::<Vec<_>>();
     assert_eq!(hash_from_hex(&to_hex(&bytes)).unwrap().as_slice(), bytes);
     assert_eq!(hash_from_hex(&"+1".repeat(32)), None);
@@ -47,7 +48,7 @@ fn hex_goes_both_ways_and_takes_no_sign() {
 fn the_file_is_private_and_holds_no_token() {
     let (_dir, file) = data();
     assert!(file.read().unwrap().is_none());
-    let (token, record) = file.add("ci", &[Scope::Write, Scope::Read, Scope::Read]).unwrap();
+    let (token, record) = file.add("ci", &[Scope::Write, Scope::Read, Scope::Read], &[]).unwrap();
     assert_eq!(record.scopes, [Scope::Read, Scope::Write]);
     let text = std::fs::read_to_string(file.path()).unwrap();
     let secret = token.reveal().rsplit('_').next().unwrap();
@@ -60,7 +61,7 @@ fn the_file_is_private_and_holds_no_token() {
 fn names_that_would_garble_a_terminal_are_refused() {
     let (_dir, file) = data();
     for name in ["", "a\nb", "\u{1b}[31m", &"x".repeat(65)] {
-        assert!(file.add(name, &[Scope::Read]).is_err(), "{name:?}");
+        assert!(file.add(name, &[Scope::Read], &[]).is_err(), "{name:?}");
     }
 }
 
@@ -70,8 +71,9 @@ fn keys_made_at_the_same_time_are_all_kept() {
     std::thread::scope(|threads| {
         for thread in 0..8 {
             let file = &file;
-            threads
-                .spawn(move || file.add(&format!("k{thread}"), &[Scope::Read]).map(drop).unwrap());
+            threads.spawn(move || {
+                file.add(&format!("k{thread}"), &[Scope::Read], &[]).map(drop).unwrap()
+            });
         }
     });
     assert_eq!(file.read().unwrap().unwrap().len(), 8);
@@ -80,9 +82,9 @@ fn keys_made_at_the_same_time_are_all_kept() {
 #[test]
 fn revoking_takes_an_id_or_an_unambiguous_name() {
     let (_dir, file) = data();
-    let (_, first) = file.add("one", &[Scope::Read]).unwrap();
-    file.add("two", &[Scope::Read]).unwrap();
-    file.add("two", &[Scope::Read]).unwrap();
+    let (_, first) = file.add("one", &[Scope::Read], &[]).unwrap();
+    file.add("two", &[Scope::Read], &[]).unwrap();
+    file.add("two", &[Scope::Read], &[]).unwrap();
     assert!(file.revoke(&first.id).unwrap().revoked.is_some());
     assert!(file.revoke("one").unwrap().revoked.is_some(), "twice is fine");
     assert!(file.revoke("two").is_err(), "two keys have that name");
@@ -92,8 +94,8 @@ fn revoking_takes_an_id_or_an_unambiguous_name() {
 #[test]
 fn the_ring_lets_in_by_scope() {
     let (_dir, file) = data();
-    let (reader, _) = file.add("r", &[Scope::Read]).unwrap();
-    let (admin, _) = file.add("a", &[Scope::Admin]).unwrap();
+    let (reader, _) = file.add("r", &[Scope::Read], &[]).unwrap();
+    let (admin, _) = file.add("a", &[Scope::Admin], &[]).unwrap();
     let ring = KeyRing::open(file, Auth::Auto).unwrap();
     let check = |token: &Token, scope| ring.check(Some(token.reveal().as_bytes()), scope);
     assert!(ring.required());
@@ -112,7 +114,7 @@ fn a_ring_follows_the_file_and_never_opens_again() {
     let (_dir, file) = data();
     let ring = KeyRing::open(file.clone(), Auth::Auto).unwrap();
     assert!(!ring.required(), "no key was ever made");
-    let (token, record) = file.add("k", &[Scope::Write]).unwrap();
+    let (token, record) = file.add("k", &[Scope::Write], &[]).unwrap();
     assert!(ring.reload().unwrap() && !ring.reload().unwrap());
     assert!(ring.required());
     assert_eq!(ring.check(Some(token.reveal().as_bytes()), Scope::Write), Ok(()));
@@ -120,14 +122,51 @@ fn a_ring_follows_the_file_and_never_opens_again() {
     ring.reload().unwrap();
     assert_eq!(ring.check(Some(token.reveal().as_bytes()), Scope::Write), Err(Denied::Unknown));
     std::fs::remove_file(file.path()).unwrap();
-    ring.reload().unwrap();
-    assert!(ring.required() && ring.len() == 0, "a vanished file locks, it does not open");
+    assert!(ring.reload().is_err() && !ring.reload().unwrap(), "reported once");
+    assert!(ring.required(), "a vanished file does not open the server");
+}
+
+#[test]
+fn a_store_that_ever_had_keys_does_not_open_without_them() {
+    let (_dir, file) = data();
+    file.add("k", &[Scope::Read], &[]).unwrap();
+    std::fs::remove_file(file.path()).unwrap();
+    let refused = KeyRing::open(file.clone(), Auth::Auto).unwrap_err();
+    assert!(matches!(refused, KeyError::Missing { .. }), "{refused}");
+    assert!(KeyRing::open(file.clone(), Auth::Off).is_ok(), "the operator said so");
+    file.add("new", &[Scope::Read], &[]).unwrap();
+    assert_eq!(KeyRing::open(file, Auth::Auto).unwrap().len(), 1);
+}
+
+#[test]
+fn a_store_of_an_older_version_is_marked_when_it_is_opened() {
+    let (dir, file) = data();
+    file.add("k", &[Scope::Read], &[]).unwrap();
+    let marker = dir.path().join("data/keys.made");
+    std::fs::remove_file(&marker).unwrap();
+    KeyRing::open(file, Auth::Auto).unwrap();
+    assert!(marker.exists());
+}
+
+#[test]
+fn a_limited_key_reaches_only_what_it_names_and_an_appending_one_only_adds() {
+    let (_dir, file) = data();
+    let only = ["files:in".parse().unwrap(), "cache:job:".parse().unwrap()];
+    let (token, _) = file.add("k", &[Scope::Append], &only).unwrap();
+    let ring = KeyRing::open(file, Auth::Auto).unwrap();
+    let grant = ring.grant(Some(token.reveal().as_bytes())).unwrap();
+    assert!(grant.is_limited() && grant.permits(Area::Files, "in"));
+    assert!(!grant.permits(Area::Files, "out") && !grant.reaches(Area::Events));
+    assert_eq!(grant.names(Area::Cache).collect::<Vec<_>>(), ["job:"]);
+    assert_eq!(grant.allow(Scope::Append), Ok(()));
+    assert_eq!(grant.allow(Scope::Write), Err(Denied::Scope(Scope::Write)));
+    assert_eq!(grant.allow(Scope::Read), Err(Denied::Scope(Scope::Read)));
 }
 
 #[test]
 fn a_damaged_file_keeps_the_keys_known_before() {
     let (_dir, file) = data();
-    let (token, _) = file.add("k", &[Scope::Read]).unwrap();
+    let (token, _) = file.add("k", &[Scope::Read], &[]).unwrap();
     let ring = KeyRing::open(file.clone(), Auth::Auto).unwrap();
     std::fs::write(file.path(), "[[key]]\nid = 7\n").unwrap();
     assert!(ring.reload().is_err());

@@ -1,4 +1,4 @@
-//! A token's text: made, taken apart, hashed.
+//! Text of a token: generated, parsed, hashed.
 //!
 //! ```text
 //! fbk_ 0123456789ab _ 64 hex digits        81 bytes, ASCII
@@ -14,7 +14,7 @@ const PREFIX: &str = "fbk_";
 const ID_SIZE: usize = 12;
 /// Hex digits of a secret: 32 bytes.
 const SECRET_SIZE: usize = 64;
-/// Every token has this length.
+/// Length of every token.
 const TOKEN_SIZE: usize = PREFIX.len() + ID_SIZE + 1 + SECRET_SIZE;
 
 /// The public part of a token, in a form that can be compared and hashed without allocation.
@@ -23,47 +23,53 @@ pub(crate) type KeyId = [u8; ID_SIZE];
 /// SHA-256 of a whole token.
 pub(crate) type Hash = [u8; 32];
 
-/// A freshly made token. Deliberately neither `Debug` nor `Clone`: it is shown once.
+/// A new token. Deliberately neither `Debug` nor `Clone`: it is printed once.
 pub(crate) struct Token {
     text: String,
 }
 
 impl Token {
-    /// Makes a token of kernel randomness.
+    /// Generates a token from kernel randomness.
     ///
     /// # Errors
-    /// [`KeyError::Random`]: the kernel gave none.
+    /// [`KeyError::Random`]: the kernel returned none.
     pub(crate) fn generate() -> Result<Self, KeyError> {
-        let mut random = [0u8; ID_SIZE / 2 + SECRET_SIZE / 2];
-        let mut filled = 0;
-        while filled < random.len() {
-            filled += rustix::rand::getrandom(
-                &mut random[filled..],
-                rustix::rand::GetRandomFlags::empty(),
-            )
-            .map_err(|error| KeyError::Random(error.into()))?;
-        }
-        let (id, secret) = random.split_at(ID_SIZE / 2);
+        let bytes: [u8; ID_SIZE / 2 + SECRET_SIZE / 2] = random()?;
+        let (id, secret) = bytes.split_at(ID_SIZE / 2);
         Ok(Self { text: format!("{PREFIX}{}_{}", to_hex(id), to_hex(secret)) })
     }
 
-    /// The whole token, to be shown once.
+    /// Returns the whole token, to be printed once.
     pub(crate) fn reveal(&self) -> &str {
         &self.text
     }
 
-    /// Its public part.
+    /// Returns its public part.
     pub(crate) fn id(&self) -> &str {
         &self.text[PREFIX.len()..PREFIX.len() + ID_SIZE]
     }
 
-    /// What is kept of it.
+    /// Returns the part that is stored.
     pub(crate) fn hash(&self) -> Hash {
         hash(self.text.as_bytes())
     }
 }
 
-/// The id inside a presented token, when it has the right shape.
+/// Returns random bytes of the kernel.
+///
+/// # Errors
+/// [`KeyError::Random`]: it returned none.
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], KeyError> {
+    let mut bytes = [0u8; N];
+    let mut filled = 0;
+    while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        filled += rustix::rand::getrandom(rest, rustix::rand::GetRandomFlags::empty())
+            .map_err(|error| KeyError::Random(error.into()))?;
+    }
+    Ok(bytes)
+}
+
+/// Returns the id in a presented token, if it has the right form.
 pub(super) fn id_of(token: &[u8]) -> Option<KeyId> {
     if token.len() != TOKEN_SIZE || !token.starts_with(PREFIX.as_bytes()) {
         return None;
@@ -75,7 +81,7 @@ pub(super) fn id_of(token: &[u8]) -> Option<KeyId> {
     rest.get(..ID_SIZE)?.try_into().ok()
 }
 
-/// SHA-256 of a presented token.
+/// Returns the SHA-256 of a presented token.
 pub(super) fn hash(token: &[u8]) -> Hash {
     Sha256::digest(token).into()
 }
@@ -87,8 +93,8 @@ pub(super) fn same(a: &Hash, b: &Hash) -> bool {
     std::hint::black_box(difference) == 0
 }
 
-/// Lower-case hex of `bytes`.
-pub(super) fn to_hex(bytes: &[u8]) -> String {
+/// Returns the lower-case hex digits of `bytes`.
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes
         .iter()
@@ -97,7 +103,7 @@ pub(super) fn to_hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// The hash written as `text`, 64 hex digits.
+/// Parses a hash from 64 hex digits.
 pub(super) fn hash_from_hex(text: &str) -> Option<Hash> {
     let digits = text.as_bytes();
     let mut hash = Hash::default();
@@ -106,7 +112,7 @@ pub(super) fn hash_from_hex(text: &str) -> Option<Hash> {
     }
     for (byte, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
         let pair = std::str::from_utf8(pair).ok()?;
-        // `from_str_radix` takes a sign; a hash has none.
+        // `from_str_radix` accepts a sign; a hash has none.
         if pair.starts_with('+') {
             return None;
         }

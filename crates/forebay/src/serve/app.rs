@@ -1,25 +1,33 @@
-//! What every request of the server shares.
+//! State that every request of the server shares.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use forebay_base::bytes::ByteSize;
 use metrics_exporter_prometheus::PrometheusHandle;
 
+use super::gate::Gate;
 use super::http_metrics::HttpMetrics;
+use super::output::Output;
+use super::pace::Pace;
+use super::registry::Registry;
 use super::request_id::RequestIds;
+use super::session::Sessions;
+use super::shares::Shares;
 use super::shutdown::Stop;
 use super::subsystem::Subsystem;
 use crate::config;
 use crate::keys::KeyRing;
 
-/// Deadlines of connections.
+/// Time limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadlines {
     pub(super) head: Duration,
     pub(super) idle: Duration,
     pub(super) write: Duration,
+    /// Minimum rate of reading a response.
+    pub(super) pace: Pace,
 }
 
 impl Deadlines {
@@ -31,6 +39,10 @@ impl Deadlines {
 /// The running server.
 pub(super) struct App {
     pub(super) keys: KeyRing,
+    pub(super) sessions: Sessions,
+    pub(super) gate: Gate,
+    pub(super) output: Output,
+    pub(super) pace: Pace,
     pub(super) ids: RequestIds,
     pub(super) metrics: HttpMetrics,
     pub(super) recorder: PrometheusHandle,
@@ -38,12 +50,12 @@ pub(super) struct App {
     pub(super) deadlines: Deadlines,
     pub(super) header_size_max: usize,
     pub(super) opened: OnceLock<Opened>,
-    in_flight: AtomicUsize,
-    in_flight_max: usize,
+    pub(super) connections: Arc<Registry>,
+    pub(super) shares: Shares,
     epoch: Instant,
 }
 
-/// What exists once every subsystem is open.
+/// What exists once all subsystems are open.
 pub(super) struct Opened {
     pub(super) router: Router,
     pub(super) subsystems: Vec<Arc<dyn Subsystem>>,
@@ -56,8 +68,19 @@ impl App {
         recorder: PrometheusHandle,
         process: u32,
     ) -> Self {
+        let size = |size: ByteSize| usize::try_from(size.bytes()).unwrap_or(usize::MAX);
+        let pace = Pace {
+            idle: server.body_idle_timeout.get(),
+            rate_min: server.rate_min.bytes(),
+            grace: server.rate_grace.get(),
+        };
+        let connections = Arc::<Registry>::default();
         Self {
             keys,
+            sessions: Sessions::default(),
+            gate: Gate::new(&server.hosts.0, &server.cors_origins.0),
+            output: Output::new(size(server.output_memory_max), Arc::clone(&connections)),
+            pace,
             ids: RequestIds::new(process),
             metrics: HttpMetrics::default(),
             recorder,
@@ -66,40 +89,25 @@ impl App {
                 head: server.header_read_timeout.get(),
                 idle: server.idle_timeout.get(),
                 write: server.write_stall_timeout.get(),
+                pace,
             },
-            header_size_max: usize::try_from(server.header_size_max.bytes()).unwrap_or(usize::MAX),
+            header_size_max: size(server.header_size_max),
             opened: OnceLock::new(),
-            in_flight: AtomicUsize::new(0),
-            in_flight_max: server.requests_in_flight_max as usize,
+            connections,
+            shares: Shares::new(
+                server.requests_in_flight_max as usize,
+                server.client_share_max.0.into(),
+            ),
             epoch: Instant::now(),
         }
     }
 
-    /// Milliseconds since the server started.
+    /// Returns the milliseconds since the server started.
     pub(super) fn elapsed_ms(&self) -> u64 {
         u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Requests being worked on.
-    pub(super) fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::Relaxed)
-    }
-
-    /// Admits one more request unless as many as allowed are being worked on.
-    pub(super) fn admit(&self) -> bool {
-        if self.in_flight.fetch_add(1, Ordering::Relaxed) < self.in_flight_max {
-            return true;
-        }
-        self.release();
-        false
-    }
-
-    /// Takes one admitted request off the count.
-    pub(super) fn release(&self) {
-        self.in_flight.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// What does not work although work is taken, a sentence each.
+    /// Returns what does not work although work is accepted, one sentence each.
     pub(super) fn degraded(&self) -> Vec<String> {
         let subsystems = self.opened.get().map_or(&[][..], |opened| &opened.subsystems);
         let said = |subsystem: &Arc<dyn Subsystem>| {
@@ -108,7 +116,7 @@ impl App {
         subsystems.iter().filter_map(said).collect()
     }
 
-    /// Why the server cannot take work now, if it cannot.
+    /// Checks that the server accepts work; the error says why not.
     pub(super) fn readiness(&self) -> Result<(), String> {
         if self.stop.stage() != super::shutdown::Stage::Running {
             return Err("shutting down".to_owned());

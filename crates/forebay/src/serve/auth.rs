@@ -1,49 +1,78 @@
-//! Who may ask what: the API key of a request, and requests other web sites cause.
+//! Authorization of a request: its API key, or the login session of a browser.
 
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderName, Method};
+use http::{HeaderMap, HeaderName, Method, Request};
 
+use super::access;
+use super::app::App;
+use super::gate::From;
 use super::problem::Problem;
-use crate::keys::{Denied, KeyRing, Scope};
+use crate::keys::{Denied, Grant};
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
-const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Whether a request below `/v1` may go on.
-///
-/// Without keys the server is open to this machine, and so would be to any web page a browser on
-/// it shows: requests a browser marks as caused by another site are refused then.
+/// Checks that a request below `/v1` may proceed; returns what its key permits, if one is needed.
 ///
 /// # Errors
-/// The problem to answer with.
-pub(super) fn check(
-    keys: &KeyRing,
-    method: &Method,
-    path: &str,
-    headers: &HeaderMap,
-) -> Result<(), Problem> {
-    if !keys.required() {
-        let cross = headers.get(FETCH_SITE).is_some_and(|site| site.as_bytes() == b"cross-site");
-        return if cross { Err(Problem::CROSS_SITE) } else { Ok(()) };
+/// The problem to respond with.
+pub(super) fn check<B>(
+    app: &App,
+    request: &Request<B>,
+    from: &From,
+) -> Result<Option<Grant>, Problem> {
+    if !app.keys.required() {
+        return Ok(None);
     }
-    keys.check(token(headers), scope(method, path)).map_err(|denied| match denied {
+    let (method, headers) = (request.method(), request.headers());
+    let grant = match token(headers) {
+        Some(token) => app.keys.grant(Some(token)),
+        None => by_cookie(app, method, headers, from),
+    };
+    let grant = grant.map_err(problem)?;
+    access::check(&grant, method, request.uri(), headers).map_err(problem)?;
+    Ok(Some(grant))
+}
+
+/// Returns what the user of a login session may do.
+fn by_cookie(
+    app: &App,
+    method: &Method,
+    headers: &HeaderMap,
+    from: &From,
+) -> Result<Grant, Denied> {
+    // A browser sends the cookie with every request, so a change is accepted only if the browser
+    // reports that a page of this server sent it.
+    let safe = matches!(*method, Method::GET | Method::HEAD) || *from == From::Own;
+    if !safe || matches!(from, From::Permitted(_)) {
+        return Err(Denied::Missing);
+    }
+    let key = app.sessions.find(headers).ok_or(Denied::Missing)?;
+    app.keys.still(key).ok_or(Denied::Unknown)
+}
+
+/// Returns whether a request may see details of the server: where it keeps its data, what it is
+/// connected to.
+pub(super) fn may_see_details(app: &App, headers: &HeaderMap) -> bool {
+    if !app.keys.required() {
+        return true;
+    }
+    match token(headers) {
+        Some(token) => app.keys.grant(Some(token)).is_ok_and(|grant| !grant.is_limited()),
+        None => app.sessions.find(headers).is_some_and(|key| app.keys.still(key).is_some()),
+    }
+}
+
+/// Returns the response to a request without a sufficient key.
+pub(super) fn problem(denied: Denied) -> Problem {
+    match denied {
         Denied::Missing => Problem::KEY_MISSING,
         Denied::Unknown => Problem::KEY_UNKNOWN,
         Denied::Scope(_) => Problem::KEY_SCOPE,
-    })
-}
-
-/// What a request needs to be allowed.
-fn scope(method: &Method, path: &str) -> Scope {
-    let admin = path.strip_prefix("/v1/admin").is_some_and(|r| r.is_empty() || r.starts_with('/'));
-    match *method {
-        _ if admin => Scope::Admin,
-        Method::GET | Method::HEAD | Method::OPTIONS => Scope::Read,
-        _ => Scope::Write,
+        Denied::Limit => Problem::KEY_LIMIT,
     }
 }
 
-/// The token of `Authorization: Bearer` (RFC 6750; the scheme's case does not matter) or
+/// Returns the token of `Authorization: Bearer` (RFC 6750; the scheme is case-insensitive) or
 /// `X-API-Key`.
 fn token(headers: &HeaderMap) -> Option<&[u8]> {
     if let Some(value) = headers.get(AUTHORIZATION) {
@@ -74,15 +103,5 @@ mod tests {
         ] {
             assert_eq!(token(&headers), found.map(str::as_bytes), "{headers:?}");
         }
-    }
-
-    #[test]
-    fn reading_and_writing_need_their_scopes_and_admin_routes_admin() {
-        assert_eq!(scope(&Method::GET, "/v1/files"), Scope::Read);
-        assert_eq!(scope(&Method::HEAD, "/v1/files"), Scope::Read);
-        assert_eq!(scope(&Method::DELETE, "/v1/files/x"), Scope::Write);
-        assert_eq!(scope(&Method::from_bytes(b"BREW").unwrap(), "/v1/x"), Scope::Write);
-        assert_eq!(scope(&Method::GET, "/v1/admin/x"), Scope::Admin);
-        assert_eq!(scope(&Method::GET, "/v1/administer"), Scope::Read);
     }
 }

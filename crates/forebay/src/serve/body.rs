@@ -1,7 +1,10 @@
-//! A response body that notes when the request it answers is over.
+//! A request's slot among those in progress, and a response body that records when the request
+//! ends.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -13,37 +16,116 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use super::app::App;
 use super::connection::ConnState;
 use super::http_metrics::RouteClass;
+use super::shares::{Full, Share};
 
-/// One request from its head to the last byte of its answer; dropping it ends the request,
-/// however that came about.
+/// Not counted.
+const OUT: u8 = 0;
+/// Counted.
+const IN: u8 = 1;
+/// Ended, or never admitted: not to be counted again.
+const OVER: u8 = 2;
+
+/// The slot of a request in progress. It is released while the server waits for the client.
+pub(super) struct Slot {
+    app: Arc<App>,
+    conn: Arc<ConnState>,
+    key: OnceLock<Arc<Share>>,
+    state: AtomicU8,
+    /// Whether the client was too slow with its body.
+    slow: AtomicBool,
+}
+
+impl Slot {
+    /// Creates a slot that is not taken; [`Slot::admit`] takes it.
+    pub(super) fn new(app: Arc<App>, conn: Arc<ConnState>) -> Self {
+        let (state, slow) = (AtomicU8::new(OVER), AtomicBool::new(false));
+        Self { app, conn, key: OnceLock::new(), state, slow }
+    }
+
+    /// Returns the clients that the request counts against.
+    fn clients(&self) -> impl Iterator<Item = &Share> + Clone {
+        [Some(&*self.conn.share), self.key.get().map(|key| &**key)].into_iter().flatten()
+    }
+
+    /// Takes the slot, unless the limit is reached.
+    ///
+    /// * `key`: the share of the presented key.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub(super) fn admit(&self, key: Option<Arc<Share>>) -> Result<(), Full> {
+        if let Some(key) = key {
+            self.key.get_or_init(|| key);
+        }
+        self.app.shares.admit(self.clients())?;
+        self.state.store(IN, Ordering::Release);
+        Ok(())
+    }
+
+    /// Releases the slot while the server waits for the client.
+    pub(super) fn leave(&self) {
+        self.conn.want_body(self.app.elapsed_ms());
+        if self.state.compare_exchange(IN, OUT, AcqRel, Relaxed).is_ok() {
+            self.app.shares.release(self.clients());
+        }
+    }
+
+    /// Takes the slot back. A request in progress is not refused, so the count may exceed the
+    /// limit.
+    pub(super) fn enter(&self) {
+        self.conn.have_body();
+        if self.state.load(Relaxed) == OUT
+            && self.state.compare_exchange(OUT, IN, AcqRel, Relaxed).is_ok()
+        {
+            self.app.shares.enter(self.clients());
+        }
+    }
+
+    /// Releases the slot for good: the response is complete, or will not be made.
+    pub(super) fn end(&self) {
+        self.conn.have_body();
+        if self.state.swap(OVER, AcqRel) == IN {
+            self.app.shares.release(self.clients());
+        }
+    }
+
+    pub(super) fn note_slow(&self) {
+        self.slow.store(true, Relaxed);
+    }
+
+    pub(super) fn was_slow(&self) -> bool {
+        self.slow.load(Relaxed)
+    }
+}
+
+/// A request from its head to the last byte of its response; dropping it ends the request in all
+/// cases.
 pub(super) struct Running {
     pub(super) app: Arc<App>,
     pub(super) conn: Arc<ConnState>,
     pub(super) started: Instant,
     pub(super) class: RouteClass,
-    pub(super) admitted: bool,
+    pub(super) slot: Arc<Slot>,
     pub(super) status: Option<StatusCode>,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if self.admitted {
-            self.app.release();
-        }
+        self.slot.end();
         self.conn.request_over(self.app.elapsed_ms());
         self.app.metrics.record(self.class, self.status, self.started.elapsed());
     }
 }
 
-/// The body handed to the connection.
+/// The response body passed to the connection.
 pub(super) struct Tracked {
     inner: Body,
-    _running: Running,
+    running: Running,
 }
 
 impl Tracked {
     pub(super) fn new(inner: Body, running: Running) -> Self {
-        Self { inner, _running: running }
+        Self { inner, running }
     }
 }
 
@@ -55,7 +137,21 @@ impl HttpBody for Tracked {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.inner).poll_frame(cx)
+        let Running { app, conn, .. } = &self.running;
+        if !app.output.has_room(conn.held()) {
+            // The connection's task is woken when the kernel has taken some of the output.
+            conn.wait_for_room();
+            return Poll::Pending;
+        }
+        let polled = Pin::new(&mut self.inner).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && let Some(data) = frame.data_ref()
+        {
+            let Running { app, conn, .. } = &self.running;
+            conn.hold(data.len());
+            app.output.add(data.len(), app.elapsed_ms());
+        }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {

@@ -1,20 +1,22 @@
-//! One connection: hyper drives it, this file watches its clock.
+//! One connection: hyper drives it, this file enforces its deadlines.
 //!
-//! A connection is waiting for a request (`Idle`), receiving a head (`Head`) or answering
+//! A connection waits for a request (`Idle`), receives a head (`Head`) or responds
 //! (`Busy`). hyper's own head timer costs a timer operation per request; here each change of state
 //! is one store, and a single timer a connection, re-armed only when it fires, compares the state
 //! with its deadline. It fires no later than the shortest deadline after any change, so a deadline
 //! is kept exactly.
 //!
-//! A response the client does not read shows as a write that stays pending; that has a deadline in
-//! any state. How slowly a *body* may arrive is for the handler that reads it to decide.
+//! A response that the client does not read shows as a write that stays pending. That has a
+//! deadline in any state, as does a client that reads below the minimum rate. The minimum rate of a
+//! request's body is enforced by [`super::pace`].
 
 use std::future::{Future as _, poll_fn};
 use std::io::{self, IoSlice};
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::task::{Context, Poll, ready};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use hyper::server::conn::http1;
@@ -24,38 +26,233 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep_until};
 
 use super::app::{App, Deadlines};
+use super::pace::Pace;
 use super::service::answer;
+use super::shares::Share;
 use super::shutdown::Stage;
 
 const IDLE: u64 = 0;
 const HEAD: u64 = 1;
 const BUSY: u64 = 2;
 const STATE_BITS: u32 = 2;
+/// Minimum buffer size of hyper.
+const BUFFER_SIZE_MIN: usize = 8 << 10;
 
 /// Why a connection was closed by the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Overdue {
     /// A request head took too long.
     Head,
-    /// No further request came.
+    /// No further request arrived.
     Idle,
-    /// A response was not read.
+    /// A response was not read, or too slowly.
     Write,
+    /// A response was not read, and its memory was needed.
+    Output,
+    /// It was idle, and its slot was needed.
+    Crowded,
 }
 
-/// What a connection is doing, and since when. Times are milliseconds since the server started.
+/// In which state a connection waits for its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wait {
+    /// Whether a request is being received or answered.
+    pub(super) in_request: bool,
+    /// Since when, in milliseconds since the server started.
+    pub(super) since_ms: u64,
+}
+
+/// The state of a connection, and since when. Times are milliseconds since the server started.
 #[derive(Debug)]
 pub(super) struct ConnState {
     /// Time of the last change, shifted left, and the state in the low bits.
     state: AtomicU64,
     /// Since when a write has been pending, plus one; 0 when none is.
     stalled: AtomicU64,
+    /// When the minimum rate was last checked, plus one; 0 while the client keeps up.
+    window_began: AtomicU64,
+    /// Bytes the kernel took since then.
+    window_bytes: AtomicU64,
+    /// Bytes of responses that were passed to the connection and not yet taken by the kernel.
+    held: AtomicUsize,
+    /// The next piece of the response waits until less is held.
+    wants_room: AtomicBool,
+    /// Since when the server waits for more of a request's body, plus one; 0 if it does not.
+    body_wanted: AtomicU64,
+    /// The connection is to be closed because its memory or its slot is needed.
+    cut: AtomicBool,
+    /// Its slot is needed.
+    crowded: AtomicBool,
+    /// Bytes it held then.
+    leaving: AtomicUsize,
+    /// Wakes the connection's task.
+    task: OnceLock<Waker>,
+    /// Local address of the connection, and whether it is encrypted.
+    pub(super) local: Option<IpAddr>,
+    pub(super) tls: bool,
+    /// Requests of its client's address.
+    pub(super) share: Arc<Share>,
 }
 
 impl ConnState {
-    /// A new connection owes its first request head at once.
-    pub(super) fn new(now_ms: u64) -> Self {
-        Self { state: AtomicU64::new(now_ms << STATE_BITS | HEAD), stalled: AtomicU64::new(0) }
+    /// A new connection must send its first request head at once.
+    pub(super) fn new(now_ms: u64, local: Option<IpAddr>, tls: bool, share: Arc<Share>) -> Self {
+        Self {
+            state: AtomicU64::new(now_ms << STATE_BITS | HEAD),
+            stalled: AtomicU64::new(0),
+            window_began: AtomicU64::new(0),
+            window_bytes: AtomicU64::new(0),
+            held: AtomicUsize::new(0),
+            wants_room: AtomicBool::new(false),
+            body_wanted: AtomicU64::new(0),
+            cut: AtomicBool::new(false),
+            crowded: AtomicBool::new(false),
+            leaving: AtomicUsize::new(0),
+            task: OnceLock::new(),
+            local,
+            tls,
+            share,
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(task) = self.task.get() {
+            task.wake_by_ref();
+        }
+    }
+
+    /// Returns the bytes of responses not yet taken by the kernel.
+    pub(super) fn held(&self) -> usize {
+        self.held.load(Relaxed)
+    }
+
+    /// Counts a piece handed over.
+    pub(super) fn hold(&self, bytes: usize) {
+        self.held.fetch_add(bytes, Relaxed);
+    }
+
+    /// Removes all held bytes from the count, at the end of the connection.
+    pub(super) fn take_held(&self) -> usize {
+        self.held.swap(0, Relaxed)
+    }
+
+    /// Registers the task to be woken when the kernel takes output.
+    pub(super) fn wait_for_room(&self) {
+        self.wants_room.store(true, Relaxed);
+    }
+
+    /// Returns since when the client has read nothing, if a write is pending.
+    pub(super) fn stalled_since(&self) -> Option<u64> {
+        self.stalled.load(Relaxed).checked_sub(1)
+    }
+
+    /// Closes the connection soon. Returns how much it holds.
+    pub(super) fn cut(&self) -> usize {
+        let leaving = self.held();
+        self.leaving.store(leaving, Relaxed);
+        self.cut.store(true, Relaxed);
+        self.wake();
+        leaving
+    }
+
+    /// Returns what [`ConnState::cut`] returned, once.
+    pub(super) fn take_leaving(&self) -> usize {
+        self.leaving.swap(0, Relaxed)
+    }
+
+    /// Closes the connection soon, because its slot is needed.
+    pub(super) fn give_way(&self) {
+        self.crowded.store(true, Relaxed);
+        self.cut.store(true, Relaxed);
+        self.wake();
+    }
+
+    /// Returns whether it is to be closed.
+    pub(super) fn is_cut(&self) -> bool {
+        self.cut.load(Relaxed)
+    }
+
+    /// Returns why it is to be closed now, if it is. Called by its own task: a connection that has
+    /// continued with a request since it was asked to close stays open.
+    fn leaves(&self) -> Option<Overdue> {
+        if !self.is_cut() {
+            return None;
+        }
+        if !self.crowded.load(Relaxed) {
+            return Some(Overdue::Output);
+        }
+        if self.waits().is_some() {
+            return Some(Overdue::Crowded);
+        }
+        self.crowded.store(false, Relaxed);
+        self.cut.store(false, Relaxed);
+        None
+    }
+
+    /// Records that the server waits for more of a request's body.
+    pub(super) fn want_body(&self, now_ms: u64) {
+        if self.body_wanted.load(Relaxed) == 0 {
+            self.body_wanted.store(now_ms + 1, Relaxed);
+        }
+    }
+
+    /// Records that some of the body arrived, or that it has ended.
+    pub(super) fn have_body(&self) {
+        self.body_wanted.store(0, Relaxed);
+    }
+
+    /// Returns whether, and since when, the server waits for the client.
+    pub(super) fn waits(&self) -> Option<Wait> {
+        let word = self.state.load(Relaxed);
+        if self.is(BUSY) {
+            let body = self.body_wanted.load(Relaxed).checked_sub(1);
+            let since_ms = body.or_else(|| self.stalled_since())?;
+            return Some(Wait { in_request: true, since_ms });
+        }
+        // The last bytes of a response may still be pending in a connection that is otherwise idle.
+        let in_request = self.stalled_since().is_some();
+        Some(Wait { in_request, since_ms: self.stalled_since().unwrap_or(word >> STATE_BITS) })
+    }
+
+    /// Records that the kernel takes nothing more: the server waits for the client.
+    fn stalls(&self, now_ms: impl Fn() -> u64) {
+        if self.stalled.load(Relaxed) > 0 {
+            return;
+        }
+        let mark = now_ms() + 1;
+        self.stalled.store(mark, Relaxed);
+        // The first stall of a response starts the window in which its client must keep the rate.
+        if self.window_began.load(Relaxed) == 0 {
+            self.window_bytes.store(0, Relaxed);
+            self.window_began.store(mark, Relaxed);
+        }
+    }
+
+    /// Counts what the kernel took; returns how much of it had been counted as held.
+    fn took(&self, bytes: usize) -> usize {
+        if self.stalled.load(Relaxed) > 0 {
+            self.stalled.store(0, Relaxed);
+        }
+        self.window_bytes.fetch_add(bytes as u64, Relaxed);
+        // Only the connection's own task changes the count while it lives.
+        let gone = bytes.min(self.held());
+        self.held.fetch_sub(gone, Relaxed);
+        if self.wants_room.swap(false, Relaxed) {
+            self.wake();
+        }
+        gone
+    }
+
+    /// Returns whether a client that the server waits for keeps the minimum rate.
+    fn keeps_pace(&self, now_ms: u64, pace: Pace) -> bool {
+        let grace_ms = ms(pace.grace);
+        let Some(began) = self.window_began.load(Relaxed).checked_sub(1) else { return true };
+        if now_ms.saturating_sub(began) < grace_ms {
+            return true;
+        }
+        let kept = self.window_bytes.swap(0, Relaxed) >= pace.bytes_min();
+        self.window_began.store(now_ms + 1, Relaxed);
+        kept
     }
 
     fn set(&self, state: u64, now_ms: u64) {
@@ -66,19 +263,36 @@ impl ConnState {
         self.state.load(Relaxed) & ((1 << STATE_BITS) - 1) == state
     }
 
-    /// A whole request head was read.
+    /// Records that a complete request head was read.
     pub(super) fn request_begun(&self, now_ms: u64) {
         self.set(BUSY, now_ms);
     }
 
-    /// The answer was handed over to the last byte.
+    /// Records that the response was passed on to its last byte.
     pub(super) fn request_over(&self, now_ms: u64) {
         self.set(IDLE, now_ms);
+        self.have_body();
+        self.window_began.store(0, Relaxed);
     }
 
-    /// When to look next, or what is overdue already.
+    #[cfg(test)]
+    pub(super) fn stall(&self, now_ms: u64) {
+        self.stalls(|| now_ms);
+    }
+
+    #[cfg(test)]
+    pub(super) fn read_by_client(&self, bytes: usize) {
+        self.took(bytes);
+    }
+
+    /// Returns when to check next, or what is overdue.
     pub(super) fn check(&self, now_ms: u64, deadlines: Deadlines) -> Result<u64, Overdue> {
-        let ms = |limit: Duration| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX >> 8);
+        if let Some(overdue) = self.leaves() {
+            return Err(overdue);
+        }
+        if !self.keeps_pace(now_ms, deadlines.pace) {
+            return Err(Overdue::Write);
+        }
         let word = self.state.load(Relaxed);
         let since = word >> STATE_BITS;
         let mut next = now_ms.saturating_add(ms(deadlines.shortest()).max(1));
@@ -105,7 +319,11 @@ impl ConnState {
     }
 }
 
-/// A stream that notes in its [`ConnState`] what moves and what does not.
+fn ms(limit: Duration) -> u64 {
+    u64::try_from(limit.as_millis()).unwrap_or(u64::MAX >> 8)
+}
+
+/// A stream that records in its [`ConnState`] which reads and writes make progress.
 pub(super) struct Watched<S> {
     inner: S,
     state: Arc<ConnState>,
@@ -118,10 +336,12 @@ impl<S> Watched<S> {
     }
 
     fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        let stalled = self.state.stalled.load(Relaxed) > 0;
-        if stalled != written.is_pending() {
-            let mark = if stalled { 0 } else { self.app.elapsed_ms() + 1 };
-            self.state.stalled.store(mark, Relaxed);
+        match &written {
+            Poll::Pending => self.state.stalls(|| self.app.elapsed_ms()),
+            Poll::Ready(result) => {
+                let bytes = result.as_ref().map_or(0, |bytes| *bytes);
+                self.app.output.remove(self.state.took(bytes));
+            }
         }
         written
     }
@@ -181,6 +401,22 @@ enum End {
     Aborted,
 }
 
+/// Wait for `handshake`, unless the connection is to be closed.
+pub(super) async fn unless_cut<T>(
+    state: &ConnState,
+    handshake: impl Future<Output = T>,
+) -> Option<T> {
+    let mut handshake = pin!(handshake);
+    poll_fn(|cx| {
+        state.task.get_or_init(|| cx.waker().clone());
+        if state.leaves().is_some() {
+            return Poll::Ready(None);
+        }
+        handshake.as_mut().poll(cx).map(Some)
+    })
+    .await
+}
+
 /// Serves requests on `io` until it closes, is overdue, or the server stops.
 pub(super) async fn serve<S>(app: &Arc<App>, state: &Arc<ConnState>, io: S)
 where
@@ -195,6 +431,8 @@ where
     let conn = http1::Builder::new()
         .header_read_timeout(None)
         .max_header_size(app.header_size_max)
+        // What a connection may buffer of a response beyond its latest piece, and of a request.
+        .max_buf_size(app.header_size_max.max(BUFFER_SIZE_MIN))
         .half_close(true)
         .serve_connection(TokioIo::new(io), service);
     let mut conn = pin!(conn);
@@ -203,11 +441,15 @@ where
     let mut heard = Stage::Running;
     let mut listening = false;
     let end = poll_fn(|cx| {
+        state.task.get_or_init(|| cx.waker().clone());
+        if let Some(overdue) = state.leaves() {
+            return Poll::Ready(End::Overdue(overdue));
+        }
         if let Poll::Ready(closed) = conn.as_mut().poll(cx) {
             return Poll::Ready(End::Closed(closed));
         }
-        // Registering to hear of a change takes a lock, so it is done once a stage, not once a
-        // poll; the stage is read after it so that no change slips between.
+        // Registering for a change takes a lock, so it is done once for each stage, not for each
+        // poll. The stage is read afterwards, so that no change is missed.
         loop {
             if !listening {
                 if changed.as_mut().poll(cx).is_ready() {
@@ -251,12 +493,14 @@ fn report(app: &App, end: &End) {
     match end {
         End::Closed(Ok(())) => {}
         End::Closed(Err(error)) => tracing::debug!(?error, "connection ended early"),
-        End::Aborted => tracing::debug!("connection cut by the shutdown limit"),
+        End::Aborted => tracing::debug!("connection closed by the shutdown limit"),
         End::Overdue(overdue) => {
             let counter = match overdue {
                 Overdue::Head => &app.metrics.timeouts_head,
                 Overdue::Idle => &app.metrics.timeouts_idle,
                 Overdue::Write => &app.metrics.timeouts_write,
+                Overdue::Output => &app.metrics.cut_output,
+                Overdue::Crowded => &app.metrics.cut_crowded,
             };
             counter.fetch_add(1, Relaxed);
             tracing::debug!(?overdue, "connection closed by a deadline");

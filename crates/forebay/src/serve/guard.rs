@@ -1,34 +1,34 @@
-//! Refuses to listen beyond this machine without protection.
+//! Refuses to listen on other than loopback addresses without protection.
 
 use std::net::SocketAddr;
 
 use crate::exit::{Coded, Exit};
 
-/// What protects a listener.
+/// Protection of a listener.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Protection {
     /// Requests need a key.
     pub(super) keys: bool,
-    /// The wire is encrypted.
+    /// Traffic is encrypted.
     pub(super) tls: bool,
-    /// The operator said they know.
+    /// The operator accepts the risk.
     pub(super) insecure: bool,
 }
 
-/// Whether `address` may be listened on with this `protection`.
+/// Checks whether the server may listen on `address` with this `protection`.
 ///
 /// # Errors
-/// A message with every way out (exit code 2).
+/// A message that lists the possible remedies (exit code 2).
 pub(super) fn check(address: SocketAddr, protection: Protection) -> anyhow::Result<()> {
-    let Protection { keys, tls, insecure } = protection;
-    if address.ip().is_loopback() || keys || tls || insecure {
+    let Protection { keys, insecure, .. } = protection;
+    if address.ip().is_loopback() || keys || insecure {
         return Ok(());
     }
     let text = format!(
-        "refusing to listen on {address}: everybody who reaches it could read and write all data.\n\
+        "refusing to listen on {address} without API keys: any client could read and write \
+         all data, even over TLS.\n\
          Do one of these:\n  \
-         make an API key        forebay key new --name first --scope admin\n  \
-         use TLS                forebay serve --tls-cert cert.pem --tls-key key.pem\n  \
+         create an API key      forebay key new --name first --scope admin\n  \
          stay on this machine   forebay serve --listen 127.0.0.1:{port}\n  \
          accept the risk        forebay serve --listen {address} --insecure",
         port = address.port(),
@@ -36,15 +36,17 @@ pub(super) fn check(address: SocketAddr, protection: Protection) -> anyhow::Resu
     Err(Coded::error(Exit::Usage, text))
 }
 
-/// What still lacks on a listener beyond this machine, worth a warning at start.
+/// Returns what protection a listener beyond this machine lacks, for a warning at start.
 pub(super) fn warning(address: SocketAddr, protection: Protection) -> Option<&'static str> {
     match (address.ip().is_loopback(), protection.keys, protection.tls) {
         (true, ..) | (_, true, true) => None,
         (_, false, false) => {
-            Some("no API keys and no TLS: everybody who reaches this can do anything")
+            Some("no API keys and no TLS: every client that reaches this address can do anything")
         }
-        (_, true, false) => Some("no TLS: API keys and data cross the network readable"),
-        (_, false, true) => Some("no API keys: everybody who reaches this can do anything"),
+        (_, true, false) => Some("no TLS: API keys and data cross the network unencrypted"),
+        (_, false, true) => {
+            Some("no API keys: every client that reaches this address can do anything")
+        }
     }
 }
 
@@ -53,18 +55,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn beyond_loopback_needs_a_key_or_tls_or_the_operators_word() {
+    fn beyond_loopback_a_key_or_insecure_is_required_even_with_tls() {
         let outside = "0.0.0.0:80".parse().unwrap();
         let none = Protection { keys: false, tls: false, insecure: false };
         assert!(check("127.0.0.1:80".parse().unwrap(), none).is_ok());
         assert!(check("[::1]:80".parse().unwrap(), none).is_ok());
         assert!(check("[::]:80".parse().unwrap(), none).is_err());
+        assert!(check(outside, Protection { tls: true, ..none }).is_err());
         let text = check(outside, none).unwrap_err().to_string();
         assert!(text.contains("forebay key new") && text.contains("--insecure"), "{text}");
         for protection in [
             Protection { keys: true, ..none },
-            Protection { tls: true, ..none },
             Protection { insecure: true, ..none },
+            Protection { insecure: true, tls: true, ..none },
         ] {
             assert!(check(outside, protection).is_ok(), "{protection:?}");
             assert!(warning(outside, protection).is_some(), "half protected is worth a warning");

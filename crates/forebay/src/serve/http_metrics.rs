@@ -1,7 +1,7 @@
 //! Request and connection metrics: plain atomics, registered once, rendered on a scrape.
 //!
-//! They do not go through the `metrics` recorder because its histograms keep every sample until
-//! the next upkeep: at 50,000 requests a second that is memory and work for nothing.
+//! They do not use the `metrics` recorder because its histograms keep every sample until
+//! the next upkeep: at 50,000 requests per second that costs memory and work for nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -31,26 +31,26 @@ const BOUNDS: [(u64, &str); 16] = [
     (60_000_000, "60"),
 ];
 
-/// Status labels; the last is for requests whose client left before an answer.
+/// Status labels; the last is for requests whose client left before the response.
 const STATUSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "aborted"];
 
 /// Classes before those of [`ROUTE_CLASSES`].
 const SHELL_CLASSES: [&str; 3] = ["other", "v1", "health"];
 const CLASS_COUNT: usize = SHELL_CLASSES.len() + ROUTE_CLASSES.len();
 
-/// Which kind of route a path belongs to; an index into the metrics.
+/// The class of a path; an index into the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RouteClass(usize);
 
 impl RouteClass {
     /// Pages and unknown paths.
     pub(super) const OTHER: Self = Self(0);
-    /// Below `/v1`, but of no class of its own.
+    /// Below `/v1`, without a separate class.
     pub(super) const V1: Self = Self(1);
-    /// Health, readiness, metrics: answered even when everything is busy.
+    /// Health, readiness, metrics: answered even if the server is overloaded.
     pub(super) const HEALTH: Self = Self(2);
 
-    /// The class of `path`.
+    /// Returns the class of `path`.
     pub(super) fn of(path: &str) -> Self {
         let Some(rest) = path.strip_prefix("/v1/") else {
             return match path {
@@ -66,7 +66,7 @@ impl RouteClass {
             .map_or(Self::V1, |at| Self(SHELL_CLASSES.len() + at))
     }
 
-    /// Whether it lies below `/v1` and so may need a key.
+    /// Returns whether it is below `/v1` and so may need a key.
     pub(super) fn is_api(self) -> bool {
         self != Self::OTHER && self != Self::HEALTH
     }
@@ -87,26 +87,34 @@ struct Route {
 #[derive(Debug, Default)]
 pub(super) struct HttpMetrics {
     routes: [Route; CLASS_COUNT],
-    /// Connections taken since start.
+    /// Connections accepted since start.
     pub(super) connections: AtomicU64,
-    /// Connections turned away by the limit.
+    /// Connections refused because of the limit.
     pub(super) connections_refused: AtomicU64,
-    /// Requests turned away by the limit.
+    /// Requests refused because of the limit.
     pub(super) requests_refused: AtomicU64,
-    /// Requests turned away for want of a key.
+    /// Requests refused for lack of a key.
     pub(super) requests_denied: AtomicU64,
-    /// Connections cut because a request head took too long.
+    /// Requests for another host, or from a page of another origin.
+    pub(super) requests_foreign: AtomicU64,
+    /// Connections closed because a request head took too long.
     pub(super) timeouts_head: AtomicU64,
-    /// Connections closed because nothing was asked.
+    /// Connections closed because no request arrived.
     pub(super) timeouts_idle: AtomicU64,
-    /// Connections cut because a response was not read.
+    /// Connections closed because a response was not read.
     pub(super) timeouts_write: AtomicU64,
+    /// Requests whose body arrived too slowly.
+    pub(super) timeouts_body: AtomicU64,
+    /// Connections closed because the memory of their responses was needed.
+    pub(super) cut_output: AtomicU64,
+    /// Idle connections that were closed because their slot was needed.
+    pub(super) cut_crowded: AtomicU64,
     /// Handlers that panicked.
     pub(super) panics: AtomicU64,
 }
 
 impl HttpMetrics {
-    /// Notes one finished request; `status` is `None` when its client left before the answer.
+    /// Records a finished request; `status` is `None` if its client left before the response.
     pub(super) fn record(&self, class: RouteClass, status: Option<StatusCode>, took: Duration) {
         let Some(route) = self.routes.get(class.0) else { return };
         let at = status.map_or(5, |status| usize::from(status.as_u16() / 100).clamp(1, 5) - 1);
@@ -117,31 +125,56 @@ impl HttpMetrics {
         route.sum_us.fetch_add(took_us, Relaxed);
     }
 
-    /// Prometheus text of everything here. `open` and `in_flight` are the current numbers.
-    pub(super) fn render(&self, out: &mut String, open: usize, in_flight: usize) {
+    /// Appends all metrics as Prometheus text. `open`, `in_flight` and `output` are current values.
+    pub(super) fn render(&self, out: &mut String, open: usize, in_flight: usize, output: usize) {
         self.render_routes(out);
         let gauge = |out: &mut String, name: &str, help: &str, value: usize| {
             push_line!(out, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}");
         };
-        gauge(out, "forebay_http_connections", "Connections open.", open);
-        gauge(out, "forebay_http_requests_in_flight", "Requests being worked on.", in_flight);
+        gauge(out, "forebay_http_connections", "Number of open connections.", open);
+        gauge(out, "forebay_http_requests_in_flight", "Number of requests in progress.", in_flight);
+        let help = "Memory for responses that clients have not read yet, in bytes.";
+        gauge(out, "forebay_http_output_bytes", help, output);
         for (name, help, value) in [
-            ("connections_total", "Connections taken.", &self.connections),
-            ("connections_refused_total", "Connections over the limit.", &self.connections_refused),
-            ("requests_refused_total", "Requests over the limit.", &self.requests_refused),
-            ("requests_denied_total", "Requests without a good key.", &self.requests_denied),
-            ("panics_total", "Handlers that panicked.", &self.panics),
+            ("connections_total", "Connections accepted.", &self.connections),
+            (
+                "connections_refused_total",
+                "Connections refused because of the limit.",
+                &self.connections_refused,
+            ),
+            (
+                "requests_refused_total",
+                "Requests refused because of the limit.",
+                &self.requests_refused,
+            ),
+            (
+                "requests_denied_total",
+                "Requests without a sufficient API key.",
+                &self.requests_denied,
+            ),
+            (
+                "requests_foreign_total",
+                "Requests refused because of their host or origin.",
+                &self.requests_foreign,
+            ),
+            ("panics_total", "Request handlers that panicked.", &self.panics),
         ] {
             push_line!(out, "# HELP forebay_http_{name} {help}");
             push_line!(out, "# TYPE forebay_http_{name} counter");
             push_line!(out, "forebay_http_{name} {}", value.load(Relaxed));
         }
         let name = "forebay_http_timeouts_total";
-        push_line!(out, "# HELP {name} Connections closed by a deadline.\n# TYPE {name} counter");
+        push_line!(
+            out,
+            "# HELP {name} Connections and requests ended by the server.\n# TYPE {name} counter"
+        );
         for (kind, value) in [
             ("head", &self.timeouts_head),
             ("idle", &self.timeouts_idle),
             ("write", &self.timeouts_write),
+            ("body", &self.timeouts_body),
+            ("output", &self.cut_output),
+            ("crowded", &self.cut_crowded),
         ] {
             push_line!(out, "{name}{{kind=\"{kind}\"}} {}", value.load(Relaxed));
         }
@@ -149,7 +182,7 @@ impl HttpMetrics {
 
     fn render_routes(&self, out: &mut String) {
         let name = "forebay_http_requests_total";
-        push_line!(out, "# HELP {name} Requests answered.\n# TYPE {name} counter");
+        push_line!(out, "# HELP {name} Requests, by route and status.\n# TYPE {name} counter");
         for (at, route) in self.routes.iter().enumerate() {
             let label = RouteClass(at).label();
             for (status, count) in STATUSES.iter().zip(&route.statuses) {
@@ -160,7 +193,8 @@ impl HttpMetrics {
         let name = "forebay_http_request_duration_seconds";
         push_line!(
             out,
-            "# HELP {name} From the request's head to the last byte of its answer.\n# TYPE {name} histogram"
+            "# HELP {name} Time from the request head to the last byte of the response.\n\
+             # TYPE {name} histogram"
         );
         for (at, route) in self.routes.iter().enumerate() {
             let label = RouteClass(at).label();
@@ -200,7 +234,7 @@ mod tests {
         metrics.record(files, Some(StatusCode::NOT_FOUND), Duration::from_micros(101));
         metrics.record(files, None, Duration::from_secs(3600));
         let mut text = String::new();
-        metrics.render(&mut text, 7, 2);
+        metrics.render(&mut text, 7, 2, 0);
         for line in [
             "forebay_http_requests_total{route=\"files\",status=\"2xx\"} 1",
             "forebay_http_requests_total{route=\"files\",status=\"4xx\"} 1",

@@ -11,22 +11,30 @@
 //! Invariants: nothing here waits without a deadline or queues without a limit; a request costs
 //! no allocation of ours beyond its id; every error a client sees is a JSON problem with the
 //! request's id; `/v1` needs a key as soon as keys exist; after a stop signal no new request is
-//! begun and those begun are finished within `server.shutdown_limit`.
+//! started and running ones are finished within `server.shutdown_limit`.
 //!
-//! Subsystems are opened by `wiring` and come in as [`Subsystem`].
+//! Subsystems are opened by `wiring` and passed in as [`Subsystem`].
 
+mod access;
 mod app;
 mod auth;
 mod body;
 mod connection;
+mod gate;
 mod guard;
 mod http_metrics;
 mod listener;
+mod login;
+mod output;
+mod pace;
 mod problem;
 mod process_metrics;
+mod registry;
 mod request_id;
 mod run;
 mod service;
+mod session;
+mod shares;
 mod shell_routes;
 mod shutdown;
 mod subsystem;

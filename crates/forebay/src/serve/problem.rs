@@ -5,7 +5,7 @@ use axum::response::Response;
 use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, StatusCode};
 
-/// The most of a handler's plain-text error that is carried over.
+/// Maximum size of a handler's plain-text error that is kept.
 const MESSAGE_SIZE_MAX: usize = 4096;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -33,11 +33,11 @@ impl Problem {
     }
 
     pub(super) const NOT_FOUND: Self =
-        Self::new(StatusCode::NOT_FOUND, "not_found", "nothing is here; /docs lists every route");
+        Self::new(StatusCode::NOT_FOUND, "not_found", "no such path; /docs lists every route");
     pub(super) const METHOD: Self = Self::new(
         StatusCode::METHOD_NOT_ALLOWED,
         "method_not_allowed",
-        "this route does not take this method; the Allow header lists those it takes",
+        "this route does not support this method; the Allow header lists the supported ones",
     );
     pub(super) const STARTING: Self = Self::new(
         StatusCode::SERVICE_UNAVAILABLE,
@@ -51,13 +51,20 @@ impl Problem {
     pub(super) const BUSY: Self = Self::new(
         StatusCode::TOO_MANY_REQUESTS,
         "too_many_requests",
-        "as many requests as server.requests_in_flight_max allows are being worked on",
+        "the number of requests in progress has reached server.requests_in_flight_max",
+    )
+    .retry("1");
+    pub(super) const CLIENT_BUSY: Self = Self::new(
+        StatusCode::TOO_MANY_REQUESTS,
+        "too_many_requests_of_client",
+        "this address or API key has reached its share of the requests in progress; see \
+         server.client_share_max",
     )
     .retry("1");
     pub(super) const CONNECTIONS: Self = Self::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "too_many_connections",
-        "as many connections as server.connections_max allows are open",
+        "the number of open connections has reached server.connections_max",
     )
     .retry("1");
     pub(super) const KEY_MISSING: Self = Self::new(
@@ -72,18 +79,51 @@ impl Problem {
         "key_scope",
         "this API key lacks the scope for this request",
     );
-    pub(super) const CROSS_SITE: Self = Self::new(
+    pub(super) const KEY_LIMIT: Self = Self::new(
         StatusCode::FORBIDDEN,
-        "cross_site",
-        "requests from other web sites need an API key; make one with `forebay key new`",
+        "key_limit",
+        "this API key is limited to other names, or the request does not name exactly one",
+    );
+    pub(super) const BODY_SLOW: Self = Self::new(
+        StatusCode::REQUEST_TIMEOUT,
+        "body_too_slow",
+        "the request body arrived too slowly; see server.body_idle_timeout and server.rate_min",
+    );
+    pub(super) const FORM: Self =
+        Self::new(StatusCode::BAD_REQUEST, "form", "cannot read the form");
+    pub(super) const HOST_MALFORMED: Self = Self::new(
+        StatusCode::BAD_REQUEST,
+        "host_malformed",
+        "send exactly one Host header with the name or address of this server",
+    );
+    pub(super) const HOST_UNKNOWN: Self = Self::new(
+        StatusCode::MISDIRECTED_REQUEST,
+        "host_unknown",
+        "the Host header does not name this server; add the name to server.hosts",
+    );
+    pub(super) const ORIGIN: Self = Self::new(
+        StatusCode::FORBIDDEN,
+        "origin",
+        "pages of other origins may not send requests to this server; see server.cors_origins",
     );
     pub(super) const INTERNAL: Self = Self::new(
         StatusCode::INTERNAL_SERVER_ERROR,
         "internal",
-        "the server failed on this request; its log has the details under the request id",
+        "the server failed on this request; the server's log has the details under the request id",
     );
 
-    /// The response to the request with this id.
+    /// Returns whether another key, or a login, may help.
+    pub(super) fn asks_for_key(self) -> bool {
+        self.status == StatusCode::UNAUTHORIZED
+    }
+
+    /// Returns the status of the response.
+    #[cfg(test)]
+    pub(super) fn status(self) -> StatusCode {
+        self.status
+    }
+
+    /// Returns the response to the request with this id.
     pub(super) fn response(self, id: &HeaderValue) -> Response {
         let mut response = Response::new(Body::from(json(self.code, self.message, id)));
         *response.status_mut() = self.status;
@@ -99,7 +139,8 @@ impl Problem {
         response
     }
 
-    /// A whole HTTP/1.1 message for a connection that is turned away before any request is read.
+    /// Returns a complete HTTP/1.1 message for a connection that is refused before a request is
+    /// read.
     pub(super) fn raw(self) -> String {
         let body = json(self.code, self.message, &HeaderValue::from_static("-"));
         let retry = self.retry_after.unwrap_or("1");
@@ -119,10 +160,10 @@ fn json(code: &str, message: &str, id: &HeaderValue) -> String {
         .to_string()
 }
 
-/// Gives an error response that is empty or plain text the common JSON form.
+/// Converts an error response that is empty or plain text to the common JSON form.
 ///
-/// Routers answer some errors by themselves (an extractor's rejection, a body over a limit); their
-/// text becomes the message, their other headers stay.
+/// Routers make some error responses themselves (an extractor's rejection, a body over a limit);
+/// their text becomes the message, their other headers are kept.
 pub(super) async fn normalise(response: Response, method: &Method, id: &HeaderValue) -> Response {
     let status = response.status();
     let is_text = response

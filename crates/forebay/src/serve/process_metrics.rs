@@ -1,10 +1,10 @@
-//! What the kernel knows about this process, read from `/proc/self` on a scrape.
+//! Metrics of this process from the kernel, read from `/proc/self` on each scrape.
 //!
-//! The names are those every Prometheus client library uses, so existing dashboards fit.
+//! The names are those of all Prometheus client libraries, so existing dashboards work.
 
 use crate::out::push_line;
 
-/// One reading; a field the kernel did not give is `None` and not rendered.
+/// One reading; a value the kernel did not provide is `None` and not rendered.
 #[derive(Debug, Default, PartialEq)]
 struct Reading {
     resident_bytes: Option<u64>,
@@ -27,16 +27,41 @@ pub(super) fn render(out: &mut String) {
     let whole = |value: Option<u64>| value.map(|value| value.to_string());
     let part = |value: Option<f64>| value.map(|value| value.to_string());
     let resident = whole(reading.resident_bytes);
-    metric("process_resident_memory_bytes", "gauge", "Memory in RAM.", resident);
+    metric("process_resident_memory_bytes", "gauge", "Resident memory size in bytes.", resident);
     let peak = whole(reading.resident_peak_bytes);
-    metric("forebay_process_resident_memory_peak_bytes", "gauge", "Most memory ever in RAM.", peak);
-    metric("process_threads", "gauge", "Threads.", whole(reading.threads));
-    metric("process_open_fds", "gauge", "Open file descriptors.", whole(reading.open_fds));
-    metric("process_max_fds", "gauge", "Limit of file descriptors.", whole(reading.max_fds));
+    metric(
+        "forebay_process_resident_memory_peak_bytes",
+        "gauge",
+        "Peak resident memory size in bytes.",
+        peak,
+    );
+    metric("process_threads", "gauge", "Number of threads.", whole(reading.threads));
+    metric(
+        "process_open_fds",
+        "gauge",
+        "Number of open file descriptors.",
+        whole(reading.open_fds),
+    );
+    metric(
+        "process_max_fds",
+        "gauge",
+        "Maximum number of open file descriptors.",
+        whole(reading.max_fds),
+    );
     let cpu = part(reading.cpu_seconds);
-    metric("process_cpu_seconds_total", "counter", "User and system time spent.", cpu);
+    metric(
+        "process_cpu_seconds_total",
+        "counter",
+        "Total user and system CPU time in seconds.",
+        cpu,
+    );
     let start = part(reading.start_seconds);
-    metric("process_start_time_seconds", "gauge", "Start, in seconds since 1970.", start);
+    metric(
+        "process_start_time_seconds",
+        "gauge",
+        "Start time of the process in seconds since 1970.",
+        start,
+    );
 }
 
 impl Reading {
@@ -49,13 +74,13 @@ impl Reading {
             rustix::param::clock_ticks_per_second(),
         );
         let fds = std::fs::read_dir("/proc/self/fd").ok();
-        // The directory handle of this very count is not one of ours.
+        // Excludes the directory handle of this very count.
         reading.open_fds = fds.map(|fds| (fds.count() as u64).saturating_sub(1));
         reading.max_fds = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         reading
     }
 
-    /// Takes the texts apart: proc(5). Anything unexpected leaves its field empty.
+    /// Parses the texts: proc(5). Anything unexpected leaves its field empty.
     fn parse(status: &str, stat: &str, system: &str, ticks_per_second: u64) -> Self {
         let number = |key: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(key))?;
@@ -91,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_texts_are_taken_apart_even_with_brackets_in_the_name() {
+    fn the_kernels_texts_are_parsed_even_with_brackets_in_the_name() {
         let status = "Name:\tx\nVmHWM:\t    20 kB\nVmRSS:\t    10 kB\nThreads:\t3\n";
         let stat = "7 (a) b) S 1 1 1 0 -1 4194560 1 0 0 0 150 50 0 0 20 0 3 0 1000 1 1";
         let reading = Reading::parse(status, stat, "cpu 1\nbtime 1700000000\n", 100);

@@ -1,16 +1,16 @@
-//! Request ids: the client's if it sent a good one, else ours.
+//! Request ids: the client's if it sent a valid one, else a generated one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// The header both ways.
+/// The header of requests and responses.
 pub(super) const HEADER: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Longest id taken from a client.
+/// Maximum length of an id from a client.
 const SIZE_MAX: usize = 64;
 
-/// Makes ids `<8 hex digits of this process>-<16 of a counter>`: unique, ordered, no randomness
+/// Generates ids `<8 hex digits of this process>-<16 of a counter>`: unique, ordered, no randomness
 /// and no clock on the request path.
 #[derive(Debug)]
 pub(super) struct RequestIds {
@@ -19,12 +19,12 @@ pub(super) struct RequestIds {
 }
 
 impl RequestIds {
-    /// Ids of a process that is told apart from others by `process`.
+    /// Creates the ids of a process; `process` distinguishes it from others.
     pub(super) fn new(process: u32) -> Self {
         Self { process, next: AtomicU64::new(1) }
     }
 
-    /// The id of a request with these headers.
+    /// Returns the id of a request with these headers.
     pub(super) fn of(&self, headers: &HeaderMap) -> HeaderValue {
         match headers.get(HEADER) {
             Some(given) if valid(given.as_bytes()) => given.clone(),
@@ -41,7 +41,7 @@ impl RequestIds {
     }
 }
 
-/// Writes `bytes` as hex digits into `out`, which has two places a byte.
+/// Writes `bytes` as hex digits into `out`, which has two bytes for each.
 fn write_hex(out: &mut [u8], bytes: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for (pair, byte) in out.chunks_exact_mut(2).zip(bytes) {
@@ -50,7 +50,7 @@ fn write_hex(out: &mut [u8], bytes: &[u8]) {
     }
 }
 
-/// Letters, digits, `.`, `_`, `-`: nothing that could forge a log line or a header.
+/// Accepts letters, digits, `.`, `_`, `-`: nothing that could forge a log line or a header.
 fn valid(id: &[u8]) -> bool {
     (1..=SIZE_MAX).contains(&id.len())
         && id.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))

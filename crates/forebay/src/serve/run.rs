@@ -1,7 +1,7 @@
-//! The life of the server: bind, open, serve, stop.
+//! The life cycle of the server: bind, open, serve, stop.
 //!
-//! Order of stopping, which keeps every acknowledgement true: `/readyz` says no, the listener
-//! closes, running requests finish (or are cut at the limit), then the subsystems stop, each
+//! Order of stopping, which keeps every acknowledgement true: `/readyz` reports 503, the listener
+//! closes, running requests finish (or are ended at the limit), then the subsystems stop, each
 //! flushing what it accepted.
 
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::app::{App, Opened};
 use super::guard::{self, Protection};
@@ -22,53 +22,57 @@ use crate::config::{Auth, Config};
 use crate::exit::{Coded, Exit};
 use crate::keys::{KeyFile, KeyRing};
 use crate::serve::Subsystem;
-use crate::{out, tls};
+use crate::tls::Renewed;
+use crate::{data_dir, descriptors, out, ports};
 
-/// How often the key file is looked at.
+/// Interval between checks of the key file.
 const KEYS_RELOAD_EVERY: Duration = Duration::from_secs(1);
-/// How often the metrics recorder folds its histogram samples together.
+/// Interval at which the metrics recorder folds its histogram samples.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
-/// How long cut connections may take to go away.
+/// Maximum time for aborted connections to end.
 const ABORT_LIMIT: Duration = Duration::from_secs(2);
 
-/// Opens what is served; blocks while it does.
+/// Opens what is served; blocks meanwhile.
 pub(crate) type Open = fn(&Config) -> anyhow::Result<Vec<Arc<dyn Subsystem>>>;
 
 /// Serves until a signal, with the settings in `config`.
 ///
-/// * `ready_file`: gets the server's URL as its only line once requests are answered.
+/// * `ready_file`: receives the server's URL as its only line once requests are answered.
 ///
 /// # Errors
-/// Nothing could be started (exit code 3), listening there is refused (2), or a subsystem could
+/// The server could not start (exit code 3), listening is refused (2), or a subsystem could
 /// not finish (1).
 pub(crate) async fn run(
     config: Config,
     ready_file: Option<PathBuf>,
     open_subsystems: Open,
 ) -> anyhow::Result<Exit> {
-    let mut signals = Signals::install().context("cannot take over signals")?;
-    make_data_dir(&config.process.data)?;
+    let mut signals = Signals::install().context("cannot handle signals")?;
+    // Before anything is created: a start that fails because of a used port leaves nothing behind.
+    ports::check(&ports::of_server(&config))?;
     let keys = KeyRing::open(KeyFile::in_data_dir(&config.process.data), config.server.auth)
         .map_err(start("cannot load the API keys"))?;
     let tls = load_tls(&config)?;
     let protection =
         Protection { keys: keys.required(), tls: tls.is_some(), insecure: config.server.insecure };
     guard::check(config.server.listen, protection)?;
+    data_dir::prepare(&config.process.data)?;
     let listener = listener::bind(config.server.listen)
-        .map_err(start(&format!("cannot listen on {}", config.server.listen)))?;
-    let address = listener.local_addr().map_err(start("cannot read the port listened on"))?;
+        .map_err(|error| ports::refused("server.listen", config.server.listen, error))?;
+    let address = listener.local_addr().map_err(start("cannot determine the local address"))?;
     if let Some(lack) = guard::warning(address, protection) {
         tracing::warn!(%address, "{lack}");
     }
     if config.server.auth == Auth::Required && keys.len() == 0 {
         tracing::warn!(
-            "server.auth is required and there is no key: make one with forebay key new"
+            "server.auth is required and there is no API key; create one with forebay key new"
         );
     }
     let recorder = recorder()?;
     let process = std::process::id() ^ u32::from(address.port()).rotate_left(16);
     let app = Arc::new(App::new(&config.server, keys, recorder, process));
-    let accepting = spawn_background(&app, listener, tls, &config);
+    let hangup = signal(SignalKind::hangup()).context("cannot handle SIGHUP")?;
+    let accepting = spawn_background(&app, listener, tls, &config, hangup);
 
     let scheme = if protection.tls { "https" } else { "http" };
     let url = format!("{scheme}://{address}");
@@ -100,20 +104,11 @@ where
     move |error| Coded::wrap(Exit::Start, act, anyhow::Error::new(error))
 }
 
-fn make_data_dir(data: &Path) -> anyhow::Result<()> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(data)
-        .map_err(start(&format!("cannot make the data directory {}", data.display())))
-}
-
-fn load_tls(config: &Config) -> anyhow::Result<Option<TlsAcceptor>> {
+fn load_tls(config: &Config) -> anyhow::Result<Option<Arc<Renewed>>> {
     match (&config.server.tls_cert, &config.server.tls_key) {
-        (Some(cert), Some(key)) => {
-            tls::acceptor(cert, key).map(Some).map_err(start("cannot set up TLS"))
-        }
+        (Some(cert), Some(key)) => Renewed::for_http(cert.clone(), key.clone())
+            .map(|renewed| Some(Arc::new(renewed)))
+            .map_err(start("cannot set up TLS")),
         _ => Ok(None),
     }
 }
@@ -130,39 +125,57 @@ fn recorder() -> anyhow::Result<PrometheusHandle> {
 fn spawn_background(
     app: &Arc<App>,
     listener: TcpListener,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Arc<Renewed>>,
     config: &Config,
+    mut hangup: Signal,
 ) -> tokio::task::JoinHandle<()> {
-    let keeper = Arc::clone(app);
+    let (keeper, renewed) = (Arc::clone(app), tls.clone());
     tokio::spawn(async move {
         let mut keys = tokio::time::interval(KEYS_RELOAD_EVERY);
         let mut upkeep = tokio::time::interval(UPKEEP_EVERY);
         loop {
             tokio::select! {
-                _ = keys.tick() => match keeper.keys.reload() {
-                    Ok(false) => {}
-                    Ok(true) => tracing::info!(keys = keeper.keys.len(), "API keys reloaded"),
-                    Err(error) => tracing::error!(
-                        error = %forebay_base::error_chain::chain(&error),
-                        "the API keys changed and cannot be read; those known before stay in force"
-                    ),
-                },
+                _ = keys.tick() => reload_keys(&keeper),
                 _ = upkeep.tick() => keeper.recorder.run_upkeep(),
+                heard = hangup.recv() => {
+                    if heard.is_none() {
+                        // The runtime ends.
+                        return;
+                    }
+                    tracing::info!(signal = "SIGHUP", "reloading keys and certificates");
+                    reload_keys(&keeper);
+                    if let Some(tls) = &renewed {
+                        tls.reload();
+                    }
+                }
             }
         }
     });
-    let max = config.server.connections_max as usize;
+    // In all cases, descriptors are reserved for storage.
+    let share = usize::try_from(descriptors::raise().http).unwrap_or(usize::MAX);
+    let max = share.min(config.server.connections_max as usize);
     tokio::spawn(listener::run(Arc::clone(app), listener, tls, max))
 }
 
-/// Opens the subsystems off the async threads and puts their routes in place.
+fn reload_keys(app: &App) {
+    match app.keys.reload() {
+        Ok(false) => {}
+        Ok(true) => tracing::info!(keys = app.keys.len(), "API keys reloaded"),
+        Err(error) => tracing::error!(
+            error = %forebay_base::error_chain::chain(&error),
+            "cannot read the changed API keys; the previous ones remain valid"
+        ),
+    }
+}
+
+/// Opens the subsystems off the async threads and installs their routes.
 async fn open(app: &Arc<App>, config: &Config, open_subsystems: Open) -> anyhow::Result<()> {
     let settings = config.clone();
     let subsystems = tokio::task::spawn_blocking(move || open_subsystems(&settings))
         .await
         .context("opening the data panicked")?
         .map_err(|error| {
-            // One that says which it is, such as a wrong setting, is believed.
+            // An error that names its exit code, such as a wrong setting, keeps it.
             let exit =
                 error.downcast_ref::<Coded>().map_or(Exit::Start, |_| Coded::exit_of(&error));
             Coded::wrap(exit, "cannot open the data", error)
@@ -174,11 +187,11 @@ async fn open(app: &Arc<App>, config: &Config, open_subsystems: Open) -> anyhow:
     Ok(())
 }
 
-/// Tells whoever started the server where it is: the ready file first, so that it is there for
-/// whoever saw the line.
+/// Announces the server's address: the ready file first, so that it exists when the line is
+/// printed.
 fn announce(url: &str, config: &Config, ready_file: Option<&Path>) -> anyhow::Result<()> {
     if let Some(path) = ready_file {
-        // Written beside and renamed: whoever waits for the file never reads half of it.
+        // Written beside and renamed, so that no process reads a part of it.
         let beside = path.with_extension("tmp");
         std::fs::write(&beside, format!("{url}\n"))
             .and_then(|()| std::fs::rename(&beside, path))
@@ -190,7 +203,7 @@ fn announce(url: &str, config: &Config, ready_file: Option<&Path>) -> anyhow::Re
     Ok(())
 }
 
-/// Stops in order. Returns [`Exit::Cut`] when requests had to be cut.
+/// Stops in order. Returns [`Exit::Cut`] if requests had to be aborted.
 async fn stop(app: &Arc<App>, limit: Duration) -> anyhow::Result<Exit> {
     app.stop.advance(Stage::Draining);
     for subsystem in app.opened.get().map_or(&[][..], |opened| &opened.subsystems) {
@@ -199,14 +212,14 @@ async fn stop(app: &Arc<App>, limit: Duration) -> anyhow::Result<Exit> {
     let finished = app.stop.drained(limit).await;
     if !finished {
         let connections = app.stop.open();
-        tracing::warn!(connections, ?limit, "the shutdown limit passed: cutting what is left");
+        tracing::warn!(connections, ?limit, "shutdown limit reached: closing all connections");
         app.stop.advance(Stage::Aborting);
         app.stop.drained(ABORT_LIMIT).await;
     }
     let mut failed = None;
     for subsystem in app.opened.get().map_or(&[][..], |opened| &opened.subsystems).iter().rev() {
         if let Err(error) = subsystem.stop().await {
-            let context = format!("{} could not stop cleanly", subsystem.name());
+            let context = format!("{} did not stop cleanly", subsystem.name());
             failed = failed.or(Some(error.context(context)));
         }
     }

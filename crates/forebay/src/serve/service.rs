@@ -1,26 +1,35 @@
-//! One request: its id, whether it may run, the router, and the answer's common form.
+//! One request: its admission, the router, and the common form of the response.
+//!
+//! In this order, cheapest first: the gate (host and origin), the stage, the key, the limit of
+//! requests in progress. Health and metrics pass the gate alone.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use axum::body::Body;
 use axum::response::Response;
 use futures_util::FutureExt as _;
-use http::{HeaderValue, Request};
+use http::header::{ACCEPT, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderName, HeaderValue, Method, Request};
 use hyper::body::Incoming;
 use tower::Service as _;
 
 use super::app::App;
-use super::auth;
-use super::body::{Running, Tracked};
+use super::body::{Running, Slot, Tracked};
 use super::connection::ConnState;
+use super::gate::{From, Gate};
 use super::http_metrics::RouteClass;
+use super::pace::PacedBody;
 use super::problem::{Problem, normalise};
-use super::request_id;
+use super::shares::Full;
 use super::shutdown::Stage;
+use super::{auth, login, request_id};
 
-/// Answers `request`. Never fails: whatever goes wrong becomes an answer.
+const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+
+/// Responds to `request`. Never fails: every error becomes a response.
 pub(super) async fn answer(
     app: Arc<App>,
     conn: Arc<ConnState>,
@@ -30,21 +39,61 @@ pub(super) async fn answer(
     let id = app.ids.of(request.headers());
     request.headers_mut().insert(request_id::HEADER, id.clone());
     conn.request_begun(app.elapsed_ms());
-    let mut running =
-        Running { started: Instant::now(), class, admitted: false, status: None, conn, app };
+    let slot = Arc::new(Slot::new(Arc::clone(&app), Arc::clone(&conn)));
+    let mut running = Running { started: Instant::now(), class, slot, status: None, conn, app };
 
-    let mut response = match admit(&mut running, &request) {
-        Ok(()) if tracing::enabled!(tracing::Level::DEBUG) => logged(&running, request, &id).await,
-        Ok(()) => run(&running.app, request, &id).await,
-        Err(problem) => problem.response(&id),
+    let (mut response, from) = match running.app.gate.check(&request, running.conn.local) {
+        Ok(from) => (behind_gate(&running, request, &id, &from).await, from),
+        Err(problem) => {
+            running.app.metrics.requests_foreign.fetch_add(1, Relaxed);
+            (problem.response(&id), From::Direct)
+        }
     };
-    response.headers_mut().insert(request_id::HEADER, id);
+    running.slot.end();
+    let headers = response.headers_mut();
+    headers.insert(request_id::HEADER, id);
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
+    Gate::open_to(&from, headers);
     running.status = Some(response.status());
     response.map(|body| Tracked::new(body, running))
 }
 
-/// Everything that is decided before a handler runs, cheapest first.
-fn admit(running: &mut Running, request: &Request<Incoming>) -> Result<(), Problem> {
+async fn behind_gate(
+    running: &Running,
+    request: Request<Incoming>,
+    id: &HeaderValue,
+    from: &From,
+) -> Response {
+    if let Some(answer) = Gate::preflight(from, &request) {
+        return answer;
+    }
+    if let Err(problem) = admit(running, &request, from) {
+        return if problem.asks_for_key() && is_page(&request) {
+            login::redirect(&request)
+        } else {
+            problem.response(id)
+        };
+    }
+    if let Some(login) = login::route(&running.app, &running.conn, &request, from) {
+        return login.answer(running, request, id).await;
+    }
+    let (slot, app) = (Arc::clone(&running.slot), Arc::clone(&running.app));
+    let request = request.map(|body| Body::new(PacedBody::new(body, app, slot)));
+    let response = if tracing::enabled!(tracing::Level::DEBUG) {
+        logged(running, request, id).await
+    } else {
+        run(&running.app, request, id).await
+    };
+    // Whatever a handler responded to a body that ended early, this is the reason.
+    if running.slot.was_slow() && response.status().as_u16() >= 400 {
+        return Problem::BODY_SLOW.response(id);
+    }
+    response
+}
+
+/// Makes every decision before a handler runs, cheapest first.
+fn admit(running: &Running, request: &Request<Incoming>, from: &From) -> Result<(), Problem> {
     let app = &running.app;
     if running.class == RouteClass::HEALTH {
         return Ok(());
@@ -52,22 +101,30 @@ fn admit(running: &mut Running, request: &Request<Incoming>) -> Result<(), Probl
     if app.stop.stage() != Stage::Running {
         return Err(Problem::STOPPING);
     }
-    if running.class.is_api() {
-        let path = request.uri().path();
-        auth::check(&app.keys, request.method(), path, request.headers()).inspect_err(|_| {
+    let grant = if running.class.is_api() {
+        auth::check(app, request, from).inspect_err(|_| {
             app.metrics.requests_denied.fetch_add(1, Relaxed);
-        })?;
-    }
-    running.admitted = app.admit();
-    if running.admitted {
-        Ok(())
+        })?
     } else {
+        None
+    };
+    let key = grant.map(|grant| app.shares.of_key(grant.id));
+    running.slot.admit(key).map_err(|full| {
         app.metrics.requests_refused.fetch_add(1, Relaxed);
-        Err(Problem::BUSY)
-    }
+        match full {
+            Full::All => Problem::BUSY,
+            Full::Client => Problem::CLIENT_BUSY,
+        }
+    })
 }
 
-async fn run(app: &App, request: Request<Incoming>, id: &HeaderValue) -> Response {
+/// Returns whether the client is a browser that loads a page, not a program.
+fn is_page<B>(request: &Request<B>) -> bool {
+    let accept = request.headers().get(ACCEPT).map(HeaderValue::as_bytes).unwrap_or_default();
+    request.method() == Method::GET && accept.windows(9).any(|word| word == b"text/html")
+}
+
+async fn run(app: &App, request: Request<Body>, id: &HeaderValue) -> Response {
     let Some(opened) = app.opened.get() else {
         return super::shell_routes::while_starting(app, &request, id);
     };
@@ -81,15 +138,15 @@ async fn run(app: &App, request: Request<Incoming>, id: &HeaderValue) -> Respons
         Ok(Err(impossible)) => match impossible {},
         Err(_) => {
             app.metrics.panics.fetch_add(1, Relaxed);
-            tracing::error!(request_id = ?id, "a handler panicked; its request was answered 500");
+            tracing::error!(request_id = ?id, "request handler panicked; the response is 500");
             Problem::INTERNAL.response(id)
         }
     }
 }
 
-/// The same with a line in the log: only at debug, since at full rate logging would be most of
+/// The same with a log line: only at debug, since at full rate logging would be most of
 /// the work.
-async fn logged(running: &Running, request: Request<Incoming>, id: &HeaderValue) -> Response {
+async fn logged(running: &Running, request: Request<Body>, id: &HeaderValue) -> Response {
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
     let response = run(&running.app, request, id).await;

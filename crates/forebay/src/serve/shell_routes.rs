@@ -14,16 +14,17 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use utoipa::OpenApi as _;
 
 use super::app::App;
+use super::auth;
 use super::problem::Problem;
 use super::process_metrics;
 use super::request_id;
 use super::subsystem::Subsystem;
 use crate::web;
 
-/// The whole router: the shell's routes and every subsystem's.
+/// Returns the complete router: the shell's routes and those of all subsystems.
 ///
 /// # Errors
-/// The API description cannot be written as JSON.
+/// The API description cannot be serialized.
 pub(super) fn build(app: &Arc<App>, subsystems: &[Arc<dyn Subsystem>]) -> anyhow::Result<Router> {
     let mut api = web::ShellApi::openapi();
     let mut router = Router::new();
@@ -41,21 +42,26 @@ pub(super) fn build(app: &Arc<App>, subsystems: &[Arc<dyn Subsystem>]) -> anyhow
         (Arc::clone(app), Arc::clone(app), Arc::clone(app), Arc::clone(app));
     Ok(router
         .route("/healthz", get(move || async move { health(&live) }))
-        .route("/readyz", get(move || async move { readiness(&ready) }))
+        .route("/readyz", get(move |headers: HeaderMap| async move { readiness(&ready, &headers) }))
         .route("/metrics", get(move || async move { scrape(&metrics) }))
         .route("/openapi.json", page("application/json", document))
         .route("/docs", page(HTML, docs))
         .route("/docs/app.js", page(JS, Bytes::from_static(web::DOCS_JS.as_bytes())))
         .route("/docs/style.css", page(CSS, Bytes::from_static(web::STYLE_CSS.as_bytes())))
-        .route("/", get(move || async move { fixed(HTML, front_page(&landing).into()) }))
+        .route(
+            "/",
+            get(move |headers: HeaderMap| async move {
+                fixed(HTML, front_page(&landing, &headers).into())
+            }),
+        )
         .fallback(|headers: HeaderMap| async move { Problem::NOT_FOUND.response(&id(&headers)) })
         .method_not_allowed_fallback(|headers: HeaderMap| async move {
             Problem::METHOD.response(&id(&headers))
         }))
 }
 
-/// What is answered before the subsystems are open: health, readiness and metrics as ever, all
-/// else 503.
+/// Responds before the subsystems are open: health, readiness and metrics as usual, anything
+/// else with 503.
 pub(super) fn while_starting<B>(app: &App, request: &Request<B>, id: &HeaderValue) -> Response {
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     match request.uri().path() {
@@ -65,7 +71,7 @@ pub(super) fn while_starting<B>(app: &App, request: &Request<B>, id: &HeaderValu
             response
         }
         "/healthz" => health(app),
-        "/readyz" => readiness(app),
+        "/readyz" => readiness(app, request.headers()),
         "/metrics" => scrape(app),
         _ => Problem::STARTING.response(id),
     }
@@ -75,25 +81,38 @@ fn id(headers: &HeaderMap) -> HeaderValue {
     headers.get(request_id::HEADER).cloned().unwrap_or_else(|| HeaderValue::from_static("-"))
 }
 
-/// Alive: the process answers. Nothing is checked, so a busy disk does not get it restarted.
+/// Liveness: the process responds. Nothing is checked, so that a slow disk does not cause a
+/// restart.
 fn health(_app: &App) -> Response {
     json(StatusCode::OK, &serde_json::json!({ "status": "ok" }))
 }
 
-fn readiness(app: &App) -> Response {
+/// Readiness: whether the server accepts work, and why not.
+///
+/// The reasons name paths, hosts and users, so once keys exist they are shown only with a key.
+/// Without one the response names only the subsystem.
+fn readiness(app: &App, headers: &HeaderMap) -> Response {
+    let detailed = auth::may_see_details(app, headers);
+    let shown = |why: &str| match why.split_once(": ") {
+        Some((subsystem, _)) if !detailed => {
+            format!("{subsystem}: see the server's log, or send an API key")
+        }
+        _ => why.to_owned(),
+    };
     match app.readiness() {
         Ok(()) => match app.degraded() {
             reasons if reasons.is_empty() => {
                 json(StatusCode::OK, &serde_json::json!({ "status": "ready" }))
             }
             reasons => {
+                let reasons: Vec<_> = reasons.iter().map(|why| shown(why)).collect();
                 let reason = reasons.join("; ");
                 let body = serde_json::json!({ "status": "degraded", "reason": reason });
                 json(StatusCode::OK, &body)
             }
         },
         Err(why) => {
-            let body = serde_json::json!({ "status": "not ready", "reason": why });
+            let body = serde_json::json!({ "status": "not ready", "reason": shown(&why) });
             let mut response = json(StatusCode::SERVICE_UNAVAILABLE, &body);
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
             response
@@ -106,16 +125,22 @@ fn scrape(app: &App) -> Response {
         subsystem.measure();
     }
     let mut text = app.recorder.render();
-    app.metrics.render(&mut text, app.stop.open(), app.in_flight());
+    app.metrics.render(&mut text, app.stop.open(), app.shares.in_flight(), app.output.held());
     process_metrics::render(&mut text);
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 
-fn front_page(app: &App) -> String {
+fn front_page(app: &App, headers: &HeaderMap) -> String {
     let subsystems = app.opened.get().map_or(&[][..], |opened| &opened.subsystems);
+    let detailed = auth::may_see_details(app, headers);
+    let shown = |why: String| match why.split_once(": ") {
+        Some((subsystem, _)) if !detailed => format!("{subsystem} (log in for the reason)"),
+        _ => why,
+    };
     web::landing_page(&web::Status {
-        readiness: app.readiness(),
-        degraded: app.degraded(),
+        readiness: app.readiness().map_err(shown),
+        degraded: app.degraded().into_iter().map(shown).collect(),
+        logged_in: app.keys.required().then(|| app.sessions.find(headers).is_some()),
         subsystems: subsystems.iter().map(|subsystem| subsystem.name()).collect(),
         uptime_ms: app.elapsed_ms(),
         connections: app.stop.open(),
@@ -129,10 +154,11 @@ fn json(status: StatusCode, value: &serde_json::Value) -> Response {
     (status, headers, value.to_string()).into_response()
 }
 
-/// A page or its parts: ours only, nothing from elsewhere, in nobody's frame.
+/// Headers of a page or its parts: nothing may be loaded from other sites, and no page may frame
+/// it.
 fn fixed(kind: &'static str, body: Bytes) -> Response {
     const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
-         connect-src 'self'; img-src 'self' data:; form-action 'none'; base-uri 'none'; \
+         connect-src 'self'; img-src 'self' data:; form-action 'self'; base-uri 'none'; \
          frame-ancestors 'none'";
     let headers = [
         (CONTENT_TYPE, kind),

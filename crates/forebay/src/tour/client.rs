@@ -1,19 +1,22 @@
 //! A small blocking HTTP/1.1 client for loopback: one connection, one request at a time.
 //!
 //! The tour kills the server under its own requests, so it must know exactly which request was
-//! answered whole. Nothing here retries: an error means "no whole answer came", and the caller
-//! decides what that says about the request.
+//! answered completely. Nothing here retries: an error means "no complete response", and the caller
+//! decides what that means for the request.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Beyond this a server on the same machine hangs.
-const STALL_LIMIT: Duration = Duration::from_secs(60);
-/// Longest answer head.
+use super::HANGS_AFTER;
+
+/// A connection that was idle for this long is not used again: the server closes idle ones
+/// (`server.idle_timeout`), and a request sent at that moment would appear to be lost.
+const IDLE_MAX: Duration = Duration::from_secs(20);
+/// Maximum size of a response head.
 const HEAD_SIZE_MAX: usize = 64 << 10;
 
-/// What to ask.
+/// A request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request<'a> {
     pub(super) method: &'a str,
@@ -24,13 +27,13 @@ pub(super) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// A request without a body.
+    /// Returns a request without a body.
     pub(super) fn get(path: &'a str) -> Self {
         Self { method: "GET", path, headers: &[], body: &[] }
     }
 }
 
-/// What was answered; the body too where it was asked for.
+/// A response, with its body if it was requested.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -39,36 +42,38 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// The value of a header; `name` in lower case.
+    /// Returns the value of a header; `name` in lower case.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// The body for a message: its text, cut.
-    pub(super) fn told(&self) -> String {
+    /// Describes it for a message: its status and the beginning of its text.
+    pub(super) fn describe(&self) -> String {
         let text: String = String::from_utf8_lossy(&self.body).chars().take(300).collect();
         format!("{} {text}", self.status)
     }
 }
 
-/// A connection, opened anew after the server closed it.
+/// A connection, opened again after the server closed it.
 #[derive(Debug)]
 pub(super) struct Connection {
     address: SocketAddr,
-    stream: Option<TcpStream>,
-    /// Bytes of an answer that were read and not used yet.
+    /// The open connection, and when it was last used.
+    stream: Option<(TcpStream, Instant)>,
+    /// Bytes of a response that were read and not used yet.
     held: Vec<u8>,
+    idle_max: Duration,
 }
 
 impl Connection {
     pub(super) fn new(address: SocketAddr) -> Self {
-        Self { address, stream: None, held: Vec::new() }
+        Self { address, stream: None, held: Vec::new(), idle_max: IDLE_MAX }
     }
 
-    /// Asks and reads the whole answer.
+    /// Sends a request and reads the complete response.
     ///
     /// # Errors
-    /// No whole answer came.
+    /// There was no complete response.
     pub(super) fn ask(&mut self, request: Request<'_>) -> io::Result<Answer> {
         let mut body = Vec::new();
         let mut answer = self.fetch(request, &mut |bytes| body.extend_from_slice(bytes))?;
@@ -76,22 +81,22 @@ impl Connection {
         Ok(answer)
     }
 
-    /// Asks and hands the answer's body to `sink` as it comes.
+    /// Sends a request and passes the response body to `sink` as it arrives.
     ///
     /// # Errors
-    /// No whole answer came.
+    /// There was no complete response.
     pub(super) fn fetch(
         &mut self,
         request: Request<'_>,
         sink: &mut dyn FnMut(&[u8]),
     ) -> io::Result<Answer> {
-        let told = self.exchange(request, sink);
+        let exchanged = self.exchange(request, sink);
         let closing = |answer: &Answer| answer.header("connection") == Some("close");
-        if told.as_ref().map_or(true, closing) {
+        if exchanged.as_ref().map_or(true, closing) {
             self.stream = None;
             self.held.clear();
         }
-        told
+        exchanged
     }
 
     fn exchange(
@@ -100,11 +105,11 @@ impl Connection {
         sink: &mut dyn FnMut(&[u8]),
     ) -> io::Result<Answer> {
         let mut stream = match self.stream.take() {
-            Some(stream) => stream,
-            None => connect(self.address)?,
+            Some((stream, used)) if used.elapsed() < self.idle_max => stream,
+            _ => connect(self.address)?,
         };
         let sent = send(&mut stream, self.address, request);
-        // A server that refuses a body may answer before it has read it.
+        // A server that refuses a body may respond before it has read it.
         let answer = match self.read_head(&mut stream) {
             Ok(answer) => answer,
             Err(error) => return Err(sent.err().unwrap_or(error)),
@@ -114,11 +119,11 @@ impl Connection {
         let length: u64 = match length {
             _ if bodiless => 0,
             Some(length) => length,
-            None => return Err(odd("an answer does not tell its length")),
+            None => return Err(odd("a response does not declare its length")),
         };
         self.read_body(&mut stream, length, sink)?;
         if sent.is_ok() {
-            self.stream = Some(stream);
+            self.stream = Some((stream, Instant::now()));
         }
         Ok(answer)
     }
@@ -127,14 +132,14 @@ impl Connection {
         loop {
             if let Some((answer, size)) = parse_head(&self.held)? {
                 self.held.drain(..size);
-                // 1xx answers announce another one.
+                // 1xx responses precede another one.
                 if answer.status >= 200 {
                     return Ok(answer);
                 }
                 continue;
             }
             if self.held.len() > HEAD_SIZE_MAX {
-                return Err(odd("an answer's head is too long"));
+                return Err(odd("a response head is too long"));
             }
             let mut piece = [0; 16 << 10];
             let read = stream.read(&mut piece)?;
@@ -169,7 +174,7 @@ impl Connection {
     }
 }
 
-/// Begins an upload of `size` bytes, sends half of it, and leaves it at that.
+/// Begins an upload of `size` bytes, sends half of it, and stops there.
 ///
 /// # Errors
 /// The server cannot be reached.
@@ -195,10 +200,10 @@ pub(super) fn escape(value: &str) -> String {
 }
 
 fn connect(address: SocketAddr) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(&address, STALL_LIMIT)?;
+    let stream = TcpStream::connect_timeout(&address, HANGS_AFTER)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(STALL_LIMIT))?;
-    stream.set_write_timeout(Some(STALL_LIMIT))?;
+    stream.set_read_timeout(Some(HANGS_AFTER))?;
+    stream.set_write_timeout(Some(HANGS_AFTER))?;
     Ok(stream)
 }
 
@@ -213,7 +218,7 @@ fn send(stream: &mut TcpStream, address: SocketAddr, request: Request<'_>) -> io
     }
     bytes.push_str("\r\n");
     let mut bytes = bytes.into_bytes();
-    // A small body goes out with its head: one packet, one wake of the server.
+    // A small body is sent with its head: one packet, one wake of the server.
     if body.len() <= 64 << 10 {
         bytes.extend_from_slice(body);
         return stream.write_all(&bytes);
@@ -228,7 +233,7 @@ fn parse_head(held: &[u8]) -> io::Result<Option<(Answer, usize)>> {
     let size = match response.parse(held) {
         Ok(httparse::Status::Complete(size)) => size,
         Ok(httparse::Status::Partial) => return Ok(None),
-        Err(_) => return Err(odd("an answer's head is not HTTP")),
+        Err(_) => return Err(odd("a response head is not HTTP")),
     };
     let headers = response
         .headers
@@ -244,4 +249,35 @@ fn parse_head(held: &[u8]) -> io::Result<Option<(Answer, usize)>> {
 
 fn odd(what: &'static str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Answers one request on each connection, then closes it without notice, as a server does with
+    /// one that was idle for too long.
+    fn serve(listener: &TcpListener, connections: usize) {
+        for stream in listener.incoming().take(connections) {
+            let mut stream = stream.unwrap();
+            let mut head = [0; 4_096];
+            assert!(stream.read(&mut head).unwrap() > 0);
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").unwrap();
+        }
+    }
+
+    #[test]
+    fn a_connection_that_was_idle_is_not_taken_for_a_lost_request() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut connection = Connection::new(listener.local_addr().unwrap());
+        connection.idle_max = Duration::ZERO;
+        std::thread::scope(|scope| {
+            scope.spawn(|| serve(&listener, 2));
+            for _ in 0..2 {
+                assert_eq!(connection.ask(Request::get("/")).unwrap().body, b"ok");
+            }
+        });
+    }
 }

@@ -1,4 +1,4 @@
-//! Ctrl-C, noticed between two steps, so that what was begun is ended or removed on the way out.
+//! Handles Ctrl-C between two steps, so that running work is ended and removed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,22 +8,22 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::exit::{Coded, Exit};
 
-/// Whether the user asked for the end.
+/// Whether the user interrupted the tour.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Begins to listen for SIGINT and SIGTERM; they no longer end the process by themselves.
+    /// Starts to handle SIGINT and SIGTERM, which then no longer end the process.
     pub(crate) fn listen() -> anyhow::Result<Self> {
         let interrupt = Self::default();
         let asked = interrupt.clone();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .context("cannot listen for Ctrl-C")?;
+            .context("cannot handle SIGINT and SIGTERM")?;
         let mut signals = {
             let _entered = runtime.enter();
-            let listen = |kind| signal(kind).context("cannot listen for Ctrl-C");
+            let listen = |kind| signal(kind).context("cannot handle SIGINT and SIGTERM");
             (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?)
         };
         std::thread::Builder::new()
@@ -37,22 +37,22 @@ impl Interrupt {
                 });
                 asked.0.store(true, Ordering::Relaxed);
             })
-            .context("cannot listen for Ctrl-C")?;
+            .context("cannot handle SIGINT and SIGTERM")?;
         Ok(interrupt)
     }
 
-    /// Whether the user asked for the end.
+    /// Returns whether the user interrupted the tour.
     pub(crate) fn asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Fails once the user asked for the end.
+    /// Fails once the user interrupted the tour.
     ///
     /// # Errors
     /// Interrupted (exit code 130).
     pub(super) fn check(&self) -> anyhow::Result<()> {
         if self.asked() {
-            let message = "interrupted; the tour's server was stopped and nothing was decided";
+            let message = "interrupted; the tour's server was stopped and there is no result";
             return Err(Coded::error(Exit::Interrupted, message));
         }
         Ok(())

@@ -1,7 +1,7 @@
-//! The requests of a load: what each carries, under which key, in which order.
+//! The requests of a load: what each sends, under which key, in which order.
 //!
-//! Invariant: a request that was prepared once is sent again with the same bytes and the same
-//! `Idempotency-Key`, however the file it came from changed meanwhile.
+//! Invariant: a prepared request is sent again with the same bytes and the same
+//! `Idempotency-Key`, even if its file has changed meanwhile.
 
 use anyhow::Context as _;
 use forebay_intake::answer::file_url;
@@ -16,18 +16,18 @@ pub(super) const SINGLE: &str = "tour-files";
 pub(super) const BATCH: &str = "tour-batches";
 pub(super) const COPIES: &str = "tour-copies";
 
-/// Every so many files up to [`BATCHED_SIZE_MAX`] one goes into a batch.
+/// One in this many files up to [`BATCHED_SIZE_MAX`] is sent in a batch.
 const BATCHED_EVERY: usize = 4;
 const BATCHED_SIZE_MAX: u64 = 256 << 10;
 const BATCH_FILES: usize = 16;
 const BATCH_SIZE_MAX: u64 = 4 << 20;
-/// Every so many files one is sent again under another name.
+/// One in this many files is sent again under another name.
 const COPY_EVERY: usize = 20;
-/// Documents of a request.
+/// Number of documents in a request.
 const DOCUMENTS: usize = 64;
 const DOCUMENTS_SIZE_MAX: usize = 2 << 20;
 
-/// A request to make.
+/// A request to send.
 #[derive(Debug, Clone)]
 pub(super) struct Job {
     key: String,
@@ -36,7 +36,7 @@ pub(super) struct Job {
 
 #[derive(Debug, Clone)]
 enum Work {
-    /// A file by itself: its place among the inputs, and where it goes.
+    /// A single file: its index among the inputs, and its destination.
     Put { file: usize, namespace: &'static str },
     /// Files in one multipart body.
     Batch { files: Vec<usize> },
@@ -44,7 +44,7 @@ enum Work {
     Documents { namespace: String, from: usize, to: usize },
 }
 
-/// A request as it goes over the wire, and what an acknowledgement of it means.
+/// A request with its bytes, and what an acknowledgement of it means.
 #[derive(Debug)]
 pub(super) struct Prepared {
     pub(super) method: &'static str,
@@ -54,7 +54,7 @@ pub(super) struct Prepared {
     pub(super) carries: Carries,
 }
 
-/// What a request carries.
+/// The content of a request.
 #[derive(Debug)]
 pub(super) enum Carries {
     File((Key, Kept)),
@@ -67,7 +67,7 @@ impl Prepared {
         Request { method: self.method, path: &self.path, headers: &self.headers, body: &self.body }
     }
 
-    /// The files it carries.
+    /// Returns the files it sends.
     pub(super) fn files(&self) -> &[(Key, Kept)] {
         match &self.carries {
             Carries::File(file) => std::slice::from_ref(file),
@@ -77,9 +77,9 @@ impl Prepared {
     }
 }
 
-/// All requests of a tour, mixed so that every kind is under way at any time.
+/// Returns all requests of a tour, mixed so that every kind is in progress at any time.
 ///
-/// * `run`: makes the keys of this tour different from any other's.
+/// * `run`: makes the keys of this tour distinct from any other's.
 pub(super) fn plan(files: &Files, documents: &Documents, run: &str) -> Vec<Job> {
     let mut works = Vec::new();
     let mut batch = (Vec::new(), 0);
@@ -123,8 +123,8 @@ pub(super) fn plan(files: &Files, documents: &Documents, run: &str) -> Vec<Job> 
     jobs
 }
 
-/// What a job's place in the load depends on: what it sends, so that the same inputs give the same
-/// order.
+/// Returns what determines a job's position in the load: what it sends, so that the same inputs
+/// give the same order.
 fn order(job: &Job, files: &Files) -> String {
     let name = |file: usize| files.chosen.get(file).map_or("", |source| source.name.as_str());
     match &job.work {
@@ -146,16 +146,16 @@ fn end_of_run(texts: &[Box<str>], from: usize) -> usize {
     longest
 }
 
-/// Whether a name can stand in a `filename="..."` as it is.
+/// Returns whether a name can be used in `filename="..."` unchanged.
 fn is_plain(name: &str) -> bool {
     name.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'"' | b'\\' | b'%' | b';'))
 }
 
 impl Job {
-    /// Reads what the request carries.
+    /// Reads the content of the request.
     ///
     /// # Errors
-    /// A file could not be read.
+    /// A file cannot be read.
     pub(super) fn prepare(&self, files: &Files, documents: &Documents) -> anyhow::Result<Prepared> {
         let key = ("idempotency-key", self.key.clone());
         match &self.work {
@@ -189,7 +189,7 @@ impl Job {
         }
     }
 
-    /// A multipart body (RFC 7578).
+    /// Returns a multipart body (RFC 7578).
     fn batch(&self, members: &[usize], files: &Files) -> anyhow::Result<Prepared> {
         let boundary = format!("boundary-of-{}", self.key);
         let mut body = Vec::new();
@@ -202,7 +202,7 @@ impl Job {
             );
         };
         field("namespace", BATCH);
-        field("comment", "taken in by a tour");
+        field("comment", "sent by a tour");
         field("json", "file");
         let mut carried = Vec::with_capacity(members.len());
         for member in members {
@@ -232,13 +232,13 @@ impl Job {
 }
 
 fn read(files: &Files, file: usize) -> anyhow::Result<(Vec<u8>, &str)> {
-    let source = files.chosen.get(file).context("the plan names a file that was not chosen")?;
+    let source = files.chosen.get(file).context("the plan contains a file that was not chosen")?;
     let bytes = std::fs::read(&source.path)
         .with_context(|| format!("cannot read {}", source.path.display()))?;
     Ok((bytes, &source.name))
 }
 
-/// Documents as a body: lines where each fits one, otherwise an array.
+/// Encodes documents as a body: lines if each fits on one, otherwise an array.
 fn encode(texts: &[Box<str>]) -> (&'static str, Vec<u8>) {
     let lines = texts.iter().all(|text| !text.contains(['\n', '\r']));
     let (kind, open, between, close) = match lines {
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_with_line_breaks_go_as_an_array() {
+    fn documents_with_line_breaks_are_sent_as_an_array() {
         assert_eq!(encode(&["{}".into(), "{}".into()]).1, b"{}\n{}\n");
         assert_eq!(encode(&["{\n}".into(), "{}".into()]).1, b"[{\n},{}]");
     }

@@ -1,8 +1,8 @@
-//! Sending: several connections at once, every answer handed to one place.
+//! Sends requests over several connections; one thread handles all responses.
 //!
 //! Invariant: a request ends as exactly one event. Once the server is being killed, a request
-//! without a whole answer is `Unacknowledged` and comes back with its bytes; before that it is an
-//! error of the tour.
+//! without a complete response is `Unacknowledged` and is returned with its bytes; before that it
+//! is an error of the tour.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -13,16 +13,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use parking_lot::Mutex;
 
+use super::HANGS_AFTER;
 use super::client::{Answer, Connection};
 use super::inputs::{Documents, Files};
 use super::interrupt::Interrupt;
 use super::jobs::{Job, Prepared};
 
-/// Times a busy server is asked again, and how long to wait between.
-const BUSY_ATTEMPTS: u32 = 200;
-const BUSY_WAIT: Duration = Duration::from_millis(20);
-/// How often an idle wait looks whether the user asked for the end.
-const GLANCE: Duration = Duration::from_millis(100);
+/// How long a busy server is retried, and the delay between attempts: the slow part is the disk,
+/// which others may use too.
+pub(super) const BUSY_LIMIT: Duration = HANGS_AFTER;
+pub(super) const BUSY_WAIT: Duration = Duration::from_millis(20);
+/// Interval at which an idle wait checks for an interrupt.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Something to send: for the first time, or again.
 #[derive(Debug)]
@@ -31,7 +33,7 @@ pub(super) enum Todo {
     Again(Box<Prepared>),
 }
 
-/// How a request ended.
+/// The result of a request.
 #[derive(Debug)]
 pub(super) enum Event {
     Answered {
@@ -40,7 +42,7 @@ pub(super) enum Event {
         took: Duration,
     },
     Unacknowledged(Box<Prepared>),
-    /// What was to be sent could not be read.
+    /// The content to send could not be read.
     Unread(String),
     Failed(anyhow::Error),
 }
@@ -57,12 +59,12 @@ pub(super) struct Load<'a> {
 }
 
 impl Load<'_> {
-    /// Sends what is queued until nothing is left or the server is gone; returns what is left.
+    /// Sends what is queued until nothing is left or the server has ended; returns what is left.
     ///
     /// * `on_event`: called on this thread for every request that ended.
     ///
     /// # Errors
-    /// The first error of a request or of `on_event`; the rest is given up.
+    /// The first error of a request or of `on_event`; the rest is dropped.
     pub(super) fn run(
         &self,
         queue: VecDeque<Todo>,
@@ -78,7 +80,7 @@ impl Load<'_> {
             }
             drop(events);
             let result = loop {
-                let event = match ended.recv_timeout(GLANCE) {
+                let event = match ended.recv_timeout(POLL_INTERVAL) {
                     Ok(event) => event,
                     Err(RecvTimeoutError::Disconnected) => break Ok(()),
                     Err(RecvTimeoutError::Timeout) => match self.interrupt.check() {
@@ -95,7 +97,7 @@ impl Load<'_> {
                 }
             };
             over.store(true, Ordering::Relaxed);
-            // Senders of events nobody takes end when this goes.
+            // Threads whose events are no longer received end when this is dropped.
             drop(ended);
             result
         });
@@ -142,15 +144,19 @@ impl Load<'_> {
         connection: &mut Connection,
         prepared: &Prepared,
     ) -> anyhow::Result<(Answer, Duration)> {
-        for _ in 0..BUSY_ATTEMPTS {
+        let asked = Instant::now();
+        loop {
             let begun = Instant::now();
-            let answer = connection.ask(prepared.request()).context("no whole answer came")?;
+            let answer = connection.ask(prepared.request()).context("no complete response")?;
             match answer.status {
-                429 => std::thread::park_timeout(BUSY_WAIT),
-                500.. => bail!("the server failed: {}", answer.told()),
+                429 if asked.elapsed() < BUSY_LIMIT => {
+                    self.interrupt.check()?;
+                    std::thread::park_timeout(BUSY_WAIT);
+                }
+                429 => bail!("the server was busy for {} s", BUSY_LIMIT.as_secs()),
+                500.. => bail!("the server failed: {}", answer.describe()),
                 _ => return Ok((answer, begun.elapsed())),
             }
         }
-        bail!("the server stayed busy")
     }
 }

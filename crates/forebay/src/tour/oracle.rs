@@ -1,6 +1,6 @@
-//! What the server acknowledged, held by the tour itself: the truth the server is held against.
+//! What the server acknowledged, recorded by the tour itself: the reference for the server's data.
 //!
-//! Invariant: nothing enters that was not answered with success, and nothing that was is left out.
+//! Invariant: everything that was answered with success is recorded, and nothing else.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,7 +9,7 @@ use forebay_intake::digest::Digest;
 /// A namespace and a name in it.
 pub(super) type Key = (String, String);
 
-/// What a name must give back.
+/// The expected content of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Kept {
     pub(super) digest: Digest,
@@ -24,7 +24,7 @@ pub(super) struct Oracle {
     pub(super) documents: BTreeMap<String, Texts>,
 }
 
-/// A multiset of texts; each is known by its SHA-256 and told by its beginning.
+/// A multiset of texts; each is identified by its SHA-256 and described by its beginning.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Texts {
     counts: HashMap<Digest, (u64, String)>,
@@ -33,24 +33,24 @@ pub(super) struct Texts {
 
 impl Texts {
     pub(super) fn add(&mut self, text: &str) {
-        let told = || text.chars().take(60).collect();
-        self.counts.entry(Digest::of(text.as_bytes())).or_insert_with(|| (0, told())).0 += 1;
+        let beginning = || text.chars().take(60).collect();
+        self.counts.entry(Digest::of(text.as_bytes())).or_insert_with(|| (0, beginning())).0 += 1;
         self.count += 1;
     }
 
-    /// How `found` differs: too few, too many, or never sent.
+    /// Returns how `found` differs: too few, too many, or never sent.
     pub(super) fn differences(&self, found: &Self) -> Vec<String> {
         let mut differences = Vec::new();
-        for (digest, (count, told)) in &self.counts {
+        for (digest, (count, text)) in &self.counts {
             let there = found.counts.get(digest).map_or(0, |(count, _)| *count);
             if there != *count {
-                let what = if there < *count { "lost" } else { "doubled" };
-                differences.push(format!("{what}: acknowledged {count}, found {there}: {told}"));
+                let what = if there < *count { "lost" } else { "duplicated" };
+                differences.push(format!("{what}: acknowledged {count}, found {there}: {text}"));
             }
         }
-        for (digest, (count, told)) in &found.counts {
+        for (digest, (count, text)) in &found.counts {
             if !self.counts.contains_key(digest) {
-                differences.push(format!("altered or never sent, found {count}: {told}"));
+                differences.push(format!("altered or never sent, found {count}: {text}"));
             }
         }
         differences.sort();
@@ -59,12 +59,12 @@ impl Texts {
 }
 
 impl Oracle {
-    /// Notes an acknowledged file.
+    /// Records an acknowledged file.
     pub(super) fn file(&mut self, key: Key, kept: Kept) {
         self.files.insert(key, kept);
     }
 
-    /// Notes acknowledged documents.
+    /// Records acknowledged documents.
     pub(super) fn documents<'a>(
         &mut self,
         namespace: &str,
@@ -74,19 +74,19 @@ impl Oracle {
         texts.into_iter().for_each(|text| known.add(text));
     }
 
-    /// Documents acknowledged in all namespaces.
+    /// Returns the number of documents acknowledged in all namespaces.
     pub(super) fn document_count(&self) -> u64 {
         self.documents.values().map(|texts| texts.count).sum()
     }
 
-    /// How a listing of files differs from what was acknowledged.
+    /// Returns how a listing of files differs from what was acknowledged.
     pub(super) fn listing_differences(&self, found: &BTreeMap<Key, Kept>) -> Vec<String> {
         let mut differences = Vec::new();
         for ((namespace, name), kept) in &self.files {
             match found.get(&(namespace.clone(), name.clone())) {
                 None => differences.push(format!("{namespace}/{name}: not listed")),
                 Some(there) if there != kept => differences.push(format!(
-                    "{namespace}/{name}: listed as {} bytes {}, sent were {} bytes {}",
+                    "{namespace}/{name}: listed as {} bytes {}, but {} bytes {} were sent",
                     there.size, there.digest, kept.size, kept.digest
                 )),
                 Some(_) => {}
@@ -117,13 +117,13 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_a_doubled_and_an_altered_document_are_each_told() {
+    fn a_lost_a_duplicated_and_an_altered_document_are_reported() {
         let found = texts(&["b", "b", "{\"x\": 1}"]).clone();
-        let told = texts(&["a", "b"]).differences(&found);
-        assert_eq!(told.len(), 3, "{told:?}");
-        assert!(told.iter().any(|line| line.starts_with("lost")), "{told:?}");
-        assert!(told.iter().any(|line| line.starts_with("doubled")), "{told:?}");
-        assert!(told.iter().any(|line| line.starts_with("altered")), "{told:?}");
+        let differences = texts(&["a", "b"]).differences(&found);
+        assert_eq!(differences.len(), 3, "{differences:?}");
+        assert!(differences.iter().any(|line| line.starts_with("lost")), "{differences:?}");
+        assert!(differences.iter().any(|line| line.starts_with("duplicated")), "{differences:?}");
+        assert!(differences.iter().any(|line| line.starts_with("altered")), "{differences:?}");
     }
 
     #[test]

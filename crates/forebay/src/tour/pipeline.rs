@@ -1,15 +1,15 @@
-//! The pipeline's chapter of a tour: what lies below a tree of this machine, from CSV into Parquet, by a
-//! run that is killed on its way, and from there through SQL; compared with a plain walk.
+//! The pipeline chapter of a tour: copies a list of a tree's files from CSV to Parquet, by a
+//! run that is killed, then aggregates it with SQL and compares the result with a plain walk.
 //!
-//! The list of files is written as CSV, cut into several. A run that copies them into Parquet is killed as
-//! soon as a file of them is committed; the next goes on, and the two sides are compared by their content
-//! hashes. Then a query over the whole of it counts files and bytes by the endings of names, and its rows
-//! are compared with counts made while the list was written.
+//! The list of files is written as several CSV files. A run that copies them to Parquet is killed
+//! as soon as one file of them is committed; the next run continues, and the two sides are compared
+//! by their content hashes. Then a query counts files and bytes by file name extension, and its
+//! rows are compared with counts made while the list was written.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -18,24 +18,27 @@ use arrow::datatypes::Int64Type;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::{Value, json};
 
+use super::HANGS_AFTER;
 use super::interrupt::Interrupt;
 use super::report::{Report, rate};
 use super::stages::Checks;
 use crate::out::size;
 
-/// Files of the list at most.
+/// Maximum number of files in the list.
 const FILES_MAX: usize = 200_000;
-/// How many the list is cut into.
+/// Number of files the list is divided into.
 const CUT_INTO: usize = 8;
+/// Interval between checks whether a run has written something.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// A pipeline chapter under way.
+/// A pipeline chapter in progress.
 pub(super) struct Chapter<'a> {
     pub(super) tree: &'a Path,
     pub(super) interrupt: &'a Interrupt,
     pub(super) scratch: &'a Path,
 }
 
-/// What was measured.
+/// The measurements.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     rows: u64,
@@ -43,26 +46,28 @@ pub(super) struct Measured {
     took: Duration,
 }
 
-/// Files and bytes by the ending of their names.
+/// Files and bytes by the extension of their names.
 type Counted = BTreeMap<String, (i64, i64)>;
 
 impl Chapter<'_> {
-    /// Makes the chapter.
+    /// Runs the chapter.
     pub(super) fn run(&self, report: &mut Report) -> anyhow::Result<Measured> {
         report.chapter("The pipeline")?;
         let dir = self.scratch.join("pipeline");
         std::fs::create_dir_all(dir.join("list"))
-            .context("cannot make a directory for the list")?;
+            .context("cannot create a directory for the list")?;
         let (rows, counted) = self.write_list(&dir.join("list"))?;
         let mut measured = Measured { rows, ..Measured::default() };
         self.copy(report, &dir, &mut measured)?;
         if cfg!(feature = "sql") {
             self.query(report, &dir, &counted)?;
+        } else {
+            report.line("  SQL is left out of this build; `--features full` adds it.")?;
         }
         Ok(measured)
     }
 
-    /// Writes the list of files; how many there are, and what is to come of them.
+    /// Writes the list of files; returns their number and the expected aggregate.
     fn write_list(&self, into: &Path) -> anyhow::Result<(u64, Counted)> {
         let mut counted = Counted::new();
         let mut lists = vec![String::from("path,ending,bytes,modified_s\n"); CUT_INTO];
@@ -95,7 +100,7 @@ impl Chapter<'_> {
         Ok((rows, counted))
     }
 
-    /// The list into Parquet, through a kill.
+    /// Copies the list to Parquet, through a kill.
     fn copy(&self, report: &mut Report, dir: &Path, measured: &mut Measured) -> anyhow::Result<()> {
         let out = dir.join("parquet");
         let file = format!(
@@ -109,33 +114,33 @@ impl Chapter<'_> {
         std::fs::write(&path, file).context("cannot write a pipeline file")?;
         let was_killed = self.kill_early(dir, &path, &out.join("files"))?;
         let begun = Instant::now();
-        let told = self.run_file(dir, &path)?;
+        let run = self.run_file(dir, &path)?;
         measured.took = begun.elapsed();
-        measured.bytes = told["bytes"].as_u64().unwrap_or(0);
-        let stream = &told["streams"][0];
+        measured.bytes = run["bytes"].as_u64().unwrap_or(0);
+        let stream = &run["streams"][0];
         let before = stream["units_before"].as_u64().unwrap_or(0);
         report.line(format_args!(
             "  {} files listed in {CUT_INTO} CSV files, into Parquet: {}",
             measured.rows,
             if was_killed {
-                format!(
-                    "killed with SIGKILL on the way, gone on after {before} units that were there"
-                )
+                format!("killed with SIGKILL, continued after {before} committed units")
             } else {
-                "done before it could be killed".to_owned()
+                "completed before it could be killed".to_owned()
             }
         ))?;
         let verified = self.command(dir).args(["verify", "--json"]).arg(&path).output();
         let verified = verified.context("cannot start a verification")?;
-        let verified: Value =
-            serde_json::from_slice(&verified.stdout).context("a verification said nothing")?;
+        let complaint = String::from_utf8_lossy(&verified.stderr);
+        let verified: Value = serde_json::from_slice(&verified.stdout).with_context(|| {
+            format!("a verification ({}) printed no report: {complaint}", verified.status)
+        })?;
         let rows = verified["streams"][0]["destination_rows"].as_u64().unwrap_or(0);
         let mut problems = Vec::new();
         if verified["same"] != json!(true) {
             problems.push(format!("CSV and Parquet differ: {verified}"));
         }
         if rows != measured.rows {
-            problems.push(format!("{rows} rows are in Parquet, {} were listed", measured.rows));
+            problems.push(format!("{rows} rows in Parquet, but {} were listed", measured.rows));
         }
         let mut checks = Checks::new(report);
         checks.add("rows on both sides, by content hash", measured.rows, problems)?;
@@ -144,11 +149,16 @@ impl Chapter<'_> {
         Ok(())
     }
 
-    /// Starts a run and kills it as soon as something of it is there; whether it was still running.
+    /// Starts a run and kills it as soon as it has committed something; returns whether it was
+    /// still running.
     fn kill_early(&self, dir: &Path, file: &Path, out: &Path) -> anyhow::Result<bool> {
+        let log = self.scratch.join("pipeline.log");
+        let errors = std::fs::File::create(&log)
+            .with_context(|| format!("cannot write {}", log.display()))?;
         let mut run = self.command(dir);
-        run.args(["run", "--json"]).arg(file).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut child = run.spawn().context("cannot start a run")?;
+        run.args(["run", "--json"]).arg(file).stdout(Stdio::null()).stderr(errors);
+        let mut run = Run(run.spawn().context("cannot start a run")?);
+        let begun = Instant::now();
         loop {
             self.interrupt.check()?;
             let is_there = std::fs::read_dir(out).is_ok_and(|mut entries| {
@@ -158,18 +168,22 @@ impl Chapter<'_> {
                     })
                 })
             });
-            if child.try_wait().context("cannot wait for a run")?.is_some() {
+            if let Some(status) = run.0.try_wait().context("cannot wait for a run")? {
+                ensure!(status.success(), "{} failed ({status})", file.display());
                 return Ok(false);
             }
             if is_there {
-                child.kill().context("cannot kill a run")?;
-                child.wait().context("cannot wait for a run")?;
+                run.0.kill().context("cannot kill a run")?;
+                run.0.wait().context("cannot wait for a run")?;
                 return Ok(true);
             }
+            let limit = HANGS_AFTER;
+            ensure!(begun.elapsed() < limit, "nothing was committed within {} s", limit.as_secs());
+            std::thread::park_timeout(POLL_INTERVAL);
         }
     }
 
-    /// Counts by endings in SQL, compared with what was counted while the list was written.
+    /// Counts by extension in SQL, and compares with the counts made while the list was written.
     fn query(&self, report: &mut Report, dir: &Path, counted: &Counted) -> anyhow::Result<()> {
         let (from, out) = (dir.join("parquet"), dir.join("endings"));
         let file = format!(
@@ -193,22 +207,30 @@ impl Chapter<'_> {
             .iter()
             .filter(|(ending, count)| found.get(*ending) != Some(count))
             .map(|(ending, count)| {
-                format!(".{ending}: counted {count:?}, SQL says {:?}", found.get(ending))
+                format!(".{ending}: counted {count:?}, SQL returned {:?}", found.get(ending))
             });
         let mut problems: Vec<String> = problems.collect();
         if found.len() != counted.len() {
-            problems.push(format!("SQL found {} endings of {}", found.len(), counted.len()));
+            problems.push(format!(
+                "SQL returned {} groups instead of {}",
+                found.len(),
+                counted.len()
+            ));
         }
         let mut checks = Checks::new(report);
-        checks.add("groups counted in SQL, beside a walk", counted.len() as u64, problems)?;
+        checks.add(
+            "groups counted in SQL, compared with a walk",
+            counted.len() as u64,
+            problems,
+        )?;
         let rows = checks.rows();
         report.section("pipeline_query", rows);
         Ok(())
     }
 
-    /// `forebay pipeline`, which knows nothing of settings outside.
+    /// Returns `forebay pipeline`, without settings from the environment.
     fn command(&self, dir: &Path) -> Command {
-        // Its own file is this program, which runs; that it is found was checked at the start.
+        // The binary is this running program; its path was checked at the start.
         let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("forebay"));
         let mut command = Command::new(program);
         for (name, _) in std::env::vars_os() {
@@ -220,17 +242,29 @@ impl Chapter<'_> {
         command
     }
 
-    /// Runs a file to its end; its report.
+    /// Runs a file to its end; returns its report.
     fn run_file(&self, dir: &Path, file: &Path) -> anyhow::Result<Value> {
         let output = self.command(dir).args(["run", "--json"]).arg(file).output();
         let output = output.context("cannot start a run")?;
         let complaint = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "{} failed: {complaint}", file.display());
-        serde_json::from_slice(&output.stdout).context("a run said nothing")
+        serde_json::from_slice(&output.stdout).context("a run printed no report")
     }
 }
 
-/// The rows of the query, from its Parquet files.
+/// A run in a child process, which ends when this is dropped.
+struct Run(Child);
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if matches!(self.0.try_wait(), Ok(None)) {
+            // A caller that drops it while it runs is already failing and reports why.
+            self.0.kill().and_then(|()| self.0.wait()).map(drop).unwrap_or_default();
+        }
+    }
+}
+
+/// Returns the rows of the query, from its Parquet files.
 fn read_counts(dir: &Path) -> anyhow::Result<Counted> {
     let mut counts = Counted::new();
     let entries =
@@ -247,7 +281,7 @@ fn read_counts(dir: &Path) -> anyhow::Result<Counted> {
             let endings = arrow::compute::cast(batch.column(0), &arrow::datatypes::DataType::Utf8)?;
             let endings = endings.as_string::<i32>();
             let number = |column: usize| batch.column(column).as_primitive_opt::<Int64Type>();
-            let (files, bytes) = number(1).zip(number(2)).context("the counts are no numbers")?;
+            let (files, bytes) = number(1).zip(number(2)).context("the counts are not numbers")?;
             for row in 0..endings.len() {
                 counts.insert(endings.value(row).to_owned(), (files.value(row), bytes.value(row)));
             }
@@ -257,15 +291,15 @@ fn read_counts(dir: &Path) -> anyhow::Result<Counted> {
 }
 
 impl Measured {
-    /// Rows that were copied.
+    /// Returns the number of rows copied.
     pub(super) fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Adds the figures.
-    pub(super) fn tell(&self, report: &mut Report) {
+    /// Adds the figures to the report.
+    pub(super) fn add_figures(&self, report: &mut Report) {
         report.count("pipeline_rows", "rows copied by the pipeline", self.rows);
         let copied = rate(self.bytes as f64 / 1e6, self.took);
-        report.measure("pipeline_mb_per_s", "CSV to Parquet, the run that went on", copied, "MB/s");
+        report.measure("pipeline_mb_per_s", "CSV to Parquet, the continued run", copied, "MB/s");
     }
 }

@@ -1,4 +1,4 @@
-//! What a tour tells: chapters as they happen for a person, one object at the end for a program.
+//! The report of a tour: chapters as they happen for people, one object at the end for programs.
 
 use std::time::Duration;
 
@@ -8,24 +8,24 @@ use serde_json::{Map, Value, json};
 use super::tally::{Decision, Tally};
 use crate::out::{self, size};
 
-/// Problems named one by one at the end.
-const PROBLEMS_TOLD: usize = 10;
+/// Maximum number of problems named at the end.
+const PROBLEMS_PRINTED: usize = 10;
 
-/// Who is told what.
+/// Form of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tell {
-    /// Chapters on standard output, a progress bar where there is a terminal.
+pub(crate) enum Output {
+    /// Chapters on standard output, and a progress bar on a terminal.
     Chapters,
-    /// The verdict alone.
+    /// Only the result.
     Verdict,
     /// One JSON object at the end.
     Json,
 }
 
-/// Tells, and gathers what is told for the JSON object.
+/// Prints the report, and collects it for the JSON object.
 #[derive(Debug)]
 pub(super) struct Report {
-    tell: Tell,
+    output: Output,
     bars: bool,
     figures: Vec<Figure>,
     sections: Map<String, Value>,
@@ -35,15 +35,15 @@ pub(super) struct Report {
 #[derive(Debug)]
 struct Figure {
     name: &'static str,
-    /// What a person is told it is.
+    /// Its label for people.
     label: &'static str,
     value: Value,
-    told: String,
+    text: String,
 }
 
 impl Report {
-    pub(super) fn new(tell: Tell, bars: bool) -> Self {
-        Self { tell, bars, figures: Vec::new(), sections: Map::new(), problems: Vec::new() }
+    pub(super) fn new(output: Output, bars: bool) -> Self {
+        Self { output, bars, figures: Vec::new(), sections: Map::new(), problems: Vec::new() }
     }
 
     /// Begins a chapter.
@@ -51,12 +51,12 @@ impl Report {
         self.line(format_args!("\n{title}\n{}", "-".repeat(title.chars().count())))
     }
 
-    /// Tells a person something.
+    /// Prints a line for people.
     pub(super) fn line(&self, text: impl std::fmt::Display) -> anyhow::Result<()> {
-        if self.tell == Tell::Chapters { out::line(text) } else { Ok(()) }
+        if self.output == Output::Chapters { out::line(text) } else { Ok(()) }
     }
 
-    /// A bar over `length` bytes on standard error, if that is a terminal.
+    /// Returns a bar over `length` bytes on standard error, if that is a terminal.
     pub(super) fn bar(&self, what: &'static str, length: u64) -> ProgressBar {
         if !self.bars {
             return ProgressBar::hidden();
@@ -75,12 +75,12 @@ impl Report {
 
     /// Adds a measured count.
     pub(super) fn count(&mut self, name: &'static str, label: &'static str, value: u64) {
-        self.figures.push(Figure { name, label, value: value.into(), told: value.to_string() });
+        self.figures.push(Figure { name, label, value: value.into(), text: value.to_string() });
     }
 
     /// Adds a measured size.
     pub(super) fn bytes(&mut self, name: &'static str, label: &'static str, value: u64) {
-        self.figures.push(Figure { name, label, value: value.into(), told: size(value) });
+        self.figures.push(Figure { name, label, value: value.into(), text: size(value) });
     }
 
     /// Adds a measured rate or time in `unit`.
@@ -91,31 +91,31 @@ impl Report {
         value: f64,
         unit: &str,
     ) {
-        let told = match value {
+        let text = match value {
             100.0.. => format!("{value:.0} {unit}"),
             _ => format!("{value:.2} {unit}"),
         };
         let value = json!((value * 1_000.0).round() / 1_000.0);
-        self.figures.push(Figure { name, label, value, told });
+        self.figures.push(Figure { name, label, value, text });
     }
 
-    /// Tells the figures.
+    /// Prints the figures.
     pub(super) fn figures(&self) -> anyhow::Result<()> {
         self.chapter("Measured")?;
-        for Figure { label, told, .. } in &self.figures {
-            self.line(format_args!("  {label:<40} {told:>14}"))?;
+        for Figure { label, text, .. } in &self.figures {
+            self.line(format_args!("  {label:<40} {text:>14}"))?;
         }
         Ok(())
     }
 
-    /// Ends the tour: the verdict, the first problems, where the data is.
-    pub(super) fn verdict(mut self, end: &End) -> anyhow::Result<bool> {
+    /// Ends the tour: prints the result, the first problems, and the path of the data.
+    pub(super) fn verdict(&mut self, end: &End) -> anyhow::Result<bool> {
         let sound = self.problems.is_empty();
-        if self.tell == Tell::Json {
+        if self.output == Output::Json {
             let mut object = Map::new();
             object.insert("sound".into(), sound.into());
             object.insert("problem_count".into(), self.problems.len().into());
-            self.problems.truncate(PROBLEMS_TOLD);
+            self.problems.truncate(PROBLEMS_PRINTED);
             object.insert("problems".into(), json!(self.problems));
             object.insert(
                 "data".into(),
@@ -127,30 +127,29 @@ impl Report {
                 json!(end.running.as_ref().map(|running| running.cache.to_string())),
             );
             object.insert("pid".into(), json!(end.running.as_ref().map(|running| running.pid)));
-            object.extend(
-                self.figures.into_iter().map(|figure| (figure.name.to_owned(), figure.value)),
-            );
+            let figures = std::mem::take(&mut self.figures);
+            object.extend(figures.into_iter().map(|figure| (figure.name.to_owned(), figure.value)));
             object.append(&mut self.sections);
             out::json(&Value::Object(object))?;
             return Ok(sound);
         }
         match sound {
             true => out::line(format_args!(
-                "\nSOUND: everything acknowledged is there, as it was sent ({}).",
+                "\nSOUND: everything acknowledged was read back unchanged ({}).",
                 end.what
             ))?,
             false => out::line(format_args!(
-                "\nNOT SOUND: {} of what was acknowledged is lost or altered:",
+                "\nNOT SOUND: {} acknowledged items are lost or altered:",
                 self.problems.len()
             ))?,
         }
-        for problem in self.problems.iter().take(PROBLEMS_TOLD) {
+        for problem in self.problems.iter().take(PROBLEMS_PRINTED) {
             out::line(format_args!("  {problem}"))?;
         }
         match (&end.data, &end.running) {
             (Some(data), Some(Running { url, cache, pid })) => out::line(format_args!(
                 "The server is running at {url} on {}; stop it with: kill {pid}\n\
-                 Look around: curl '{url}/v1/files?limit=5', {url}/docs,\n\
+                 Try: curl '{url}/v1/files?limit=5', {url}/docs,\n\
                  forebay cache cli --resp {cache} ZRANGE tour:files-by-size -5 -1 WITHSCORES",
                 data.display()
             )),
@@ -166,28 +165,28 @@ impl Report {
     }
 }
 
-/// How things stand when a tour is over.
+/// The result of a tour.
 #[derive(Debug)]
 pub(super) struct End {
-    /// What was compared, in words.
+    /// A description of what was compared.
     pub(super) what: String,
-    /// Where the data is, if it is still there.
+    /// Path of the data, if it still exists.
     pub(super) data: Option<std::path::PathBuf>,
     pub(super) running: Option<Running>,
 }
 
-/// A server that goes on.
+/// A server that keeps running.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) url: String,
-    /// Where its cache speaks RESP.
+    /// Address of its cache, for RESP.
     pub(super) cache: std::net::SocketAddr,
     pub(super) pid: u32,
 }
 
-/// What was classified as what, what was a duplicate, what was refused.
+/// Reports how files were classified, which were duplicates, and which were refused.
 pub(super) fn classification(report: &mut Report, tally: &Tally) -> anyhow::Result<()> {
-    report.chapter("What came in")?;
+    report.chapter("Stored")?;
     report.line(format_args!("  {:<12} {:>8} {:>12}", "category", "files", "bytes"))?;
     let mut sums: Vec<_> = tally.categories.iter().collect();
     sums.sort_by_key(|(category, sum)| (std::cmp::Reverse(sum.files), category.as_str()));
@@ -201,26 +200,26 @@ pub(super) fn classification(report: &mut Report, tally: &Tally) -> anyhow::Resu
     report.section("classification", rows);
     let duplicates = tally.duplicates;
     report.line(format_args!(
-        "  {} of {} were duplicates of bytes already there: {} kept once instead of again",
+        "  {} of {} were duplicates of stored content: {} were not stored again",
         duplicates.files,
         tally.sent.files,
         size(duplicates.bytes)
     ))?;
     report.section("duplicates", duplicates);
-    for (what, told) in [("refused", &tally.refused), ("unread", &tally.unread)] {
-        if told.count > 0 {
-            let clear = if what == "refused" { "refused by the server" } else { "not readable" };
-            report.line(format_args!("  {} {clear}, the first:", told.count))?;
+    for (what, sample) in [("refused", &tally.refused), ("unread", &tally.unread)] {
+        if sample.count > 0 {
+            let clear = if what == "refused" { "refused by the server" } else { "unreadable" };
+            report.line(format_args!("  {} {clear}, the first:", sample.count))?;
         }
-        for text in &told.first {
+        for text in &sample.first {
             report.line(format_args!("    {text}"))?;
         }
-        report.section(what, told);
+        report.section(what, sample);
     }
     Ok(())
 }
 
-/// Which namespace became what, and the rules that said so.
+/// Reports the target of each namespace, and the rules that chose it.
 pub(super) fn decisions(report: &mut Report, tally: &Tally) -> anyhow::Result<()> {
     report.chapter("Tables and collections")?;
     for Decision { namespace, target, decided_by, rules, ddl } in tally.decisions.values() {
@@ -250,7 +249,7 @@ pub(super) fn decisions(report: &mut Report, tally: &Tally) -> anyhow::Result<()
     Ok(())
 }
 
-/// A rate; nothing in no time is no rate.
+/// Returns a rate; zero if no time has passed.
 pub(super) fn rate(count: f64, took: Duration) -> f64 {
     if took.is_zero() { 0.0 } else { count / took.as_secs_f64() }
 }

@@ -27,18 +27,18 @@ use super::verify::{Presence, Verifier};
 use super::{Plan, cache, disk_bytes, events, inventory};
 use crate::child::Server;
 
-/// Where an upload goes that is never finished.
+/// Destination of an upload that is never finished.
 const CUT: (&str, &str) = ("tour-cut", "half-sent");
 const CUT_SIZE: usize = 1 << 20;
 
-/// A tour under way.
+/// A tour in progress.
 pub(super) struct Tour<'a> {
     plan: &'a Plan,
     files: &'a Files,
     documents: &'a Documents,
     interrupt: &'a Interrupt,
     data: &'a Path,
-    /// Where the server logs.
+    /// Path of the server's log.
     pub(super) log: PathBuf,
     pub(super) tally: Tally,
     load_took: Duration,
@@ -49,10 +49,10 @@ pub(super) struct Tour<'a> {
     fsck_took: Duration,
 }
 
-/// What a starting server logged about its data.
+/// The log entry of a starting server about its data.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
-struct StartTold {
+struct StartLog {
     clean: bool,
     torn_bytes: u64,
     catalogue_entries: u64,
@@ -89,12 +89,13 @@ impl<'a> Tour<'a> {
         }
     }
 
-    /// Sends everything, killing the server in the middle; returns the server that ended it.
+    /// Sends everything, killing the server in the middle; returns the server that is running at
+    /// the end.
     pub(super) fn load_and_kill(&mut self, report: &mut Report) -> anyhow::Result<Server> {
-        report.chapter("Taking it in")?;
+        report.chapter("Sending")?;
         let server = self.start()?;
         report.line(format_args!(
-            "  the server listens on {}, its data is in {}",
+            "  the server listens on {}; its data is in {}",
             server.address(),
             self.data.display()
         ))?;
@@ -109,21 +110,21 @@ impl<'a> Tour<'a> {
         self.load_took = begun.elapsed();
         let before = self.tally.requests;
         let cut = std::mem::take(&mut self.tally.unacknowledged);
-        report.chapter("Killed and started again")?;
+        report.chapter("Kill and restart")?;
         report.line(format_args!(
-            "  SIGKILL after {before} acknowledged requests, with {} under way and one upload half sent",
+            "  SIGKILL after {before} acknowledged requests, {} in progress and one upload half sent",
             cut.len()
         ))?;
         let server = self.start()?;
         self.recovery = server.started_in;
-        self.tell_recovery(report)?;
+        self.report_recovery(report)?;
         self.look_at_cut(report, &server, &cut)?;
         let again = cut.len();
         let mut queue: VecDeque<Todo> =
             cut.into_iter().map(|request| Todo::Again(Box::new(request))).collect();
         queue.extend(left);
         report.line(format_args!(
-            "  sending on: {again} requests again under the same Idempotency-Key, {} new ones",
+            "  continuing: {again} requests again under the same Idempotency-Key, {} new ones",
             queue.len() - again
         ))?;
         let begun = Instant::now();
@@ -137,7 +138,7 @@ impl<'a> Tour<'a> {
         self.load_took += begun.elapsed();
         bar.finish_and_clear();
         report.line(format_args!(
-            "  {} of the repeated requests had been done before the kill and were not done again",
+            "  {} of the repeated requests were completed before the kill and not executed again",
             self.tally.replayed
         ))?;
         report.problems.append(&mut self.tally.problems);
@@ -151,7 +152,8 @@ impl<'a> Tour<'a> {
         Server::start(&command, self.data, &self.log)
     }
 
-    /// Sends the same to the cache; returns the server that ended it, and what was measured.
+    /// Sends the same to the cache; returns the server that is running at the end, and the
+    /// measurements.
     pub(super) fn cache(
         &mut self,
         report: &mut Report,
@@ -169,7 +171,8 @@ impl<'a> Tour<'a> {
         .run(report, server)
     }
 
-    /// Sends log lines to the event store; returns the server that ended it, and what was measured.
+    /// Sends log lines to the event store; returns the server that is running at the end, and the
+    /// measurements.
     pub(super) fn events(
         &mut self,
         report: &mut Report,
@@ -184,8 +187,8 @@ impl<'a> Tour<'a> {
         .run(report, server)
     }
 
-    /// Indexes the tree and the server's own files; returns the server that ended it, and what was
-    /// measured.
+    /// Indexes the tree and the server's own files; returns the server that is running at the end,
+    /// and the measurements.
     pub(super) fn inventory(
         &mut self,
         report: &mut Report,
@@ -256,35 +259,35 @@ impl<'a> Tour<'a> {
         Ok(left)
     }
 
-    fn tell_recovery(&mut self, report: &mut Report) -> anyhow::Result<()> {
+    fn report_recovery(&mut self, report: &mut Report) -> anyhow::Result<()> {
         let log = std::fs::read_to_string(&self.log)
             .with_context(|| format!("cannot read {}", self.log.display()))?;
-        let told = log.lines().rev().find(|line| line.contains("\"intake open\""));
-        let told: StartTold = told
+        let logged = log.lines().rev().find(|line| line.contains("\"intake open\""));
+        let logged: StartLog = logged
             .map(serde_json::from_str)
             .transpose()
             .context("cannot read what the server logged at its start")?
             .unwrap_or_default();
-        self.recovery_open_ms = told.took_ms;
+        self.recovery_open_ms = logged.took_ms;
         report.line(format_args!(
-            "  answering again after {:.0} ms ({} ms of them recovery): {} files known, {} log \
-             entries and {} document commits brought into the views",
+            "  responding again after {:.0} ms ({} ms of it recovery): {} files known, {} log \
+             entries and {} document commits applied",
             self.recovery.as_secs_f64() * 1_000.0,
-            told.took_ms,
-            told.files,
-            told.catalogue_entries,
-            told.document_commits
+            logged.took_ms,
+            logged.files,
+            logged.catalogue_entries,
+            logged.document_commits
         ))?;
         report.line(format_args!(
-            "  removed what the kill left: {} torn bytes at the end of the log, {} unfinished \
+            "  removed after the kill: {} torn bytes at the end of the log, {} unfinished \
              uploads, {} blobs without a name",
-            told.torn_bytes, told.staging_removed, told.orphans_removed
+            logged.torn_bytes, logged.staging_removed, logged.orphans_removed
         ))?;
-        report.section("recovery", told);
+        report.section("recovery", logged);
         Ok(())
     }
 
-    /// Looks whether each upload that was cut left a whole file or none.
+    /// Checks that each upload that was interrupted left a complete file or none.
     fn look_at_cut(
         &mut self,
         report: &mut Report,
@@ -300,21 +303,21 @@ impl<'a> Tour<'a> {
                 Presence::Absent => absent += 1,
                 Presence::Half(problem) => {
                     half += 1;
-                    report.problems.push(format!("half there after the kill: {problem}"));
+                    report.problems.push(format!("incomplete after the kill: {problem}"));
                 }
             }
         }
         let path = file_url(CUT.0, CUT.1);
         let answer = Connection::new(server.address()).ask(Request::get(&path));
-        let status = answer.context("cannot ask for the half-sent file")?.status;
+        let status = answer.context("cannot request the half-sent file")?.status;
         if status != 404 {
             half += 1;
-            report.problems.push(format!("{}/{}: a half-sent file is there", CUT.0, CUT.1));
+            report.problems.push(format!("{}/{}: a half-sent file exists", CUT.0, CUT.1));
         }
         report.line(format_args!(
-            "  of the files in the unanswered requests {whole} are there whole, {absent} not at \
-             all, {half} half; the half-sent upload is {}",
-            if status == 404 { "not there" } else { "THERE" }
+            "  files of the unanswered requests: {whole} complete, {absent} absent, {half} incomplete; \
+             the half-sent upload is {}",
+            if status == 404 { "absent" } else { "PRESENT" }
         ))?;
         let cut = json!({ "requests": cut.len(), "files_whole": whole, "files_absent": absent,
                           "files_half": half, "acknowledged_before": self.tally.requests });
@@ -330,10 +333,10 @@ impl<'a> Tour<'a> {
         }
     }
 
-    /// Tells what came in and what became of it.
-    pub(super) fn tell_inputs(&self, report: &mut Report) -> anyhow::Result<()> {
+    /// Reports what was stored.
+    pub(super) fn report_inputs(&self, report: &mut Report) -> anyhow::Result<()> {
         if self.tally.oracle.files.is_empty() {
-            report.problems.push("the server acknowledged no file at all".to_owned());
+            report.problems.push("the server acknowledged no file".to_owned());
         }
         report::classification(report, &self.tally)?;
         report::decisions(report, &self.tally)
@@ -355,7 +358,7 @@ impl<'a> Tour<'a> {
         checks.add("files: size, SHA-256 and ETag", count, problems)?;
         let listed = verifier.listing()?;
         let differences = oracle.listing_differences(&listed);
-        checks.add("files in the listing, none more", listed.len() as u64, differences)?;
+        checks.add("files in the listing, no others", listed.len() as u64, differences)?;
         let (asked, problems) = verifier.ranges_and_tags(oracle)?;
         checks.add("files: Range 206 and If-None-Match 304", asked, problems)?;
         for (namespace, texts) in oracle.documents.iter().filter(|(_, texts)| texts.count > 0) {
@@ -411,7 +414,7 @@ impl<'a> Tour<'a> {
         Ok(())
     }
 
-    /// Adds the figures.
+    /// Adds the figures to the report.
     pub(super) fn measure(&mut self, report: &mut Report) {
         let milliseconds = |took: Duration| took.as_secs_f64() * 1_000.0;
         let (p50, p99) = (self.tally.small_put_percentile(50), self.tally.small_put_percentile(99));
@@ -425,28 +428,28 @@ impl<'a> Tour<'a> {
         report.count("requests", "requests acknowledged", tally.requests);
         report.count("connections", "connections", self.plan.connections as u64);
         report.measure("load_s", "time of the load", load.as_secs_f64(), "s");
-        report.measure("files_per_s", "files taken in", rate(sent.files as f64, load), "/s");
-        report.measure("load_mib_per_s", "bytes taken in", rate(mib(sent.bytes), load), "MiB/s");
+        report.measure("files_per_s", "files stored", rate(sent.files as f64, load), "/s");
+        report.measure("load_mib_per_s", "bytes stored", rate(mib(sent.bytes), load), "MiB/s");
         let documents = rate(documents as f64, load);
-        report.measure("documents_per_s", "documents taken in beside them", documents, "/s");
+        report.measure("documents_per_s", "documents stored at the same time", documents, "/s");
         report.measure("put_small_p50_ms", "PUT up to 64KiB, median", milliseconds(p50), "ms");
-        report.measure("put_small_p99_ms", "PUT up to 64KiB, 99 of 100", milliseconds(p99), "ms");
+        report.measure("put_small_p99_ms", "PUT up to 64KiB, p99", milliseconds(p99), "ms");
         let recovery = milliseconds(self.recovery);
-        report.measure("recovery_ms", "from start after the kill to answering", recovery, "ms");
-        report.count("recovery_open_ms", "of these, recovery in ms", self.recovery_open_ms);
+        report.measure("recovery_ms", "from restart to first response", recovery, "ms");
+        report.count("recovery_open_ms", "of which recovery, in ms", self.recovery_open_ms);
         report.measure("read_back_mib_per_s", "bytes read back", rate(mib(read), reading), "MiB/s");
         let files = rate(sent.files as f64, reading);
         report.measure("read_back_files_per_s", "files read back", files, "/s");
         report.measure("fsck_s", "re-hashing on disk", self.fsck_took.as_secs_f64(), "s");
         report.bytes("file_bytes_sent", "bytes of files sent", sent.bytes);
         let kept = sent.bytes - tally.duplicates.bytes;
-        report.bytes("file_bytes_kept", "bytes of them kept, each once", kept);
-        report.bytes("disk_bytes", "the data directory on disk", disk_bytes(self.data));
+        report.bytes("file_bytes_kept", "bytes of them stored, each once", kept);
+        report.bytes("disk_bytes", "disk usage of the data directory", disk_bytes(self.data));
         report.bytes("server_memory_peak_bytes", "peak memory before the cache", self.memory_peak);
     }
 }
 
-/// Tells each check and gathers what it found.
+/// Reports each check and collects its result.
 pub(super) struct Checks<'r> {
     report: &'r mut Report,
     rows: Vec<serde_json::Value>,
@@ -457,7 +460,7 @@ impl<'r> Checks<'r> {
         Self { report, rows: Vec::new() }
     }
 
-    /// What was found, for the JSON object.
+    /// The results, for the JSON object.
     pub(super) fn rows(self) -> Vec<serde_json::Value> {
         self.rows
     }

@@ -1,4 +1,4 @@
-//! What the answers of a load come to: the oracle, and what is told about it.
+//! Evaluates the responses of a load: fills the oracle, and collects what is reported.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use super::oracle::{Kept, Key, Oracle};
 
 /// Files up to this size count as small PUTs.
 const SMALL_SIZE_MAX: u64 = 64 << 10;
-/// Refusals and the like told one by one.
-const TOLD_MAX: usize = 10;
+/// Maximum number of refusals and the like that are listed.
+const SAMPLE_MAX: usize = 10;
 
 /// Files and bytes of a category.
 #[derive(Debug, Default, Clone, Copy, Serialize)]
@@ -32,7 +32,7 @@ impl Sum {
     }
 }
 
-/// Where a namespace's documents went and why, as the server told with the first of them.
+/// The target of a namespace's documents and the reason, from the server's first response.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub(super) struct Decision {
     pub(super) namespace: String,
@@ -54,34 +54,34 @@ pub(super) struct Rule {
 
 /// Texts of which the first few are kept.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Told {
+pub(super) struct Sample {
     pub(super) count: u64,
     pub(super) first: Vec<String>,
 }
 
-impl Told {
+impl Sample {
     fn add(&mut self, text: String) {
         self.count += 1;
-        if self.first.len() < TOLD_MAX {
+        if self.first.len() < SAMPLE_MAX {
             self.first.push(text);
         }
     }
 }
 
-/// Everything the answers said.
+/// The result of all responses.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) oracle: Oracle,
     /// Requests acknowledged.
     pub(super) requests: u64,
-    /// Answers the server remembered from before it was killed.
+    /// Responses the server remembered from before it was killed.
     pub(super) replayed: u64,
     pub(super) sent: Sum,
     pub(super) duplicates: Sum,
     pub(super) categories: BTreeMap<String, Sum>,
     pub(super) decisions: BTreeMap<String, Decision>,
-    pub(super) refused: Told,
-    pub(super) unread: Told,
+    pub(super) refused: Sample,
+    pub(super) unread: Sample,
     pub(super) small_puts: Vec<Duration>,
     pub(super) unacknowledged: Vec<Prepared>,
     /// Acknowledgements that contradict what was sent.
@@ -89,10 +89,10 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Takes one event in and returns the bytes it moved.
+    /// Adds one event and returns the bytes it moved.
     ///
     /// # Errors
-    /// An answer that is none of those the API describes.
+    /// A response that the API does not describe.
     pub(super) fn take(&mut self, event: Event, documents: &Documents) -> anyhow::Result<u64> {
         match event {
             Event::Answered { prepared, answer, took } => {
@@ -124,7 +124,7 @@ impl Tally {
         match &prepared.carries {
             Carries::File((key, kept)) => {
                 if !matches!(answer.status, 200 | 201) {
-                    self.refused.add(format!("{}: {}", key.1, answer.told()));
+                    self.refused.add(format!("{}: {}", key.1, answer.describe()));
                     return Ok(());
                 }
                 if kept.size <= SMALL_SIZE_MAX {
@@ -141,28 +141,28 @@ impl Tally {
         Ok(())
     }
 
-    fn file(&mut self, key: &Key, kept: Kept, told: FileTold) {
-        if told.sha256 != kept.digest.to_hex() || told.size != kept.size {
+    fn file(&mut self, key: &Key, kept: Kept, reply: FileReply) {
+        if reply.sha256 != kept.digest.to_hex() || reply.size != kept.size {
             let (namespace, name) = key;
             self.problems.push(format!(
                 "{namespace}/{name}: sent {} bytes {}, acknowledged as {} bytes {}",
-                kept.size, kept.digest, told.size, told.sha256
+                kept.size, kept.digest, reply.size, reply.sha256
             ));
         }
         self.sent.add(kept.size);
-        self.categories.entry(told.category).or_default().add(kept.size);
-        if told.status == "duplicate" {
+        self.categories.entry(reply.category).or_default().add(kept.size);
+        if reply.status == "duplicate" {
             self.duplicates.add(kept.size);
         }
         self.oracle.file(key.clone(), kept);
     }
 
     fn batch(&mut self, files: &[(Key, Kept)], answer: &Answer) -> anyhow::Result<()> {
-        let told: BatchTold = read(&answer.body)?;
-        if told.error.is_some() || told.parts.len() != files.len() {
-            bail!("the batch was answered {}", answer.told());
+        let reply: BatchReply = read(&answer.body)?;
+        if reply.error.is_some() || reply.parts.len() != files.len() {
+            bail!("the batch was answered {}", answer.describe());
         }
-        for ((key, kept), part) in files.iter().zip(told.parts) {
+        for ((key, kept), part) in files.iter().zip(reply.parts) {
             match part.file {
                 Some(file) => self.file(key, *kept, file),
                 None => self.refused.add(format!("{}: {}", key.1, part.error.unwrap_or_default())),
@@ -177,17 +177,17 @@ impl Tally {
         texts: &[Box<str>],
         answer: &Answer,
     ) -> anyhow::Result<()> {
-        let told: DocumentsTold = match answer.status {
+        let reply: DocumentsReply = match answer.status {
             200..=299 | 422 => read(&answer.body)?,
-            _ => bail!("the documents were answered {}", answer.told()),
+            _ => bail!("the documents were answered {}", answer.describe()),
         };
-        if told.accepted + told.errors.len() as u64 != texts.len() as u64 {
-            bail!("{} documents were sent; the answer was {}", texts.len(), answer.told());
+        if reply.accepted + reply.errors.len() as u64 != texts.len() as u64 {
+            bail!("{} documents were sent; the answer was {}", texts.len(), answer.describe());
         }
-        for error in &told.errors {
+        for error in &reply.errors {
             self.refused.add(format!("a document for {namespace}: {}", error.reason));
         }
-        let refused = |at: usize| told.errors.iter().any(|error| error.index == at as u64);
+        let refused = |at: usize| reply.errors.iter().any(|error| error.index == at as u64);
         let taken = texts.iter().enumerate().filter(|(at, _)| !refused(*at));
         self.oracle.documents(namespace, taken.map(|(_, text)| &**text));
         let decided: Value = read(&answer.body)?;
@@ -199,7 +199,7 @@ impl Tally {
         Ok(())
     }
 
-    /// The share `hundredths` of small PUTs took at most this long.
+    /// Returns the time within which the share `hundredths` of small PUTs completed.
     pub(super) fn small_put_percentile(&mut self, hundredths: usize) -> Duration {
         self.small_puts.sort_unstable();
         let at = self.small_puts.len() * hundredths / 100;
@@ -208,11 +208,11 @@ impl Tally {
 }
 
 fn read<T: serde::de::DeserializeOwned>(body: &[u8]) -> anyhow::Result<T> {
-    serde_json::from_slice(body).context("the answer is not the JSON that was expected")
+    serde_json::from_slice(body).context("the response is not the expected JSON")
 }
 
 #[derive(Deserialize)]
-struct FileTold {
+struct FileReply {
     status: String,
     category: String,
     size: u64,
@@ -220,19 +220,19 @@ struct FileTold {
 }
 
 #[derive(Deserialize)]
-struct BatchTold {
+struct BatchReply {
     parts: Vec<PartTold>,
     error: Option<Value>,
 }
 
 #[derive(Deserialize)]
 struct PartTold {
-    file: Option<FileTold>,
+    file: Option<FileReply>,
     error: Option<Value>,
 }
 
 #[derive(Deserialize)]
-struct DocumentsTold {
+struct DocumentsReply {
     accepted: u64,
     #[serde(default)]
     errors: Vec<RefusedTold>,

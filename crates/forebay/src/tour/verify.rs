@@ -1,7 +1,7 @@
-//! Reading everything back: each acknowledged file and document, and what the listings say.
+//! Reads everything back: each acknowledged file and document, and the listings.
 //!
 //! Invariant: what is reported as verified was read over a socket and compared with what the tour
-//! sent, by size and SHA-256 or by exact text; problems are collected, not thrown.
+//! sent, by size and SHA-256 or by exact text; problems are collected, not returned as errors.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -16,10 +16,11 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use super::client::{Answer, Connection, Request, escape};
+use super::first::{First, on_threads};
 use super::interrupt::Interrupt;
 use super::oracle::{Kept, Key, Oracle, Texts};
 
-/// Files of which a range and a conditional request are asked too.
+/// Number of files for which a range and a conditional request are made too.
 const SAMPLES: usize = 25;
 
 /// Reads from one server.
@@ -29,7 +30,7 @@ pub(super) struct Verifier<'a> {
     pub(super) interrupt: &'a Interrupt,
 }
 
-/// What a namespace of documents holds.
+/// The content of a namespace of documents.
 #[derive(Debug)]
 pub(super) struct NamespaceRead {
     pub(super) target: String,
@@ -40,7 +41,7 @@ pub(super) struct NamespaceRead {
 impl Verifier<'_> {
     /// Reads every file and compares size, SHA-256 and entity tag.
     ///
-    /// * `done`: told the bytes of each file read.
+    /// * `done`: called with the bytes of each file read.
     /// * Returns a line for each that differs, and the bytes read.
     pub(super) fn files(
         &self,
@@ -50,38 +51,28 @@ impl Verifier<'_> {
         let queue: VecDeque<(&Key, &Kept)> = oracle.files.iter().collect();
         let (queue, problems, bytes) =
             (Mutex::new(queue), Mutex::new(Vec::new()), AtomicU64::new(0));
-        std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..self.connections)
-                .map(|_| {
-                    scope.spawn(|| -> anyhow::Result<()> {
-                        let mut connection = Connection::new(self.address);
-                        loop {
-                            self.interrupt.check()?;
-                            let Some((key, kept)) = queue.lock().pop_front() else { return Ok(()) };
-                            let (size, found) = file(&mut connection, key, kept)?;
-                            problems.lock().extend(found);
-                            bytes.fetch_add(size, Ordering::Relaxed);
-                            done(size);
-                        }
-                    })
-                })
-                .collect();
-            for worker in workers {
-                match worker.join() {
-                    Ok(ended) => ended?,
-                    Err(_) => bail!("a reading thread panicked"),
-                }
+        let first = First::default();
+        on_threads(self.connections, &first, &|_| {
+            let mut connection = Connection::new(self.address);
+            while !first.is_noted() {
+                self.interrupt.check()?;
+                let Some((key, kept)) = queue.lock().pop_front() else { break };
+                let (size, found) = file(&mut connection, key, kept)?;
+                problems.lock().extend(found);
+                bytes.fetch_add(size, Ordering::Relaxed);
+                done(size);
             }
             Ok(())
-        })?;
+        });
+        first.result()?;
         let mut problems = problems.into_inner();
         problems.sort();
         Ok((problems, bytes.into_inner()))
     }
 
-    /// Asks a sample of the files for a part, and whether they changed.
+    /// Requests a range of a sample of the files, and makes conditional requests.
     ///
-    /// * Returns how many were asked, and what was answered wrongly.
+    /// * Returns the number of requests, and the wrong responses.
     pub(super) fn ranges_and_tags(&self, oracle: &Oracle) -> anyhow::Result<(u64, Vec<String>)> {
         let mut connection = Connection::new(self.address);
         let (mut asked, mut problems) = (0, Vec::new());
@@ -101,18 +92,18 @@ impl Verifier<'_> {
                 || part.header("content-range") != Some(&content_range)
                 || whole.body.get(from..) != Some(&*part.body)
             {
-                problems.push(format!("{namespace}/{name}: a range was answered {}", part.status));
+                problems.push(format!("{namespace}/{name}: a range got {}", part.status));
             }
             let tag = [("if-none-match", format!("\"{}\"", kept.digest))];
             let same = ask(&mut connection, Request { headers: &tag, ..Request::get(&path) })?;
             if same.status != 304 || !same.body.is_empty() {
-                problems.push(format!("{namespace}/{name}: an ETag was answered {}", same.status));
+                problems.push(format!("{namespace}/{name}: If-None-Match got {}", same.status));
             }
         }
         Ok((asked, problems))
     }
 
-    /// Every file the server lists, page by page.
+    /// Returns every file the server lists, page by page.
     pub(super) fn listing(&self) -> anyhow::Result<BTreeMap<Key, Kept>> {
         let mut connection = Connection::new(self.address);
         let (mut found, mut cursor) = (BTreeMap::new(), None::<String>);
@@ -126,7 +117,7 @@ impl Verifier<'_> {
             let page: FilesPage = json(&ask_ok(&mut connection, &path)?)?;
             for file in page.files {
                 let digest =
-                    Digest::from_hex(&file.sha256).context("a listed digest is not one")?;
+                    Digest::from_hex(&file.sha256).context("a listed digest is not valid")?;
                 let key = (file.namespace, file.name);
                 if found.insert(key.clone(), Kept { digest, size: file.size }).is_some() {
                     bail!("{}/{} is listed twice", key.0, key.1);
@@ -139,7 +130,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Everything a namespace of documents holds, page by page.
+    /// Returns everything a namespace of documents holds, page by page.
     pub(super) fn documents(&self, namespace: &str) -> anyhow::Result<NamespaceRead> {
         let mut connection = Connection::new(self.address);
         let mut path = format!("/v1/documents/{namespace}?limit=1000");
@@ -160,24 +151,25 @@ impl Verifier<'_> {
         }
     }
 
-    /// Whether a file is there whole, or not at all.
+    /// Checks whether a file is complete, or absent.
     pub(super) fn presence(&self, key: &Key, kept: &Kept) -> anyhow::Result<Presence> {
         let mut connection = Connection::new(self.address);
         let answer = ask(&mut connection, Request::get(&file_url(&key.0, &key.1)))?;
         Ok(match answer.status {
             404 => Presence::Absent,
             200 if Digest::of(&answer.body) == kept.digest => Presence::Whole,
-            _ => Presence::Half(format!(
-                "{}/{}: {} bytes came back",
+            200 => Presence::Half(format!(
+                "{}/{}: {} bytes were returned",
                 key.0,
                 key.1,
                 answer.body.len()
             )),
+            _ => bail!("GET {}/{} was answered {}", key.0, key.1, answer.describe()),
         })
     }
 }
 
-/// What became of a file whose upload was cut.
+/// The state of a file whose upload was interrupted.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Presence {
     Whole,
@@ -198,7 +190,7 @@ fn file(
             size += bytes.len() as u64;
         })
         .with_context(|| format!("GET {path} failed"));
-    // A file that cannot be read is a finding about that file, not the end of the comparison.
+    // A file that cannot be read is a problem of that file, not the end of the comparison.
     let answer = match answer {
         Ok(answer) => answer,
         Err(error) => return Ok((size, Some(format!("{namespace}/{name}: {error:#}")))),
@@ -225,13 +217,13 @@ fn ask(connection: &mut Connection, request: Request<'_>) -> anyhow::Result<Answ
 fn ask_ok(connection: &mut Connection, path: &str) -> anyhow::Result<Answer> {
     let answer = ask(connection, Request::get(path))?;
     if answer.status != 200 {
-        bail!("GET {path} was answered {}", answer.told());
+        bail!("GET {path} was answered {}", answer.describe());
     }
     Ok(answer)
 }
 
 fn json<'a, T: Deserialize<'a>>(answer: &'a Answer) -> anyhow::Result<T> {
-    serde_json::from_slice(&answer.body).context("an answer is not the JSON that was expected")
+    serde_json::from_slice(&answer.body).context("a response is not the expected JSON")
 }
 
 #[derive(Deserialize)]
@@ -270,7 +262,8 @@ mod tests {
 
     use super::*;
 
-    /// What the comparison says of a server that answers a request for `sent` with `answer`.
+    /// Returns what the comparison reports for a server that answers a request for `sent` with
+    /// `answer`.
     fn problem(sent: &[u8], answer: &str) -> Option<String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut connection = Connection::new(listener.local_addr().unwrap());
@@ -297,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_gone_cut_altered_or_wrongly_tagged_is_named() {
+    fn a_missing_truncated_altered_or_wrongly_tagged_file_is_named() {
         let right = Digest::of(b"hello");
         let wrong = [
             "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_owned(),

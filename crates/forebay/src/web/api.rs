@@ -3,7 +3,7 @@
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi, ToSchema};
 
-/// An error, whatever caused it.
+/// An error response.
 #[derive(ToSchema)]
 #[schema(as = Problem)]
 #[expect(dead_code, reason = "describes JSON that is written field by field")]
@@ -12,52 +12,52 @@ struct ProblemBody {
     error: ProblemDetail,
 }
 
-/// What went wrong.
+/// Details of an error.
 #[derive(ToSchema)]
 #[schema(as = ProblemDetail)]
 #[expect(dead_code, reason = "describes JSON that is written field by field")]
 struct ProblemDetail {
-    /// A word for programs; it does not change between versions.
+    /// Error code for programs. It does not change between versions.
     #[schema(example = "not_found")]
     code: String,
-    /// A sentence for people.
+    /// Message for people.
     message: String,
-    /// The request, as in the `x-request-id` header and the server's log.
+    /// Request id, as in the `x-request-id` header and the server's log.
     request_id: String,
 }
 
-/// Whether the server is well.
+/// State of the server.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes JSON that is written field by field")]
 struct Health {
     /// `ok`, `ready` or `not ready`.
     status: String,
-    /// Why it is not ready.
+    /// Why the server is not ready or degraded.
     reason: Option<String>,
 }
 
-/// Is the process alive?
+/// Check that the process is alive
 #[utoipa::path(get, path = "/healthz", tag = "server",
-    responses((status = 200, description = "It answers.", body = Health)))]
+    responses((status = 200, description = "The process is alive.", body = Health)))]
 #[expect(dead_code, reason = "carries the description of a route")]
 fn healthz() {}
 
-/// Can it take work?
+/// Check that the server accepts work
 ///
-/// 503 while data is being opened and during shutdown.
+/// Responds 503 while data is being opened and during shutdown.
 #[utoipa::path(get, path = "/readyz", tag = "server", responses(
-    (status = 200, description = "Ready, or degraded: work is taken, and `reason` says what does not work.", body = Health),
-    (status = 503, description = "Not now; Retry-After says when to ask again.", body = Health)))]
+    (status = 200, description = "Ready, or degraded: `reason` names what does not work.", body = Health),
+    (status = 503, description = "Not ready; Retry-After says when to try again.", body = Health)))]
 #[expect(dead_code, reason = "carries the description of a route")]
 fn readyz() {}
 
-/// Metrics in Prometheus' text format.
+/// Get metrics in the Prometheus text format
 #[utoipa::path(get, path = "/metrics", tag = "server",
     responses((status = 200, description = "All metrics.", body = String, content_type = "text/plain")))]
 #[expect(dead_code, reason = "carries the description of a route")]
 fn metrics() {}
 
-/// This description.
+/// Get this API description
 #[utoipa::path(get, path = "/openapi.json", tag = "server",
     responses((status = 200, description = "An OpenAPI 3.1 document.", body = Object)))]
 #[expect(dead_code, reason = "carries the description of a route")]
@@ -81,9 +81,9 @@ impl Modify for Keys {
 #[openapi(
     info(
         title = "Forebay",
-        description = "Takes in files and JSON documents, keeps them safe and gives them back.\n\n\
-            Every answer carries `x-request-id`; every error is a `Problem`. Once a key exists, \
-            `/v1` needs one.",
+        description = "Stores files, JSON documents and events, and serves them.\n\n\
+            Every response has an `x-request-id` header; every error is a `Problem`. \
+            Once an API key exists, `/v1` requires one.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     paths(healthz, readyz, metrics, openapi_json),

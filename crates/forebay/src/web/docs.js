@@ -59,9 +59,9 @@ async function send(form) {
     const readable = /^(text\/|application\/([a-z.+-]*json|xml|x-ndjson))/.test(type);
     let shown = readable ? await response.text() : `(${(await response.blob()).size} bytes)`;
     if (type.startsWith("application/json")) {
-      try { shown = JSON.stringify(JSON.parse(shown), null, 2); } catch { /* shown as it came */ }
+      try { shown = JSON.stringify(JSON.parse(shown), null, 2); } catch { /* shown unchanged */ }
     }
-    if (shown.length > SHOWN_MAX) shown = shown.slice(0, SHOWN_MAX) + "\n… (cut here)";
+    if (shown.length > SHOWN_MAX) shown = shown.slice(0, SHOWN_MAX) + "\n… (truncated)";
     output.textContent = `${head.join("\n")}\n\n${shown}`;
     output.className = response.ok ? "good" : "bad";
   } catch (error) {

@@ -26,7 +26,7 @@ pub(crate) fn docs_page(document: &Value) -> String {
     let mut tags: Vec<&str> = operations.iter().map(Operation::tag).collect();
     tags.sort_unstable();
     tags.dedup();
-    // The server's own routes are the least interesting.
+    // The server's own routes come last.
     tags.sort_by_key(|tag| *tag == "server");
     page(
         "Forebay API",
@@ -171,7 +171,7 @@ fn schema_table(name: &str, schema: &Value) -> Markup {
                     @for (property, inner) in properties {
                         tr {
                             td { code { (property) }
-                                 @if is_required(schema, property) { abbr title="always there" { "*" } } }
+                                 @if is_required(schema, property) { abbr title="required" { "*" } } }
                             td { (words(inner)) }
                             td { (text(&inner["description"])) }
                         }
@@ -183,8 +183,8 @@ fn schema_table(name: &str, schema: &Value) -> Markup {
     }
 }
 
-/// Follows one `$ref` inside the document; a reference to nowhere gives `null`, which shows as
-/// nothing.
+/// Follows one `$ref` inside the document; a reference without a target yields `null`, which is
+/// rendered as nothing.
 fn resolve<'a>(document: &'a Value, value: &'a Value) -> &'a Value {
     match value["$ref"].as_str().and_then(|reference| reference.strip_prefix('#')) {
         Some(pointer) => document.pointer(pointer).unwrap_or(&Value::Null),

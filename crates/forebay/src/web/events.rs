@@ -1,44 +1,44 @@
-//! The page at `/v1/events/search`: the newest events, and a form to find others.
+//! The page at `/v1/events/search`: the newest events, and a search form.
 
 use maud::{Markup, html};
 
 use super::layout::page;
 
-/// A field of the form, and what was in it.
+/// A field of the form, and its value.
 #[derive(Debug)]
 pub(crate) struct Field {
     /// The parameter of `GET /v1/events`.
     pub(crate) name: &'static str,
-    /// What is asked for, in words.
+    /// The label of the field.
     pub(crate) label: &'static str,
-    /// What was asked for.
+    /// The value that was searched for.
     pub(crate) value: String,
 }
 
-/// An event, in texts.
+/// An event, as texts.
 #[derive(Debug)]
 pub(crate) struct Row {
     /// Its id.
     pub(crate) id: String,
     /// Its time.
     pub(crate) time: String,
-    /// Its stream, and its type where it has one.
+    /// Its stream, and its type if it has one.
     pub(crate) stream: String,
-    /// The machine or the address it speaks of.
+    /// The host or the address it concerns.
     pub(crate) host: String,
-    /// How bad it is.
+    /// Its severity.
     pub(crate) severity: &'static str,
-    /// Its raw bytes, as far as they are shown.
+    /// Its raw bytes, possibly truncated.
     pub(crate) raw: String,
 }
 
-/// What was found, or why nothing was looked for.
-pub(crate) type Found = Result<(Vec<Row>, Option<String>), String>;
+/// The search result, or why there was no search.
+pub(crate) type SearchResult = Result<(Vec<Row>, Option<String>), String>;
 
 /// The page.
 ///
 /// * `found`: events, and the address of the next page.
-pub(crate) fn events_page(fields: &[Field], found: &Found) -> String {
+pub(crate) fn events_page(fields: &[Field], found: &SearchResult) -> String {
     page(
         "Events - Forebay",
         None,
@@ -52,10 +52,10 @@ pub(crate) fn events_page(fields: &[Field], found: &Found) -> String {
             }
             @match found {
                 Err(why) => p { span.bad { (why) } },
-                Ok((rows, _)) if rows.is_empty() => p { "No event is like that." },
+                Ok((rows, _)) if rows.is_empty() => p { "No event matches." },
                 Ok((rows, next)) => {
                     (table(rows))
-                    @if let Some(next) = next { p { a href=(next) { "Earlier ones" } } }
+                    @if let Some(next) = next { p { a href=(next) { "Next page" } } }
                 }
             }
         },

@@ -1,5 +1,5 @@
-//! The pages at `/v1/inventories/page` and `/v1/inventories/{name}/page`: what indexes there are, and one
-//! prefix of one with the prefixes below it.
+//! The pages at `/v1/inventories/page` and `/v1/inventories/{name}/page`: the list of indexes, and
+//! one prefix of an index with the prefixes below it.
 
 use maud::{Markup, html};
 
@@ -10,9 +10,9 @@ use crate::out::size;
 #[derive(Debug)]
 pub(crate) struct Listed {
     pub(crate) name: String,
-    /// Objects, bytes and prefixes; nothing where it is not built yet, or cannot be opened.
+    /// Objects, bytes and prefixes; `None` if it is not built yet, or cannot be opened.
     pub(crate) totals: Option<(u64, u64, u64)>,
-    /// What else there is to say of it.
+    /// Its state, if there is more to report.
     pub(crate) state: &'static str,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Link {
     pub(crate) address: String,
 }
 
-/// A prefix right below the one that is shown.
+/// A prefix one level below the one shown.
 #[derive(Debug)]
 pub(crate) struct Child {
     pub(crate) link: Link,
@@ -40,23 +40,23 @@ pub(crate) struct Cell {
     pub(crate) bytes: u64,
 }
 
-/// A prefix, its numbers and what is below it.
+/// A prefix, its figures and its children.
 #[derive(Debug)]
 pub(crate) struct Browsed {
-    /// The prefixes above it, the root first, and itself at last.
+    /// The prefixes above it, the root first, and the prefix itself last.
     pub(crate) path: Vec<Link>,
     pub(crate) objects: u64,
     pub(crate) bytes: u64,
-    /// Prefixes below it at any depth.
+    /// Number of prefixes below it at any depth.
     pub(crate) descendants: u64,
-    /// What it costs in a month, and the currency.
+    /// Its monthly cost, and the currency.
     pub(crate) cost: Option<(f64, String)>,
     /// The orders of the table: bytes, objects, name.
     pub(crate) orders: Vec<Link>,
     pub(crate) children: Vec<Child>,
-    /// How many children there are.
+    /// Number of children.
     pub(crate) child_count: u64,
-    /// The page of children before this one and the one after.
+    /// The previous and the next page of children.
     pub(crate) turn: Vec<Link>,
     pub(crate) sizes: Vec<Cell>,
     pub(crate) months: Vec<Cell>,
@@ -72,7 +72,7 @@ pub(crate) fn inventories_page(found: &Result<Vec<Listed>, String>) -> String {
             @match found {
                 Err(why) => p { span.bad { (why) } },
                 Ok(listed) if listed.is_empty() => {
-                    p { "There is none yet. This makes one of the server's own files:" }
+                    p { "There are no inventories. To build one of the server's own files:" }
                     pre { "curl -d '{\"from\":\"forebay:blobs\"}' http://127.0.0.1:8090/v1/inventories/own" }
                 }
                 Ok(listed) => table {
@@ -116,11 +116,11 @@ fn browsed(found: &Browsed) -> Markup {
             tr { th { "Bytes" } td { (size(found.bytes)) " (" (found.bytes) ")" } }
             tr { th { "Prefixes below" } td { (found.descendants) } }
             @if let Some((cost, currency)) = &found.cost {
-                tr { th { "A month costs" } td { (money(*cost)) " " (currency) } }
+                tr { th { "Cost per month" } td { (money(*cost)) " " (currency) } }
             }
         }
         @if found.children.is_empty() {
-            p { "No prefix is below it." }
+            p { "There are no prefixes below it." }
         } @else {
             (children(found))
         }
@@ -129,7 +129,7 @@ fn browsed(found: &Browsed) -> Markup {
             (histogram(&found.sizes, found.bytes))
         }
         @if !found.months.is_empty() {
-            h2 { "By month of the last change" }
+            h2 { "By month of last modification" }
             (histogram(&found.months, found.bytes))
         }
     }
@@ -137,11 +137,11 @@ fn browsed(found: &Browsed) -> Markup {
 
 fn children(found: &Browsed) -> Markup {
     html! {
-        h2 { (found.child_count) " right below" }
-        p { "In the order of " @for order in &found.orders { a href=(order.address) { (order.text) } " " } }
+        h2 { (found.child_count) " prefixes one level below" }
+        p { "Sort by " @for order in &found.orders { a href=(order.address) { (order.text) } " " } }
         table {
             tr { th { "Prefix" } th { "Share" } th { "Bytes" } th { "Objects" }
-                 @if found.cost.is_some() { th { "A month" } } }
+                 @if found.cost.is_some() { th { "Per month" } } }
             @for child in &found.children { tr {
                 td { a href=(child.link.address) { code { (child.link.text) } } }
                 td { (bar(child.bytes, found.bytes)) }
@@ -166,7 +166,7 @@ fn histogram(cells: &[Cell], of: u64) -> Markup {
     }
 }
 
-/// A bar as long as the part is of the whole.
+/// A bar with the length of the part's share.
 fn bar(part: u64, of: u64) -> Markup {
     let share = if of == 0 { 0.0 } else { part as f64 / of as f64 };
     let text = format!("{:.1}%", 100.0 * share);

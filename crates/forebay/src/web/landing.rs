@@ -1,4 +1,4 @@
-//! The page at `/`: what this is, how it is, where to go.
+//! The page at `/`: what this server is, its state, and links.
 
 use std::time::Duration;
 
@@ -7,20 +7,22 @@ use maud::html;
 
 use super::layout::page;
 
-/// What the landing page shows.
+/// The content of the landing page.
 #[derive(Debug)]
 pub(crate) struct Status {
-    /// Whether work is taken, or why not.
+    /// Whether the server accepts work, or why not.
     pub(crate) readiness: Result<(), String>,
-    /// What does not work although work is taken.
+    /// What does not work although the server accepts work.
     pub(crate) degraded: Vec<String>,
-    /// Names of what is open.
+    /// Whether the user is logged in; `None` if no key is needed.
+    pub(crate) logged_in: Option<bool>,
+    /// Names of the open subsystems.
     pub(crate) subsystems: Vec<&'static str>,
     /// Time since start.
     pub(crate) uptime_ms: u64,
-    /// Connections open.
+    /// Number of open connections.
     pub(crate) connections: usize,
-    /// Connections taken since start.
+    /// Number of connections accepted since start.
     pub(crate) connections_total: u64,
     /// Whether `/v1` needs a key.
     pub(crate) keys_required: bool,
@@ -34,7 +36,7 @@ pub(crate) fn landing_page(status: &Status) -> String {
         None,
         &html! {
             h1 { "Forebay" }
-            p { "Takes in files, JSON documents and events, keeps them safe and gives them back." }
+            p { "Stores files, JSON documents and events, and serves them." }
             table.facts {
                 tr { th { "State" } td {
                     @match &status.readiness {
@@ -47,34 +49,42 @@ pub(crate) fn landing_page(status: &Status) -> String {
                     @if status.subsystems.is_empty() { "nothing yet" }
                     @else { (status.subsystems.join(", ")) }
                 } }
-                tr { th { "Up for" } td { (uptime) } }
+                tr { th { "Uptime" } td { (uptime) } }
                 tr { th { "Connections" } td {
                     (status.connections) " open, " (status.connections_total) " since start"
                 } }
                 tr { th { "API keys" } td {
-                    @if status.keys_required { "needed below /v1" }
-                    @else { "none made: open to this machine" }
+                    @if status.keys_required {
+                        "required for /v1 "
+                        @match status.logged_in {
+                            Some(true) => form method="post" action="/logout" {
+                                button type="submit" { "Log out" }
+                            },
+                            _ => a href="/login" { "Log in" },
+                        }
+                    }
+                    @else { "none: accessible from this machine" }
                 } }
             }
             ul {
-                li { a href="/docs" { "Every route, with its parameters and a form to try it" } }
-                li { a href="/openapi.json" { "The same as an OpenAPI document" } }
+                li { a href="/docs" { "API reference, with a form to try each route" } }
+                li { a href="/openapi.json" { "API description (OpenAPI)" } }
                 @if status.subsystems.contains(&"events") {
-                    li { a href="/v1/events/search" { "The newest events, and a search" } }
+                    li { a href="/v1/events/search" { "Newest events, and search" } }
                 }
                 @if status.subsystems.contains(&"inventory") {
-                    li { a href="/v1/inventories/page" { "Inventories: what takes how much room" } }
+                    li { a href="/v1/inventories/page" { "Inventories: sizes and costs by prefix" } }
                 }
                 @if status.subsystems.contains(&"pipelines") {
-                    li { a href="/v1/pipelines/page" { "Pipelines: what is copied when, and how it went" } }
+                    li { a href="/v1/pipelines/page" { "Pipelines and their runs" } }
                 }
                 li { a href="/metrics" { "Metrics for Prometheus" } }
             }
-            h2 { "A first file" }
+            h2 { "Store a file" }
             pre { "echo hello | curl -T - http://127.0.0.1:8090/v1/files/notes/hello.txt\n"
                   "curl http://127.0.0.1:8090/v1/files/notes/hello.txt" }
             @if status.subsystems.contains(&"events") {
-                h2 { "A first event" }
+                h2 { "Store an event" }
                 pre { "echo '{\"hello\":\"log\"}' | curl --data-binary @- http://127.0.0.1:8090/v1/events\n"
                       "forebay events tail --server http://127.0.0.1:8090" }
             }

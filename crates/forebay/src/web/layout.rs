@@ -1,8 +1,8 @@
-//! The frame every page shares.
+//! The frame of all pages.
 
 use maud::{DOCTYPE, Markup, html};
 
-/// A whole page.
+/// A complete page.
 ///
 /// * `script`: path of the page's script, if it has one.
 pub(super) fn page(title: &str, script: Option<&str>, body: &Markup) -> String {

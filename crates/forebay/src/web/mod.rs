@@ -1,6 +1,6 @@
 //! Pages for people: the landing page and the API browser.
 //!
-//! Everything comes from this binary: no script, style or font of another site, and the content
+//! All content comes from this binary: no script, style or font of another site, and the content
 //! security policy forbids them. Pages carry no inline script or style.
 
 mod api;
@@ -9,6 +9,7 @@ mod events;
 mod inventory;
 mod landing;
 mod layout;
+mod login;
 mod pipelines;
 mod schema;
 
@@ -17,9 +18,10 @@ mod tests;
 
 pub(crate) use api::ShellApi;
 pub(crate) use docs::docs_page;
-pub(crate) use events::{Field, Found, Row, events_page};
+pub(crate) use events::{Field, Row, SearchResult, events_page};
 pub(crate) use inventory::{Browsed, Cell, Child, Link, Listed, inventories_page, inventory_page};
 pub(crate) use landing::{Status, landing_page};
+pub(crate) use login::login_page;
 pub(crate) use pipelines::{PipelineRow, pipelines_page};
 
 /// Script of the API browser.

@@ -1,4 +1,4 @@
-//! The page at `/v1/pipelines/page`: which pipelines there are, when they run, and how that went.
+//! The page at `/v1/pipelines/page`: the pipelines, their schedules and their last runs.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use super::layout::page;
 #[derive(Debug)]
 pub(crate) struct PipelineRow {
     name: String,
-    /// From where to where, or what is wrong with its file.
+    /// Source and destination, or what is wrong with the file.
     copies: Result<String, String>,
     streams: usize,
     every: Option<u64>,
     is_running: bool,
-    /// How the last run went, when it began and what it committed.
+    /// Outcome of the last run, its start and the rows it committed.
     last: Option<(String, String, u64)>,
     /// Why it failed.
     error: Option<String>,
 }
 
 impl PipelineRow {
-    /// The row of what the server tells of a pipeline.
+    /// Creates the row from the server's description of a pipeline.
     pub(crate) fn of(known: &Value) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let last = &known["last_run"];
@@ -49,7 +49,7 @@ impl PipelineRow {
     }
 }
 
-/// The page of all pipelines, and of where their files are.
+/// The page of all pipelines, and of the directory of their files.
 pub(crate) fn pipelines_page(found: &Result<(Vec<PipelineRow>, String), String>) -> String {
     page(
         "Pipelines - Forebay",
@@ -59,7 +59,7 @@ pub(crate) fn pipelines_page(found: &Result<(Vec<PipelineRow>, String), String>)
             @match found {
                 Err(why) => p { span.bad { (why) } },
                 Ok((rows, dir)) if rows.is_empty() => {
-                    p { "There is none yet. A file NAME.yaml in " code { (dir) } " is one:" }
+                    p { "There are no pipelines. To define one, create NAME.yaml in " code { (dir) } ":" }
                     pre { "forebay pipeline init --from postgres --to parquet > NAME.yaml\n"
                           "curl -X POST http://127.0.0.1:8090/v1/pipelines/NAME/runs" }
                 }

@@ -1,11 +1,11 @@
-//! OpenAPI schemas in words: `array of Document`, `string (date-time)`, `object {name, size?}`.
+//! OpenAPI schemas as text: `array of Document`, `string (date-time)`, `object {name, size?}`.
 
 use serde_json::Value;
 
-/// Nesting shown before a schema is cut off with an ellipsis.
+/// Maximum nesting shown; deeper levels are an ellipsis.
 const DEPTH_MAX: usize = 4;
 
-/// `schema` as one line of text.
+/// Returns `schema` as one line of text.
 pub(super) fn words(schema: &Value) -> String {
     at_depth(schema, 0)
 }
@@ -46,7 +46,7 @@ fn at_depth(schema: &Value, depth: usize) -> String {
     }
 }
 
-/// Names of an object's properties; those that may be missing end in `?`.
+/// Returns the names of an object's properties; optional ones end in `?`.
 fn property_names(schema: &Value) -> Vec<String> {
     let Some(properties) = schema["properties"].as_object() else { return Vec::new() };
     properties
@@ -55,7 +55,7 @@ fn property_names(schema: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Whether `schema` lists `name` as required.
+/// Returns whether `schema` lists `name` as required.
 pub(super) fn is_required(schema: &Value, name: &str) -> bool {
     schema["required"].as_array().is_some_and(|all| all.iter().any(|one| one == name))
 }

@@ -69,6 +69,7 @@ fn the_landing_page_says_why_it_is_not_ready() {
     let page = landing_page(&Status {
         readiness: Err("still <opening>".to_owned()),
         degraded: Vec::new(),
+        logged_in: None,
         subsystems: vec!["intake"],
         uptime_ms: 61_000,
         connections: 3,
@@ -76,5 +77,5 @@ fn the_landing_page_says_why_it_is_not_ready() {
         keys_required: true,
     });
     assert!(page.contains("still &lt;opening&gt;") && page.contains("intake"));
-    assert!(page.contains("needed below /v1"));
+    assert!(page.contains("required for /v1"));
 }

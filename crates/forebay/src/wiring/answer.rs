@@ -1,10 +1,11 @@
-//! What the routes that are written here have in common: questions in, answers and errors out.
+//! Request parameters, responses and errors shared by the routes of `wiring`.
 
 use std::io;
 
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
+use forebay_base::waiting::Waiting;
 use http::header::{
     ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, RETRY_AFTER,
     X_CONTENT_TYPE_OPTIONS,
@@ -13,13 +14,13 @@ use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use serde_json::Value;
 use tokio::sync::mpsc::Receiver;
 
-/// Why a request was not answered as it was meant.
+/// An error response.
 #[derive(Debug)]
 pub(super) struct Problem {
     status: StatusCode,
     code: &'static str,
     message: String,
-    /// What is told beside the error.
+    /// Further members of the response beside the error.
     beside: Option<Value>,
 }
 
@@ -37,29 +38,39 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "not_found", message)
     }
 
-    /// As many requests as a setting allows are running.
+    /// The limit of a setting is reached.
     pub(super) fn busy(setting: &str) -> Self {
-        let text = format!("as many requests as {setting} allows are running");
+        let text = format!("the number of concurrent requests has reached {setting}");
         Self::new(StatusCode::TOO_MANY_REQUESTS, "busy", text)
     }
 
-    /// The store takes nothing.
+    /// The store accepts nothing.
     pub(super) fn closed(why: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "storage", why)
     }
 
-    /// What it says to a person.
+    /// The disk is full.
+    pub(super) fn full(why: impl Into<String>) -> Self {
+        Self::new(StatusCode::INSUFFICIENT_STORAGE, "storage_full", why)
+    }
+
+    /// No file descriptor is left.
+    pub(super) fn short(why: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "storage_busy", why)
+    }
+
+    /// Returns the message for people.
     pub(super) fn into_message(self) -> String {
         self.message
     }
 
-    /// Tells more beside the error.
+    /// Adds members to the response beside the error.
     pub(super) fn beside(mut self, beside: Value) -> Self {
         self.beside = Some(beside);
         self
     }
 
-    /// The answer to a request.
+    /// Returns the response to a request.
     pub(super) fn answer(self, request: &HeaderMap) -> Response {
         let id = request.get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or("");
         let mut body = self.beside.unwrap_or_else(|| serde_json::json!({}));
@@ -68,14 +79,14 @@ impl Problem {
         let mut response = json(self.status, &body);
         let headers = response.headers_mut();
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if matches!(self.status.as_u16(), 429 | 503) {
+        if matches!(self.status.as_u16(), 429 | 503 | 507) {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
     }
 }
 
-/// An answer in JSON.
+/// Returns a JSON response.
 pub(super) fn json(status: StatusCode, body: &Value) -> Response {
     let mut response = Response::new(Body::from(body.to_string()));
     *response.status_mut() = status;
@@ -83,14 +94,14 @@ pub(super) fn json(status: StatusCode, body: &Value) -> Response {
     response
 }
 
-/// What a page of ours may load, and that nothing may frame it; without forms.
+/// What a page may load, and that no page may frame it; without forms.
 pub(super) const PAGE: &str = "default-src 'none'; style-src 'self'; img-src data:; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 /// The same with forms that lead to this server.
 pub(super) const PAGE_WITH_FORMS: &str = "default-src 'none'; style-src 'self'; img-src data:; \
     base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
-/// A page for people.
+/// Returns an HTML page.
 pub(super) fn html(text: String, policy: &'static str) -> Response {
     let mut response = Response::new(Body::from(text));
     let headers = response.headers_mut();
@@ -101,7 +112,7 @@ pub(super) fn html(text: String, policy: &'static str) -> Response {
     response
 }
 
-/// An answer that leads elsewhere for good.
+/// Returns a permanent redirect.
 pub(super) fn moved(to: &str) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::PERMANENT_REDIRECT;
@@ -111,24 +122,30 @@ pub(super) fn moved(to: &str) -> Response {
     response
 }
 
-/// An answer of lines, one JSON object each, as they come from a thread.
-pub(super) fn streamed_lines(from: Receiver<io::Result<Bytes>>) -> Response {
-    let pieces = futures_util::stream::unfold(from, |mut from| async move {
-        from.recv().await.map(|piece| (piece, from))
+/// Returns a response of lines, one JSON object each, as a thread produces them. `waiting` signals
+/// to the thread that the client has disconnected.
+pub(super) fn streamed_lines(from: Receiver<io::Result<Bytes>>, waiting: Waiting) -> Response {
+    let pieces = futures_util::stream::unfold((from, waiting), |(mut from, waiting)| async move {
+        from.recv().await.map(|piece| (piece, (from, waiting)))
     });
-    let mut response = Response::new(Body::from_stream(pieces));
+    lines(Body::from_stream(pieces))
+}
+
+/// Returns a response of lines, one JSON object each.
+pub(super) fn lines(body: Body) -> Response {
+    let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 
-/// The answer, or the problem's.
+/// Returns the response, or that of the problem.
 pub(super) fn answer(result: Result<Response, Problem>, request: &HeaderMap) -> Response {
     result.unwrap_or_else(|problem| problem.answer(request))
 }
 
-/// Whether a client asks for one JSON object a line.
+/// Returns whether a client accepts one JSON object per line.
 pub(super) fn wants_lines(request: &HeaderMap) -> bool {
     request.get_all(ACCEPT).iter().any(|accept| {
         let accept = accept.to_str().unwrap_or_default();
@@ -136,7 +153,7 @@ pub(super) fn wants_lines(request: &HeaderMap) -> bool {
     })
 }
 
-/// Names and values of a query string, decoded.
+/// Returns the decoded names and values of a query string.
 pub(super) fn pairs(uri: &Uri) -> Vec<(String, Vec<u8>)> {
     let decode = |text: &str| {
         let spaced = text.replace('+', " ");
@@ -151,4 +168,20 @@ pub(super) fn pairs(uri: &Uri) -> Vec<(String, Vec<u8>)> {
             (String::from_utf8_lossy(&decode(name)).into_owned(), decode(value))
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dropped_response_of_lines_is_not_waited_for() {
+        let waiting = Waiting::default();
+        let gone = waiting.gone();
+        let (_to, from) = tokio::sync::mpsc::channel(1);
+        let response = streamed_lines(from, waiting);
+        assert!(!gone.is_gone());
+        drop(response);
+        assert!(gone.is_gone());
+    }
 }

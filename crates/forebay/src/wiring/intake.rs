@@ -1,4 +1,5 @@
-//! The intake as a subsystem of the server: configuration in, routes and shutdown out.
+//! The intake as a subsystem of the server: applies its configuration, provides its routes, stops
+//! it.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -13,13 +14,13 @@ use forebay_intake::{Intake, IntakeOptions};
 use crate::config::Config;
 use crate::serve::Subsystem;
 
-/// Opens the intake in the data directory; also returns it for those who read its files.
+/// Opens the intake in the data directory; also returns it to those that read its files.
 pub(super) fn open(config: &Config) -> anyhow::Result<(Arc<dyn Subsystem>, Intake)> {
     let mut options = options(config);
     options.forward = super::intake_database::options(config)?;
     let dir = options.dir.clone();
     let (intake, report) = Intake::open(options, Arc::new(RealFs), Arc::new(SystemClock::new()))
-        .with_context(|| format!("could not open the intake in {}", dir.display()))?;
+        .with_context(|| format!("cannot open the intake in {}", dir.display()))?;
     tracing::info!(
         created = report.created,
         clean = report.clean,
@@ -36,12 +37,12 @@ pub(super) fn open(config: &Config) -> anyhow::Result<(Arc<dyn Subsystem>, Intak
     Ok((Arc::new(IntakeSubsystem(intake.clone())), intake))
 }
 
-/// Where the intake keeps its data inside the data directory.
+/// Returns the intake directory in the data directory.
 pub(crate) fn dir(data: &Path) -> PathBuf {
     data.join("intake")
 }
 
-/// The intake's options as the configuration says.
+/// Returns the configured options of the intake.
 fn options(config: &Config) -> IntakeOptions {
     let mut options = IntakeOptions::new(dir(&config.process.data));
     let from = &config.intake;
@@ -78,9 +79,9 @@ impl Subsystem for IntakeSubsystem {
 
     fn degraded(&self) -> Option<String> {
         let status = self.0.database().filter(|status| status.state.is_degraded())?;
-        let reason = status.reason.as_deref().unwrap_or("no reason is known");
+        let reason = status.reason.as_deref().unwrap_or("unknown reason");
         Some(format!(
-            "{} is {}, {} documents wait for it: {reason}",
+            "{} is {}; {} documents are waiting: {reason}",
             status.database,
             status.state.name(),
             status.documents_waiting
@@ -97,7 +98,7 @@ impl Subsystem for IntakeSubsystem {
             tokio::task::spawn_blocking(move || intake.close())
                 .await
                 .context("closing the intake was interrupted")?
-                .context("could not close the intake")
+                .context("cannot close the intake")
         })
     }
 }

@@ -1,7 +1,7 @@
-//! The database the intake's documents are forwarded to: configuration in, sinks out.
+//! The database to which the intake forwards documents: creates its sinks from the configuration.
 //!
-//! Settings that cannot be right are found before anything is served; a database that is away, or
-//! refuses, is not: the intake takes documents meanwhile and tries again.
+//! Settings that are not valid are reported before the server starts. A database that is
+//! unavailable, or refuses, is not an error here: the intake accepts documents and tries again.
 
 use std::fmt;
 use std::path::Path;
@@ -9,15 +9,15 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use forebay_intake::ForwardOptions;
-use forebay_sink::{MongoSink, OpenError, PostgresSink, RowSink, mongo, postgres};
+use forebay_sink::{OpenError, PostgresSink, RowSink, postgres};
 
 use crate::config::{Config, DatabaseKind, DatabaseTls};
 use crate::exit::{Coded, Exit};
 
-/// What the configuration says about it; nothing where there is none.
+/// Returns the configured database; `None` if there is none.
 ///
 /// # Errors
-/// The settings are wrong (exit code 2).
+/// The settings are not valid (exit code 2).
 pub(super) fn options(config: &Config) -> anyhow::Result<Option<ForwardOptions>> {
     let settings = &config.database;
     let Some(url) = &settings.url else { return Ok(None) };
@@ -25,23 +25,19 @@ pub(super) fn options(config: &Config) -> anyhow::Result<Option<ForwardOptions>>
     let address = match &settings.password_file {
         None => url.0.clone(),
         Some(path) => url.with_password(&read_password(path)?).map_err(|what| {
-            let text = "intake.database.url and intake.database.password_file do not fit together";
+            let text = "intake.database.url and intake.database.password_file conflict";
             wrong(text, anyhow::anyhow!(what))
         })?,
     };
     let database: Arc<dyn forebay_intake::Database> = match url.kind() {
         DatabaseKind::Postgres => {
             let settings = postgres_settings(config, address);
-            let server = postgres::connect::Server::new(&settings.server).map_err(|error| {
-                wrong("the settings of intake.database are wrong", error.into())
-            })?;
+            let server = postgres::connect::Server::new(&settings.server)
+                .map_err(|error| wrong("invalid settings of intake.database", error.into()))?;
             let name = format!("schema {} of {}", settings.schema, server.name());
             Arc::new(Postgres { settings, name })
         }
-        DatabaseKind::Mongo => {
-            let settings = mongo_settings(config, address);
-            Arc::new(Mongo { settings, name: format!("{url:?}") })
-        }
+        DatabaseKind::Mongo => mongo(config, address, format!("{url:?}"))?,
     };
     let mut options = ForwardOptions::new(database);
     options.spill_max = settings.spill_max.0;
@@ -72,31 +68,33 @@ fn postgres_settings(config: &Config, url: String) -> postgres::Settings {
     settings
 }
 
-fn mongo_settings(config: &Config, url: String) -> mongo::Settings {
-    let from = &config.database;
-    mongo::Settings {
-        url,
-        database: from.schema.clone(),
-        tls_ca_file: from.tls_ca_file.clone(),
-        connections_min: from.connections_min,
-        connections_max: from.connections_max,
-        connect_timeout: from.connect_timeout.get(),
-        answer_timeout: from.statement_timeout.get(),
-        compression: from.compression,
-        ..mongo::Settings::default()
-    }
+#[cfg(feature = "mongodb")]
+#[expect(clippy::unnecessary_wraps, reason = "without the feature it is an error")]
+fn mongo(
+    config: &Config,
+    url: String,
+    name: String,
+) -> anyhow::Result<Arc<dyn forebay_intake::Database>> {
+    Ok(super::intake_mongo::database(config, url, name))
 }
 
-/// The first line of the password file.
+#[cfg(not(feature = "mongodb"))]
+fn mongo(_: &Config, _: String, _: String) -> anyhow::Result<Arc<dyn forebay_intake::Database>> {
+    let text = "this build cannot write to MongoDB, which intake.database.url names; build everything \
+        with `cargo build --release --features full`";
+    Err(Coded::error(Exit::Usage, text.to_owned()))
+}
+
+/// Returns the first line of the password file.
 fn read_password(path: &Path) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read intake.database.password_file {}", path.display()))
-        .map_err(|error| Coded::wrap(Exit::Usage, "wrong configuration", error))?;
+        .map_err(|error| Coded::wrap(Exit::Usage, "invalid configuration", error))?;
     match text.lines().next() {
         Some(line) if !line.is_empty() => Ok(line.to_owned()),
         _ => {
             let text =
-                format!("intake.database.password_file {} holds no password", path.display());
+                format!("intake.database.password_file {} contains no password", path.display());
             Err(Coded::error(Exit::Usage, text))
         }
     }
@@ -120,26 +118,5 @@ impl forebay_intake::Database for Postgres {
 
     fn open(&self) -> Result<Box<dyn RowSink>, OpenError> {
         Ok(Box::new(PostgresSink::open(&self.settings)?))
-    }
-}
-
-struct Mongo {
-    settings: mongo::Settings,
-    name: String,
-}
-
-impl fmt::Debug for Mongo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name)
-    }
-}
-
-impl forebay_intake::Database for Mongo {
-    fn name(&self) -> String {
-        self.name.clone()
-    }
-
-    fn open(&self) -> Result<Box<dyn RowSink>, OpenError> {
-        Ok(Box::new(MongoSink::open(&self.settings)?))
     }
 }

@@ -1,4 +1,4 @@
-//! Opens the subsystems and joins them: the only place that knows all of them.
+//! Opens the subsystems and combines them: the only place that knows all of them.
 //!
 //! To add one: a file here with a type that implements [`Subsystem`], a line in [`open`], and the
 //! first segment of its routes in [`ROUTE_CLASSES`].
@@ -8,6 +8,8 @@ pub(crate) mod cache;
 pub(crate) mod events;
 pub(crate) mod intake;
 mod intake_database;
+#[cfg(feature = "mongodb")]
+mod intake_mongo;
 pub(crate) mod inventory;
 mod pipelines;
 
@@ -16,17 +18,17 @@ use std::sync::Arc;
 use crate::config::Config;
 use crate::serve::Subsystem;
 
-/// First path segments below `/v1`, each counted and timed by itself in the request metrics.
+/// First path segments below `/v1`, each counted and timed separately in the request metrics.
 pub(crate) const ROUTE_CLASSES: [&str; 7] =
     ["files", "documents", "ingest", "database", "events", "inventories", "pipelines"];
 
 /// Opens every subsystem in the data directory of `config`.
 ///
-/// Blocks while logs are recovered; called on a thread that may block, inside the runtime. The
+/// Blocks while logs are recovered. Called on a thread that may block, inside the runtime. The
 /// server already answers `/healthz` meanwhile.
 ///
 /// # Errors
-/// The first subsystem that cannot be opened; those opened before are dropped.
+/// The first subsystem that cannot be opened; those opened before it are dropped.
 pub(crate) fn open(config: &Config) -> anyhow::Result<Vec<Arc<dyn Subsystem>>> {
     let (intake, files) = intake::open(config)?;
     let mut subsystems = vec![intake];

@@ -19,7 +19,7 @@ fn keys_are_made_shown_once_listed_and_revoked() {
     assert_eq!(list["keys"][0]["name"], "laptop");
     assert_eq!(list["keys"][0]["revoked"], Value::Null);
     assert!(!list.to_string().contains(key), "the secret is never shown again");
-    assert!(run_ok(&dir, &["key", "list"]).contains("works"));
+    assert!(run_ok(&dir, &["key", "list"]).contains("active"));
     let id = made["id"].as_str().unwrap();
     assert!(run_ok(&dir, &["key", "revoke", id]).contains(id));
     assert!(run_ok(&dir, &["key", "list"]).contains("revoked"));
@@ -40,7 +40,11 @@ fn with_a_key_v1_needs_it_and_the_rest_does_not() {
         (401, Some("key_missing"))
     );
     let bearer = format!("authorization: Bearer {}\r\n", reader["key"].as_str().unwrap());
-    assert_eq!(server.ask("GET", path, &bearer).status, 404, "let in, but nothing is there");
+    assert_eq!(
+        server.ask("GET", path, &bearer).status,
+        404,
+        "admitted, but the path does not exist"
+    );
     let answer = server.ask("POST", path, &bearer);
     assert_eq!((answer.status, answer.json()["error"]["code"].as_str()), (403, Some("key_scope")));
     let wrong = "x-api-key: fbk_0123456789ab_00\r\n";
@@ -56,7 +60,7 @@ fn a_running_server_follows_new_and_revoked_keys() {
     assert_eq!(server.get("/v1/x").status, 404, "no keys: open to this machine");
     let made = new_key(&dir, "late", "read");
     let header = format!("x-api-key: {}\r\n", made["key"].as_str().unwrap());
-    // The file is looked at once a second: ask until it was.
+    // The file is checked once a second: ask until the change takes effect.
     let deadline = std::time::Instant::now() + crate::support::HANG;
     let until = |headers: &str, status: u16| {
         while server.ask("GET", "/v1/x", headers).status != status {
@@ -70,12 +74,12 @@ fn a_running_server_follows_new_and_revoked_keys() {
 }
 
 #[test]
-fn listening_beyond_this_machine_unprotected_is_refused_with_the_ways_out() {
+fn listening_beyond_this_machine_unprotected_is_refused_with_the_remedies() {
     let dir = tempfile::tempdir().unwrap();
     let output = run(&dir, &["serve", "--listen", "0.0.0.0:0"]);
     assert_eq!(output.status.code(), Some(2));
     let text = stderr(&output);
-    for way in ["forebay key new", "--tls-cert", "--listen 127.0.0.1", "--insecure"] {
+    for way in ["forebay key new", "even over TLS", "--listen 127.0.0.1", "--insecure"] {
         assert!(text.contains(way), "{way}: {text}");
     }
     let server = Server::start(&dir, &["--listen", "0.0.0.0:0", "--insecure"]);

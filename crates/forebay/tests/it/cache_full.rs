@@ -1,28 +1,31 @@
-//! A disk that fills up under the cache: a small file system of its own, in a mount namespace.
+//! A disk that fills up under the cache: a separate small file system, in a mount namespace.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Instant;
 
 use forebay_base::fs::sim::Rng;
 use tempfile::TempDir;
 
 use crate::support::{Answer, HANG, send};
 
-/// Serves from a file system with room for one segment of the log, then, when that server is gone,
-/// from the same with more.
+/// Serves from a file system with room for one segment of the log; then, when that server was
+/// killed, from the same again; and enlarges it when a word arrives through the pipe.
 const SCRIPT: &str = r#"
     mount -t tmpfs -o size=100m none "$0" || exit 77
     "$@"
-    mount -o remount,size=600m "$0" && exec "$@"
+    "$@" &
+    read word < "$0.pipe" && mount -o remount,size=600m "$0"
+    wait
 "#;
-/// Bytes of a value, which does not get smaller when compressed.
+/// Size of a value, which does not compress.
 const VALUE_SIZE: usize = 1 << 20;
 
-/// Whether such a file system can be made here.
+/// Whether such a file system can be created here.
 #[expect(clippy::print_stderr, reason = "a test that is left out says so")]
-fn can_mount() -> bool {
+pub(crate) fn can_mount() -> bool {
     let can = Command::new("unshare").args(["-rm", "true"]).output();
     if can.is_ok_and(|output| output.status.success()) {
         return true;
@@ -45,6 +48,8 @@ impl Servers {
         let dir = TempDir::new().unwrap();
         let cache = dir.path().join("data/cache");
         std::fs::create_dir_all(&cache).unwrap();
+        let pipe = Command::new("mkfifo").arg(dir.path().join("data/cache.pipe")).status();
+        assert!(pipe.unwrap().success());
         let mut child = Command::new("unshare")
             .args(["-rm", "sh", "-c", script])
             .arg(cache)
@@ -62,11 +67,26 @@ impl Servers {
         Self { child, stdout, dir }
     }
 
+    /// Enlarges the file system.
+    fn grow(&self) {
+        std::fs::write(self.dir.path().join("data/cache.pipe"), "more\n").unwrap();
+    }
+
     fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap()
     }
 
-    /// Waits for the next server; returns where it speaks HTTP, or RESP where it does not, and RESP.
+    /// Waits until the log has a line with these words.
+    fn wait_for_line(&self, words: &str) {
+        let deadline = Instant::now() + HANG;
+        while !self.log().contains(words) {
+            assert!(Instant::now() < deadline, "no {words:?} in {}", self.log());
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits for the next server; returns its HTTP address, or RESP if it has none, and its RESP
+    /// address.
     fn next(&mut self) -> (SocketAddr, SocketAddr) {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
@@ -82,7 +102,7 @@ impl Servers {
 
 impl Drop for Servers {
     fn drop(&mut self) {
-        // The shell and the server it waits for. Already ended is as good.
+        // The shell and the server it waits for, which may have ended already.
         let group = format!("-{}", self.child.id());
         let killed = Command::new("kill").args(["-s", "KILL", "--", &group]).output();
         killed.map(drop).unwrap_or_default();
@@ -90,7 +110,7 @@ impl Drop for Servers {
     }
 }
 
-/// A RESP connection that sends words of any bytes and reads replies of one part.
+/// A RESP connection that sends arbitrary bytes and reads replies of one part.
 struct Resp(BufReader<TcpStream>);
 
 impl Resp {
@@ -128,14 +148,14 @@ fn value(number: u64) -> Vec<u8> {
     (0..VALUE_SIZE / 8).flat_map(|_| (rng.below(usize::MAX) as u64).to_le_bytes()).collect()
 }
 
-/// Writes values until one is refused; returns how many were taken, and the refusal.
+/// Writes values until one is refused; returns the number accepted, and the refusal.
 fn fill(client: &mut Resp) -> (u64, String) {
     let mut kept = 0;
     loop {
         assert!(kept < 200, "the disk does not fill up");
-        let told = client.ask(&[b"SET", kept.to_string().as_bytes(), &value(kept)]);
-        if told != b"+OK" {
-            return (kept, String::from_utf8_lossy(&told).into_owned());
+        let report = client.ask(&[b"SET", kept.to_string().as_bytes(), &value(kept)]);
+        if report != b"+OK" {
+            return (kept, String::from_utf8_lossy(&report).into_owned());
         }
         kept += 1;
     }
@@ -148,8 +168,37 @@ fn readyz(address: SocketAddr) -> Answer {
     Answer::read(&mut stream)
 }
 
+/// Asks until the answer is as expected.
+fn until(client: &mut Resp, words: &[&[u8]], expected: &[u8]) {
+    let deadline = Instant::now() + HANG;
+    loop {
+        let found = client.ask(words);
+        if found == expected {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{}", found.escape_ascii());
+        std::thread::yield_now();
+    }
+}
+
+/// Acknowledged data is served, and writes are refused with the reason.
+fn check_reads_alone(resp: SocketAddr, kept: u64) {
+    let mut client = Resp::connect(resp);
+    assert_eq!(client.ask(&[b"PING"]), b"+PONG");
+    for number in 0..kept {
+        let found = client.ask(&[b"GET", number.to_string().as_bytes()]);
+        assert!(found == value(number), "{number} is {} bytes", found.len());
+    }
+    let report = client.ask(&[b"SET", b"0", b"x"]);
+    let report = String::from_utf8_lossy(&report);
+    assert!(
+        report.starts_with("-MISCONF") && report.contains("until space is available"),
+        "{report}"
+    );
+}
+
 #[test]
-fn a_full_disk_refuses_writes_keeps_what_it_acknowledged_and_is_told_by_readyz() {
+fn a_full_disk_refuses_writes_serves_acknowledged_data_and_recovers_with_space() {
     if !can_mount() {
         return;
     }
@@ -163,37 +212,42 @@ fn a_full_disk_refuses_writes_keeps_what_it_acknowledged_and_is_told_by_readyz()
     let (kept, refusal) = fill(&mut client);
     assert!(refusal.contains("MISCONF"), "{refusal}");
     assert!(kept > 40, "{kept} values before the disk was full");
+    check_reads_alone(resp, kept);
     let answer = readyz(http);
     assert_eq!(answer.status, 503, "{answer:?}");
-    assert!(answer.body.contains("cache") && answer.body.contains("log has failed"), "{answer:?}");
-    // What was changed last may not be on disk, so nothing is shown any more.
-    for words in [&[&b"SET"[..], b"0", b"x"][..], &[b"GET", b"0"]] {
-        let told = Resp::connect(resp).ask(words);
-        assert!(told.starts_with(b"-MISCONF"), "{}", told.escape_ascii());
-    }
+    assert!(answer.body.contains("the cache refuses writes until"), "{answer:?}");
     assert!(Command::new("kill").args(["-s", "KILL", pid]).status().unwrap().success());
+    // The disk is still full: the next server serves the data, and recovers by itself.
     let (http, resp) = servers.next();
-    assert_eq!(readyz(http).status, 200);
+    check_reads_alone(resp, kept);
+    assert_eq!(readyz(http).status, 503);
+    servers.grow();
     let mut client = Resp::connect(resp);
-    for number in 0..kept {
-        let found = client.ask(&[b"GET", number.to_string().as_bytes()]);
-        assert!(found == value(number), "{number} is {} bytes", found.len());
-    }
-    assert_eq!(client.ask(&[b"SET", b"more", b"x"]), b"+OK");
+    until(&mut client, &[b"SET", b"more", b"x"], b"+OK");
+    assert_eq!(readyz(http).status, 200);
+    assert_eq!(client.ask(&[b"GET", b"more"]), b"x");
 }
 
 #[test]
-fn a_cache_alone_whose_disk_is_full_ends_so_that_somebody_looks() {
+fn a_cache_alone_with_a_full_disk_continues_serving() {
     if !can_mount() {
         return;
     }
     let serve = ["cache", "serve", "--resp", "127.0.0.1:0", "--text", ""];
-    let mount = r#"mount -t tmpfs -o size=100m none "$0" && exec "$@""#;
-    let mut servers = Servers::start(mount, &serve);
+    let script = r#"
+        mount -t tmpfs -o size=100m none "$0" || exit 77
+        "$@" &
+        read word < "$0.pipe" && mount -o remount,size=600m "$0"
+        wait
+    "#;
+    let mut servers = Servers::start(script, &serve);
     let (_, resp) = servers.next();
     let (kept, refusal) = fill(&mut Resp::connect(resp));
     assert!(kept > 40 && refusal.contains("MISCONF"), "{kept} {refusal}");
-    assert_eq!(servers.child.wait().unwrap().code(), Some(1));
-    let log = servers.log();
-    assert!(log.contains("the cache is not well") && log.contains("log has failed"), "{log}");
+    check_reads_alone(resp, kept);
+    servers.grow();
+    until(&mut Resp::connect(resp), &[b"SET", b"more", b"x"], b"+OK");
+    // A write may be accepted a moment before the log line appears.
+    servers.wait_for_line("refuses writes");
+    servers.wait_for_line("accepts writes again");
 }

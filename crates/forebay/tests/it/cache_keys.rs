@@ -11,8 +11,8 @@ fn keys(dir: &tempfile::TempDir, args: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-fn names(told: &Value) -> Vec<&str> {
-    told["largest"].as_array().unwrap().iter().map(|row| row["key"].as_str().unwrap()).collect()
+fn names(report: &Value) -> Vec<&str> {
+    report["largest"].as_array().unwrap().iter().map(|row| row["key"].as_str().unwrap()).collect()
 }
 
 #[test]
@@ -22,7 +22,7 @@ fn the_largest_keys_come_first_by_memory_and_by_length() {
     let cache = Cache::start(&dir, &["--no-persist", "--password-file", "password"]);
     let mut stream = cache.resp();
     ask(&mut stream, "AUTH \"open sesame\"\r\n", "+OK\r\n");
-    // Bytes that do not repeat themselves are kept as they are.
+    // Bytes without repetition are stored uncompressed.
     let mut state = 1_u32;
     let mut noise = |size: usize| -> String {
         let draw = |_| {
@@ -40,28 +40,29 @@ fn the_largest_keys_come_first_by_memory_and_by_length() {
     ask(&mut stream, "SELECT 3\r\nHSET hash f v\r\nSET \"\\xff\" v\r\n", "+OK\r\n:1\r\n+OK\r\n");
     let resp = cache.resp.to_string();
     let at = ["--resp", &resp, "--password-file", "password"];
-    let told = keys(&dir, &[&at[..], &["--top", "2"]].concat());
-    assert_eq!(names(&told), ["large:0", "large:1"]);
-    assert_eq!(told["keys"], 1_503);
-    assert_eq!(told["types"]["list"]["keys"], 1);
-    let first = &told["largest"][0];
-    assert!(first["memory_bytes"].as_u64().unwrap() > 40_000, "{told}");
-    assert!(first["length"].as_u64().unwrap() > 40_000, "{told}");
-    let told = keys(&dir, &[&at[..], &["--by", "length", "--pattern", "[ls]*t*"]].concat());
-    assert_eq!(names(&told), ["list"]);
-    assert_eq!(told["largest"][0]["length"], 13);
-    let told = keys(&dir, &[&at[..], &["--database", "3"]].concat());
-    assert_eq!(told["keys"], 2);
-    let odd = told["largest"].as_array().unwrap().iter().find(|row| row["key"] != "hash").unwrap();
+    let report = keys(&dir, &[&at[..], &["--top", "2"]].concat());
+    assert_eq!(names(&report), ["large:0", "large:1"]);
+    assert_eq!(report["keys"], 1_503);
+    assert_eq!(report["types"]["list"]["keys"], 1);
+    let first = &report["largest"][0];
+    assert!(first["memory_bytes"].as_u64().unwrap() > 40_000, "{report}");
+    assert!(first["length"].as_u64().unwrap() > 40_000, "{report}");
+    let report = keys(&dir, &[&at[..], &["--by", "length", "--pattern", "[ls]*t*"]].concat());
+    assert_eq!(names(&report), ["list"]);
+    assert_eq!(report["largest"][0]["length"], 13);
+    let report = keys(&dir, &[&at[..], &["--database", "3"]].concat());
+    assert_eq!(report["keys"], 2);
+    let odd =
+        report["largest"].as_array().unwrap().iter().find(|row| row["key"] != "hash").unwrap();
     assert_eq!(odd["key_hex"], json!("ff"));
-    // For a person, with what cannot be shown escaped.
+    // For people, with unprintable characters escaped.
     let shown = run(&dir, &[&["cache", "keys", "--database", "3"], &at[..]].concat());
     let shown = String::from_utf8(shown.stdout).unwrap();
     assert!(shown.contains(r#""\xff""#) && shown.contains("2 keys in database 3"), "{shown}");
 }
 
 #[test]
-fn a_refusal_is_told_and_no_server_is_named() {
+fn a_refusal_is_reported_and_no_server_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let cache = Cache::start(&dir, &["--no-persist"]);
     let resp = cache.resp.to_string();

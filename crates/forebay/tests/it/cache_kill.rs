@@ -1,7 +1,7 @@
-//! `kill -9` of the real server under fifty clients: what they were told is done is there.
+//! `kill -9` of the real server under fifty clients: acknowledged writes survive.
 //!
-//! The clients are the oracle. Each writes numbers in order into keys of its own, so what is found
-//! after the kill must be a prefix of what it sent that holds all that was acknowledged; the two
+//! The clients are the oracle. Each writes numbers in order into its own keys, so the data found
+//! after the kill must be a prefix of what it sent, and contain everything acknowledged; the two
 //! keys of a transaction must agree.
 
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -20,40 +20,40 @@ const TEXT_CLIENTS: usize = 10;
 /// Groups of writes acknowledged before a kill.
 const ACKNOWLEDGED_MIN: u64 = 600;
 
-/// What a client says of itself: groups sent, and groups acknowledged.
+/// Progress of a client: groups sent, and groups acknowledged.
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
+struct Progress {
     sent: u64,
     acknowledged: u64,
 }
 
-/// One client: sends groups, a few at once, until the server is gone.
+/// Runs one client: sends groups, a few at a time, until the server has ended.
 fn write(
     stream: TcpStream,
     from: u64,
     group: &dyn Fn(u64) -> (String, usize),
     all: &AtomicU64,
-) -> Told {
+) -> Progress {
     let mut reader = BufReader::new(stream);
-    let mut told = Told { sent: from, acknowledged: from };
+    let mut progress = Progress { sent: from, acknowledged: from };
     loop {
-        let batch = told.sent..told.sent + 1 + told.sent % 4;
+        let batch = progress.sent..progress.sent + 1 + progress.sent % 4;
         let groups: Vec<_> = batch.clone().map(group).collect();
         let text: String = groups.iter().map(|(text, _)| text.as_str()).collect();
-        told.sent = batch.end;
+        progress.sent = batch.end;
         if reader.get_mut().write_all(text.as_bytes()).is_err() {
-            return told;
+            return progress;
         }
         for (_, lines) in groups {
             for _ in 0..lines {
                 let mut line = String::new();
-                // A line without its end was cut off by the kill: not an acknowledgement.
+                // A line without its end was cut off by the kill and is not an acknowledgement.
                 if reader.read_line(&mut line).is_err() || !line.ends_with('\n') {
-                    return told;
+                    return progress;
                 }
                 assert!(!line.starts_with(['-', 'E']), "{line}");
             }
-            told.acknowledged += 1;
+            progress.acknowledged += 1;
             all.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -73,7 +73,7 @@ fn text_group(client: usize) -> impl Fn(u64) -> (String, usize) {
     move |number| (format!("SET text:{client} {number}\n"), 1)
 }
 
-/// A client of the test itself.
+/// A client of the test.
 struct Asking(BufReader<TcpStream>);
 
 impl Asking {
@@ -83,7 +83,8 @@ impl Asking {
         line.trim_end().to_owned()
     }
 
-    /// The reply's items, those of an array one by one; `None` where there is no such key.
+    /// Returns the items of the reply, those of an array one by one; `None` if there is no such
+    /// key.
     fn ask(&mut self, command: &str) -> Vec<Option<String>> {
         self.0.get_mut().write_all(format!("{command}\r\n").as_bytes()).unwrap();
         let head = self.line();
@@ -112,18 +113,23 @@ impl Asking {
     }
 }
 
-/// Loads the server and kills it; returns what each client was told.
-fn load_and_kill(cache: Cache, from: &[u64]) -> Vec<Told> {
+/// Loads the server and kills it; returns the progress of each client.
+fn load_and_kill(cache: Cache, from: &[u64]) -> Vec<Progress> {
     let all = AtomicU64::new(0);
-    let (resp, text) = (cache.resp, cache.text);
+    // Connected before any of them writes: the others may cause the kill before the last thread
+    // has run, and its connection would be refused.
+    let streams: Vec<TcpStream> = (0..RESP_CLIENTS + TEXT_CLIENTS)
+        .map(|client| if client < RESP_CLIENTS { cache.resp() } else { cache.text() })
+        .collect();
     std::thread::scope(|scope| {
         let all = &all;
-        let clients: Vec<_> = (0..RESP_CLIENTS + TEXT_CLIENTS)
-            .map(|client| {
+        let clients: Vec<_> = (0..)
+            .zip(streams)
+            .map(|(client, stream)| {
                 let from = from[client];
                 scope.spawn(move || match client {
-                    0..RESP_CLIENTS => write(Cache::connect(resp), from, &resp_group(client), all),
-                    _ => write(Cache::connect(text), from, &text_group(client), all),
+                    0..RESP_CLIENTS => write(stream, from, &resp_group(client), all),
+                    _ => write(stream, from, &text_group(client), all),
                 })
             })
             .collect();
@@ -132,7 +138,7 @@ fn load_and_kill(cache: Cache, from: &[u64]) -> Vec<Told> {
         let deadline = Instant::now() + HANG;
         while snapshots == 0 || all.load(Ordering::Relaxed) < ACKNOWLEDGED_MIN {
             assert!(Instant::now() < deadline, "{snapshots} snapshots, {all:?} acknowledged");
-            // Refused while one is being taken: one is always under way.
+            // Refused while a snapshot is being taken: one is always in progress.
             asking.ask("BGSAVE");
             let now = asking.number("LASTSAVE");
             snapshots += u64::from(now != std::mem::replace(&mut last, now));
@@ -144,13 +150,16 @@ fn load_and_kill(cache: Cache, from: &[u64]) -> Vec<Told> {
     })
 }
 
-/// Compares what is there with what each client was told; returns where each goes on.
-fn verify(address: SocketAddr, told: &[Told]) -> Vec<u64> {
+/// Compares the data with each client's progress; returns where each continues.
+fn verify(address: SocketAddr, progress: &[Progress]) -> Vec<u64> {
     let mut asking = Asking(BufReader::new(Cache::connect(address)));
-    let mut check = |client: usize, told: &Told| {
+    let mut check = |client: usize, progress: &Progress| {
         let within = |found: u64, what: &str| {
-            let Told { sent, acknowledged } = *told;
-            assert!((acknowledged..=sent).contains(&found), "{what} {client}: {found}, {told:?}");
+            let Progress { sent, acknowledged } = *progress;
+            assert!(
+                (acknowledged..=sent).contains(&found),
+                "{what} {client}: {found}, {progress:?}"
+            );
         };
         if client >= RESP_CLIENTS {
             let next = asking.number(&format!("GET text:{client}")).map_or(0, |last| last + 1);
@@ -167,17 +176,17 @@ fn verify(address: SocketAddr, told: &[Told]) -> Vec<u64> {
         let [a, b] = ["a", "b"].map(|key| asking.number(&format!("GET {key}:{client}")));
         assert_eq!(a, b, "half a transaction of client {client}");
         let done = a.map_or(0, |last| last + 1);
-        // What one connection sent is in the log in that order, so what is there is a prefix.
+        // The log has the writes of one connection in order, so the data is a prefix.
         assert!(length >= count && count >= done && done + 1 >= length, "{length} {count} {done}");
         within(done, "transactions");
-        // The next load begins with whole groups.
+        // The next load begins with complete groups.
         asking.ask(&format!("SET count:{client} {length}"));
         if let Some(last) = length.checked_sub(1) {
             asking.ask(&format!("MSET a:{client} {last} b:{client} {last}"));
         }
         length
     };
-    told.iter().enumerate().map(|(client, told)| check(client, told)).collect()
+    progress.iter().enumerate().map(|(client, progress)| check(client, progress)).collect()
 }
 
 fn survive(durability: &str, server: &str) {
@@ -185,14 +194,14 @@ fn survive(durability: &str, server: &str) {
     let args = ["--durability", durability, "--server", server];
     let mut from = vec![0; RESP_CLIENTS + TEXT_CLIENTS];
     for _ in 0..2 {
-        let told = load_and_kill(Cache::start(&dir, &args), &from);
+        let progress = load_and_kill(Cache::start(&dir, &args), &from);
         let cache = Cache::start(&dir, &args);
-        from = verify(cache.resp, &told);
+        from = verify(cache.resp, &progress);
         cache.signal("TERM");
         assert_eq!(cache.wait(), Some(0));
         let checked = run(&dir, &["cache", "check", "forebay-data"]);
-        let told = String::from_utf8_lossy(&checked.stdout).into_owned();
-        assert!(checked.status.success(), "{told} {}", stderr(&checked));
+        let report = String::from_utf8_lossy(&checked.stdout).into_owned();
+        assert!(checked.status.success(), "{report} {}", stderr(&checked));
     }
 }
 

@@ -1,4 +1,4 @@
-//! `forebay cache serve`, spoken to over its sockets, and the commands that speak to it.
+//! `forebay cache serve`, used over its sockets, and the commands that are its clients.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::Shutdown;
@@ -120,7 +120,7 @@ fn what_was_acknowledged_is_there_after_a_kill_and_after_a_stop() {
 #[test]
 fn a_stop_under_load_keeps_every_acknowledged_write() {
     for server in ["per-connection", "pooled"] {
-        // Of its own: what was written before would pass for what is written now.
+        // A separate directory: earlier writes would be mistaken for new ones.
         let dir = tempfile::tempdir().unwrap();
         let cache = Cache::start(&dir, &["--server", server]);
         let address = cache.resp;
@@ -171,7 +171,7 @@ fn a_stop_under_load_keeps_every_acknowledged_write() {
                     line.trim().parse().unwrap()
                 }
             };
-            // One more may have been written and its reply cut off.
+            // One more may have been written and its reply lost.
             assert!(
                 stored == acknowledged || stored == acknowledged + 1,
                 "{stored} {acknowledged}"
@@ -273,9 +273,9 @@ fn forebay_serve_serves_the_cache_and_shows_its_metrics() {
     let address = open["resp"].as_str().unwrap().parse().unwrap();
     let mut stream = Cache::connect(address);
     ask(&mut stream, "SET a 1\r\nGET a\r\n", "+OK\r\n$1\r\n1\r\n");
-    // It serves more than the cache, which is not a client's to end.
+    // It serves more than the cache, so a client must not end it.
     let refused =
-        "-ERR SHUTDOWN is refused: this cache is part of a program that does more; stop that\r\n";
+        "-ERR SHUTDOWN is refused: this cache is part of a larger server; stop that one\r\n";
     ask(&mut stream, "SHUTDOWN NOSAVE\r\n", refused);
     let metrics = server.get("/metrics").body;
     let of = |name: &str| {

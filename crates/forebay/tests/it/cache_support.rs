@@ -1,4 +1,4 @@
-//! Starting `forebay cache serve` and speaking to it.
+//! Starts `forebay cache serve` and talks to it.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -13,7 +13,7 @@ pub(crate) struct Cache {
     pub(crate) child: Child,
     pub(crate) resp: SocketAddr,
     pub(crate) text: SocketAddr,
-    /// Where it speaks RESP over TLS, if it does.
+    /// Its address for RESP over TLS, if any.
     pub(crate) tls: Option<SocketAddr>,
 }
 
@@ -67,7 +67,7 @@ impl Cache {
 
 impl Drop for Cache {
     fn drop(&mut self) {
-        // Already ended is what most tests want.
+        // Most tests have ended it already.
         self.child.kill().unwrap_or_default();
         self.child.wait().map(drop).unwrap_or_default();
     }

@@ -30,7 +30,7 @@ fn say(dir: &TempDir, cache: &Cache, trust: &[&str], words: &[&str]) -> Output {
 }
 
 #[test]
-fn clients_that_trust_the_certificate_are_served_and_others_are_told_why_not() {
+fn clients_that_trust_the_certificate_are_served_and_others_get_an_error() {
     let dir = tempfile::tempdir().unwrap();
     certificate(&dir, "localhost", "ca.pem");
     for server in ["per-connection", "pooled"] {
@@ -48,7 +48,7 @@ fn clients_that_trust_the_certificate_are_served_and_others_are_told_why_not() {
         let keys = ["cache", "keys", "--tls", "--resp", &cache.tls.unwrap().to_string()];
         let keys = run(&dir, &[&keys[..], &trust].concat());
         assert!(String::from_utf8_lossy(&keys.stdout).contains("1 keys in database 0"));
-        // A client that speaks plainly is closed without harm to anybody.
+        // A client without TLS is closed without harm to others.
         let mut plain = Cache::connect(cache.tls.unwrap());
         plain.write_all(b"*1\r\n$4\r\nPING\r\n").unwrap();
         let mut answer = Vec::new();
@@ -76,9 +76,12 @@ fn a_renewed_certificate_serves_new_connections_and_a_broken_one_does_not() {
     assert!(trusts("old.pem"));
     std::fs::write(dir.path().join("cert.pem"), "no certificate").unwrap();
     let deadline = Instant::now() + HANG;
-    while !std::fs::read_to_string(dir.path().join("log")).unwrap().contains("cannot be used") {
-        assert!(trusts("old.pem"), "the one before goes on");
-        assert!(Instant::now() < deadline, "nothing is told of a broken certificate");
+    while !std::fs::read_to_string(dir.path().join("log"))
+        .unwrap()
+        .contains("cannot use the changed certificate")
+    {
+        assert!(trusts("old.pem"), "the previous one stays in use");
+        assert!(Instant::now() < deadline, "nothing is logged about a broken certificate");
     }
     certificate(&dir, "localhost", "new.pem");
     until("new.pem");
@@ -86,7 +89,7 @@ fn a_renewed_certificate_serves_new_connections_and_a_broken_one_does_not() {
 }
 
 #[test]
-fn settings_that_do_not_go_together_are_refused_and_the_servers_certificate_will_do() {
+fn conflicting_settings_are_refused_and_the_servers_certificate_is_the_default() {
     let dir = tempfile::tempdir().unwrap();
     let refused = |args: &[&str], why: &str| {
         let args = [&["cache", "serve", "--no-persist", "--resp", "", "--text", ""], args].concat();

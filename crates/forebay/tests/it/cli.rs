@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::support::{forebay, run, run_ok, stderr};
 
 #[test]
-fn config_show_tells_where_each_value_came_from() {
+fn config_show_prints_the_source_of_each_value() {
     let dir = tempfile::tempdir().unwrap();
     let text = "data = \"here\"\n\n[server]\nidle_timeout = \"5s\"\nconnections_max = 7\n";
     std::fs::write(dir.path().join("forebay.toml"), text).unwrap();

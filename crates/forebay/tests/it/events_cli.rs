@@ -1,4 +1,4 @@
-//! `forebay events` on a data directory: shapes, exactness, proofs, and what is detected.
+//! `forebay events` on a data directory: formats, exactness, proofs, and detection of changes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -45,10 +45,10 @@ fn key(dir: &TempDir, data: &str) -> String {
 fn what_was_appended_is_given_back_byte_for_byte() {
     let dir = tempfile::tempdir().unwrap();
     let line = b"  \xff\x00 no \"JSON\" \xc3\xa9\t";
-    let told = append_ok(&dir, &["--stream", "odd", "--format", "raw"], line);
-    assert_eq!((told["accepted"].as_u64(), told["rejected"].as_u64()), (Some(1), Some(0)));
-    let id = text(&told["first_id"]);
-    assert_eq!(told["first_id"], told["last_id"]);
+    let report = append_ok(&dir, &["--stream", "odd", "--format", "raw"], line);
+    assert_eq!((report["accepted"].as_u64(), report["rejected"].as_u64()), (Some(1), Some(0)));
+    let id = text(&report["first_id"]);
+    assert_eq!(report["first_id"], report["last_id"]);
     let output = run(&dir, &["get", id, "--raw"]);
     assert_eq!(output.stdout, line);
     let event = events_json(&dir, &["get", id]);
@@ -60,15 +60,15 @@ fn what_was_appended_is_given_back_byte_for_byte() {
 }
 
 #[test]
-fn records_that_are_no_events_are_kept_apart_with_line_and_reason() {
+fn rejected_records_are_written_with_line_and_reason() {
     let dir = tempfile::tempdir().unwrap();
     let input = b"{\"a\":1}\n\n{\"b\":\n{\"c\":3}\n";
     let rejects = path(&dir, "rejects");
     let output =
         append(&dir, &["--stream", "s", "--format", "ndjson", "--rejects", &rejects], input);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((told["accepted"].as_u64(), told["rejected"].as_u64()), (Some(2), Some(1)));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((report["accepted"].as_u64(), report["rejected"].as_u64()), (Some(2), Some(1)));
     assert!(stderr(&output).contains("line 3"), "{}", stderr(&output));
     let kept = lines(&fs::read_to_string(&rejects).unwrap());
     assert_eq!((kept[0]["line"].as_u64(), text(&kept[0]["raw"])), (Some(3), "{\"b\":"));
@@ -79,8 +79,8 @@ fn records_that_are_no_events_are_kept_apart_with_line_and_reason() {
 #[test]
 fn a_json_array_in_a_file_is_its_elements() {
     let dir = tempfile::tempdir().unwrap();
-    let told = append_ok(&dir, &["--stream", "s"], b"[\n  {\"a\": 1},\n  {\"b\": 2}\n]\n");
-    assert_eq!(told["accepted"], 2);
+    let report = append_ok(&dir, &["--stream", "s"], b"[\n  {\"a\": 1},\n  {\"b\": 2}\n]\n");
+    assert_eq!(report["accepted"], 2);
     let found = lines(&events(&dir, &["scan"]));
     assert_eq!((text(&found[0]["raw"]), text(&found[1]["raw"])), ("{\"a\": 1}", "{\"b\": 2}"));
 }
@@ -117,17 +117,17 @@ fn a_scan_takes_what_was_asked_for_in_order_of_time() {
         );
         let tail = lines(&events(&dir, &["tail", "-n", "2", "--stream", "a"]));
         assert!(text(&tail[1]["raw"]).contains("\"n\":9"), "the latest is last: {tail:?}");
-        // Once more out of a segment.
-        let told = events_json(&dir, &["compact", "--json"]);
-        assert_eq!(told["segments"], 1);
+        // Once more from a segment.
+        let report = events_json(&dir, &["compact", "--json"]);
+        assert_eq!(report["segments"], 1);
     }
 }
 
 #[test]
 fn a_proof_holds_with_the_key_alone_and_with_no_other() {
     let dir = tempfile::tempdir().unwrap();
-    let told = append_ok(&dir, &["--stream", "s"], numbered(5).as_bytes());
-    let proof = events(&dir, &["prove", text(&told["last_id"]), "--json"]);
+    let report = append_ok(&dir, &["--stream", "s"], numbered(5).as_bytes());
+    let proof = events(&dir, &["prove", text(&report["last_id"]), "--json"]);
     let json: Value = serde_json::from_str(&proof).unwrap();
     assert_eq!((json["leaf_index"].as_u64(), json["tree_size"].as_u64()), (Some(4), Some(5)));
     let file = save(&dir, "proof.json", &proof);
@@ -219,12 +219,12 @@ fn a_store_rebuilt_without_the_key_is_detected_with_it() {
     append_ok(&dir, &["--data", "rebuilt", "--stream", "s"], numbered(10).as_bytes());
     events(&dir, &["verify", "--data", "rebuilt"]);
     let said = refused(&dir, &["verify", "--data", "rebuilt", "--since", &kept, "--key", &own], 1);
-    assert!(said.contains("changed, swapped or replaced"), "{said}");
+    assert!(said.contains("changed, reordered or replaced"), "{said}");
     refused(&dir, &["verify", "--data", "rebuilt", "--since", &kept], 1);
 }
 
 #[test]
-fn a_directory_a_server_has_is_refused_with_the_way_out() {
+fn a_directory_in_use_by_a_server_is_refused_with_the_remedy() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir, &[]);
     for args in [&["append", "--stream", "s"][..], &["stats"], &["tail"]] {
@@ -243,7 +243,11 @@ fn presets_and_switches_hold() {
     append_ok(&dir, &off, b"{\"a\":1}");
     let said = refused(&dir, &["append", "--stream", "s"], 3);
     assert!(said.contains("events.merkle=false"), "{said}");
-    assert_eq!(lines(&events(&dir, &["scan"])).len(), 1, "who only reads takes it as it is");
+    assert_eq!(
+        lines(&events(&dir, &["scan"])).len(),
+        1,
+        "a reader uses the store as it was created"
+    );
     assert!(refused(&dir, &["checkpoint"], 1).contains("no proofs"));
     refused(&dir, &["append", "--stream", "s", "--preset", "fast"], 2);
     for wrong in ["batch_events=0", "block_size=1KiB", "compression=zip", "retention=30"] {
@@ -254,14 +258,14 @@ fn presets_and_switches_hold() {
 }
 
 #[test]
-fn expired_events_go_and_the_rest_stays_provable() {
+fn expired_events_are_removed_and_the_rest_stays_provable() {
     let dir = tempfile::tempdir().unwrap();
     append_ok(&dir, &["--stream", "debug"], numbered(3).as_bytes());
     append_ok(&dir, &["--stream", "audit"], numbered(3).as_bytes());
     let before = save(&dir, "before", &events(&dir, &["checkpoint"]));
     let rules = "events.retention=debug=1d,audit=3650d";
-    let told = events_json(&dir, &["compact", "--json", "--set", rules]);
-    assert_eq!(told["pruned_events"], 3);
+    let report = events_json(&dir, &["compact", "--json", "--set", rules]);
+    assert_eq!(report["pruned_events"], 3);
     let left = lines(&events(&dir, &["scan", "--proof"]));
     assert!(left.len() == 3 && left.iter().all(|event| event["stream"] == "audit"));
     let own = key(&dir, "forebay-data");

@@ -23,7 +23,7 @@ use crate::support::{HANG, forebay, run, stderr};
 
 const MANIFEST: &str = "_forebay_export.json";
 
-/// Every part below a directory, in order; nothing else may be there but the manifest.
+/// Every part below a directory, in order; only the manifest may exist besides.
 fn parts(dir: &Path) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = walkdir::WalkDir::new(dir)
         .sort_by_file_name()
@@ -47,7 +47,7 @@ fn manifest(dir: &Path) -> Value {
     serde_json::from_slice(&fs::read(dir.join(MANIFEST)).unwrap()).unwrap()
 }
 
-/// One row, as JSON of the shape of `scan`, and its leaf as docs/formats/event-export.md has it.
+/// One row, as JSON in the form of `scan`, and its leaf as in docs/formats/event-export.md.
 struct Row {
     json: Value,
     leaf: Vec<u8>,
@@ -125,7 +125,7 @@ fn read(path: &Path) -> (Vec<Row>, HashMap<String, String>) {
     (rows, metadata.into_iter().map(|entry| (entry.key, entry.value.unwrap())).collect())
 }
 
-/// A store with events of several formats, some with attributes, some that are no text.
+/// A store with events of several formats, some with attributes, some that are not text.
 fn mixed(dir: &TempDir) {
     append_ok(dir, &["--stream", "numbers"], numbered(300).as_bytes());
     append_ok(dir, &["--stream", "odd", "--format", "raw"], b"\xff\x00 no text\nplain\n");
@@ -137,7 +137,7 @@ fn mixed(dir: &TempDir) {
     with_attributes(dir);
 }
 
-/// An event whose attributes JSON cannot tell apart from others: written by a program, not a reader.
+/// An event with attributes that JSON cannot distinguish from others: written by a program.
 fn with_attributes(dir: &TempDir) {
     let path = dir.path().join("forebay-data/events");
     let (fs, clock) = (Arc::new(RealFs), Arc::new(SystemClock::new()));
@@ -160,14 +160,14 @@ fn with_attributes(dir: &TempDir) {
 fn every_row_is_its_event_and_gives_back_the_leaf_that_is_proven() {
     let dir = tempfile::tempdir().unwrap();
     mixed(&dir);
-    let told = events_json(&dir, &["export", "--out", "out", "--rows-max", "100", "--json"]);
+    let report = events_json(&dir, &["export", "--out", "out", "--rows-max", "100", "--json"]);
     let stored = lines(&events(&dir, &["scan"]));
-    assert_eq!(told["rows"], stored.len());
-    assert_eq!(told["files"], 4);
-    assert_eq!((&told["first_seq"], &told["last_seq"]), (&json!(0), &json!(stored.len() - 1)));
+    assert_eq!(report["rows"], stored.len());
+    assert_eq!(report["files"], 4);
+    assert_eq!((&report["first_seq"], &report["last_seq"]), (&json!(0), &json!(stored.len() - 1)));
     let out = dir.path().join("out");
     let manifest = manifest(&out);
-    assert_eq!(manifest["checkpoint"], told["checkpoint"]);
+    assert_eq!(manifest["checkpoint"], report["checkpoint"]);
     let mut found = Vec::new();
     for (path, listed) in parts(&out).iter().zip(manifest["parts"].as_array().unwrap()) {
         let (rows, metadata) = read(path);
@@ -176,7 +176,7 @@ fn every_row_is_its_event_and_gives_back_the_leaf_that_is_proven() {
         assert_eq!(listed["bytes"], fs::metadata(path).unwrap().len());
         assert_eq!(metadata["forebay.format_version"], "1");
         assert_eq!(metadata["forebay.rows"], rows.len().to_string());
-        assert_eq!(metadata["forebay.checkpoint"], told["checkpoint"].as_str().unwrap());
+        assert_eq!(metadata["forebay.checkpoint"], report["checkpoint"].as_str().unwrap());
         assert_eq!(metadata["forebay.verifier_key"], manifest["verifier_key"].as_str().unwrap());
         for name in ["first_seq", "last_seq"] {
             assert_eq!(metadata[&format!("forebay.{name}")], listed[name].to_string());
@@ -196,8 +196,8 @@ fn every_row_is_its_event_and_gives_back_the_leaf_that_is_proven() {
         assert_eq!(proof["leaf_index"], row.json["seq"]);
         assert_eq!(proof["leaf_hash"], row.leaf_hash);
         assert_eq!(proof["leaf_base64"], render::base64(&row.leaf));
-        // Nothing came since: the proof is under the checkpoint that was exported.
-        assert_eq!(proof["checkpoint"], told["checkpoint"]);
+        // Nothing was added since: the proof is under the exported checkpoint.
+        assert_eq!(proof["checkpoint"], report["checkpoint"]);
     }
 }
 
@@ -222,7 +222,7 @@ fn lines_are_the_events_of_a_scan_with_their_leaf_hash() {
 }
 
 #[test]
-fn days_and_hours_have_directories_of_their_own() {
+fn days_and_hours_have_separate_directories() {
     let dir = tempfile::tempdir().unwrap();
     // The last second of a day, the first two of the next, and one an hour later.
     let times = ["2024-11-20T23:59:59.999999999Z", "2024-11-21T00:00:00Z", "2024-11-21T00:00:01Z"];
@@ -281,8 +281,8 @@ fn a_store_without_proofs_says_so() {
     let output = run(&dir, &["events", "export", "--out", "out", "--json"]);
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(stderr(&output).contains("no proofs"), "{}", stderr(&output));
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&told["rows"], &told["checkpoint"]), (&json!(3), &Value::Null));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["rows"], &report["checkpoint"]), (&json!(3), &Value::Null));
     let (rows, metadata) = read(&parts(&dir.path().join("out"))[0]);
     assert!(!metadata.contains_key("forebay.checkpoint"));
     assert!(rows.iter().all(|row| leaf_hash(&row.leaf).to_string() == row.leaf_hash));
@@ -327,20 +327,20 @@ fn verifying_an_export_finds_what_was_changed() {
     events(&dir, &["export", "--out", "out"]);
     let key = events_json(&dir, &["stats", "--json"])["verifier_key"].as_str().unwrap().to_owned();
     let verify = ["verify-export", "--key", &key, "--json", "out"];
-    let told = events_json(&dir, &verify);
-    assert_eq!((&told["rows"], &told["leaves"]), (&json!(305), &json!(305)));
-    assert_eq!((&told["sound"], &told["signature"]), (&json!(true), &json!(true)));
+    let report = events_json(&dir, &verify);
+    assert_eq!((&report["rows"], &report["leaves"]), (&json!(305), &json!(305)));
+    assert_eq!((&report["sound"], &report["signature"]), (&json!(true), &json!(true)));
     let part = parts(&dir.path().join("out")).remove(0);
     let whole = fs::read(&part).unwrap();
     let mut damaged = whole.clone();
     let middle = damaged.len() / 2;
     damaged[middle] ^= 1;
     fs::write(&part, &damaged).unwrap();
-    assert!(refused(&dir, &verify, 1).contains("not the one that was exported"));
+    assert!(refused(&dir, &verify, 1).contains("differs from the exported one"));
     fs::write(&part, &whole).unwrap();
     let path = dir.path().join("out").join(MANIFEST);
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, text.replace("events\\n305\\n", "events\\n306\\n")).unwrap();
     let said = refused(&dir, &verify, 1);
-    assert!(said.contains("the checkpoint does not hold"), "{said}");
+    assert!(said.contains("the checkpoint is not valid"), "{said}");
 }

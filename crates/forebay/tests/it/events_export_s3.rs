@@ -25,7 +25,7 @@ pub(crate) struct S3 {
     _runtime: Runtime,
     address: SocketAddr,
     pub(crate) dir: TempDir,
-    /// What was asked for, method and query.
+    /// Method and query of each request.
     asked: Asked,
 }
 
@@ -36,7 +36,7 @@ impl S3 {
         Self::start_but("nothing")
     }
 
-    /// A server that forbids requests whose query has this text.
+    /// A server that forbids requests with this text in their query.
     fn start_but(forbidden: &'static str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("archive")).unwrap();
@@ -81,7 +81,7 @@ impl S3 {
     }
 }
 
-/// A command that knows nothing of the AWS of whoever runs the tests.
+/// A command without the AWS settings of the user who runs the tests.
 pub(crate) fn without_aws(dir: &TempDir) -> Command {
     let mut command = forebay(dir);
     for (name, _) in std::env::vars_os() {
@@ -111,12 +111,12 @@ async fn accept(listener: TcpListener, s3: S3Service, forbidden: &'static str, a
             }
         });
         let served = http1::Builder::new().serve_connection(TokioIo::new(stream), answer);
-        // A client that leaves is no failure.
+        // A client that disconnects is not a failure.
         tokio::spawn(async move { served.await.unwrap_or_default() });
     }
 }
 
-/// Lines that nothing can shorten: more than two requests' worth.
+/// Lines that do not compress: more than two requests' worth.
 fn large(dir: &TempDir) {
     let line = "x".repeat(100_000) + "\n";
     append_ok(dir, &["--stream", "s", "--format", "raw"], line.repeat(210).as_bytes());
@@ -135,8 +135,8 @@ fn objects_are_the_files_a_directory_would_get() {
     let mut here =
         vec!["--out", "s3://archive/deep/er", "--allow-http", "--region", "eu-central-1"];
     here.extend(args);
-    let told = ok(&s3.export(&dir, &here));
-    assert_eq!((told["files"].as_u64(), told["rows"].as_u64()), (Some(3), Some(50)));
+    let report = ok(&s3.export(&dir, &here));
+    assert_eq!((report["files"].as_u64(), report["rows"].as_u64()), (Some(3), Some(50)));
     let mut there = vec!["export", "--out", "out"];
     there.extend(args);
     events(&dir, &there);
@@ -155,7 +155,7 @@ fn objects_are_the_files_a_directory_would_get() {
         let (object, file) = (fs::read(object), fs::read(dir.path().join("out").join(&name)));
         assert!(object.unwrap() == file.unwrap(), "{name}");
     }
-    // What is there is not replaced, whether the export before was complete or not.
+    // Existing objects are not replaced, whether the earlier export was complete or not.
     let again = s3.export(&dir, &here);
     assert_eq!(again.status.code(), Some(1));
     assert!(stderr(&again).contains("s3://archive/deep/er/"), "{}", stderr(&again));
@@ -182,7 +182,7 @@ fn a_large_part_is_uploaded_in_pieces_and_is_whole() {
 }
 
 #[test]
-fn an_upload_that_fails_half_way_is_taken_back() {
+fn an_upload_that_fails_half_way_is_aborted() {
     let (s3, dir) = (S3::start_but("partNumber=3"), tempfile::tempdir().unwrap());
     large(&dir);
     let output = s3.export(&dir, &["--out", "s3://archive", "--allow-http", "--format", "ndjson"]);
@@ -241,7 +241,7 @@ fn a_profile_has_the_keys_the_region_and_the_endpoint() {
         [("AWS_ACCESS_KEY_ID", "test-access"), ("AWS_SECRET_ACCESS_KEY", "no-such-secret")];
     ok(&export("option", &[], &["--profile", "work"]));
     ok(&export("variable", &[("AWS_PROFILE", "work")], &[]));
-    // Keys of the environment come before a profile that is only named there, and after the option.
+    // Keys of the environment precede a profile named only there, and follow the option.
     ok(&export(
         "before",
         &[&environment[..], &[("AWS_SESSION_TOKEN", "t")]].concat(),
@@ -250,14 +250,14 @@ fn a_profile_has_the_keys_the_region_and_the_endpoint() {
     let both = [&environment[..], &[("AWS_PROFILE", "work")]].concat();
     let refused = export("after", &both, &[]);
     assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
-    for (profile, told) in [
+    for (profile, report) in [
         ("nobody", "there is no profile \"nobody\""),
         ("half", "has no aws_secret_access_key"),
         ("role", "by role_arn"),
     ] {
         let refused = export("wrong", &[], &["--profile", profile]);
         assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
-        assert!(stderr(&refused).contains(told), "{}", stderr(&refused));
+        assert!(stderr(&refused).contains(report), "{}", stderr(&refused));
         assert!(!stderr(&refused).contains("secret\n") && !stderr(&refused).contains("test-"));
     }
 }

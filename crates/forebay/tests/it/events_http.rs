@@ -42,9 +42,9 @@ fn every_format_is_taken_by_path_by_query_and_by_content_type() {
         ] {
             let answer = post(&server, &path, &headers, body.as_bytes());
             assert_eq!(answer.status, 200, "{path} {headers}: {}", answer.body);
-            let told = answer.json();
-            assert_eq!(told["accepted"], 1, "{path} {headers}");
-            let id = told["first_id"].as_str().unwrap().to_owned();
+            let report = answer.json();
+            assert_eq!(report["accepted"], 1, "{path} {headers}");
+            let id = report["first_id"].as_str().unwrap().to_owned();
             let event = server.get(&format!("/v1/events/{id}")).json();
             assert_eq!(event["source"]["format"], format, "{event}");
             assert_eq!(event["raw"], raw);
@@ -56,7 +56,7 @@ fn every_format_is_taken_by_path_by_query_and_by_content_type() {
 }
 
 #[test]
-fn an_object_an_array_and_lines_are_told_apart() {
+fn an_object_an_array_and_lines_are_distinguished() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir, &[]);
     let json = "content-type: application/json\r\n";
@@ -103,13 +103,13 @@ fn hostile_bodies_are_refused_and_the_good_in_them_is_kept() {
         let answer = post(&server, path, headers, body.as_bytes());
         let begin: String = body.chars().take(40).collect();
         assert_eq!(answer.status, status, "{path} {begin}: {}", answer.body);
-        let told = answer.json();
-        assert_eq!(told["accepted"], accepted, "{path} {begin}");
-        assert_eq!(told["rejected"], rejected, "{path} {begin}");
-        let rejects = told["rejects"].as_array().unwrap();
+        let report = answer.json();
+        assert_eq!(report["accepted"], accepted, "{path} {begin}");
+        assert_eq!(report["rejected"], rejected, "{path} {begin}");
+        let rejects = report["rejects"].as_array().unwrap();
         assert_eq!(rejects.len(), usize::min(rejected, 20), "{path} {begin}");
         assert!(rejects.iter().all(|reject| reject["line"].as_u64() > Some(0)));
-        assert_eq!(status == 400, told["error"]["code"] == "no_events", "{told}");
+        assert_eq!(status == 400, report["error"]["code"] == "no_events", "{report}");
     }
     assert_eq!(post(&server, "/v1/events/raw", "", too_much.as_bytes()).status, 413);
     let chunked = {
@@ -135,7 +135,7 @@ fn hostile_bodies_are_refused_and_the_good_in_them_is_kept() {
 }
 
 #[test]
-fn a_body_that_breaks_off_is_said_to_be_incomplete_and_its_half_line_is_no_event() {
+fn an_incomplete_body_is_reported_and_its_half_line_is_no_event() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir, &[]);
     let mut stream = server.connect();
@@ -144,8 +144,11 @@ fn a_body_that_breaks_off_is_said_to_be_incomplete_and_its_half_line_is_no_event
     stream.shutdown(Shutdown::Write).unwrap();
     let answer = Answer::read(&mut stream);
     assert_eq!(answer.status, 400, "{}", answer.body);
-    let told = answer.json();
-    assert_eq!((&told["error"]["code"], &told["accepted"]), (&"body_incomplete".into(), &1.into()));
+    let report = answer.json();
+    assert_eq!(
+        (&report["error"]["code"], &report["accepted"]),
+        (&"body_incomplete".into(), &1.into())
+    );
     let page = server.get("/v1/events").json();
     assert_eq!(page["events"].as_array().unwrap().len(), 1);
     assert_eq!(page["events"][0]["raw"], "whole");
@@ -232,13 +235,13 @@ fn following_begins_with_the_newest_and_ends_with_the_server() {
     let mut tail = crate::support::forebay(&dir);
     tail.args(["events", "tail", "--server", &port, "-n", "1", "--stream", "a", "--contains", "f"]);
     let mut tail = tail.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let mut told = BufReader::new(tail.stdout.take().unwrap());
+    let mut report = BufReader::new(tail.stdout.take().unwrap());
     let mut line = String::new();
-    told.read_line(&mut line).unwrap();
+    report.read_line(&mut line).unwrap();
     assert!(line.contains("\"raw\":\"four\""), "{line}");
     post(&server, "/v1/events/raw?stream=a", "", b"six\nfive\n");
     line.clear();
-    told.read_line(&mut line).unwrap();
+    report.read_line(&mut line).unwrap();
     assert!(line.contains("\"raw\":\"five\""), "{line}");
     server.signal("TERM");
     assert_eq!(tail.wait().unwrap().code(), Some(0));
@@ -248,30 +251,124 @@ fn following_begins_with_the_newest_and_ends_with_the_server() {
     assert_eq!(server.wait(), Some(0));
 }
 
-#[test]
-fn as_many_appends_as_allowed_run_at_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let server = Server::start(&dir, &["--set", "events.appends_max=1"]);
-    let mut slow = server.connect();
-    send(&mut slow, "POST", "/v1/events/raw", "content-length: 4\r\n");
-    slow.write_all(b"a").unwrap();
+/// Connects `count` clients that send this head, and nothing after it.
+fn silent(server: &Server, count: usize, head: &str) -> Vec<std::net::TcpStream> {
+    let clients = (0..count).map(|_| {
+        let mut client = server.connect();
+        client.write_all(format!("{head}\r\nhost: localhost\r\n\r\n").as_bytes()).unwrap();
+        client
+    });
+    clients.collect()
+}
+
+/// Waits until `/metrics` has this line.
+fn until_measured(server: &Server, line: &str) {
     let deadline = Instant::now() + HANG;
-    while !server.get("/metrics").body.contains("forebay_events_appends_running 1\n") {
-        assert!(Instant::now() < deadline, "the first append never began");
+    while !server.get("/metrics").body.contains(line) {
+        assert!(Instant::now() < deadline, "never: {line}");
     }
+}
+
+#[test]
+fn clients_that_send_no_body_and_followers_take_no_slot_from_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir, &["--set", "events.reads_max=4"]);
+    post(&server, "/v1/events/raw", "", b"first\n");
+    let posts = silent(&server, 200, "POST /v1/events/raw HTTP/1.1\r\ncontent-length: 100");
+    let followers = silent(&server, 200, "GET /v1/events?follow=true&limit=1 HTTP/1.1");
+    until_measured(&server, "forebay_events_followers 200\n");
+    for count in 2..6 {
+        let answer = post(&server, "/v1/events/raw", "", b"another\n");
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let found = server.get("/v1/events");
+        assert_eq!(found.status, 200, "{}", found.body);
+        assert_eq!(found.json()["events"].as_array().unwrap().len(), count);
+    }
+    for follower in followers {
+        let mut lines = BufReader::new(follower).lines().map(Result::unwrap);
+        for text in ["first", "another", "another", "another", "another"] {
+            lines.find(|line| line.contains(&format!("\"raw\":\"{text}\""))).unwrap();
+        }
+    }
+    for mut slow in posts {
+        let body = [[b'x'; 99].as_slice(), b"\n"].concat();
+        slow.write_all(&body).unwrap();
+        let mut status = [0; 12];
+        slow.read_exact(&mut status).unwrap();
+        assert_eq!(&status, b"HTTP/1.1 200");
+    }
+    assert_eq!(server.get("/v1/events/stats").json()["events"], 205);
+}
+
+#[test]
+fn followers_beyond_their_number_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir, &["--set", "events.followers_max=1"]);
+    let _follower = silent(&server, 1, "GET /v1/events?follow=true HTTP/1.1");
+    until_measured(&server, "forebay_events_followers 1\n");
+    let refused = server.get("/v1/events?follow=true");
+    assert_eq!(refused.status, 429, "{}", refused.body);
+    assert!(refused.body.contains("events.followers_max") && refused.head.contains("retry-after"));
+}
+
+#[test]
+fn a_body_in_many_pieces_is_one_request() {
+    let dir = tempfile::tempdir().unwrap();
+    // Small limits: a long body releases its slot between two of its pieces.
+    let server = Server::start(&dir, &["--set", "events.appends_max=1"]);
+    let line = format!("{{\"a\": \"{}\"}}\n", "x".repeat(1000));
+    let lines = line.repeat(3000);
+    let mut long = server.connect();
+    let head = format!("content-length: {}\r\n", lines.len());
+    send(&mut long, "POST", "/v1/events/ndjson", &head);
+    let (most, rest) = lines.as_bytes().split_at(lines.len() - 5000);
+    long.write_all(most).unwrap();
+    until_measured(&server, "forebay_events_batches_total 2\n");
+    until_measured(&server, "forebay_events_appends_running 0\n");
+    assert_eq!(post(&server, "/v1/events/raw", "", b"between\n").status, 200);
+    long.write_all(rest).unwrap();
+    let report = Answer::read(&mut long).json();
+    assert_eq!((&report["accepted"], &report["rejected"]), (&3000.into(), &0.into()));
+    // The complete records of a body that ended early are kept, and nothing of the rest.
+    let mut broken = server.connect();
+    send(&mut broken, "POST", "/v1/events/ndjson", &head);
+    broken.write_all(most).unwrap();
+    broken.shutdown(Shutdown::Write).unwrap();
+    let answer = Answer::read(&mut broken);
+    assert_eq!(answer.status, 400, "{}", answer.body);
+    let kept = most.iter().filter(|byte| **byte == b'\n').count();
+    assert_eq!(answer.json()["accepted"], kept);
+    assert_eq!(server.get("/v1/events/stats").json()["events"], 3001 + kept);
+    let metrics = server.get("/metrics").body;
+    assert!(metrics.contains("forebay_events_body_memory_bytes 0\n"), "{metrics}");
+    assert!(metrics.contains("forebay_events_commit_seconds_count 3\n"), "{metrics}");
+}
+
+#[test]
+fn bodies_beyond_their_memory_are_refused_until_it_is_free() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir, &["--set", "events.body_memory_max=4MiB"]);
+    let part = vec![b'x'; 900_000];
+    let mut clients: Vec<_> = (0..4)
+        .map(|_| {
+            let mut client = server.connect();
+            send(&mut client, "POST", "/v1/events/raw", "content-length: 900001\r\n");
+            client.write_all(&part).unwrap();
+            client
+        })
+        .collect();
+    until_measured(&server, "forebay_events_body_memory_bytes 4194304\n");
     let refused = post(&server, "/v1/events/raw", "", b"b\n");
     assert_eq!(refused.status, 429, "{}", refused.body);
+    assert!(refused.body.contains("events.body_memory_max"), "{}", refused.body);
     assert!(refused.head.contains("retry-after"));
-    slow.write_all(b"bc\n").unwrap();
-    assert_eq!(Answer::read(&mut slow).status, 200);
+    for client in &mut clients {
+        client.write_all(b"\n").unwrap();
+        assert_eq!(Answer::read(client).status, 200);
+    }
     assert_eq!(post(&server, "/v1/events/raw", "", b"b\n").status, 200);
     let metrics = server.get("/metrics").body;
-    for line in [
-        "forebay_events_appended_total 2",
-        "forebay_events_tree_size 2",
-        "forebay_events_refused_requests_total 1",
-        "forebay_events_commit_seconds_count 2",
-    ] {
+    for line in ["forebay_events_appended_total 5", "forebay_events_refused_requests_total 1"] {
         assert!(metrics.contains(&format!("{line}\n")), "{line}: {metrics}");
     }
 }
@@ -282,8 +379,8 @@ fn ids_are_unique_over_requests_and_unknown_ones_are_not_found() {
     let server = Server::start(&dir, &[]);
     let ids: HashSet<String> = (0..20)
         .map(|_| {
-            let told = post(&server, "/v1/events/raw", "", b"x\n").json();
-            told["first_id"].as_str().unwrap().to_owned()
+            let report = post(&server, "/v1/events/raw", "", b"x\n").json();
+            report["first_id"].as_str().unwrap().to_owned()
         })
         .collect();
     assert_eq!(ids.len(), 20);

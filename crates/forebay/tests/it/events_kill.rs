@@ -1,4 +1,4 @@
-//! kill -9 under many writers, with an oracle outside: what was acknowledged is there, once.
+//! kill -9 under many writers, with an external oracle: every acknowledged event exists once.
 
 use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
@@ -14,13 +14,13 @@ use crate::support::{HANG, Server};
 const WRITERS: u64 = 8;
 const BATCH: u64 = 20;
 
-/// What a writer was told.
+/// What a writer recorded.
 #[derive(Default)]
 struct Oracle {
     /// First id and first raw text of each acknowledged request.
     acknowledged: Vec<(String, String)>,
     texts: Vec<String>,
-    /// Of the requests that were not answered.
+    /// Of the unanswered requests.
     unknown: Vec<String>,
 }
 
@@ -30,13 +30,13 @@ fn texts(round: u64, writer: u64, request: u64) -> Vec<String> {
         .collect()
 }
 
-/// Posts a body; the first id if it was acknowledged.
+/// Posts a body; returns the first id if it was acknowledged.
 fn post(address: SocketAddr, body: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(HANG)).ok()?;
     let length = body.len();
     let head = format!(
-        "POST /v1/events/raw?stream=kill HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+        "POST /v1/events/raw?stream=kill HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
          content-length: {length}\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).ok()?;
@@ -44,10 +44,10 @@ fn post(address: SocketAddr, body: &str) -> Option<String> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;
-    let told: Value = serde_json::from_str(body).ok()?;
+    let report: Value = serde_json::from_str(body).ok()?;
     assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
-    assert_eq!(told["accepted"], BATCH);
-    Some(told["first_id"].as_str().unwrap().to_owned())
+    assert_eq!(report["accepted"], BATCH);
+    Some(report["first_id"].as_str().unwrap().to_owned())
 }
 
 fn write_until_dead(round: u64, writer: u64, address: SocketAddr, done: &AtomicU64) -> Oracle {
@@ -66,7 +66,7 @@ fn write_until_dead(round: u64, writer: u64, address: SocketAddr, done: &AtomicU
 }
 
 #[test]
-fn every_acknowledged_event_is_there_once_after_kill_9() {
+fn every_acknowledged_event_is_stored_once_after_kill_9() {
     let dir = tempfile::tempdir().unwrap();
     // Small tables: flushes and compactions happen meanwhile.
     let settings =
@@ -111,7 +111,7 @@ fn every_acknowledged_event_is_there_once_after_kill_9() {
         let (id, text) = &oracle.acknowledged[0];
         assert_eq!(&events(&dir, &["get", "--raw", id]), text);
     }
-    assert!(found.is_empty(), "nothing was made up: {found:?}");
+    assert!(found.is_empty(), "no event was invented: {found:?}");
     assert!(acknowledged >= 2 * 60 * BATCH);
     assert!(oracles.iter().any(|oracle| !oracle.unknown.is_empty()), "some were cut");
 }

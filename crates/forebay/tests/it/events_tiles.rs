@@ -1,4 +1,4 @@
-//! The tree over HTTP: proofs and tiles lead to the signed root, by a computation of their own.
+//! The tree over HTTP: proofs and tiles lead to the signed root, by an independent computation.
 
 use std::io::Read as _;
 
@@ -20,7 +20,7 @@ fn node(left: &Hash, right: &Hash) -> Hash {
     Sha256::new().chain_update([1]).chain_update(left).chain_update(right).finalize().into()
 }
 
-/// RFC 6962, section 2.1, as it is written there.
+/// RFC 6962, section 2.1, literally.
 fn root(leaves: &[Hash]) -> Hash {
     match leaves {
         [] => Sha256::digest(b"").into(),
@@ -68,7 +68,7 @@ fn hex(text: &Value) -> Hash {
     std::array::from_fn(byte)
 }
 
-/// Status, head and body of an answer that is no text.
+/// Status, head and body of a binary response.
 fn get(server: &Server, path: &str) -> (u16, String, Vec<u8>) {
     let mut stream = server.connect();
     send(&mut stream, "GET", &format!("/v1/events/tlog/{path}"), "");
@@ -141,7 +141,7 @@ fn tiles_and_bundles_lead_to_the_signed_root_from_memory_and_from_segments() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir, &[]);
     post(&server, "/v1/events", "", numbered(COUNT).as_bytes());
-    // Signs for all of them; the newest checkpoint is then this one.
+    // Signs a checkpoint of all of them, which is then the newest.
     let (size, _) = signed(&server.get("/v1/events/checkpoint").body);
     assert_eq!(size, COUNT);
     check_tiles(&server);
@@ -186,7 +186,7 @@ fn proofs_of_events_and_of_continuation_hold_by_hand() {
 }
 
 #[test]
-fn an_event_too_large_for_a_bundle_is_said_to_be() {
+fn an_event_too_large_for_a_bundle_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir, &[]);
     let line = format!("{}\n", "x".repeat(70_000));

@@ -1,4 +1,4 @@
-//! A FerretDB of our own, and a look into its files.
+//! A temporary FerretDB, and access to its files.
 
 use std::ops::Deref;
 
@@ -7,7 +7,7 @@ use crate::support::HANG;
 /// A server; it is killed when this is dropped.
 pub(crate) struct Ferret(forebay_testing::Ferret);
 
-/// Starts one; nothing, and says so, where there is none and none is required.
+/// Starts one; returns `None`, with a message, if it is neither installed nor required.
 pub(crate) fn ferret() -> Option<Ferret> {
     forebay_testing::Ferret::start().map(Ferret)
 }
@@ -25,8 +25,8 @@ impl Ferret {
         self.0.url("t")
     }
 
-    /// The only value of a query of a collection's documents, which are JSON in the column `d`; nothing
-    /// where there is no such collection (yet).
+    /// Returns the only value of a query of a collection's documents, which are JSON in the column
+    /// `d`; `None` if the collection does not exist (yet).
     pub(crate) fn find(&self, collection: &str, query: &str) -> Option<i64> {
         let path = self.dir().join("t.sqlite");
         let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;

@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 
 use crate::support::{Answer, Server, run, stderr};
 
-/// Bytes that are nowhere else on the disk.
+/// Bytes that occur nowhere else on the disk.
 const MARK: &[u8] = b"a-byte-of-this-is-going-to-change";
 
-/// Keeps `size` bytes that begin with [`MARK`] under `name` and stops the server in order.
+/// Stores `size` bytes that begin with [`MARK`] under `name` and stops the server in order.
 fn keep(dir: &tempfile::TempDir, name: &str, size: usize) {
     let server = Server::start(dir, &["--data", "data"]);
     let mut stream = server.connect();
     let mut body = MARK.to_vec();
     body.resize(size, b'.');
     let head = format!(
-        "PUT /v1/files/notes/{name} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+        "PUT /v1/files/notes/{name} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
          content-length: {size}\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).unwrap();
@@ -52,8 +52,8 @@ fn a_sound_directory_passes() {
     keep(&dir, "small.txt", 1_000);
     let output = run(&dir, &["fsck", "--data", "data", "--json"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&told["sound"], &told["blobs"]), (&true.into(), &1.into()), "{told}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["sound"], &report["blobs"]), (&true.into(), &1.into()), "{report}");
 }
 
 #[test]
@@ -64,9 +64,9 @@ fn a_changed_byte_of_a_small_or_a_large_file_is_found_and_the_file_named() {
         let path = flip(&dir.path().join("data"));
         let output = run(&dir, &["fsck", "--data", "data"]);
         assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-        let told = String::from_utf8(output.stdout).unwrap();
-        assert!(told.contains(&format!("notes/{name}")), "{told}");
-        assert!(told.contains(path.file_name().unwrap().to_str().unwrap()), "{told}");
+        let report = String::from_utf8(output.stdout).unwrap();
+        assert!(report.contains(&format!("notes/{name}")), "{report}");
+        assert!(report.contains(path.file_name().unwrap().to_str().unwrap()), "{report}");
     }
 }
 

@@ -1,11 +1,11 @@
-//! What the server's own routes answer.
+//! Responses of the server's own routes.
 
 use std::io::{Read as _, Write as _};
 
 use crate::support::Server;
 
 #[test]
-fn a_fresh_server_says_where_it_is_and_is_well() {
+fn a_fresh_server_prints_its_address_and_is_healthy() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir, &["--ready-file", "ready"]);
     assert!(server.url.starts_with("http://127.0.0.1:") && server.address.port() != 0);
@@ -66,7 +66,7 @@ fn the_api_description_is_valid_and_lists_the_routes_the_page_shows() {
     for path in paths.keys() {
         assert!(page.body.contains(path), "{path} is on the page");
     }
-    // Every reference inside the document leads somewhere.
+    // Every reference inside the document has a target.
     let text = document.to_string();
     for reference in text.split("\"$ref\":\"#").skip(1) {
         let pointer = reference.split('"').next().unwrap();
@@ -91,20 +91,20 @@ fn a_client_that_never_finishes_its_head_is_cut_while_others_are_served() {
 }
 
 #[test]
-fn bytes_that_are_no_request_are_refused_and_the_server_lives_on() {
+fn bytes_that_are_not_a_request_are_refused_and_the_server_continues() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir, &[]);
     for garbage in [
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 a TLS greeting \r\n\r\n".as_slice(),
-        b"GET / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
-        b"GET / HTTP/1.1\r\nhost: x\r\nbad header\x00: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: localhost\r\nbad header\x00: x\r\n\r\n",
         b"\r\n\r\n\r\nNOTHING\r\n\r\n",
     ] {
         let mut stream = server.connect();
         stream.write_all(garbage).unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         let mut answer = Vec::new();
-        // A reset instead of an answer is as good a refusal.
+        // A reset instead of a response is an acceptable refusal.
         stream.read_to_end(&mut answer).unwrap_or_default();
         assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 400"), "{answer:?}");
     }

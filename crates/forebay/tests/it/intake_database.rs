@@ -1,5 +1,5 @@
-//! Documents reach a real PostgreSQL: while it is stopped and started, while the server is killed, each
-//! once and in order.
+//! Documents reach a real PostgreSQL while it is stopped and started, and while the server is
+//! killed: each once and in order.
 
 use std::time::{Duration, Instant};
 
@@ -26,12 +26,12 @@ pub(crate) fn start(dir: &TempDir, url: &str, settings: &[&str]) -> Server {
     Server::start(dir, &args)
 }
 
-/// Waits until something is so.
+/// Waits until a condition is true.
 pub(crate) fn until(what: &str, is_so: impl FnMut() -> bool) {
     assert!(comes_true(is_so), "waited in vain until {what}");
 }
 
-/// Waits for something as long as is reasonable; tells whether it came.
+/// Waits for a condition with a limit; returns whether it became true.
 fn comes_true(mut is_so: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + HANG * 2;
     while !is_so() {
@@ -62,10 +62,10 @@ fn post(server: &Server, namespace: &str, body: &str) -> u16 {
     sent.map_or(0, |answer| answer.status().as_u16())
 }
 
-/// Numbers a client has for itself.
+/// Numbers reserved for a client.
 const CLIENT: u64 = 1_000_000;
 
-/// What was acknowledged, and what may be there besides: numbers by namespace.
+/// What was acknowledged, and what may exist besides: numbers by namespace.
 #[derive(Debug, Default)]
 pub(crate) struct Sent {
     next: u64,
@@ -73,7 +73,7 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    /// Sends a request of a few documents; tells whether it was acknowledged.
+    /// Sends a request of a few documents; returns whether it was acknowledged.
     pub(crate) fn send(&mut self, server: &Server, rng: &mut Rng) -> bool {
         let at = rng.below(NAMESPACES.len());
         let namespace = NAMESPACES[at];
@@ -83,7 +83,7 @@ impl Sent {
         let body: String = numbers
             .clone()
             .map(|number| match namespace {
-                // One of them a collection, whose documents have nothing in common.
+                // One of them is a collection, whose documents have nothing in common.
                 "notes" => format!("{{\"n\": {number}, \"k{number}\":[ {number} ]}}\n"),
                 _ => format!(
                     "{{\"n\":{number},\"text\":\"\\u00fc {number}\",\"half\":{number}.5}}\n"
@@ -95,6 +95,11 @@ impl Sent {
             self.acknowledged.push((at, numbers));
         }
         is_acknowledged
+    }
+
+    /// Whether each namespace has a document that was acknowledged.
+    pub(crate) fn has_every_namespace(&self) -> bool {
+        (0..NAMESPACES.len()).all(|at| self.acknowledged.iter().any(|(of, _)| *of == at))
     }
 
     /// Compares the intake with a PostgreSQL, document by document.
@@ -109,19 +114,23 @@ impl Sent {
         });
     }
 
-    /// Compares the intake with a database: `there` reads a namespace of it, a line a document, the id and
-    /// a space before it.
+    /// Compares the intake with a database: `there` reads a namespace of it, one document per line,
+    /// the id and a space before it.
     pub(crate) fn check_with(&self, server: &Server, there: impl Fn(&str) -> Vec<String>) {
-        until("the database has everything", || {
-            // The intake shows what it took before it forwards it.
+        let mut last = Value::Null;
+        let has_everything = || {
+            // The intake returns a document before it forwards it.
             server.get("/v1/documents");
-            let status = status(server);
-            status["state"] == "following" && status["documents_waiting"] == 0
-        });
+            last = status(server);
+            last["state"] == "following" && last["documents_waiting"] == 0
+        };
+        if !comes_true(has_everything) {
+            panic!("the database has not everything: {last}");
+        }
         for (at, namespace) in NAMESPACES.iter().enumerate() {
             let here = documents(server, namespace);
             assert_eq!(there(namespace), here, "{namespace}");
-            // Of several clients each counts in numbers of its own.
+            // With several clients, each uses its own numbers.
             let client = self.next / CLIENT;
             let numbers = here.iter().map(|line| number(line));
             let numbers: Vec<u64> = numbers.filter(|number| number / CLIENT == client).collect();
@@ -169,7 +178,7 @@ struct RawDocument<'a> {
 }
 
 #[test]
-fn killed_and_cut_off_again_and_again_every_acknowledged_document_is_there_once_in_order() {
+fn killed_and_disconnected_repeatedly_every_acknowledged_document_is_stored_once_in_order() {
     let Some(database) = Postgres::start() else { return };
     let dir = tempfile::tempdir().unwrap();
     let url = url(&database);
@@ -183,7 +192,7 @@ fn killed_and_cut_off_again_and_again_every_acknowledged_document_is_there_once_
         }
         database.kill();
         for _ in 0..10 + rng.below(20) {
-            assert!(sent.send(&server, &mut rng), "the intake goes on without it");
+            assert!(sent.send(&server, &mut rng), "the intake continues without it");
         }
         if round % 2 == 0 {
             let mut last = Value::Null;
@@ -212,7 +221,7 @@ fn killed_and_cut_off_again_and_again_every_acknowledged_document_is_there_once_
         sent.check(&server, &database);
         assert_eq!(server.get("/readyz").json()["status"], "ready");
     }
-    // The database is killed in the midst of taking documents, and so is the server.
+    // The database is killed while it receives documents, and so is the server.
     for _ in 0..60 {
         sent.send(&server, &mut rng);
     }
@@ -228,11 +237,11 @@ fn killed_and_cut_off_again_and_again_every_acknowledged_document_is_there_once_
     server.signal("TERM");
     assert_eq!(server.wait(), Some(0));
     let spill = dir.path().join("forebay-data/intake/spill");
-    assert_eq!(std::fs::read_dir(spill).unwrap().count(), 0, "nothing is left spilled");
+    assert_eq!(std::fs::read_dir(spill).unwrap().count(), 0, "no spilled document is left");
 }
 
 #[test]
-fn several_clients_and_a_database_that_comes_and_goes_lose_and_double_nothing() {
+fn several_clients_and_an_unreliable_database_lose_and_duplicate_nothing() {
     let Some(database) = Postgres::start() else { return };
     let dir = tempfile::tempdir().unwrap();
     let server = start(&dir, &url(&database), &["intake.durability=os"]);
@@ -245,7 +254,7 @@ fn several_clients_and_a_database_that_comes_and_goes_lose_and_double_nothing() 
             scope.spawn(move || {
                 let mut rng = Rng::new(seed);
                 while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
-                    assert!(sent.send(server, &mut rng), "the intake goes on without it");
+                    assert!(sent.send(server, &mut rng), "the intake continues without it");
                 }
             });
         }
@@ -268,7 +277,7 @@ fn several_clients_and_a_database_that_comes_and_goes_lose_and_double_nothing() 
 }
 
 #[test]
-fn a_database_that_is_away_at_the_start_is_told_of_and_documents_wait_for_it() {
+fn a_database_unavailable_at_the_start_is_reported_and_documents_wait_for_it() {
     let Some(database) = Postgres::start() else { return };
     let dir = tempfile::tempdir().unwrap();
     database.kill();
@@ -298,7 +307,7 @@ fn a_database_that_is_away_at_the_start_is_told_of_and_documents_wait_for_it() {
 }
 
 #[test]
-fn wrong_settings_are_refused_at_the_start_with_the_way_out_and_no_password_is_shown() {
+fn wrong_settings_are_refused_at_the_start_with_the_remedy_and_no_password_is_shown() {
     let dir = tempfile::tempdir().unwrap();
     let refused = |settings: &[&str], says: &str| {
         let mut args = vec!["serve", "--listen", "127.0.0.1:0", "--set", "cache.enabled=false"];
@@ -309,9 +318,9 @@ fn wrong_settings_are_refused_at_the_start_with_the_way_out_and_no_password_is_s
         assert!(text.contains(says), "{settings:?}: {text}");
         assert!(!text.contains("hunter2"), "{text}");
     };
-    refused(&["intake.database.url=mysql://a:hunter2@h/d"], "mysql://a:***@h/d");
+    refused(&["intake.database.url=mysql://a:hunter2@h/d"], "mysql://***@h/d");
     refused(&["intake.database.url=postgres://a:hunter2@h:nan/d"], "special characters as %XX");
-    refused(&["intake.database.password_file=x"], "of no use without intake.database.url");
+    refused(&["intake.database.password_file=x"], "requires intake.database.url");
     let url = "intake.database.url=postgres://a@127.0.0.1:1/d";
     refused(&[url, "intake.database.password_file=missing"], "missing");
     refused(&[url, "intake.database.spill_max=1KiB"], "at least 1MiB");
@@ -339,7 +348,7 @@ fn a_password_the_database_refuses_degrades_and_a_server_without_a_database_says
     until("it is refused", || status(&server)["state"] == "refused");
     let reason = status(&server)["reason"].as_str().unwrap().to_owned();
     assert!(reason.contains("postgresmissing"), "{reason}");
-    assert_eq!(post(&server, "orders", "{\"n\":1}\n"), 201, "the intake goes on");
+    assert_eq!(post(&server, "orders", "{\"n\":1}\n"), 201, "the intake continues");
     drop(server);
     let server = Server::start(&dir, &[]);
     let answer: Answer = server.get("/v1/database");

@@ -1,4 +1,4 @@
-//! Clients that lie about lengths, stand still, trickle or go away; and damaged disks.
+//! Clients that lie about lengths, stall, trickle or disconnect; and damaged disks.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -11,11 +11,11 @@ use tempfile::TempDir;
 use crate::support::{Answer, HANG, Server, run, stderr};
 
 fn put_head(path: &str, length: usize) -> Vec<u8> {
-    format!("PUT /v1/files/{path} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n")
+    format!("PUT /v1/files/{path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n")
         .into_bytes()
 }
 
-/// Everything the server still says; a reset counts as the end.
+/// Reads everything the server still sends; a reset counts as the end.
 fn rest(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).unwrap_or_default();
@@ -26,7 +26,7 @@ fn staging(dir: &TempDir) -> usize {
     std::fs::read_dir(dir.path().join("forebay-data/intake/staging")).unwrap().count()
 }
 
-/// Asks again and again until it is so.
+/// Asks repeatedly until it is true.
 fn until(what: &str, mut so: impl FnMut() -> bool) {
     let deadline = Instant::now() + HANG;
     while !so() {
@@ -71,7 +71,8 @@ fn a_body_shorter_than_declared_is_not_stored() {
 fn broken_chunks_are_refused_and_nothing_is_stored() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir, &[]);
-    let head = "PUT /v1/files/n/chunks HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
+    let head =
+        "PUT /v1/files/n/chunks HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n";
     for chunks in
         ["zz\r\nhello\r\n", "5\r\nhelloworld\r\n0\r\n\r\n", "fffffffffffffffff\r\nx", "5\r\nhel"]
     {
@@ -91,7 +92,7 @@ fn broken_chunks_are_refused_and_nothing_is_stored() {
 }
 
 #[test]
-fn an_upload_that_stands_still_is_answered_408_while_others_are_served() {
+fn a_stalled_upload_is_answered_408_while_others_are_served() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir, &["--set", "intake.upload_idle_timeout=200ms"]);
     for (sent, declared) in [(0, 1_000), (3, 1_000), (200_000, 1_000_000)] {
@@ -109,13 +110,13 @@ fn an_upload_that_stands_still_is_answered_408_while_others_are_served() {
 }
 
 #[test]
-fn an_upload_below_the_slowest_rate_is_given_up_after_the_grace() {
+fn an_upload_below_the_minimum_rate_is_aborted_after_the_grace() {
     let dir = tempfile::tempdir().unwrap();
     let slow = ["--set", "intake.upload_rate_min=1TiB", "--set", "intake.upload_rate_grace=200ms"];
     let server = Server::start(&dir, &slow);
     let mut stream = server.connect();
     stream.write_all(&put_head("n/slow", 1 << 30)).unwrap();
-    // Far below a tebibyte a second, however fast this machine is.
+    // Far below a tebibyte per second, however fast this machine is.
     let deadline = Instant::now() + HANG;
     while stream.write_all(&[b'x'; 1_000]).is_ok() {
         assert!(Instant::now() < deadline, "never given up");
@@ -134,7 +135,7 @@ fn an_upload_below_the_slowest_rate_is_given_up_after_the_grace() {
 }
 
 #[test]
-fn a_client_that_goes_away_leaves_no_staging_file_and_no_name() {
+fn a_client_that_disconnects_leaves_no_staging_file_and_no_name() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir, &[]);
     let mut stream = server.connect();
@@ -165,7 +166,7 @@ fn what_a_killed_upload_left_is_swept_at_the_next_start() {
 }
 
 #[test]
-fn a_second_process_on_the_same_data_is_refused_and_the_first_goes_on() {
+fn a_second_process_on_the_same_data_is_refused_and_the_first_continues() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir, &[]);
     let output = run(&dir, &["serve", "--listen", "127.0.0.1:0"]);
@@ -221,15 +222,15 @@ fn one_flipped_byte_in_a_blob_is_found_and_named() {
             let finding = &report["findings"][0];
             assert_eq!(finding["sha256"], **digest, "{name} at {offset}: {report}");
             assert!(finding["names"].to_string().contains(name), "{report}");
-            let told = finding["path"].as_str().unwrap();
-            assert!(path.ends_with(told.trim_start_matches("./")), "{told} is not {path:?}");
+            let reply = finding["path"].as_str().unwrap();
+            assert!(path.ends_with(reply.trim_start_matches("./")), "{reply} is not {path:?}");
         }
         std::fs::write(&path, &held).unwrap();
     }
     assert_eq!(run(&dir, &["fsck"]).status.code(), Some(0), "and whole again");
 }
 
-/// The file that holds these bytes, where in it, and all of it.
+/// Returns the file that holds these bytes, their offset in it, and its content.
 fn find(dir: &TempDir, bytes: &[u8]) -> (PathBuf, usize, Vec<u8>) {
     let first = &bytes[..bytes.len().min(64)];
     for path in files(dir.path().join("forebay-data/intake")) {

@@ -24,7 +24,7 @@ fn length(head: &str) -> usize {
 }
 
 #[test]
-fn a_large_file_goes_up_and_comes_down_in_little_memory() {
+fn a_large_file_is_uploaded_and_downloaded_in_little_memory() {
     const PIECE: usize = 1 << 20;
     const PIECES: usize = 96;
     let dir = tempfile::tempdir().unwrap();
@@ -68,7 +68,7 @@ fn a_large_file_goes_up_and_comes_down_in_little_memory() {
 }
 
 #[test]
-fn a_connection_goes_on_after_refusals() {
+fn a_connection_continues_after_refusals() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir, &[]);
     let mut stream = server.connect();
@@ -83,7 +83,7 @@ fn a_connection_goes_on_after_refusals() {
         ("DELETE /v1/files/n/a", "", "204"),
     ] {
         let length = format!("content-length: {}", body.len());
-        let text = format!("{request} HTTP/1.1\r\nhost: x\r\n{length}\r\n\r\n{body}");
+        let text = format!("{request} HTTP/1.1\r\nhost: localhost\r\n{length}\r\n\r\n{body}");
         stream.write_all(text.as_bytes()).unwrap();
         let head = head(&mut stream);
         assert!(head.starts_with(&format!("http/1.1 {status} ")), "{request}: {head}");
@@ -100,7 +100,7 @@ fn a_connection_goes_on_after_refusals() {
 }
 
 #[test]
-fn a_client_that_asks_before_it_sends_is_told_to_go_on_or_refused_at_once() {
+fn a_client_that_expects_100_continue_is_answered_or_refused_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir, &["--set", "intake.file_size_max=1MiB"]);
     let ask = |length: usize| {

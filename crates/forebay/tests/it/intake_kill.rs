@@ -1,7 +1,7 @@
-//! The server is killed under load, again and again; what it acknowledged is there afterwards.
+//! The server is killed under load, repeatedly; everything it acknowledged survives.
 //!
-//! Several clients write over real sockets and note, outside the server, what was acknowledged.
-//! The kill comes at a seeded number of acknowledgements, so it meets requests in every state.
+//! Several clients write over real sockets and record, outside the server, what was acknowledged.
+//! The kill happens at a seeded number of acknowledgements, so it meets requests in every state.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Sender, channel};
@@ -15,7 +15,7 @@ use crate::support::{HANG, Server, run};
 const CLIENTS: u64 = 4;
 const ROUNDS: u64 = 4;
 
-/// A file's content: a seed and a size stand for the bytes.
+/// A file's content: a seed and a size determine the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Content {
     seed: u64,
@@ -43,13 +43,13 @@ impl Content {
     }
 }
 
-/// What one client knows of what it wrote.
+/// The record of one client.
 #[derive(Debug)]
 struct Client {
     id: u64,
     rng: Rng,
     acknowledged: BTreeMap<String, Content>,
-    /// The change under way when the server went: to this content, or to nothing.
+    /// The change in progress when the server was killed: to this content, or to nothing.
     unsure: Option<(String, Option<Content>)>,
     /// Documents of each request, and whether it was acknowledged.
     requests: Vec<(usize, bool)>,
@@ -65,12 +65,12 @@ fn agent() -> ureq::Agent {
 
 type Sent = Result<ureq::http::Response<ureq::Body>, ureq::Error>;
 
-/// Whether the write was acknowledged; a server that is gone says nothing.
+/// Whether the write was acknowledged; a killed server does not respond.
 fn acknowledged(sent: Sent) -> bool {
     let Ok(mut answer) = sent else { return false };
     let status = answer.status().as_u16();
     assert!((200..300).contains(&status), "{status}: {:?}", answer.body_mut().read_to_string());
-    // The head was the acknowledgement: whether all of the answer came no longer matters.
+    // The head was the acknowledgement: whether the response is complete no longer matters.
     true
 }
 
@@ -80,8 +80,8 @@ impl Client {
         Self { id, rng: Rng::new(id * 7_919), acknowledged, unsure: None, requests }
     }
 
-    /// Writes until the server is gone; tells of each acknowledgement.
-    fn load(&mut self, url: &str, told: &Sender<()>) {
+    /// Writes until the server has ended; sends a message for each acknowledgement.
+    fn load(&mut self, url: &str, acks: &Sender<()>) {
         let agent = agent();
         loop {
             let done = match self.rng.below(10) {
@@ -89,7 +89,7 @@ impl Client {
                 6 => self.delete(&agent, url),
                 _ => self.documents(&agent, url),
             };
-            if !done || told.send(()).is_err() {
+            if !done || acks.send(()).is_err() {
                 return;
             }
         }
@@ -145,7 +145,7 @@ impl Client {
         )
     }
 
-    /// Reads back all that was acknowledged, and settles what was under way.
+    /// Reads back everything acknowledged, and settles the changes in progress.
     fn check(&mut self, agent: &ureq::Agent, url: &str) {
         let mut possible: BTreeMap<String, Vec<Option<Content>>> =
             self.acknowledged.iter().map(|(name, c)| (name.clone(), vec![Some(*c)])).collect();
@@ -190,7 +190,7 @@ fn json(agent: &ureq::Agent, url: &str) -> Value {
     serde_json::from_slice(&read(agent, url).unwrap()).unwrap()
 }
 
-/// How many documents of each request of each client there are.
+/// Returns the number of documents of each request of each client.
 fn documents(agent: &ureq::Agent, url: &str) -> BTreeMap<(u64, usize), usize> {
     let mut counts = BTreeMap::new();
     let mut cursor = String::new();
@@ -208,13 +208,13 @@ fn documents(agent: &ureq::Agent, url: &str) -> BTreeMap<(u64, usize), usize> {
     }
 }
 
-/// Loads the server from all clients and kills it after so many acknowledgements.
+/// Loads the server from all clients and kills it after this many acknowledgements.
 fn load_and_kill(server: Server, clients: &mut [Client], acknowledgements: usize) {
-    let (told, hears) = channel();
+    let (acks, hears) = channel();
     std::thread::scope(|scope| {
         for client in &mut *clients {
-            let (told, url) = (told.clone(), server.url.clone());
-            scope.spawn(move || client.load(&url, &told));
+            let (acks, url) = (acks.clone(), server.url.clone());
+            scope.spawn(move || client.load(&url, &acks));
         }
         for _ in 0..acknowledgements {
             hears.recv_timeout(HANG).unwrap();
@@ -235,7 +235,7 @@ fn check_all(dir: &TempDir, clients: &mut [Client]) -> Server {
             let whole = found == *count || found == 0 && !was_acknowledged;
             assert!(whole, "request {request} of client {}: {found} of {count}", client.id);
         }
-        // The same request under the same key makes sure, and never twice.
+        // The same request under the same key makes it certain, and never twice.
         for request in 0..client.requests.len() {
             assert!(client.post(&agent, &server.url, request));
             client.requests[request].1 = true;
@@ -248,7 +248,7 @@ fn check_all(dir: &TempDir, clients: &mut [Client]) -> Server {
 }
 
 #[test]
-fn killed_under_load_again_and_again_nothing_acknowledged_is_lost_or_half_there() {
+fn killed_under_load_repeatedly_nothing_acknowledged_is_lost_or_partial() {
     let dir = tempfile::tempdir().unwrap();
     let mut clients: Vec<Client> = (0..CLIENTS).map(Client::new).collect();
     let mut server = Server::start(&dir, &[]);

@@ -42,10 +42,10 @@ fn export<'a>(out: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 fn an_export_appears_when_it_is_complete_and_replaces_only_what_it_may() {
     let dir = tempfile::tempdir().unwrap();
     indexed(&dir);
-    let told = run_ok(&dir, &export("out.csv", &["--format", "csv", "--json"]));
-    let told: Value = serde_json::from_str(&told).unwrap();
+    let report = run_ok(&dir, &export("out.csv", &["--format", "csv", "--json"]));
+    let report: Value = serde_json::from_str(&report).unwrap();
     let csv = fs::read_to_string(dir.path().join("out.csv")).unwrap();
-    assert_eq!((&told["prefixes"], &told["bytes"]), (&json!(4), &json!(csv.len())));
+    assert_eq!((&report["prefixes"], &report["bytes"]), (&json!(4), &json!(csv.len())));
     let expected = "\
 prefix,prefix_encoded,depth,objects,bytes,descendants,noncurrent_objects,noncurrent_bytes,\
 delete_markers,objects_STANDARD,bytes_STANDARD
@@ -57,7 +57,7 @@ a/c d/,,2,1,70,0,0,0,0,1,70
     assert_eq!(csv, expected);
     let printed = run_ok(&dir, &export("-", &["--format", "csv"]));
     assert_eq!(printed, expected);
-    // What is there stays, unless it may be replaced.
+    // An existing file stays, unless it may be replaced.
     let again = run(&dir, &export("out.csv", &["--format", "ncdu"]));
     assert_eq!(again.status.code(), Some(1));
     assert!(stderr(&again).contains("--force replaces it"), "{}", stderr(&again));
@@ -74,26 +74,26 @@ a/c d/,,2,1,70,0,0,0,0,1,70
     let nowhere = run(&dir, &export("no/where", &["--format", "csv"]));
     assert_eq!(nowhere.status.code(), Some(1));
     let device = run(&dir, &export("/dev/null", &["--format", "csv", "--force"]));
-    assert!(stderr(&device).contains("is no file"), "{}", stderr(&device));
+    assert!(stderr(&device).contains("is not a file"), "{}", stderr(&device));
     let mut names: Vec<_> =
         fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
-    assert_eq!(names, ["index", "out.csv", "out.parquet", "tree"], "and nothing half");
+    assert_eq!(names, ["index", "out.csv", "out.parquet", "tree"], "and nothing incomplete");
 }
 
 #[test]
-fn a_made_up_inventory_is_the_same_in_either_format_and_replaces_nothing() {
+fn a_generated_inventory_is_the_same_in_either_format_and_replaces_nothing() {
     let dir = tempfile::tempdir().unwrap();
     for format in ["csv", "parquet"] {
         let generate = ["inventory", "generate", "s3_realistic", "--objects", "1K", "--seed", "7"];
         run_ok(&dir, &[&generate[..], &["--format", format, "--out", format]].concat());
         let from = format!("{format}/manifest.json");
         let index = format!("{format}-index");
-        let told = run_ok(
+        let report = run_ok(
             &dir,
             &["inventory", "build", "--from", &from, "--out", &index, "--expect-rows", "1000"],
         );
-        assert!(told.contains("1,000") || told.contains("1000"), "{told}");
+        assert!(report.contains("1,000") || report.contains("1000"), "{report}");
     }
     let csv = |index: &str| {
         run_ok(&dir, &["inventory", "export", "--index", index, "--out", "-", "--format", "csv"])
@@ -108,7 +108,7 @@ fn a_made_up_inventory_is_the_same_in_either_format_and_replaces_nothing() {
 }
 
 #[test]
-fn the_browser_wants_a_terminal() {
+fn the_browser_requires_a_terminal() {
     let dir = tempfile::tempdir().unwrap();
     indexed(&dir);
     let refused = run(&dir, &["inventory", "tui", "--index", "index"]);
@@ -125,8 +125,8 @@ fn build(s3: &S3, dir: &TempDir, from: &str) -> Output {
 }
 
 fn get(dir: &TempDir, prefix: &str) -> Value {
-    let told = run_ok(dir, &["inventory", "get", "--index", "index", prefix, "--json"]);
-    serde_json::from_str(&told).unwrap()
+    let report = run_ok(dir, &["inventory", "get", "--index", "index", prefix, "--json"]);
+    serde_json::from_str(&report).unwrap()
 }
 
 fn built(output: &Output) -> Value {
@@ -139,12 +139,12 @@ fn a_bucket_is_listed_and_its_inventory_read_from_a_server() {
     let (s3, dir) = (S3::start(), tempfile::tempdir().unwrap());
     let bucket = s3.dir.path().join("archive");
     write_tree(&bucket);
-    let told = built(&build(&s3, &dir, "s3-list://archive/"));
-    assert_eq!((&told["objects"], &told["bytes"]), (&json!(5), &json!(300_086)));
+    let report = built(&build(&s3, &dir, "s3-list://archive/"));
+    assert_eq!((&report["objects"], &report["bytes"]), (&json!(5), &json!(300_086)));
     let listed = get(&dir, "a/b/");
     assert_eq!((&listed["objects"], &listed["bytes"]), (&json!(2), &json!(300_005)));
-    let told = built(&build(&s3, &dir, "s3-list://archive/a/"));
-    assert_eq!(told["objects"], 4);
+    let report = built(&build(&s3, &dir, "s3-list://archive/a/"));
+    assert_eq!(report["objects"], 4);
     // The same as an inventory, beside its manifest.
     let rows: String = TREE
         .map(|(key, size)| format!("\"archive\",\"{}\",\"{size}\"\n", key.replace(' ', "+")))
@@ -162,11 +162,11 @@ fn a_bucket_is_listed_and_its_inventory_read_from_a_server() {
         "files": [{ "key": "reports/rows.csv", "size": rows.len() }],
     });
     fs::write(reports.join("manifest.json"), manifest.to_string()).unwrap();
-    let told = built(&build(&s3, &dir, "s3://archive/reports/manifest.json"));
-    assert_eq!((&told["objects"], &told["bytes"]), (&json!(5), &json!(300_086)));
+    let report = built(&build(&s3, &dir, "s3://archive/reports/manifest.json"));
+    assert_eq!((&report["objects"], &report["bytes"]), (&json!(5), &json!(300_086)));
     assert_eq!(get(&dir, "a/b/")["histograms"]["sizes"], listed["histograms"]["sizes"]);
     assert_eq!(get(&dir, "a/c d/")["bytes"], 70);
     let refused = build(&s3, &dir, "s3-list://nothing-there/");
     assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
-    assert_eq!(get(&dir, "")["objects"], 5, "the index before stays");
+    assert_eq!(get(&dir, "")["objects"], 5, "the previous index stays");
 }

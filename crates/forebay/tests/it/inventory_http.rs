@@ -1,5 +1,5 @@
-//! The inventory index over HTTP: built, asked, compared, cancelled, deleted; what is not permitted and
-//! what is hostile.
+//! The inventory index over HTTP: built, queried, compared, cancelled, deleted; forbidden and
+//! hostile requests.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -48,11 +48,11 @@ fn begin(server: &Server, name: &str, body: &Value) -> Answer {
 fn ended(server: &Server, name: &str) -> Value {
     let deadline = Instant::now() + HANG;
     loop {
-        let told = server.get(&format!("/v1/inventories/{name}/build")).json();
-        if !["running", "cancelling"].contains(&told["state"].as_str().unwrap()) {
-            return told;
+        let report = server.get(&format!("/v1/inventories/{name}/build")).json();
+        if !["running", "cancelling"].contains(&report["state"].as_str().unwrap()) {
+            return report;
         }
-        assert!(Instant::now() < deadline, "{told}");
+        assert!(Instant::now() < deadline, "{report}");
     }
 }
 
@@ -60,9 +60,9 @@ fn built(server: &Server, name: &str, body: &Value) -> Value {
     let answer = begin(server, name, body);
     assert_eq!(answer.status, 202, "{}", answer.body);
     assert!(answer.head.contains(&format!("location: /v1/inventories/{name}/build")));
-    let told = ended(server, name);
-    assert_eq!(told["state"], "built", "{told}");
-    told
+    let report = ended(server, name);
+    assert_eq!(report["state"], "built", "{report}");
+    report
 }
 
 fn code(answer: &Answer) -> String {
@@ -73,9 +73,9 @@ fn code(answer: &Answer) -> String {
 fn a_tree_is_indexed_and_every_question_answered() {
     let dir = tempfile::tempdir().unwrap();
     let server = server(&dir);
-    let told = built(&server, "mine", &from_tree(&dir));
-    assert_eq!((&told["objects"], &told["bytes"]), (&json!(6), &json!(301_086)));
-    assert_eq!((&told["prefixes"], &told["bad_rows"]), (&json!(5), &json!(0)));
+    let report = built(&server, "mine", &from_tree(&dir));
+    assert_eq!((&report["objects"], &report["bytes"]), (&json!(6), &json!(301_086)));
+    assert_eq!((&report["prefixes"], &report["bad_rows"]), (&json!(5), &json!(0)));
     let ask = |path: &str| {
         let answer = server.get(&format!("/v1/inventories/mine{path}"));
         assert_eq!(answer.status, 200, "{path}: {}", answer.body);
@@ -97,8 +97,8 @@ fn a_tree_is_indexed_and_every_question_answered() {
     assert_eq!(children["items"][0]["prefix"], "a/b/");
     let children = ask("/children?prefix=a/&sort=bytes&limit=1&offset=1");
     assert_eq!((&children["items"][0]["bytes"], &children["next"]), (&json!(70), &Value::Null));
-    let names = |told: &Value| -> Vec<String> {
-        let items = told["items"].as_array().unwrap();
+    let names = |report: &Value| -> Vec<String> {
+        let items = report["items"].as_array().unwrap();
         items.iter().map(|item| item["prefix"].as_str().unwrap().to_owned()).collect()
     };
     assert_eq!(names(&ask("/top?k=3")), ["a/", "a/b/", "e/"]);
@@ -120,7 +120,7 @@ fn a_tree_is_indexed_and_every_question_answered() {
     assert_eq!(prefixes, ["", "a/", "a/b/", "e/"]);
 }
 
-/// A body whose pieces tell their sizes, put together.
+/// Joins a chunked body.
 fn unchunked(answer: &Answer) -> String {
     if !answer.head.contains("transfer-encoding: chunked") {
         return answer.body.clone();
@@ -141,8 +141,8 @@ fn lines_tags_and_heads_are_as_elsewhere() {
     built(&server, "mine", &from_tree(&dir));
     let path = "/v1/inventories/mine/children?prefix=a/&sort=name";
     let answer = server.ask("GET", path, "accept: application/x-ndjson\r\n");
-    let told = lines(&answer.body);
-    assert_eq!((&told[0]["prefix"], &told[1]["prefix"]), (&json!("a/b/"), &json!("a/c d/")));
+    let report = lines(&answer.body);
+    assert_eq!((&report[0]["prefix"], &report[1]["prefix"]), (&json!("a/b/"), &json!("a/c d/")));
     let answer = server.get(path);
     let etag = answer.head.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap().to_owned();
     let known = format!("if-none-match: W/\"x\", {etag}\r\n");
@@ -152,11 +152,11 @@ fn lines_tags_and_heads_are_as_elsewhere() {
     let head = server.ask("HEAD", path, "");
     assert_eq!((head.status, head.body.as_str()), (200, ""));
     built(&server, "mine", &from_tree(&dir));
-    assert_eq!(server.ask("GET", path, &known).status, 200, "it was built anew");
+    assert_eq!(server.ask("GET", path, &known).status, 200, "it was rebuilt");
 }
 
 #[test]
-fn what_is_not_there_says_what_would_be() {
+fn a_missing_resource_names_the_nearest_one() {
     let dir = tempfile::tempdir().unwrap();
     let server = server(&dir);
     built(&server, "mine", &from_tree(&dir));
@@ -197,7 +197,7 @@ fn what_is_not_there_says_what_would_be() {
 }
 
 #[test]
-fn names_and_bodies_that_are_none_are_refused() {
+fn invalid_names_and_bodies_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let server = server(&dir);
     let body = from_tree(&dir);
@@ -251,12 +251,12 @@ fn nothing_is_read_that_is_not_permitted() {
         "s3-list://bucket/".to_owned(),
     ] {
         let answer = begin(&server, "x", &json!({ "from": source }));
-        let told = (answer.status, code(&answer));
-        assert_eq!(told, (403, "source_not_permitted".to_owned()), "{source}: {}", answer.body);
+        let report = (answer.status, code(&answer));
+        assert_eq!(report, (403, "source_not_permitted".to_owned()), "{source}: {}", answer.body);
     }
     built(&server, "x", &from_tree(&dir));
-    let told = server.get("/v1/inventories/x/prefix").json();
-    assert_eq!(told["objects"], 6, "the link is not followed");
+    let report = server.get("/v1/inventories/x/prefix").json();
+    assert_eq!(report["objects"], 6, "the link is not followed");
 }
 
 #[test]
@@ -278,22 +278,22 @@ fn buckets_are_read_below_what_is_permitted_and_manifests_lead_nowhere_else() {
         command.env("AWS_ACCESS_KEY_ID", "test-access").env("AWS_SECRET_ACCESS_KEY", "test-secret");
         command.env("AWS_REGION", "us-east-1");
     });
-    let told = built(&server, "table", &json!({ "from": "s3://archive/reports/x.csv" }));
-    assert_eq!((&told["objects"], &told["bytes"]), (&json!(2), &json!(15)));
-    let told = built(&server, "listed", &json!({ "from": "s3-list://archive/reports/" }));
-    assert_eq!(told["objects"], 2, "the table and the manifest");
+    let report = built(&server, "table", &json!({ "from": "s3://archive/reports/x.csv" }));
+    assert_eq!((&report["objects"], &report["bytes"]), (&json!(2), &json!(15)));
+    let report = built(&server, "listed", &json!({ "from": "s3-list://archive/reports/" }));
+    assert_eq!(report["objects"], 2, "the table and the manifest");
     for source in ["s3://archive/x.csv", "s3-list://archive/", "s3://other/reports/x.csv"] {
         assert_eq!(begin(&server, "x", &json!({ "from": source })).status, 403, "{source}");
     }
     let from = json!({ "from": "s3://archive/reports/manifest.json" });
     assert_eq!(begin(&server, "x", &from).status, 202);
-    let told = ended(&server, "x");
-    let why = told["error"].as_str().unwrap_or_default();
-    assert!(why.contains("does not permit to read from the bucket other"), "{told}");
+    let report = ended(&server, "x");
+    let why = report["error"].as_str().unwrap_or_default();
+    assert!(why.contains("does not permit reading from the bucket other"), "{report}");
 }
 
 #[test]
-fn the_servers_own_files_are_a_source_and_their_changes_are_told() {
+fn the_servers_own_files_are_a_source_and_their_changes_are_listed() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir, &[]);
     let put = |name: &str, size: usize| {
@@ -308,25 +308,26 @@ fn the_servers_own_files_are_a_source_and_their_changes_are_told() {
         put(&format!("many/f{file}"), 3);
     }
     put("other/dir/one", 100);
-    let told = built(&server, "before", &json!({ "from": "forebay:blobs", "expect_rows": 1_051 }));
-    assert_eq!((&told["objects"], &told["bytes"]), (&json!(1_051), &json!(3_250)));
+    let report =
+        built(&server, "before", &json!({ "from": "forebay:blobs", "expect_rows": 1_051 }));
+    assert_eq!((&report["objects"], &report["bytes"]), (&json!(1_051), &json!(3_250)));
     put("other/dir/two", 50);
     put("new/x", 7);
     built(&server, "after", &json!({ "from": ["forebay:blobs"] }));
-    let told = server.get("/v1/inventories/after/diff?old=before&top=10").json();
-    let changes = told["items"].as_array().unwrap();
+    let report = server.get("/v1/inventories/after/diff?old=before&top=10").json();
+    let changes = report["items"].as_array().unwrap();
     let of = |prefix: &str| changes.iter().find(|change| change["prefix"] == prefix).unwrap();
     assert_eq!(of("")["bytes_delta"], 57);
     assert_eq!((&of("new/")["status"], &of("new/")["objects_delta"]), (&json!("added"), &json!(1)));
     assert_eq!(of("other/dir/")["bytes_delta"], 50);
     assert!(changes.iter().all(|change| change["prefix"] != "many/"));
-    let told = server.get("/v1/inventories/before/diff?old=after&rank=growth").json();
-    assert_eq!(told["items"], json!([]), "nothing grew that way");
+    let report = server.get("/v1/inventories/before/diff?old=after&rank=growth").json();
+    assert_eq!(report["items"], json!([]), "nothing grew that way");
     let answer = begin(&server, "wrong", &json!({ "from": "forebay:blobs", "expect_rows": 7 }));
     assert_eq!(answer.status, 202);
-    let told = ended(&server, "wrong");
-    assert_eq!(told["state"], "failed", "{told}");
-    assert!(told["error"].as_str().unwrap().contains("1053 rows, 7 were expected"), "{told}");
+    let report = ended(&server, "wrong");
+    assert_eq!(report["state"], "failed", "{report}");
+    assert!(report["error"].as_str().unwrap().contains("1053 rows, expected 7"), "{report}");
     assert_eq!(server.get("/v1/inventories/wrong").status, 404, "it left nothing");
     assert!(!dir.path().join("forebay-data/inventories/wrong").exists());
 }
@@ -343,7 +344,7 @@ fn large_table(dir: &TempDir) -> PathBuf {
 }
 
 #[test]
-fn a_server_that_stops_or_is_killed_while_it_builds_leaves_the_index_before() {
+fn a_server_that_stops_or_is_killed_during_a_build_keeps_the_previous_index() {
     let dir = tempfile::tempdir().unwrap();
     let kept = dir.path().join("forebay-data/inventories/mine");
     let mut running = server(&dir);
@@ -352,8 +353,8 @@ fn a_server_that_stops_or_is_killed_while_it_builds_leaves_the_index_before() {
     let sources = format!("inventory.sources={}", dir.path().join("tree").display());
     for signal in ["TERM", "KILL"] {
         assert_eq!(begin(&running, "mine", &slow).status, 202);
-        let told = running.get("/v1/inventories/mine/build").json();
-        assert_eq!(told["state"], "running", "{told}");
+        let report = running.get("/v1/inventories/mine/build").json();
+        assert_eq!(report["state"], "running", "{report}");
         running.signal(signal);
         assert_eq!(running.wait(), (signal == "TERM").then_some(0), "{signal}");
         running = Server::start(&dir, &["--set", &sources]);
@@ -364,7 +365,7 @@ fn a_server_that_stops_or_is_killed_while_it_builds_leaves_the_index_before() {
 }
 
 #[test]
-fn a_build_that_fails_or_is_cancelled_leaves_the_index_before() {
+fn a_failed_or_cancelled_build_keeps_the_previous_index() {
     let dir = tempfile::tempdir().unwrap();
     let server = server(&dir);
     built(&server, "mine", &from_tree(&dir));
@@ -395,7 +396,7 @@ fn a_build_that_fails_or_is_cancelled_leaves_the_index_before() {
 }
 
 #[test]
-fn damage_is_an_error_and_the_server_says_that_it_is_not_ready() {
+fn damage_is_an_error_and_makes_the_server_not_ready() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("tree");
     let sources = format!("inventory.sources={}", root.display());
@@ -427,11 +428,11 @@ fn damage_is_an_error_and_the_server_says_that_it_is_not_ready() {
     assert_eq!(ready.status, 503);
     assert!(ready.body.contains("inventory: mine: "), "{}", ready.body);
     built(&server, "mine", &from_tree(&dir));
-    assert_eq!(server.get("/readyz").status, 200, "it was built anew");
+    assert_eq!(server.get("/readyz").status, 200, "it was rebuilt");
 }
 
 #[test]
-fn an_index_built_beside_the_server_is_there_and_leftovers_are_not() {
+fn an_index_built_beside_the_server_is_served_and_leftovers_are_removed() {
     let dir = tempfile::tempdir().unwrap();
     let kept = dir.path().join("forebay-data/inventories");
     std::fs::create_dir_all(kept.join("killed")).unwrap();
@@ -477,7 +478,7 @@ fn the_pages_show_what_is_there_and_need_a_key_where_keys_are_needed() {
     assert!(!page.body.contains("<b>evil") && page.body.contains("&lt;b&gt;evil"), "{}", page.body);
     assert!(page.body.contains("<meter") && page.body.contains("By size"));
     let page = server.get("/v1/inventories/mine/page?prefix=a%2F&sort=objects").body;
-    assert!(page.contains("prefix=a%2Fb%2F") && page.contains("A month costs"), "{page}");
+    assert!(page.contains("prefix=a%2Fb%2F") && page.contains("Cost per month"), "{page}");
     assert!(server.get("/v1/inventories/mine/page?prefix=zz/").body.contains("there is no prefix"));
     let metrics = server.get("/metrics").body;
     for name in [

@@ -1,11 +1,14 @@
-//! The real `forebay` binary, end to end: started on a free port, spoken to over its sockets.
+//! The real `forebay` binary, end to end: started on a free port, used over its sockets.
 
 #![expect(clippy::unwrap_used, reason = "a test says what it means by panicking")]
 
 mod auth;
+mod cache_auth;
+mod cache_descriptors;
 mod cache_full;
 mod cache_keys;
 mod cache_kill;
+mod cache_memory;
 mod cache_serve;
 mod cache_support;
 mod cache_tls;
@@ -17,10 +20,13 @@ mod events_http;
 mod events_kill;
 mod events_support;
 mod events_tiles;
+#[cfg(feature = "mongodb")]
 mod ferret_support;
 mod fsck;
+mod full_disk;
 mod http;
 mod intake_database;
+#[cfg(feature = "mongodb")]
 mod intake_database_mongo;
 mod intake_hostile;
 mod intake_http;
@@ -30,6 +36,7 @@ mod inventory_http;
 mod pipeline_forebay;
 mod pipeline_http;
 mod pipeline_kill;
+#[cfg(feature = "mongodb")]
 mod pipeline_mongodb;
 mod pipeline_pg;
 mod process;

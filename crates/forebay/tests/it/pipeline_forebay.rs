@@ -1,5 +1,5 @@
-//! Pipelines out of a running server: its documents and events, whole and then on from where the last run
-//! ended.
+//! Pipelines from a running server: its documents and events, first all and then from where the
+//! last run ended.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ impl Setup {
         serde_json::from_str(&run_ok(&self.dir, &["pipeline", "run", "p.yaml", "--json"])).unwrap()
     }
 
-    /// The only value of a query of what was written.
+    /// Returns the only value of a query of the destination.
     fn found<T: rusqlite::types::FromSql>(&self, query: &str) -> T {
         let out = rusqlite::Connection::open(self.dir.path().join("out.sqlite")).unwrap();
         out.query_row(query, [], |row| row.get(0)).unwrap()
@@ -73,7 +73,7 @@ fn documents(ids: std::ops::Range<u32>) -> String {
 }
 
 #[test]
-fn documents_are_copied_in_units_and_then_on_from_the_last() {
+fn documents_are_copied_in_units_and_then_from_the_last() {
     let small = "resources: {checkpoint_interval_bytes: 4KiB, parallelism: 2}";
     let stream = "[{name: collections/orders, sync_mode: incremental, cursor_field: id}]";
     let setup = Setup::new(stream, small);
@@ -112,7 +112,7 @@ fn events_come_in_the_order_they_were_accepted_even_those_that_are_late() {
     setup.post("/v1/events?stream=auth", &lines(&times));
     setup.post("/v1/events?stream=other", &lines(&[1, 2]));
     assert_eq!(setup.run()["rows"], 50);
-    // Older than all that was read.
+    // Older than everything read before.
     setup.post("/v1/events?stream=auth", &lines(&[3, 4]));
     let second = setup.run();
     assert_eq!(second["rows"], 2, "{second}");
@@ -124,7 +124,7 @@ fn events_come_in_the_order_they_were_accepted_even_those_that_are_late() {
     assert_eq!(others, 0);
 }
 
-/// Where a stream was copied to.
+/// The destination of a stream.
 fn copied(into: &str) -> TargetSettings {
     TargetSettings {
         pipeline: "p".into(),
@@ -155,7 +155,7 @@ async fn a_forebay_passes_the_acceptance_suite() {
         let stream = serde_json::from_value(json!({ "name": name })).unwrap();
         let open = acceptance::open_source(&source, &stream).await.unwrap();
         assert!(open.units().len() > 2, "{:?}", open.units());
-        // What SQLite has of it, hashed by itself.
+        // The content in SQLite, hashed independently.
         let (context, _cancel) = Context::new("test");
         let target = sqlite.open(&copied(into), open.columns(), &context).await.unwrap();
         let content = target.content().await.unwrap();
@@ -169,7 +169,7 @@ async fn a_forebay_passes_the_acceptance_suite() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said() {
+fn unreadable_sources_are_reported() {
     let setup = Setup::new("[{name: collections/nowhere}]", "");
     let fails = |with: &str| {
         let output = run(&setup.dir, &["pipeline", "run", "p.yaml"]);
@@ -185,5 +185,5 @@ fn what_cannot_be_read_is_said() {
     std::fs::write(&path, file.replace("collections/nowhere", "events")).unwrap();
     fails("401");
     std::fs::write(&path, file.replace("http://127.0.0.1", "http://192.0.2.1")).unwrap();
-    fails("a connection that is not encrypted");
+    fails("an unencrypted connection");
 }

@@ -1,4 +1,4 @@
-//! Pipelines inside the server: begun over HTTP and by the clock, told, stopped, gone on with.
+//! Pipelines inside the server: started over HTTP and on schedule, reported, stopped, continued.
 
 use std::fmt::Write as _;
 use std::time::Instant;
@@ -61,11 +61,11 @@ fn ended(server: &Server, begun: &Value) -> Value {
     let path = format!("/v1/pipelines/orders/runs/{}", begun["run"].as_str().unwrap());
     let deadline = Instant::now() + HANG;
     loop {
-        let told = server.get(&path).json();
-        if told["outcome"] != "running" {
-            return told;
+        let reply = server.get(&path).json();
+        if reply["outcome"] != "running" {
+            return reply;
         }
-        assert!(Instant::now() < deadline, "{told}");
+        assert!(Instant::now() < deadline, "{reply}");
     }
 }
 
@@ -75,11 +75,11 @@ fn rows(dir: &TempDir) -> u64 {
 }
 
 #[test]
-fn a_run_begun_over_http_copies_and_is_told_everywhere() {
+fn a_run_started_over_http_copies_and_is_reported_everywhere() {
     let dir = with_pipeline(1_000, "");
     let server = server(&dir, &[]);
-    let told = ended(&server, &begin(&server, "{\"once\":\"monday\"}"));
-    assert_eq!((&told["outcome"], &told["report"]["rows"]), (&"done".into(), &1_000.into()));
+    let reply = ended(&server, &begin(&server, "{\"once\":\"monday\"}"));
+    assert_eq!((&reply["outcome"], &reply["report"]["rows"]), (&"done".into(), &1_000.into()));
     let again = ended(&server, &begin(&server, "{\"once\":\"monday\"}"));
     assert_eq!((&again["outcome"], &again["report"]["rows"]), (&"done".into(), &0.into()));
     assert_eq!(rows(&dir), 1_000, "once under one name");
@@ -148,7 +148,7 @@ fn what_is_wrong_is_refused_with_its_place_and_no_path_of_the_server() {
 }
 
 #[test]
-fn pipelines_run_by_the_clock_and_failures_are_told() {
+fn pipelines_run_on_schedule_and_failures_are_reported() {
     let dir = with_pipeline(10, "");
     std::fs::remove_file(dir.path().join("orders.csv")).unwrap();
     let server = server(&dir, &["--set", "pipelines.every=orders=1s"]);
@@ -168,7 +168,7 @@ fn pipelines_run_by_the_clock_and_failures_are_told() {
 }
 
 #[test]
-fn a_server_that_stops_leaves_a_run_the_next_goes_on_with() {
+fn a_run_stopped_with_its_server_is_continued_by_the_next() {
     let dir =
         with_pipeline(600_000, "resources: {checkpoint_interval_bytes: 1MiB, parallelism: 1}");
     let first = server(&dir, &[]);
@@ -178,16 +178,16 @@ fn a_server_that_stops_leaves_a_run_the_next_goes_on_with() {
     first.signal("TERM");
     assert_eq!(first.wait(), Some(0));
     let second = server(&dir, &[]);
-    let told = ended(&second, &begun);
-    assert!(["cancelled", "done"].contains(&told["outcome"].as_str().unwrap()), "{told}");
-    if told["outcome"] == "cancelled" {
+    let reply = ended(&second, &begun);
+    assert!(["cancelled", "done"].contains(&reply["outcome"].as_str().unwrap()), "{reply}");
+    if reply["outcome"] == "cancelled" {
         assert_eq!(ended(&second, &begin(&second, ""))["outcome"], "done");
     }
     assert_eq!(rows(&dir), 600_000);
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused() {
+fn invalid_settings_are_refused() {
     let dir = TempDir::new().unwrap();
     for (setting, with) in
         [("pipelines.every=orders", "NAME=TIME"), ("pipelines.runs_max=0", "1 to 64")]
@@ -196,6 +196,61 @@ fn settings_that_cannot_be_are_refused() {
         assert_eq!(refused.status.code(), Some(2));
         assert!(stderr(&refused).contains(with), "{}", stderr(&refused));
     }
+}
+
+#[test]
+fn a_link_in_a_permitted_directory_leads_to_nothing_that_is_not() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().display();
+    let (inside, outside) = (dir.path().join("inside"), dir.path().join("outside"));
+    for directory in [&inside, &outside, &dir.path().join("data/pipelines")] {
+        std::fs::create_dir_all(directory).unwrap();
+    }
+    std::fs::write(outside.join("secret.csv"), "id,name\n1,secret\n").unwrap();
+    std::fs::write(inside.join("plain.csv"), "id,name\n1,plain\n").unwrap();
+    let link = |to: &str, from: &str| {
+        std::os::unix::fs::symlink(outside.join(to), inside.join(from)).unwrap();
+    };
+    link("secret.csv", "far.csv");
+    link("", "below");
+    link("written", "out");
+    std::fs::create_dir(outside.join("written")).unwrap();
+    std::os::unix::fs::symlink(inside.join("plain.csv"), inside.join("near.csv")).unwrap();
+    let run = |stream: &str, to: &str| {
+        let text = format!(
+            "version: 1
+pipeline: linked
+source:
+  use: csv
+  config: {{ path: '{path}/inside' }}
+  permissions: {{ fs: {{ allowed_preopens: ['{path}/inside'] }} }}
+  streams: [{{ name: {stream}, into: out }}]
+destination:
+{to}
+  permissions: {{ fs: {{ allowed_preopens: ['{path}/inside'] }} }}
+"
+        );
+        std::fs::write(dir.path().join("linked.yaml"), text).unwrap();
+        crate::support::run(&dir, &["pipeline", "run", "linked.yaml", "--data", "data"])
+    };
+    let sqlite = format!("  use: sqlite\n  config: {{ path: '{path}/inside/out.sqlite' }}");
+    for good in ["plain.csv", "near.csv"] {
+        let output = run(good, &sqlite);
+        assert!(output.status.success(), "{good}: {}", stderr(&output));
+    }
+    for bad in ["far.csv", "below", "below/secret.csv"] {
+        let output = run(bad, &sqlite);
+        assert!(!output.status.success(), "{bad}");
+        assert!(stderr(&output).contains("allowed_preopens"), "{bad}: {}", stderr(&output));
+    }
+    let csv = format!("  use: csv\n  config: {{ path: '{path}/inside' }}");
+    let output = run("plain.csv", &csv);
+    assert!(!output.status.success(), "{}", stderr(&output));
+    assert!(stderr(&output).contains("allowed_preopens"), "{}", stderr(&output));
+    assert_eq!(std::fs::read_dir(outside.join("written")).unwrap().count(), 0);
+    let out = rusqlite::Connection::open(inside.join("out.sqlite")).unwrap();
+    let secrets = "select count(*) from out where name = 'secret'";
+    assert_eq!(out.query_row(secrets, [], |row| row.get::<_, u64>(0)).unwrap(), 0);
 }
 
 #[test]
@@ -210,9 +265,70 @@ fn a_pipeline_is_measured_only_where_it_can_be_run_again() {
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, text.replace("  use: sqlite", "  write_mode: replace\n  use: sqlite"))
         .unwrap();
-    let told = run_ok(&dir, &["pipeline", "bench", file, "--iterations", "2", "--json"]);
-    let told: Value = serde_json::from_str(&told).unwrap();
-    assert!(told["rows_per_second"].as_f64().unwrap() > 0.0, "{told}");
-    assert!(told["commit_seconds"].is_number() && told["seconds_least"].is_number(), "{told}");
+    let reply = run_ok(&dir, &["pipeline", "bench", file, "--iterations", "2", "--json"]);
+    let reply: Value = serde_json::from_str(&reply).unwrap();
+    assert!(reply["rows_per_second"].as_f64().unwrap() > 0.0, "{reply}");
+    assert!(reply["commit_seconds"].is_number() && reply["seconds_least"].is_number(), "{reply}");
     assert_eq!(rows(&dir), 1_000);
+}
+
+#[cfg(feature = "sql")]
+#[test]
+fn an_endless_query_is_cancelled_releases_its_slot_and_delays_no_stop() {
+    let dir = with_pipeline(100, &endless());
+    write_pipeline(&dir, "small", "small", "");
+    let server = server(&dir, &["--set", "pipelines.runs_max=1"]);
+    let begun = begin(&server, "");
+    let busy = post(&server, "/v1/pipelines/small/runs", "", b"");
+    assert_eq!(busy.status, 429, "{busy:?}");
+    let run = format!("/v1/pipelines/orders/runs/{}", begun["run"].as_str().unwrap());
+    assert_eq!(server.ask("DELETE", &run, "").status, 202);
+    assert_eq!(ended(&server, &begun)["outcome"], "cancelled");
+    let deadline = Instant::now() + HANG;
+    while post(&server, "/v1/pipelines/small/runs", "", b"").status != 202 {
+        assert!(Instant::now() < deadline, "the place was not given back");
+    }
+    while rows_there(&dir) < 100 {
+        assert!(Instant::now() < deadline, "the other run did not end");
+    }
+    while post(&server, "/v1/pipelines/orders/runs", "", b"").status != 202 {
+        assert!(Instant::now() < deadline, "the place was not given back");
+    }
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+}
+
+/// An endless query: a hundred rows, joined with themselves nine times.
+#[cfg(feature = "sql")]
+fn endless() -> String {
+    let joins: String = (1..10).fold(String::new(), |mut joins, at| {
+        write!(joins, " cross join orders o{at}").unwrap();
+        joins
+    });
+    format!(
+        "transforms:\n  - sql: {{ query: 'select count(*) as n from orders o0{joins}', into: counted }}"
+    )
+}
+
+#[cfg(feature = "sql")]
+#[test]
+fn an_endless_query_is_aborted_after_the_time_limit_of_either_side() {
+    let dir = with_pipeline(100, &format!("{}\nresources: {{ max_retries: 0 }}", endless()));
+    let file = dir.path().join("data/pipelines/orders.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    for side in ["  use: csv\n", "  use: sqlite\n"] {
+        let limited = format!("{side}  limits: {{ timeout_seconds: 1 }}\n");
+        std::fs::write(&file, text.replace(side, &limited)).unwrap();
+        let output =
+            run(&dir, &["pipeline", "run", "data/pipelines/orders.yaml", "--data", "data"]);
+        assert_eq!(output.status.code(), Some(1), "{side}: {}", stderr(&output));
+        assert!(stderr(&output).contains("limits.timeout_seconds"), "{}", stderr(&output));
+    }
+}
+
+/// Rows of the table, which may not exist yet.
+#[cfg(feature = "sql")]
+fn rows_there(dir: &TempDir) -> u64 {
+    let out = rusqlite::Connection::open(dir.path().join("out.sqlite")).unwrap();
+    out.query_row("select count(*) from orders", [], |row| row.get(0)).unwrap_or(0)
 }

@@ -1,12 +1,12 @@
-//! Runs that are killed at every commit boundary, and a database that is killed under them: the oracle
-//! is psql.
+//! Runs that are killed at every commit boundary, and a database that is killed during them: the
+//! oracle is psql.
 
 use std::process::Stdio;
 
 use super::pipeline_pg::{Pipeline, two_databases};
 use forebay_testing::Postgres;
 
-/// Rows of the source, in about so many units of a partition key.
+/// Rows of the source, and the approximate number of units of a partition key.
 const ROWS: u32 = 240_000;
 
 /// Small units, so that there are many commits.
@@ -25,7 +25,8 @@ fn filled() -> Option<Postgres> {
     Some(pg)
 }
 
-/// The table at the destination, where every unit takes a while: whoever looks sees it before the next.
+/// The table at the destination, where every unit takes a while, so that it is seen before the
+/// next.
 fn slow_destination(pg: &Postgres, table: &str) {
     pg.query(
         "dst",
@@ -43,10 +44,10 @@ fn committed(pg: &Postgres) -> u32 {
     pg.try_query("dst", count).and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
-/// Whether a load is over: a run that is killed after that has nothing left to do, and one that is begun
+/// Whether a load has ended: a run killed after that has nothing left to do, and a new one
 /// then copies everything once more, as it should.
 fn is_finished(pg: &Postgres) -> bool {
-    // What a killed run had on its way may still come about: the server does not know yet.
+    // The writes of a killed run may still be executed: the server does not know of the kill yet.
     let there = "select count(*) from pg_stat_activity where application_name = 'forebay'";
     while pg.try_query("dst", there).is_some_and(|count| count != "0") {}
     let count = "select count(*) from forebay.pipeline_loads where finished_at is not null";
@@ -58,11 +59,11 @@ fn is_whole(pg: &Postgres, table: &str) {
         pg.query("src", "select count(*), count(distinct id), sum(hashtext(t::text)) from t");
     let query =
         format!("select count(*), count(distinct id), sum(hashtext(t::text)) from {table} t");
-    assert_eq!(pg.query("dst", &query), expected, "nothing is missing and nothing is there twice");
+    assert_eq!(pg.query("dst", &query), expected, "no row is missing or duplicated");
 }
 
 #[test]
-fn a_run_killed_at_every_commit_loses_and_doubles_nothing() {
+fn a_run_killed_at_every_commit_loses_and_duplicates_nothing() {
     let Some(pg) = filled() else { return };
     slow_destination(&pg, "t");
     let pipeline = Pipeline::new(&pg, "[{name: t, partition_key: id}]", "", RESOURCES);
@@ -70,7 +71,7 @@ fn a_run_killed_at_every_commit_loses_and_doubles_nothing() {
     while !is_finished(&pg) {
         let mut running =
             pipeline.command().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        // Until one more unit is committed, or the run is over.
+        // Until one more unit is committed, or the run has ended.
         while committed(&pg) <= seen && running.try_wait().unwrap().is_none() {}
         seen = committed(&pg);
         if running.try_wait().unwrap().is_none() {
@@ -79,8 +80,8 @@ fn a_run_killed_at_every_commit_loses_and_doubles_nothing() {
         running.wait().unwrap();
     }
     is_whole(&pg, "t");
-    let told = "select sum(rows), count(distinct load), count(distinct run) > 2 from forebay.pipeline_ledger";
-    assert_eq!(pg.query("dst", told), format!("{ROWS}|1|t"));
+    let report = "select sum(rows), count(distinct load), count(distinct run) > 2 from forebay.pipeline_ledger";
+    assert_eq!(pg.query("dst", report), format!("{ROWS}|1|t"));
 }
 
 #[test]
@@ -101,7 +102,7 @@ fn a_killed_replace_leaves_what_was_there_and_then_takes_its_place() {
         if is_finished(&pg) {
             break;
         }
-        assert_eq!(pg.query("dst", "select id from t"), "-1", "not before all is there");
+        assert_eq!(pg.query("dst", "select id from t"), "-1", "not before it is complete");
     }
     pipeline.run();
     is_whole(&pg, "t");
@@ -110,7 +111,7 @@ fn a_killed_replace_leaves_what_was_there_and_then_takes_its_place() {
 }
 
 #[test]
-fn a_database_killed_under_a_run_loses_and_doubles_nothing() {
+fn a_database_killed_during_a_run_loses_and_duplicates_nothing() {
     let Some(pg) = filled() else { return };
     let pipeline = Pipeline::new(
         &pg,
@@ -139,7 +140,7 @@ fn a_database_killed_under_a_run_loses_and_doubles_nothing() {
 }
 
 #[test]
-fn a_run_that_is_interrupted_stops_at_a_commit_boundary_and_the_next_goes_on() {
+fn an_interrupted_run_stops_at_a_commit_boundary_and_the_next_continues() {
     let Some(pg) = filled() else { return };
     let pipeline = Pipeline::new(&pg, "[{name: t, partition_key: id}]", "", RESOURCES);
     let mut running =
@@ -157,7 +158,7 @@ fn a_run_that_is_interrupted_stops_at_a_commit_boundary_and_the_next_goes_on() {
 }
 
 #[test]
-fn two_runs_of_a_pipeline_do_not_meet() {
+fn two_runs_of_a_pipeline_are_serialized() {
     let Some(pg) = filled() else { return };
     let pipeline = Pipeline::new(&pg, "[{name: t, partition_key: id}]", "", RESOURCES);
     let mut running: Vec<_> = (0..3)
@@ -166,7 +167,7 @@ fn two_runs_of_a_pipeline_do_not_meet() {
     let done =
         running.iter_mut().filter_map(|run| run.wait().unwrap().success().then_some(())).count();
     assert!(done >= 1);
-    // Each that was let in after another had finished copied all of it once more.
+    // Each run that was admitted after another had finished copied everything once more.
     let count: usize = pg.query("dst", "select count(*) from t").parse().unwrap();
     assert_eq!(count, done * ROWS as usize);
 }
@@ -203,10 +204,10 @@ fn a_run_of_several_streams_killed_at_every_commit_copies_each_once() {
         }
     }
     for table in ["t", "u", "w"] {
-        let told =
+        let report =
             format!("select count(*), count(distinct id), sum(hashtext(x::text)) from {table} x");
-        assert_eq!(pg.query("dst", &told), pg.query("src", &told), "{table}");
+        assert_eq!(pg.query("dst", &report), pg.query("src", &report), "{table}");
     }
-    let told = "select sum(rows), count(distinct load), count(distinct run) > 2 from forebay.pipeline_ledger";
-    assert_eq!(pg.query("dst", told), "180000|3|t");
+    let report = "select sum(rows), count(distinct load), count(distinct run) > 2 from forebay.pipeline_ledger";
+    assert_eq!(pg.query("dst", report), "180000|3|t");
 }

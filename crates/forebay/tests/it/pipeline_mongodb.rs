@@ -1,5 +1,5 @@
-//! Pipelines into and out of a MongoDB, killed wherever it hurts. The oracle looks into the server's own
-//! files.
+//! Pipelines into and out of a MongoDB, killed at the worst moments. The oracle reads the server's
+//! own files.
 
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
@@ -44,7 +44,7 @@ fn command(dir: &TempDir) -> Command {
     command
 }
 
-/// Units in a state, as the ledger has them.
+/// Units in a state, from the ledger.
 fn units(ferret: &Ferret, state: &str) -> i64 {
     let query = format!("select count(*) from {{}} where d->>'$.state' = '{state}'");
     ferret.find("_forebay_ledger", &query).unwrap_or(0)
@@ -55,7 +55,7 @@ fn is_finished(ferret: &Ferret) -> bool {
     ferret.find("_forebay_loads", query).unwrap_or(0) > 0
 }
 
-/// That every row is there, once.
+/// Checks that every row exists, once.
 fn is_whole(ferret: &Ferret) {
     let all = i64::from(FILES * ROWS);
     for (query, expected) in [
@@ -67,7 +67,7 @@ fn is_whole(ferret: &Ferret) {
     }
 }
 
-/// Begins runs and ends each as `until` says, until the load is over.
+/// Starts runs and ends each as `until` says, until the load has ended.
 fn run_and_kill(ferret: &Ferret, dir: &TempDir, until: impl Fn(u32) -> bool) -> u32 {
     let mut runs = 0;
     while !is_finished(ferret) {
@@ -84,12 +84,12 @@ fn run_and_kill(ferret: &Ferret, dir: &TempDir, until: impl Fn(u32) -> bool) -> 
 }
 
 #[test]
-fn a_run_killed_between_and_within_commits_loses_and_doubles_nothing() {
+fn a_run_killed_between_and_within_commits_loses_and_duplicates_nothing() {
     let Some(ferret) = ferret() else { return };
     let dir = into_mongodb(&ferret, "");
     let seen = std::cell::Cell::new(0);
     let runs = run_and_kill(&ferret, &dir, |runs| {
-        // In turn: when a unit has begun to be written, and when one more is there.
+        // In turn: when a unit has been started, and when one more is committed.
         if runs % 2 == 0 {
             return units(&ferret, "begun") > 0;
         }
@@ -105,7 +105,7 @@ fn a_run_killed_between_and_within_commits_loses_and_doubles_nothing() {
 }
 
 #[test]
-fn a_killed_replace_shows_nothing_before_all_is_there() {
+fn a_killed_replace_shows_nothing_before_it_is_complete() {
     let Some(ferret) = ferret() else { return };
     let dir = into_mongodb(&ferret, "  write_mode: replace");
     let runs = run_and_kill(&ferret, &dir, |runs| {
@@ -119,7 +119,7 @@ fn a_killed_replace_shows_nothing_before_all_is_there() {
 }
 
 #[test]
-fn a_server_killed_under_a_run_loses_and_doubles_nothing() {
+fn a_server_killed_during_a_run_loses_and_duplicates_nothing() {
     let Some(ferret) = ferret() else { return };
     let dir = into_mongodb(&ferret, "");
     for round in 0..3 {
@@ -152,9 +152,9 @@ fn a_collection_is_copied_into_another_and_into_a_file() {
             ferret.url()
         );
         std::fs::write(dir.path().join("out.yaml"), file).unwrap();
-        let told = run_ok(&dir, &["pipeline", "run", "out.yaml", "--json"]);
-        let told: Value = serde_json::from_str(&told).unwrap();
-        told["rows"].as_u64()
+        let report = run_ok(&dir, &["pipeline", "run", "out.yaml", "--json"]);
+        let report: Value = serde_json::from_str(&report).unwrap();
+        report["rows"].as_u64()
     };
     let sqlite = format!("  use: sqlite\n  config: {{path: '{path}/out.sqlite'}}");
     assert_eq!(out("file", &sqlite), Some(u64::from(FILES * ROWS)));

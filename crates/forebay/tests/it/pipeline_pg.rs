@@ -1,4 +1,4 @@
-//! Pipelines from one PostgreSQL database into another: everything psql finds there is as it was.
+//! Pipelines from one PostgreSQL database into another, compared by psql.
 
 use std::io::Write as _;
 use std::process::Command;
@@ -10,13 +10,13 @@ use super::events_support::post;
 use super::support::{Server, forebay, run, run_ok, stderr};
 use forebay_testing::Postgres;
 
-/// A pipeline file in a directory of its own.
+/// A pipeline file in a separate directory.
 pub(crate) struct Pipeline {
     pub(crate) dir: TempDir,
 }
 
 impl Pipeline {
-    /// From database `src` to database `dst`, both made.
+    /// From database `src` to database `dst`, both created.
     pub(crate) fn new(pg: &Postgres, streams: &str, destination: &str, rest: &str) -> Self {
         let pipeline = Self { dir: TempDir::new().unwrap() };
         pipeline.write(pg, streams, destination, rest);
@@ -116,7 +116,7 @@ fn types_the_other_database_has_not_become_built_in_ones_that_hold_all_their_val
          insert into t values (1, 'ok', '{sad,NULL,ok}', 5, '{1,2}'), (2, null, '{}', 7, null)",
     );
     let pipeline = Pipeline::new(&pg, "[{name: t}]", "  write_mode: replace", "");
-    // The second time the table is there, as the first has made it.
+    // The second time the table exists, as the first run created it.
     for _ in 0..2 {
         assert_eq!(pipeline.run()["rows"], 2);
         let types = "select string_agg(format_type(atttypid, atttypmod), ' ' order by attnum)
@@ -126,7 +126,7 @@ fn types_the_other_database_has_not_become_built_in_ones_that_hold_all_their_val
         assert_eq!(pg.query("dst", rows), pg.query("src", rows));
     }
     pg.query("src", "create type pair as (a int, b text); alter table t add c pair");
-    pipeline.fails("no type public.pair at the destination");
+    pipeline.fails("the destination has no type public.pair");
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn incremental_reads_what_is_new_and_a_row_committed_late_is_not_lost() {
     assert_eq!((&nothing["rows"], &nothing["streams"][0]["load"]), (&Value::from(0), &Value::Null));
     let refused = run(&pipeline.dir, &["pipeline", "reset", "p.yaml"]);
     assert_eq!(refused.status.code(), Some(2), "not without --yes");
-    // One takes a smaller value and commits after the larger one is there.
+    // One takes a smaller value and commits after the larger one is committed.
     let mut late = pg.session("src");
     let mut says = late.stdin.take().unwrap();
     writeln!(says, "begin; insert into t (v) values ('late');").unwrap();
@@ -198,7 +198,7 @@ fn incremental_reads_what_is_new_and_a_row_committed_late_is_not_lost() {
     {}
     pg.query("src", "insert into t (v) values ('early')");
     let running = pipeline.command().stdout(std::process::Stdio::piped()).spawn().unwrap();
-    // The run waits for it; only then it may commit.
+    // The run waits for it; only then may it commit.
     while pg.query("src", "select count(*) from pg_stat_activity where application_name = 'forebay' and query like '%virtualtransaction%'") == "0" {}
     writeln!(says, "commit;").unwrap();
     drop(says);
@@ -213,7 +213,7 @@ fn incremental_reads_what_is_new_and_a_row_committed_late_is_not_lost() {
 }
 
 #[test]
-fn bad_rows_are_put_aside_with_their_reason_and_the_good_ones_go_through() {
+fn bad_rows_are_dead_lettered_with_their_reason_and_good_ones_are_copied() {
     let Some(pg) = two_databases() else { return };
     pg.query("src", "create table t (id int primary key, v int, at timestamptz, j jsonb); insert into t select g, g, now(), '{\"a\": 1}' from generate_series(1, 5000) g");
     pg.query(
@@ -232,7 +232,7 @@ fn bad_rows_are_put_aside_with_their_reason_and_the_good_ones_go_through() {
 }
 
 #[test]
-fn the_destination_follows_the_columns_as_it_is_told() {
+fn the_destination_follows_the_columns_as_configured() {
     let Some(pg) = two_databases() else { return };
     pg.query(
         "src",
@@ -243,7 +243,7 @@ fn the_destination_follows_the_columns_as_it_is_told() {
     let run = |rules: &str| Pipeline::new(&pg, "[{name: t}]", &evolution(rules), "");
     run("new_column: fail").fails("extra");
     run("removed_column: fail").fails("gone");
-    run("nullability_change: fail").fails("may not be NULL");
+    run("nullability_change: fail").fails("is NOT NULL");
     run("new_column: ignore").run();
     assert_eq!(pg.query("dst", "select * from t"), "1|x|5", "int widens to bigint");
     run("").run();
@@ -253,11 +253,11 @@ fn the_destination_follows_the_columns_as_it_is_told() {
 }
 
 #[test]
-fn a_wrong_file_is_told_with_line_and_field() {
+fn an_invalid_file_is_reported_with_line_and_field() {
     let dir = TempDir::new().unwrap();
     for (text, found) in [
         ("version: 2\n", "p.yaml:1:"),
-        ("version: 1\npipeline: p\nsource: {use: oracle}\n", "no source is called \"oracle\""),
+        ("version: 1\npipeline: p\nsource: {use: oracle}\n", "unknown source \"oracle\""),
         (
             "version: 1\npipeline: p\nsource:\n  use: postgres\n  config:\n    prot: 1\n",
             "p.yaml:6:",
@@ -361,7 +361,7 @@ fn a_connection_is_encrypted_verified_and_asks_for_the_password() {
 }
 
 #[test]
-fn runs_are_remembered_in_a_database_that_other_machines_see() {
+fn runs_are_recorded_in_a_database_that_other_machines_see() {
     let Some(pg) = two_databases() else { return };
     pg.query("src", "create table t as select g id from generate_series(1, 100) g");
     let state = format!(
@@ -371,13 +371,13 @@ fn runs_are_remembered_in_a_database_that_other_machines_see() {
     let pipeline = Pipeline::new(&pg, "[{name: t}]", "", &state);
     let run_id = pipeline.run()["run"].as_str().unwrap().to_owned();
     let elsewhere = ["pipeline", "runs", "--in", "p.yaml", "--data", "elsewhere", "--json"];
-    let told: Value = serde_json::from_str(run_ok(&pipeline.dir, &elsewhere).trim()).unwrap();
+    let reply: Value = serde_json::from_str(run_ok(&pipeline.dir, &elsewhere).trim()).unwrap();
     assert_eq!(
-        (&told["run"], &told["outcome"]),
+        (&reply["run"], &reply["outcome"]),
         (&run_id.as_str().into(), &"done".into()),
-        "{told}"
+        "{reply}"
     );
-    assert_eq!(told["report"]["rows"], 100);
+    assert_eq!(reply["report"]["rows"], 100);
     let of_dir = run_ok(&pipeline.dir, &["pipeline", "runs", "--data", "elsewhere"]);
     assert_eq!(of_dir, "", "that directory has none");
 
@@ -386,7 +386,7 @@ fn runs_are_remembered_in_a_database_that_other_machines_see() {
     let status = run_ok(&pipeline.dir, &["pipeline", "status", "p", "--in", "p.yaml"]);
     assert!(status.contains("failed"), "{status}");
 
-    // The server writes there, too.
+    // The server records there too.
     pg.query("src", "create table t as select g id from generate_series(1, 7) g");
     let files = pipeline.dir.path().join("served/pipelines");
     std::fs::create_dir_all(&files).unwrap();
@@ -403,7 +403,7 @@ fn runs_are_remembered_in_a_database_that_other_machines_see() {
 }
 
 #[test]
-fn a_run_that_is_done_is_done_though_it_cannot_be_remembered() {
+fn a_completed_run_succeeds_though_it_cannot_be_recorded() {
     let (Some(pg), Some(other)) = (two_databases(), Postgres::start()) else { return };
     pg.query("src", "create table t as select g id from generate_series(1, 100) g");
     let gone = format!(
@@ -418,9 +418,9 @@ fn a_run_that_is_done_is_done_though_it_cannot_be_remembered() {
     );
     let output = pipeline.command().output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
-    assert!(stderr(&output).contains("not remembered"), "{}", stderr(&output));
-    assert_eq!(pg.query("dst", "select count(*) from t"), "200", "both runs are there");
-    // Where it cannot even begin to be remembered it does not begin.
+    assert!(stderr(&output).contains("cannot record the end of the run"), "{}", stderr(&output));
+    assert_eq!(pg.query("dst", "select count(*) from t"), "200", "the rows of both runs");
+    // If even the start cannot be recorded, the run does not start.
     other.kill();
     pipeline.fails("pipeline_runs");
     assert_eq!(pg.query("dst", "select count(*) from t"), "200");

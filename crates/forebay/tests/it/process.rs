@@ -23,8 +23,9 @@ fn a_request_in_flight_at_the_stop_is_answered() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir, &[]);
     let mut stream = server.connect();
-    // Half a head is a request begun: the server owes it an answer, though it takes no new work.
-    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n").unwrap();
+    // Half a head is a request in progress: the server owes it a response, though it accepts no new
+    // work.
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n").unwrap();
     let mut other = server.connect();
     crate::support::send(&mut other, "GET", "/healthz", "");
     assert_eq!(Answer::read(&mut other).status, 200, "so the half head before it was read too");
@@ -43,7 +44,7 @@ fn an_upload_in_flight_at_the_stop_is_finished_and_there_after_a_restart() {
     let server = Server::start(&dir, &[]);
     let mut stream = server.connect();
     let path = "/v1/files/notes/hello.txt";
-    let head = format!("PUT {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhello");
+    let head = format!("PUT {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\nhello");
     stream.write_all(head.as_bytes()).unwrap();
     assert_eq!(server.get("/healthz").status, 200);
     server.signal("TERM");
@@ -104,4 +105,88 @@ fn logs_off_a_terminal_are_json_lines_and_carry_client_text_escaped() {
         log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(lines.iter().any(|line| line["message"] == "ready"));
     assert!(lines.iter().any(|line| line["message"] == "stopped"));
+}
+
+/// Every file and directory below `dir` that another user may access, with its mode.
+fn open_to_others(dir: &std::path::Path) -> Vec<String> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let entries = walkdir::WalkDir::new(dir).into_iter().map(Result::unwrap);
+    entries
+        .filter_map(|entry| {
+            let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+            let expected = if entry.file_type().is_dir() { 0o700 } else { 0o600 };
+            (mode != expected).then(|| format!("{mode:o} {}", entry.path().display()))
+        })
+        .collect()
+}
+
+#[test]
+fn no_other_user_can_read_the_data_whatever_the_umask() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start_with(
+        &dir,
+        &["--set", "cache.resp=127.0.0.1:0", "--set", "cache.text="],
+        |command| {
+            use std::os::unix::process::CommandExt as _;
+            let program = command.get_program().to_owned();
+            let args: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+            let mut shell = std::process::Command::new("sh");
+            shell.args(["-c", "umask 000; exec \"$0\" \"$@\""]).arg(program).args(args);
+            shell.current_dir(dir.path()).arg0("sh");
+            for (name, value) in command.get_envs() {
+                match value {
+                    Some(value) => shell.env(name, value),
+                    None => shell.env_remove(name),
+                };
+            }
+            shell.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::piped());
+            shell.stderr(std::fs::File::create(dir.path().join("log")).unwrap());
+            *command = shell;
+        },
+    );
+    let large = "x".repeat(200_000);
+    for (method, path, body) in [
+        ("PUT", "/v1/files/n/small", "hello"),
+        ("PUT", "/v1/files/n/large", &*large),
+        ("POST", "/v1/documents/n", "{\"a\":1}"),
+        ("POST", "/v1/events", "{\"a\":1}"),
+        ("POST", "/v1/inventories/own", "{\"from\":\"forebay:blobs\"}"),
+    ] {
+        let mut stream = server.connect();
+        let length = format!("content-length: {}\r\n", body.len());
+        crate::support::send(&mut stream, method, path, &length);
+        stream.write_all(body.as_bytes()).unwrap();
+        let answer = Answer::read(&mut stream);
+        assert!(answer.status < 300, "{path}: {answer:?}");
+    }
+    assert_eq!(server.get("/v1/files").status, 200);
+    crate::support::run_ok(&dir, &["key", "new", "--name", "k"]);
+    let data = dir.path().join("forebay-data");
+    assert_eq!(open_to_others(&data), Vec::<String>::new());
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    assert_eq!(open_to_others(&data), Vec::<String>::new());
+}
+
+#[test]
+fn a_used_port_is_reported_with_its_setting_and_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = holder.local_addr().unwrap().to_string();
+    for setting in ["server.listen", "cache.resp", "cache.text"] {
+        let mut args = vec!["serve".to_owned()];
+        for listener in ["server.listen", "cache.resp", "cache.text"] {
+            let address = if listener == setting { &*taken } else { "127.0.0.1:0" };
+            args.extend(["--set".to_owned(), format!("{listener}={address}")]);
+        }
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let output = run(&dir, &args);
+        assert_eq!(output.status.code(), Some(3));
+        let text = stderr(&output);
+        let id = format!("process {}", std::process::id());
+        for part in [setting, "is in use", &id, &format!("--set {setting}=")] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!dir.path().join("forebay-data").exists(), "nothing was created");
+    }
 }

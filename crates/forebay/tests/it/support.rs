@@ -1,4 +1,4 @@
-//! Starting the binary and talking to it. Nothing waits without a limit, nothing sleeps.
+//! Starts the binary and talks to it. Nothing waits without a limit, nothing sleeps.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-/// Beyond this something hangs.
+/// A wait longer than this is a hang.
 pub(crate) const HANG: Duration = Duration::from_secs(30);
 
-/// A setting that keeps the log of events small, for starts that are quick in a debug build.
+/// A setting that keeps the event store's log small, for fast starts in a debug build.
 pub(crate) const SMALL_LOG: (&str, &str) = ("FOREBAY_EVENTS_LOG_SEGMENT_SIZE", "1MiB");
 
-/// The binary, in an empty environment as far as settings go, with `dir` as its working directory.
+/// The binary, without settings in its environment, with `dir` as its working directory.
 pub(crate) fn forebay(dir: &TempDir) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
     command.current_dir(dir.path());
@@ -106,7 +106,7 @@ impl Server {
         assert!(sent.success());
     }
 
-    /// Returns once a stop signal has arrived: the listener is closed then.
+    /// Returns once a stop signal has arrived: then the listener is closed.
     pub(crate) fn until_not_listening(&self) {
         let deadline = std::time::Instant::now() + HANG;
         while TcpStream::connect(self.address).is_ok() {
@@ -122,18 +122,20 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Already ended is what most tests want; killing it again then fails, which is fine.
+        // Most tests have ended it already; killing it again then fails, which is fine.
         self.child.kill().unwrap_or_default();
         self.child.wait().map(drop).unwrap_or_default();
     }
 }
 
 pub(crate) fn send(stream: &mut impl Write, method: &str, path: &str, headers: &str) {
-    let head = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n");
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n"
+    );
     stream.write_all(head.as_bytes()).unwrap();
 }
 
-/// A whole answer, read to the end of its connection.
+/// A complete response, read to the end of its connection.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,

@@ -44,9 +44,9 @@ fn a_certificate_from_files_serves_https() {
     let mut stream = client(&server, trusted.clone());
     send(&mut stream, "GET", "/healthz", "");
     assert_eq!(Answer::read(&mut stream).status, 200);
-    // A client that speaks plain HTTP is closed without harm to anybody.
+    // A client that speaks plain HTTP is closed without harm to others.
     let mut plain = server.connect();
-    plain.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    plain.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
     let mut answer = Vec::new();
     plain.read_to_end(&mut answer).unwrap_or_default();
     assert!(!answer.starts_with(b"HTTP/"), "{answer:?}");
@@ -83,4 +83,30 @@ fn files_that_are_no_certificate_stop_the_start_and_are_named() {
         let bad = if cert == "cert.pem" { key } else { cert };
         assert!(stderr(&output).contains(bad), "{}", stderr(&output));
     }
+}
+
+#[test]
+fn a_renewed_certificate_serves_the_next_connections_and_a_hangup_is_no_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let old = certificate(&dir);
+    let server = Server::start(&dir, &TLS);
+    let get = |trusted: CertificateDer<'static>| {
+        let mut stream = client(&server, trusted);
+        let head = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+        let written = stream.write_all(head);
+        let mut answer = Vec::new();
+        written.is_ok()
+            && stream.read_to_end(&mut answer).is_ok()
+            && answer.starts_with(b"HTTP/1.1 200")
+    };
+    assert!(get(old.clone()));
+    let new = certificate(&dir);
+    server.signal("HUP");
+    let deadline = std::time::Instant::now() + crate::support::HANG;
+    while !get(new.clone()) {
+        assert!(std::time::Instant::now() < deadline, "the old certificate still serves");
+    }
+    assert!(!get(old), "and nothing else does");
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
 }

@@ -37,13 +37,13 @@ fn a_tour_with_a_kill_in_the_middle_loses_nothing_and_says_so_in_figures() {
     documents(&dir.path().join("documents"));
     let output = run(&dir, &["tour", "--files", "tree", "--documents", "documents", "--json"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(told["sound"], true);
-    assert_eq!(told["problems"], serde_json::json!([]));
-    assert_eq!(told["data"], serde_json::Value::Null);
-    assert_eq!(told["files"], 315, "300 files and 15 copies");
-    assert_eq!(told["documents"], 590);
-    assert!(told["duplicates"]["files"].as_u64().unwrap() >= 15, "{told}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["sound"], true);
+    assert_eq!(report["problems"], serde_json::json!([]));
+    assert_eq!(report["data"], serde_json::Value::Null);
+    assert_eq!(report["files"], 315, "300 files and 15 copies");
+    assert_eq!(report["documents"], 590);
+    assert!(report["duplicates"]["files"].as_u64().unwrap() >= 15, "{report}");
     for figure in [
         "files_per_s",
         "load_mib_per_s",
@@ -70,9 +70,9 @@ fn a_tour_with_a_kill_in_the_middle_loses_nothing_and_says_so_in_figures() {
         "inventory_question_us",
         "inventory_index_bytes",
     ] {
-        assert!(told[figure].as_f64().is_some_and(|value| value > 0.0), "{figure} in {told}");
+        assert!(report[figure].as_f64().is_some_and(|value| value > 0.0), "{figure} in {report}");
     }
-    let targets: Vec<_> = told["decisions"]
+    let targets: Vec<_> = report["decisions"]
         .as_array()
         .unwrap()
         .iter()
@@ -80,21 +80,22 @@ fn a_tour_with_a_kill_in_the_middle_loses_nothing_and_says_so_in_figures() {
         .collect();
     let expected = [(Some("mixed"), Some("collection")), (Some("orders"), Some("table"))];
     assert_eq!(targets, expected);
-    assert!(told["kill"]["acknowledged_before"].as_u64().unwrap() > 0, "{told}");
-    assert_eq!(told["kill"]["files_half"], 0);
-    assert_eq!(told["fsck"]["findings"], serde_json::json!([]));
-    // A key a file and a document, one set of all files, and one of each of four extensions.
-    assert_eq!(told["cache_keys"], 300 + 590 + 1 + 4);
-    assert_eq!(told["cache_members"], 2 * 300);
-    let kill = &told["cache_kill"];
-    assert!(kill["acknowledged_before"].as_u64().unwrap() >= 445, "{told}");
+    assert!(report["kill"]["acknowledged_before"].as_u64().unwrap() > 0, "{report}");
+    assert_eq!(report["kill"]["files_half"], 0);
+    assert_eq!(report["fsck"]["findings"], serde_json::json!([]));
+    // One key for each file and document, one set of all files, and one for each of four
+    // extensions.
+    assert_eq!(report["cache_keys"], 300 + 590 + 1 + 4);
+    assert_eq!(report["cache_members"], 2 * 300);
+    let kill = &report["cache_kill"];
+    assert!(kill["acknowledged_before"].as_u64().unwrap() >= 445, "{report}");
     assert_eq!(kill["keys_half"], 0);
-    let recoveries = &told["cache_recoveries"];
-    assert!(recoveries[0]["operations"].as_u64().unwrap() >= 445, "{told}");
+    let recoveries = &report["cache_recoveries"];
+    assert!(recoveries[0]["operations"].as_u64().unwrap() >= 445, "{report}");
     assert_eq!(recoveries[0]["snapshot_keys"], 0);
-    assert_eq!(recoveries[1]["snapshot_keys"], told["cache_keys"]);
-    assert!(recoveries[1]["operations"].as_u64().unwrap() >= 400, "{told}");
-    for check in told["cache_verification"].as_array().unwrap() {
+    assert_eq!(recoveries[1]["snapshot_keys"], report["cache_keys"]);
+    assert!(recoveries[1]["operations"].as_u64().unwrap() >= 400, "{report}");
+    for check in report["cache_verification"].as_array().unwrap() {
         assert!(check["count"].as_u64().unwrap() > 0 && check["wrong"] == 0, "{check}");
     }
 }
@@ -122,8 +123,48 @@ fn an_interrupted_tour_leaves_no_server_behind() {
     assert!(TcpStream::connect(address.unwrap()).is_err());
 }
 
+/// The only process that another one has started.
+fn child_of(pid: u32) -> String {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let children = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("children")));
+    let children: String = children.map(Result::unwrap).collect();
+    let mut children = children.split_whitespace();
+    let child = children.next().unwrap().to_owned();
+    assert_eq!(children.next(), None);
+    child
+}
+
 #[test]
-fn a_tour_refuses_data_that_is_there_and_input_that_is_not() {
+fn a_failed_tour_reports_the_cause_and_keeps_the_data_and_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    tree(&dir.path().join("tree"), 1_500);
+    let mut tour = forebay(&dir)
+        .env("TMPDIR", dir.path())
+        .args(["tour", "--files", "tree", "--connections", "1"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(tour.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("the server listens on ")));
+    let signal = ["-s", "KILL", &child_of(tour.id())].map(str::to_owned);
+    assert!(std::process::Command::new("kill").args(signal).status().unwrap().success());
+    // The rest is read, so that no write to the pipe blocks.
+    lines.for_each(drop);
+    let output = tour.wait_with_output().unwrap();
+    let report = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{report}");
+    assert!(report.contains("the server ended unexpectedly (signal: 9"), "{report}");
+    let after = |words: &str| report.split_once(words).map(|(_, rest)| rest).unwrap_or_default();
+    let log = after("The log ").split(" is kept").next().unwrap();
+    assert!(std::fs::read_to_string(log).unwrap().contains("intake open"), "{report}");
+    let data = after("The data is kept in ").lines().next().unwrap().trim_end_matches('.');
+    assert!(Path::new(data).join("intake").is_dir(), "{report}");
+}
+
+#[test]
+fn a_tour_refuses_existing_data_and_missing_input() {
     let dir = tempfile::tempdir().unwrap();
     tree(&dir.path().join("tree"), 3);
     let output = run(&dir, &["tour", "--files", "tree", "--data", "tree"]);

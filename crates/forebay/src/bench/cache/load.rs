@@ -1,9 +1,9 @@
-//! The same load on either server, and reading back what it wrote.
+//! Puts the same load on either server, and reads back what it wrote.
 //!
-//! The bars are measured with Redis' own generator, `redis-benchmark` with two threads, which neither
-//! server can be said to be fitted to. It ends a run at the next quarter of a second, so runs have to
-//! last; and it takes more of the two cores than a server does. So one comparison is made again with
-//! the lighter `forebay cache bench`, and stands beside it.
+//! The results are measured with Redis' own generator, `redis-benchmark` with two threads, which is
+//! not tuned to either server. It ends a run at the next quarter of a second, so runs must be
+//! long; and it uses more of the two cores than a server does. So one comparison is repeated with
+//! the lighter `forebay cache bench`, and reported separately.
 
 use std::process::Command;
 
@@ -14,17 +14,17 @@ use super::Plan;
 use super::peer::Peer;
 use super::resp::{Client, Reply};
 
-/// Keys the load is spread over.
+/// Number of keys of the load.
 const KEYS: u64 = 100_000;
-/// Bytes of a value.
+/// Size of a value.
 const SIZE: usize = 100;
 
-/// What a run did.
+/// The result of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Load {
     pub(super) per_second: f64,
     pub(super) p99_ms: f64,
-    /// Processor time of the server for a command, in microseconds.
+    /// CPU time of the server for each command, in microseconds.
     pub(super) cpu_us: f64,
 }
 
@@ -52,18 +52,18 @@ pub(super) fn run(peer: &Peer, plan: &Plan, depth: u32, test: Test) -> anyhow::R
     ensure!(output.status.success(), "redis-benchmark failed: {text}");
     let name = format!("\"{}\"", name.to_ascii_uppercase());
     let Some(line) = text.lines().find(|line| line.starts_with(&name)) else {
-        bail!("redis-benchmark said nothing of {name}: {text}");
+        bail!("redis-benchmark reported nothing for {name}: {text}");
     };
     // "test","rps","avg_latency_ms","min","p50","p95","p99","max"
     let fields: Vec<f64> =
         line.split(',').skip(1).filter_map(|field| field.trim_matches('"').parse().ok()).collect();
     let [per_second, _, _, _, _, p99_ms, ..] = fields.as_slice() else {
-        bail!("redis-benchmark's line is odd: {line}");
+        bail!("unexpected line of redis-benchmark: {line}");
     };
     Ok(Load { per_second: *per_second, p99_ms: *p99_ms, cpu_us })
 }
 
-/// Runs one kind of command, one at a time on each connection, with our own generator.
+/// Runs one kind of command, one at a time on each connection, with Forebay's generator.
 pub(super) fn run_light(peer: &Peer, plan: &Plan, test: Test) -> anyhow::Result<Load> {
     let connections = plan.connections.to_string();
     let size = SIZE.to_string();
@@ -75,13 +75,13 @@ pub(super) fn run_light(peer: &Peer, plan: &Plan, test: Test) -> anyhow::Result<
     Ok(Load { per_second, p99_ms: number(&load, "latency_p99_us")? / 1_000.0, cpu_us })
 }
 
-/// Microseconds a request.
+/// Returns the microseconds per request.
 #[expect(clippy::cast_precision_loss, reason = "a count of requests")]
 fn each(seconds: f64, requests: u64) -> f64 {
     seconds * 1e6 / requests as f64
 }
 
-/// Runs our generator; a GET must find what SETs have written.
+/// Runs Forebay's generator; a GET must find what SETs have written.
 fn generate(
     peer: &Peer,
     requests: u64,
@@ -90,7 +90,7 @@ fn generate(
     words: &[(&str, &str)],
 ) -> anyhow::Result<Value> {
     let reads = if test == Test::Get { "1" } else { "0" };
-    let binary = std::env::current_exe().context("cannot find this program's own file")?;
+    let binary = std::env::current_exe().context("cannot determine the path of this program")?;
     let output = Command::new(binary)
         .args(["cache", "bench", "--json", "--threads", "2"])
         .args(["--resp", &peer.address.to_string(), "--requests", &requests.to_string()])
@@ -100,41 +100,43 @@ fn generate(
         .context("cannot run the load generator")?;
     let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "the load generator failed: {errors}");
-    let load: Value =
-        serde_json::from_slice(&output.stdout).context("the load generator's figures are odd")?;
+    let load: Value = serde_json::from_slice(&output.stdout)
+        .context("cannot parse the load generator's output")?;
     if test == Test::Get {
         let hits = number(&load, "hits")? / number(&load, "requests")?;
-        ensure!(hits > 0.3, "only {hits:.2} of the keys read were there");
+        ensure!(hits > 0.3, "only {hits:.2} of the keys read existed");
     }
     Ok(load)
 }
 
 fn number(figures: &Value, name: &str) -> anyhow::Result<f64> {
-    figures[name].as_f64().with_context(|| format!("the load generator told no {name}"))
+    figures[name].as_f64().with_context(|| format!("the load generator did not report {name}"))
 }
 
-/// Reads a sample of the keys: as many as expected are there, and they hold what was sent.
+/// Reads a sample of the keys: the expected number exists, and they have the values that were sent.
 pub(super) fn read_back(peer: &Peer, plan: &Plan) -> anyhow::Result<()> {
     let mut client = Client::connect(peer.address)?;
-    let Reply::Integer(keys) = client.command(&[b"DBSIZE"])? else { bail!("DBSIZE is odd") };
+    let Reply::Integer(keys) = client.command(&[b"DBSIZE"])? else {
+        bail!("unexpected reply to DBSIZE")
+    };
     let keys = u64::try_from(keys).unwrap_or(0);
     // Of n keys drawn at random from k, about k * (1 - e^(-n/k)) are different.
     let expected =
         if plan.requests >= 3 * KEYS { KEYS * 9 / 10 } else { KEYS.min(plan.requests) / 3 };
-    ensure!(keys >= expected, "{keys} keys are there, at least {expected} were written");
+    ensure!(keys >= expected, "there are {keys} keys, but at least {expected} were written");
     let mut found = 0;
     for number in (0..KEYS).step_by(97) {
         let key = format!("key:{number:012}");
         if let Reply::Bytes(value) = client.command(&[b"GET", key.as_bytes()])? {
-            ensure!(value.len() == SIZE, "{key} holds {} bytes", value.len());
+            ensure!(value.len() == SIZE, "{key} has {} bytes", value.len());
             found += 1;
         }
     }
-    ensure!(found > 0, "no key of the sample is there");
+    ensure!(found > 0, "no key of the sample exists");
     Ok(())
 }
 
-/// Reads large values at random; returns how many a second.
+/// Reads large values at random; returns the rate per second.
 pub(super) fn get_large(peer: &Peer, plan: &Plan, keys: u64) -> anyhow::Result<f64> {
     let requests = (plan.requests / 10).max(1_000);
     number(&generate(peer, requests, keys, Test::Get, &[("--clients", "20")])?, "requests_per_s")

@@ -1,4 +1,4 @@
-//! Memory: small values that do not compress, large JSON values that do.
+//! Measures memory: small values that do not compress, large JSON values that do.
 
 use std::path::Path;
 
@@ -12,19 +12,19 @@ use super::peer::{Kind, Peer};
 use super::resp::{Client, Reply};
 use super::{Figures, Plan, load};
 
-/// Large values kept.
+/// Number of large values.
 const LARGE: u64 = 2_000;
-/// Bytes of one.
+/// Size of one.
 const LARGE_SIZE: usize = 85_000;
 
-/// A number from another, well mixed.
+/// Derives a well-mixed number from another.
 pub(super) fn mix(number: u64) -> u64 {
     let mixed = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     mixed ^ (mixed >> 31)
 }
 
-/// A key of 16 bytes and a value of 100 random characters.
+/// Returns a key of 16 bytes and a value of 100 random characters.
 pub(super) fn pair(number: u64, key: &mut Vec<u8>, value: &mut Vec<u8>) {
     const DIGITS: &[u8; 64] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+-";
     key.extend_from_slice(format!("key:{number:012}").as_bytes());
@@ -39,7 +39,7 @@ pub(super) fn pair(number: u64, key: &mut Vec<u8>, value: &mut Vec<u8>) {
     }
 }
 
-/// A JSON document of about 85 KB: records whose numbers and words differ.
+/// Returns a JSON document of about 85 KB: records with different numbers and words.
 fn document(number: u64) -> Vec<u8> {
     const WORDS: [&str; 8] =
         ["basin", "turbine", "spillway", "gauge", "intake", "gate", "penstock", "tailrace"];
@@ -71,7 +71,7 @@ fn each(bytes: u64, count: u64) -> f64 {
     bytes as f64 / count as f64
 }
 
-/// Resident bytes of a key with 16 + 100 bytes.
+/// Returns the resident bytes per key with 16 + 100 bytes.
 pub(super) fn small(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result<()> {
     for kind in Kind::BOTH {
         let peer = Peer::start(kind, &scratch.join(format!("small-{}", kind.name())), false)?;
@@ -102,7 +102,7 @@ fn check(
     Ok(())
 }
 
-/// Memory of large JSON values, and how fast they are read.
+/// Measures the memory of large JSON values, and the rate of reading them.
 pub(super) fn large(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result<()> {
     let mut rates = [Vec::new(), Vec::new()];
     let mut grown = [0, 0];
@@ -132,7 +132,7 @@ pub(super) fn large(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyho
     Ok(())
 }
 
-/// Bytes kept of repetitive text, and the time it takes to keep them.
+/// Measures the bytes stored for repetitive text, and the time to store them.
 pub(super) fn compression(figures: &mut Figures) -> anyhow::Result<()> {
     const TEXT: &str =
         "the water that comes down the valley is gathered in the basin above the dam; ";
@@ -149,8 +149,8 @@ pub(super) fn compression(figures: &mut Figures) -> anyhow::Result<()> {
         let took = begun.elapsed() / TURNS;
         let key = engine.keyspace().key(b"k");
         let mut shard = engine.keyspace().lock(0, key.shard(), 1);
-        let at = shard.find(&key).context("the value is gone")?;
-        let read = shard.string_at(at).ok().context("the value is no string")?;
+        let at = shard.find(&key).context("the value is missing")?;
+        let read = shard.string_at(at).ok().context("the value is not a string")?;
         ensure!(read == value, "the value came back altered");
         drop(read);
         let kept = shard.stored_len(at).1 as u64;

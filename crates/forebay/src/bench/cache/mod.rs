@@ -1,8 +1,8 @@
-//! Measuring the cache beside Redis, on the same machine in the same run.
+//! Measures the cache, and Redis on the same machine in the same run.
 //!
-//! Both servers get the same load from the same generator, see `load`, round
-//! by round in turns and each round on new processes, because how fast a process runs depends on
-//! where it happened to land in memory. A rate counts only if the values are there afterwards: a
+//! Both servers get the same load from the same generator (see `load`), round
+//! by round in turns and each round on new processes, because the speed of a process depends on
+//! where it happens to be in memory. A rate counts only if the values exist afterwards: a
 //! sample of keys is read back and compared, and the number of keys is checked.
 
 mod load;
@@ -21,30 +21,31 @@ use super::Figures;
 use load::{Load, Test};
 use peer::{Kind, Peer};
 
-/// What to measure and how long.
+/// What to measure, and for how long.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// Where scratch data goes.
+    /// Scratch directory.
     pub(crate) dir: PathBuf,
-    /// Rounds of each comparison.
+    /// Number of rounds of each comparison.
     pub(crate) rounds: u32,
-    /// Connections of the load.
+    /// Number of connections of the load.
     pub(crate) connections: u32,
-    /// Requests of a round without pipelining; with it there are as many times more.
+    /// Number of requests in a round without pipelining; with it multiplied by the depth.
     pub(crate) requests: u64,
-    /// Keys of the memory figures.
+    /// Number of keys for the memory figures.
     pub(crate) keys: u64,
 }
 
 /// Measures the cache.
 ///
 /// # Errors
-/// Redis is not installed, a server did not start, or something read back was not what was sent.
+/// Redis is not installed, a server did not start, or something read back differed from what was
+/// sent.
 pub(crate) fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Value> {
-    let scratch = tempfile::tempdir_in(&plan.dir).context("cannot make a scratch directory")?;
+    let scratch = tempfile::tempdir_in(&plan.dir).context("cannot create a scratch directory")?;
     let mut figures = Figures::default();
     for depth in [1, 16, 64] {
-        note(&format!("100-byte values, {depth} commands at a time, nothing kept on disk"));
+        note(&format!("100-byte values, {depth} commands at a time, without persistence"));
         rates(plan, scratch.path(), (&format!("p{depth}"), false), &mut figures, &|peer, test| {
             load::run(peer, plan, depth, test)
         })?;
@@ -73,7 +74,7 @@ pub(crate) fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Value> {
     Ok(figures.into_json())
 }
 
-/// What one server did in one round.
+/// The result of one server in one round.
 #[derive(Debug, Clone, Copy, Default)]
 struct Round {
     set: Load,
@@ -81,7 +82,7 @@ struct Round {
 }
 
 impl Round {
-    /// Commands a second over both kinds.
+    /// Commands per second over both kinds.
     fn rate(self) -> f64 {
         2.0 / (1.0 / self.set.per_second + 1.0 / self.get.per_second)
     }
@@ -104,7 +105,7 @@ fn rates(
 ) -> anyhow::Result<()> {
     let mut rounds = [Vec::new(), Vec::new()];
     for round in 0..plan.rounds {
-        // Who goes first changes with every round.
+        // The order changes with every round.
         let first = usize::from(round % 2 == 1);
         for kind in [first, 1 - first] {
             let name = format!("{}-{what}-{round}", Kind::BOTH[kind].name());
@@ -134,7 +135,8 @@ fn rates(
     Ok(())
 }
 
-/// Ours of theirs, round by round: what slows the machine for a while slows both of a round.
+/// Returns the ratio of Forebay's figure to the other, by round: a temporary slowdown affects both
+/// of a round.
 fn shares(what: &str, rounds: &[Vec<Round>; 2], figures: &mut Figures) {
     let at = |wanted: Kind| Kind::BOTH.iter().position(|kind| *kind == wanted);
     let (Some(ours), Some(theirs)) = (at(Kind::Forebay), at(Kind::Redis)) else { return };

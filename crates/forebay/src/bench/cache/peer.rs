@@ -1,4 +1,4 @@
-//! The two servers compared, each in a process of its own on a free port.
+//! The two servers compared, each in a child process on a free port.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 use super::resp::Client;
 use crate::child;
 
-/// How long a server may take to answer its first command, or to stop.
+/// Maximum time for a server to answer its first command, or to stop.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Which server.
@@ -23,7 +23,7 @@ pub(super) enum Kind {
 impl Kind {
     pub(super) const BOTH: [Self; 2] = [Self::Redis, Self::Forebay];
 
-    /// The word figures begin with.
+    /// Returns the prefix of its figures.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Redis => "redis",
@@ -37,26 +37,27 @@ impl Kind {
 pub(super) struct Peer {
     child: Child,
     pub(super) address: SocketAddr,
-    /// Where ours speaks the text protocol.
+    /// Address of Forebay's text protocol.
     pub(super) text: SocketAddr,
 }
 
 impl Peer {
     /// Starts a server and waits until it answers.
     ///
-    /// * `logged`: whether writes go to its log (`everysec` and `interval:50ms`).
+    /// * `logged`: whether writes are logged (`everysec` and `interval:50ms`).
     pub(super) fn start(kind: Kind, data: &Path, logged: bool) -> anyhow::Result<Self> {
         Self::start_with(kind, data, logged, &[])
     }
 
-    /// The same with further words on its command line.
+    /// The same with further command line arguments.
     pub(super) fn start_with(
         kind: Kind,
         data: &Path,
         logged: bool,
         words: &[&str],
     ) -> anyhow::Result<Self> {
-        std::fs::create_dir_all(data).with_context(|| format!("cannot make {}", data.display()))?;
+        std::fs::create_dir_all(data)
+            .with_context(|| format!("cannot create {}", data.display()))?;
         let address = free_address()?;
         let text = free_address()?;
         let mut command = match kind {
@@ -67,12 +68,10 @@ impl Peer {
         let log = std::fs::File::create(data.join("server.log"))
             .with_context(|| format!("cannot write in {}", data.display()))?;
         let errors = log.try_clone().context("cannot share the server's log")?;
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(log)
-            .stderr(errors)
-            .spawn()
-            .with_context(|| format!("cannot start {} (is it installed?)", kind.name()))?;
+        let child =
+            command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn().with_context(|| {
+                format!("cannot start {}; check that it is installed", kind.name())
+            })?;
         let mut peer = Self { child, address, text };
         peer.wait_for_answer(data)?;
         Ok(peer)
@@ -88,19 +87,19 @@ impl Peer {
             }
             let ended = self.child.try_wait().context("cannot wait for the server")?;
             if ended.is_some() || Instant::now() >= deadline {
-                let told = std::fs::read_to_string(data.join("server.log")).unwrap_or_default();
-                bail!("the server did not start; it said:\n{told}");
+                let log = std::fs::read_to_string(data.join("server.log")).unwrap_or_default();
+                bail!("the server did not start; its log:\n{log}");
             }
             std::thread::park_timeout(Duration::from_millis(10));
         }
     }
 
-    /// Bytes of memory that are resident.
+    /// Returns the resident memory in bytes.
     pub(super) fn resident(&self) -> anyhow::Result<u64> {
         child::memory_of(self.child.id(), "VmRSS")
     }
 
-    /// The peak of it since [`Peer::reset_peak`].
+    /// Returns its peak since [`Peer::reset_peak`].
     pub(super) fn peak(&self) -> anyhow::Result<u64> {
         child::memory_of(self.child.id(), "VmHWM")
     }
@@ -109,7 +108,7 @@ impl Peer {
         child::reset_peak_of(self.child.id())
     }
 
-    /// Processor seconds used so far.
+    /// Returns the CPU seconds used so far.
     pub(super) fn cpu_seconds(&self) -> anyhow::Result<f64> {
         child::cpu_seconds_of(self.child.id())
     }
@@ -117,7 +116,7 @@ impl Peer {
     /// Ends it.
     pub(super) fn stop(mut self) -> anyhow::Result<()> {
         let pid = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
-        let pid = pid.context("the server's process id is odd")?;
+        let pid = pid.context("invalid process id of the server")?;
         rustix::process::kill_process(pid, rustix::process::Signal::TERM)
             .context("cannot signal the server")?;
         let deadline = Instant::now() + LIMIT;
@@ -133,7 +132,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // After an error it may still run; one that has stopped is not there to be killed.
+        // After an error it may still run; a server that has stopped cannot be killed.
         self.child.kill().ok();
         self.child.wait().ok();
     }
@@ -151,7 +150,7 @@ fn redis(address: SocketAddr, data: &Path, logged: bool) -> Command {
     command
         .args(["--bind", "127.0.0.1", "--port", &address.port().to_string(), "--save", ""])
         .args(["--appendonly", log, "--appendfsync", "everysec", "--protected-mode", "no"])
-        // A rewrite of its log would keep it from taking the snapshot that is measured.
+        // A rewrite of its log would prevent the snapshot that is measured.
         .args(["--auto-aof-rewrite-percentage", "0"])
         .arg("--dir")
         .arg(data);
@@ -164,7 +163,7 @@ fn forebay(
     data: &Path,
     logged: bool,
 ) -> anyhow::Result<Command> {
-    let binary = std::env::current_exe().context("cannot find this program's own file")?;
+    let binary = std::env::current_exe().context("cannot determine the path of this program")?;
     let mut command = Command::new(binary);
     command.args(["cache", "serve", "--log", "warn", "--resp", &address.to_string()]);
     command.args(["--text", &text.to_string()]);

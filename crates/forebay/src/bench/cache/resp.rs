@@ -1,4 +1,4 @@
-//! A plain client: one connection, commands in batches, replies as they are.
+//! A plain RESP client: one connection, commands in batches, unprocessed replies.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 
-/// Longest wait for a reply.
+/// Time limit for a reply.
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(super) struct Client {
     out: Vec<u8>,
 }
 
-/// A reply, as far as it is needed here.
+/// A reply, as far as needed here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reply {
     Text(String),
@@ -57,14 +57,14 @@ impl Client {
         let (kind, rest) = line.split_at_checked(1).context("a reply is empty")?;
         match kind {
             "+" => Ok(Reply::Text(rest.to_owned())),
-            ":" => Ok(Reply::Integer(rest.parse().context("a reply is no integer")?)),
-            "-" => bail!("the server refused: {rest}"),
+            ":" => Ok(Reply::Integer(rest.parse().context("a reply is not an integer")?)),
+            "-" => bail!("the server returned an error: {rest}"),
             "_" => Ok(Reply::Nothing),
             "$" => {
                 let size: i64 = rest.parse().context("a reply has no length")?;
                 let Ok(size) = usize::try_from(size) else { return Ok(Reply::Nothing) };
                 let mut bytes = vec![0; size + 2];
-                self.reader.read_exact(&mut bytes).context("a reply broke off")?;
+                self.reader.read_exact(&mut bytes).context("a reply ended early")?;
                 bytes.truncate(size);
                 Ok(Reply::Bytes(bytes))
             }

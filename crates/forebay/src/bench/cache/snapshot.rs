@@ -1,4 +1,4 @@
-//! A snapshot while somebody writes: what it needs, and how long it keeps writers waiting.
+//! Measures a snapshot during writes: the memory it needs, and how long it delays writers.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use super::peer::{Kind, Peer};
 use super::resp::{Client, Reply};
 use super::{Figures, Plan, memory};
 
-/// How long a snapshot may take.
+/// Time limit for a snapshot.
 const LIMIT: Duration = Duration::from_secs(120);
 
 pub(super) fn measure(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result<()> {
@@ -43,7 +43,7 @@ pub(super) fn measure(plan: &Plan, scratch: &Path, figures: &mut Figures) -> any
     Ok(())
 }
 
-/// Writes one value after another while a snapshot is taken; returns the longest wait.
+/// Writes one value after another while a snapshot is taken; returns the longest delay.
 fn save_under_load(peer: &Peer, client: &mut Client, keys: u64) -> anyhow::Result<(f64, Duration)> {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -79,14 +79,14 @@ fn save(client: &mut Client) -> anyhow::Result<()> {
     wait_for_save(client)
 }
 
-/// Waits until no snapshot is under way; one may begin by itself as the log grows.
+/// Waits until no snapshot is in progress; one may begin by itself as the log grows.
 fn wait_for_save(client: &mut Client) -> anyhow::Result<()> {
     let deadline = Instant::now() + LIMIT;
     loop {
         let Reply::Bytes(info) = client.command(&[b"INFO", b"persistence"])? else {
-            anyhow::bail!("INFO is odd");
+            anyhow::bail!("unexpected reply to INFO");
         };
-        let info = String::from_utf8(info).context("INFO is no text")?;
+        let info = String::from_utf8(info).context("the reply to INFO is not UTF-8")?;
         if info.contains("rdb_bgsave_in_progress:0") {
             return Ok(());
         }

@@ -1,8 +1,8 @@
-//! The text protocol, as the description of the earlier system loads it: 100 clients, a SET and a
-//! GET at a time, in both server modes.
+//! Measures the text protocol under the load described for the earlier system: 100 clients, a SET
+//! and a GET at a time, in both server modes.
 //!
-//! Every GET is of a key that may have been set before; its reply is read whole, and a reply that
-//! is an error ends the measurement.
+//! Every GET is of a key that may have been set before; its reply is read completely, and an error
+//! reply ends the measurement.
 
 use std::path::Path;
 use std::process::Command;
@@ -26,7 +26,7 @@ pub(super) fn measure(plan: &Plan, scratch: &Path, figures: &mut Figures) -> any
             figures.add(&format!("{mode}_{name}_p99_us"), number(&both, "latency_p99_us")?);
             for (test, share) in [("set", 0.0), ("get", 1.0)] {
                 let one = load(&peer, plan, size, share)?;
-                // Each client sends one at a time, so all of them together wait all the time.
+                // Each client sends one request at a time, so that the wait is measured.
                 let mean = f64::from(plan.connections) * 1e6 / number(&one, "requests_per_s")?;
                 figures.add(&format!("{mode}_{name}_{test}_us"), mean);
             }
@@ -48,7 +48,7 @@ fn start(scratch: &Path, name: &str, words: &[&str]) -> anyhow::Result<Peer> {
 }
 
 fn load(peer: &Peer, plan: &Plan, size: u32, reads: f64) -> anyhow::Result<Value> {
-    let binary = std::env::current_exe().context("cannot find this program's own file")?;
+    let binary = std::env::current_exe().context("cannot determine the path of this program")?;
     let output = Command::new(binary)
         .args(["cache", "bench", "--json", "--text", &peer.text.to_string()])
         .args(["--clients", &plan.connections.to_string(), "--size", &size.to_string()])
@@ -57,9 +57,9 @@ fn load(peer: &Peer, plan: &Plan, size: u32, reads: f64) -> anyhow::Result<Value
         .context("cannot run the load generator")?;
     let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "the load generator failed: {errors}");
-    serde_json::from_slice(&output.stdout).context("the load generator's figures are odd")
+    serde_json::from_slice(&output.stdout).context("cannot parse the load generator's output")
 }
 
 fn number(figures: &Value, name: &str) -> anyhow::Result<f64> {
-    figures[name].as_f64().with_context(|| format!("the load generator told no {name}"))
+    figures[name].as_f64().with_context(|| format!("the load generator did not report {name}"))
 }

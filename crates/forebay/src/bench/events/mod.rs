@@ -1,10 +1,11 @@
-//! Measuring the event store, and RocksDB and fjall under the same load in the same run.
+//! Measures the event store, and RocksDB and fjall under the same load in the same run.
 //!
-//! Every rate is of a process of its own, round by round in turns. A rate of ours counts only if
-//! afterwards every event can be read back, once, and the whole store verifies. Its time is taken until
-//! everything is acknowledged, in sealed segments, in the tree and signed for; what is compared with
-//! the peers ends where theirs does, with the last acknowledgement, or with proofs when the tree's root
-//! over all events is known. The peers count what they can read back.
+//! Every rate is measured in a separate process, round by round in turns. A rate of Forebay counts
+//! only if afterwards every event can be read back, once, and the whole store verifies. Its time is
+//! measured until everything is acknowledged, in sealed segments, in the tree and signed. The
+//! figures compared with the other stores end where theirs do, with the last acknowledgement, or
+//! with proofs when the tree's root over all events is known. The other stores count the events
+//! they can read back.
 
 mod logs;
 mod peers;
@@ -27,38 +28,38 @@ use super::Figures;
 use peers::Peer;
 use writer::{Load, Written};
 
-/// What to measure and how long.
+/// What to measure, and for how long.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// Where scratch data goes: the disk that is measured.
+    /// Scratch directory, on the disk to measure.
     pub(crate) dir: PathBuf,
-    /// Rounds of each comparison.
+    /// Number of rounds of each comparison.
     pub(crate) rounds: u32,
-    /// Events of a rate.
+    /// Number of events in a throughput measurement.
     pub(crate) events: u64,
-    /// Events that are stored when single ones are read.
+    /// Number of events stored before single ones are read.
     pub(crate) stored: u64,
-    /// Writers, and events in a batch.
+    /// Number of writers.
     pub(crate) writers: u64,
-    /// Events in a batch.
+    /// Number of events in a batch.
     pub(crate) batch: u64,
-    /// The program that runs the peers; without it they are left out.
+    /// The program that runs the other stores; without it they are skipped.
     pub(crate) peers: Option<PathBuf>,
 }
 
 /// Measures the event store.
 ///
 /// # Errors
-/// A process failed, or something read back was not what was written.
+/// A process failed, or something read back differed from what was written.
 pub(crate) fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Value> {
-    let scratch = tempfile::tempdir_in(&plan.dir).context("cannot make a scratch directory")?;
+    let scratch = tempfile::tempdir_in(&plan.dir).context("cannot create a scratch directory")?;
     let scratch = scratch.path();
     let mut figures = Figures::default();
-    note("batches of events, with and without proofs, synced and not, beside the peers");
+    note("batches of events, with and without proofs, synced and not, compared with other stores");
     rates(plan, scratch, &mut figures)?;
-    note("one event a commit, synced");
+    note("one event per commit, synced");
     singles(plan, scratch, &mut figures)?;
-    note("the presets, and the parts by themselves");
+    note("the presets, and their parts separately");
     presets(plan, scratch, &mut figures)?;
     note("many events: memory, reading single ones, proving, verifying");
     reads::measure(plan, scratch, &mut figures)?;
@@ -69,7 +70,7 @@ pub(crate) fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Value> {
     Ok(figures.into_json())
 }
 
-/// Ways of writing that are compared.
+/// The kinds of writing that are compared.
 struct Way {
     name: &'static str,
     synced: bool,
@@ -127,7 +128,7 @@ fn rates(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result<(
         figures.median("verified_events_s", seconds);
     }
     if let [on, _, off, _] = ours.as_slice() {
-        // Of neighbours in one round, so that what slows the machine slows both.
+        // Of neighbours in one round, so that a slowdown of the machine affects both.
         let costs = on.iter().zip(off).map(|(on, off)| 1.0 - off.sealed_s / on.sealed_s).collect();
         figures.median("proof_cost_ratio", costs);
         let costs = on.iter().zip(off).map(|(on, off)| 1.0 - off.proven_s / on.proven_s).collect();
@@ -165,7 +166,7 @@ fn singles(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result
     Ok(())
 }
 
-/// The presets as they are meant to be used, and what one writer alone gets done.
+/// Measures the presets in their intended use, and a single writer.
 fn presets(plan: &Plan, scratch: &Path, figures: &mut Figures) -> anyhow::Result<()> {
     let named = |preset: &str| preset.to_owned();
     let share = |parts: u64| (plan.events / parts).max(1);
@@ -197,7 +198,7 @@ impl Plan {
     }
 }
 
-/// Opens the store in `dir` as it was written.
+/// Opens the store in `dir` with the options it was written with.
 fn open(dir: &Path, load: &Load) -> anyhow::Result<Store> {
     let (store, _) = Store::open(
         Arc::new(RealFs),
@@ -209,16 +210,17 @@ fn open(dir: &Path, load: &Load) -> anyhow::Result<Store> {
     Ok(store)
 }
 
-/// Reads every event back and verifies the store: each of the load is there, once, and nothing else.
+/// Reads every event back and verifies the store: each of the load exists once, and nothing else.
 fn read_back(dir: &Path, load: &Load, events: u64) -> anyhow::Result<()> {
     let store = open(dir, load)?;
     let mut seen = vec![false; usize::try_from(events)?];
     let mut count = 0u64;
     let mut scan = store.scan(Query::default());
     while let Some(record) = scan.next()? {
-        let number = number_of(record.event().raw).context("an event is not of the load")?;
+        let number =
+            number_of(record.event().raw).context("an event does not belong to the load")?;
         let slot = seen.get_mut(usize::try_from(number)?).context("an event was never written")?;
-        ensure!(!std::mem::replace(slot, true), "event {number} is there twice");
+        ensure!(!std::mem::replace(slot, true), "event {number} is duplicated");
         count += 1;
     }
     ensure!(count == events, "{events} events were written and {count} read back");
@@ -233,13 +235,13 @@ fn read_back(dir: &Path, load: &Load, events: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The number in an event of the load.
+/// Returns the number in an event of the load.
 fn number_of(raw: &[u8]) -> Option<u64> {
     let digits = std::str::from_utf8(raw.get(9..25)?).ok()?;
     u64::from_str_radix(digits, 16).ok()
 }
 
-/// The bytes of all files below a directory.
+/// Returns the size of all files below a directory.
 fn size_of(dir: &Path) -> anyhow::Result<u64> {
     let mut sum = 0;
     for entry in walkdir::WalkDir::new(dir) {

@@ -1,4 +1,4 @@
-//! The same load in another engine.
+//! Puts the same load on another engine.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 
 use super::writer::Load;
 
-/// An engine beside ours.
+/// Another engine.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Peer {
     RocksDb,
@@ -24,7 +24,8 @@ impl Peer {
         }
     }
 
-    /// Seconds until the last acknowledgement; everything was read back.
+    /// Returns the seconds until the last acknowledgement, after checking that everything can be
+    /// read back.
     pub(super) fn run(self, program: &Path, load: &Load, dir: &Path) -> anyhow::Result<f64> {
         let memory = load.options().memory_bound();
         let output = Command::new(program)
@@ -39,9 +40,9 @@ impl Peer {
         ensure!(output.status.success(), "{} failed: {complaint}", self.name());
         std::fs::remove_dir_all(dir).context("cannot remove a peer's data")?;
         let found: serde_json::Value = serde_json::from_slice(&output.stdout)
-            .with_context(|| format!("{} said nothing: {complaint}", self.name()))?;
+            .with_context(|| format!("{} reported nothing: {complaint}", self.name()))?;
         let read_back = found["read_back"].as_u64();
         ensure!(read_back == Some(load.events), "{} lost events", self.name());
-        found["seconds"].as_f64().context("a peer did not say how long it took")
+        found["seconds"].as_f64().context("a store did not report its time")
     }
 }

@@ -1,5 +1,5 @@
-//! Many events in one store: how much memory writing them takes, and how quickly single ones are
-//! found, proven and verified.
+//! Many events in one store: the memory for writing them, and the time to find, prove and verify
+//! single ones.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::writer::{self, Load};
 use super::{Plan, open, size_of};
 use crate::bench::Figures;
 
-/// Single events that are read, and that are proven.
+/// Number of single events that are read, and that are proven.
 const READS: usize = 50_000;
 const PROOFS: usize = 500;
 
@@ -57,7 +57,7 @@ pub(super) fn measure(plan: &Plan, scratch: &Path, figures: &mut Figures) -> any
     shuffle(&mut ids);
     let read = |id: EventId| -> anyhow::Result<f64> {
         let started = Instant::now();
-        let record = store.get(id)?.context("an event is gone")?;
+        let record = store.get(id)?.context("an event is missing")?;
         let took = started.elapsed().as_secs_f64() * 1e6;
         ensure!(record.event().id == id, "another event was returned");
         Ok(took)
@@ -67,7 +67,7 @@ pub(super) fn measure(plan: &Plan, scratch: &Path, figures: &mut Figures) -> any
     let absent = |number: u64| EventId(u128::from(number) << 60 | 1);
     let started = Instant::now();
     for number in 0..READS as u64 {
-        ensure!(store.get(absent(number))?.is_none(), "an event nobody wrote was found");
+        ensure!(store.get(absent(number))?.is_none(), "an event that was never written was found");
     }
     figures.add("absent_read_us", started.elapsed().as_secs_f64() * 1e6 / READS as f64);
     let key = store.verifier_key()?;
@@ -94,7 +94,7 @@ pub(super) fn percentiles(name: &str, took: &mut [f64], figures: &mut Figures) {
     }
 }
 
-/// An order that is the same every time and has nothing to do with the one before.
+/// An order that is reproducible and unrelated to the previous one.
 pub(super) fn shuffle<T>(items: &mut [T]) {
     let mut state = 0x2545_f491_4f6c_dd1du64;
     for place in (1..items.len()).rev() {

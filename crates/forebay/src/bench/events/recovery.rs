@@ -1,4 +1,4 @@
-//! Opening a store after a crash that left everything in the log.
+//! Measures opening a store after a crash that left everything in the log.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! One process that writes the load into a store and says how long that took.
+//! A process that writes the load to a store and reports the time.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,28 +13,28 @@ use forebay_base::fs::RealFs;
 use forebay_events::{Options, Store, load};
 use serde::{Deserialize, Serialize};
 
-/// What is written and how.
+/// The load and its options.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Load {
-    /// Events.
+    /// Number of events.
     #[arg(long, default_value_t = 2_000_000)]
     pub(crate) events: u64,
-    /// Threads that write.
+    /// Number of threads that write.
     #[arg(long, default_value_t = 20)]
     pub(crate) writers: u64,
-    /// Events of a batch.
+    /// Number of events in a batch.
     #[arg(long, default_value_t = 2_000)]
     pub(crate) batch: u64,
-    /// The preset, as it is but for the two choices below.
+    /// Preset, modified by the two options below.
     #[arg(long, default_value = "max-throughput")]
     pub(crate) preset: String,
-    /// Acknowledge what is on stable storage, or what the kernel has.
+    /// Acknowledge events on stable storage, instead of those passed to the kernel.
     #[arg(long)]
     pub(crate) synced: bool,
     /// Keep proofs.
     #[arg(long)]
     pub(crate) proofs: bool,
-    /// Leave everything in the log, and end as a crash does.
+    /// Leave everything in the log, and end as in a crash.
     #[arg(long)]
     pub(crate) crash: bool,
 }
@@ -53,23 +53,23 @@ impl Default for Load {
     }
 }
 
-/// What a writer process found.
+/// The result of a writer process.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct Written {
     /// Seconds until the last batch was acknowledged.
     pub(crate) acknowledged_s: f64,
     /// Seconds until then, and the tree's root over all events was known: until each can be proven.
     pub(crate) proven_s: f64,
-    /// Seconds until everything was in segments, in the tree, signed for, and closed.
+    /// Seconds until everything was in segments, in the tree, signed, and closed.
     pub(crate) sealed_s: f64,
-    /// Resident memory at its peak.
+    /// Peak of resident memory.
     pub(crate) peak_rss_bytes: u64,
-    /// What the options allow for.
+    /// Memory that the options allow.
     pub(crate) memory_bound_bytes: u64,
 }
 
 impl Load {
-    /// The options the load asks for.
+    /// Returns the options of the load.
     pub(crate) fn options(&self) -> Options {
         let mut options = Options::preset(&self.preset).unwrap_or_default();
         options.merkle = self.proofs;
@@ -95,9 +95,9 @@ impl Load {
     }
 }
 
-/// Writes the load in a process of its own.
+/// Writes the load in a child process.
 pub(super) fn spawn(load: &Load, dir: &Path) -> anyhow::Result<Written> {
-    let program = std::env::current_exe().context("cannot find this program")?;
+    let program = std::env::current_exe().context("cannot determine the path of this program")?;
     let output = Command::new(program)
         .args(["bench", "events-writer"])
         .args(load.arguments())
@@ -107,7 +107,7 @@ pub(super) fn spawn(load: &Load, dir: &Path) -> anyhow::Result<Written> {
     let complaint = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success() || load.crash, "a writer failed: {complaint}");
     let line = output.stdout.split(|&byte| byte == b'\n').next().unwrap_or_default();
-    serde_json::from_slice(line).with_context(|| format!("a writer said nothing: {complaint}"))
+    serde_json::from_slice(line).with_context(|| format!("a writer reported nothing: {complaint}"))
 }
 
 /// The writer process.
@@ -160,10 +160,10 @@ fn write(store: &Store, load: &Load, next: &AtomicU64) -> anyhow::Result<()> {
     }
 }
 
-/// Resident memory of this process at its peak.
+/// Returns the peak resident memory of this process.
 fn peak_rss_bytes() -> anyhow::Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status").context("cannot read /proc")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).context("no VmHWM")?;
-    Ok(kib.trim().parse::<u64>().context("VmHWM is no number")? * 1024)
+    Ok(kib.trim().parse::<u64>().context("VmHWM is not a number")? * 1024)
 }

@@ -1,4 +1,4 @@
-//! Building, beside DuckDB rolling up the same files.
+//! Measures builds, and DuckDB aggregating the same files.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use forebay_inventory::index::Index;
 use forebay_inventory::load::Shape;
 
 use super::child::{self, Built};
-use super::peer::How;
+use super::peer::Method;
 use super::{Stage, load, peer, plain};
 use crate::bench::Figures;
 
@@ -23,10 +23,10 @@ pub(super) fn measure(
     let objects = stage.plan.objects;
     let dir = stage.parquet(shape, objects)?;
     let data = dir.join("data");
-    (stage.note)(&format!("builds of shape {}, beside DuckDB", shape.name()));
+    (stage.note)(&format!("builds of shape {}, compared with DuckDB", shape.name()));
     let expected = plain::count(load(shape), objects)?;
-    let root = expected.get(&b""[..]).context("nothing was made up")?;
-    let point = expected.keys().max().context("nothing was made up")?;
+    let root = expected.get(&b""[..]).context("nothing was generated")?;
+    let point = expected.keys().max().context("nothing was generated")?;
     let (mut full, mut bare, mut verified) = (Vec::new(), Vec::new(), Vec::new());
     let (mut theirs, mut tuned) = (Vec::new(), Vec::new());
     let (with, without) = (stage.index(name), stage.index(&format!("{name}-bare")));
@@ -35,11 +35,11 @@ pub(super) fn measure(
         full.push(spawn(&data, &with, true, objects)?);
         if let Some(python) = &stage.plan.peer_python {
             let out = stage.scratch.join("duckdb.parquet");
-            for (how, taken) in [(How::Statement, &mut theirs), (How::Levels, &mut tuned)] {
+            for (how, taken) in [(Method::Statement, &mut theirs), (Method::Levels, &mut tuned)] {
                 let found = peer::run(python, &data, &out, point, how)?;
                 let right = found.prefixes == expected.len() as u64
                     && (found.objects, found.bytes) == (root.objects(), root.bytes());
-                ensure!(right, "DuckDB found another sum: {found:?}");
+                ensure!(right, "DuckDB returned another sum: {found:?}");
                 taken.push(found);
             }
             let size = std::fs::metadata(&out).context("DuckDB wrote nothing")?.len();
@@ -60,7 +60,7 @@ pub(super) fn measure(
     }
     figures.count(&format!("{name}_prefixes"), expected.len() as u64);
     for (what, built) in [("", &full), ("plain_", &bare), ("manifest_", &verified)] {
-        tell(&format!("{name}_{what}build"), built, figures);
+        add_figures(&format!("{name}_{what}build"), built, figures);
     }
     let ours = [("", &full), ("plain_", &bare)];
     for (what, built) in ours {
@@ -71,7 +71,7 @@ pub(super) fn measure(
     figures.median(&format!("{name}_cpu_of_tuned_duckdb_ratio"), ratios.collect());
     let seconds = tuned.iter().map(|found| found.cpu_s);
     figures.median(&format!("tuned_duckdb_{name}_cpu_s"), seconds.collect());
-    let mut median = |what: &str, of: &dyn Fn(&peer::Found) -> f64| {
+    let mut median = |what: &str, of: &dyn Fn(&peer::Measurement) -> f64| {
         figures.median(&format!("duckdb_{name}_{what}"), theirs.iter().map(of).collect());
     };
     median("cpu_s", &|found| found.cpu_s);
@@ -88,7 +88,7 @@ fn spawn(from: &Path, out: &Path, histograms: bool, objects: u64) -> anyhow::Res
     Ok(built)
 }
 
-fn tell(name: &str, built: &[Built], figures: &mut Figures) {
+fn add_figures(name: &str, built: &[Built], figures: &mut Figures) {
     let mut median = |what: &str, of: &dyn Fn(&Built) -> f64| {
         figures.median(&format!("{name}_{what}"), built.iter().map(of).collect());
     };
@@ -98,14 +98,14 @@ fn tell(name: &str, built: &[Built], figures: &mut Figures) {
     median("peak_memory_mib", &|built| built.peak_rss_bytes as f64 / MIB);
 }
 
-/// Measures one build of very many objects.
+/// Measures one build of a large number of objects.
 pub(super) fn measure_large(stage: &Stage<'_>, figures: &mut Figures) -> anyhow::Result<()> {
     let objects = stage.plan.objects * stage.plan.times;
     let data = stage.parquet(Shape::WideShallow, objects)?.join("data");
     (stage.note)(&format!("a build of {objects} objects"));
     let out = stage.index("large");
     let built = spawn(&data, &out, true, objects)?;
-    tell("large_build", &[built], figures);
+    add_figures("large_build", &[built], figures);
     figures.count("large_objects", objects);
     figures.count("large_prefixes", built.prefixes);
     figures.count("large_runs", built.runs);

@@ -1,4 +1,4 @@
-//! One process that builds an index, and what it cost.
+//! A process that builds an index, and its resource usage.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,10 +6,10 @@ use std::process::Command;
 use anyhow::{Context as _, ensure};
 use serde::Deserialize;
 
-/// Memory a build is given.
+/// Memory of a build.
 const MEMORY: &str = "256MiB";
 
-/// What a process that built an index says of it.
+/// The report of a process that built an index.
 #[derive(Debug, Clone, Copy, Deserialize)]
 pub(super) struct Built {
     pub(super) objects: u64,
@@ -21,9 +21,9 @@ pub(super) struct Built {
     pub(super) peak_rss_bytes: u64,
 }
 
-/// Runs `forebay inventory build` in a process of its own.
+/// Runs `forebay inventory build` in a child process.
 pub(super) fn spawn(from: &Path, out: &Path, histograms: bool) -> anyhow::Result<Built> {
-    let program = std::env::current_exe().context("cannot find this program")?;
+    let program = std::env::current_exe().context("cannot determine the path of this program")?;
     let mut command = Command::new(program);
     command.args(["inventory", "build", "--json", "--replace", "--memory", MEMORY, "--from"]);
     command.arg(from).arg("--out").arg(out);
@@ -34,5 +34,5 @@ pub(super) fn spawn(from: &Path, out: &Path, histograms: bool) -> anyhow::Result
     let complaint = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "a build failed: {complaint}");
     serde_json::from_slice(&output.stdout)
-        .with_context(|| format!("a build said nothing: {complaint}"))
+        .with_context(|| format!("a build reported nothing: {complaint}"))
 }

@@ -1,9 +1,9 @@
-//! Measuring the inventory index, and DuckDB on the same Parquet files in the same run.
+//! Measures the inventory index, and DuckDB on the same Parquet files in the same run.
 //!
-//! Every build is of a process of its own, ours and DuckDB's in turns; its time is that of the whole
-//! process, and it counts only if what it made is right: every prefix of the index is compared with a
-//! plain aggregation of the same made-up objects that shares no code with it. Answers are compared the
-//! same way, outside of what is timed.
+//! Every build is a separate process, Forebay's and DuckDB's in turns. Its time is that of the
+//! whole process, and it counts only if its result is right: every prefix of the index is compared
+//! with a plain aggregation of the same generated objects that shares no code with it. Query
+//! results are compared in the same way, outside the measured time.
 
 mod builds;
 mod child;
@@ -20,32 +20,32 @@ use serde_json::Value;
 
 use super::Figures;
 
-/// What to measure and how long.
+/// What to measure, and for how long.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// Where scratch data goes: the disk that is measured.
+    /// Scratch directory, on the disk to measure.
     pub(crate) dir: PathBuf,
-    /// Where the made-up inventories stay for the next time; else they go with the scratch data.
+    /// Where generated inventories are kept for later runs; by default in the scratch directory.
     pub(crate) inventories: Option<PathBuf>,
-    /// Rounds of each comparison.
+    /// Number of rounds of each comparison.
     pub(crate) rounds: u32,
-    /// Objects of an inventory.
+    /// Number of objects in an inventory.
     pub(crate) objects: u64,
-    /// Times as many objects in the large ones.
+    /// Factor between the numbers of objects in the large inventories and in the small ones.
     pub(crate) times: u64,
-    /// The Python that has DuckDB; without it DuckDB is left out.
+    /// The Python that has DuckDB; without it DuckDB is skipped.
     pub(crate) peer_python: Option<PathBuf>,
 }
 
-/// What all inventories are drawn by.
+/// The random seed of all inventories.
 const SEED: u64 = 1;
 
 /// Measures the inventory index.
 ///
 /// # Errors
-/// A process failed, or an answer was not the right one.
+/// A process failed, or a result was wrong.
 pub(crate) fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Value> {
-    let scratch = tempfile::tempdir_in(&plan.dir).context("cannot make a scratch directory")?;
+    let scratch = tempfile::tempdir_in(&plan.dir).context("cannot create a scratch directory")?;
     let stage = Stage {
         plan,
         scratch: scratch.path(),
@@ -55,17 +55,17 @@ pub(crate) fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Value> {
     let mut figures = Figures::default();
     builds::measure(&stage, Shape::WideShallow, "wide", &mut figures)?;
     builds::measure(&stage, Shape::DeepNarrow, "narrow", &mut figures)?;
-    note("looking up, paging, the largest prefixes, opening");
+    note("lookups, pages, the largest prefixes, opening");
     reads::measure(&stage, &mut figures)?;
-    note("look-ups among few prefixes and among many; a prefix with very many children");
+    note("lookups among few prefixes and among many; a prefix with many children");
     reads::scale(&stage, &mut figures)?;
-    note("what is published for the system this replaces");
+    note("the published figures of the earlier system");
     published::measure(&stage, &mut figures)?;
     builds::measure_large(&stage, &mut figures)?;
     Ok(figures.into_json())
 }
 
-/// Where a measurement takes place.
+/// The environment of a measurement.
 struct Stage<'a> {
     plan: &'a Plan,
     scratch: &'a Path,
@@ -74,17 +74,17 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// Where the index of a shape is that the reads are of.
+    /// The index directory of a shape, for reads.
     fn index(&self, name: &str) -> PathBuf {
         self.scratch.join(format!("{name}-index"))
     }
 
-    /// The directory of the Parquet files of an inventory, which are written once.
+    /// Returns the directory of the Parquet files of an inventory, which are written once.
     fn parquet(&self, shape: Shape, objects: u64) -> anyhow::Result<PathBuf> {
         let dir = self.inventories.join(format!("{}-{objects}-parquet", shape.name()));
-        // Written last, so what has it is whole.
+        // Written last, so a directory with it is complete.
         if !dir.join("manifest.checksum").exists() {
-            (self.note)(&format!("{objects} objects of shape {} are made up", shape.name()));
+            (self.note)(&format!("generating {objects} objects of shape {}", shape.name()));
             load(shape).write(&dir, &Layout::parquet(objects))?;
         }
         Ok(dir)

@@ -6,13 +6,13 @@ use std::process::Command;
 use anyhow::{Context as _, ensure};
 use serde::Deserialize;
 
-/// What DuckDB does, and how it is asked.
+/// The program that runs DuckDB.
 const SCRIPT: &str = include_str!("rollup.py");
 
-/// What DuckDB found.
+/// The result of DuckDB.
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct Found {
-    /// Processor and other seconds from the first statement to the last row on disk.
+pub(super) struct Measurement {
+    /// CPU and elapsed seconds from the first statement to the last row on disk.
     pub(super) cpu_s: f64,
     pub(super) wall_s: f64,
     pub(super) peak_rss_bytes: u64,
@@ -23,36 +23,36 @@ pub(super) struct Found {
     pub(super) top_ms: f64,
 }
 
-/// How DuckDB is asked.
+/// The kind of query.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum How {
-    /// By one statement that counts each object at every prefix of its key.
+pub(super) enum Method {
+    /// One statement that counts each object at every prefix of its key.
     Statement,
-    /// By a program tuned by hand, level by level.
+    /// A program optimised by hand, level by level.
     Levels,
 }
 
-/// Rolls the Parquet files in `data` up over all prefixes into the file `out`.
+/// Aggregates the Parquet files in `data` over all prefixes into the file `out`.
 pub(super) fn run(
     python: &Path,
     data: &Path,
     out: &Path,
     point: &[u8],
-    how: How,
-) -> anyhow::Result<Found> {
+    how: Method,
+) -> anyhow::Result<Measurement> {
     let output = Command::new(python)
         .args(["-c", SCRIPT])
         .arg(data)
         .arg(out)
         .arg(String::from_utf8_lossy(point).as_ref())
         .arg(match how {
-            How::Statement => "statement",
-            How::Levels => "levels",
+            Method::Statement => "statement",
+            Method::Levels => "levels",
         })
         .output()
         .with_context(|| format!("cannot start {}", python.display()))?;
     let complaint = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "DuckDB failed: {complaint}");
     serde_json::from_slice(&output.stdout)
-        .with_context(|| format!("DuckDB said nothing: {complaint}"))
+        .with_context(|| format!("DuckDB reported nothing: {complaint}"))
 }

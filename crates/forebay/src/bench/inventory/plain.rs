@@ -1,5 +1,5 @@
-//! The plain way: every object is added at every prefix of its key, in a map. What every answer is
-//! compared with.
+//! The plain aggregation: every object is added at every prefix of its key, in a map. All results
+//! are compared with it.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -8,13 +8,13 @@ use anyhow::{Context as _, ensure};
 use forebay_inventory::index::{Index, Node};
 use forebay_inventory::load::Load;
 
-/// What is below one prefix: objects and bytes, by the place of the class in [`CLASSES`].
+/// The figures of one prefix: objects and bytes, by the index of the class in [`CLASSES`].
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Counted {
     classes: [(u64, u64); CLASSES.len()],
 }
 
-/// The classes of made-up objects.
+/// The classes of generated objects.
 const CLASSES: [&str; 5] = ["STANDARD", "STANDARD_IA", "GLACIER", "GLACIER_IR", "DEEP_ARCHIVE"];
 
 impl Counted {
@@ -33,14 +33,14 @@ impl Counted {
         self.classes.iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// What an index says.
+    /// Returns the figures of an index.
     fn of(node: &Node<'_>) -> anyhow::Result<Self> {
         let stats = node.stats()?;
         let mut counted = Self::default();
         for class in node.classes(&stats) {
             let at = CLASSES.iter().position(|name| *name == class.name);
             let place = at.and_then(|at| counted.classes.get_mut(at));
-            *place.context("a class nobody made up")? = (class.total.objects, class.total.bytes);
+            *place.context("an unknown class")? = (class.total.objects, class.total.bytes);
         }
         if let Some((classes, months)) = node.histograms(&stats)? {
             let by_size = |class: &forebay_inventory::index::Class<'_>| {
@@ -56,10 +56,10 @@ impl Counted {
     }
 }
 
-/// Prefixes with what is below them.
+/// Prefixes with their figures.
 pub(super) type Map = HashMap<Box<[u8]>, Counted, BuildHasherDefault<DefaultHasher>>;
 
-/// All prefixes of an object's key, the empty one first.
+/// Returns all prefixes of an object's key, the empty one first.
 fn prefixes(key: &[u8]) -> impl Iterator<Item = &[u8]> {
     let ends = key.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at + 1);
     std::iter::once(0).chain(ends).filter_map(|end| key.get(..end))
@@ -79,7 +79,7 @@ pub(super) fn count(load: Load, objects: u64) -> anyhow::Result<Map> {
     Ok(map)
 }
 
-/// Counts those prefixes of the first objects of a load that some of them have, about so many.
+/// Counts a sample of about `count` of the prefixes of the first objects of a load.
 pub(super) fn count_some(load: Load, objects: u64, wanted: u64) -> anyhow::Result<Map> {
     let mut map = Map::default();
     let mut key = Vec::new();
@@ -105,14 +105,14 @@ fn each(load: Load, objects: u64, mut see: impl FnMut(&[u8], usize, u64)) -> any
     for i in 0..objects {
         let made_up = load.object(i, &mut key);
         let class = CLASSES.iter().position(|class| *class == made_up.class);
-        see(&key, class.context("a class nobody knows")?, made_up.size);
+        see(&key, class.context("an unknown class")?, made_up.size);
     }
     Ok(())
 }
 
-/// Compares every prefix of an index with the plain way, walking through all of it.
+/// Compares every prefix of an index with the plain aggregation, in one scan.
 pub(super) fn check(index: &Index, expected: &Map) -> anyhow::Result<()> {
-    ensure!(index.meta().prefixes == expected.len() as u64, "another number of prefixes");
+    ensure!(index.meta().prefixes == expected.len() as u64, "the number of prefixes differs");
     let mut seen = 0;
     for found in index.root()?.below(b"", None, 0, 0) {
         let found = found?;
@@ -120,11 +120,11 @@ pub(super) fn check(index: &Index, expected: &Map) -> anyhow::Result<()> {
         same(&found.prefix, counted, &found.node)?;
         seen += 1;
     }
-    ensure!(seen == expected.len(), "only {seen} prefixes were walked through");
+    ensure!(seen == expected.len(), "only {seen} prefixes were scanned");
     Ok(())
 }
 
-/// Compares what an index has for one prefix.
+/// Compares one prefix of an index.
 pub(super) fn same(
     prefix: &[u8],
     expected: Option<&Counted>,
@@ -136,7 +136,7 @@ pub(super) fn same(
     Ok(())
 }
 
-/// Prefixes one behind the other, so that reading them costs next to nothing.
+/// Prefixes stored one after the other, so that reading them costs next to nothing.
 #[derive(Debug, Default)]
 pub(super) struct Queries {
     bytes: Vec<u8>,
@@ -144,7 +144,8 @@ pub(super) struct Queries {
 }
 
 impl Queries {
-    /// About `count` prefixes of a map in random order, the same each time; all where there are fewer.
+    /// Returns about `count` prefixes of a map in random but reproducible order; all if there are
+    /// fewer.
     pub(super) fn shuffled(map: &Map, count: usize, change: &dyn Fn(&mut Vec<u8>)) -> Self {
         let mut prefixes: Vec<&[u8]> = map.keys().map(AsRef::as_ref).collect();
         prefixes.sort_unstable();
@@ -176,7 +177,7 @@ impl Queries {
     }
 }
 
-/// Numbers that look random and are the same each time.
+/// Reproducible pseudo-random numbers.
 pub(super) struct Random(pub(super) u64);
 
 impl Random {

@@ -1,5 +1,5 @@
-//! What the description of the earlier system publishes, measured here: aggregating ten and a hundred
-//! thousand objects, and a mixture of questions to trees of each shape.
+//! Measures the figures published for the earlier system: aggregating ten and a hundred
+//! thousand objects, and a mixture of queries on trees of each shape.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -41,8 +41,8 @@ pub(super) fn measure(stage: &Stage<'_>, figures: &mut Figures) -> anyhow::Resul
     Ok(())
 }
 
-/// Nanoseconds of a question, of ten: seven look-ups with their numbers, one of a prefix that is not
-/// there, one page of the ten largest children, and one for what is below.
+/// Returns the nanoseconds per query, of ten: seven lookups with their figures, one of a prefix
+/// that does not exist, one page of the ten largest children, and one for the descendants.
 fn mixed(stage: &Stage<'_>, shape: Shape) -> anyhow::Result<f64> {
     let dir = stage.index("mixed");
     reads::build(&dir, shape, MANY)?;
@@ -59,17 +59,17 @@ fn mixed(stage: &Stage<'_>, shape: Shape) -> anyhow::Result<f64> {
         rounds.push(started.elapsed().as_secs_f64() * 1e9 / queries.len() as f64);
     }
     rounds.sort_unstable_by(f64::total_cmp);
-    rounds.get(rounds.len() / 2).copied().context("nothing was asked")
+    rounds.get(rounds.len() / 2).copied().context("no queries were made")
 }
 
 fn ask(index: &Index, kind: usize, prefix: &[u8]) -> anyhow::Result<()> {
     if kind == 0 {
-        // Without its delimiter it is none.
+        // Without its delimiter it is not a prefix.
         let cut = prefix.get(1..).unwrap_or_default();
         black_box(index.get(cut)?.is_some());
         return Ok(());
     }
-    let node = index.get(prefix)?.context("a prefix is not found")?;
+    let node = index.get(prefix)?.context("a prefix was not found")?;
     match kind {
         1 => drop(black_box(node.page(SortBy::Bytes, 0, 10)?)),
         2 => drop(black_box(node.descendants())),

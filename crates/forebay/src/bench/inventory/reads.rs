@@ -1,4 +1,4 @@
-//! Questions to an index that is in memory already, one at a time on one thread.
+//! Measures queries of an index that is in memory already, one at a time on one thread.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -18,18 +18,18 @@ use super::{Stage, load};
 use crate::bench::Figures;
 use crate::bench::latency::Latencies;
 
-/// Prefixes asked for in one round.
+/// Number of prefixes looked up in one round.
 const QUERIES: usize = 1_000_000;
-/// Prefixes below which the largest are looked for.
+/// Number of prefixes below which the largest are determined.
 const TOP_SAMPLE: usize = 500;
 const TOP_COUNT: usize = 100;
 const OPENS: usize = 100;
 const PAGE: usize = 100;
 const PAGES: usize = 10_000;
-/// Children that an index lists in order of size.
+/// Number of children that an index lists in order of size.
 const LISTED: usize = 4_096;
 
-/// Measures the questions to the index of the wide shape.
+/// Measures the queries of the index of the wide shape.
 pub(super) fn measure(stage: &Stage<'_>, figures: &mut Figures) -> anyhow::Result<()> {
     let rounds = stage.plan.rounds;
     let expected = plain::count(load(Shape::WideShallow), stage.plan.objects)?;
@@ -57,8 +57,8 @@ pub(super) fn measure(stage: &Stage<'_>, figures: &mut Figures) -> anyhow::Resul
     Ok(())
 }
 
-/// Measures look-ups among a hundred thousand prefixes and among very many, and the pages of a prefix
-/// with very many children.
+/// Measures lookups among a hundred thousand prefixes and among many more, and the pages of a
+/// prefix with many children.
 pub(super) fn scale(stage: &Stage<'_>, figures: &mut Figures) -> anyhow::Result<()> {
     let objects = stage.plan.objects;
     let shape = Shape::WideSingleLevel;
@@ -67,7 +67,7 @@ pub(super) fn scale(stage: &Stage<'_>, figures: &mut Figures) -> anyhow::Result<
         let dir = stage.index(name);
         build(&dir, shape, count)?;
         let index = Index::open(&dir)?;
-        ensure!(index.meta().objects == count, "another number of objects");
+        ensure!(index.meta().objects == count, "the number of objects differs");
         let expected = plain::count_some(load(shape), count, QUERIES as u64)?;
         if name == "fan" {
             let (near, far) = pages(&index, &expected)?;
@@ -95,7 +95,7 @@ pub(super) fn scale(stage: &Stage<'_>, figures: &mut Figures) -> anyhow::Result<
     Ok(())
 }
 
-/// Builds an index of made-up objects, without a file of them.
+/// Builds an index of generated objects, without a file of them.
 pub(super) fn build(dir: &Path, shape: Shape, objects: u64) -> anyhow::Result<()> {
     let classes = Arc::new(Classes::new());
     let fs: Arc<dyn FileSystem> = Arc::new(RealFs);
@@ -116,7 +116,8 @@ pub(super) fn build(dir: &Path, shape: Shape, objects: u64) -> anyhow::Result<()
     Ok(())
 }
 
-/// Nanoseconds of a look-up with its numbers, for each round; every answer is compared afterwards.
+/// Returns the nanoseconds of a lookup with its figures, for each round; every result is compared
+/// afterwards.
 pub(super) fn look_up(
     index: &Index,
     queries: &Queries,
@@ -124,7 +125,7 @@ pub(super) fn look_up(
     rounds: u32,
 ) -> anyhow::Result<Vec<f64>> {
     let mut rates = Vec::new();
-    // The first round brings the index into memory, and is not told.
+    // The first round brings the index into memory, and is not reported.
     for round in 0..=rounds {
         let started = Instant::now();
         for prefix in queries.iter() {
@@ -139,13 +140,13 @@ pub(super) fn look_up(
         match (index.get(prefix)?, expected.get(prefix)) {
             (None, None) => {}
             (Some(node), counted) => plain::same(prefix, counted, &node)?,
-            (None, Some(_)) => anyhow::bail!("a prefix is not found"),
+            (None, Some(_)) => anyhow::bail!("a prefix was not found"),
         }
     }
     Ok(rates)
 }
 
-/// Times of opening an index and closing it.
+/// Returns the times of opening an index and closing it.
 pub(super) fn open(dir: &Path) -> anyhow::Result<Latencies> {
     let mut latencies = Latencies::default();
     for _ in 0..OPENS {
@@ -157,8 +158,8 @@ pub(super) fn open(dir: &Path) -> anyhow::Result<Latencies> {
     Ok(latencies)
 }
 
-/// Finds the largest prefixes below a sample of those that have some, the empty one among them; returns
-/// the time of the one that takes longest, the median of five times, and the longest of all times.
+/// Determines the largest prefixes below a sample of those that have some, the empty one included;
+/// returns the time of the slowest, the median of five times, and the longest of all times.
 fn top(index: &Index, expected: &Map) -> anyhow::Result<(Duration, Duration)> {
     let mut sample: Vec<&[u8]> = Vec::new();
     for prefix in expected.keys() {
@@ -174,7 +175,7 @@ fn top(index: &Index, expected: &Map) -> anyhow::Result<(Duration, Duration)> {
             let mut times = Vec::new();
             for _ in 0..5 {
                 let started = Instant::now();
-                let node = index.get(prefix)?.context("a prefix is not found")?;
+                let node = index.get(prefix)?.context("a prefix was not found")?;
                 black_box(node.top(prefix, sort, TOP_COUNT, None)?);
                 times.push(started.elapsed());
             }
@@ -189,7 +190,8 @@ fn top(index: &Index, expected: &Map) -> anyhow::Result<(Duration, Duration)> {
     Ok((worst, longest))
 }
 
-/// The time of finding the largest of all prefixes two deeper than the empty one: the median of five.
+/// Returns the time to determine the largest of all prefixes two levels below the root: the median
+/// of five.
 fn top_deeper(index: &Index) -> anyhow::Result<Duration> {
     let mut times = Vec::new();
     for _ in 0..5 {
@@ -201,7 +203,8 @@ fn top_deeper(index: &Index) -> anyhow::Result<Duration> {
     Ok(times[times.len() / 2])
 }
 
-/// Compares the largest below a prefix with those of the plain way, where all of them are known.
+/// Compares the largest below a prefix with those of the plain aggregation, if all of them are
+/// known.
 fn check_top(index: &Index, expected: &Map, prefix: &[u8]) -> anyhow::Result<()> {
     if expected.len() as u64 != index.meta().prefixes {
         return Ok(());
@@ -214,17 +217,18 @@ fn check_top(index: &Index, expected: &Map, prefix: &[u8]) -> anyhow::Result<()>
         .collect();
     bytes.sort_unstable_by_key(|&bytes| std::cmp::Reverse(bytes));
     bytes.truncate(TOP_COUNT);
-    let node = index.get(prefix)?.context("a prefix is not found")?;
+    let node = index.get(prefix)?.context("a prefix was not found")?;
     let mut found = Vec::new();
     for top in node.top(prefix, SortBy::Bytes, TOP_COUNT, None)? {
         plain::same(&top.prefix, expected.get(top.prefix.as_slice()), &top.node)?;
         found.push(top.node.total()?.bytes);
     }
-    ensure!(found == bytes, "the largest prefixes are others");
+    ensure!(found == bytes, "the largest prefixes differ");
     Ok(())
 }
 
-/// Times of a page of the largest children: of those an index lists, and of those beyond.
+/// Returns the times of a page of the largest children: of those an index lists, and of those
+/// beyond.
 fn pages(index: &Index, expected: &Map) -> anyhow::Result<(Latencies, Latencies)> {
     let root = index.root()?;
     let total = usize::try_from(root.child_count())?;
@@ -254,7 +258,7 @@ fn pages(index: &Index, expected: &Map) -> anyhow::Result<(Latencies, Latencies)
                 |least: u64| expected.values().filter(|counted| counted.bytes() > least).count();
             // The root is larger than all of them.
             let first = sizes.first().copied().unwrap_or(0);
-            ensure!(larger(first) <= offset + 1, "a larger child is not in the page");
+            ensure!(larger(first) <= offset + 1, "a larger child is missing in the page");
         }
     }
     Ok((near, far))

@@ -1,8 +1,8 @@
-//! Two builds of this program, in turns on the same server: what the other one takes, and what this one.
+//! Compares two builds of this program, in turns on the same server.
 //!
-//! What is compared is the time of a whole run and of each of its phases, of several copies, and the time a
-//! process takes before and after its run. A phase that is over in a few milliseconds on both sides is left
-//! out: its ratio would be that of noise.
+//! The time of a whole run and of each of its phases is compared, for several copies, and the time
+//! a process takes before and after its run. A phase that takes a few milliseconds on both sides is
+//! skipped: its ratio would be noise.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,10 +15,10 @@ use super::Stage;
 use super::copies::{Ours, by, fill};
 use crate::bench::Figures;
 
-/// Seconds of a phase below which it is left out.
+/// Seconds below which a phase is skipped.
 const SHORTEST: f64 = 0.005;
 
-/// What is copied, and how.
+/// The copies.
 fn cases() -> [(&'static str, Ours<'static>); 4] {
     [
         ("copy_one", Ours::of("t")),
@@ -28,41 +28,41 @@ fn cases() -> [(&'static str, Ours<'static>); 4] {
     ]
 }
 
-/// What one run took.
-struct Taken {
+/// The times of one run.
+struct Times {
     total: f64,
-    /// Of the process, outside of the run.
+    /// Time of the process outside of the run.
     around: f64,
     phases: BTreeMap<&'static str, f64>,
 }
 
-fn take(stage: &Stage<'_>, program: &Path, ours: Ours<'_>) -> anyhow::Result<Taken> {
+fn take(stage: &Stage<'_>, program: &Path, ours: Ours<'_>) -> anyhow::Result<Times> {
     let (seconds, report) = by(stage, program, ours)?;
-    let total = report.get("seconds").and_then(Value::as_f64).context("a run told no seconds")?;
+    let total = report.get("seconds").and_then(Value::as_f64).context("a run reported no time")?;
     let phase = |name: &'static str| {
         let spent = report.pointer(&format!("/phases/{name}")).and_then(Value::as_f64)?;
         Some((name, spent))
     };
     let phases = PHASES.iter().filter_map(|name| phase(name)).collect();
-    Ok(Taken { total, around: seconds - total, phases })
+    Ok(Times { total, around: seconds - total, phases })
 }
 
-/// Measures this program beside the build at `other`.
+/// Compares this program with the build at `other`.
 ///
 /// # Errors
-/// A process failed, or what it copied is not the same.
+/// A process failed, or a copy differs from its source.
 pub(super) fn measure(
     stage: &Stage<'_>,
     other: &Path,
     figures: &mut Figures,
 ) -> anyhow::Result<()> {
     fill(stage)?;
-    let ours = std::env::current_exe().context("cannot find this program")?;
+    let ours = std::env::current_exe().context("cannot determine the path of this program")?;
     for (name, case) in cases() {
-        (stage.note)(&format!("{name}, the other build's and this one's in turns"));
+        (stage.note)(&format!("{name}, by the other build and by this one in turns"));
         let (mut totals, mut around) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
         let mut phases: BTreeMap<&str, [Vec<f64>; 2]> = BTreeMap::new();
-        // One that does not count warms what both read.
+        // One unmeasured run warms what both read.
         take(stage, other, case)?;
         for round in 0..stage.plan.rounds {
             let mut programs = [(0, other), (1, ours.as_path())];
@@ -98,7 +98,7 @@ fn milliseconds(seconds: &[f64]) -> Vec<f64> {
     seconds.iter().map(|seconds| seconds * 1e3).collect()
 }
 
-/// This program's by the other's, round by round.
+/// Returns the ratio of this program to the other, by round.
 fn ratios([before, after]: &[Vec<f64>; 2]) -> Vec<f64> {
     let least = 1e-4;
     before.iter().zip(after).map(|(before, after)| after.max(least) / before.max(least)).collect()

@@ -1,4 +1,4 @@
-//! Copies from one database to another, ours and psql's.
+//! Copies from one database to another, by Forebay and by psql.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,7 +10,8 @@ use serde_json::Value;
 use super::Stage;
 use crate::bench::Figures;
 
-/// Rows of the copies by which INSERT and COPY are compared, and of the source document's small table.
+/// Rows of the copies that compare INSERT and COPY, and of the small table of the earlier
+/// description.
 const HUNDRED_THOUSAND: u64 = 100_000;
 const TEN_THOUSAND: u64 = 10_000;
 
@@ -30,7 +31,7 @@ const LINEITEM: &str = "create table lineitem (l_orderkey bigint not null, l_par
     l_commitdate date not null, l_receiptdate date not null, l_shipinstruct char(25) not null,
     l_shipmode char(10) not null, l_comment varchar(44) not null)";
 
-/// Makes the databases and their tables.
+/// Creates the databases and their tables.
 pub(super) fn fill(stage: &Stage<'_>) -> anyhow::Result<()> {
     let server = stage.server;
     for database in ["src", "dst"] {
@@ -57,27 +58,27 @@ pub(super) fn fill(stage: &Stage<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a table has, by the server's own hash.
+/// Returns the content of a table, by the server's own hash.
 fn content(stage: &Stage<'_>, database: &str, table: &str) -> anyhow::Result<String> {
     let query =
         format!("select count(*), sum(hashtextextended(x::text, 0)::numeric) from {table} x");
     stage.server.query(database, &query)
 }
 
-/// Makes an empty table at the destination, as the source's, without its key.
+/// Creates an empty table at the destination, like the source's but without its key.
 fn empty(stage: &Stage<'_>, table: &str) -> anyhow::Result<()> {
     let columns = "select string_agg(quote_ident(attname) || ' ' || format_type(atttypid, atttypmod) || \
                    case when attnotnull then ' not null' else '' end, ', ' order by attnum) \
                    from pg_attribute where attnum > 0 and attrelid = ";
     let columns = stage.server.query("src", &format!("{columns} '{table}'::regclass"))?;
-    // What was written before is out of the way: neither side pays for the other's.
+    // The earlier table is dropped and flushed, so that neither side pays for the other's writes.
     let make = format!("drop table if exists {table}; create table {table} ({columns})");
     stage.server.query("dst", &make)?;
     stage.server.query("dst", "checkpoint")?;
     Ok(())
 }
 
-/// A copy by two psqls and a pipe; its seconds.
+/// Copies with two psqls and a pipe; returns the seconds.
 fn by_psql(stage: &Stage<'_>, table: &str) -> anyhow::Result<f64> {
     empty(stage, table)?;
     let begun = Instant::now();
@@ -94,7 +95,7 @@ fn by_psql(stage: &Stage<'_>, table: &str) -> anyhow::Result<f64> {
     Ok(seconds)
 }
 
-/// How a copy of ours is made.
+/// The settings of a copy by Forebay.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ours<'a> {
     pub(super) table: &'a str,
@@ -109,14 +110,14 @@ impl<'a> Ours<'a> {
         Self { table, parallelism: 1, key: None, load_method: "copy", write_mode: "append" }
     }
 
-    /// In two parts at once. What replaces a table is loaded aside and can be begun again, so its parts are
-    /// ranges of pages.
+    /// Copies two parts concurrently. A table that is replaced is loaded separately and can be
+    /// started over, so its parts are ranges of pages.
     pub(super) fn in_two(table: &'a str) -> Self {
         Self { parallelism: 2, write_mode: "replace", ..Self::of(table) }
     }
 }
 
-/// The start of a pipeline file, up to its streams.
+/// Returns the start of a pipeline file, up to its streams.
 pub(super) fn file_head(stage: &Stage<'_>) -> String {
     let port = stage.server.port;
     format!(
@@ -125,7 +126,7 @@ pub(super) fn file_head(stage: &Stage<'_>) -> String {
     )
 }
 
-/// The destination that is the other database.
+/// Returns the destination in the other database.
 fn file_destination(stage: &Stage<'_>) -> String {
     let port = stage.server.port;
     format!(
@@ -134,9 +135,13 @@ fn file_destination(stage: &Stage<'_>) -> String {
     )
 }
 
-/// Runs a pipeline file in a process of its own: its seconds and its report.
+/// Runs a pipeline file in a child process; returns its seconds and its report.
 pub(super) fn run(stage: &Stage<'_>, file: &str) -> anyhow::Result<(f64, Value)> {
-    run_by(stage, &std::env::current_exe().context("cannot find this program")?, file)
+    run_by(
+        stage,
+        &std::env::current_exe().context("cannot determine the path of this program")?,
+        file,
+    )
 }
 
 /// The same by another build of this program.
@@ -154,12 +159,12 @@ fn run_by(stage: &Stage<'_>, program: &Path, file: &str) -> anyhow::Result<(f64,
     let complaint = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "a run failed: {complaint}");
     let report = serde_json::from_slice(&output.stdout);
-    Ok((seconds, report.with_context(|| format!("a run said nothing: {complaint}"))?))
+    Ok((seconds, report.with_context(|| format!("a run reported nothing: {complaint}"))?))
 }
 
-/// A copy by ours; its seconds and its report.
+/// Copies by Forebay; returns the seconds and the report.
 pub(super) fn by_us(stage: &Stage<'_>, ours: Ours<'_>) -> anyhow::Result<(f64, Value)> {
-    by(stage, &std::env::current_exe().context("cannot find this program")?, ours)
+    by(stage, &std::env::current_exe().context("cannot determine the path of this program")?, ours)
 }
 
 /// The same by another build of this program.
@@ -185,25 +190,25 @@ pub(super) fn by(
     Ok((seconds, report))
 }
 
-/// Whether a copy is the same, as the server sees it.
+/// Checks that a copy is the same, by the server's hash.
 fn same(stage: &Stage<'_>, table: &str) -> anyhow::Result<()> {
     let (from, into) = (content(stage, "src", table)?, content(stage, "dst", table)?);
     ensure!(from == into, "{table} was copied wrongly: {from} became {into}");
     Ok(())
 }
 
-/// Copies of a table by psql, by one stream of ours, by two, in turns.
+/// Copies a table by psql, by one stream of Forebay and by two, in turns.
 pub(super) fn against_psql(
     stage: &Stage<'_>,
     table: &str,
     name: &str,
     figures: &mut Figures,
 ) -> anyhow::Result<()> {
-    (stage.note)(&format!("copying {table}, beside psql"));
+    (stage.note)(&format!("copying {table}, compared with psql"));
     let rows: f64 = stage.server.query("src", &format!("select count(*) from {table}"))?.parse()?;
     let (mut psql, mut one, mut two) = (Vec::new(), Vec::new(), Vec::new());
     let (mut one_ratio, mut two_ratio, mut cpu) = (Vec::new(), Vec::new(), Vec::new());
-    // One that does not count warms what all of them read.
+    // One unmeasured run warms what all of them read.
     by_psql(stage, table)?;
     for _ in 0..stage.plan.rounds {
         let theirs = by_psql(stage, table)?;
@@ -226,9 +231,9 @@ pub(super) fn against_psql(
     Ok(())
 }
 
-/// COPY beside INSERT, and the phases the source document has figures for.
+/// Compares COPY and INSERT, and measures the phases for which there are published figures.
 pub(super) fn against_insert(stage: &Stage<'_>, figures: &mut Figures) -> anyhow::Result<()> {
-    (stage.note)("COPY beside INSERT");
+    (stage.note)("COPY compared with INSERT");
     for (table, name) in [("z", "10k"), ("h", "100k")] {
         let mut ratio = Vec::new();
         let mut taken: Vec<Vec<(String, f64)>> = Vec::new();
@@ -261,12 +266,12 @@ pub(super) fn against_insert(stage: &Stage<'_>, figures: &mut Figures) -> anyhow
     Ok(())
 }
 
-/// The most memory a run takes, of a table and of one many times as large.
+/// Measures the peak memory of a run, for a table and for one many times as large.
 pub(super) fn memory(stage: &Stage<'_>, figures: &mut Figures) -> anyhow::Result<()> {
-    (stage.note)("memory, of a large table too");
+    (stage.note)("memory, with a large table too");
     let peak = |report: &Value| -> anyhow::Result<f64> {
         let bytes =
-            report.get("peak_rss_bytes").and_then(Value::as_f64).context("no memory told")?;
+            report.get("peak_rss_bytes").and_then(Value::as_f64).context("no memory reported")?;
         Ok(bytes / f64::from(1 << 20))
     };
     let (_, report) = by_us(stage, Ours { parallelism: 2, key: Some("id"), ..Ours::of("t") })?;
@@ -286,9 +291,9 @@ pub(super) fn memory(stage: &Stage<'_>, figures: &mut Figures) -> anyhow::Result
     Ok(())
 }
 
-/// An incremental run that finds nothing new.
+/// Measures an incremental run without new rows.
 pub(super) fn nothing_new(stage: &Stage<'_>, figures: &mut Figures) -> anyhow::Result<()> {
-    (stage.note)("an incremental run with nothing new");
+    (stage.note)("an incremental run without new rows");
     stage.server.query("dst", "drop table if exists t")?;
     let file = format!(
         "{}  streams: [{{name: t, sync_mode: incremental, cursor_field: id}}]\n{}",
@@ -300,7 +305,7 @@ pub(super) fn nothing_new(stage: &Stage<'_>, figures: &mut Figures) -> anyhow::R
     let mut samples = Vec::new();
     for _ in 0..stage.plan.rounds * 3 {
         let (seconds, report) = run(stage, &file)?;
-        ensure!(report.get("rows").and_then(Value::as_u64) == Some(0), "there was something new");
+        ensure!(report.get("rows").and_then(Value::as_u64) == Some(0), "there were new rows");
         samples.push(seconds * 1e3);
     }
     figures.median("nothing_new_ms", samples);

@@ -1,10 +1,11 @@
-//! Documents into PostgreSQL: the intake's way, beside psql's COPY of the very same rows.
+//! Documents into PostgreSQL: the intake's way, compared with psql's COPY of the same rows.
 //!
-//! Ours is the sink, in this process: it connects, writes every document with the values lifted out of it,
-//! and commits as the intake does, again and again. (Finding the values in the documents is the intake's,
-//! and measured there; the tables are there on both sides, empty.) Theirs is `psql -c "copy ... from stdin (format binary)"` of a
-//! file that the server wrote of those rows, into an empty table of the same definition, in one
-//! transaction, the whole process. Both are then compared by the server's own hash.
+//! Forebay's side is the sink, in this process: it connects, writes every document with its
+//! extracted values, and commits repeatedly as the intake does. (Extracting the values is part of
+//! the intake and measured there; the empty tables exist on both sides.) The other side is `psql -c
+//! "copy ... from stdin (format binary)"` of a
+//! file of those rows that the server wrote, into an empty table of the same definition, in one
+//! transaction, measured as a whole process. Both are then compared by the server's own hash.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -18,12 +19,12 @@ use forebay_sink::{
 use super::Stage;
 use crate::bench::Figures;
 
-/// Documents of a round at most; they are held in memory.
+/// Maximum number of documents in a round; they are held in memory.
 const DOCUMENTS_MAX: u64 = 300_000;
-/// Documents of one entry, as a client sends them, and of one commit.
+/// Number of documents in an entry, as a client sends them, and in a commit.
 const ENTRY: usize = 1_000;
 const COMMIT: usize = 10_000;
-/// Of the source document's table of batches.
+/// Batch sizes of the published table.
 const BATCHES: [usize; 2] = [1_000, 10_000];
 const DATABASE: &str = "docs";
 const NAMESPACE: &str = "orders";
@@ -39,7 +40,7 @@ const FIELDS: [Field<'static>; 8] = [
     Field { path: "visits", ty: ColumnType::Integer },
 ];
 
-/// A document and where its values are.
+/// A document and the positions of its values.
 struct Row {
     raw: String,
     name: String,
@@ -92,7 +93,8 @@ fn settings(stage: &Stage<'_>, schema: &str) -> Settings {
     Settings { server, schema: schema.to_owned(), ..defaults }
 }
 
-/// Writes rows as entries from position `from` on and commits after so many; the position after the last.
+/// Writes rows as entries from position `from` on, with regular commits; returns the position after
+/// the last.
 fn write(sink: &mut PostgresSink, from: u64, rows: &[Row], commit: usize) -> anyhow::Result<u64> {
     let (mut at, mut id) = (from, from << 32);
     for rows in rows.chunks(commit) {
@@ -113,7 +115,8 @@ fn write(sink: &mut PostgresSink, from: u64, rows: &[Row], commit: usize) -> any
     Ok(at)
 }
 
-/// All rows by ours into a schema of their own, whose tables are made before; its seconds.
+/// Writes all rows by Forebay into a separate schema, whose tables are created before; returns the
+/// seconds.
 fn by_us(stage: &Stage<'_>, schema: &str, rows: &[Row]) -> anyhow::Result<f64> {
     let mut sink = PostgresSink::open(&settings(stage, schema))?;
     sink.row_writer(Position(0), NAMESPACE, &FIELDS)?.finish()?;
@@ -126,7 +129,7 @@ fn by_us(stage: &Stage<'_>, schema: &str, rows: &[Row]) -> anyhow::Result<f64> {
     Ok(begun.elapsed().as_secs_f64())
 }
 
-/// All rows by psql, from a file, into a table of the same definition; its seconds.
+/// Copies all rows by psql, from a file, into a table of the same definition; returns the seconds.
 fn by_psql(stage: &Stage<'_>, schema: &str, file: &Path) -> anyhow::Result<f64> {
     let table = format!("{schema}.{NAMESPACE}");
     stage.server.query(
@@ -147,10 +150,10 @@ fn by_psql(stage: &Stage<'_>, schema: &str, file: &Path) -> anyhow::Result<f64> 
     Ok(seconds)
 }
 
-/// Rows as the server wrote them down.
+/// Returns a file of the rows, written by the server.
 fn dump(stage: &Stage<'_>) -> anyhow::Result<PathBuf> {
     let path = stage.scratch.join("documents.copy");
-    let file = std::fs::File::create(&path).context("cannot make a file of rows")?;
+    let file = std::fs::File::create(&path).context("cannot create a file of rows")?;
     let mut psql = stage.server.psql_command(DATABASE);
     psql.args(["-c", &format!("copy model.{NAMESPACE} to stdout (format binary)")]).stdout(file);
     ensure!(psql.status().context("cannot start psql")?.success(), "psql could not copy");
@@ -164,9 +167,10 @@ fn content(stage: &Stage<'_>, schema: &str) -> anyhow::Result<String> {
     stage.server.query(DATABASE, &query)
 }
 
-/// Documents into PostgreSQL, by the sink and by psql, in turns; then the source document's batches.
+/// Measures documents into PostgreSQL, by the sink and by psql, in turns; then the published batch
+/// sizes.
 pub(super) fn measure(stage: &Stage<'_>, figures: &mut Figures) -> anyhow::Result<()> {
-    (stage.note)("documents into PostgreSQL, beside COPY of the same rows");
+    (stage.note)("documents into PostgreSQL, compared with COPY of the same rows");
     stage.server.query("postgres", &format!("create database {DATABASE}"))?;
     let rows: Vec<Row> = (0..stage.plan.rows.min(DOCUMENTS_MAX)).map(Row::of).collect();
     by_us(stage, "model", &rows)?;
@@ -196,7 +200,7 @@ pub(super) fn measure(stage: &Stage<'_>, figures: &mut Figures) -> anyhow::Resul
     Ok(())
 }
 
-/// One batch in one commit, over a connection that is there.
+/// Writes one batch in one commit, over an open connection.
 fn batches(stage: &Stage<'_>, rows: &[Row], figures: &mut Figures) -> anyhow::Result<()> {
     let mut sink = PostgresSink::open(&settings(stage, "batches"))?;
     let mut at = 1;
@@ -212,6 +216,6 @@ fn batches(stage: &Stage<'_>, rows: &[Row], figures: &mut Figures) -> anyhow::Re
     }
     let found = content(stage, "batches")?;
     let expected: usize = BATCHES.iter().sum::<usize>() * stage.plan.rounds as usize * 4;
-    ensure!(found.starts_with(&format!("{expected}|")), "{found}, not {expected} documents");
+    ensure!(found.starts_with(&format!("{expected}|")), "{found} instead of {expected} documents");
     Ok(())
 }

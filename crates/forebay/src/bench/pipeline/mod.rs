@@ -1,8 +1,8 @@
-//! Measuring the pipeline on a PostgreSQL of its own, beside psql and other tools in the same run.
+//! Measures the pipeline on a temporary PostgreSQL, and psql and other tools in the same run.
 //!
-//! Every copy is a process of its own, ours and the others' in turns, into a table emptied before; its
-//! time is that of the whole process. It counts only if psql then finds the same rows in it: their
-//! number and the sum of a hash of each, as the server computes it.
+//! Every copy is a separate process, Forebay's and the others' in turns, into a table emptied
+//! before. Its time is that of the whole process. It counts only if psql then finds the same rows:
+//! their number and the sum of a hash of each, as the server computes it.
 
 mod against;
 mod copies;
@@ -18,20 +18,20 @@ use serde_json::Value;
 use super::Figures;
 use server::Server;
 
-/// What to measure and how long.
+/// What to measure, and for how long.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// Where the server and scratch data go: the disk that is measured.
+    /// Directory for the server and scratch data, on the disk to measure.
     pub(crate) dir: PathBuf,
-    /// Rounds of each comparison.
+    /// Number of rounds of each comparison.
     pub(crate) rounds: u32,
-    /// Rows of the table.
+    /// Number of rows in the table.
     pub(crate) rows: u64,
-    /// Times as many rows in the large one.
+    /// Factor between the number of rows in the large table and in the small one.
     pub(crate) times: u64,
-    /// TPC-H's lineitem as `|`-separated values; left out without it.
+    /// File with TPC-H's lineitem as `|`-separated values; skipped without it.
     pub(crate) lineitem: Option<PathBuf>,
-    /// A Python that has the other tools; without it they are left out.
+    /// A Python that has the other tools; without it they are skipped.
     pub(crate) peer_python: Option<PathBuf>,
     /// Another build of this program: then only these two are compared.
     pub(crate) against: Option<PathBuf>,
@@ -40,10 +40,10 @@ pub(crate) struct Plan {
 /// Measures the pipeline.
 ///
 /// # Errors
-/// A process failed, or what it copied is not the same.
+/// A process failed, or a copy differs from its source.
 pub(crate) fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Value> {
-    let scratch = tempfile::tempdir_in(&plan.dir).context("cannot make a scratch directory")?;
-    note("a PostgreSQL of its own is started and filled");
+    let scratch = tempfile::tempdir_in(&plan.dir).context("cannot create a scratch directory")?;
+    note("starting and filling a temporary PostgreSQL");
     let server = Server::start(scratch.path())?;
     let stage = Stage { plan, server: &server, scratch: scratch.path(), note };
     let mut figures = Figures::default();
@@ -66,7 +66,7 @@ pub(crate) fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Value> {
     Ok(figures.into_json())
 }
 
-/// Where a measurement takes place.
+/// The environment of a measurement.
 struct Stage<'a> {
     plan: &'a Plan,
     server: &'a Server,

@@ -1,6 +1,6 @@
 # Copies a table with one of several tools. Arguments: the tool, the table, the port of the server, a
-# directory for what it writes. Prints seconds, from the first call to the last, and rows; what it takes
-# to start Python and to load the tool is left out.
+# directory for its output. Prints the seconds, from the first call to the last, and the rows. The time to
+# start Python and to load the tool is excluded.
 import json
 import os
 import shutil
@@ -57,7 +57,7 @@ def parquet_rows():
     return pq.read_metadata(os.path.join(out, "t.parquet")).num_rows
 
 
-# ConnectorX reads in two parts, as it is meant to.
+# ConnectorX reads in two parts, as intended.
 def connectorx_copy():
     import connectorx as cx
     import pyarrow.parquet as pq

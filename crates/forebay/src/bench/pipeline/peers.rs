@@ -11,10 +11,10 @@ use super::Stage;
 use super::copies::{Ours, by_us, file_head, run};
 use crate::bench::Figures;
 
-/// What the tools do, and how they are asked.
+/// The program that runs the tools.
 const SCRIPT: &str = include_str!("peers.py");
 
-/// What a tool did.
+/// The result of a tool.
 #[derive(Debug, Clone, Deserialize)]
 struct Did {
     seconds: f64,
@@ -32,10 +32,11 @@ fn ask(stage: &Stage<'_>, python: &Path, tool: &str, table: &str) -> anyhow::Res
     ensure!(output.status.success(), "{tool} failed: {complaint}");
     let said = String::from_utf8_lossy(&output.stdout);
     let last = said.lines().last().unwrap_or_default();
-    serde_json::from_str(last).with_context(|| format!("{tool} said nothing: {said} {complaint}"))
+    serde_json::from_str(last)
+        .with_context(|| format!("{tool} reported nothing: {said} {complaint}"))
 }
 
-/// Measures them beside ours.
+/// Measures them and Forebay.
 pub(super) fn measure(
     stage: &Stage<'_>,
     python: &Path,
@@ -44,9 +45,9 @@ pub(super) fn measure(
     #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
     let rows = stage.plan.rows as f64;
     for tool in ["sling", "dlt"] {
-        (stage.note)(&format!("copying, beside {tool}"));
+        (stage.note)(&format!("copying, compared with {tool}"));
         let (mut rate, mut ratio) = (Vec::new(), Vec::new());
-        // The slow ones are asked less often.
+        // The slow ones are run less often.
         for _ in 0..stage.plan.rounds.div_ceil(2).min(3) {
             let did = ask(stage, python, tool, "t")?;
             ensure!(did.rows == stage.plan.rows, "{tool} copied {} rows", did.rows);
@@ -60,11 +61,11 @@ pub(super) fn measure(
     parquet(stage, python, figures)
 }
 
-/// Into Parquet: the fastest of the others in each round is what ours is compared with.
+/// Measures copies into Parquet: the fastest of the others in each round is the one compared.
 fn parquet(stage: &Stage<'_>, python: &Path, figures: &mut Figures) -> anyhow::Result<()> {
     #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
     let rows = stage.plan.rows as f64;
-    (stage.note)("into Parquet, beside ConnectorX, DuckDB and ADBC");
+    (stage.note)("into Parquet, compared with ConnectorX, DuckDB and ADBC");
     let tools = ["connectorx", "duckdb", "adbc"];
     let (mut rates, mut ours, mut ratio) = ([const { Vec::new() }; 3], Vec::new(), Vec::new());
     for _ in 0..stage.plan.rounds {
@@ -87,7 +88,7 @@ fn parquet(stage: &Stage<'_>, python: &Path, figures: &mut Figures) -> anyhow::R
     Ok(())
 }
 
-/// Ours, the whole process; both sides are then compared by their content hashes.
+/// Copies by Forebay, as a whole process; both sides are then compared by their content hashes.
 fn into_parquet(stage: &Stage<'_>) -> anyhow::Result<f64> {
     let out = stage.scratch.join("parquet");
     if out.exists() {
@@ -101,13 +102,13 @@ fn into_parquet(stage: &Stage<'_>) -> anyhow::Result<f64> {
     let (seconds, report) = run(stage, &file)?;
     let written = report.get("rows").and_then(serde_json::Value::as_u64);
     ensure!(written == Some(stage.plan.rows), "{written:?} rows were written");
-    let program = std::env::current_exe().context("cannot find this program")?;
+    let program = std::env::current_exe().context("cannot determine the path of this program")?;
     let verified = Command::new(program)
         .args(["pipeline", "verify"])
         .arg(stage.scratch.join("bench.yaml"))
         .output()
         .context("cannot start the verification")?;
     let found = String::from_utf8_lossy(&verified.stdout);
-    ensure!(verified.status.success(), "the Parquet files are not what the table is: {found}");
+    ensure!(verified.status.success(), "the Parquet files differ from the table: {found}");
     Ok(seconds)
 }

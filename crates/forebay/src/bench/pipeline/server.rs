@@ -1,16 +1,16 @@
-//! A PostgreSQL of our own: made in a directory, on a free port, gone when it is dropped.
+//! A temporary PostgreSQL: created in a directory, on a free port, removed when dropped.
 //!
-//! It is set as a server would be that holds data: every commit is flushed to the disk.
+//! Its settings are those of a production server: every commit is flushed to the disk.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use anyhow::{Context as _, bail, ensure};
 
-/// Where Debian keeps the programs that are not on the path.
+/// Where Debian installs the programs that are not on the path.
 const DEBIAN: &str = "/usr/lib/postgresql";
 
-/// A server that runs.
+/// A running server.
 pub(super) struct Server {
     dir: PathBuf,
     programs: PathBuf,
@@ -18,7 +18,7 @@ pub(super) struct Server {
     child: Child,
 }
 
-/// The programs of the newest version that is installed.
+/// Returns the programs of the newest version that is installed.
 fn programs() -> anyhow::Result<PathBuf> {
     let versions = std::fs::read_dir(DEBIAN);
     let versions = versions.context("PostgreSQL is not installed: apt-get install postgresql")?;
@@ -34,18 +34,18 @@ fn programs() -> anyhow::Result<PathBuf> {
 }
 
 impl Server {
-    /// Makes a server in `scratch` and starts it.
+    /// Creates a server in `scratch` and starts it.
     pub(super) fn start(scratch: &Path) -> anyhow::Result<Self> {
         let programs = programs()?;
         let dir = scratch.join("postgres");
-        std::fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        std::fs::create_dir(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
         if is_root() {
-            // The server refuses to run as root; its user has to reach its directory.
+            // The server refuses to run as root; its user must be able to reach its directory.
             open_to_all(scratch)?;
             let owned = Command::new("chown").arg("postgres:").arg(&dir).status();
             ensure!(
                 owned.context("cannot start chown")?.success(),
-                "cannot give {} away",
+                "cannot change the owner of {}",
                 dir.display()
             );
         }
@@ -60,7 +60,7 @@ impl Server {
         let port = listener.local_addr().context("no port is free")?.port();
         drop(listener);
         let log =
-            std::fs::File::create(scratch.join("postgres.log")).context("cannot make a log")?;
+            std::fs::File::create(scratch.join("postgres.log")).context("cannot create a log")?;
         let mut command = program(&programs, "postgres", &dir);
         command
             .arg("-D")
@@ -87,7 +87,7 @@ impl Server {
         self.psql_command(database).args(["-c", sql]).output().context("cannot start psql")
     }
 
-    /// psql, connected to a database.
+    /// Returns psql, connected to a database.
     pub(super) fn psql_command(&self, database: &str) -> Command {
         let mut command = Command::new(self.programs.join("psql"));
         command.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1"]);
@@ -95,7 +95,7 @@ impl Server {
         command
     }
 
-    /// What a query gives, as psql prints it.
+    /// Returns the result of a query, as psql prints it.
     pub(super) fn query(&self, database: &str, sql: &str) -> anyhow::Result<String> {
         let output = self.psql(database, sql)?;
         ensure!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
@@ -107,14 +107,15 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Lets every user pass through a directory.
+/// Lets every user traverse a directory.
 fn open_to_all(dir: &Path) -> anyhow::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     let all = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(dir, all).with_context(|| format!("cannot open {}", dir.display()))
+    std::fs::set_permissions(dir, all)
+        .with_context(|| format!("cannot change the permissions of {}", dir.display()))
 }
 
-/// A program of PostgreSQL, as a user that it lets run it.
+/// Returns a PostgreSQL program, run as a user that it permits.
 fn program(programs: &Path, name: &str, dir: &Path) -> Command {
     let program = programs.join(name);
     let mut command = if is_root() {
@@ -130,7 +131,7 @@ fn program(programs: &Path, name: &str, dir: &Path) -> Command {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // At once: what it wrote is thrown away with its directory.
+        // At once: its data is removed with its directory.
         let pid = rustix::process::Pid::from_child(&self.child);
         if let Err(error) = rustix::process::kill_process(pid, rustix::process::Signal::QUIT) {
             tracing::warn!(%error, "cannot stop PostgreSQL");

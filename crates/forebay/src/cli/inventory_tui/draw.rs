@@ -1,4 +1,4 @@
-//! The view, on a terminal.
+//! Draws the view on a terminal.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -10,11 +10,11 @@ use super::find::OFFERED;
 use super::list::Sort;
 use super::view::{PanelView, View, filled};
 
-/// Lines that are not for children: title, path, heads of columns, footer.
+/// Lines not available for children: title, path, column heads, footer.
 pub(super) const LINES_AROUND: u16 = 4;
-/// Columns of the bar.
+/// Width of the bar, in columns.
 const BAR: u16 = 12;
-/// Narrower than this there is no bar, nor costs.
+/// Minimum width at which the bar and the costs are shown.
 const NARROW: u16 = 64;
 
 pub(super) fn draw(frame: &mut Frame<'_>, view: &View) {
@@ -37,7 +37,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View) {
             let height = u16::try_from(lines.len()).unwrap_or(u16::MAX).saturating_add(2);
             let area = centred(list, 72, height);
             let inner = usize::from(area.height.saturating_sub(2));
-            // Not further than to the last line.
+            // Do not scroll beyond the last line.
             let first = usize::from(*first).min(lines.len().saturating_sub(inner));
             let text: Vec<Line<'_>> =
                 lines.iter().skip(first).map(|line| Line::raw(line.as_str())).collect();
@@ -51,7 +51,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View) {
 
 fn children(frame: &mut Frame<'_>, view: &View, area: Rect) {
     if view.rows.is_empty() {
-        let text = "\n  No prefixes below; i shows what is in it.";
+        let text = "\n  No prefixes below; press i for its figures.";
         frame.render_widget(Paragraph::new(text), area);
         return;
     }
@@ -94,18 +94,18 @@ fn children(frame: &mut Frame<'_>, view: &View, area: Rect) {
     frame.render_stateful_widget(table, area, &mut state);
 }
 
-/// What is typed, and what it may become.
+/// The text that is typed, and its completions.
 fn find(frame: &mut Frame<'_>, list: Rect, text: &str, offered: &[String]) {
     let height = u16::try_from(OFFERED).unwrap_or(8) + 3;
     let area = centred(list, 72, height);
     let mut lines = vec![Line::styled(format!("/{text}_"), Modifier::BOLD)];
     lines.extend(offered.iter().map(|offered| Line::raw(format!("  {offered}"))));
     frame.render_widget(Clear, area);
-    let block = Block::bordered().title("Find: enter opens, tab completes, esc leaves");
+    let block = Block::bordered().title("Find: enter opens, tab completes, esc cancels");
     frame.render_widget(Paragraph::new(lines).block(block), area);
 }
 
-/// A part in the middle of an area, as large as there is room for.
+/// Returns an area in the middle of `area`, as large as there is room for.
 fn centred(area: Rect, width: u16, height: u16) -> Rect {
     let (width, height) = (width.min(area.width), height.min(area.height));
     Rect {

@@ -1,19 +1,19 @@
-//! Finding a prefix by typing: below the one that is open, or from the beginning.
+//! Finds a prefix by typing: below the open prefix, or from the root.
 
 use forebay_inventory::index::Index;
 use ratatui::crossterm::event::KeyCode;
 
 use super::list::named;
 
-/// Names offered at a time.
+/// Maximum number of completions shown.
 pub(super) const OFFERED: usize = 8;
 
-/// What is being typed.
+/// The state of a search.
 pub(super) struct Find {
     /// The prefix that is open.
     here: Vec<u8>,
     pub(super) text: String,
-    /// What the text may become.
+    /// Completions of the text.
     pub(super) offered: Vec<Vec<u8>>,
 }
 
@@ -26,7 +26,7 @@ impl Find {
         Ok(find)
     }
 
-    /// What a key does.
+    /// Handles a key.
     ///
     /// # Errors
     /// The index is damaged.
@@ -40,7 +40,7 @@ impl Find {
         self.offer(index)
     }
 
-    /// The prefix the text is of, with or without the delimiter at its end.
+    /// Returns the prefix that the text names, with or without the delimiter at its end.
     ///
     /// # Errors
     /// The index is damaged.
@@ -57,10 +57,10 @@ impl Find {
         Ok(None)
     }
 
-    /// Adds what all that is offered has in common.
+    /// Appends what all completions have in common.
     fn complete(&mut self) {
         let Some((first, others)) = self.offered.split_first() else { return };
-        // There may be more than are offered.
+        // There may be more completions than are shown.
         let common = if self.offered.len() < OFFERED {
             others.iter().fold(first.len(), |common, other| {
                 let same = first.iter().zip(other).take_while(|(a, b)| a == b).count();

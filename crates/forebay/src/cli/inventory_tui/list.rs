@@ -1,17 +1,17 @@
-//! The children of a prefix, a window of them at a time.
+//! The children of a prefix, one window at a time.
 //!
-//! However many there are, no more than [`WINDOW`] are held; only by cost, which no list of the index
-//! is in the order of, all are looked at, and then there may be no more than [`BY_COST_MAX`].
+//! At most [`WINDOW`] children are held. The exception is sorting by cost, for which the index has
+//! no order: it reads all children, of which there may be at most [`BY_COST_MAX`].
 
 use forebay_inventory::cost::Pricer;
 use forebay_inventory::index::{Node, SortBy};
 
-/// Children held at a time.
+/// Number of children held.
 pub(super) const WINDOW: usize = 512;
-/// Children that can be sorted by cost.
+/// Maximum number of children that can be sorted by cost.
 pub(super) const BY_COST_MAX: u64 = 2_000;
 
-/// By what children are sorted.
+/// Order of the children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Sort {
     #[default]
@@ -31,28 +31,29 @@ impl Sort {
         }
     }
 
-    /// The order of the index.
+    /// The corresponding order of the index.
     fn of_index(self) -> SortBy {
         match self {
             Self::Objects => SortBy::Objects,
             Self::Name => SortBy::Name,
-            // Those sorted by cost are all held, and never asked for again.
+            // Children sorted by cost are all held, so this is not used again.
             Self::Bytes | Self::Cost => SortBy::Bytes,
         }
     }
 }
 
-/// Some of the children of a prefix, in order.
+/// A window of the children of a prefix, in order.
 pub(super) struct List<'a> {
     node: Node<'a>,
     sort: Sort,
-    /// The place of the first that is held.
+    /// Position of the first child held.
     first: u64,
     held: Vec<Node<'a>>,
 }
 
 impl<'a> List<'a> {
-    /// The children of `node`; nothing is read yet, unless they are sorted by cost.
+    /// Creates the list of the children of `node`. Nothing is read yet unless they are sorted by
+    /// cost.
     ///
     /// # Errors
     /// A node is damaged.
@@ -68,7 +69,7 @@ impl<'a> List<'a> {
                 let child = child?;
                 priced.push((pricer.cost(&child)?.total, child));
             }
-            // They come from the last name to the first, and sorting keeps equals as they are.
+            // They are in reverse order of name, and the sort is stable.
             priced.reverse();
             priced.sort_by(|a, b| b.0.total_cmp(&a.0));
             list.held = priced.into_iter().map(|(_, child)| child).collect();
@@ -80,7 +81,7 @@ impl<'a> List<'a> {
         self.node.child_count()
     }
 
-    /// The children from one place on, at most so many.
+    /// Returns at most `count` children from one position on.
     ///
     /// # Errors
     /// A node is damaged.
@@ -89,7 +90,7 @@ impl<'a> List<'a> {
         let end = place.saturating_add(count as u64).min(self.len());
         let held_end = self.first.saturating_add(self.held.len() as u64);
         if place < self.first || end > held_end {
-            // Some before it as well, for whoever goes up again.
+            // Reads some before the position too, in case the user scrolls up.
             self.first = place.saturating_sub(WINDOW as u64 / 4);
             self.held = self.node.page(self.sort.of_index(), self.first, WINDOW)?.nodes;
         }
@@ -105,7 +106,7 @@ impl<'a> List<'a> {
     }
 }
 
-/// Names of children that begin with a text, at most so many, in order.
+/// Returns at most `count` names of children that begin with a text, in order.
 ///
 /// # Errors
 /// A node is damaged.
@@ -115,7 +116,7 @@ pub(super) fn named<'a>(
     limit: usize,
 ) -> anyhow::Result<Vec<&'a [u8]>> {
     let (mut low, mut high) = (0, node.child_count());
-    // Children are in the order of the prefixes their names end.
+    // Children are in order of name.
     let end = [node.delimiter()];
     while low < high {
         let middle = low + (high - low) / 2;

@@ -1,7 +1,8 @@
-//! `forebay inventory tui`: a browser of an index, for a terminal.
+//! `forebay inventory tui`: browse an index in a terminal.
 //!
-//! [`state`] holds where one is and knows keys, [`view`] reads from the index what there is to be seen,
-//! [`draw`] draws it. The terminal is given back however it ends: quit, failure, panic, or a signal to end.
+//! [`state`] holds the position and handles keys, [`view`] reads from the index what to show,
+//! [`draw`] draws it. The terminal is restored however the program ends: quit, failure, panic or
+//! signal.
 
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
@@ -32,31 +33,31 @@ Examples:
   forebay inventory tui --index ./index
   forebay inventory tui --index ./index logs/2026/
 
-Enter opens a prefix, left goes back; b, o, n and c sort by bytes, objects, name and cost; / finds a
+Enter opens a prefix, left returns; b, o, n and c sort by bytes, objects, name and cost; / finds a
 prefix by typing; i shows classes, sizes and ages; ? shows all keys; q quits.
 
-Exit codes: 0 quit, 1 the index is damaged, 2 there is no terminal, 3 the prefix is not there, 130
+Exit codes: 0 quit; 1 the index is damaged; 2 there is no terminal; 3 the prefix does not exist; 130
 ended by SIGINT or SIGTERM.";
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = HELP)]
 pub(super) struct Args {
-    /// The directory of the index.
+    /// Directory of the index.
     #[arg(long = "index", value_name = "DIR")]
     dir: PathBuf,
-    /// Where to begin.
+    /// Prefix to open first.
     #[arg(value_name = "PREFIX", default_value = "")]
     prefix: String,
-    /// Prices, as TOML; without it those of Amazon S3 in us-east-1.
+    /// TOML file with prices [default: Amazon S3 in us-east-1].
     #[arg(long, value_name = "FILE")]
     prices: Option<PathBuf>,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     if !(io::stdout().is_terminal() && io::stdin().is_terminal()) {
-        let told = "the browser needs a terminal; `forebay inventory children` prints prefixes, and \
+        let text = "the browser needs a terminal; `forebay inventory children` prints prefixes, and \
                     `forebay inventory export` writes them to a file";
-        return Err(Coded::error(Exit::Usage, told));
+        return Err(Coded::error(Exit::Usage, text));
     }
     let prices = prices(args.prices.as_deref())?;
     let index = open(&args.dir)?;
@@ -66,23 +67,23 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
         Err(error) => return Err(error.into()),
     };
     let Some(mut browser) = Browser::open(&index, pricer, args.prefix.as_bytes())? else {
-        let told = format!("there is no prefix {:?} in the index", args.prefix);
-        return Err(Coded::error(Exit::Absent, told));
+        let text = format!("there is no prefix {:?} in the index", args.prefix);
+        return Err(Coded::error(Exit::Absent, text));
     };
-    // From here on a panic gives the terminal back before it is told.
+    // From here on a panic restores the terminal before it is reported.
     let interrupt = Interrupt::listen()?;
     let mut terminal = ratatui::try_init().context("cannot use the terminal")?;
     let browsed = browse(&mut terminal, &mut browser, &interrupt);
-    let restored = ratatui::try_restore().context("cannot give the terminal back");
+    let restored = ratatui::try_restore().context("cannot restore the terminal");
     let exit = browsed?;
     restored?;
     Ok(exit)
 }
 
-/// How long a signal may go unnoticed while no key is pressed.
+/// Maximum delay before a signal is noticed while no key is pressed.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Draws, and does what keys say, until the end.
+/// Draws, and handles keys until the end.
 fn browse(
     terminal: &mut DefaultTerminal,
     browser: &mut Browser<'_>,
@@ -98,7 +99,7 @@ fn browse(
                 return Ok(Exit::Interrupted);
             }
         }
-        // A change of the terminal's size is an event as well: what is drawn then fits it.
+        // A change of the terminal's size is an event too, and leads to a redraw.
         let event = event::read().context("cannot read the terminal")?;
         let Event::Key(key) = event else { continue };
         if key.kind != KeyEventKind::Release && browser.key(key)? == Flow::Quit {

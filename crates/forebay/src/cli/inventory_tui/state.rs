@@ -1,4 +1,4 @@
-//! What the browser shows and how keys change it; nothing here knows of a terminal.
+//! The state of the browser and how keys change it. Nothing here depends on a terminal.
 
 use forebay_inventory::cost::Pricer;
 use forebay_inventory::index::{Index, Node};
@@ -7,49 +7,49 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use super::find::Find;
 use super::list::{BY_COST_MAX, List, Sort};
 
-/// Whether to go on.
+/// Whether to continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flow {
     GoOn,
     Quit,
 }
 
-/// What is in front of the list.
+/// What covers the list.
 pub(super) enum Panel {
     Nothing,
     Help,
-    /// All about the selected prefix, so many lines down.
+    /// The figures of the selected prefix, scrolled by this many lines.
     Info(u16),
     Find(Find),
 }
 
-/// A prefix that was opened, and where one was in it.
+/// A prefix that was opened, and the position in it.
 pub(super) struct Level<'a> {
     pub(super) prefix: Vec<u8>,
     pub(super) node: Node<'a>,
-    /// The place of the selected child.
+    /// Index of the selected child.
     pub(super) selected: u64,
-    /// The place of the first child shown.
+    /// Index of the first child shown.
     top: u64,
-    /// By what the children were sorted, without which places say nothing.
+    /// Order of the children, without which an index means nothing.
     sort: Sort,
 }
 
 /// The browser.
 pub(super) struct Browser<'a> {
     pub(super) index: &'a Index,
-    /// Nothing where the index knows no costs.
+    /// `None` if the index has no costs.
     pub(super) pricer: Option<Pricer<'a>>,
-    /// The prefixes above, from the root on.
+    /// The prefixes above, from the root.
     above: Vec<Level<'a>>,
     pub(super) here: Level<'a>,
     pub(super) list: List<'a>,
     pub(super) sort: Sort,
-    /// Lines there are for children.
+    /// Number of lines for children.
     lines: usize,
     pub(super) panel: Panel,
-    /// What is told until the next key.
-    pub(super) told: Option<String>,
+    /// The message shown until the next key.
+    pub(super) message: Option<String>,
 }
 
 impl<'a> Level<'a> {
@@ -57,7 +57,7 @@ impl<'a> Level<'a> {
         Self { prefix, node, selected: 0, top: 0, sort: Sort::default() }
     }
 
-    /// Selects the child at a place, or the last one, and keeps it among the lines shown.
+    /// Selects the child at a position, or the last one, and scrolls it into view.
     fn select(&mut self, place: u64, lines: usize) {
         let last = self.node.child_count().saturating_sub(1);
         self.selected = place.min(last);
@@ -68,7 +68,7 @@ impl<'a> Level<'a> {
 }
 
 impl<'a> Browser<'a> {
-    /// A browser at a prefix; nothing when it is not there.
+    /// Opens the browser at a prefix; returns `None` if it does not exist.
     ///
     /// # Errors
     /// The index is damaged.
@@ -87,18 +87,18 @@ impl<'a> Browser<'a> {
             sort: Sort::default(),
             lines: 20,
             panel: Panel::Nothing,
-            told: None,
+            message: None,
         };
         Ok(browser.go_to(prefix)?.then_some(browser))
     }
 
-    /// Says how many lines there are for children.
+    /// Sets the number of lines for children.
     pub(super) fn resize(&mut self, lines: usize) {
         self.lines = lines.max(1);
         self.here.select(self.here.selected, self.lines);
     }
 
-    /// The children on the lines there are, and which of them is selected.
+    /// Returns the visible children, and which of them is selected.
     ///
     /// # Errors
     /// The index is damaged.
@@ -108,7 +108,7 @@ impl<'a> Browser<'a> {
         Ok((nodes, selected.unwrap_or(0)))
     }
 
-    /// The selected child and its prefix; nothing where there are no children.
+    /// Returns the selected child and its prefix; `None` if there are no children.
     ///
     /// # Errors
     /// The index is damaged.
@@ -117,12 +117,12 @@ impl<'a> Browser<'a> {
         Ok(child.map(|child| (child.prefix(&self.here.prefix), child)))
     }
 
-    /// What a key does.
+    /// Handles a key.
     ///
     /// # Errors
     /// The index is damaged.
     pub(super) fn key(&mut self, key: KeyEvent) -> anyhow::Result<Flow> {
-        self.told = None;
+        self.message = None;
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             let quits = matches!(key.code, KeyCode::Char('c' | 'd'));
             return Ok(if quits { Flow::Quit } else { Flow::GoOn });
@@ -184,7 +184,7 @@ impl<'a> Browser<'a> {
                     self.panel = Panel::Nothing;
                     self.go_to(&prefix)?;
                 } else {
-                    self.told = Some("there is no such prefix".to_owned());
+                    self.message = Some("there is no such prefix".to_owned());
                 }
             }
             code => find.key(self.index, code)?,
@@ -196,24 +196,25 @@ impl<'a> Browser<'a> {
     fn down(&mut self) -> anyhow::Result<()> {
         let Some((prefix, node)) = self.selected()? else { return Ok(()) };
         if node.child_count() == 0 {
-            self.told = Some("there are no prefixes below it; i shows what is in it".to_owned());
+            self.message =
+                Some("there are no prefixes below it; press i for its figures".to_owned());
             return Ok(());
         }
         let here = std::mem::replace(&mut self.here, Level::new(prefix, node));
         self.above.push(here);
-        self.list_anew()
+        self.rebuild_list()
     }
 
-    /// Goes back to the prefix above.
+    /// Returns to the prefix above.
     fn up(&mut self) -> anyhow::Result<()> {
         if let Some(above) = self.above.pop() {
             self.here = above;
-            self.list_anew()?;
+            self.rebuild_list()?;
         }
         Ok(())
     }
 
-    /// Opens a prefix by its name, with all those above it; tells whether it is there.
+    /// Opens a prefix by name, with all prefixes above it; returns whether it exists.
     fn go_to(&mut self, prefix: &[u8]) -> anyhow::Result<bool> {
         let Some(node) = self.index.get(prefix)? else { return Ok(false) };
         let mut above = Vec::new();
@@ -229,31 +230,32 @@ impl<'a> Browser<'a> {
         }
         self.above = above;
         self.here = Level::new(prefix.to_vec(), node);
-        self.list_anew()?;
+        self.rebuild_list()?;
         Ok(true)
     }
 
     fn sort_by(&mut self, sort: Sort) -> anyhow::Result<()> {
         if sort == Sort::Cost {
             if self.pricer.is_none() {
-                self.told = Some("the index was built without histograms: no costs".to_owned());
+                self.message =
+                    Some("the index has no histograms, so there are no costs".to_owned());
                 return Ok(());
             }
             if self.here.node.child_count() > BY_COST_MAX {
-                let told = format!("no more than {BY_COST_MAX} prefixes are sorted by cost");
-                self.told = Some(told);
+                let message = format!("no more than {BY_COST_MAX} prefixes can be sorted by cost");
+                self.message = Some(message);
                 return Ok(());
             }
         }
         self.sort = sort;
-        self.list_anew()
+        self.rebuild_list()
     }
 
-    /// Begins the list of the prefix one is at.
-    fn list_anew(&mut self) -> anyhow::Result<()> {
+    /// Creates the list of the open prefix again.
+    fn rebuild_list(&mut self) -> anyhow::Result<()> {
         if self.sort == Sort::Cost && self.here.node.child_count() > BY_COST_MAX {
             self.sort = Sort::Bytes;
-            self.told = Some("too many prefixes to be sorted by cost: sorted by bytes".to_owned());
+            self.message = Some("too many prefixes to sort by cost; sorted by bytes".to_owned());
         }
         if self.here.sort != self.sort {
             (self.here.selected, self.here.top, self.here.sort) = (0, 0, self.sort);

@@ -1,4 +1,4 @@
-//! The browser, driven by keys, on an index of a made-up bucket.
+//! Tests of the browser, driven by keys, on an index of a generated bucket.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -51,7 +51,7 @@ fn index_of(dir: &Path, objects: impl Iterator<Item = (String, u64, &'static str
     Index::open(&to).unwrap()
 }
 
-/// A bucket with many small prefixes, few large ones, and one dear one.
+/// A bucket with many small prefixes, few large ones, and one expensive one.
 fn bucket(dir: &Path) -> Index {
     let many = (0..3000).map(|i| (format!("many/{i:04}/x"), 1000 + i, "STANDARD"));
     let few = [
@@ -100,14 +100,14 @@ impl<'a> Driven<'a> {
         self.press(&codes)
     }
 
-    /// What is on the screen, line by line.
+    /// Returns the lines of the screen.
     fn screen(&self) -> Vec<String> {
         let buffer = self.terminal.backend().buffer();
         let lines = buffer.content.chunks(usize::from(buffer.area.width));
         lines.map(|line| line.iter().map(|cell| cell.symbol()).collect()).collect()
     }
 
-    /// The names in the list, in order.
+    /// Returns the names in the list, in order.
     fn names(&self) -> Vec<String> {
         let name = |line: &String| line.split_whitespace().last().map(str::to_owned);
         let list = self.screen();
@@ -131,7 +131,7 @@ fn with_bucket(test: impl FnOnce(&mut Driven<'_>)) {
 }
 
 #[test]
-fn one_goes_down_and_up_and_finds_the_same_line_selected() {
+fn opening_and_leaving_a_prefix_keeps_the_selection() {
     with_bucket(|browser| {
         assert_eq!(browser.names(), ["few/", "many/"]);
         assert!(browser.screen()[1].starts_with("(all)  7.01GiB, 3005 objects, "));
@@ -163,7 +163,7 @@ fn lists_are_sorted_by_what_is_asked() {
         assert!(browser.has("COST*") && browser.has("0.05"), "{:#?}", browser.screen());
         browser.press(&[KeyCode::Left, KeyCode::End]);
         assert_eq!(browser.names(), ["few/", "many/"]);
-        // There are too many to be sorted by cost.
+        // There are too many to sort by cost.
         const { assert!(3000 > BY_COST_MAX) };
         browser.press(&[KeyCode::Enter]);
         assert!(browser.has("sorted by bytes") && browser.names()[0] == "2999/");
@@ -217,7 +217,7 @@ fn prefixes_are_found_by_typing() {
         assert_eq!(browser.here(), "many/2999/");
         browser.press(&[KeyCode::Left]);
         assert_eq!(browser.here(), "many/");
-        // From the beginning as well, and completed.
+        // From the root too, and completed.
         browser.keys("/few/co").press(&[KeyCode::Tab]);
         assert!(browser.has("/few/countless/_"), "{:#?}", browser.screen());
         browser.keys("c").press(&[KeyCode::Enter]);
@@ -232,7 +232,7 @@ fn prefixes_are_found_by_typing() {
 }
 
 #[test]
-fn panels_show_and_go_and_q_quits() {
+fn panels_open_and_close_and_q_quits() {
     with_bucket(|browser| {
         browser.keys("?");
         assert!(browser.has("this help"));

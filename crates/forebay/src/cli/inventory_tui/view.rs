@@ -1,4 +1,4 @@
-//! What is to be drawn, read from the index before anything is: drawing itself cannot fail.
+//! Reads from the index what is drawn, before drawing: drawing itself cannot fail.
 
 use forebay_inventory::format::cells;
 use forebay_inventory::format::histogram::{Amount, Sizes};
@@ -14,12 +14,12 @@ pub(super) struct Row {
     pub(super) name: String,
     pub(super) bytes: String,
     pub(super) objects: u64,
-    /// Its part of the prefix, by what the list is sorted: 0 to 1.
+    /// Its share of the prefix, by the measure of the order: 0 to 1.
     pub(super) share: f64,
     pub(super) cost: Option<String>,
 }
 
-/// All that is on the screen.
+/// The content of the screen.
 pub(super) struct View {
     pub(super) title: String,
     pub(super) path: String,
@@ -32,7 +32,7 @@ pub(super) struct View {
     pub(super) panel: PanelView,
 }
 
-/// What is in front of the list.
+/// What covers the list.
 pub(super) enum PanelView {
     Nothing,
     Text { title: String, lines: Vec<String>, first: u16 },
@@ -42,22 +42,22 @@ pub(super) enum PanelView {
 const KEYS: &str = "up/down enter left  b o n c sort  / find  i info  ? help  q quit";
 
 const HELP: [&str; 12] = [
-    "up, down, k, j         the prefix before, after",
+    "up, down, k, j         the previous, next prefix",
     "page up, page down     a screen up, down",
-    "home, end, g, G        the first, the last",
+    "home, end, g, G        the first, last prefix",
     "enter, right, l        open the prefix",
-    "left, backspace, h     back to the one above",
+    "left, backspace, h     return to the prefix above",
     "b, o, n                sort by bytes, objects, name",
-    "c                      sort by cost, where there are few prefixes",
+    "c                      sort by cost, if there are few prefixes",
     "/                      find a prefix by typing; tab completes",
     "i                      classes, sizes, ages and cost of the prefix",
     "?                      this help",
     "q, ctrl-c              quit",
-    "Costs are those of a month.",
+    "Costs are per month.",
 ];
 
 impl View {
-    /// Reads what there is to be seen.
+    /// Reads the content of the screen.
     ///
     /// # Errors
     /// The index is damaged.
@@ -89,7 +89,7 @@ impl View {
             has_costs: browser.pricer.is_some(),
             rows,
             selected,
-            footer: browser.told.clone().unwrap_or_else(|| KEYS.to_owned()),
+            footer: browser.message.clone().unwrap_or_else(|| KEYS.to_owned()),
             panel,
         })
     }
@@ -143,7 +143,7 @@ fn panel(browser: &mut Browser<'_>) -> anyhow::Result<PanelView> {
     })
 }
 
-/// All that is known of a prefix.
+/// Returns all figures of a prefix.
 fn info(browser: &Browser<'_>, node: &Node<'_>) -> anyhow::Result<Vec<String>> {
     let stats = node.stats()?;
     let mut lines = vec![
@@ -206,7 +206,7 @@ fn bar(label: &str, amount: Amount, most: u64) -> String {
     format!("{label:>17} {objects:>12} {bytes:>12} {}", filled(share, 20))
 }
 
-/// A bar of at most `width` characters; what is not nothing is seen.
+/// Returns a bar of at most `width` characters; a share above zero is always visible.
 pub(super) fn filled(share: f64, width: u16) -> String {
     let part = share * f64::from(width);
     let cells = (0..width).take_while(|&cell| f64::from(cell) < part).count();

@@ -1,4 +1,5 @@
-//! Parts below a directory: written beside, synced, then renamed without replacing anything.
+//! Parts below a directory: written to a temporary file, synced, then renamed without replacing a
+//! file.
 
 use std::fs::{Permissions, read_dir};
 use std::io::ErrorKind;
@@ -11,22 +12,22 @@ use tempfile::NamedTempFile;
 
 use super::{Staged, is_ours};
 
-/// How temporary files begin: with a dot, so that readers of tables pass over them.
+/// Prefix of temporary files: a dot, so that readers of tables skip them.
 const TEMPORARY: &str = ".forebay-export-";
 
-/// A directory, made when it is missing.
+/// A directory, created if it does not exist.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
 }
 
 impl Directory {
-    /// The directory `path`, which is made once something is written.
+    /// Creates a target at `path`; the directory is created once something is written.
     pub(crate) fn new(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
 
-    /// Something an export left here, the manifest before anything else.
+    /// Returns a file of an earlier export, preferably the manifest.
     pub(super) fn first_part(&self) -> anyhow::Result<Option<String>> {
         let listed = || format!("cannot list {}", self.path.display());
         let mut found: Vec<PathBuf> = Vec::new();
@@ -58,10 +59,10 @@ impl Directory {
         make(&self.path)?;
         tempfile::Builder::new()
             .prefix(TEMPORARY)
-            // As any file a program makes: the umask says who may read it.
+            // As for any file a program creates: the umask determines who may read it.
             .permissions(Permissions::from_mode(0o666))
             .tempfile_in(&self.path)
-            .with_context(|| format!("cannot make a file in {}", self.path.display()))
+            .with_context(|| format!("cannot create a file in {}", self.path.display()))
     }
 
     pub(super) fn put(&self, staged: Staged, path: &str) -> anyhow::Result<()> {
@@ -73,7 +74,7 @@ impl Directory {
         match staged.file.persist_noclobber(&target) {
             Ok(_) => {}
             Err(failed) if failed.error.kind() == ErrorKind::AlreadyExists => {
-                anyhow::bail!("{} exists already; an export replaces nothing", target.display())
+                anyhow::bail!("{} already exists; an export replaces no files", target.display())
             }
             Err(failed) => return Err(failed.error).with_context(stored),
         }
@@ -84,5 +85,5 @@ impl Directory {
 fn make(path: &Path) -> anyhow::Result<()> {
     RealFs
         .create_dir_all(path)
-        .with_context(|| format!("cannot make the directory {}", path.display()))
+        .with_context(|| format!("cannot create the directory {}", path.display()))
 }

@@ -1,4 +1,4 @@
-//! Where an export goes: a directory, or a bucket.
+//! The target of an export: a directory, or a bucket.
 
 mod directory;
 mod profile;
@@ -14,7 +14,7 @@ pub(crate) use s3::{S3, S3Options};
 
 use super::MANIFEST;
 
-/// A place for parts and their manifest.
+/// A target for parts and their manifest.
 pub(crate) enum Target {
     /// Below a directory.
     Directory(Directory),
@@ -23,7 +23,7 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// Refuses a place that has parts or a manifest.
+    /// Refuses a target that has parts or a manifest.
     ///
     /// # Errors
     /// It has some, or cannot be listed.
@@ -35,19 +35,19 @@ impl Target {
         match found {
             None => Ok(()),
             Some(found) if found.ends_with(MANIFEST) => {
-                anyhow::bail!("there is an export already: {found}; take another place")
+                anyhow::bail!("there is already an export: {found}; choose another destination")
             }
             Some(found) => anyhow::bail!(
-                "there is a part of an export already: {found}; without {MANIFEST} that export was \
-                 broken off; remove it, or take another place"
+                "there is part of an incomplete export: {found} (without {MANIFEST}); \
+                     remove it, or choose another destination"
             ),
         }
     }
 
-    /// A new temporary file.
+    /// Creates a temporary file.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be created.
     pub(crate) fn stage(&self) -> anyhow::Result<Staged> {
         let file = match self {
             Self::Directory(directory) => directory.temporary()?,
@@ -56,10 +56,10 @@ impl Target {
         Ok(Staged { file, sha256: Sha256::new(), bytes: 0 })
     }
 
-    /// Gives a complete file its name below the target.
+    /// Stores a complete file under its name below the target.
     ///
     /// # Errors
-    /// There is one of that name already, or it cannot be stored.
+    /// The name is in use, or the file cannot be stored.
     pub(crate) fn put(&self, staged: Staged, path: &str) -> anyhow::Result<()> {
         match self {
             Self::Directory(directory) => directory.put(staged, path),
@@ -77,25 +77,25 @@ pub(crate) struct Staged {
 }
 
 impl Staged {
-    /// Bytes written.
+    /// Number of bytes written.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Their digest, in hexadecimal.
+    /// Returns their digest, in hexadecimal.
     pub(crate) fn sha256(&self) -> String {
         hex(&self.sha256.clone().finalize())
     }
 
-    /// Writes all of a small file.
+    /// Writes the whole content of a small file.
     ///
     /// # Errors
-    /// The system's.
+    /// An I/O error.
     pub(crate) fn write_whole(&mut self, text: &str) -> std::io::Result<()> {
         self.write_all(text.as_bytes())
     }
 
-    /// The file, from its beginning.
+    /// Returns the file, from its beginning.
     fn rewound(&mut self) -> std::io::Result<&mut impl Read> {
         self.file.rewind()?;
         Ok(&mut self.file)
@@ -125,7 +125,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Whether a name directly below the target is one an export makes.
+/// Returns whether a name directly below the target is one of an export.
 fn is_ours(name: &str) -> bool {
     name == MANIFEST || name.starts_with("part-") || name.starts_with("date=")
 }

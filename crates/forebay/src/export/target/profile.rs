@@ -1,7 +1,8 @@
 //! Named profiles, as the AWS command line keeps them in `~/.aws/credentials` and `~/.aws/config`.
 //!
-//! Keys that are written down are used; of a profile that gets its keys another way, by a role, a
-//! sign-on or a program, it is said which, for that is not done here. No message has a secret.
+//! Only keys stored in the profile are used. If a profile gets its keys in another way, by a role,
+//! a sign-on or a program, the error names that way, which is not supported. No message has a
+//! secret.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,17 +11,17 @@ use anyhow::Context as _;
 
 use crate::exit::{Coded, Exit};
 
-/// What a profile says.
+/// The content of a profile.
 #[derive(Default, PartialEq, Eq)]
 pub(super) struct Profile {
     pub(super) keys: Option<Keys>,
     pub(super) region: Option<String>,
     pub(super) endpoint: Option<String>,
-    /// Settings that would lead to keys, and do not here.
+    /// Settings that would lead to keys, but are not supported.
     other_ways: Vec<String>,
 }
 
-/// What requests are signed with.
+/// Keys that sign requests.
 #[derive(PartialEq, Eq)]
 pub(super) struct Keys {
     pub(super) access: String,
@@ -28,7 +29,7 @@ pub(super) struct Keys {
     pub(super) token: Option<String>,
 }
 
-/// Settings by which a profile gets its keys where they are not written down.
+/// Settings by which a profile gets its keys if they are not stored.
 const OTHER_WAYS: [&str; 6] = [
     "role_arn",
     "credential_process",
@@ -42,20 +43,21 @@ impl Profile {
     /// Reads a profile from the files of this user.
     ///
     /// # Errors
-    /// There is none of that name, or it is not complete (exit code 2); a file cannot be read.
+    /// There is no profile of that name, or it is not complete (exit code 2); a file cannot be
+    /// read.
     pub(super) fn load(name: &str) -> anyhow::Result<Self> {
         let credentials = place("AWS_SHARED_CREDENTIALS_FILE", "credentials")?;
         let config = place("AWS_CONFIG_FILE", "config")?;
         let found = Self::find(name, &read(&credentials)?, &read(&config)?);
-        let found = found.map_err(|told| Coded::error(Exit::Usage, told))?;
+        let found = found.map_err(|message| Coded::error(Exit::Usage, message))?;
         found.ok_or_else(|| {
             let (credentials, config) = (credentials.display(), config.display());
-            let told = format!("there is no profile {name:?} in {credentials} or {config}");
-            Coded::error(Exit::Usage, told)
+            let message = format!("there is no profile {name:?} in {credentials} or {config}");
+            Coded::error(Exit::Usage, message)
         })
     }
 
-    /// The profile in the texts of both files; what the first says comes before the second.
+    /// Returns the profile in the texts of both files; the first takes precedence.
     fn find(name: &str, credentials: &str, config: &str) -> Result<Option<Self>, String> {
         let mut found = Vec::new();
         let mut is_there = false;
@@ -94,23 +96,23 @@ impl Profile {
         Ok(Some(Self { keys, region: of("region"), endpoint: of("endpoint_url"), other_ways }))
     }
 
-    /// Why a profile has no keys (exit code 2).
+    /// Returns why a profile has no keys (exit code 2).
     pub(super) fn no_keys(&self, name: &str) -> anyhow::Error {
-        let told = match self.other_ways.first() {
+        let message = match self.other_ways.first() {
             Some(way) => format!(
-                "profile {name:?} gets its keys by {way}, which is not done here: \
-                 eval \"$(aws configure export-credentials --profile {name} --format env)\" \
-                 puts them into the environment, and --profile is left out"
+                "profile {name:?} gets its keys by {way}, which is not supported; set them in the \
+                 environment with eval \"$(aws configure export-credentials --profile {name} \
+                 --format env)\" and omit --profile"
             ),
             None => {
                 format!("profile {name:?} has neither aws_access_key_id nor aws_secret_access_key")
             }
         };
-        Coded::error(Exit::Usage, told)
+        Coded::error(Exit::Usage, message)
     }
 }
 
-/// Where a file is: where a variable says, or in `~/.aws`.
+/// Returns the path of a file: that in a variable, or in `~/.aws`.
 fn place(variable: &str, name: &str) -> anyhow::Result<PathBuf> {
     let given = std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from);
     let home = std::env::home_dir().filter(|home| !home.as_os_str().is_empty());
@@ -121,13 +123,13 @@ fn place(variable: &str, name: &str) -> anyhow::Result<PathBuf> {
         (Some(given), None) => Ok(given),
         (None, Some(home)) => Ok(home.join(".aws").join(name)),
         (None, None) => {
-            let told = format!("HOME is not set, nor is {variable}: there are no profiles");
-            Err(Coded::error(Exit::Usage, told))
+            let message = format!("HOME is not set, nor is {variable}: there are no profiles");
+            Err(Coded::error(Exit::Usage, message))
         }
     }
 }
 
-/// The text of a file; none when it is not there.
+/// Returns the text of a file; none if it does not exist.
 fn read(path: &Path) -> anyhow::Result<String> {
     match std::fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
@@ -135,8 +137,8 @@ fn read(path: &Path) -> anyhow::Result<String> {
     }
 }
 
-/// Whether a section is that of a profile: `[NAME]`, and in the configuration, where sections are of
-/// other things too, `[profile NAME]` unless it is the default.
+/// Returns whether a section is that of a profile: `[NAME]`, and in the configuration, which has
+/// sections of other things too, `[profile NAME]` unless it is the default.
 fn is_profile(section: &str, name: &str, is_config: bool) -> bool {
     if !is_config || name == "default" && section == name {
         return section == name;
@@ -147,7 +149,7 @@ fn is_profile(section: &str, name: &str, is_config: bool) -> bool {
     named.len() < rest.len() && unquoted.unwrap_or(named) == name
 }
 
-/// A line that says something.
+/// A significant line.
 #[derive(Debug, PartialEq, Eq)]
 enum Line<'a> {
     Section(&'a str),
@@ -155,11 +157,11 @@ enum Line<'a> {
     Property(&'a str, &'a str, &'a str),
 }
 
-/// The lines of such a file. What is indented below a property is part of it, and passed over.
+/// Returns the lines of such a file. Lines indented below a property belong to it and are skipped.
 struct Lines<'a> {
     lines: std::str::Lines<'a>,
     section: &'a str,
-    /// How far the property before was indented.
+    /// Indentation of the previous property.
     indent: Option<usize>,
 }
 
@@ -198,7 +200,7 @@ impl<'a> Iterator for Lines<'a> {
     }
 }
 
-/// A value without the comment after it, which begins with a blank.
+/// Returns a value without the comment after it, which begins with a blank.
 fn without_comment(value: &str) -> &str {
     let comment = value
         .match_indices(['#', ';'])
@@ -243,7 +245,7 @@ role_arn = arn:aws:iam::1:role/x
     }
 
     #[test]
-    fn a_profile_is_put_together_from_both_files() {
+    fn a_profile_is_merged_from_both_files() {
         let default = find("default");
         let keys = default.keys.as_ref().unwrap();
         assert_eq!((&*keys.access, &*keys.secret), ("AKDEFAULT", "se/cret=+=="));
@@ -262,9 +264,9 @@ role_arn = arn:aws:iam::1:role/x
         assert!(Profile::find("nobody", CREDENTIALS, CONFIG).unwrap().is_none());
         let half = Profile::find("half", CREDENTIALS, CONFIG).err().unwrap();
         assert_eq!(half, "profile \"half\" has no aws_secret_access_key");
-        let told = find("two words").no_keys("two words").to_string();
-        assert!(told.contains("by role_arn"), "{told}");
-        let told = find("empty").no_keys("empty").to_string();
-        assert!(told.contains("neither"), "{told}");
+        let message = find("two words").no_keys("two words").to_string();
+        assert!(message.contains("by role_arn"), "{message}");
+        let message = find("empty").no_keys("empty").to_string();
+        assert!(message.contains("neither"), "{message}");
     }
 }

@@ -1,8 +1,8 @@
-//! Parts in a bucket of S3, or of what speaks like it.
+//! Parts in a bucket of S3 or of a compatible server.
 //!
-//! Small files are put as a whole, on the condition that there is none; larger ones in parts that
-//! become an object with the last request. A killed export leaves an upload without a name, which
-//! the bucket's rule for incomplete uploads removes.
+//! Small files are uploaded in one request, on the condition that the object does not exist; larger
+//! ones in parts that become an object with the last request. A killed export leaves an incomplete
+//! upload, which the bucket's rule for incomplete uploads removes.
 
 use std::io::Read as _;
 use std::net::IpAddr;
@@ -22,44 +22,44 @@ use super::profile::Profile;
 use super::{Staged, is_ours};
 use crate::exit::{Coded, Exit};
 
-/// Least bytes of one request of an upload; what is smaller is put as a whole.
+/// Minimum size of one request of a multipart upload; smaller files are uploaded in one request.
 const CHUNK_SIZE_MIN: u64 = 8 << 20;
-/// Most requests of one upload; S3 takes ten thousand.
+/// Maximum number of requests of one upload; S3 permits ten thousand.
 const CHUNKS_MAX: u64 = 9_000;
-/// Requests of one upload at a time.
+/// Number of concurrent requests of one upload.
 const UPLOADS: usize = 4;
-/// How long one request may take where AWS_TIMEOUT says nothing.
+/// Time limit for one request if AWS_TIMEOUT is not set.
 const TIMEOUT: &str = "300 seconds";
 
-/// What is not in the environment (`AWS_...`).
+/// Options that override the environment (`AWS_...`).
 #[derive(clap::Args, Debug, Default)]
 pub(crate) struct S3Options {
-    /// The server, unless it is Amazon's [environment: AWS_ENDPOINT_URL].
+    /// URL of the server, if not Amazon S3 [environment: AWS_ENDPOINT_URL].
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
-    /// The region [environment: AWS_REGION; default: us-east-1].
+    /// Region [environment: AWS_REGION; default: us-east-1].
     #[arg(long, value_name = "NAME")]
     region: Option<String>,
     /// Name the bucket in the path, not in the host name.
     #[arg(long)]
     path_style: bool,
-    /// Permit a server without TLS.
+    /// Allow a server without TLS.
     #[arg(long)]
     allow_http: bool,
-    /// The keys, region and endpoint of a profile in ~/.aws [environment: AWS_PROFILE].
+    /// Profile in ~/.aws with keys, region and endpoint [environment: AWS_PROFILE].
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
 }
 
 impl S3Options {
-    /// Whether none is given.
+    /// Returns whether none is given.
     pub(crate) fn is_empty(&self) -> bool {
         let Self { endpoint, region, path_style, allow_http, profile } = self;
         endpoint.is_none() && region.is_none() && profile.is_none() && !path_style && !allow_http
     }
 
-    /// What the environment and the options say, but for the bucket; and the endpoint, where it is not
-    /// Amazon's.
+    /// Returns the settings of the environment and the options, without the bucket; and the
+    /// endpoint, if it is not Amazon's.
     fn builder(&self) -> anyhow::Result<(AmazonS3Builder, Option<String>)> {
         let mut builder = AmazonS3Builder::from_env();
         let profile = self.profile(&mut builder)?;
@@ -77,8 +77,8 @@ impl S3Options {
             && endpoint.to_ascii_lowercase().starts_with("http://")
             && !self.allow_http
         {
-            let told = format!("{endpoint} is reached without TLS; --allow-http permits that");
-            return Err(Coded::error(Exit::Usage, told));
+            let message = format!("{endpoint} does not use TLS; --allow-http permits that");
+            return Err(Coded::error(Exit::Usage, message));
         }
         if std::env::var_os("AWS_TIMEOUT").is_none() {
             let timeout = AmazonS3ConfigKey::Client(ClientConfigKey::Timeout);
@@ -87,8 +87,8 @@ impl S3Options {
         Ok((builder, endpoint))
     }
 
-    /// Puts in what a profile says where the environment says nothing; the keys of one that is named
-    /// by the option come before those of the environment.
+    /// Adds the profile's settings where the environment has none; the keys of a profile named
+    /// by the option take precedence over those of the environment.
     fn profile(&self, builder: &mut AmazonS3Builder) -> anyhow::Result<Profile> {
         let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let named = set("AWS_PROFILE").or_else(|| set("AWS_DEFAULT_PROFILE"));
@@ -120,11 +120,11 @@ impl S3Options {
         Ok(profile)
     }
 
-    /// How to reach buckets that are only read, whatever they are called: at an endpoint of one's own
+    /// Returns the access to buckets that are only read, of any name: with a custom endpoint
     /// they are named in the path.
     ///
     /// # Errors
-    /// The options are wrong (exit code 2).
+    /// The options are not valid (exit code 2).
     pub(crate) fn reader(&self) -> anyhow::Result<AmazonS3Builder> {
         let (builder, endpoint) = self.builder()?;
         let virtual_hosted = endpoint.is_none() && !self.path_style;
@@ -145,19 +145,19 @@ pub(crate) struct S3 {
 }
 
 impl S3 {
-    /// The place of a URL, `s3://BUCKET/PREFIX`.
+    /// Parses a URL, `s3://BUCKET/PREFIX`.
     ///
     /// # Errors
-    /// The URL or the options are wrong (exit code 2).
+    /// The URL or the options are not valid (exit code 2).
     pub(crate) fn open(url: &str, options: &S3Options) -> anyhow::Result<Self> {
         let wrong = |text: String| Coded::error(Exit::Usage, text);
         let place = url.strip_prefix("s3://").unwrap_or_default();
         let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
         if bucket.is_empty() {
-            return Err(wrong(format!("{url} names no bucket: s3://BUCKET/PREFIX")));
+            return Err(wrong(format!("{url} names no bucket; use s3://BUCKET/PREFIX")));
         }
         let prefix = Path::parse(prefix.trim_matches('/'))
-            .map_err(|error| wrong(format!("the prefix of {url} cannot be used: {error}")))?;
+            .map_err(|error| wrong(format!("cannot use the prefix of {url}: {error}")))?;
         let (mut builder, endpoint) = options.builder()?;
         let mut virtual_hosted = !options.path_style;
         if let Some(endpoint) = endpoint {
@@ -169,11 +169,11 @@ impl S3 {
             .with_bucket_name(bucket)
             .with_virtual_hosted_style_request(virtual_hosted)
             .build()
-            .map_err(|error| Coded::wrap(Exit::Usage, "S3 cannot be used", error.into()))?;
+            .map_err(|error| Coded::wrap(Exit::Usage, "cannot use S3", error.into()))?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .context("cannot start the network")?;
+            .context("cannot start the network runtime")?;
         Ok(Self { runtime, store, bucket: bucket.to_owned(), prefix })
     }
 
@@ -181,7 +181,7 @@ impl S3 {
         format!("s3://{}/{path}", self.bucket)
     }
 
-    /// Something an export left here.
+    /// Returns an object of an earlier export.
     pub(super) fn first_part(&self) -> anyhow::Result<Option<String>> {
         let prefix = (!self.prefix.as_ref().is_empty()).then_some(&self.prefix);
         let found = self.runtime.block_on(async {
@@ -203,7 +203,7 @@ impl S3 {
         tempfile::Builder::new()
             .prefix("forebay-export-")
             .tempfile()
-            .context("cannot make a temporary file")
+            .context("cannot create a temporary file")
     }
 
     pub(super) fn put(&self, mut staged: Staged, path: &str) -> anyhow::Result<()> {
@@ -218,7 +218,7 @@ impl S3 {
         stored.map_err(|error| match error.downcast_ref() {
             Some(Error::AlreadyExists { .. }) => {
                 anyhow::anyhow!(
-                    "{} exists already; an export replaces nothing",
+                    "{} already exists; an export replaces no objects",
                     self.url(&location)
                 )
             }
@@ -232,7 +232,7 @@ impl S3 {
         let bytes = Bytes::from(bytes);
         let create = PutMode::Create.into();
         match self.store.put_opts(location, bytes.clone().into(), create).await {
-            // A server without conditions: what can be done is to look first.
+            // The server does not support conditions, so check first, as the best that can be done.
             Err(Error::NotImplemented { .. }) => {
                 self.check_absent(location).await?;
                 self.store.put(location, bytes.into()).await?;
@@ -253,8 +253,8 @@ impl S3 {
         if completed.is_err()
             && let Err(failed) = upload.abort().await
         {
-            // The first failure is what is told; what stays is the bucket's rule to remove.
-            tracing::warn!("an incomplete upload of {location} stays in the bucket: {failed}");
+            // The first failure is reported; the rest is left to the bucket's rule.
+            tracing::warn!("cannot abort the incomplete upload of {location}: {failed}");
         }
         completed
     }
@@ -263,7 +263,7 @@ impl S3 {
         match self.store.head(location).await {
             Ok(_) => Err(Error::AlreadyExists {
                 path: location.to_string(),
-                source: "it was found before it was written".into(),
+                source: "it existed before it was written".into(),
             }),
             Err(Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(error),
@@ -271,7 +271,7 @@ impl S3 {
     }
 }
 
-/// What the environment says, but for its keys: a token of other keys would be refused.
+/// Returns the environment's settings without its keys: a token for other keys would be refused.
 fn environment_without_keys() -> AmazonS3Builder {
     use AmazonS3ConfigKey::{AccessKeyId, SecretAccessKey, Token};
     let variables = std::env::vars_os()
@@ -308,7 +308,7 @@ async fn send(
     Ok(())
 }
 
-/// The endpoint with the bucket in its host name, where that is wanted and the host has a name.
+/// Returns the endpoint with the bucket in its host name, if requested and if the host has a name.
 fn endpoint_of(endpoint: &str, bucket: &str, virtual_hosted: bool) -> (String, bool) {
     let (scheme, rest) = endpoint.split_once("://").unwrap_or(("https", endpoint));
     let rest = rest.trim_end_matches('/');
@@ -327,7 +327,7 @@ mod tests {
     use super::endpoint_of;
 
     #[test]
-    fn a_bucket_stands_in_a_host_name_and_never_before_an_address() {
+    fn a_bucket_is_part_of_a_host_name_but_never_of_an_address() {
         let hosted = |endpoint| endpoint_of(endpoint, "b", true);
         assert_eq!(hosted("https://s3.test/"), ("https://b.s3.test".to_owned(), true));
         assert_eq!(hosted("s3.test:9000"), ("https://b.s3.test:9000".to_owned(), true));

@@ -1,7 +1,8 @@
-//! Claims about deadlines, stages and problems that need no socket; those that do are in `sockets`.
+//! Tests of deadlines, stages and problems that need no socket; those that do are in `sockets`.
 
 mod sockets;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -11,18 +12,36 @@ use http::{HeaderValue, Method, StatusCode};
 
 use super::app::Deadlines;
 use super::connection::{ConnState, Overdue};
+use super::output::Output;
+use super::pace::Pace;
 use super::problem::{Problem, normalise};
+use super::registry::Registry;
+use super::shares::Share;
 use super::shutdown::{Stage, Stop};
 
 const DEADLINES: Deadlines = Deadlines {
     head: Duration::from_millis(100),
     idle: Duration::from_millis(500),
     write: Duration::from_millis(300),
+    pace: Pace { idle: Duration::from_secs(1), rate_min: 1_000, grace: Duration::from_secs(1) },
 };
 
+fn connection(now_ms: u64) -> Arc<ConnState> {
+    of_share(now_ms, Arc::default())
+}
+
+fn of_share(now_ms: u64, share: Arc<Share>) -> Arc<ConnState> {
+    Arc::new(ConnState::new(now_ms, None, false, share))
+}
+
+fn output(limit: usize) -> (Arc<Registry>, Output) {
+    let registry = Arc::<Registry>::default();
+    (Arc::clone(&registry), Output::new(limit, registry))
+}
+
 #[test]
-fn a_first_head_must_come_in_time_and_later_ones_may_be_waited_for() {
-    let state = ConnState::new(1000);
+fn a_first_head_has_a_deadline_and_later_ones_the_idle_timeout() {
+    let state = connection(1000);
     assert_eq!(state.check(1050, DEADLINES), Ok(1100));
     assert_eq!(state.check(1100, DEADLINES), Err(Overdue::Head));
     state.request_begun(1060);
@@ -33,14 +52,92 @@ fn a_first_head_must_come_in_time_and_later_ones_may_be_waited_for() {
 }
 
 #[test]
-fn the_next_look_is_never_later_than_a_deadline_that_starts_now() {
-    let state = ConnState::new(0);
+fn the_next_check_is_never_later_than_a_deadline_that_starts_now() {
+    let state = connection(0);
     state.request_over(0);
     assert_eq!(state.check(10, DEADLINES), Ok(110), "a head begun at 10 is overdue at 110");
 }
 
 #[test]
-fn stages_only_go_forward() {
+fn beyond_the_output_limit_the_longest_stalled_connection_is_closed() {
+    let (registry, output) = output(1_000);
+    let (reading, first, second) = (connection(0), connection(0), connection(0));
+    for state in [&reading, &first, &second] {
+        registry.register(state);
+    }
+    let give = |state: &Arc<ConnState>, bytes, now_ms| {
+        state.hold(bytes);
+        output.add(bytes, now_ms);
+    };
+    give(&first, 400, 0);
+    first.stall(1_000);
+    give(&second, 400, 0);
+    second.stall(2_000);
+    assert!(output.has_room(0) && !output.has_room(1), "above half, one piece each");
+    give(&reading, 400, 5_000);
+    assert!(first.is_cut() && !second.is_cut() && !reading.is_cut());
+    give(&reading, 400, 5_000);
+    assert!(second.is_cut(), "a connection that is being cut already is not counted on again");
+    output.forget(&first);
+    assert_eq!(output.held(), 1_200);
+}
+
+#[test]
+fn a_client_that_has_only_just_stalled_is_not_cut() {
+    let (registry, output) = output(100);
+    let state = connection(0);
+    registry.register(&state);
+    state.stall(1_000);
+    state.hold(200);
+    output.add(200, 1_100);
+    assert!(!state.is_cut(), "it stalled a tenth of a second ago");
+}
+
+#[test]
+fn idle_connections_of_the_greediest_client_are_closed_first_and_running_requests_never() {
+    let registry = Registry::default();
+    let (greedy, other) = (Arc::<Share>::default(), Arc::<Share>::default());
+    let [busy, slow, first, second] = [1, 2, 4, 3].map(|ms| of_share(ms, Arc::clone(&greedy)));
+    let idle = of_share(0, other);
+    busy.request_begun(1);
+    slow.request_begun(2);
+    slow.want_body(2);
+    let all = [&busy, &slow, &first, &second, &idle];
+    for state in all {
+        registry.register(state);
+    }
+    let now_ms = 10_000;
+    assert_eq!(registry.make_room(100), 0, "none has waited for long");
+    let mut order = Vec::new();
+    while registry.make_room(now_ms) > 0 {
+        let at = all.iter().position(|state| state.is_cut()).unwrap();
+        assert_eq!(all[at].check(now_ms, DEADLINES), Err(Overdue::Crowded));
+        assert_eq!(registry.make_room(now_ms), 1, "one is on its way out");
+        registry.forget(all[at]);
+        order.push(at);
+        all[at].request_begun(now_ms);
+        all[at].have_body();
+        assert!(all[at].check(now_ms, DEADLINES).is_ok(), "a request that came stays");
+    }
+    assert_eq!(order, [3, 2, 4, 1], "the second, the first, another's, then the slow one");
+}
+
+#[test]
+fn an_answer_that_is_read_too_slowly_is_overdue() {
+    let state = connection(0);
+    state.request_begun(0);
+    state.stall(100);
+    assert!(state.check(399, DEADLINES).is_ok());
+    state.read_by_client(500);
+    assert!(state.check(1_000, DEADLINES).is_ok(), "the grace has not passed");
+    assert_eq!(state.check(1_100, DEADLINES), Err(Overdue::Write), "500 bytes of 1,000 a second");
+    state.stall(1_200);
+    state.read_by_client(5_000);
+    assert!(state.check(2_100, DEADLINES).is_ok());
+}
+
+#[test]
+fn stages_only_advance() {
     let stop = Stop::default();
     stop.advance(Stage::Aborting);
     stop.advance(Stage::Draining);

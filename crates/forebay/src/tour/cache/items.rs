@@ -1,8 +1,8 @@
-//! What goes into the cache: the tour's files and documents as keys of several types.
+//! The writes to the cache: the tour's files and documents as keys of several types.
 //!
-//! A file is a string under its path, a member of the sorted set of all files by their size, and
-//! one of the set of its extension. A document whose fields are all plain is a hash, any other a
-//! string. Every write may be repeated: doing it again changes nothing.
+//! A file is a string under its path, a member of the sorted set of all files by size, and
+//! one of the set of its extension. A document with only scalar fields is a hash, any other a
+//! string. Every write is idempotent.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +18,10 @@ use crate::tour::oracle::Kept;
 
 /// The sorted set of all files.
 const BY_SIZE: &str = "tour:files-by-size";
-/// Largest file that becomes a value, and most bytes of all of them: they are held in memory.
+/// Maximum size of a file that becomes a value, and of all of them: they are held in memory.
 const VALUE_SIZE_MAX: u64 = 4 << 20;
 const VALUES_SIZE_MAX: u64 = 128 << 20;
-/// Most fields of a hash made from a document.
+/// Maximum number of fields of a hash made from a document.
 const FIELDS_MAX: usize = 64;
 
 /// Something to write.
@@ -31,7 +31,7 @@ pub(super) enum Item<'a> {
     Document { namespace: &'a str, at: usize, text: &'a str },
 }
 
-/// Everything that goes in, mixed so that every type is written at any time; the same inputs give
+/// Returns all writes, mixed so that every type is written at any time; the same inputs give
 /// the same order.
 pub(super) fn plan<'a>(files: &'a Files, documents: &'a Documents) -> Vec<Item<'a>> {
     let mut room = VALUES_SIZE_MAX;
@@ -53,7 +53,7 @@ pub(super) fn plan<'a>(files: &'a Files, documents: &'a Documents) -> Vec<Item<'
 }
 
 impl Item<'_> {
-    /// The key its contents go under.
+    /// Returns the key of its contents.
     pub(super) fn key(&self) -> String {
         match self {
             Self::File(file) => format!("file:{}", file.name),
@@ -61,7 +61,7 @@ impl Item<'_> {
         }
     }
 
-    /// Bytes it has.
+    /// Returns its size in bytes.
     pub(super) fn size(&self) -> u64 {
         match self {
             Self::File(file) => file.size,
@@ -69,10 +69,10 @@ impl Item<'_> {
         }
     }
 
-    /// What is to be written.
+    /// Returns the writes.
     ///
     /// # Errors
-    /// A file could not be read.
+    /// A file cannot be read.
     pub(super) fn writes(&self) -> anyhow::Result<Vec<Write>> {
         let mut writes = vec![self.contents(None)?];
         if let Self::File(file) = self {
@@ -85,10 +85,10 @@ impl Item<'_> {
         Ok(writes)
     }
 
-    /// Its contents anew, a little longer, so that no round is taken for another.
+    /// Returns its contents with a suffix, so that no round is mistaken for another.
     ///
     /// # Errors
-    /// A file could not be read.
+    /// A file cannot be read.
     pub(super) fn rewrite(&self, round: u64) -> anyhow::Result<Write> {
         self.contents(Some(round))
     }
@@ -114,7 +114,7 @@ impl Item<'_> {
     }
 }
 
-/// The fields of a flat document, in order; nothing of any other.
+/// Returns the fields of a flat document, in order; `None` for any other.
 fn fields(text: &str) -> Option<BTreeMap<String, String>> {
     let fields: BTreeMap<String, &RawValue> = serde_json::from_str(text).ok()?;
     let flat = fields.values().all(|value| !value.get().starts_with(['{', '[']));
@@ -140,7 +140,7 @@ fn row(key: String, mut fields: BTreeMap<String, String>, round: Option<u64>) ->
     Write { words, effect: Effect::Value { key, kind: Kind::Row, kept } }
 }
 
-/// What fields and values, in the order of the fields, come to.
+/// Returns the digest of fields and values, in the order of the fields.
 pub(super) fn kept_row<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Kept {
     let parts: Vec<&[u8]> = fields.flat_map(|(name, value)| [name, value]).collect();
     let size = parts.iter().map(|part| part.len() as u64).sum();
@@ -181,13 +181,13 @@ mod tests {
         let documents = Documents::default();
         let items = plan(&files, &documents);
         let writes = items[0].writes().unwrap();
-        let told: Vec<_> = writes.iter().map(|write| write.words.join(&b' ')).collect();
+        let sent: Vec<_> = writes.iter().map(|write| write.words.join(&b' ')).collect();
         let expected: [&[u8]; 3] = [
             b"SET file:a.txt hello",
             b"ZADD tour:files-by-size 5 a.txt",
             b"SADD tour:extension:txt a.txt",
         ];
-        assert_eq!(told, expected);
+        assert_eq!(sent, expected);
         assert!(items[0].rewrite(3).unwrap().size() > writes[0].size());
     }
 }

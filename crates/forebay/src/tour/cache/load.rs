@@ -1,7 +1,7 @@
-//! Writing to the cache: several pipelined connections, every reply noted in the oracle.
+//! Writes to the cache: several pipelined connections, every reply recorded in the oracle.
 //!
-//! Invariant: a write ends as exactly one of acknowledged and unanswered. Unanswered ones are there
-//! only where the server was being killed; before that a lost connection is an error.
+//! Invariant: a write ends as exactly one of acknowledged and unanswered. Writes are unanswered
+//! only if the server was being killed; before that a lost connection is an error.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -13,15 +13,15 @@ use parking_lot::Mutex;
 
 use super::items::Item;
 use super::oracle::{Oracle, Write};
-use crate::cache_client::{Client, Reply, Speaks};
+use crate::cache_client::{Client, Protocol, Reply};
+use crate::tour::HANGS_AFTER;
+use crate::tour::first::{First, on_threads};
 use crate::tour::interrupt::Interrupt;
 
-/// Beyond this a server on the same machine hangs.
-const STALL_LIMIT: Duration = Duration::from_secs(60);
-/// Writes sent ahead of their replies, and about how many bytes.
+/// Number of writes sent ahead of their replies, and their approximate size.
 const PIPELINE: usize = 64;
 const PIPELINE_SIZE: usize = 1 << 20;
-/// Writes sent ahead while a snapshot is taken: the fewer, the more a wait tells.
+/// Number of writes sent ahead during a snapshot: the fewer, the more precise the wait.
 const REWRITE_PIPELINE: usize = 16;
 
 /// Something to write: for the first time, or again.
@@ -40,9 +40,9 @@ pub(super) struct Load<'a> {
     pub(super) interrupt: &'a Interrupt,
 }
 
-/// How a load ended.
+/// The result of a load.
 #[derive(Debug, Default)]
-pub(super) struct Left<'a> {
+pub(super) struct Remaining<'a> {
     /// What was not sent.
     pub(super) queue: VecDeque<Todo<'a>>,
     pub(super) unanswered: Vec<Write>,
@@ -50,30 +50,31 @@ pub(super) struct Left<'a> {
     pub(super) unread: u64,
 }
 
-/// Opens a RESP connection that does not wait for ever.
+/// Opens a RESP connection with time limits.
 pub(super) fn connect(address: SocketAddr) -> anyhow::Result<Client> {
-    let mut client = Client::connect(address, Speaks::Resp, None)?;
-    client.set_stall_limit(STALL_LIMIT)?;
+    let mut client = Client::connect(address, Protocol::Resp, None)?;
+    client.set_stall_limit(HANGS_AFTER)?;
     Ok(client)
 }
 
 impl Load<'_> {
-    /// Writes what is queued until nothing is left or the server is gone.
+    /// Writes what is queued until nothing is left or the server has ended.
     ///
-    /// * `acknowledged`: told after each batch how many writes have been acknowledged in all, and
+    /// * `acknowledged`: called after each batch with the total number of acknowledged writes, and
     ///   the bytes of the batch.
     ///
     /// # Errors
-    /// The first of a connection or of `acknowledged`.
+    /// The first error of a connection or of `acknowledged`.
     pub(super) fn run<'q>(
         &self,
         queue: VecDeque<Todo<'q>>,
         oracle: &Mutex<Oracle>,
         acknowledged: &(dyn Fn(u64, u64) -> anyhow::Result<()> + Sync),
-    ) -> anyhow::Result<Left<'q>> {
+    ) -> anyhow::Result<Remaining<'q>> {
         let queue = Mutex::new(queue);
         let (over, unread) = (AtomicBool::new(false), AtomicU64::new(0));
-        let unanswered = self.on_each_connection(&over, &|_, client| {
+        let first = First::default();
+        let unanswered = self.on_each_connection(&over, &first, &|_, client| {
             let mut unanswered = Vec::new();
             while !over.load(Ordering::Relaxed) && unanswered.is_empty() {
                 self.interrupt.check()?;
@@ -87,35 +88,38 @@ impl Load<'_> {
                 acknowledged(total, size)?;
             }
             Ok(unanswered)
-        })?;
-        Ok(Left { queue: queue.into_inner(), unanswered, unread: unread.into_inner() })
+        });
+        first.result()?;
+        Ok(Remaining { queue: queue.into_inner(), unanswered, unread: unread.into_inner() })
     }
 
-    /// Writes the same items again and again until the server is gone; returns what was unanswered
+    /// Writes the same items repeatedly until the server has ended; returns the unanswered writes
     /// and the longest wait for a batch of replies while `watched` was set.
     ///
-    /// A key has one write under way at most: each connection has keys of its own.
+    /// A key has at most one write in progress, because each connection has its own keys. A file
+    /// that can no longer be read is skipped, as [`Load::run`] does.
     ///
-    /// # Errors
-    /// The first of a connection.
+    /// Errors of connections are kept in `first`.
     pub(super) fn rewrite(
         &self,
         items: &[Item<'_>],
         oracle: &Mutex<Oracle>,
         watched: &AtomicBool,
         over: &AtomicBool,
-    ) -> anyhow::Result<(Vec<Write>, Duration)> {
+        first: &First,
+    ) -> (Vec<Write>, Duration) {
         let longest = Mutex::new(Duration::ZERO);
-        let unanswered = self.on_each_connection(over, &|number, client| {
+        let unanswered = self.on_each_connection(over, first, &|number, client| {
             let own: Vec<_> = items.iter().skip(number).step_by(self.connections).collect();
             for round in 0.. {
+                let mut written = 0;
                 for part in own.chunks(REWRITE_PIPELINE) {
                     if over.load(Ordering::Relaxed) {
                         return Ok(Vec::new());
                     }
-                    let batch: anyhow::Result<_> =
-                        part.iter().map(|item| item.rewrite(round)).collect();
-                    let batch = batch?;
+                    let batch = part.iter().filter_map(|item| item.rewrite(round).ok());
+                    let batch: Vec<Write> = batch.collect();
+                    written += batch.len();
                     let begun = Instant::now();
                     let (_, unanswered) = self.exchange(client, batch, oracle)?;
                     if !unanswered.is_empty() {
@@ -126,50 +130,43 @@ impl Load<'_> {
                         *longest = longest.max(begun.elapsed());
                     }
                 }
-                if own.is_empty() {
+                if written == 0 {
                     break;
                 }
             }
             Ok(Vec::new())
-        })?;
-        Ok((unanswered, longest.into_inner()))
+        });
+        (unanswered, longest.into_inner())
     }
 
-    /// Runs `work` on every connection; the first error ends all.
+    /// Runs `work` on every connection and returns the unanswered writes; an error ends all.
     fn on_each_connection(
         &self,
         over: &AtomicBool,
+        first: &First,
         work: &(dyn Fn(usize, &mut Client) -> anyhow::Result<Vec<Write>> + Sync),
-    ) -> anyhow::Result<Vec<Write>> {
-        let run = &|number| {
+    ) -> Vec<Write> {
+        let all = Mutex::new(Vec::new());
+        on_threads(self.connections, first, &|number| {
             let worked = match connect(self.address) {
                 Ok(mut client) => work(number, &mut client),
                 Err(_) if self.dying.load(Ordering::SeqCst) => Ok(Vec::new()),
                 Err(error) => Err(error),
             };
-            if worked.is_err() {
-                over.store(true, Ordering::Relaxed);
-            }
-            worked
-        };
-        std::thread::scope(|scope| {
-            let workers: Vec<_> =
-                (0..self.connections).map(|number| scope.spawn(move || run(number))).collect();
-            let mut unanswered = Vec::new();
-            let mut failed = None;
-            for worker in workers {
-                match worker.join() {
-                    Ok(Ok(left)) => unanswered.extend(left),
-                    Ok(Err(error)) => failed = failed.or(Some(error)),
-                    Err(_) => bail!("a writing thread panicked"),
+            match worked {
+                Ok(unanswered) => all.lock().extend(unanswered),
+                Err(error) => {
+                    first.note(error);
+                    over.store(true, Ordering::Relaxed);
                 }
             }
-            failed.map_or(Ok(unanswered), Err)
-        })
+            Ok(())
+        });
+        all.into_inner()
     }
 
-    /// Sends a batch and reads its replies; returns how many writes have been acknowledged in all,
-    /// and those of the batch that were not.
+    /// Sends a batch and reads its replies; returns the total number of acknowledged writes,
+    /// and the unacknowledged writes of the batch.
     fn exchange(
         &self,
         client: &mut Client,
@@ -199,14 +196,14 @@ impl Load<'_> {
         };
         match lost {
             Some(error) if !self.dying.load(Ordering::SeqCst) => {
-                Err(error).context("the cache was lost under load")
+                Err(error).context("lost the connection to the cache under load")
             }
             _ => Ok((total, unanswered)),
         }
     }
 }
 
-/// The next writes of the queue, as many as go out at once.
+/// Returns the next writes of the queue, up to the size of a batch.
 fn take(queue: &Mutex<VecDeque<Todo<'_>>>, unread: &AtomicU64) -> Vec<Write> {
     let (mut batch, mut size) = (Vec::with_capacity(PIPELINE), 0);
     while batch.len() < PIPELINE && size < PIPELINE_SIZE {

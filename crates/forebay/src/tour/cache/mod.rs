@@ -1,8 +1,8 @@
-//! The cache's chapter of a tour: real values over real RESP sockets, two kills, one snapshot.
+//! The cache chapter of a tour: real values over real RESP sockets, two kills, one snapshot.
 //!
-//! The server that took the files and documents in gets them once more as keys: pipelined writes,
+//! The server that stored the files and documents gets them again as keys: pipelined writes,
 //! SIGKILL in the middle, the rest after the restart; then a snapshot while the keys are written
-//! anew, and SIGKILL again while writes go on, so that the second recovery needs the snapshot and
+//! again, and SIGKILL while writes continue, so that the second recovery needs the snapshot and
 //! the log after it. Everything acknowledged is read back and compared.
 
 mod items;
@@ -12,6 +12,7 @@ mod snapshot;
 mod verify;
 
 use std::collections::VecDeque;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -22,9 +23,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use self::items::Item;
-use self::load::{Left, Load, Todo};
+use self::load::{Load, Remaining, Todo};
 use self::oracle::{Kind, Oracle};
-use self::snapshot::SnapshotTold;
+use self::snapshot::SnapshotLog;
 use self::verify::{Entry, Verifier};
 use super::Plan;
 use super::inputs::{Documents, Files};
@@ -34,19 +35,19 @@ use super::stages::Checks;
 use crate::child::Server;
 use crate::out::size;
 
-/// What starts a server with a cache on a free port.
+/// The command that starts a server with a cache on a free port.
 pub(super) const SERVE: [&str; 5] =
     ["serve", "--set", "cache.resp=127.0.0.1:0", "--set", "cache.text="];
 
-/// Requests of a connection under way at once where they are pipelined.
+/// Number of requests in flight on a connection with pipelining.
 const AHEAD: usize = 64;
-/// Values read one at a time, and the largest of them.
+/// Number of values read one at a time, and their maximum size.
 const SINGLE_READS: usize = 10_000;
 const SINGLE_SIZE_MAX: u64 = 4 << 10;
-/// Largest value that is written again during the snapshot.
+/// Maximum size of a value that is written again during the snapshot.
 const REWRITTEN_SIZE_MAX: u64 = 64 << 10;
 
-/// A cache chapter under way.
+/// A cache chapter in progress.
 pub(super) struct Chapter<'a> {
     pub(super) plan: &'a Plan,
     pub(super) files: &'a Files,
@@ -57,7 +58,7 @@ pub(super) struct Chapter<'a> {
     pub(super) start: &'a dyn Fn() -> anyhow::Result<Server>,
 }
 
-/// What was measured.
+/// The measurements.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     keys: u64,
@@ -70,15 +71,15 @@ pub(super) struct Measured {
     memory_peak: u64,
     reads: (u64, Duration),
     single_reads: (u64, Duration),
-    recoveries: Vec<RecoveryTold>,
-    snapshot: SnapshotTold,
+    recoveries: Vec<RecoveryLog>,
+    snapshot: SnapshotLog,
     snapshot_wait: Duration,
 }
 
-/// What a starting server logged about the cache.
+/// The log entry of a starting server about the cache.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
-struct RecoveryTold {
+struct RecoveryLog {
     snapshot_keys: u64,
     snapshot_bytes: u64,
     operations: u64,
@@ -88,14 +89,14 @@ struct RecoveryTold {
     log_took_ms: f64,
 }
 
-/// What an opened cache logged.
+/// The log entry of an opened cache.
 #[derive(Debug, Deserialize)]
-struct OpenTold {
+struct OpenLog {
     resp: std::net::SocketAddr,
 }
 
 impl Chapter<'_> {
-    /// Makes the chapter on a running server; returns the server that ended it.
+    /// Runs the chapter on a running server; returns the server that is running at the end.
     pub(super) fn run(
         &self,
         report: &mut Report,
@@ -106,7 +107,7 @@ impl Chapter<'_> {
         let items = items::plan(self.files, self.documents);
         let bytes: u64 = items.iter().map(Item::size).sum();
         report.line(format_args!(
-            "  {} of the files and documents, {}, go to RESP on {}: strings, hashes and sets",
+            "  {} files and documents, {}, are written to RESP on {}: strings, hashes and sets",
             items.len(),
             size(bytes),
             self.address()?
@@ -152,7 +153,7 @@ impl Chapter<'_> {
     ) -> anyhow::Result<Server> {
         let bar = report.bar("caching", items.iter().map(Item::size).sum());
         let queue: VecDeque<Todo<'_>> = items.iter().copied().map(Todo::New).collect();
-        // A file is three writes, a document one: half of the least there will be.
+        // A file is three writes, a document one: half of the minimum.
         let kill_at = (items.len() / 2).max(1) as u64;
         let (dying, victim) = (AtomicBool::new(false), Mutex::new(Some(server)));
         let begun = Instant::now();
@@ -169,17 +170,17 @@ impl Chapter<'_> {
         if let Some(server) = victim.into_inner() {
             server.kill()?;
         }
-        let Left { queue, unanswered, unread } = left;
+        let Remaining { queue, unanswered, unread } = left;
         let before = oracle.lock().writes;
         report.line(format_args!(
-            "  SIGKILL after {before} acknowledged writes, with {} under way",
+            "  SIGKILL after {before} acknowledged writes, with {} in progress",
             unanswered.len()
         ))?;
         let server = (self.start)()?;
-        self.tell_recovery(report, measured)?;
+        self.report_recovery(report, measured)?;
         let cut = self.verifier()?.cut(&unanswered)?;
         report.line(format_args!(
-            "  of the keys in the unanswered writes {} are there whole, {} not at all, {} half",
+            "  keys of the unanswered writes: {} complete, {} absent, {} incomplete",
             cut.whole,
             cut.absent,
             cut.half.len()
@@ -205,7 +206,7 @@ impl Chapter<'_> {
         };
         let unread = unread + rest.unread;
         if unread > 0 {
-            report.line(format_args!("  {unread} files could not be read any more"))?;
+            report.line(format_args!("  {unread} files could no longer be read"))?;
         }
         Ok(server)
     }
@@ -221,41 +222,44 @@ impl Chapter<'_> {
         let dying = AtomicBool::new(false);
         let load = self.loader(&dying)?;
         let before = oracle.lock().writes;
-        let taken = snapshot::under_load(&load, self.log, server, items, oracle)?;
+        // Whatever fails meanwhile, the server ends after the writers.
+        let mut victim = Some(server);
+        let mut kill = || victim.take().map_or(Ok(()), Server::kill);
+        let taken = snapshot::under_load(&load, self.log, &mut kill, items, oracle)?;
         let unanswered = taken.unanswered.len();
         {
             let mut oracle = oracle.lock();
             taken.unanswered.into_iter().for_each(|write| oracle.unanswered(write));
         }
-        (measured.snapshot, measured.snapshot_wait) = (taken.told, taken.longest_wait);
+        (measured.snapshot, measured.snapshot_wait) = (taken.logged, taken.longest_wait);
         report.line(format_args!(
-            "  a snapshot of {} keys, {}, in {:.0} ms while {} of them were written again and again",
+            "  a snapshot of {} keys, {}, in {:.0} ms while {} of them were written repeatedly",
             measured.snapshot.keys,
             size(measured.snapshot.bytes),
             measured.snapshot.took_ms,
             items.len()
         ))?;
         report.line(format_args!(
-            "  SIGKILL again after {} more acknowledged writes, with {unanswered} under way",
+            "  SIGKILL again after {} more acknowledged writes, with {unanswered} in progress",
             oracle.lock().writes - before
         ))?;
         let server = (self.start)()?;
-        self.tell_recovery(report, measured)?;
+        self.report_recovery(report, measured)?;
         Ok(server)
     }
 
-    fn tell_recovery(&self, report: &Report, measured: &mut Measured) -> anyhow::Result<()> {
-        let told: RecoveryTold = last_told(self.log, "cache recovered", 0)?
+    fn report_recovery(&self, report: &Report, measured: &mut Measured) -> anyhow::Result<()> {
+        let logged: RecoveryLog = last_logged(self.log, "cache recovered")?
             .context("the server did not log what it recovered of the cache")?;
         report.line(format_args!(
-            "  back after {:.0} ms: {} keys from a snapshot, {} operations from {} of log{}",
-            told.snapshot_took_ms + told.log_took_ms,
-            told.snapshot_keys,
-            told.operations,
-            size(told.log_bytes),
-            if told.torn { ", a torn end cut off" } else { "" }
+            "  recovered after {:.0} ms: {} keys from a snapshot, {} operations from {} of log{}",
+            logged.snapshot_took_ms + logged.log_took_ms,
+            logged.snapshot_keys,
+            logged.operations,
+            size(logged.log_bytes),
+            if logged.torn { ", a torn end truncated" } else { "" }
         ))?;
-        measured.recoveries.push(told);
+        measured.recoveries.push(logged);
         Ok(())
     }
 
@@ -281,11 +285,11 @@ impl Chapter<'_> {
         let begun = Instant::now();
         let problems = verifier.values(&single, 1, &|_| {})?;
         measured.single_reads = (single.len() as u64, begun.elapsed());
-        checks.add("small ones once more, one request at a time", single.len() as u64, problems)?;
+        checks.add("small values again, one request at a time", single.len() as u64, problems)?;
         let problems = verifier.members(oracle)?;
         checks.add("members of sets, with their scores", oracle.member_count(), problems)?;
         let (found, problems) = verifier.keys(oracle)?;
-        checks.add("keys of the cache, none more", found, problems)?;
+        checks.add("keys of the cache, no others", found, problems)?;
         let rows = checks.rows();
         report.section("cache_verification", rows);
         measured.keys = oracle.keys();
@@ -297,13 +301,13 @@ impl Chapter<'_> {
 }
 
 impl Measured {
-    /// Keys that were compared.
+    /// Returns the number of keys compared.
     pub(super) fn keys(&self) -> u64 {
         self.keys
     }
 
-    /// Adds the figures.
-    pub(super) fn tell(&self, report: &mut Report) {
+    /// Adds the figures to the report.
+    pub(super) fn add_figures(&self, report: &mut Report) {
         let ms = |took: Duration| took.as_secs_f64() * 1_000.0;
         let each = |(count, took): (u64, Duration)| rate(count as f64, took);
         report.count("cache_keys", "keys of the cache", self.keys);
@@ -317,9 +321,9 @@ impl Measured {
         let single = each(self.single_reads);
         report.measure("cache_single_reads_per_s", "small reads, one at a time", single, "/s");
         report.bytes("cache_plain_bytes", "bytes of keys and values", self.plain_bytes);
-        report.bytes("cache_memory_bytes", "memory of all of them", self.memory_bytes);
+        report.bytes("cache_memory_bytes", "memory used by the cache", self.memory_bytes);
         let ratio = self.plain_bytes as f64 / (self.memory_bytes as f64).max(1.0);
-        report.measure("cache_memory_ratio", "plain bytes a byte of that memory", ratio, "x");
+        report.measure("cache_memory_ratio", "plain bytes per byte of that memory", ratio, "x");
         let peak = self.memory_peak;
         report.bytes("cache_server_memory_peak_bytes", "peak memory with the cache", peak);
         for (recovery, (name, label)) in self.recoveries.iter().zip([
@@ -332,28 +336,41 @@ impl Measured {
         report.section("cache_recoveries", &self.recoveries);
         report.measure("cache_snapshot_ms", "snapshot under load", self.snapshot.took_ms, "ms");
         let wait = ms(self.snapshot_wait);
-        report.measure("cache_snapshot_wait_ms", "longest wait of 16 writes then", wait, "ms");
+        report.measure("cache_snapshot_wait_ms", "longest wait for 16 writes", wait, "ms");
         report.section("cache_snapshot", &self.snapshot);
     }
 }
 
-/// Where the cache of the server that logs there speaks RESP.
+/// Returns the RESP address of the cache, from the log of its server.
 pub(super) fn address(log: &Path) -> anyhow::Result<std::net::SocketAddr> {
-    let told: Option<OpenTold> = last_told(log, "cache open", 0)?;
-    Ok(told.context("the server did not log where its cache listens")?.resp)
+    let logged: Option<OpenLog> = last_logged(log, "cache open")?;
+    Ok(logged.context("the server did not log the address of its cache")?.resp)
 }
 
-/// The last line with this message, of what was logged from byte `from` on.
-fn last_told<T: serde::de::DeserializeOwned>(
+/// Returns the last log line with this message.
+fn last_logged<T: serde::de::DeserializeOwned>(
     log: &Path,
     message: &str,
-    from: usize,
 ) -> anyhow::Result<Option<T>> {
-    let text =
-        std::fs::read_to_string(log).with_context(|| format!("cannot read {}", log.display()))?;
+    Ok(logged_since(log, message, 0)?.pop())
+}
+
+/// Returns every log line with this message, from byte `from` on.
+fn logged_since<T: serde::de::DeserializeOwned>(
+    log: &Path,
+    message: &str,
+    from: u64,
+) -> anyhow::Result<Vec<T>> {
+    let failed = || format!("cannot read {}", log.display());
+    let mut file = std::fs::File::open(log).with_context(failed)?;
+    file.seek(SeekFrom::Start(from)).with_context(failed)?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).with_context(failed)?;
+    // A last line without a line end is still being written.
+    let whole = bytes.iter().rposition(|&byte| byte == b'\n').unwrap_or(0);
+    let text = String::from_utf8_lossy(bytes.get(..whole).unwrap_or_default());
     let quoted = format!("\"{message}\"");
-    // A last line without an end is still being written.
-    let whole = text.get(from..).and_then(|text| text.rsplit_once('\n')).map_or("", |(all, _)| all);
-    let line = whole.lines().rev().find(|line| line.contains(&quoted));
-    line.map(serde_json::from_str).transpose().context("cannot read what the server logged")
+    let lines = text.lines().filter(|line| line.contains(&quoted));
+    let logged: Result<Vec<T>, _> = lines.map(serde_json::from_str).collect();
+    logged.context("cannot parse the server's log")
 }

@@ -1,13 +1,13 @@
-//! What the cache acknowledged: the truth its keys are held against.
+//! What the cache acknowledged: the reference for its keys.
 //!
-//! Invariant: a write enters as acknowledged when its reply was read whole, and as unanswered when
-//! the server was killed before that; of an unanswered one either state of its key is right.
+//! Invariant: a write is acknowledged if its reply was read completely, and unanswered if
+//! the server was killed before that; after an unanswered one either state of its key is correct.
 
 use std::collections::BTreeMap;
 
 use crate::tour::oracle::Kept;
 
-/// What a key's contents are.
+/// The contents of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A string.
@@ -23,7 +23,7 @@ pub(super) struct Write {
     pub(super) effect: Effect,
 }
 
-/// What a write leads to, however often it is done.
+/// The effect of a write, however often it is repeated.
 #[derive(Debug)]
 pub(super) enum Effect {
     /// A key holds these contents.
@@ -38,12 +38,12 @@ impl Write {
     }
 }
 
-/// What a key must give back.
+/// The expected contents of a key.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Value {
     pub(super) kind: Kind,
     pub(super) kept: Kept,
-    /// What it may hold instead.
+    /// Contents it may have instead.
     unanswered: Option<Kept>,
 }
 
@@ -57,16 +57,16 @@ impl Value {
 #[derive(Debug, Default)]
 pub(super) struct Oracle {
     pub(super) values: BTreeMap<String, Value>,
-    /// Sets by key; members with their scores, where they have one.
+    /// Sets by key; members with their scores, if they have one.
     pub(super) members: BTreeMap<String, BTreeMap<String, Option<u64>>>,
-    /// Writes acknowledged.
+    /// Number of writes acknowledged.
     pub(super) writes: u64,
     /// Bytes of their words.
     pub(super) written: u64,
 }
 
 impl Oracle {
-    /// Notes an acknowledged write.
+    /// Records an acknowledged write.
     pub(super) fn acknowledged(&mut self, write: Write) {
         self.writes += 1;
         self.written += write.size() as u64;
@@ -80,7 +80,7 @@ impl Oracle {
         }
     }
 
-    /// Notes a write to a known key that was never answered.
+    /// Records an unanswered write to a known key.
     pub(super) fn unanswered(&mut self, write: Write) {
         if let Effect::Value { key, kept, .. } = write.effect
             && let Some(value) = self.values.get_mut(&key)
@@ -89,17 +89,17 @@ impl Oracle {
         }
     }
 
-    /// Keys there must be.
+    /// Returns the keys that must exist.
     pub(super) fn keys(&self) -> u64 {
         (self.values.len() + self.members.len()) as u64
     }
 
-    /// Members of all sets.
+    /// Returns the number of members of all sets.
     pub(super) fn member_count(&self) -> u64 {
         self.members.values().map(|members| members.len() as u64).sum()
     }
 
-    /// Bytes of keys, values, members and scores as somebody who keeps them plainly counts them.
+    /// Returns the bytes of keys, values, members and scores, without any overhead.
     pub(super) fn plain_bytes(&self) -> u64 {
         let values = self.values.iter().map(|(key, value)| key.len() as u64 + value.kept.size);
         let members = self.members.iter().map(|(key, members)| {

@@ -1,7 +1,7 @@
-//! Reading the cache back: every value, every set, and that there is nothing else.
+//! Reads the cache back: every value, every set, and that there are no other keys.
 //!
 //! Invariant: what is reported as verified was read over a socket and compared with what was
-//! acknowledged; problems are collected, not thrown.
+//! acknowledged; problems are collected, not returned as errors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -14,10 +14,11 @@ use super::items::kept_row;
 use super::load::connect;
 use super::oracle::{Effect, Kind, Oracle, Value, Write};
 use crate::cache_client::Reply;
+use crate::tour::first::{First, on_threads};
 use crate::tour::interrupt::Interrupt;
 use crate::tour::oracle::Kept;
 
-/// Bytes of values asked for ahead of reading them.
+/// Number of bytes of values requested before they are read.
 const AHEAD_SIZE: u64 = 4 << 20;
 
 /// Reads from one server.
@@ -27,13 +28,13 @@ pub(super) struct Verifier<'a> {
     pub(super) interrupt: &'a Interrupt,
 }
 
-/// A key and what it must hold.
+/// A key and its expected contents.
 pub(super) type Entry<'o> = (&'o String, &'o Value);
 
 impl Verifier<'_> {
-    /// Reads these keys, `ahead` requests of a connection under way at once, and compares.
+    /// Reads these keys, with `ahead` requests in flight on a connection, and compares them.
     ///
-    /// * `done`: told the bytes of each batch read.
+    /// * `done`: called with the bytes of each batch read.
     /// * Returns a line for each that differs.
     pub(super) fn values(
         &self,
@@ -42,35 +43,28 @@ impl Verifier<'_> {
         done: &(dyn Fn(u64) + Sync),
     ) -> anyhow::Result<Vec<String>> {
         let (queue, problems) = (Mutex::new(entries), Mutex::new(Vec::new()));
-        std::thread::scope(|scope| {
-            let read = || -> anyhow::Result<()> {
-                let mut client = connect(self.address)?;
-                loop {
-                    self.interrupt.check()?;
-                    let batch = take(&queue, ahead);
-                    if batch.is_empty() {
-                        return Ok(());
-                    }
-                    for (key, value) in batch {
-                        client.command(&[command_of(value.kind), key]);
-                    }
-                    client.send()?;
-                    for (key, value) in batch {
-                        let reply = client.read().with_context(|| format!("cannot read {key}"))?;
-                        problems.lock().extend(compare(key, value, &reply));
-                    }
-                    done(batch.iter().map(|(_, value)| value.kept.size).sum());
+        let first = First::default();
+        on_threads(self.connections, &first, &|_| {
+            let mut client = connect(self.address)?;
+            while !first.is_noted() {
+                self.interrupt.check()?;
+                let batch = take(&queue, ahead);
+                if batch.is_empty() {
+                    break;
                 }
-            };
-            let workers: Vec<_> = (0..self.connections).map(|_| scope.spawn(read)).collect();
-            for worker in workers {
-                match worker.join() {
-                    Ok(ended) => ended?,
-                    Err(_) => bail!("a reading thread panicked"),
+                for (key, value) in batch {
+                    client.command(&[command_of(value.kind), key]);
                 }
+                client.send()?;
+                for (key, value) in batch {
+                    let reply = client.read().with_context(|| format!("cannot read {key}"))?;
+                    problems.lock().extend(compare(key, value, &reply));
+                }
+                done(batch.iter().map(|(_, value)| value.kept.size).sum());
             }
             Ok(())
-        })?;
+        });
+        first.result()?;
         let mut problems = problems.into_inner();
         problems.sort();
         Ok(problems)
@@ -90,7 +84,7 @@ impl Verifier<'_> {
             let found = members_of(&reply, sorted).with_context(|| format!("{key}: {reply:?}"))?;
             for (member, score) in members {
                 match found.get(member) {
-                    None => problems.push(format!("{key}: the member {member} is lost")),
+                    None => problems.push(format!("{key}: member {member} is lost")),
                     Some(other) if other != score => {
                         problems.push(format!("{key}: {member} has {other:?}, not {score:?}"));
                     }
@@ -117,7 +111,7 @@ impl Verifier<'_> {
                 bail!("SCAN was answered in another form");
             };
             for key in keys {
-                let Reply::Bytes(key) = key else { bail!("SCAN gave {key:?} for a key") };
+                let Reply::Bytes(key) = key else { bail!("SCAN returned {key:?} as a key") };
                 found.insert(String::from_utf8_lossy(&key).into_owned());
             }
             if next == b"0" {
@@ -128,14 +122,14 @@ impl Verifier<'_> {
         let known = || oracle.values.keys().chain(oracle.members.keys());
         let lost = known().filter(|key| !found.contains(*key));
         let mut problems: Vec<String> =
-            lost.map(|key| format!("the key {key} is not among those of SCAN")).collect();
+            lost.map(|key| format!("SCAN did not return key {key}")).collect();
         let known: BTreeSet<&String> = known().collect();
         let foreign = found.iter().filter(|key| !known.contains(key));
-        problems.extend(foreign.map(|key| format!("the key {key} was never acknowledged")));
+        problems.extend(foreign.map(|key| format!("key {key} was never acknowledged")));
         Ok((found.len() as u64, problems))
     }
 
-    /// Whether the keys of unanswered first writes are there whole or not at all.
+    /// Checks whether the keys of unanswered first writes are complete or absent.
     pub(super) fn cut(&self, writes: &[Write]) -> anyhow::Result<Cut> {
         let mut client = connect(self.address)?;
         let mut cut = Cut::default();
@@ -145,13 +139,13 @@ impl Verifier<'_> {
             match contents(*kind, &reply) {
                 Some(None) => cut.absent += 1,
                 Some(Some(found)) if found == *kept => cut.whole += 1,
-                _ => cut.half.push(format!("half there after the kill: {key}")),
+                _ => cut.half.push(format!("incomplete after the kill: {key}")),
             }
         }
         Ok(cut)
     }
 
-    /// A figure of INFO.
+    /// Returns a value of INFO.
     pub(super) fn figure(&self, name: &str) -> anyhow::Result<u64> {
         let reply = connect(self.address)?.ask(&["INFO"])?;
         let Reply::Bytes(text) = reply else { bail!("INFO was answered {reply:?}") };
@@ -162,7 +156,7 @@ impl Verifier<'_> {
     }
 }
 
-/// What became of the keys of unanswered writes.
+/// The state of the keys of unanswered writes.
 #[derive(Debug, Default)]
 pub(super) struct Cut {
     pub(super) whole: u64,
@@ -190,7 +184,7 @@ fn command_of(kind: Kind) -> &'static str {
     }
 }
 
-/// What a reply holds: `Some(None)` for no such key, `None` for something else altogether.
+/// Parses a reply: `Some(None)` if the key does not exist, `None` for another type of reply.
 fn contents(kind: Kind, reply: &Reply) -> Option<Option<Kept>> {
     match (kind, reply) {
         (Kind::Text, Reply::Null) => Some(None),

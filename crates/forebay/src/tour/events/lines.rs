@@ -1,7 +1,7 @@
-//! The events of a tour: what the machine's own logs say, and what the tour itself has done.
+//! The events of a tour: lines of the machine's own logs, and one for each file the tour sent.
 //!
-//! Each is one line of JSON with an id of its own, as a log shipper would send it, so that a line
-//! whose acknowledgement never came can be looked for before it is sent again.
+//! Each is one line of JSON with its own id, as a log shipper would send it, so that a line
+//! whose acknowledgement was lost can be looked up before it is sent again.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use serde_json::json;
 
 use crate::tour::inputs::Files;
 
-/// Lines taken from logs, and the bytes of them.
+/// Maximum number of lines taken from logs, and of their bytes.
 const LOG_LINES_MAX: usize = 100_000;
 const LOG_SIZE_MAX: u64 = 32 << 20;
-/// Longest line that is taken.
+/// Maximum length of a line.
 const LINE_SIZE_MAX: usize = 64 << 10;
 
 /// One event to send.
@@ -25,7 +25,7 @@ pub(super) struct Line {
     pub(super) json: String,
 }
 
-/// What is sent, and where it comes from.
+/// The events, and their sources.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     pub(super) lines: Vec<Line>,
@@ -34,7 +34,7 @@ pub(super) struct Lines {
     pub(super) of_logs: usize,
 }
 
-/// Gathers them; `now_ms` is where their ids begin.
+/// Collects them; `now_ms` is the time of their first id.
 pub(super) fn gather(files: &Files, now_ms: u64) -> Lines {
     let mut ids = IdSequence::new(now_ms);
     let mut lines = Lines::default();
@@ -48,7 +48,7 @@ pub(super) fn gather(files: &Files, now_ms: u64) -> Lines {
         let id = ids.next_id();
         let json = json!({
             "id": id.to_string(),
-            "type": "file taken in",
+            "type": "file sent",
             "host": "tour",
             "severity": "informational",
             "message": source.name,
@@ -65,7 +65,7 @@ fn push(lines: &mut Lines, id: EventId, json: &serde_json::Value) {
     lines.lines.push(Line { id, json });
 }
 
-/// Text logs that can be read, by name.
+/// Returns the readable text logs, by name.
 fn logs(dir: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = walkdir::WalkDir::new(dir)
         .max_depth(2)
@@ -83,7 +83,7 @@ fn logs(dir: &Path) -> Vec<PathBuf> {
 fn take_log(path: &Path, ids: &mut IdSequence, lines: &mut Lines) {
     let left = LOG_SIZE_MAX.saturating_sub(lines.bytes);
     let mut bytes = Vec::new();
-    // A log that cannot be read, or that ends while it is, gives the lines it gives.
+    // A log that cannot be read, or not to its end, contributes the lines that were read.
     let Ok(file) = std::fs::File::open(path) else { return };
     if file.take(left).read_to_end(&mut bytes).is_err() {
         return;

@@ -1,22 +1,25 @@
-//! Sending events from several connections, up to a point or until the server is gone.
+//! Sends events over several connections, up to a number or until the server has ended.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 use parking_lot::Mutex;
 
 use super::lines::Line;
 use crate::child::Server;
-use crate::tour::client::{Connection, Request};
+use crate::tour::client::{Answer, Connection, Request};
+use crate::tour::first::{First, on_threads};
 use crate::tour::interrupt::Interrupt;
+use crate::tour::load::{BUSY_LIMIT, BUSY_WAIT};
 
-/// Lines of a request; fewer than the server puts into one batch, so a request is one.
+/// Number of lines in a request; fewer than in one batch of the server, so a request is one batch.
 const LINES: usize = 500;
 
-/// Lines, and what became of them.
+/// Lines, and their state.
 pub(super) struct Load<'a> {
     lines: &'a [Line],
     connections: usize,
@@ -40,28 +43,28 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Lines that were acknowledged.
+    /// Returns the number of acknowledged lines.
     pub(super) fn acknowledged(&self) -> usize {
         self.acknowledged.load(Ordering::SeqCst)
     }
 
-    /// Takes the requests that were never answered.
+    /// Takes the unanswered requests.
     pub(super) fn unanswered(&self) -> Vec<Range<usize>> {
         std::mem::take(&mut self.unanswered.lock())
     }
 
-    /// Counts lines that turned out to be stored.
+    /// Counts lines that were found to be stored.
     pub(super) fn settle(&self, range: Range<usize>) {
         self.acknowledged.fetch_add(range.len(), Ordering::SeqCst);
     }
 
-    /// Queues lines that turned out not to be.
+    /// Queues lines that were found not to be stored.
     pub(super) fn again(&self, range: Range<usize>) {
         self.queue.lock().push_back(range);
     }
 
     /// Sends until `until` lines are acknowledged or nothing is left; a `victim` is killed half way
-    /// through what was left.
+    /// through the rest.
     pub(super) fn run(
         &self,
         address: SocketAddr,
@@ -73,42 +76,29 @@ impl<'a> Load<'a> {
         let kill_at = self.acknowledged() + left / 2;
         let dying = AtomicBool::new(false);
         let victim = Mutex::new(victim);
-        let killed = std::thread::scope(|scope| -> anyhow::Result<()> {
-            let threads: Vec<_> = (0..self.connections)
-                .map(|_| {
-                    scope.spawn(|| {
-                        let mut connection = Connection::new(address);
-                        while self.acknowledged() < until {
-                            if !self.one(&mut connection, &dying, sent)? {
-                                return Ok(());
-                            }
-                            if self.acknowledged() >= kill_at
-                                && let Some(server) = victim.lock().take()
-                            {
-                                dying.store(true, Ordering::SeqCst);
-                                server.kill()?;
-                            }
-                        }
-                        Ok(())
-                    })
-                })
-                .collect();
-            let joined: Vec<anyhow::Result<()>> = threads
-                .into_iter()
-                .map(|thread| {
-                    thread.join().unwrap_or_else(|_| bail!("a connection of the tour panicked"))
-                })
-                .collect();
-            joined.into_iter().collect()
+        let first = First::default();
+        on_threads(self.connections, &first, &|_| {
+            let mut connection = Connection::new(address);
+            while self.acknowledged() < until && !first.is_noted() {
+                if !self.one(&mut connection, &dying, sent)? {
+                    break;
+                }
+                if self.acknowledged() >= kill_at
+                    && let Some(server) = victim.lock().take()
+                {
+                    dying.store(true, Ordering::SeqCst);
+                    server.kill()?;
+                }
+            }
+            Ok(())
         });
-        // Where everything was acknowledged before the kill was due, it is due now.
-        if let Some(server) = victim.into_inner() {
-            server.kill()?;
-        }
-        killed
+        // An earlier error takes precedence: the kill of the server is not its cause.
+        first.result()?;
+        // If everything was acknowledged before the kill was due, it is due now.
+        victim.into_inner().map_or(Ok(()), Server::kill)
     }
 
-    /// Sends one request; `false` where there is none left, or nobody to send it to.
+    /// Sends one request; `false` if there is none left, or the server has ended.
     fn one(
         &self,
         connection: &mut Connection,
@@ -132,23 +122,36 @@ impl<'a> Load<'a> {
             headers: &headers,
             body: body.as_bytes(),
         };
-        match connection.ask(request) {
+        match self.until_taken(connection, request) {
             Ok(answer) if answer.status == 200 => {
                 self.acknowledged.fetch_add(range.len(), Ordering::SeqCst);
                 sent(body.len() as u64);
                 Ok(true)
             }
-            Ok(answer) if answer.status == 429 || answer.status == 503 => {
-                self.queue.lock().push_front(range);
-                std::thread::park_timeout(std::time::Duration::from_millis(20));
-                Ok(true)
-            }
-            Ok(answer) => bail!("POST /v1/events was answered {}", answer.told()),
+            Ok(answer) => bail!("POST /v1/events was answered {}", answer.describe()),
             Err(_) if dying.load(Ordering::SeqCst) => {
                 self.unanswered.lock().push(range);
                 Ok(false)
             }
             Err(error) => Err(error).context("POST /v1/events was not answered"),
+        }
+    }
+
+    /// Retries while the server is busy, for at most [`BUSY_LIMIT`]; returns the first other
+    /// response.
+    fn until_taken(
+        &self,
+        connection: &mut Connection,
+        request: Request<'_>,
+    ) -> anyhow::Result<Answer> {
+        let begun = Instant::now();
+        loop {
+            let answer = connection.ask(request)?;
+            if !matches!(answer.status, 429 | 503) || begun.elapsed() >= BUSY_LIMIT {
+                return Ok(answer);
+            }
+            self.interrupt.check()?;
+            std::thread::park_timeout(BUSY_WAIT);
         }
     }
 }

@@ -1,10 +1,11 @@
-//! The event store's chapter of a tour: real log lines over HTTP, a kill, and proofs.
+//! The event store chapter of a tour: real log lines over HTTP, a kill, and proofs.
 //!
-//! The lines go to `/v1/events` from several connections; the server is killed in the middle and gets
-//! the rest after the restart. A checkpoint is kept from before the kill. Then every acknowledged line
-//! is read back and compared, events are proven and the proofs checked without the server, the tree of
-//! the end is shown to continue that of the kept checkpoint, the stopped store is verified from its
-//! bytes alone, and a copy of it with one changed byte is shown to be found out.
+//! The lines are sent to `/v1/events` over several connections; the server is killed in the middle
+//! and sent the rest after the restart. A checkpoint is kept from before the kill. Then every
+//! acknowledged line is read back and compared, events are proven and the proofs checked without
+//! the server, the final tree is shown to extend that of the kept checkpoint, the stopped store is
+//! verified from its bytes alone, and the verification of a copy with one changed byte is shown to
+//! fail.
 
 mod lines;
 mod load;
@@ -33,10 +34,10 @@ use super::stages::Checks;
 use crate::child::Server;
 use crate::out::size;
 
-/// Events that are proven.
+/// Number of events that are proven.
 const PROOFS: usize = 200;
 
-/// An event chapter under way.
+/// An event chapter in progress.
 pub(super) struct Chapter<'a> {
     pub(super) plan: &'a Plan,
     pub(super) files: &'a Files,
@@ -45,7 +46,7 @@ pub(super) struct Chapter<'a> {
     pub(super) start: &'a dyn Fn() -> anyhow::Result<Server>,
 }
 
-/// What was measured, and what is needed once the server has stopped.
+/// The measurements, and what is needed once the server has stopped.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     events: u64,
@@ -56,12 +57,12 @@ pub(super) struct Measured {
     proven: u64,
     restarted_in: Duration,
     verify_took: Duration,
-    /// The checkpoint kept from before the kill, and the key it is checked with.
+    /// The checkpoint kept from before the kill, and its verifier key.
     kept: Option<(String, VerifierKey)>,
 }
 
 impl Chapter<'_> {
-    /// Makes the chapter on a running server; returns the server that ended it.
+    /// Runs the chapter on a running server; returns the server that is running at the end.
     pub(super) fn run(
         &self,
         report: &mut Report,
@@ -71,7 +72,7 @@ impl Chapter<'_> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
         let lines = lines::gather(self.files, u64::try_from(now.as_millis())?);
         report.line(format_args!(
-            "  {} events, {}: the lines of {} logs under /var/log, and one for each file taken in",
+            "  {} events, {}: the lines of {} logs under /var/log, and one for each file sent",
             lines.lines.len(),
             size(lines.bytes),
             lines.logs
@@ -94,7 +95,7 @@ impl Chapter<'_> {
         let bar = report.bar("events", lines.bytes);
         let load = Load::new(&lines.lines, self.plan.connections, self.interrupt);
         let begun = Instant::now();
-        // A third is acknowledged and signed for before the load that is cut.
+        // A third is acknowledged and signed for before the load that is interrupted.
         load.run(server.address(), lines.lines.len() / 3, None, &|bytes| bar.inc(bytes))?;
         let mut asked = Asked { connection: Connection::new(server.address()) };
         let key: VerifierKey = asked.text("/v1/events/key")?.trim().parse()?;
@@ -105,8 +106,8 @@ impl Chapter<'_> {
         let acknowledged = load.acknowledged();
         let unanswered = load.unanswered();
         report.line(format_args!(
-            "  SIGKILL after {acknowledged} acknowledged events, with {} under way; a checkpoint of {} \
-             was kept from before",
+            "  SIGKILL after {acknowledged} acknowledged events, with {} in progress; a checkpoint \
+             of {} was kept from before",
             unanswered.iter().map(|range| range.len()).sum::<usize>(),
             kept.size
         ))?;
@@ -133,7 +134,7 @@ impl Chapter<'_> {
             }
         }
         report.line(format_args!(
-            "  of the unanswered batches {whole} are there whole, {absent} are sent again"
+            "  unanswered batches: {whole} were stored completely, {absent} are sent again"
         ))?;
         let begun = Instant::now();
         load.run(server.address(), usize::MAX, None, &|bytes| bar.inc(bytes))?;
@@ -172,9 +173,9 @@ impl Chapter<'_> {
                 let known = id.parse().ok().and_then(|id: EventId| expected.remove(&id));
                 match (known, event["raw"].as_str()) {
                     (Some(sent), Some(raw)) if sent == raw => {}
-                    (Some(_), _) => problems.push(format!("event {id} came back changed")),
+                    (Some(_), _) => problems.push(format!("event {id} was changed")),
                     (None, _) => {
-                        problems.push(format!("event {id} is there twice, or never was sent"))
+                        problems.push(format!("event {id} is duplicated, or was never sent"))
                     }
                 }
             }
@@ -184,7 +185,7 @@ impl Chapter<'_> {
             }
         }
         problems
-            .extend(expected.keys().map(|id| format!("event {id} was acknowledged and is gone")));
+            .extend(expected.keys().map(|id| format!("event {id} was acknowledged and is lost")));
         measured.read_took = begun.elapsed();
         let mut checks = Checks::new(report);
         checks.add("events, byte for byte, each once", count, problems)?;
@@ -216,7 +217,7 @@ impl Chapter<'_> {
                 Ok(())
             });
             if let Err(error) = included {
-                problems.push(format!("the proof of event {} does not hold: {error:#}", line.id));
+                problems.push(format!("the proof of event {} is not valid: {error:#}", line.id));
             }
         }
         let mut checks = Checks::new(report);
@@ -229,13 +230,13 @@ impl Chapter<'_> {
         let proof: ConsistencyProof = serde_json::from_value(asked.json(&path)?)?;
         let problems = match proof.verify(key, &earlier) {
             Ok(_) => Vec::new(),
-            Err(error) => vec![format!("the tree does not continue the kept one: {error}")],
+            Err(error) => vec![format!("the tree does not extend the kept one: {error}")],
         };
-        checks.add("events continue the kept checkpoint", second, problems)
+        checks.add("events extend the kept checkpoint", second, problems)
     }
 }
 
-/// Questions to the server, one at a time.
+/// Requests to the server, one at a time.
 struct Asked {
     connection: Connection,
 }
@@ -243,13 +244,13 @@ struct Asked {
 impl Asked {
     fn text(&mut self, path: &str) -> anyhow::Result<String> {
         let answer = self.connection.ask(Request::get(path)).with_context(|| path.to_owned())?;
-        ensure!(answer.status == 200, "GET {path} was answered {}", answer.told());
-        String::from_utf8(answer.body).with_context(|| format!("{path} is no text"))
+        ensure!(answer.status == 200, "GET {path} was answered {}", answer.describe());
+        String::from_utf8(answer.body).with_context(|| format!("{path} is not UTF-8"))
     }
 
     fn json(&mut self, path: &str) -> anyhow::Result<Value> {
         let text = self.text(path)?;
-        serde_json::from_str(&text).with_context(|| format!("{path} is no JSON"))
+        serde_json::from_str(&text).with_context(|| format!("{path} is not JSON"))
     }
 
     fn is_there(&mut self, id: EventId) -> anyhow::Result<bool> {
@@ -258,13 +259,13 @@ impl Asked {
         match answer.status {
             200 => Ok(true),
             404 => Ok(false),
-            _ => bail!("GET {path} was answered {}", answer.told()),
+            _ => bail!("GET {path} was answered {}", answer.describe()),
         }
     }
 }
 
 impl Measured {
-    /// Events that were compared.
+    /// Returns the number of events compared.
     pub(super) fn events(&self) -> u64 {
         self.events
     }
@@ -292,22 +293,22 @@ impl Measured {
             .with_context(|| format!("cannot verify {}", copy.display()))?;
         std::fs::remove_dir_all(&copy).context("cannot remove the changed copy")?;
         let problems = match found.faults.is_empty() {
-            true => vec!["a changed byte in a copy of the event store was not found".to_owned()],
+            true => vec!["a changed byte in a copy of the event store was not detected".to_owned()],
             false => Vec::new(),
         };
-        checks.add("changed byte in a copy, found", 1, problems)
+        checks.add("changed byte in a copy, detected", 1, problems)
     }
 
-    /// Adds the figures.
-    pub(super) fn tell(&self, report: &mut Report) {
+    /// Adds the figures to the report.
+    pub(super) fn add_figures(&self, report: &mut Report) {
         let events = self.events as f64;
         report.count("events", "events", self.events);
         let taken = rate(events, self.load_took);
-        report.measure("events_per_s", "events taken in, synced", taken, "/s");
+        report.measure("events_per_s", "events stored, synced", taken, "/s");
         let read = rate(events, self.read_took);
         report.measure("events_read_per_s", "events read back, page by page", read, "/s");
         let prove = self.prove_took.as_secs_f64() * 1_000.0 / (self.proven as f64).max(1.0);
-        report.measure("event_proof_ms", "a proof, asked for over HTTP", prove, "ms");
+        report.measure("event_proof_ms", "a proof, requested over HTTP", prove, "ms");
         let restarted = self.restarted_in.as_secs_f64() * 1_000.0;
         report.measure("events_restart_ms", "restart after that kill", restarted, "ms");
         let verify = self.verify_took.as_secs_f64() * 1_000.0;
@@ -340,7 +341,8 @@ fn change_one_byte(dir: &Path, copy: &Path) -> anyhow::Result<()> {
     std::fs::write(&path, bytes).context("cannot change the copy")
 }
 
-/// The bytes of a file up to its last one that is not zero: a log's reserved end does not count.
+/// Returns the bytes of a file up to its last one that is not zero: a log's reserved end does not
+/// count.
 fn used_bytes(path: &Path) -> anyhow::Result<u64> {
     let bytes = std::fs::read(path)?;
     let last = bytes.iter().rposition(|&byte| byte != 0);

@@ -1,6 +1,6 @@
-//! Which JSON documents are taken: given ones, or what cargo says about this workspace's packages.
+//! Chooses JSON documents: given ones, or the output of cargo metadata for this workspace.
 //!
-//! Invariant: a document is the exact text it was found as; it is never parsed and written anew.
+//! Invariant: a document is the exact text that was found; it is never parsed and written again.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,21 +12,21 @@ use serde_json::value::RawValue;
 
 use super::Files;
 
-/// Largest file of documents, which is held in memory.
+/// Maximum size of a file of documents, which is held in memory.
 const FILE_SIZE_MAX: u64 = 256 << 20;
 
 /// Documents to send, by namespace.
 #[derive(Debug, Default)]
 pub(in crate::tour) struct Documents {
-    /// Where they come from, in words.
+    /// A description of their source.
     pub(in crate::tour) source: String,
     pub(in crate::tour) sets: BTreeMap<String, Vec<Box<str>>>,
-    /// Values that are no objects, and files that are no JSON.
+    /// Values that are not objects, and files that are not JSON.
     pub(in crate::tour) skipped: u64,
 }
 
 impl Documents {
-    /// The documents in `given`, or those found on this machine.
+    /// Returns the documents in `given`, or those found on this machine.
     ///
     /// # Errors
     /// `given` cannot be read, or has no document.
@@ -70,7 +70,7 @@ impl Documents {
         Ok(found)
     }
 
-    /// JSON files among those that are sent anyway.
+    /// Returns the JSON files among those that are sent anyway.
     fn in_tree(files: &Files) -> Self {
         let source = format!("JSON files in {}", files.tree.display());
         let mut found = Self { source, ..Self::default() };
@@ -81,7 +81,7 @@ impl Documents {
         found
     }
 
-    /// Takes every object in `text`: values one after the other, and members of arrays.
+    /// Adds every object in `text`: values one after the other, and members of arrays.
     fn add(&mut self, namespace: &str, text: &str) -> anyhow::Result<()> {
         let mut objects: Vec<Box<str>> = Vec::new();
         let mut skipped = 0;
@@ -110,14 +110,14 @@ impl Documents {
         Ok(())
     }
 
-    /// A document a package, and a flat one a dependency.
+    /// Adds a document for each package, and a flat one for each dependency.
     fn of_metadata(text: &str, dir: &Path) -> anyhow::Result<Self> {
         let metadata: Metadata<'_> =
-            serde_json::from_str(text).context("cannot read what cargo metadata printed")?;
+            serde_json::from_str(text).context("cannot parse the output of cargo metadata")?;
         let mut dependencies = Vec::new();
         for package in &metadata.packages {
             let about: Package = serde_json::from_str(package.get())
-                .context("cannot read a package in what cargo metadata printed")?;
+                .context("cannot parse a package in the output of cargo metadata")?;
             for dependency in &about.dependencies {
                 let row = serde_json::json!({
                     "package": about.name,
@@ -165,13 +165,13 @@ struct Dependency {
     features: Vec<String>,
 }
 
-/// The innermost directory with a Cargo.toml, from the current one upwards.
+/// Returns the innermost directory with a Cargo.toml, from the current one upwards.
 fn workspace() -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;
     here.ancestors().find(|dir| dir.join("Cargo.toml").is_file()).map(Path::to_owned)
 }
 
-/// What cargo says; its lock file is left as it is where that is possible.
+/// Returns the output of cargo metadata; the lock file is left unchanged if possible.
 fn metadata(dir: &Path) -> Option<String> {
     let attempts: [&[&str]; 3] = [&["--locked", "--offline"], &["--offline"], &[]];
     attempts.into_iter().find_map(|options| {
@@ -192,7 +192,7 @@ fn read_text(path: &Path) -> anyhow::Result<String> {
     let about = || format!("cannot read {}", path.display());
     let size = std::fs::metadata(path).with_context(about)?.len();
     if size > FILE_SIZE_MAX {
-        bail!("{} is larger than the {FILE_SIZE_MAX} bytes a tour takes; split it", path.display());
+        bail!("{} is larger than the limit of {FILE_SIZE_MAX} bytes; split it", path.display());
     }
     std::fs::read_to_string(path).with_context(about)
 }
@@ -202,7 +202,7 @@ fn is_json(path: &Path) -> bool {
     matches!(extension.to_ascii_lowercase().as_str(), "json" | "ndjson" | "jsonl")
 }
 
-/// A file's stem as a namespace: lower case, anything else a hyphen.
+/// Returns a file's stem as a namespace: lower case, other characters replaced by a hyphen.
 fn namespace_of(path: &Path) -> String {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();

@@ -1,8 +1,8 @@
-//! Which files of a tree are taken.
+//! Chooses the files of a tree.
 //!
-//! A tree within the limits is taken whole. Of a larger one every kind gets its turn: files are put
-//! into groups of the same extension and size class, the groups take turns, and within a group the
-//! order is that of the names' checksums, which spreads the choice over the tree.
+//! A tree within the limits is taken completely. Of a larger one every kind is represented: files
+//! are put into groups of the same extension and size class, the groups take turns, and within a
+//! group the order is that of the names' checksums, which spreads the choice over the tree.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use forebay_base::checksum::crc32c;
 use forebay_intake::names::FileName;
 use walkdir::WalkDir;
 
-/// Entries looked at; of a larger tree the rest is left alone, and told.
+/// Maximum number of entries considered; in a larger tree the rest is ignored, which is reported.
 pub(in crate::tour) const SEEN_MAX: usize = 1_000_000;
 /// A file may take this many times the space left for each file still wanted.
 const SHARE_MAX: u64 = 64;
@@ -26,14 +26,14 @@ pub(in crate::tour) struct Source {
     pub(in crate::tour) size: u64,
 }
 
-/// What was chosen, and what was left out and why.
+/// The chosen files, and what was omitted and why.
 #[derive(Debug, Default, serde::Serialize)]
 pub(in crate::tour) struct Files {
     pub(in crate::tour) tree: PathBuf,
     #[serde(skip)]
     pub(in crate::tour) chosen: Vec<Source>,
     pub(in crate::tour) chosen_bytes: u64,
-    /// Regular files found.
+    /// Number of regular files found.
     pub(in crate::tour) found: u64,
     /// Files and directories that could not be read.
     pub(in crate::tour) unreadable: u64,
@@ -41,14 +41,14 @@ pub(in crate::tour) struct Files {
     pub(in crate::tour) special: u64,
     /// Names with control characters and the like, which the server would refuse.
     pub(in crate::tour) unfit_names: u64,
-    /// Whether the tree was looked through to its end.
+    /// Whether the whole tree was read.
     pub(in crate::tour) seen_all: bool,
     /// Files beyond the limits.
     pub(in crate::tour) beyond_limits: u64,
 }
 
 impl Files {
-    /// Looks through `tree` and chooses at most `files_max` files of at most `bytes_max` in all.
+    /// Reads `tree` and chooses at most `files_max` files of at most `bytes_max` in total.
     ///
     /// # Errors
     /// `tree` is not a directory, or has nothing to send.
@@ -58,10 +58,10 @@ impl Files {
         bytes_max: u64,
     ) -> anyhow::Result<Self> {
         let tree = std::fs::canonicalize(tree).with_context(|| {
-            format!("cannot look into {}; give a tree with --files", tree.display())
+            format!("cannot read {}; name a directory with --files", tree.display())
         })?;
         if !tree.is_dir() {
-            bail!("{} is not a directory; give a tree with --files", tree.display());
+            bail!("{} is not a directory; name a directory with --files", tree.display());
         }
         let mut files = Self { tree: tree.clone(), ..Self::default() };
         let mut found = Vec::new();
@@ -82,7 +82,7 @@ impl Files {
         files.beyond_limits = seen - files.chosen.len() as u64;
         files.chosen_bytes = files.chosen.iter().map(|source| source.size).sum();
         if files.chosen.is_empty() {
-            bail!("{} has no file to send; give another tree with --files", tree.display());
+            bail!("{} has no file to send; name another directory with --files", tree.display());
         }
         Ok(files)
     }
@@ -121,14 +121,14 @@ impl Files {
     }
 }
 
-/// Lets every group take turns until a limit is reached.
+/// Takes one file of each group in turn until a limit is reached.
 fn pick(found: Vec<Source>, files_max: usize, bytes_max: u64) -> Vec<Source> {
     let mut groups: BTreeMap<(String, u32), Vec<Source>> = BTreeMap::new();
     for source in found {
         groups.entry(group(&source)).or_default().push(source);
     }
     for group in groups.values_mut() {
-        // Taken from the end.
+        // Taken from the end of each group.
         group.sort_by_cached_key(|source| {
             (std::cmp::Reverse(crc32c(source.name.as_bytes())), source.name.clone())
         });
@@ -149,7 +149,7 @@ fn pick(found: Vec<Source>, files_max: usize, bytes_max: u64) -> Vec<Source> {
     chosen
 }
 
-/// Extension, and 0 B / up to 4 KiB / 64 KiB / 1 MiB / larger.
+/// Returns extension, and 0 B / up to 4 KiB / 64 KiB / 1 MiB / larger.
 fn group(source: &Source) -> (String, u32) {
     let extension = Path::new(&source.name).extension().and_then(|extension| extension.to_str());
     // A long extension is a part of a name ("libc.so.6-gdb"), not a kind.
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_that_is_not_there_names_the_way_out() {
+    fn a_missing_tree_is_an_error_with_the_remedy() {
         let error = Files::choose(Path::new("/no/such/tree"), 1, 1).unwrap_err();
         assert!(error.to_string().contains("--files"), "{error}");
     }

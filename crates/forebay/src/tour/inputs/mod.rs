@@ -1,4 +1,4 @@
-//! What a tour takes in: a tree of real files and real JSON documents.
+//! The input of a tour: a tree of real files and real JSON documents.
 //!
 //! Invariant: the same tree and limits give the same selection; nothing is written or followed.
 
@@ -12,10 +12,11 @@ use anyhow::Context as _;
 pub(super) use documents::Documents;
 pub(super) use files::Files;
 
-/// A tree with fewer files is not worth a tour by default.
+/// By default, a tree with fewer files is not used.
 const TREE_FILES_MIN: usize = 200;
 
-/// A tree found on this machine: the sources cargo unpacked, or what programs share, or here.
+/// Returns a tree on this machine: the sources cargo unpacked, or /usr/share, or the current
+/// directory.
 pub(super) fn default_tree() -> anyhow::Result<PathBuf> {
     let cargo = std::env::var_os("CARGO_HOME")
         .map(PathBuf::from)

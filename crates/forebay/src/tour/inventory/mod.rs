@@ -1,10 +1,11 @@
-//! The inventory's chapter of a tour: a tree of this machine and the server's own files, indexed and
-//! compared with what a plain walk and the tour's own books say.
+//! The inventory chapter of a tour: a tree of this machine and the server's own files are indexed
+//! and compared with a plain walk and the tour's own records.
 //!
-//! The tree the files were chosen from is indexed as it lies there, and totals of prefixes are compared
-//! with a walk that shares no code with the index. The server's own files are indexed, some are added,
-//! and the difference is compared with what was added. The server is killed while it builds an index
-//! anew: the one before answers after the restart. A copy of an index with one changed byte is found out.
+//! The tree from which the files were chosen is indexed in place, and totals of prefixes are
+//! compared with a walk that shares no code with the index. The server's own files are indexed,
+//! some are added, and the difference is compared with what was added. The server is killed while
+//! it rebuilds an index: the previous one is used after the restart. A changed byte in a copy of an
+//! index is detected.
 
 mod walk;
 
@@ -16,6 +17,7 @@ use anyhow::{Context as _, bail, ensure};
 use forebay_inventory::index::Index;
 use serde_json::{Value, json};
 
+use super::HANGS_AFTER;
 use super::client::{Connection, Request, escape};
 use super::inputs::Files;
 use super::interrupt::Interrupt;
@@ -25,27 +27,27 @@ use super::stages::Checks;
 use crate::child::Server;
 use crate::out::size;
 
-/// Prefixes whose totals are compared.
+/// Number of prefixes whose totals are compared.
 const COMPARED: usize = 2_000;
-/// Prefixes looked up, over and over, in the opened index.
+/// Number of prefixes looked up, repeatedly, in the opened index.
 const LOOK_UPS: usize = 200_000;
-/// How long a build may take.
-const BUILD_LIMIT: Duration = Duration::from_secs(600);
+/// Interval between checks whether a build has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Files added before the second index of the server's own.
 const ADDED: [(&str, usize); 3] =
     [("tour-added/a/one", 1_000), ("tour-added/a/two", 20_000), ("tour-added/three", 5)];
 
-/// The setting that lets the server read the tree, where a setting can say that.
+/// The setting that lets the server read the tree, if a setting can express its path.
 pub(super) fn sources(files: &Files) -> String {
     let tree = files.tree.canonicalize().unwrap_or_default();
     let tree = tree.to_str().filter(|tree| !tree.contains(',')).unwrap_or_default();
     format!("inventory.sources={tree}")
 }
 
-/// An inventory chapter under way.
+/// An inventory chapter in progress.
 pub(super) struct Chapter<'a> {
     pub(super) files: &'a Files,
-    /// What the server holds.
+    /// The files that the server holds.
     pub(super) oracle: &'a Oracle,
     pub(super) interrupt: &'a Interrupt,
     pub(super) data: &'a Path,
@@ -54,7 +56,7 @@ pub(super) struct Chapter<'a> {
     pub(super) start: &'a dyn Fn() -> anyhow::Result<Server>,
 }
 
-/// What was measured.
+/// The measurements.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     objects: u64,
@@ -67,7 +69,7 @@ pub(super) struct Measured {
 }
 
 impl Chapter<'_> {
-    /// Makes the chapter on a running server; returns the server that ended it.
+    /// Runs the chapter on a running server; returns the server that is running at the end.
     pub(super) fn run(
         &self,
         report: &mut Report,
@@ -125,14 +127,18 @@ impl Chapter<'_> {
             cost["total"].as_f64().unwrap_or(0.0),
             cost["currency"].as_str().unwrap_or("")
         ))?;
-        // Somebody else may write there meanwhile: such a tree is told of and not compared.
+        // Another process may write there meanwhile: then the tree is reported and not compared.
         let after = walk::walk(&tree)?;
         let mut checks = Checks::new(report);
         if before == after {
             let (count, problems) = self.compare(asked, "tree", &before, measured)?;
-            checks.add("totals of the tree's directories, beside a walk", count, problems)?;
+            checks.add(
+                "totals of the tree's directories, compared with a walk",
+                count,
+                problems,
+            )?;
         } else {
-            report.line("  the tree changed meanwhile; it was not compared")?;
+            report.line("  the tree changed meanwhile and was not compared")?;
             return Ok(());
         }
         let rows = checks.rows();
@@ -140,7 +146,7 @@ impl Chapter<'_> {
         Ok(())
     }
 
-    /// Asks for the totals of many prefixes and compares them.
+    /// Requests the totals of many prefixes and compares them.
     fn compare(
         &self,
         asked: &mut Asked,
@@ -156,11 +162,11 @@ impl Chapter<'_> {
             self.interrupt.check()?;
             let prefix =
                 percent_encoding::percent_encode(prefix, percent_encoding::NON_ALPHANUMERIC);
-            let told = asked.json(&format!("/v1/inventories/{name}/prefix?prefix={prefix}"))?;
-            let found = (told["objects"].as_u64(), told["bytes"].as_u64());
+            let reply = asked.json(&format!("/v1/inventories/{name}/prefix?prefix={prefix}"))?;
+            let found = (reply["objects"].as_u64(), reply["bytes"].as_u64());
             if found != (Some(objects), Some(bytes)) {
                 problems.push(format!(
-                    "{name}: {prefix} has {objects} objects of {bytes} bytes, the index says {found:?}"
+                    "{name}: {prefix} has {objects} objects of {bytes} bytes, the index has {found:?}"
                 ));
             }
             count += 1;
@@ -183,7 +189,7 @@ impl Chapter<'_> {
             asked.put(&format!("/v1/files/{name}"), &vec![b'+'; size])?;
         }
         self.build(asked, "own-later", "forebay:blobs")?;
-        let told = asked.json("/v1/inventories/own-later/diff?old=own&top=10")?;
+        let reply = asked.json("/v1/inventories/own-later/diff?old=own&top=10")?;
         let added: u64 = ADDED.iter().map(|(_, size)| *size as u64).sum();
         let objects = ADDED.len() as u64;
         let expected = [
@@ -191,7 +197,7 @@ impl Chapter<'_> {
             ("tour-added/", "added", objects, added),
             ("tour-added/a/", "added", 2, added - 5),
         ];
-        let found = told["items"].as_array().context("a difference has no items")?;
+        let found = reply["items"].as_array().context("a difference has no items")?;
         let mut wrong = Vec::new();
         for (prefix, status, objects, bytes) in expected {
             let is_it = |change: &&Value| {
@@ -201,56 +207,59 @@ impl Chapter<'_> {
                     && change["bytes_delta"] == bytes
             };
             if found.iter().filter(is_it).count() != 1 {
-                wrong.push(format!("the difference does not say that {prefix:?} was {status}"));
+                wrong.push(format!("the difference does not list {prefix:?} as {status}"));
             }
         }
         if found.len() != expected.len() {
             wrong.push(format!("the difference has {} prefixes", found.len()));
         }
         report.line(format_args!(
-            "  {} files of the server's own, indexed, and again after {objects} more were put",
+            "  {} of the server's own files indexed, and again after {objects} more were stored",
             built["objects"]
         ))?;
         for (name, _) in ADDED {
             asked.delete(&format!("/v1/files/{name}"))?;
         }
         let mut checks = Checks::new(report);
-        checks.add("totals of the server's own files, beside the tour's books", count, problems)?;
+        checks.add("totals of the server's own files", count, problems)?;
         checks.add("changed prefixes between two indexes", found.len() as u64, wrong)?;
         let rows = checks.rows();
         report.section("inventory_own", rows);
         Ok(())
     }
 
-    /// Kills the server while it builds an index anew; returns the one started after it.
+    /// Kills the server while it rebuilds an index; returns the server started after it.
     fn kill(&self, report: &mut Report, server: Server) -> anyhow::Result<Server> {
         let tree = self.files.tree.canonicalize().context("cannot find the tree of files")?;
         let mut asked = Asked { connection: Connection::new(server.address()) };
         let before = asked.json("/v1/inventories/tree/prefix")?;
+        let built_before = asked.json("/v1/inventories/tree")?["built_at_ms"].clone();
         let body = json!({ "from": format!("fs:{}", tree.display()) });
         asked.post("/v1/inventories/tree", &body)?;
-        let told = asked.json("/v1/inventories/tree/build")?;
+        let reply = asked.json("/v1/inventories/tree/build")?;
         server.kill()?;
         let server = (self.start)()?;
         let mut asked = Asked { connection: Connection::new(server.address()) };
         let after = asked.json("/v1/inventories/tree/prefix")?;
+        let built_after = asked.json("/v1/inventories/tree")?["built_at_ms"].clone();
         report.line(format_args!(
-            "  SIGKILL while the tree was indexed anew ({}, {} rows read)",
-            told["state"].as_str().unwrap_or("?"),
-            told["rows"]
+            "  SIGKILL while the tree was indexed again ({}, {} rows read)",
+            reply["state"].as_str().unwrap_or("?"),
+            reply["rows"]
         ))?;
         let mut problems = Vec::new();
-        // Where the kill came too late, the index is the new one.
+        // If the kill was too late, the index is the new one, of a tree that others may have
+        // changed meanwhile.
         let is_same = ["objects", "bytes"].iter().all(|field| before[field] == after[field]);
-        if !is_same && told["state"] == "running" {
-            problems.push(format!("the index says {after} after the kill, before it {before}"));
+        if !is_same && built_before == built_after {
+            problems.push(format!("the index has {after} after the kill, and had {before} before"));
         }
         let files = std::fs::read_dir(self.dir("tree"))?.count();
         if files > 6 {
-            problems.push(format!("the kill left files: there are {files}"));
+            problems.push(format!("the kill left files behind: {files}"));
         }
         let mut checks = Checks::new(report);
-        checks.add("the index before, after a kill in the middle of a build", 1, problems)?;
+        checks.add("the previous index, after a kill in the middle of a build", 1, problems)?;
         let rows = checks.rows();
         report.section("inventory_kill", rows);
         Ok(server)
@@ -262,16 +271,16 @@ impl Chapter<'_> {
         let below = index.root()?.below(b"", None, 0, 0);
         let mut prefixes: Vec<Vec<u8>> =
             below.take(LOOK_UPS).map(|found| Ok(found?.prefix)).collect::<anyhow::Result<_>>()?;
-        // Not in the order in which they lie.
+        // Not in index order.
         prefixes.sort_by_key(|prefix| forebay_base::checksum::crc32c(prefix));
         let mut objects = 0_u64;
         let begun = Instant::now();
         for prefix in prefixes.iter().cycle().take(LOOK_UPS) {
-            let node = index.get(prefix)?.context("a prefix of the index is not in it")?;
+            let node = index.get(prefix)?.context("a prefix of the index is missing")?;
             objects = objects.wrapping_add(node.stats()?.total.objects);
         }
         measured.look_up_ns = begun.elapsed().as_nanos() as f64 / LOOK_UPS as f64;
-        ensure!(objects > 0, "an index of files has none");
+        ensure!(objects > 0, "the index has no files");
         Ok(())
     }
 
@@ -297,12 +306,12 @@ impl Chapter<'_> {
         std::fs::write(&nodes, bytes)?;
         let problems = match Index::open(&copy).and_then(|index| index.verify()) {
             Err(_) => Vec::new(),
-            Ok(_) => vec!["a changed byte in a copy of an index was not found".to_owned()],
+            Ok(_) => vec!["a changed byte in a copy of an index was not detected".to_owned()],
         };
         std::fs::remove_dir_all(&copy).context("cannot remove the changed copy")?;
         let mut checks = Checks::new(report);
         checks.add("prefixes of an index verified on disk", sound, Vec::new())?;
-        checks.add("changed byte in a copy of it, found", 1, problems)?;
+        checks.add("changed byte in a copy of it, detected", 1, problems)?;
         let rows = checks.rows();
         report.section("inventory_damage", rows);
         Ok(())
@@ -321,13 +330,14 @@ impl Chapter<'_> {
         let begun = Instant::now();
         loop {
             self.interrupt.check()?;
-            let told = asked.json(&format!("/v1/inventories/{}/build", escape(name)))?;
-            match told["state"].as_str() {
+            let reply = asked.json(&format!("/v1/inventories/{}/build", escape(name)))?;
+            match reply["state"].as_str() {
                 Some("running") => {
-                    ensure!(begun.elapsed() < BUILD_LIMIT, "an index of {from} is never done");
+                    ensure!(begun.elapsed() < HANGS_AFTER, "the build of {from} does not end");
+                    std::thread::park_timeout(POLL_INTERVAL);
                 }
-                Some("built") => return Ok(told),
-                _ => bail!("an index of {from} was not built: {told}"),
+                Some("built") => return Ok(reply),
+                _ => bail!("an index of {from} was not built: {reply}"),
             }
         }
     }
@@ -341,13 +351,13 @@ impl Asked {
     fn ask(&mut self, request: Request<'_>) -> anyhow::Result<Vec<u8>> {
         let what = || format!("{} {}", request.method, request.path);
         let answer = self.connection.ask(request).with_context(what)?;
-        ensure!(answer.status / 100 == 2, "{} was answered {}", what(), answer.told());
+        ensure!(answer.status / 100 == 2, "{} was answered {}", what(), answer.describe());
         Ok(answer.body)
     }
 
     fn json(&mut self, path: &str) -> anyhow::Result<Value> {
         let body = self.ask(Request::get(path))?;
-        serde_json::from_slice(&body).with_context(|| format!("GET {path} was answered no JSON"))
+        serde_json::from_slice(&body).with_context(|| format!("GET {path} did not return JSON"))
     }
 
     fn post(&mut self, path: &str, body: &Value) -> anyhow::Result<()> {
@@ -366,21 +376,21 @@ impl Asked {
 }
 
 impl Measured {
-    /// Files that were indexed.
+    /// Returns the number of files indexed.
     pub(super) fn objects(&self) -> u64 {
         self.objects
     }
 
-    /// Adds the figures.
-    pub(super) fn tell(&self, report: &mut Report) {
+    /// Adds the figures to the report.
+    pub(super) fn add_figures(&self, report: &mut Report) {
         report.count("inventory_objects", "files indexed", self.objects);
         report.count("inventory_prefixes", "prefixes of them", self.prefixes);
         let built = rate(self.objects as f64, self.build_took);
-        report.measure("inventory_objects_per_s", "files walked and indexed", built, "/s");
+        report.measure("inventory_objects_per_s", "files read and indexed", built, "/s");
         let look_up = self.look_up_ns;
-        report.measure("inventory_look_up_ns", "a prefix looked up in the index", look_up, "ns");
+        report.measure("inventory_look_up_ns", "lookup of a prefix in the index", look_up, "ns");
         let asked = self.asked_took.as_secs_f64() * 1e6 / (self.asked as f64).max(1.0);
-        report.measure("inventory_question_us", "the same, asked for over HTTP", asked, "us");
-        report.bytes("inventory_index_bytes", "the index on disk", self.index_bytes);
+        report.measure("inventory_question_us", "the same, over HTTP", asked, "us");
+        report.bytes("inventory_index_bytes", "size of the index on disk", self.index_bytes);
     }
 }

@@ -1,4 +1,5 @@
-//! What is below every directory of a tree, counted in the plainest way: each file at each prefix above it.
+//! Counts what is below every directory of a tree in the simplest way: each file at each prefix
+//! above it.
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
@@ -21,7 +22,7 @@ pub(super) fn count(counted: &mut Counted, key: &[u8], size: u64) {
     }
 }
 
-/// Walks a tree. What cannot be read is left out, as the index leaves it out.
+/// Walks a tree. Unreadable entries are skipped, as the index skips them.
 pub(super) fn walk(tree: &Path) -> anyhow::Result<Counted> {
     let mut counted = Counted::new();
     for entry in walkdir::WalkDir::new(tree).into_iter().filter_map(Result::ok) {

@@ -1,7 +1,8 @@
 //! `POST /v1/events` and `POST /v1/events/{format}`.
 //!
-//! The body is read, parsed and appended in one pass on a thread of its own, however large it is; in
-//! memory are a few pieces of it and one batch.
+//! A body is collected in pieces of about 1 MiB, most bodies as one. A complete piece is parsed and
+//! appended on a thread, with a slot among the append requests. While the next piece is awaited,
+//! neither is held, nor the store. There is one response for the whole body.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -10,31 +11,32 @@ use std::time::{Instant, SystemTime};
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use forebay_events::AppendError;
 use forebay_events::ingest::{Ingest, Summary};
 use forebay_events::input::Format;
+use forebay_events::input::Record;
+use forebay_events::{AppendError, Store};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode, Uri};
 use serde_json::{Value, json};
 
 use super::super::answer::pairs;
-use super::body::{Pieces, forward, pieces, too_large};
+use super::body::{NoRoom, Piece, Pieces, forward, pieces, too_large};
 use super::problem::{self, Problem};
-use super::records::{Cut, records};
-use super::{Shared, on_thread};
+use super::records::Cutter;
+use super::{Shared, closing, on_thread};
 
-/// Rejected records that are told with their reason.
-const REJECTS_TOLD: usize = 20;
-/// Longest stream name.
+/// Maximum number of rejected records reported with their reason.
+const REJECTS_MAX: usize = 20;
+/// Maximum length of a stream's name.
 const STREAM_SIZE_MAX: usize = 255;
-/// Where events go that name no stream, of a request that names none.
+/// The stream of events that name none, if the request names none either.
 const STREAM_DEFAULT: &str = "default";
 
-/// How a body is cut into records, and what they are.
+/// The format of a body, and how it is cut into records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shape {
     format: Format,
-    /// The body is a JSON document whatever it begins with.
+    /// The body is a JSON document, whatever its first bytes are.
     document: bool,
 }
 
@@ -58,7 +60,7 @@ pub(super) async fn by_name(
 }
 
 async fn append(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     path: Option<&str>,
     uri: &Uri,
     headers: &HeaderMap,
@@ -66,47 +68,88 @@ async fn append(
 ) -> Result<Response, Problem> {
     let (stream, shape) = asked(path, uri, headers)?;
     if headers.contains_key(http::header::CONTENT_ENCODING) {
-        let text = "compressed bodies are not taken; send the events as they are";
+        let text = "compressed bodies are not supported; send the events uncompressed";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "encoding", text));
     }
     let declared = headers.get(CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse().ok());
     if declared.is_some_and(|size: u64| size > shared.body_size_max) {
         return Err(broken(&too_large(shared.body_size_max)));
     }
-    let permit = shared.place(&shared.appends, "events.appends_max")?;
-    let store = shared.store()?;
-    let (to, from) = pieces();
-    let commit_time = shared.commit_time.clone();
-    let work = on_thread(move || {
-        let mut rejects = Rejects::default();
-        let mut ingest = Ingest::new(&store, shape.format, &stream);
-        let end = rejects.read(&mut ingest, shape, from)?;
-        let started = Instant::now();
-        let summary = ingest.finish()?;
-        commit_time.record(started.elapsed());
-        drop(store);
-        drop(permit);
-        Ok((rejects.with(&summary), summary, end))
-    });
+    let (to, from) = pieces(&shared.body_memory);
+    // A separate task, so that complete records are kept if the client disconnects.
+    let work = tokio::spawn(take(Arc::clone(shared), shape, stream, from));
     let forwarded = forward(body, shared.body_size_max, shared.body_idle, to);
     let (worked, ()) = tokio::join!(work, forwarded);
-    let (told, summary, end) = worked?;
+    let worked = worked.unwrap_or_else(|error| Err(problem::internal(&error.into())));
+    let Appended { report, summary, end } = worked?;
     shared.rejected.increment(summary.rejected);
     match end {
-        Some(error) => Err(broken(&error).beside(told)),
+        Some(error) => Err(broken(&error).beside(report)),
         None if summary.accepted == 0 => {
             let text = match summary.rejected {
-                0 => "the body holds no event".to_owned(),
-                count => format!("none of the {count} records is an event; see rejects"),
+                0 => "the body contains no event".to_owned(),
+                count => format!("none of the {count} records is a valid event; see rejects"),
             };
-            Err(Problem::bad("no_events", text).beside(told))
+            Err(Problem::bad("no_events", text).beside(report))
         }
-        None if summary.rejected > 0 => Ok(problem::json(StatusCode::MULTI_STATUS, &told)),
-        None => Ok(problem::json(StatusCode::OK, &told)),
+        None if summary.rejected > 0 => Ok(problem::json(StatusCode::MULTI_STATUS, &report)),
+        None => Ok(problem::json(StatusCode::OK, &report)),
     }
 }
 
-/// The problem of a body that ended before its end.
+/// The result of appending a body.
+struct Appended {
+    report: Value,
+    summary: Summary,
+    /// The error with which it ended early.
+    end: Option<io::Error>,
+}
+
+/// Appends a body piece by piece.
+async fn take(
+    shared: Arc<Shared>,
+    shape: Shape,
+    stream: String,
+    mut from: Pieces,
+) -> Result<Appended, Problem> {
+    let mut begun: Option<Work> = None;
+    loop {
+        let kept = begun.as_ref().map_or(0, |work| work.cutter.held());
+        let piece = from.next(kept).await.map_err(|NoRoom| {
+            shared.refused.increment(1);
+            let text = "the memory for request bodies has reached events.body_memory_max";
+            Problem::new(StatusCode::TOO_MANY_REQUESTS, "busy", text)
+        })?;
+        // A body that has been begun is not refused: it waits for its slot.
+        let permit = match &begun {
+            None => shared.permit(&shared.appends, "events.appends_max")?,
+            Some(_) => Arc::clone(&shared.appends).acquire_owned().await.map_err(|_| closing())?,
+        };
+        let store = shared.store()?;
+        let mut work = begun.take().unwrap_or_else(|| Work::new(&store, shape, &stream));
+        let Piece { bytes, end } = piece;
+        let Some(end) = end else {
+            let worked = on_thread(move || {
+                work.piece(&store, &bytes)?;
+                drop(store);
+                drop(permit);
+                Ok(work)
+            });
+            begun = Some(worked.await?);
+            continue;
+        };
+        let commit_time = shared.commit_time.clone();
+        return on_thread(move || {
+            let taken = work.last(&store, &bytes, end, &commit_time)?;
+            drop(store);
+            drop(permit);
+            Ok(taken)
+        })
+        .await;
+    }
+}
+
+/// Returns the problem of a body that ended early.
 fn broken(error: &io::Error) -> Problem {
     let (status, code) = match error.kind() {
         ErrorKind::FileTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
@@ -116,7 +159,8 @@ fn broken(error: &io::Error) -> Problem {
     Problem::new(status, code, error.to_string())
 }
 
-/// Stream and format of a request: the path's format before the query's before the content type's.
+/// Returns stream and format of a request. The path's format precedes the query's, which precedes
+/// the content type's.
 fn asked(path: Option<&str>, uri: &Uri, headers: &HeaderMap) -> Result<(String, Shape), Problem> {
     let mut stream = STREAM_DEFAULT.to_owned();
     let mut named = path.map(str::to_owned);
@@ -125,7 +169,7 @@ fn asked(path: Option<&str>, uri: &Uri, headers: &HeaderMap) -> Result<(String, 
         match &*name {
             "stream" => stream = value,
             "format" if path.is_none() => named = Some(value),
-            "format" => return Err(Problem::bad("query", "the path names the format already")),
+            "format" => return Err(Problem::bad("query", "the path already names the format")),
             _ => {
                 let text = format!("unknown query parameter {name:?}; known are stream and format");
                 return Err(Problem::bad("query", text));
@@ -133,7 +177,7 @@ fn asked(path: Option<&str>, uri: &Uri, headers: &HeaderMap) -> Result<(String, 
         }
     }
     if stream.is_empty() || stream.len() > STREAM_SIZE_MAX {
-        return Err(Problem::bad("query", "a stream's name has 1 to 255 bytes"));
+        return Err(Problem::bad("query", "the name of a stream must have 1 to 255 bytes"));
     }
     let kind = headers.get(CONTENT_TYPE).map(|kind| kind.to_str().unwrap_or("?"));
     let essence = kind.and_then(|kind| kind.split(';').next()).map(str::trim).unwrap_or_default();
@@ -146,7 +190,7 @@ fn asked(path: Option<&str>, uri: &Uri, headers: &HeaderMap) -> Result<(String, 
             matches!(format, Format::Ndjson | Format::Ocsf | Format::Suricata | Format::Auto);
         return Ok((stream, Shape { format, document: document && json }));
     }
-    // What `curl -d` says when nobody told it better says nothing.
+    // The default content type of `curl -d` carries no information.
     let unsaid = essence.is_empty()
         || essence.eq_ignore_ascii_case("application/x-www-form-urlencoded")
         || essence.eq_ignore_ascii_case("application/octet-stream");
@@ -164,63 +208,77 @@ fn asked(path: Option<&str>, uri: &Uri, headers: &HeaderMap) -> Result<(String, 
     Ok((stream, Shape { format, document }))
 }
 
-/// The wall clock, in nanoseconds since 1970-01-01 UTC.
+/// Returns the wall clock time, in nanoseconds since 1970-01-01 UTC.
 fn now_ns() -> i64 {
     SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }
 
-/// What was not taken of a body.
-#[derive(Default)]
-struct Rejects {
-    told: Vec<Value>,
+/// A body being appended, between two of its pieces. It holds the bytes of at most one record.
+struct Work {
+    ingest: Ingest,
+    cutter: Cutter,
+    /// The first rejected records.
+    rejects: Vec<Value>,
 }
 
-impl Rejects {
-    /// Reads a body to its end, or to where it breaks; what came whole before that is kept. Returns
-    /// the error it broke with.
-    fn read(
-        &mut self,
-        ingest: &mut Ingest<'_>,
-        shape: Shape,
-        body: Pieces,
-    ) -> Result<Option<io::Error>, AppendError> {
-        match records(body, shape.format, shape.document) {
-            Ok(mut records) => self.all(ingest, &mut *records),
-            Err(error) => Ok(Some(error)),
+impl Work {
+    fn new(store: &Store, shape: Shape, stream: &str) -> Self {
+        Self {
+            ingest: Ingest::new(store, shape.format, stream),
+            cutter: Cutter::new(shape.format, shape.document),
+            rejects: Vec::new(),
         }
     }
 
-    fn all(
-        &mut self,
-        ingest: &mut Ingest<'_>,
-        records: &mut dyn Cut,
-    ) -> Result<Option<io::Error>, AppendError> {
-        loop {
-            let record = match records.next() {
-                Ok(Some(record)) => record,
-                Ok(None) => return Ok(None),
-                Err(error) => return Ok(Some(error)),
-            };
-            ingest.record(&record, now_ns(), &mut |line, reject, _| {
-                if self.told.len() < REJECTS_TOLD {
-                    self.told.push(json!({ "line": line, "reason": reject.to_string() }));
-                }
-            })?;
-        }
+    /// Appends the records that end in a piece.
+    fn piece(&mut self, store: &Store, bytes: &[u8]) -> Result<(), AppendError> {
+        let Self { ingest, cutter, rejects } = self;
+        cutter.feed(bytes, &mut |record| append_record(ingest, rejects, store, record))?;
+        ingest.flush(store)
     }
 
-    /// The answer's body.
-    fn with(self, summary: &Summary) -> Value {
-        json!({
+    /// Appends the last piece and waits until everything is acknowledged. The complete records of a
+    /// body that ended early are kept.
+    fn last(
+        mut self,
+        store: &Store,
+        bytes: &[u8],
+        end: Result<(), io::Error>,
+        commit_time: &metrics::Histogram,
+    ) -> Result<Appended, AppendError> {
+        let Self { ingest, cutter, rejects } = &mut self;
+        let mut take = |record: &Record<'_>| append_record(ingest, rejects, store, record);
+        cutter.feed(bytes, &mut take)?;
+        if end.is_ok() {
+            cutter.finish(&mut take)?;
+        }
+        let started = Instant::now();
+        let summary = self.ingest.finish(store)?;
+        commit_time.record(started.elapsed());
+        let report = json!({
             "accepted": summary.accepted,
             "rejected": summary.rejected,
             "first_id": summary.first_id.map(|id| id.to_string()),
             "last_id": summary.last_id.map(|id| id.to_string()),
-            "rejects": self.told,
-        })
+            "rejects": self.rejects,
+        });
+        Ok(Appended { report, summary, end: end.err() })
     }
+}
+
+fn append_record(
+    ingest: &mut Ingest,
+    rejects: &mut Vec<Value>,
+    store: &Store,
+    record: &Record<'_>,
+) -> Result<(), AppendError> {
+    ingest.record(store, record, now_ns(), &mut |line, reject, _| {
+        if rejects.len() < REJECTS_MAX {
+            rejects.push(json!({ "line": line, "reason": reject.to_string() }));
+        }
+    })
 }
 
 #[cfg(test)]

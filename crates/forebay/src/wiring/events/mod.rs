@@ -1,4 +1,5 @@
-//! The event store as a subsystem of the server: configuration in, routes, metrics and shutdown out.
+//! The event store as a subsystem of the server: applies its configuration, provides its routes and
+//! metrics, closes it.
 
 mod append;
 mod body;
@@ -15,7 +16,6 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -24,23 +24,27 @@ use forebay_base::clock::SystemClock;
 use forebay_base::fs::RealFs;
 use forebay_events::{Options, Store};
 use parking_lot::RwLock;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::config::{Config, Preset};
 use crate::serve::Subsystem;
+use body::Memory;
 use problem::Problem;
 
-/// Short readings at once; further ones wait their turn.
+/// Maximum number of concurrent short reads; more wait.
 const SHORT_READS: usize = 64;
-/// How long closing waits for readings whose client has left.
+/// Maximum number of followers that read concurrently; more wait.
+const FOLLOW_READS: usize = 8;
+/// Maximum time that closing waits for reads whose client has disconnected.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Where the events are kept inside the data directory.
+/// Returns the directory of the events in the data directory.
 pub(crate) fn dir(data: &Path) -> PathBuf {
     data.join("events")
 }
 
-/// The store's options as the configuration says: its preset's, where it says nothing else.
+/// Returns the configured options of the store: the preset's, except where a setting overrides
+/// them.
 pub(crate) fn options(config: &Config) -> Options {
     let from = &config.events;
     let mut options = match from.preset {
@@ -76,7 +80,7 @@ pub(crate) fn options(config: &Config) -> Options {
     options
 }
 
-/// What a store tells of itself, as JSON.
+/// Returns the statistics of a store as JSON.
 pub(crate) fn stats(store: &Store) -> serde_json::Value {
     let stats = store.stats();
     let key = store.verifier_key().ok().map(|key| key.to_string());
@@ -97,7 +101,7 @@ pub(super) fn open(config: &Config) -> anyhow::Result<Arc<dyn Subsystem>> {
     let dir = dir(&config.process.data);
     let clock = Arc::new(SystemClock::new());
     let (store, recovered) = Store::open(Arc::new(RealFs), clock, &dir, options(config))
-        .with_context(|| format!("could not open the event store in {}", dir.display()))?;
+        .with_context(|| format!("cannot open the event store in {}", dir.display()))?;
     tracing::info!(
         created = recovered.created,
         events_in_segments = recovered.events_in_segments,
@@ -114,18 +118,25 @@ pub(super) fn open(config: &Config) -> anyhow::Result<Arc<dyn Subsystem>> {
 /// The subsystem.
 struct Events(Arc<Shared>);
 
-/// What requests share. Whoever has the store on a thread of its own holds a permit of one of the
-/// semaphores meanwhile, so that closing can wait for them.
+/// State shared by requests. A user of the store on another thread holds a permit of one of the
+/// semaphores (except `followers`) meanwhile, so that closing can wait for it.
 struct Shared {
     store: RwLock<Option<Arc<Store>>>,
     appends: Arc<Semaphore>,
     reads: Arc<Semaphore>,
     short: Arc<Semaphore>,
+    /// Endless streams: they use the store only while they read.
+    followers: Arc<Semaphore>,
+    follow_reads: Arc<Semaphore>,
     appends_max: u32,
     reads_max: u32,
-    /// Streams that go on for ever are to end.
-    draining: AtomicBool,
+    followers_max: u32,
+    /// Position of the last event visible to readers.
+    shown: watch::Receiver<u64>,
+    /// Set when endless streams must end.
+    draining: watch::Sender<bool>,
     body_size_max: u64,
+    body_memory: Arc<Memory>,
     body_idle: Duration,
     rejected: metrics::Counter,
     refused: metrics::Counter,
@@ -136,15 +147,24 @@ impl Shared {
     fn new(store: Store, config: &Config) -> Self {
         let from = &config.events;
         let permits = |count: u32| Arc::new(Semaphore::new(count as usize));
+        let (show, shown) = watch::channel(store.len());
+        store.watch(move |end| {
+            show.send_if_modified(|known| end > std::mem::replace(known, end.max(*known)));
+        });
         Self {
             store: RwLock::new(Some(Arc::new(store))),
             appends: permits(from.appends_max),
             reads: permits(from.reads_max),
             short: Arc::new(Semaphore::new(SHORT_READS)),
+            followers: permits(from.followers_max),
+            follow_reads: Arc::new(Semaphore::new(FOLLOW_READS)),
             appends_max: from.appends_max,
             reads_max: from.reads_max,
-            draining: AtomicBool::new(false),
+            followers_max: from.followers_max,
+            shown,
+            draining: watch::Sender::new(false),
             body_size_max: from.body_size_max.0,
+            body_memory: Memory::new(from.body_memory_max.0),
             body_idle: from.body_idle_timeout.get(),
             rejected: metrics::counter!("forebay_events_rejected_records_total"),
             refused: metrics::counter!("forebay_events_refused_requests_total"),
@@ -153,11 +173,11 @@ impl Shared {
     }
 
     fn store(&self) -> Result<Arc<Store>, Problem> {
-        self.store.read().clone().ok_or_else(|| Problem::closed("the server is shutting down"))
+        self.store.read().clone().ok_or_else(closing)
     }
 
-    /// A place among the appending or reading requests.
-    fn place(
+    /// Acquires a slot among the append or read requests.
+    fn permit(
         &self,
         among: &Arc<Semaphore>,
         setting: &'static str,
@@ -168,13 +188,13 @@ impl Shared {
         })
     }
 
-    /// Does something short with the store on a thread that may block.
+    /// Runs a short operation on the store on a thread that may block.
     async fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Store) -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
         let permit = Arc::clone(&self.short).acquire_owned().await;
-        let permit = permit.map_err(|_| Problem::closed("the server is shutting down"))?;
+        let permit = permit.map_err(|_| closing())?;
         let store = self.store()?;
         on_thread(move || {
             let answer = question(&store);
@@ -185,12 +205,14 @@ impl Shared {
         .await
     }
 
-    /// Waits until nobody uses the store, and closes it.
+    /// Waits until the store is not in use, and closes it.
     async fn close(&self) -> anyhow::Result<()> {
         let everybody = async {
             let short = u32::try_from(SHORT_READS).unwrap_or(u32::MAX);
+            let following = u32::try_from(FOLLOW_READS).unwrap_or(u32::MAX);
             let _appends = self.appends.acquire_many(self.appends_max).await;
             let _reads = self.reads.acquire_many(self.reads_max).await;
+            let _following = self.follow_reads.acquire_many(following).await;
             let _short = self.short.acquire_many(short).await;
         };
         let left = tokio::time::timeout(CLOSE_LIMIT, everybody).await.is_ok();
@@ -199,13 +221,18 @@ impl Shared {
             Ok(store) => tokio::task::spawn_blocking(move || store.close())
                 .await
                 .context("closing the event store was interrupted")?
-                .context("could not close the event store"),
+                .context("cannot close the event store"),
             Err(_) => {
-                tracing::warn!(left, "the event store is still read from; it was not closed");
+                tracing::warn!(left, "the event store is still being read and was not closed");
                 Ok(())
             }
         }
     }
+}
+
+/// The store has been closed.
+fn closing() -> Problem {
+    Problem::closed("the server is shutting down")
 }
 
 /// Runs `work` on a thread that may block.
@@ -252,7 +279,7 @@ impl Subsystem for Events {
     }
 
     fn drain(&self) {
-        self.0.draining.store(true, Ordering::Release);
+        self.0.draining.send_replace(true);
     }
 
     fn stop(&self) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + '_>> {
@@ -261,7 +288,7 @@ impl Subsystem for Events {
     }
 }
 
-/// Brings the metrics of the event store up to date.
+/// Updates the metrics of the event store.
 fn measure(store: &Store, shared: &Shared) {
     let stats = store.stats();
     let counter = |name: &'static str, value: u64| metrics::counter!(name).absolute(value);
@@ -290,6 +317,8 @@ fn measure(store: &Store, shared: &Shared) {
     };
     gauge("forebay_events_appends_running", busy(shared.appends_max, &shared.appends));
     gauge("forebay_events_reads_running", busy(shared.reads_max, &shared.reads));
+    gauge("forebay_events_followers", busy(shared.followers_max, &shared.followers));
+    gauge("forebay_events_body_memory_bytes", shared.body_memory.used());
 }
 
 #[cfg(test)]
@@ -349,7 +378,8 @@ mod tests {
         ] {
             let mut settings = vec![format!("events.preset={preset}")];
             let alone = options_with(&settings);
-            // Every other preset's values are overridden by those this one is said to have.
+            // The values of every other preset are overridden by those this one is documented to
+            // have.
             for (key, value) in BALANCED.iter().chain(own) {
                 settings.push(format!("events.{key}={value}"));
                 let doc = find(&format!("events.{key}")).unwrap().doc.concat();

@@ -1,12 +1,13 @@
 //! The event store's part of `/openapi.json`.
 //!
-//! Written beside the routes rather than derived from handlers: handlers take whole requests, so
-//! that bodies stream, and say nothing about their parameters.
+//! Written beside the routes rather than derived from handlers, because handlers take whole
+//! requests, so that bodies stream, and do not declare their parameters.
 
 use serde_json::{Value, json};
 use utoipa::openapi::OpenApi;
 
-/// The document; a description that does not parse would be a bug of ours, caught by its test.
+/// Returns the document. A description that does not parse would be a bug of ours, found by its
+/// test.
 pub(super) fn document() -> OpenApi {
     serde_json::from_value(description())
         .unwrap_or_else(|_| utoipa::openapi::OpenApiBuilder::new().build())
@@ -17,16 +18,17 @@ fn description() -> Value {
         "openapi": "3.1.0",
         "info": { "title": "Forebay events", "version": env!("CARGO_PKG_VERSION") },
         "tags": [{ "name": "events", "description":
-            "Events, kept exactly, found by id, time and field, and provable to whoever holds a \
+            "Events, stored unchanged, found by id, time and field, and provable to any holder of a \
              signed checkpoint." }],
         "paths": {
             "/v1/events": { "post": append(false), "get": list() },
             "/v1/events/{name}": { "post": append(true), "get": get(
                 "Get one event",
                 vec![path("name", "The event's id: a ULID or a UUID"), option(
-                    "raw", "boolean", "The bytes as their source wrote them, and nothing else")],
+                    "raw", "boolean", "Return only the raw bytes, as the source wrote them")],
                 "application/json",
-                vec![("200", "The event"), ("400", "That is no id"), ("404", "There is none")],
+                vec![("200", "The event"), ("400", "The id is not valid"),
+                     ("404", "There is no such event")],
             ) },
             "/v1/events/{name}/proof": { "get": get(
                 "Prove that an event is stored",
@@ -34,42 +36,43 @@ fn description() -> Value {
                 "application/json",
                 vec![("200", "leaf_index, tree_size, leaf_hash, leaf_base64, audit_path and the \
                      signed checkpoint; `forebay events verify-proof` checks it offline"),
-                     ("404", "There is no such event, or the store keeps no proofs")],
+                     ("404", "There is no such event, or the store has no proofs")],
             ) },
             "/v1/events/proof/consistency": { "get": get(
-                "Prove that the first events are still what they were",
+                "Prove that the first events are unchanged",
                 vec![option("first", "integer", "The earlier size"),
-                     option("second", "integer", "The later size; without it, everything stored")],
+                     option("second", "integer", "The later size [default: all events]")],
                 "application/json",
                 vec![("200", "first, second, path, first_root, second_root, and the checkpoint \
-                     where the second size is the newest signed one"),
-                     ("400", "There are not that many events")],
+                     if the second size is the newest signed one"),
+                     ("400", "There are fewer events")],
             ) },
             "/v1/events/checkpoint": { "get": get(
-                "Sign for everything stored", vec![], "text/plain",
+                "Sign a checkpoint of all stored events", vec![], "text/plain",
                 vec![("200", "A signed note (C2SP tlog-checkpoint)")],
             ) },
             "/v1/events/key": { "get": get(
-                "The key checkpoints are verified with", vec![], "text/plain",
+                "Get the key that verifies checkpoints", vec![], "text/plain",
                 vec![("200", "A verifier key (C2SP signed-note)")],
             ) },
             "/v1/events/stats": { "get": get(
-                "Counts and sizes", vec![], "application/json", vec![("200", "Counts and sizes")],
+                "Get counts and sizes", vec![], "application/json",
+                vec![("200", "Counts and sizes")],
             ) },
             "/v1/events/search": { "get": get(
-                "The newest events as a page, with a form to find others", vec![], "text/html",
-                vec![("200", "The page; it takes the parameters of a search")],
+                "Get the newest events as a page with a search form", vec![], "text/html",
+                vec![("200", "The page; it accepts the parameters of a search")],
             ) },
             "/v1/events/tlog/checkpoint": { "get": get(
-                "The newest checkpoint that was signed", vec![], "text/plain",
+                "Get the newest signed checkpoint", vec![], "text/plain",
                 vec![("200", "A signed note")],
             ) },
             "/v1/events/tlog/tile/{path}": { "get": get(
-                "A tile of the tree, or a bundle of events (C2SP tlog-tiles)",
+                "Get a tile of the tree, or a bundle of events (C2SP tlog-tiles)",
                 vec![path("path", "<L>/<N>[.p/<W>] or entries/<N>[.p/<W>]; N in groups as x001/234")],
                 "application/octet-stream",
-                vec![("200", "Hashes of 32 bytes each, or events each behind its length in two \
-                     bytes"), ("404", "There is none, or it was pruned, or an event is too large")],
+                vec![("200", "Hashes of 32 bytes, or events, each preceded by its length in two \
+                     bytes"), ("404", "It does not exist or was pruned, or an event is too large")],
             ) }
         }
     })
@@ -104,30 +107,31 @@ fn option(name: &str, kind: &str, text: &str) -> Value {
 
 fn append(named: bool) -> Value {
     let formats = "auto, ndjson, ocsf, zeek, suricata, cef, leef, syslog or raw";
-    let mut parameters = vec![option("stream", "string", "Stream of events that name none")];
+    let mut parameters = vec![option("stream", "string", "Stream of events that name no stream")];
     if named {
-        parameters.push(path("name", &format!("The format: {formats}")));
+        parameters.push(path("name", &format!("Format: {formats}")));
     } else {
-        let text = format!("The format, before that of the content type: {formats}");
+        let text = format!("Format, which overrides the content type: {formats}");
         parameters.push(option("format", "string", &text));
     }
     let answers = vec![
         ("200", "accepted, rejected, first_id and last_id: everything is stored"),
         (
             "207",
-            "The same: some records were no events; rejects has the first with line and reason",
+            "The same; some records were rejected, and rejects lists the first with line and reason",
         ),
-        ("400", "Nothing was accepted, or the body broke off; what is told as accepted is stored"),
+        ("400", "Nothing was accepted, or the body ended early; reported events are stored"),
         ("413", "The body is larger than events.body_size_max"),
         ("415", "No format has this content type"),
-        ("429", "As many requests as events.appends_max allows are running"),
-        ("503", "The store takes nothing; the message says why"),
+        ("429", "The limit events.appends_max or events.body_memory_max is reached"),
+        ("507", "The disk is full; events are accepted again when there is space"),
+        ("503", "The store accepts nothing; the message says why"),
     ];
     json!({
         "tags": ["events"],
         "summary": if named { "Append events of a named format" } else { "Append events" },
         "description": "One JSON object, an array of them, NDJSON, or lines of any log format. The \
-                        body is read as it comes, however large.",
+                        body is processed as it arrives, so it may be large.",
         "parameters": parameters,
         "requestBody": { "required": true, "content": {
             "application/x-ndjson": { "schema": { "type": "string" } },
@@ -140,42 +144,46 @@ fn append(named: bool) -> Value {
 
 fn list() -> Value {
     let parameters = vec![
-        option("from", "string", "Not before: RFC 3339, a date, or seconds since 1970"),
-        option("to", "string", "Before"),
-        option("stream", "string", "Of this stream"),
-        option("type", "string", "Of this type"),
-        option("host", "string", "Of this machine"),
-        option("ip", "string", "Of this address"),
-        option("severity", "string", "At least: informational, low, medium, high, critical, fatal"),
-        option("contains", "string", "Whose raw bytes contain this; may be given often"),
-        option("regex", "string", "Whose raw bytes match this regular expression"),
+        option("from", "string", "Only events at or after (RFC 3339, a date, or Unix seconds)"),
+        option("to", "string", "Only events before"),
+        option("stream", "string", "Only events in this stream"),
+        option("type", "string", "Only events of this type"),
+        option("host", "string", "Only events from this host"),
+        option("ip", "string", "Only events with this address"),
+        option(
+            "severity",
+            "string",
+            "Only events of at least informational, low, medium, high, critical or fatal severity",
+        ),
+        option("contains", "string", "Only events whose raw bytes contain this; may be repeated"),
+        option("regex", "string", "Only events whose raw bytes match this regular expression"),
         option(
             "order",
             "string",
-            "oldest (the default) or newest first; or position: as they were accepted, seq ascending",
+            "oldest (default), newest, or position: in order of acceptance, by seq",
         ),
-        option("limit", "integer", "1 to 1000, by default 100; of a stream as many as wanted"),
+        option("limit", "integer", "1 to 1000 [default: 100]; unlimited for NDJSON"),
         option(
             "cursor",
             "string",
-            "next of the page before; with order=position the seq of the last event that is known",
+            "next of the previous page; with order=position, the seq of the last known event",
         ),
-        option("before", "integer", "With order=position: only events of a seq below this"),
-        option("proof", "boolean", "Each event with the proof that it is stored"),
-        option("follow", "boolean", "A stream of the newest limit events, then of those that come"),
+        option("before", "integer", "With order=position: only events with a lower seq"),
+        option("proof", "boolean", "Add to each event the proof that it is stored"),
+        option("follow", "boolean", "Stream the newest limit events, then new ones as they arrive"),
     ];
     let mut operation = get(
-        "Search events, in order of time or of acceptance",
+        "Search events, in order of time or acceptance",
         parameters,
         "application/json",
         vec![
             (
                 "200",
-                "events, and next: the cursor of the next page, or null behind the last. With \
-                     Accept: application/x-ndjson, or follow, a stream of one event a line",
+                "events, and next: the cursor of the next page, or null after the last. With \
+                     Accept: application/x-ndjson, or follow, a stream of one event per line",
             ),
-            ("400", "A parameter is wrong"),
-            ("429", "As many searches as events.reads_max allows are running"),
+            ("400", "A parameter is not valid"),
+            ("429", "The limit events.reads_max or events.followers_max is reached"),
         ],
     );
     operation["responses"]["200"]["content"]["application/x-ndjson"] =

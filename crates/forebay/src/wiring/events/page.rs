@@ -1,10 +1,11 @@
-//! `GET /v1/events/search`: a page for people. It stands below `/v1` because it shows what needs a key
-//! where keys are needed.
+//! `GET /v1/events/search`: the search page. It is below `/v1` because it shows data that needs a
+//! key if keys exist.
 
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
+use forebay_base::waiting::Waiting;
 use forebay_events::query::Order;
 use forebay_events::{Record, render};
 use http::Uri;
@@ -14,11 +15,11 @@ use super::super::answer::{PAGE_WITH_FORMS, html, pairs};
 use super::problem::Problem;
 use super::question::{Question, cursor_text};
 use super::{Shared, on_thread};
-use crate::web::{Field, Found, Row, events_page};
+use crate::web::{Field, Row, SearchResult, events_page};
 
-/// Events of a page.
+/// Number of events on a page.
 const ROWS: usize = 50;
-/// Characters of an event that are shown.
+/// Maximum number of characters shown of an event.
 const SHOWN: usize = 400;
 
 const FIELDS: [(&str, &str); 9] = [
@@ -28,13 +29,13 @@ const FIELDS: [(&str, &str); 9] = [
     ("type", "Type"),
     ("host", "Host"),
     ("ip", "Address"),
-    ("severity", "At least"),
+    ("severity", "Minimum severity"),
     ("from", "From"),
     ("to", "To"),
 ];
 
 pub(super) async fn search(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
-    // A form sends its empty fields, too.
+    // A form also sends its empty fields.
     let asked: Vec<(String, Vec<u8>)> =
         pairs(&uri).into_iter().filter(|(_, value)| !value.is_empty()).collect();
     let fields: Vec<Field> = FIELDS
@@ -45,7 +46,7 @@ pub(super) async fn search(State(shared): State<Arc<Shared>>, uri: Uri) -> Respo
             Field { name, label, value: value.unwrap_or_default() }
         })
         .collect();
-    let found: Found = find(&shared, asked).await.map_err(Problem::into_message);
+    let found: SearchResult = find(&shared, asked).await.map_err(Problem::into_message);
     html(events_page(&fields, &found), PAGE_WITH_FORMS)
 }
 
@@ -60,9 +61,11 @@ async fn find(
         .collect();
     let mut query = Question::of(asked)?.query;
     query.order = Order::NewestFirst;
-    let permit = shared.place(&shared.reads, "events.reads_max")?;
+    let waiting = Waiting::default();
+    query.gone = waiting.gone();
+    let permit = shared.permit(&shared.reads, "events.reads_max")?;
     let store = shared.store()?;
-    on_thread(move || {
+    let found = on_thread(move || {
         let mut scan = store.scan(query);
         let mut rows = Vec::new();
         let mut next = None;
@@ -78,8 +81,10 @@ async fn find(
         drop(store);
         drop(permit);
         Ok((rows, next))
-    })
-    .await
+    });
+    let found = found.await;
+    drop(waiting);
+    found
 }
 
 fn row(record: &Record) -> Row {

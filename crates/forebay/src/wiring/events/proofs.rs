@@ -14,15 +14,15 @@ use super::Shared;
 use super::problem::{self, Problem};
 use super::read::id;
 
-/// Hashes of a whole tile, events of a whole bundle.
+/// Number of hashes in a full tile, and of events in a full bundle.
 const WIDTH: usize = 256;
 const HASH_SIZE: usize = 32;
 
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
-/// What never changes.
+/// For content that never changes.
 const FOR_EVER: HeaderValue = HeaderValue::from_static("max-age=31536000, immutable");
-/// Partial tiles do not change either, but are superseded by the whole one.
+/// Partial tiles do not change either, but are superseded by the full one.
 const A_MINUTE: HeaderValue = HeaderValue::from_static("max-age=60");
 const NOT_AT_ALL: HeaderValue = HeaderValue::from_static("no-store");
 
@@ -33,13 +33,13 @@ fn plain(text: String) -> Response {
     response
 }
 
-/// Signs for everything stored.
+/// Signs a checkpoint of all stored events.
 pub(super) async fn checkpoint(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
-    let note = shared.ask(|store| Ok(store.checkpoint()?)).await;
+    let note = shared.ask(|store| Ok(store.newest_checkpoint()?)).await;
     problem::answer(note.map(plain), &headers)
 }
 
-/// The newest checkpoint that was signed.
+/// Returns the newest signed checkpoint.
 pub(super) async fn latest(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
     let note = shared.ask(|store| Ok(store.latest_checkpoint()?.1)).await;
     problem::answer(note.map(plain), &headers)
@@ -80,7 +80,7 @@ pub(super) async fn consistency(
             let size = store.len();
             let last = second.unwrap_or(size);
             if first > last || last > size {
-                let text = format!("first <= second <= {size} must hold: so many events there are");
+                let text = format!("must be first <= second <= {size}, the number of events");
                 return Err(Problem::bad("query", text));
             }
             Ok(store.prove_consistency(first, second)?)
@@ -94,7 +94,8 @@ fn sizes(uri: &Uri) -> Result<(u64, Option<u64>), Problem> {
     let (mut first, mut second) = (None, None);
     for (name, value) in pairs(uri) {
         let value = std::str::from_utf8(&value).ok().and_then(|text| text.parse::<u64>().ok());
-        let value = value.ok_or_else(|| Problem::bad("query", "first and second are numbers"))?;
+        let value =
+            value.ok_or_else(|| Problem::bad("query", "first and second must be numbers"))?;
         match &*name {
             "first" => first = Some(value),
             "second" => second = Some(value),
@@ -104,11 +105,11 @@ fn sizes(uri: &Uri) -> Result<(u64, Option<u64>), Problem> {
             }
         }
     }
-    let text = "name the earlier size as first, and the later one as second or not at all";
+    let text = "first, the earlier size, is required; second is the later size";
     Ok((first.ok_or_else(|| Problem::bad("query", text))?, second))
 }
 
-/// What a path below `/v1/events/tlog/tile/` asks for.
+/// The resource that a path below `/v1/events/tlog/tile/` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Tile {
     /// `None`: the events themselves.
@@ -118,7 +119,7 @@ struct Tile {
 }
 
 impl Tile {
-    /// Reads `<L>/<N>[.p/<W>]` or `entries/<N>[.p/<W>]`; `None`: no such path can be.
+    /// Parses `<L>/<N>[.p/<W>]` or `entries/<N>[.p/<W>]`; `None` if the path is not valid.
     fn read(path: &str) -> Option<Self> {
         let (level, rest) = path.split_once('/')?;
         let level = match level {
@@ -141,7 +142,7 @@ impl Tile {
             if digits.len() != 3 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
                 return None;
             }
-            // One index has one path.
+            // There is one path for one index.
             if first && !last && digits == "000" {
                 return None;
             }
@@ -151,7 +152,7 @@ impl Tile {
         Some(Self { level, index, width })
     }
 
-    /// Events the tree must have for this tile to be there.
+    /// Returns the number of events the tree must have for this tile to exist.
     fn events(self) -> Option<u64> {
         let nodes = self.index.checked_mul(WIDTH as u64)?.checked_add(self.width as u64)?;
         let shift = 8 * self.level.unwrap_or(0);
@@ -160,7 +161,7 @@ impl Tile {
     }
 }
 
-/// A decimal number without sign and leading zeros.
+/// Parses a decimal number without sign and leading zeros.
 fn decimal(text: &str) -> Option<u32> {
     let plain = text == "0" || !text.starts_with(['0', '+']);
     plain.then(|| text.parse().ok()).flatten()
@@ -172,9 +173,8 @@ pub(super) async fn tile(
     headers: HeaderMap,
 ) -> Response {
     let answer = async {
-        let asked = Tile::read(&path).ok_or_else(|| {
-            Problem::not_found("no tile is called so; paths are as C2SP tlog-tiles has them")
-        })?;
+        let asked = Tile::read(&path)
+            .ok_or_else(|| Problem::not_found("not a tile path; see C2SP tlog-tiles"))?;
         let bytes = shared.ask(move |store| tile_bytes(store, asked)).await?;
         let mut response = Response::new(Body::from(bytes));
         let headers = response.headers_mut();
@@ -190,20 +190,20 @@ pub(super) async fn tile(
 fn tile_bytes(store: &Store, asked: Tile) -> Result<Vec<u8>, Problem> {
     let (signed, _) = store.latest_checkpoint()?;
     if asked.events().is_none_or(|events| events > signed.size) {
-        let text = format!("the newest checkpoint is of {} events", signed.size);
+        let text = format!("the newest checkpoint covers {} events", signed.size);
         return Err(Problem::not_found(text));
     }
     let Some(level) = asked.level else { return bundle(store, asked) };
     let hashes = store.tile(level, asked.index, asked.width).map_err(|error| {
         tracing::debug!(error = %forebay_base::error_chain::chain(&error), "no tile");
-        Problem::not_found("the events below this tile are gone, and their hashes with them")
+        Problem::not_found("the events below this tile were removed, with their hashes")
     })?;
     let mut bytes = Vec::with_capacity(hashes.len() * HASH_SIZE);
     hashes.iter().for_each(|hash| bytes.extend_from_slice(&hash.0));
     Ok(bytes)
 }
 
-/// Events one after another, each behind its length.
+/// Returns the events, each preceded by its length.
 fn bundle(store: &Store, asked: Tile) -> Result<Vec<u8>, Problem> {
     let first = asked.index * WIDTH as u64;
     let mut bytes = Vec::new();
@@ -213,8 +213,7 @@ fn bundle(store: &Store, asked: Tile) -> Result<Vec<u8>, Problem> {
         })?;
         let size = u16::try_from(record.leaf().len()).map_err(|_| {
             let text = format!(
-                "event {seq} has more than the 65535 bytes an entry bundle can say; \
-                 GET /v1/events/{} has it",
+                "event {seq} exceeds the 65535 bytes of an entry in a bundle; use GET /v1/events/{}",
                 record.event().id
             );
             Problem::new(StatusCode::NOT_FOUND, "entry_too_large", text)

@@ -1,4 +1,4 @@
-//! What `GET /v1/events` is asked, read from its query string.
+//! Parses the query string of `GET /v1/events`.
 
 use std::ops::Range;
 use std::str::FromStr;
@@ -10,34 +10,34 @@ use http::Uri;
 use super::super::answer::pairs;
 use super::problem::Problem;
 
-/// Events of a page, where nothing is said.
+/// Default number of events on a page.
 const PAGE: u64 = 100;
-/// Most events of a page.
+/// Maximum number of events on a page.
 const PAGE_MAX: u64 = 1_000;
-/// Largest regular expression, in bytes, and once compiled.
+/// Maximum size of a regular expression, in bytes, and once compiled.
 const REGEX_SIZE_MAX: usize = 4_096;
 const REGEX_MEMORY_MAX: usize = 1 << 20;
-/// Most texts one search may ask for.
+/// Maximum number of texts in one search.
 const NEEDLES_MAX: usize = 16;
 
 const KNOWN: &str = "from, to, stream, type, host, ip, severity, contains, regex, order, limit, \
                      cursor, before, proof and follow";
 
-/// A question.
+/// A parsed query.
 #[derive(Debug, Default)]
 pub(super) struct Question {
     pub(super) query: Query,
     limit: Option<u64>,
-    /// Each event is to carry its proof.
+    /// Each event includes its proof.
     pub(super) proof: bool,
-    /// The answer goes on with what comes.
+    /// The response continues with new events.
     pub(super) follow: bool,
-    /// Events are wanted in the order they were accepted in, at these positions.
+    /// Events are returned in order of acceptance, at these positions.
     pub(super) positions: Option<Range<u64>>,
 }
 
 impl Question {
-    /// Events of one page.
+    /// Returns the number of events on one page.
     pub(super) fn page(&self) -> Result<u64, Problem> {
         match self.limit {
             Some(0) => Err(wrong("limit", "1 to 1000")),
@@ -46,12 +46,12 @@ impl Question {
         }
     }
 
-    /// Events of a stream that ends.
+    /// Returns the number of events of a stream that ends.
     pub(super) fn stream(&self) -> u64 {
         self.limit.unwrap_or(u64::MAX)
     }
 
-    /// The newest events a stream begins with that does not end.
+    /// Returns the number of newest events with which an endless stream begins.
     pub(super) fn newest(&self) -> Result<u64, Problem> {
         match self.limit {
             Some(limit) if limit > PAGE_MAX => Err(wrong("limit", "0 to 1000 with follow")),
@@ -59,12 +59,12 @@ impl Question {
         }
     }
 
-    /// Reads a query string.
+    /// Parses a query string.
     pub(super) fn read(uri: &Uri) -> Result<Self, Problem> {
         Self::of(pairs(uri))
     }
 
-    /// Reads names and values.
+    /// Parses names and values.
     pub(super) fn of(pairs: Vec<(String, Vec<u8>)>) -> Result<Self, Problem> {
         let mut asked = Self::default();
         let mut ordered = false;
@@ -113,25 +113,25 @@ impl Question {
             }
         }
         if by_position {
-            let expected = "the position of the last event of the page before";
+            let expected = "the position of the last event of the previous page";
             let last: Option<u64> =
                 after.as_deref().map(|text| parsed("cursor", text, expected)).transpose()?;
             let from = last.map_or(0, |last| last.saturating_add(1));
             asked.positions = Some(from..before.unwrap_or(u64::MAX));
         } else if before.is_some() {
-            return Err(Problem::bad("query", "before goes with order=position"));
+            return Err(Problem::bad("query", "before requires order=position"));
         } else {
             asked.query.after = after.as_deref().map(cursor).transpose()?;
         }
         if asked.follow && (ordered || after.is_some()) {
-            let text = "follow goes with neither order nor cursor: it begins with the newest";
+            let text = "follow cannot be combined with order or cursor: it begins with the newest";
             return Err(Problem::bad("query", text));
         }
         Ok(asked)
     }
 }
 
-/// The cursor behind an event.
+/// Returns the cursor after an event.
 pub(super) fn cursor_text(timestamp_ns: i64, seq: u64) -> String {
     format!("{timestamp_ns}.{seq}")
 }
@@ -141,7 +141,7 @@ fn cursor(text: &str) -> Result<Cursor, Problem> {
         let (time, seq) = text.split_once('.')?;
         Some(Cursor { timestamp_ns: time.parse().ok()?, seq: seq.parse().ok()? })
     };
-    read().ok_or_else(|| wrong("cursor", "what `next` of the page before says"))
+    read().ok_or_else(|| wrong("cursor", "the value of `next` of the previous page"))
 }
 
 fn wrong(name: &str, expected: &str) -> Problem {
@@ -158,7 +158,7 @@ fn time(name: &str, text: &str) -> Result<i64, Problem> {
     parse_time(text).ok_or_else(|| wrong(name, expected))
 }
 
-/// Reads a switch; naming it is switching it on.
+/// Parses a switch; its name alone switches it on.
 pub(super) fn flag(name: &str, text: &str) -> Result<bool, Problem> {
     match text {
         "" | "true" | "1" => Ok(true),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_can_be_asked_is_read() {
+    fn every_query_parameter_is_parsed() {
         let asked = read(
             "from=1732184400.5&to=2024-11-22&stream=a+b&type=t&host=h&ip=10.0.0.1&severity=high\
              &contains=%ff%00&contains=x&regex=a.%2Bb&order=newest&limit=7&cursor=-5.3&proof",
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_go_on_behind_a_cursor() {
+    fn positions_continue_after_a_cursor() {
         assert_eq!(read("order=position").unwrap().positions, Some(0..u64::MAX));
         let asked = read("cursor=6&before=9&order=position&stream=s").unwrap();
         assert_eq!((asked.positions, asked.query.after), (Some(7..9), None));

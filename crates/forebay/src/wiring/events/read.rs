@@ -6,8 +6,9 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::Response;
+use forebay_base::waiting::Waiting;
 use forebay_events::query::{Query, Scan};
-use forebay_events::{EventId, Record, Store, render};
+use forebay_events::{EventId, ReadError, Record, Store, render};
 use http::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
     X_CONTENT_TYPE_OPTIONS,
@@ -20,7 +21,7 @@ use super::problem::{self, Problem};
 use super::question::{Question, cursor_text, flag};
 use super::{Shared, on_thread, stream};
 
-/// Bytes of events after which a page ends early.
+/// Number of bytes of events after which a page ends early.
 const PAGE_SIZE_MAX: usize = 8 << 20;
 
 pub(super) async fn list(
@@ -32,20 +33,25 @@ pub(super) async fn list(
 }
 
 async fn answer_list(shared: Arc<Shared>, lines: bool, uri: &Uri) -> Result<Response, Problem> {
-    let asked = Question::read(uri)?;
+    let mut asked = Question::read(uri)?;
     if lines || asked.follow {
         return stream::answer(&shared, asked);
     }
     let limit = asked.page()?;
-    let permit = shared.place(&shared.reads, "events.reads_max")?;
+    let permit = shared.permit(&shared.reads, "events.reads_max")?;
     let store = shared.store()?;
+    // Dropped with the request: a client that has disconnected does not keep the slot.
+    let waiting = Waiting::default();
+    asked.query.gone = waiting.gone();
     let page = on_thread(move || {
         let page = page(&store, asked, limit);
         drop(store);
         drop(permit);
         page
     });
-    Ok(problem::json(StatusCode::OK, &page.await?))
+    let page = page.await?;
+    drop(waiting);
+    Ok(problem::json(StatusCode::OK, &page))
 }
 
 fn page(store: &Store, asked: Question, limit: u64) -> Result<Value, Problem> {
@@ -53,7 +59,7 @@ fn page(store: &Store, asked: Question, limit: u64) -> Result<Value, Problem> {
         Some(_) => |last: &Record| last.seq().to_string(),
         None => |last: &Record| cursor_text(last.event().timestamp_ns, last.seq()),
     };
-    let mut found = Found::new(store, asked.query, asked.positions);
+    let mut found = Matches::new(store, asked.query, asked.positions);
     let mut records: Vec<Record> = Vec::new();
     let mut size = 0;
     let mut next = None;
@@ -69,16 +75,16 @@ fn page(store: &Store, asked: Question, limit: u64) -> Result<Value, Problem> {
     Ok(json!({ "events": events, "next": next }))
 }
 
-/// The events that are asked for, in the order that is.
-pub(super) enum Found<'a> {
+/// The matching events, in the requested order.
+pub(super) enum Matches<'a> {
     /// In order of time.
     Times(Box<Scan>),
-    /// In the order they were accepted in.
+    /// In order of acceptance.
     Positions(&'a Store, Box<Query>, Range<u64>),
 }
 
-impl<'a> Found<'a> {
-    /// What is there now: positions that come later are not waited for.
+impl<'a> Matches<'a> {
+    /// Starts with the current events: later positions are not included.
     pub(super) fn new(store: &'a Store, query: Query, positions: Option<Range<u64>>) -> Self {
         match positions {
             None => Self::Times(Box::new(store.scan(query))),
@@ -88,12 +94,15 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// The next one.
+    /// Returns the next event.
     pub(super) fn next(&mut self) -> Result<Option<Record>, Problem> {
         match self {
             Self::Times(scan) => Ok(scan.next()?),
             Self::Positions(store, query, left) => {
                 for position in left {
+                    if query.gone.is_gone() {
+                        return Err(ReadError::Gone.into());
+                    }
                     let found = store.at(position)?;
                     if let Some(record) = found.filter(|record| query.matches(record)) {
                         return Ok(Some(record));
@@ -105,7 +114,7 @@ impl<'a> Found<'a> {
     }
 }
 
-/// Events as JSON, each with its proof if that is wanted.
+/// Returns events as JSON, each with its proof if requested.
 pub(super) fn rendered(
     store: &Store,
     records: &[Record],
@@ -121,7 +130,7 @@ pub(super) fn rendered(
     Ok(events)
 }
 
-/// Reads an event's id.
+/// Parses an event's id.
 pub(super) fn id(text: &str) -> Result<EventId, Problem> {
     text.parse()
         .map_err(|error: forebay_events::event::IdError| Problem::bad("id", error.to_string()))
@@ -150,7 +159,7 @@ async fn answer_one(shared: &Shared, name: &str, uri: &Uri) -> Result<Response, 
     if !raw {
         return Ok(problem::json(StatusCode::OK, &render::event(&record)));
     }
-    // Whoever wrote the event is not trusted: a browser is to show it as nothing but text.
+    // The author of the event is not trusted: a browser must treat it as plain text.
     let mut response = Response::new(Body::from(record.event().raw.to_vec()));
     let headers = response.headers_mut();
     let disposition = format!("attachment; filename=\"{id}.txt\"");

@@ -1,16 +1,16 @@
-//! `forebay:blobs`: the server's own files, each as an object of the key `namespace/name`.
+//! `forebay:blobs`: the server's own files, each as an object with the key `namespace/name`.
 //!
-//! They are read from the catalogue page by page while requests go on: a file that is put or deleted
-//! meanwhile is in the index or not, and no other is missed or counted twice.
+//! They are read from the catalogue page by page while the server runs: a file that is stored or
+//! deleted meanwhile may be in the index or not, and no other is missed or counted twice.
 
 use forebay_base::error_chain::chain;
 use forebay_intake::Intake;
 use forebay_inventory::object::{Batch, ClassId, Kind, Month, Object};
 use forebay_inventory::source::{BadRow, Part, Provenance, RowSink, Source, SourceError, Stopped};
 
-/// As it is named by clients.
+/// The name for clients.
 pub(super) const BLOBS: &str = "forebay:blobs";
-/// Files of a page.
+/// Number of files on a page.
 const PAGE: usize = 1_000;
 
 /// The files of an intake.
@@ -27,7 +27,7 @@ impl Source for Blobs {
             listed_at_ms: Some(self.now_ms),
             fields: ["key", "size", "last_modified"].map(str::to_owned).to_vec(),
             notes: vec![
-                "every name counts with the size of its bytes, also where several names share them"
+                "every name counts the full size of its content, even if several names share it"
                     .to_owned(),
             ],
             ..Provenance::default()

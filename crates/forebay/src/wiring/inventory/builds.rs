@@ -1,4 +1,4 @@
-//! Indexes that are being built, one at a time for each name, and how the last ones ended.
+//! Indexes being built, at most one build for each name, and the results of the last builds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use super::registry::Name;
 
-/// Builds remembered once they have ended.
+/// Maximum number of ended builds that are remembered.
 const ENDED_MAX: usize = 64;
 
-/// A build, under way or ended.
+/// A build, running or ended.
 #[derive(Debug)]
 pub(super) struct Job {
     from: Vec<String>,
@@ -33,7 +33,7 @@ pub(super) enum End {
 }
 
 impl End {
-    /// The word for it.
+    /// Returns its name.
     pub(super) fn word(&self) -> &'static str {
         match self {
             Self::Built(_) => "built",
@@ -57,8 +57,8 @@ impl Job {
         *self.end.lock() = Some((end, self.started.elapsed()));
     }
 
-    /// How far it is, or how it ended.
-    pub(super) fn told(&self, name: &Name) -> Value {
+    /// Returns its progress or its result as JSON.
+    pub(super) fn to_json(&self, name: &Name) -> Value {
         let progress = self.monitor.progress();
         let end = self.end.lock().clone();
         let state = match &end {
@@ -67,7 +67,7 @@ impl Job {
             None => "running",
         };
         let took = end.as_ref().map_or_else(|| self.started.elapsed(), |(_, took)| *took);
-        let mut told = json!({
+        let mut described = json!({
             "inventory": name.as_str(),
             "state": state,
             "from": self.from,
@@ -80,39 +80,39 @@ impl Job {
         });
         match end {
             None => {
-                told["stage"] = match progress.stage {
+                described["stage"] = match progress.stage {
                     Stage::Reading => "reading",
                     Stage::Merging => "merging",
                     Stage::Finishing => "finishing",
                 }
                 .into();
             }
-            Some((End::Failed(why), _)) => told["error"] = why.into(),
+            Some((End::Failed(why), _)) => described["error"] = why.into(),
             Some((End::Built(built), _)) => {
-                told["rows"] = built.rows.into();
-                told["objects"] = built.objects.into();
-                told["bytes"] = built.bytes.into();
-                told["prefixes"] = built.prefixes.into();
-                told["index_bytes"] = built.index_size.into();
-                told["bad_rows"] = built.bad_rows.into();
-                told["bad_rows_shown"] = json!(built.bad_rows_shown);
+                described["rows"] = built.rows.into();
+                described["objects"] = built.objects.into();
+                described["bytes"] = built.bytes.into();
+                described["prefixes"] = built.prefixes.into();
+                described["index_bytes"] = built.index_size.into();
+                described["bad_rows"] = built.bad_rows.into();
+                described["bad_rows_shown"] = json!(built.bad_rows_shown);
             }
             Some((End::Cancelled, _)) => {}
         }
-        told
+        described
     }
 }
 
-/// Why a build does not begin.
+/// Why a build does not start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// One of this name is under way.
+    /// A build of this name is running.
     SameName,
-    /// As many as may be are under way.
+    /// The limit is reached.
     TooMany,
-    /// The server is about to end.
+    /// The server is stopping.
     Closing,
-    /// The system has no thread for it.
+    /// The system cannot start a thread.
     NoThread,
 }
 
@@ -133,7 +133,7 @@ impl Inner {
         self.jobs.values().filter(|job| job.is_running()).count()
     }
 
-    /// Forgets the oldest that have ended, beyond those that are remembered.
+    /// Removes the oldest ended builds beyond the limit.
     fn prune(&mut self) {
         self.threads.retain(|thread| !thread.is_finished());
         while self.jobs.len() - self.running() > ENDED_MAX {
@@ -150,7 +150,7 @@ impl Builds {
         Self { builds_max, inner: Mutex::default() }
     }
 
-    /// Begins with `work` on a thread of its own.
+    /// Starts `work` on a new thread.
     pub(super) fn start(
         &self,
         name: &Name,
@@ -177,12 +177,12 @@ impl Builds {
         Ok(job)
     }
 
-    /// The last build of this name.
+    /// Returns the last build of this name.
     pub(super) fn get(&self, name: &Name) -> Option<Arc<Job>> {
         self.inner.lock().jobs.get(name).cloned()
     }
 
-    /// Does something while no build of this name begins; nothing where one is under way.
+    /// Runs `work` while no build of this name starts; returns `None` if one is running.
     pub(super) fn unless_running<T>(&self, name: &Name, work: impl FnOnce() -> T) -> Option<T> {
         let mut inner = self.inner.lock();
         if inner.jobs.get(name).is_some_and(|job| job.is_running()) {
@@ -192,19 +192,19 @@ impl Builds {
         Some(work())
     }
 
-    /// How many are under way.
+    /// Returns the number of running builds.
     pub(super) fn running(&self) -> usize {
         self.inner.lock().running()
     }
 
-    /// Tells all to stop, and lets none begin.
+    /// Cancels all builds, and lets none start.
     pub(super) fn cancel_all(&self) {
         let mut inner = self.inner.lock();
         inner.closing = true;
         inner.jobs.values().for_each(|job| job.monitor.cancel());
     }
 
-    /// The threads, to be waited for.
+    /// Returns the threads, to be joined.
     pub(super) fn threads(&self) -> Vec<JoinHandle<()>> {
         std::mem::take(&mut self.inner.lock().threads)
     }
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_a_name_and_so_many_in_all_are_built_at_once() {
+    fn builds_are_limited_by_name_and_in_total() {
         let builds = Builds::new(2);
         let name = |text: &str| Name::parse(text).unwrap();
         let (go, wait) = channel::<()>();
@@ -243,13 +243,13 @@ mod tests {
         assert_eq!(begin("b"), Ok(()));
         assert_eq!(begin("c"), Err(Refused::TooMany));
         assert_eq!(builds.unless_running(&name("a"), || ()), None);
-        assert_eq!(builds.get(&name("a")).unwrap().told(&name("a"))["state"], "running");
+        assert_eq!(builds.get(&name("a")).unwrap().to_json(&name("a"))["state"], "running");
         builds.cancel_all();
         assert_eq!(begin("d"), Err(Refused::Closing));
         drop(go);
         builds.threads().into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(builds.running(), 0);
-        assert_eq!(builds.get(&name("b")).unwrap().told(&name("b"))["state"], "cancelled");
+        assert_eq!(builds.get(&name("b")).unwrap().to_json(&name("b"))["state"], "cancelled");
         assert_eq!(builds.unless_running(&name("a"), || 7), Some(7));
         assert!(builds.get(&name("a")).is_none());
     }

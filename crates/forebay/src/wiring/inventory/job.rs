@@ -1,4 +1,4 @@
-//! `POST` and `DELETE /v1/inventories/{name}`, and the build that is under way.
+//! `POST` and `DELETE /v1/inventories/{name}`, and the running build.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use serde::Deserialize;
 use super::super::answer::{Problem, answer, json};
 use super::builds::{End, Job, Refused};
 use super::registry::Name;
-use super::sources::{Reading, Wanted, open_source, wanted};
+use super::sources::{Reading, Requested, open_source, wanted};
 use super::{Shared, on_thread};
 
-/// Bytes of what a build is asked by.
+/// Maximum size of the body of a build request.
 const BODY_SIZE_MAX: usize = 512 << 10;
 
-/// What a build is asked by.
+/// The body of a build request.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct BuildRequest {
     from: OneOrMany,
     expect_rows: Option<u64>,
     #[serde(default)]
@@ -68,16 +68,16 @@ impl From<Verdict> for OnBadRow {
     }
 }
 
-/// What a build is to do, once everything asked is understood and permitted.
+/// A build order: parsed, validated and permitted.
 struct Order {
-    wanted: Wanted,
+    wanted: Requested,
     reading: Reading,
     options: Options,
 }
 
-/// A build of this name is under way.
+/// A build of this name is running.
 pub(super) fn building(name: &str) -> Problem {
-    let text = format!("the inventory {name} is being built; wait for that, or cancel it");
+    let text = format!("inventory {name} is being built; wait for the build to end, or cancel it");
     Problem::new(StatusCode::CONFLICT, "building", text)
 }
 
@@ -94,12 +94,11 @@ async fn begin(shared: &Arc<Shared>, name: &str, body: Body) -> Result<Response,
     shared.check_running()?;
     let name = Name::parse(name)?;
     let body = axum::body::to_bytes(body, BODY_SIZE_MAX).await.map_err(|_| {
-        let text = "the body has more than 512 KiB, or ended early";
+        let text = "the body exceeds 512 KiB, or ended early";
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", text)
     })?;
-    let asked: Asked = serde_json::from_slice(&body).map_err(|error| {
-        Problem::bad("body", format!("that is not what a build needs: {error}"))
-    })?;
+    let asked: BuildRequest = serde_json::from_slice(&body)
+        .map_err(|error| Problem::bad("body", format!("invalid build request: {error}")))?;
     let from = match &asked.from {
         OneOrMany::One(source) => vec![source.clone()],
         OneOrMany::Many(sources) => sources.clone(),
@@ -107,15 +106,15 @@ async fn begin(shared: &Arc<Shared>, name: &str, body: Body) -> Result<Response,
     let now_ms = SystemClock::new().now_ms();
     let ordering = Arc::clone(shared);
     let (sources, its) = (from.clone(), name.clone());
-    // Looking where links lead asks the disk.
+    // Resolving links accesses the disk.
     let order = on_thread(move || {
         let wanted = wanted(&sources, &ordering.sources)?;
         check_room(&ordering, &its)?;
         order(&ordering, wanted, &asked, now_ms)
     })
     .await?;
-    if matches!(order.wanted, Wanted::Blobs) {
-        // What was put before this request is to be in the index.
+    if matches!(order.wanted, Requested::Blobs) {
+        // Files stored before this request must be in the index.
         shared.files.totals().await.map_err(|error| Problem::closed(chain(&error).to_string()))?;
     }
     let (inner, its) = (Arc::clone(shared), name.clone());
@@ -126,9 +125,9 @@ async fn begin(shared: &Arc<Shared>, name: &str, body: Body) -> Result<Response,
         Refused::SameName => building(name.as_str()),
         Refused::TooMany => Problem::busy("inventory.builds_max"),
         Refused::Closing => Problem::closed("the server is shutting down"),
-        Refused::NoThread => Problem::closed("the system has no thread for a build"),
+        Refused::NoThread => Problem::closed("the system cannot start a thread"),
     })?;
-    let mut response = json(StatusCode::ACCEPTED, &job.told(&name));
+    let mut response = json(StatusCode::ACCEPTED, &job.to_json(&name));
     let location = format!("/v1/inventories/{}/build", name.as_str());
     if let Ok(location) = HeaderValue::try_from(location) {
         response.headers_mut().insert(LOCATION, location);
@@ -140,21 +139,25 @@ fn check_room(shared: &Shared, name: &Name) -> Result<(), Problem> {
     let names = shared.registry.names();
     let names = names.map_err(|error| super::problem::internal(&error.into()))?;
     if names.len() >= shared.indexes_max as usize && !names.contains(name) {
-        let text = "there are as many inventories as inventory.indexes_max allows";
+        let text = "the number of inventories has reached inventory.indexes_max";
         return Err(Problem::new(StatusCode::CONFLICT, "too_many_inventories", text));
     }
     Ok(())
 }
 
-fn order(shared: &Shared, wanted: Wanted, asked: &Asked, now_ms: u64) -> Result<Order, Problem> {
+fn order(
+    shared: &Shared,
+    wanted: Requested,
+    asked: &BuildRequest,
+    now_ms: u64,
+) -> Result<Order, Problem> {
     let columns = asked.columns.as_deref().map(str::parse::<Columns>).transpose();
     let columns = columns.map_err(|error| Problem::bad("columns", error.to_string()))?;
     let delimiter = match asked.delimiter {
         None => b'/',
-        Some(delimiter) => u8::try_from(delimiter)
-            .ok()
-            .filter(u8::is_ascii)
-            .ok_or_else(|| Problem::bad("delimiter", "the delimiter is one ASCII character"))?,
+        Some(delimiter) => u8::try_from(delimiter).ok().filter(u8::is_ascii).ok_or_else(|| {
+            Problem::bad("delimiter", "the delimiter must be one ASCII character")
+        })?,
     };
     let options = Options {
         memory: shared.build_memory,
@@ -171,7 +174,7 @@ fn order(shared: &Shared, wanted: Wanted, asked: &Asked, now_ms: u64) -> Result<
     Ok(Order { wanted, reading, options })
 }
 
-/// Builds, on a thread of its own, and takes note of how that ended.
+/// Runs a build on its thread, and records its result.
 fn run(shared: &Shared, name: &Name, job: &Job, order: &Order) {
     let built = catch_unwind(AssertUnwindSafe(|| build_index(shared, name, job, order)));
     let rows = job.monitor.progress().rows;
@@ -179,34 +182,30 @@ fn run(shared: &Shared, name: &Name, job: &Job, order: &Order) {
         Ok(Ok(built)) => End::Built(Box::new(built)),
         Ok(Err(error)) if is_cancelled(&error) => End::Cancelled,
         Ok(Err(error)) => End::Failed(chain(error.as_ref()).to_string()),
-        Err(_) => End::Failed("the build broke off; the server's log has the details".to_owned()),
+        Err(_) => End::Failed("the build failed; the server's log has the details".to_owned()),
     };
     metrics::counter!("forebay_inventory_builds_total", "result" => end.word()).increment(1);
     metrics::counter!("forebay_inventory_build_rows_total").increment(rows);
     match &end {
         End::Failed(why) => {
-            tracing::warn!(inventory = name.as_str(), why, "an index was not built")
+            tracing::warn!(inventory = name.as_str(), why, "cannot build an index")
         }
-        end => tracing::info!(
-            inventory = name.as_str(),
-            rows,
-            end = end.word(),
-            "an index's build ended"
-        ),
+        end => {
+            tracing::info!(inventory = name.as_str(), rows, end = end.word(), "index build ended")
+        }
     }
     job.end(end);
 }
 
 fn build_index(shared: &Shared, name: &Name, job: &Job, order: &Order) -> anyhow::Result<Built> {
     let classes = Arc::new(Classes::new());
-    let now_ms = order.options.now_ms;
-    let source = open_source(shared, &order.wanted, &order.reading, &classes, now_ms)?;
+    let source = open_source(shared, &order.wanted, &order.reading, &classes, &order.options)?;
     let fs: Arc<dyn FileSystem> = Arc::new(RealFs);
     let to = shared.registry.path(name);
     let built = build(&fs, &*source, &classes, &to, &order.options, &job.monitor);
-    // One that was never built before leaves not even its directory.
+    // An index that was never built before leaves no directory.
     if built.is_err() && !to.join("index.json").exists() {
-        shared.registry.sweep(name).context("remove what is left of a build")?;
+        shared.registry.sweep(name).context("remove the remains of a build")?;
     }
     Ok(built?)
 }
@@ -220,15 +219,16 @@ pub(super) async fn status(
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Response {
-    let told = job_of(&shared, &name).map(|(name, job)| json(StatusCode::OK, &job.told(&name)));
-    answer(told, &headers)
+    let described =
+        job_of(&shared, &name).map(|(name, job)| json(StatusCode::OK, &job.to_json(&name)));
+    answer(described, &headers)
 }
 
 fn job_of(shared: &Shared, name: &str) -> Result<(Name, Arc<Job>), Problem> {
     let name = Name::parse(name)?;
     let job = shared.builds.get(&name).ok_or_else(|| {
         Problem::not_found(format!(
-            "no build of {} is known since the server's start",
+            "there was no build of {} since the server's start",
             name.as_str()
         ))
     })?;
@@ -240,15 +240,15 @@ pub(super) async fn cancel(
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Response {
-    let told = job_of(&shared, &name).and_then(|(name, job)| {
+    let described = job_of(&shared, &name).and_then(|(name, job)| {
         if !job.is_running() {
             let text = format!("the build of {} has ended", name.as_str());
             return Err(Problem::new(StatusCode::CONFLICT, "not_running", text));
         }
         job.monitor.cancel();
-        Ok(json(StatusCode::ACCEPTED, &job.told(&name)))
+        Ok(json(StatusCode::ACCEPTED, &job.to_json(&name)))
     });
-    answer(told, &headers)
+    answer(described, &headers)
 }
 
 pub(super) async fn delete(

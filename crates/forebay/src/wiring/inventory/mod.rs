@@ -1,7 +1,8 @@
-//! The inventory index as a subsystem of the server: configuration in, routes, metrics and shutdown out.
+//! The inventory index as a subsystem of the server: applies its configuration, provides its routes
+//! and metrics, closes it.
 //!
-//! Invariants: a client names indexes, never paths; it has nothing read that the configuration does not
-//! permit; what walks through an index, and what builds one, is bounded in number.
+//! Invariants: a client names indexes, never paths; it can have nothing read that the configuration
+//! does not permit; the numbers of index scans and of builds are limited.
 
 mod blobs;
 mod builds;
@@ -35,22 +36,23 @@ use crate::serve::Subsystem;
 use builds::Builds;
 use registry::Registry;
 
-/// How long closing waits for questions whose client has left, and for builds that were told to stop.
+/// Maximum time that closing waits for queries whose client has disconnected, and for cancelled
+/// builds.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Where the indexes are kept inside the data directory, each in a directory of its name.
+/// Returns the directory of the indexes in the data directory; each is in a directory of its name.
 pub(crate) fn dir(data: &Path) -> PathBuf {
     data.join("inventories")
 }
 
-/// Opens what indexes there are.
+/// Opens the existing indexes.
 pub(super) fn open(config: &Config, files: Intake) -> anyhow::Result<Arc<dyn Subsystem>> {
     let dir = dir(&config.process.data);
     let shared = Shared::new(config, files)?;
     let found = shared
         .registry
         .recover()
-        .with_context(|| format!("could not look through the indexes in {}", dir.display()))?;
+        .with_context(|| format!("cannot read the indexes in {}", dir.display()))?;
     tracing::info!(
         indexes = found.indexes,
         unreadable = found.unreadable,
@@ -63,16 +65,16 @@ pub(super) fn open(config: &Config, files: Intake) -> anyhow::Result<Arc<dyn Sub
 /// The subsystem.
 struct Inventories(Arc<Shared>);
 
-/// What requests share.
+/// State shared by requests.
 struct Shared {
     registry: Registry,
     builds: Builds,
     /// The server's own files.
     files: Intake,
-    /// What else may be read.
+    /// What else clients may have read.
     sources: Vec<Permitted>,
     prices: Prices,
-    /// What tells answers computed from other prices apart.
+    /// Distinguishes results computed from different prices.
     prices_tag: u32,
     build_memory: forebay_base::bytes::ByteSize,
     indexes_max: u32,
@@ -85,13 +87,12 @@ impl Shared {
     fn new(config: &Config, files: Intake) -> anyhow::Result<Self> {
         let from = &config.inventory;
         let prices = match &from.prices {
-            None => Prices::aws_us_east_1().context("could not read the prices of this program")?,
+            None => Prices::aws_us_east_1().context("cannot read the built-in prices")?,
             Some(path) => {
-                let text = std::fs::read_to_string(path).with_context(|| {
-                    format!("could not read inventory.prices {}", path.display())
-                })?;
+                let text = std::fs::read_to_string(path)
+                    .with_context(|| format!("cannot read inventory.prices {}", path.display()))?;
                 Prices::parse(&text)
-                    .with_context(|| format!("could not use inventory.prices {}", path.display()))?
+                    .with_context(|| format!("cannot use inventory.prices {}", path.display()))?
             }
         };
         Ok(Self {
@@ -109,8 +110,8 @@ impl Shared {
         })
     }
 
-    /// A place among the questions that walk through an index.
-    fn place(&self) -> Result<OwnedSemaphorePermit, Problem> {
+    /// Acquires a slot among the queries that scan an index.
+    fn permit(&self) -> Result<OwnedSemaphorePermit, Problem> {
         Arc::clone(&self.queries).try_acquire_owned().map_err(|_| {
             metrics::counter!("forebay_inventory_refused_requests_total").increment(1);
             Problem::busy("inventory.queries_max")
@@ -124,7 +125,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits until nobody reads or builds.
+    /// Waits until no query and no build runs.
     async fn close(&self) -> anyhow::Result<()> {
         self.builds.cancel_all();
         let threads = self.builds.threads();
@@ -133,14 +134,14 @@ impl Shared {
         });
         let everybody = async {
             let panicked = joined.await.unwrap_or_default();
-            // Never closed, so it is only waited for.
+            // Never closed, so this only waits.
             drop(self.queries.acquire_many(self.queries_max).await);
             panicked
         };
         match tokio::time::timeout(CLOSE_LIMIT, everybody).await {
             Ok(0) => {}
-            Ok(panicked) => tracing::error!(panicked, "builds of indexes ended in a panic"),
-            Err(_) => tracing::warn!("indexes are still read or built; they were not waited for"),
+            Ok(panicked) => tracing::error!(panicked, "builds of indexes panicked"),
+            Err(_) => tracing::warn!("indexes are still being read or built at shutdown"),
         }
         Ok(())
     }

@@ -1,29 +1,30 @@
 //! The inventory's part of `/openapi.json`.
 //!
-//! Written beside the routes rather than derived from handlers: handlers take whole requests and say
-//! nothing about their parameters.
+//! Written beside the routes rather than derived from handlers, because handlers take whole
+//! requests and do not declare their parameters.
 
 use serde_json::{Value, json};
 use utoipa::openapi::OpenApi;
 
-/// The document; a description that does not parse would be a bug of ours, caught by its test.
+/// Returns the document. A description that does not parse would be a bug of ours, found by its
+/// test.
 pub(super) fn document() -> OpenApi {
     serde_json::from_value(description())
         .unwrap_or_else(|_| utoipa::openapi::OpenApiBuilder::new().build())
 }
 
 const PREFIX: (&str, &str, &str) =
-    ("prefix", "string", "The prefix, with the delimiter at its end; without it, everything");
-const SORT: (&str, &str, &str) = ("sort", "string", "bytes (the default), objects or name");
+    ("prefix", "string", "Prefix, with the delimiter at its end [default: the whole index]");
+const SORT: (&str, &str, &str) = ("sort", "string", "bytes (default), objects or name");
 const DEPTH: (&str, &str, &str) =
-    ("depth", "integer", "Components below the prefix; without it, any number");
-const COUNT: (&str, &str, &str) = ("k", "integer", "How many, 1 to 10000, by default 100");
+    ("depth", "integer", "Number of levels below the prefix [default: any]");
+const COUNT: (&str, &str, &str) = ("k", "integer", "Number of prefixes, 1 to 10000 [default: 100]");
 
 const MISSING: (&str, &str) =
-    ("404", "There is no such inventory, or no such prefix; there may name the one that was meant");
-const BUSY: (&str, &str) = ("429", "As many questions as inventory.queries_max allows are running");
-const WRONG: (&str, &str) = ("400", "The name or a parameter is wrong");
-const ITEMS: &str = "One a line with Accept: application/x-ndjson, else in items";
+    ("404", "There is no such inventory or prefix; there may name the prefix that was meant");
+const BUSY: (&str, &str) = ("429", "The limit inventory.queries_max is reached");
+const WRONG: (&str, &str) = ("400", "The name or a parameter is not valid");
+const ITEMS: &str = "One object per line with Accept: application/x-ndjson, else in items";
 
 fn description() -> Value {
     let of = |summary: &str, options: &[(&str, &str, &str)], answer: &str, json: bool| {
@@ -34,57 +35,62 @@ fn description() -> Value {
         "openapi": "3.1.0",
         "info": { "title": "Forebay inventories", "version": env!("CARGO_PKG_VERSION") },
         "tags": [{ "name": "inventories", "description":
-            "Indexes over what object stores have: objects, bytes, classes, sizes and costs of any \
+            "Indexes of object store inventories: objects, bytes, classes, sizes and costs of any \
              prefix." }],
         "paths": {
             "/v1/inventories": { "get": unnamed("List the inventories", "application/json",
                 "inventories: name, objects, bytes, prefixes, built_at_ms, complete") },
             "/v1/inventories/page": { "get": unnamed(
-                "The inventories as a page", "text/html", "The page") },
+                "Get the inventories as a page", "text/html", "The page") },
             "/v1/inventories/{name}": {
-                "get": of("What an inventory is of, and what it was built from", &[],
+                "get": of("Get the figures and the source of an inventory", &[],
                     "Counts, classes and provenance", true),
                 "post": build(),
                 "delete": operation("Delete an inventory", &[], "application/json",
-                    &[("204", "It is gone; questions under way have their answer"), WRONG,
-                      ("404", "There is none"), ("409", "It is being built")]),
+                    &[("204", "It is deleted; running queries are completed"), WRONG,
+                      ("404", "There is no such inventory"), ("409", "It is being built")]),
             },
             "/v1/inventories/{name}/build": {
-                "get": operation("How far a build is, or how the last one ended", &[],
+                "get": operation("Get the progress of a build, or the result of the last one", &[],
                     "application/json",
                     &[("200", "state: running, cancelling, built, failed or cancelled; rows, seconds"),
-                      WRONG, ("404", "None is known")]),
+                      WRONG, ("404", "There is no build")]),
                 "delete": operation("Cancel a build", &[], "application/json",
-                    &[("202", "It ends soon and leaves nothing; the index before stays"), WRONG,
-                      ("404", "None is known"), ("409", "It has ended")]),
+                    &[("202", "It ends soon; an earlier index stays unchanged"), WRONG,
+                      ("404", "There is no build"), ("409", "It has ended")]),
             },
             "/v1/inventories/{name}/page": { "get": operation(
-                "A prefix as a page", &[PREFIX, SORT, ("offset", "integer", "Children to pass over")],
-                "text/html", &[("200", "The page, which also says what is wrong")]) },
-            "/v1/inventories/{name}/prefix": { "get": of("All that is known of a prefix", &[PREFIX],
+                "Get a prefix as a page",
+                &[PREFIX, SORT, ("offset", "integer", "Number of children to skip")],
+                "text/html", &[("200", "The page, or an error page")]) },
+            "/v1/inventories/{name}/prefix": { "get": of("Get the figures of a prefix", &[PREFIX],
                 "objects, bytes, depth, descendants, classes, noncurrent, histograms", true) },
-            "/v1/inventories/{name}/children": { "get": of("The prefixes right below one",
-                &[PREFIX, SORT, ("offset", "integer", "Children to pass over"),
-                  ("limit", "integer", "1 to 1000, by default 100")],
+            "/v1/inventories/{name}/children": { "get": of(
+                "List the prefixes one level below a prefix",
+                &[PREFIX, SORT, ("offset", "integer", "Number of children to skip"),
+                  ("limit", "integer", "1 to 1000 [default: 100]")],
                 &format!("{ITEMS}, with total and next: the offset of the next page, or null"), true) },
-            "/v1/inventories/{name}/top": { "get": of("The largest prefixes below one, exactly",
+            "/v1/inventories/{name}/top": { "get": of(
+                "List the largest prefixes below a prefix, exactly",
                 &[PREFIX, COUNT, DEPTH, SORT], ITEMS, true) },
-            "/v1/inventories/{name}/descendants": { "get": of("The prefixes below one, by their names",
-                &[PREFIX, DEPTH, ("min_bytes", "string", "With at least so many bytes"),
-                  ("min_objects", "integer", "With at least so many objects"),
-                  ("limit", "integer", "1 to 10000000, by default 100000")],
-                "A prefix a line; all that is larger than a prefix left out is there", false) },
-            "/v1/inventories/{name}/histogram": { "get": of("Sizes and months of a prefix", &[PREFIX],
-                "sizes, sizes_by_class, months", true) },
-            "/v1/inventories/{name}/cost": { "get": of("What a prefix costs in a month", &[PREFIX],
-                "total, classes, unpriced, and of where and when the prices are", true) },
-            "/v1/inventories/{name}/small-files": { "get": of("Where the small objects are",
-                &[PREFIX, COUNT, DEPTH, ("under", "string", "A power of two, by default 128KiB")],
+            "/v1/inventories/{name}/descendants": { "get": of(
+                "List the prefixes below a prefix, by name",
+                &[PREFIX, DEPTH,
+                  ("min_bytes", "string", "Only prefixes with at least this many bytes"),
+                  ("min_objects", "integer", "Only prefixes with at least this many objects"),
+                  ("limit", "integer", "1 to 10000000 [default: 100000]")],
+                "One prefix per line, in order of name", false) },
+            "/v1/inventories/{name}/histogram": { "get": of("Get the sizes and ages of a prefix",
+                &[PREFIX], "sizes, sizes_by_class, months", true) },
+            "/v1/inventories/{name}/cost": { "get": of("Get the monthly cost of a prefix", &[PREFIX],
+                "total, classes, unpriced, and the region and date of the prices", true) },
+            "/v1/inventories/{name}/small-files": { "get": of("List prefixes by small objects",
+                &[PREFIX, COUNT, DEPTH, ("under", "string", "A power of two [default: 128KiB]")],
                 &format!("{ITEMS}, with the total"), true) },
-            "/v1/inventories/{name}/diff": { "get": of("What changed since an earlier inventory",
-                &[("old", "string", "The earlier inventory; needed"),
-                  ("top", "integer", "How many, 1 to 10000, by default 100"),
-                  ("rank", "string", "change (the default), growth or shrinkage"), DEPTH],
+            "/v1/inventories/{name}/diff": { "get": of("List changes since an earlier inventory",
+                &[("old", "string", "The earlier inventory"),
+                  ("top", "integer", "Number of prefixes, 1 to 10000 [default: 100]"),
+                  ("rank", "string", "change (default), growth or shrinkage"), DEPTH],
                 ITEMS, true) },
         }
     })
@@ -98,7 +104,7 @@ fn operation(
 ) -> Value {
     let mut parameters = vec![json!({
         "name": "name", "in": "path", "required": true, "schema": { "type": "string" },
-        "description": "The inventory: 1 to 64 of a-z 0-9 . _ -" })];
+        "description": "Name of the inventory: 1 to 64 of a-z 0-9 . _ -" })];
     parameters.extend(options.iter().map(|(name, kind, text)| {
         json!({ "name": name, "in": "query", "required": *name == "old", "description": text,
                 "schema": { "type": kind } })
@@ -129,19 +135,19 @@ fn responses(kind: &str, answers: &[(&str, &str)]) -> Value {
 
 fn build() -> Value {
     let mut operation = operation(
-        "Build an inventory, or build it anew",
+        "Build or rebuild an inventory",
         &[],
         "application/json",
         &[
-            ("202", "It has begun; Location is where its progress is told"),
-            ("400", "The name, the body, a source or the delimiter is wrong"),
+            ("202", "The build has started; Location is the URL of its progress"),
+            ("400", "The name, the body, a source or the delimiter is not valid"),
             ("403", "inventory.sources does not permit this source"),
-            ("409", "It is being built, or there are as many as inventory.indexes_max allows"),
-            ("429", "As many builds as inventory.builds_max allows are running"),
+            ("409", "It is being built, or the limit inventory.indexes_max is reached"),
+            ("429", "The limit inventory.builds_max is reached"),
         ],
     );
-    operation["description"] = "The index before, if there is one, answers until the new one is \
-        complete, and stays where the build fails."
+    operation["description"] = "An existing index is used until the new one is \
+        complete, and remains if the build fails."
         .into();
     let boolean = json!({ "type": "boolean" });
     let text = json!({ "type": "string" });
@@ -151,7 +157,8 @@ fn build() -> Value {
         "required": ["from"],
         "properties": {
             "from": { "type": "array", "items": text, "description":
-                "forebay:blobs, or what inventory.sources permits: DIR, FILE, fs:DIR, s3://, s3-list://" },
+                "forebay:blobs, or a source permitted by inventory.sources: \
+                 DIR, FILE, fs:DIR, s3://, s3-list://" },
             "expect_rows": { "type": "integer" },
             "on_bad_row": verdict,
             "on_duplicate": verdict,

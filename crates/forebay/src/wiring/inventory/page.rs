@@ -1,5 +1,5 @@
-//! The pages for people. They stand below `/v1` because they show what needs a key where keys are needed;
-//! `/inventories` leads there.
+//! The HTML pages. They are below `/v1` because they show data that needs a key if keys exist;
+//! `/inventories` redirects there.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,9 +20,9 @@ use super::{Shared, on_thread};
 use crate::out::size;
 use crate::web::{Browsed, Cell, Child, Link, Listed, inventories_page, inventory_page};
 
-/// Children of a page.
+/// Number of children on a page.
 const ROWS: u64 = 100;
-/// Prefixes above the one that is shown: further ones are left out, in the middle.
+/// Maximum number of prefixes in the path; further ones are omitted, in the middle.
 const PATH_MAX: usize = 64;
 
 pub(super) async fn to_list() -> Response {
@@ -52,8 +52,8 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Response {
                     .map(|((objects, bytes), prefixes)| (objects, bytes, prefixes)),
                 state: match (one["building"].as_bool(), one.get("error")) {
                     (Some(true), _) => "is being built",
-                    (_, Some(_)) => "cannot be opened; the server's log says why",
-                    _ if one["complete"].as_bool() == Some(false) => "some rows were left out",
+                    (_, Some(_)) => "cannot be opened; see the server's log",
+                    _ if one["complete"].as_bool() == Some(false) => "some rows were skipped",
                     _ => "",
                 },
             }
@@ -80,7 +80,7 @@ pub(super) async fn index(
 async fn look(shared: &Arc<Shared>, name: &Name, uri: &Uri) -> Result<Browsed, Problem> {
     let asked = Question::read(uri, &["prefix", "sort", "offset"])?;
     let opened = shared.registry.find(name)?;
-    let permit = shared.place()?;
+    let permit = shared.permit()?;
     let (shared, name) = (Arc::clone(shared), name.clone());
     on_thread(move || {
         let looking = Looking { shared: &shared, name: &name, index: &opened.index, asked: &asked };
@@ -143,7 +143,7 @@ impl Looking<'_> {
         })
     }
 
-    /// The address of a page.
+    /// Returns the address of a page.
     fn address(&self, prefix: &[u8], sort: SortBy, offset: u64) -> String {
         let prefix = percent_encode(prefix, NON_ALPHANUMERIC);
         let (name, sort) = (self.name.as_str(), sort_word(sort));
@@ -151,7 +151,7 @@ impl Looking<'_> {
         format!("/v1/inventories/{name}/page?prefix={prefix}&sort={sort}{offset}")
     }
 
-    /// The prefixes above the one that is shown, and itself.
+    /// Returns the prefixes above the one that is shown, and itself.
     fn path(&self) -> Vec<Link> {
         let link = |prefix: &[u8], text: String| Link {
             text,
@@ -179,9 +179,9 @@ impl Looking<'_> {
             text: text.to_owned(),
             address: self.address(&self.asked.prefix, sort, offset),
         };
-        let before = (offset > 0).then(|| link("Those before", offset.saturating_sub(ROWS)));
+        let before = (offset > 0).then(|| link("Previous", offset.saturating_sub(ROWS)));
         let after = offset.saturating_add(ROWS);
-        before.into_iter().chain((after < total).then(|| link("Those after", after))).collect()
+        before.into_iter().chain((after < total).then(|| link("Next", after))).collect()
     }
 }
 
@@ -189,7 +189,7 @@ fn to_size(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// The cells by size and by month.
+/// Returns the cells by size and by month.
 fn histograms(node: &Node<'_>) -> Result<(Vec<Cell>, Vec<Cell>), Problem> {
     let stats = node.stats()?;
     let Some((classes, months)) = node.histograms(&stats)? else { return Ok(Default::default()) };

@@ -8,10 +8,10 @@ use http::StatusCode;
 
 use super::super::answer::Problem;
 
-/// The server's fault: the details go to the log.
+/// A fault of the server: the details are logged.
 pub(super) fn internal(error: &anyhow::Error) -> Problem {
-    tracing::error!(error = %chain(error.as_ref()), "a question to an index failed");
-    let text = "the index could not be read; the server's log has the details";
+    tracing::error!(error = %chain(error.as_ref()), "cannot read an index");
+    let text = "cannot read the index; the server's log has the details";
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "damaged", text)
 }
 
@@ -22,7 +22,11 @@ pub(super) fn no_index(name: &str) -> Problem {
 
 impl From<IndexError> for Problem {
     fn from(error: IndexError) -> Self {
-        internal(&error.into())
+        match error {
+            // Not a fault, and there is no client to answer.
+            IndexError::Gone => Self::closed(error.to_string()),
+            error => internal(&error.into()),
+        }
     }
 }
 
@@ -34,6 +38,7 @@ impl From<CostError> for Problem {
     fn from(error: CostError) -> Self {
         match error {
             CostError::NoHistograms => no_histograms(&error),
+            CostError::Index(error) => error.into(),
             error => internal(&error.into()),
         }
     }
@@ -43,6 +48,7 @@ impl From<SmallError> for Problem {
     fn from(error: SmallError) -> Self {
         match error {
             SmallError::NoHistograms => no_histograms(&error),
+            SmallError::Index(error) => error.into(),
             SmallError::Between(_) => Self::bad("query", error.to_string()),
             error => internal(&error.into()),
         }

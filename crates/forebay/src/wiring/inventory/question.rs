@@ -1,4 +1,4 @@
-//! What is asked of an index, read from a query string.
+//! Parses the query string of a request about an index.
 
 use std::str::FromStr;
 
@@ -10,39 +10,39 @@ use http::Uri;
 use super::super::answer::{Problem, pairs};
 use super::registry::Name;
 
-/// Most entries of an answer that is not a stream.
+/// Maximum number of entries of a response that is not a stream.
 const LIMIT_MAX: u64 = 1_000;
-/// Entries of an answer where nothing is said.
+/// Default number of entries of a response.
 const LIMIT: usize = 100;
-/// Most entries of the largest ones: they are found one by one.
+/// Maximum number of the largest entries, which are determined one by one.
 const TOP_MAX: u64 = 10_000;
-/// Lines of a stream, where nothing is said and at most.
+/// Default and maximum number of lines of a stream.
 const LINES: u64 = 100_000;
 const LINES_MAX: u64 = 10_000_000;
 
-/// A question.
+/// A parsed query.
 #[derive(Debug)]
 pub(super) struct Question {
     pub(super) prefix: Vec<u8>,
     pub(super) sort: SortBy,
     pub(super) offset: u64,
-    /// Entries of a page.
+    /// Number of entries on a page.
     pub(super) limit: usize,
-    /// Lines of a stream.
+    /// Number of lines of a stream.
     pub(super) lines: u64,
-    /// How many of the largest.
+    /// Number of the largest entries.
     pub(super) count: usize,
     pub(super) depth: Option<u64>,
     pub(super) min_objects: u64,
     pub(super) min_bytes: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub(super) under: u64,
     pub(super) rank: Rank,
     pub(super) old: Option<Name>,
 }
 
 impl Question {
-    /// Reads a query string that may have these parameters.
+    /// Parses a query string that may have these parameters.
     pub(super) fn read(uri: &Uri, known: &[&str]) -> Result<Self, Problem> {
         let mut asked = Self {
             prefix: Vec::new(),
@@ -98,7 +98,7 @@ impl Question {
         Ok(())
     }
 
-    /// The node of the prefix, or the problem that it is not there.
+    /// Returns the node of the prefix, or the problem that it does not exist.
     pub(super) fn node<'a>(&self, index: &'a Index) -> Result<Node<'a>, Problem> {
         if let Some(node) = index.get(&self.prefix)? {
             return Ok(node);
@@ -108,7 +108,7 @@ impl Question {
         let longer = [self.prefix.as_slice(), &[index.delimiter()]].concat();
         if index.get(&longer)?.is_some() {
             let longer = shown(&longer);
-            let text = format!("{text}; there is {longer:?}");
+            let text = format!("{text}; did you mean {longer:?}?");
             return Err(Problem::not_found(text).beside(serde_json::json!({ "there": longer })));
         }
         Err(Problem::not_found(text))
@@ -131,7 +131,7 @@ fn word<T: Copy>(name: &str, text: &str, words: &[(&str, T)]) -> Result<T, Probl
     })
 }
 
-/// The word of an order.
+/// Returns the word for an order.
 pub(super) fn sort_word(sort: SortBy) -> &'static str {
     SORTS.iter().find(|(_, known)| *known == sort).map_or("bytes", |(word, _)| word)
 }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_can_be_asked_is_read() {
+    fn every_query_parameter_is_parsed() {
         let asked = read(
             "prefix=a+b%2F%ff%00/&sort=name&offset=7&limit=2000&k=3&depth=2&min_objects=5\
              &min_bytes=1KiB&under=4096&rank=growth&old=yesterday",

@@ -1,4 +1,4 @@
-//! Questions to one index, or two, that have one answer.
+//! Queries of one index, or two, with a single response.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -6,6 +6,7 @@ use std::time::Instant;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::Response;
+use forebay_base::waiting::Waiting;
 use forebay_inventory::cost::Pricer;
 use forebay_inventory::index::Index;
 use forebay_inventory::{diff as differences, render, small};
@@ -18,14 +19,14 @@ use super::question::Question;
 use super::registry::{Name, Opened};
 use super::{Shared, on_thread};
 
-/// Prefixes right below one that are put in order while others wait for the thread.
+/// Number of children that are sorted without a slot of their thread.
 const SHORT_CHILDREN: u64 = 4_096;
 
-/// An answer.
-pub(super) enum Told {
+/// The content of a response.
+pub(super) enum Reply {
     /// One object.
     One(Value),
-    /// A list, and what is told beside it; each of the list a line where lines are wanted.
+    /// A list, and further members beside it; one entry per line if the client accepts lines.
     List(Vec<Value>, Value),
 }
 
@@ -37,11 +38,11 @@ struct Request<'a> {
     headers: &'a HeaderMap,
 }
 
-type Found = Result<Told, Problem>;
+type Outcome = Result<Reply, Problem>;
 
 impl Request<'_> {
-    /// Answers at once.
-    fn here(&self, work: impl FnOnce(&Index) -> Found) -> Response {
+    /// Responds at once.
+    fn here(&self, work: impl FnOnce(&Index) -> Outcome) -> Response {
         let begun = Instant::now();
         let answered = Name::parse(self.name).and_then(|name| {
             let opened = self.shared.registry.find(&name)?;
@@ -53,8 +54,8 @@ impl Request<'_> {
         self.done(begun, answered)
     }
 
-    /// Answers from a thread that may block, in a place of its own among those.
-    async fn on_thread(&self, work: impl FnOnce(&Index) -> Found + Send + 'static) -> Response {
+    /// Responds from a thread that may block, with a slot among those.
+    async fn on_thread(&self, work: impl FnOnce(&Index) -> Outcome + Send + 'static) -> Response {
         let begun = Instant::now();
         self.done(begun, self.walk(None, move |index, _| work(index)).await)
     }
@@ -62,7 +63,7 @@ impl Request<'_> {
     async fn walk(
         &self,
         old: Option<&Name>,
-        work: impl FnOnce(&Index, Option<&Index>) -> Found + Send + 'static,
+        work: impl FnOnce(&Index, Option<&Index>) -> Outcome + Send + 'static,
     ) -> Result<Response, Problem> {
         let registry = &self.shared.registry;
         let opened = registry.find(&Name::parse(self.name)?)?;
@@ -71,23 +72,29 @@ impl Request<'_> {
         if let Some(same) = self.unchanged(&opened, &beside) {
             return Ok(same);
         }
-        let permit = self.shared.place()?;
+        let permit = self.shared.permit()?;
         let etag = self.etag(&opened, &beside);
-        let told = on_thread(move || {
-            let told = work(&opened.index, old.as_ref().map(|old| &old.index));
+        // Dropped with the request: a client that has disconnected does not keep the slot.
+        let waiting = Waiting::default();
+        let gone = waiting.gone();
+        let reply = on_thread(move || {
+            let old = old.as_ref().map(|old| old.index.until(gone.clone()));
+            let reply = work(&opened.index.until(gone), old.as_ref());
             drop(permit);
-            told
+            reply
         });
-        self.respond(told.await?, &etag)
+        let reply = reply.await?;
+        drop(waiting);
+        self.respond(reply, &etag)
     }
 
-    /// The tag of an answer: lines and objects are told apart, and so are prices.
+    /// Returns the tag of a response, which distinguishes lines from objects, and prices.
     fn etag(&self, opened: &Opened, beside: &str) -> String {
         let kind = if wants_lines(self.headers) { "l" } else { "o" };
         format!("\"{}-{:08x}{kind}{beside}\"", opened.tag(), self.shared.prices_tag)
     }
 
-    /// That the client has the answer, if it says so.
+    /// Returns 304 if the client has the response already.
     fn unchanged(&self, opened: &Opened, beside: &str) -> Option<Response> {
         let etag = self.etag(opened, beside);
         let known = self.headers.get_all(IF_NONE_MATCH).iter().any(|value| {
@@ -102,17 +109,17 @@ impl Request<'_> {
         })
     }
 
-    fn respond(&self, told: Told, etag: &str) -> Result<Response, Problem> {
-        let response = match told {
-            Told::One(value) => json_answer(StatusCode::OK, &value),
-            Told::List(items, _) if wants_lines(self.headers) => {
+    fn respond(&self, reply: Reply, etag: &str) -> Result<Response, Problem> {
+        let response = match reply {
+            Reply::One(value) => json_answer(StatusCode::OK, &value),
+            Reply::List(items, _) if wants_lines(self.headers) => {
                 let lines: String = items.iter().map(|item| format!("{item}\n")).collect();
                 let mut response = Response::new(Body::from(lines));
                 let kind = HeaderValue::from_static("application/x-ndjson");
                 response.headers_mut().insert(CONTENT_TYPE, kind);
                 response
             }
-            Told::List(items, mut beside) => {
+            Reply::List(items, mut beside) => {
                 beside["items"] = items.into();
                 json_answer(StatusCode::OK, &beside)
             }
@@ -126,7 +133,7 @@ impl Request<'_> {
     }
 }
 
-/// Counts a question.
+/// Counts a query.
 pub(super) fn measured(question: &'static str, begun: Instant) {
     metrics::counter!("forebay_inventory_queries_total", "question" => question).increment(1);
     metrics::histogram!("forebay_inventory_query_seconds", "question" => question)
@@ -142,7 +149,7 @@ fn tagged(mut response: Response, etag: &str) -> Response {
     response
 }
 
-/// A prefix in a line.
+/// Describes a prefix in one line.
 fn lines(found: &[forebay_inventory::index::Found<'_>]) -> Result<Vec<Value>, Problem> {
     found.iter().map(|found| Ok(render::line(&found.prefix, &found.node)?)).collect()
 }
@@ -165,31 +172,31 @@ pub(super) async fn list(
     answer(listed, &headers)
 }
 
-/// All inventories, also those that are being built or cannot be opened.
+/// Lists all inventories, including those that are being built or cannot be opened.
 pub(super) fn all(shared: &Shared) -> Result<Vec<Value>, Problem> {
     let names = shared.registry.names();
     let names = names.map_err(|error| super::problem::internal(&error.into()))?;
     Ok(names
         .iter()
         .map(|name| {
-            let mut told = json!({ "name": name.as_str() });
+            let mut reply = json!({ "name": name.as_str() });
             match shared.registry.peek(name) {
                 Ok(opened) => {
                     let meta = opened.index.meta();
-                    told["objects"] = meta.objects.into();
-                    told["bytes"] = meta.bytes.into();
-                    told["prefixes"] = meta.prefixes.into();
-                    told["built_at_ms"] = meta.built_at_ms.into();
-                    told["complete"] = (meta.bad_rows == 0).into();
-                    told["histograms"] = meta.histograms.into();
+                    reply["objects"] = meta.objects.into();
+                    reply["bytes"] = meta.bytes.into();
+                    reply["prefixes"] = meta.prefixes.into();
+                    reply["built_at_ms"] = meta.built_at_ms.into();
+                    reply["complete"] = (meta.bad_rows == 0).into();
+                    reply["histograms"] = meta.histograms.into();
                 }
                 Err(forebay_inventory::index::IndexError::Missing(_)) => {}
-                Err(_) => told["error"] = "it cannot be opened; the server's log says why".into(),
+                Err(_) => reply["error"] = "it cannot be opened; see the server's log".into(),
             }
             if shared.builds.get(name).is_some_and(|job| job.is_running()) {
-                told["building"] = true.into();
+                reply["building"] = true.into();
             }
-            told
+            reply
         })
         .collect())
 }
@@ -203,7 +210,7 @@ pub(super) async fn index(
     let request = Request { shared: &shared, question: "index", name: &name, headers: &headers };
     request.here(|index| {
         Question::read(&uri, &[])?;
-        Ok(Told::One(render::index(index)?))
+        Ok(Reply::One(render::index(index)?))
     })
 }
 
@@ -216,7 +223,7 @@ pub(super) async fn prefix(
     let request = Request { shared: &shared, question: "prefix", name: &name, headers: &headers };
     request.here(|index| {
         let asked = Question::read(&uri, &["prefix"])?;
-        Ok(Told::One(render::node(&asked.prefix, &asked.node(index)?)?))
+        Ok(Reply::One(render::node(&asked.prefix, &asked.node(index)?)?))
     })
 }
 
@@ -232,7 +239,7 @@ pub(super) async fn histogram(
         let asked = Question::read(&uri, &["prefix"])?;
         let histograms = render::histograms(&asked.node(index)?)?;
         let histograms = histograms.ok_or(small::SmallError::NoHistograms)?;
-        Ok(Told::One(histograms))
+        Ok(Reply::One(histograms))
     })
 }
 
@@ -247,7 +254,7 @@ pub(super) async fn cost(
         let asked = Question::read(&uri, &["prefix"])?;
         let node = asked.node(index)?;
         let cost = Pricer::new(index, &shared.prices)?.cost(&node)?;
-        Ok(Told::One(render::cost(&asked.prefix, &cost, &shared.prices)))
+        Ok(Reply::One(render::cost(&asked.prefix, &cost, &shared.prices)))
     })
 }
 
@@ -273,7 +280,7 @@ pub(super) async fn children(
     }
 }
 
-fn children_page(index: &Index, asked: &Question) -> Found {
+fn children_page(index: &Index, asked: &Question) -> Outcome {
     let node = asked.node(index)?;
     let page = node.page(asked.sort, asked.offset, asked.limit)?;
     let items =
@@ -281,7 +288,7 @@ fn children_page(index: &Index, asked: &Question) -> Found {
     let items: Vec<Value> = items.collect::<Result<_, Problem>>()?;
     let after = asked.offset.saturating_add(items.len() as u64);
     let next = (!items.is_empty() && after < page.total).then_some(after);
-    Ok(Told::List(items, json!({ "total": page.total, "next": next })))
+    Ok(Reply::List(items, json!({ "total": page.total, "next": next })))
 }
 
 pub(super) async fn top(
@@ -295,7 +302,7 @@ pub(super) async fn top(
         let asked = Question::read(&uri, &["prefix", "sort", "k", "depth"])?;
         let node = asked.node(index)?;
         let found = node.top(&asked.prefix, asked.sort, asked.count, asked.depth)?;
-        Ok(Told::List(lines(&found)?, json!({})))
+        Ok(Reply::List(lines(&found)?, json!({})))
     };
     request.on_thread(work).await
 }
@@ -315,7 +322,7 @@ pub(super) async fn small_files(
         let most = small::most_small(&node, &asked.prefix, asked.under, asked.count, asked.depth)?;
         let items = most.iter().map(|one| render::small(&one.found.prefix, &one.small)).collect();
         let beside = json!({ "under": asked.under, "total": render::small(&asked.prefix, &all) });
-        Ok(Told::List(items, beside))
+        Ok(Reply::List(items, beside))
     };
     request.on_thread(work).await
 }
@@ -333,7 +340,7 @@ pub(super) async fn diff(
         let Some(old) = asked.old else {
             return Err(Problem::bad(
                 "query",
-                "query parameter \"old\" names the earlier inventory",
+                "query parameter \"old\", the earlier inventory, is required",
             ));
         };
         let question =
@@ -341,7 +348,7 @@ pub(super) async fn diff(
         let work = move |new: &Index, old: Option<&Index>| {
             let old = old.ok_or_else(|| Problem::not_found("there is no earlier inventory"))?;
             if old.delimiter() != new.delimiter() {
-                let text = "their keys are divided by different delimiters";
+                let text = "the inventories have different delimiters";
                 return Err(Problem::bad("delimiter", text));
             }
             let changes = differences::diff(old, new, &question)?;
@@ -349,7 +356,7 @@ pub(super) async fn diff(
                 "old": { "objects": old.meta().objects, "bytes": old.meta().bytes },
                 "new": { "objects": new.meta().objects, "bytes": new.meta().bytes },
             });
-            Ok(Told::List(changes.iter().map(render::change).collect(), beside))
+            Ok(Reply::List(changes.iter().map(render::change).collect(), beside))
         };
         request.walk(Some(&old), work).await
     };

@@ -1,6 +1,7 @@
-//! The indexes the server has, by name: opened when asked for, kept open, opened anew when replaced.
+//! The indexes of the server, by name: opened on request, kept open, reopened when replaced.
 //!
-//! What is open is bounded; whoever still reads an index that was closed or deleted has it until done.
+//! The number of open indexes is limited. A query that reads an index that was closed or deleted
+//! keeps it until the query ends.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -17,11 +18,11 @@ use parking_lot::Mutex;
 use super::super::answer::Problem;
 use super::problem::{internal, no_index};
 
-/// Bytes of a name.
+/// Maximum length of a name.
 const NAME_SIZE_MAX: usize = 64;
-/// What would be taken for one of the routes.
+/// Reserved, because it is the name of a route.
 const RESERVED: &str = "page";
-/// Where files of object stores are kept while they are read; no name begins like it.
+/// Directory for downloaded files while they are read; no index name begins like it.
 const TEMPORARY: &str = ".temporary";
 
 /// A name of an index: never a path.
@@ -29,13 +30,13 @@ const TEMPORARY: &str = ".temporary";
 pub(super) struct Name(String);
 
 impl Name {
-    /// Reads a name.
+    /// Parses a name.
     pub(super) fn parse(text: &str) -> Result<Self, Problem> {
         if Self::is_one(text) {
             return Ok(Self(text.to_owned()));
         }
-        let text = "the name of an inventory is 1 to 64 of a-z 0-9 . _ -, the first a letter or a \
-                    digit, and not \"page\"";
+        let text = "the name of an inventory must be 1 to 64 of a-z 0-9 . _ -, begin with a letter or \
+                    digit, and not be \"page\"";
         Err(Problem::bad("name", text))
     }
 
@@ -60,17 +61,17 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// What tells its answers from those of the index before.
+    /// Distinguishes its results from those of the previous index.
     pub(super) fn tag(&self) -> String {
         let meta = self.index.meta();
         format!("{}-{:x}-{:08x}", meta.generation, meta.built_at_ms, meta.files.nodes.crc32c)
     }
 }
 
-/// What tells whether `index.json` was replaced: inode, size and time of change.
+/// Identity of a version of `index.json`: inode, size and time of change.
 type Stamp = (u64, u64, i64, i64);
 
-/// What opening the server found.
+/// The result of opening the server.
 #[derive(Debug, Default)]
 pub(super) struct Recovered {
     pub(super) indexes: usize,
@@ -78,7 +79,7 @@ pub(super) struct Recovered {
     pub(super) leftovers: usize,
 }
 
-/// Sums over what is open.
+/// Sums over the open indexes.
 #[derive(Debug, Default)]
 pub(super) struct Totals {
     pub(super) open: u64,
@@ -92,14 +93,14 @@ pub(super) struct Registry {
     dir: PathBuf,
     open_max: usize,
     open: Mutex<Open>,
-    /// Indexes that could not be opened, and why.
+    /// Indexes that cannot be opened, and why.
     unreadable: Mutex<BTreeMap<Name, String>>,
 }
 
 #[derive(Default)]
 struct Open {
     by_name: HashMap<Name, (Arc<Opened>, u64)>,
-    /// Counts on; what was used last has the highest number.
+    /// Increments the clock; the most recently used index has the highest number.
     uses: u64,
 }
 
@@ -109,19 +110,19 @@ impl Registry {
         Self { dir: dir.to_owned(), open_max, open: Mutex::default(), unreadable }
     }
 
-    /// The directory of an index.
+    /// Returns the directory of an index.
     pub(super) fn path(&self, name: &Name) -> PathBuf {
         self.dir.join(&name.0)
     }
 
-    /// Where files may be put while they are read.
+    /// Returns the directory for files while they are read.
     pub(super) fn temporary(&self) -> io::Result<PathBuf> {
         let dir = self.dir.join(TEMPORARY);
         std::fs::create_dir_all(&dir)?;
         Ok(dir)
     }
 
-    /// Removes what builds that were killed left, and opens every index once.
+    /// Removes the remains of killed builds, and opens every index once.
     pub(super) fn recover(&self) -> io::Result<Recovered> {
         std::fs::create_dir_all(&self.dir)?;
         let temporary = self.dir.join(TEMPORARY);
@@ -132,14 +133,16 @@ impl Registry {
         for name in self.names()? {
             match self.sweep(&name) {
                 Ok(removed) => recovered.leftovers += usize::from(removed),
-                Err(error) => tracing::warn!(error = %chain(&error), "an index was not cleared"),
+                Err(error) => {
+                    tracing::warn!(error = %chain(&error), "cannot clean up after a build")
+                }
             }
             match self.peek(&name) {
                 Ok(_) => recovered.indexes += 1,
                 Err(IndexError::Missing(_)) => {}
                 Err(error) => {
                     let error = chain(&error).to_string();
-                    tracing::error!(inventory = name.0, error, "an index cannot be opened");
+                    tracing::error!(inventory = name.0, error, "cannot open an index");
                     recovered.unreadable += 1;
                 }
             }
@@ -147,7 +150,7 @@ impl Registry {
         Ok(recovered)
     }
 
-    /// The names of what is there, also of what is being built, in order.
+    /// Returns the names of all indexes, including those being built, in order.
     pub(super) fn names(&self) -> io::Result<Vec<Name>> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(&self.dir)? {
@@ -163,7 +166,7 @@ impl Registry {
         Ok(names)
     }
 
-    /// The index of this name, or the problem that it is not there.
+    /// Returns the index of this name, or the problem that it does not exist.
     pub(super) fn find(&self, name: &Name) -> Result<Arc<Opened>, Problem> {
         self.get(name).map_err(|error| match error {
             IndexError::Missing(_) => no_index(&name.0),
@@ -171,12 +174,12 @@ impl Registry {
         })
     }
 
-    /// The index of this name.
+    /// Returns the index of this name.
     pub(super) fn get(&self, name: &Name) -> Result<Arc<Opened>, IndexError> {
         self.open(name, true)
     }
 
-    /// The same for a look at all of them, which is not to close those in use.
+    /// Like `find`, for a listing of all indexes, which must not close those in use.
     pub(super) fn peek(&self, name: &Name) -> Result<Arc<Opened>, IndexError> {
         self.open(name, false)
     }
@@ -232,13 +235,13 @@ impl Registry {
         }
     }
 
-    /// Forgets an index that is gone.
+    /// Closes an index that was deleted.
     fn forget(&self, name: &Name) {
         self.open.lock().by_name.remove(name);
         self.unreadable.lock().remove(name);
     }
 
-    /// Deletes an index: gone at once and for good, its files after it. Whoever reads it goes on.
+    /// Deletes an index: at once and for good, then its files. Queries that read it continue.
     pub(super) fn delete(&self, name: &Name) -> Result<(), Problem> {
         let dir = self.path(name);
         let failed = |error: io::Error| match error.kind() {
@@ -257,8 +260,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Removes what a build left, and where it left no index, the directory, too. Nothing is removed
-    /// where another process builds.
+    /// Removes the remains of a build, and the directory too if it left no index. Removes nothing
+    /// while another process builds.
     pub(super) fn sweep(&self, name: &Name) -> Result<bool, BuildError> {
         let dir = self.path(name);
         if !dir.is_dir() {
@@ -266,7 +269,7 @@ impl Registry {
         }
         match builder::clear(&RealFs, &dir) {
             Err(BuildError::Io { source, .. }) if source.kind() == io::ErrorKind::WouldBlock => {
-                tracing::info!(inventory = name.0, "an index is being built by another process");
+                tracing::info!(inventory = name.0, "another process is building an index");
                 return Ok(false);
             }
             cleared => cleared?,
@@ -279,11 +282,11 @@ impl Registry {
         Ok(true)
     }
 
-    /// Why an index cannot be opened, if one cannot.
+    /// Returns why an index cannot be opened, if there is one.
     pub(super) fn readiness(&self) -> Result<(), String> {
         let unreadable: Vec<Name> = self.unreadable.lock().keys().cloned().collect();
         for name in unreadable {
-            // It may have been mended, or deleted.
+            // It may have been repaired or deleted.
             match self.peek(&name) {
                 Err(error) if !matches!(error, IndexError::Missing(_)) => {
                     return Err(format!("{}: {}", name.0, chain(&error)));
@@ -309,12 +312,12 @@ impl Registry {
     }
 }
 
-/// Removes a directory with the files in it, and nothing that is deeper.
+/// Removes a directory with the files in it, but no subdirectory.
 fn remove_empty(dir: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
-            let text = format!("{} is of no index", entry.path().display());
+            let text = format!("{} does not belong to an index", entry.path().display());
             return Err(io::Error::other(text));
         }
         std::fs::remove_file(entry.path())?;

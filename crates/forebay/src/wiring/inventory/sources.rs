@@ -1,14 +1,16 @@
-//! What a client names as a source, whether the configuration permits it, and how it is opened.
+//! Sources that clients name: parses them, checks whether the configuration permits them, opens
+//! them.
 //!
-//! Invariant: nothing outside of what `inventory.sources` permits is looked at, not even for whether it
-//! is there.
+//! Invariant: nothing outside of `inventory.sources` is accessed, not even to check whether it
+//! exists.
 
 use std::path::{Component, Path};
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use forebay_inventory::builder::Options;
 use forebay_inventory::object::Classes;
-use forebay_inventory::source::{Columns, S3, Settings, Source, Spec, open};
+use forebay_inventory::source::{Columns, S3, Settings, Source, Spec, Within, open};
 use http::StatusCode;
 use object_store::aws::AmazonS3Builder;
 
@@ -17,53 +19,51 @@ use super::Shared;
 use super::blobs::{BLOBS, Blobs};
 use crate::config::Permitted;
 
-/// Sources of one index, and bytes of the name of one.
+/// Maximum number of sources of one index, and maximum length of a source's name.
 const SOURCES_MAX: usize = 64;
 const SOURCE_SIZE_MAX: usize = 4_096;
 
-/// What is to be read; permitted.
+/// What to read; permitted.
 #[derive(Debug, Clone)]
-pub(super) enum Wanted {
+pub(super) enum Requested {
     /// The server's own files.
     Blobs,
     /// Inventories, tables, directories, buckets.
     Specs(Vec<Spec>),
 }
 
-/// How it is to be read.
+/// How to read it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Reading {
     pub(super) columns: Option<Columns>,
     pub(super) percent_encoded: bool,
 }
 
-/// Reads what a client names, and refuses what is not permitted.
-pub(super) fn wanted(from: &[String], permitted: &[Permitted]) -> Result<Wanted, Problem> {
+/// Parses the sources a client names, and refuses those not permitted.
+pub(super) fn wanted(from: &[String], permitted: &[Permitted]) -> Result<Requested, Problem> {
     let wrong = |text: &str| Problem::bad("source", text);
     if from.is_empty() || from.len() > SOURCES_MAX {
-        return Err(wrong("\"from\" names 1 to 64 sources"));
+        return Err(wrong("\"from\" must name 1 to 64 sources"));
     }
     if from.iter().any(|source| source.len() > SOURCE_SIZE_MAX || source.contains('\0')) {
-        return Err(wrong("a source has at most 4096 bytes, and none of them is 0"));
+        return Err(wrong("a source must have at most 4096 bytes and no null byte"));
     }
     if let [only] = from
         && only == BLOBS
     {
-        return Ok(Wanted::Blobs);
+        return Ok(Requested::Blobs);
     }
     if from.iter().any(|source| source == BLOBS) {
-        return Err(wrong("forebay:blobs is read alone"));
+        return Err(wrong("forebay:blobs cannot be combined with other sources"));
     }
     let specs = from
         .iter()
         .map(|source| source.parse().map_err(|error| Problem::bad("source", format!("{error}"))))
         .collect::<Result<Vec<Spec>, Problem>>()?;
     match specs.iter().find(|spec| !is_permitted(spec, permitted)) {
-        None => Ok(Wanted::Specs(specs)),
+        None => Ok(Requested::Specs(specs)),
         Some(spec) => {
-            let text = format!(
-                "the configuration does not permit to read {spec}; inventory.sources says what it does"
-            );
+            let text = format!("inventory.sources does not permit reading {spec}");
             Err(Problem::new(StatusCode::FORBIDDEN, "source_not_permitted", text))
         }
     }
@@ -81,8 +81,8 @@ fn is_permitted(spec: &Spec, permitted: &[Permitted]) -> bool {
     })
 }
 
-/// Whether a path leads to a directory or below it: by its text, and where it is there, by where its
-/// symbolic links lead.
+/// Returns whether a path leads to a directory or below it: by its text and, if it exists, by the
+/// target of its symbolic links.
 fn is_below(path: &Path, root: &Path) -> bool {
     let plain = |component| matches!(component, Component::Normal(_) | Component::RootDir);
     if !path.components().all(plain) || !path.starts_with(root) {
@@ -90,7 +90,7 @@ fn is_below(path: &Path, root: &Path) -> bool {
     }
     match (path.canonicalize(), root.canonicalize()) {
         (Ok(path), Ok(root)) => path.starts_with(root),
-        // It is not there, which may be told of a place that may be read.
+        // It does not exist, which may be reported for a permitted path.
         (Err(_), Ok(_)) => !path.symlink_metadata().is_ok_and(|found| found.is_symlink()),
         _ => false,
     }
@@ -99,41 +99,56 @@ fn is_below(path: &Path, root: &Path) -> bool {
 /// Opens what is to be read. Blocks.
 pub(super) fn open_source(
     shared: &Shared,
-    wanted: &Wanted,
+    wanted: &Requested,
     reading: &Reading,
     classes: &Arc<Classes>,
-    now_ms: u64,
+    options: &Options,
 ) -> anyhow::Result<Box<dyn Source>> {
     let specs = match wanted {
-        Wanted::Blobs => {
-            return Ok(Box::new(Blobs { intake: shared.files.clone(), now_ms }));
+        Requested::Blobs => {
+            return Ok(Box::new(Blobs { intake: shared.files.clone(), now_ms: options.now_ms }));
         }
-        Wanted::Specs(specs) => specs,
+        Requested::Specs(specs) => specs,
     };
     let mut settings = Settings::new(Arc::clone(classes));
+    settings.memory = options.memory_of_reading();
     settings.percent_encoded = reading.percent_encoded;
     if let Some(columns) = &reading.columns {
         settings.columns = columns.clone();
     }
-    settings.temporary = shared.registry.temporary().context("make a place for temporary files")?;
+    settings.temporary = shared.registry.temporary().context("create a temporary directory")?;
+    settings.within = within(&shared.sources);
     if specs.iter().any(|spec| spec.remote().is_some()) {
-        settings.s3 = Some(s3(specs, &shared.sources)?);
+        settings.s3 = Some(s3(specs, &shared.sources)?.within(settings.within.clone()));
     }
     Ok(open(specs, &settings)?)
 }
 
-/// How buckets are reached: as the environment of the server says (`AWS_...`).
+/// Permissions for opening files and objects: links and manifests may lead elsewhere.
+fn within(permitted: &[Permitted]) -> Within {
+    let directories = permitted.iter().filter_map(|permitted| match permitted {
+        Permitted::Directory(root) => Some(root.clone()),
+        Permitted::Bucket { .. } => None,
+    });
+    let prefixes = permitted.iter().filter_map(|permitted| match permitted {
+        Permitted::Bucket { bucket, prefix } => Some((bucket.clone(), prefix.clone())),
+        Permitted::Directory(_) => None,
+    });
+    Within::new(directories.collect(), prefixes.collect())
+}
+
+/// Returns the access to buckets, as set by the environment of the server (`AWS_...`).
 fn s3(specs: &[Spec], permitted: &[Permitted]) -> anyhow::Result<S3> {
     let builder = AmazonS3Builder::from_env();
     if specs.iter().any(Spec::is_listing) {
         return Ok(S3::new(builder)?);
     }
-    // A manifest may name its files in another bucket than its own.
+    // A manifest may name its files in a bucket other than its own.
     let permitted = permitted.to_vec();
     let s3 = S3::with_stores(move |name| {
         let known = |permitted: &Permitted| matches!(permitted, Permitted::Bucket { bucket, .. } if bucket == name);
         if !permitted.iter().any(known) {
-            let text = format!("inventory.sources does not permit to read from the bucket {name}");
+            let text = format!("inventory.sources does not permit reading from the bucket {name}");
             return Err(object_store::Error::Generic { store: "S3", source: text.into() });
         }
         let store = builder.clone().with_bucket_name(name).build()?;

@@ -1,7 +1,7 @@
-//! `GET /v1/inventories/{name}/descendants`: the prefixes below one as a stream of lines.
+//! `GET /v1/inventories/{name}/descendants`: streams the prefixes below a prefix as lines.
 //!
-//! A thread walks and writes into a short channel; it stops where the client has left or the server
-//! stops. An error ends the body without its end, so that a client sees that something is missing.
+//! A thread walks the index and writes into a short channel. It stops if the client disconnects or
+//! the server stops. An error aborts the body, so that a client detects that something is missing.
 
 use std::io;
 use std::sync::Arc;
@@ -10,6 +10,8 @@ use std::time::Instant;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use bytes::Bytes;
+use forebay_base::waiting::Waiting;
+use forebay_inventory::index::Index;
 use forebay_inventory::render;
 use http::{HeaderMap, Uri};
 use tokio::sync::mpsc::{Sender, channel};
@@ -18,9 +20,9 @@ use super::super::answer::{Problem, answer, streamed_lines};
 use super::Shared;
 use super::question::Question;
 use super::read::measured;
-use super::registry::{Name, Opened};
+use super::registry::Name;
 
-/// Pieces on their way to the client, and bytes of one.
+/// Maximum number of queued pieces, and size of one.
 const PIECES: usize = 4;
 const PIECE_SIZE: usize = 64 << 10;
 
@@ -40,32 +42,34 @@ fn stream(shared: &Arc<Shared>, name: &str, uri: &Uri) -> Result<Response, Probl
     let asked = Question::read(uri, &known)?;
     let opened = shared.registry.find(&Name::parse(name)?)?;
     asked.node(&opened.index)?;
-    let permit = shared.place()?;
+    let permit = shared.permit()?;
     let (to, from) = channel::<Result<Bytes, io::Error>>(PIECES);
     let shared = Arc::clone(shared);
-    // Nobody waits for the thread: it ends with its channel.
+    let waiting = Waiting::default();
+    let gone = waiting.gone();
+    // The thread is not joined: it ends with the body of its response, at the next prefix it reads.
     drop(tokio::task::spawn_blocking(move || {
         let mut lines = Lines { shared: &shared, to, held: String::new() };
-        if let Err(Ended::Failed(problem)) = lines.walk(&opened, &asked) {
+        if let Err(Stopped::Failed(problem)) = lines.walk(&opened.index.until(gone), &asked) {
             let error = io::Error::other(problem.into_message());
-            // Where the client has left too, nobody is there to be told.
+            // If the client has disconnected too, the error is dropped.
             lines.to.blocking_send(Err(error)).unwrap_or_default();
         }
         drop(opened);
         drop(permit);
         measured("descendants", begun);
     }));
-    Ok(streamed_lines(from))
+    Ok(streamed_lines(from, waiting))
 }
 
-/// Why a stream ended before its end.
-enum Ended {
-    /// The client has left.
-    Left,
+/// Why a stream ended early.
+enum Stopped {
+    /// The client has disconnected.
+    Disconnected,
     Failed(Problem),
 }
 
-impl<E: Into<Problem>> From<E> for Ended {
+impl<E: Into<Problem>> From<E> for Stopped {
     fn from(error: E) -> Self {
         Self::Failed(error.into())
     }
@@ -78,8 +82,8 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    fn walk(&mut self, opened: &Opened, asked: &Question) -> Result<(), Ended> {
-        let node = asked.node(&opened.index)?;
+    fn walk(&mut self, index: &Index, asked: &Question) -> Result<(), Stopped> {
+        let node = asked.node(index)?;
         let below = node.below(&asked.prefix, asked.depth, asked.min_objects, asked.min_bytes);
         let mut left = asked.lines;
         for found in below {
@@ -98,11 +102,11 @@ impl Lines<'_> {
         self.send()
     }
 
-    fn send(&mut self) -> Result<(), Ended> {
+    fn send(&mut self) -> Result<(), Stopped> {
         if self.held.is_empty() {
             return Ok(());
         }
         let piece = std::mem::take(&mut self.held);
-        self.to.blocking_send(Ok(piece.into())).map_err(|_| Ended::Left)
+        self.to.blocking_send(Ok(piece.into())).map_err(|_| Stopped::Disconnected)
     }
 }

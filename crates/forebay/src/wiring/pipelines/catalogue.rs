@@ -1,7 +1,7 @@
-//! The pipeline files the server may run: `NAME.yaml` in one directory.
+//! The pipeline files of the server: `NAME.yaml` in one directory.
 //!
-//! Invariants: a client names pipelines, never paths; a file is read when it is asked for, so that what is
-//! changed counts from the next run on.
+//! Invariants: a client names pipelines, never paths; a file is read on request, so a change takes
+//! effect with the next run.
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +12,10 @@ use http::StatusCode;
 use super::super::answer::Problem;
 use crate::pipelines;
 
-/// Pipelines the directory may have.
+/// Maximum number of pipelines in the directory.
 const FILES_MAX: usize = 1_000;
 
-/// The name of a pipeline: what its file is called, and what it calls itself.
+/// Name of a pipeline: its file name and the name in the file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Name(String);
 
@@ -25,7 +25,7 @@ impl Name {
         if (1..=128).contains(&text.len()) && text.bytes().all(fits) && !text.starts_with('.') {
             return Ok(Self(text.to_owned()));
         }
-        let text = "a pipeline's name has 1 to 128 letters, digits, '.', '_' or '-'";
+        let text = "the name of a pipeline must have 1 to 128 letters, digits, '.', '_' or '-'";
         Err(Problem::bad("name", text))
     }
 
@@ -49,13 +49,11 @@ impl Catalogue {
         &self.dir
     }
 
-    /// The names there are, in order. Blocks.
+    /// Returns the names of all pipelines, in order. Blocks.
     pub(super) fn names(&self) -> Result<Vec<Name>, Problem> {
         let unread = |error: std::io::Error| {
-            tracing::warn!(dir = %self.dir.display(), %error, "the pipeline files cannot be listed");
-            Problem::closed(
-                "the directory of pipeline files cannot be read; the server's log says why",
-            )
+            tracing::warn!(dir = %self.dir.display(), %error, "cannot list the pipeline files");
+            Problem::closed("cannot read the directory of pipeline files; see the server's log")
         };
         let entries = match std::fs::read_dir(&self.dir) {
             Ok(entries) => entries,
@@ -76,7 +74,7 @@ impl Catalogue {
         Ok(names)
     }
 
-    /// The pipeline of a name. Blocks.
+    /// Returns the pipeline of a name. Blocks.
     pub(super) fn load(&self, name: &Name) -> Result<PipelineFile, Problem> {
         let path = self.dir.join(format!("{}.yaml", name.as_str()));
         if !path.is_file() {
@@ -84,7 +82,7 @@ impl Catalogue {
         }
         let wrong = |text: String| Problem::new(StatusCode::CONFLICT, "pipeline_file", text);
         let file = pipelines::load(&path).map_err(|error| {
-            // Where files are is nobody's business but the operator's.
+            // Only the operator may see where the files are.
             let dir = format!("{}/", self.dir.display());
             wrong(chain(&error).to_string().replace(&dir, ""))
         })?;
@@ -92,6 +90,6 @@ impl Catalogue {
             return Ok(file);
         }
         let (file, its) = (name.as_str(), file.pipeline.as_str());
-        Err(wrong(format!("{file}.yaml says `pipeline: {its}`; file and pipeline have one name")))
+        Err(wrong(format!("{file}.yaml has `pipeline: {its}`; both names must be the same")))
     }
 }

@@ -1,7 +1,8 @@
-//! Runs that begin by themselves.
+//! Scheduled runs.
 //!
-//! A pipeline is due so long after its last run began; one that is overdue when the server starts runs at
-//! once. Where a run cannot begin, it is due again after a while, or at its next time if it is running.
+//! A pipeline is due its interval after the start of its last run. If it is overdue when the server
+//! starts, it runs at once. If a run cannot start, it is due again after a delay, or at its next
+//! time if it is running.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,20 +15,20 @@ use super::{Shared, on_thread, unremembered};
 use crate::config::Schedule;
 use crate::pipelines::now_ms;
 
-/// How long a run waits that could not begin because of others.
+/// Delay of a run that could not start because of others.
 const AGAIN: Duration = Duration::from_secs(5);
-/// How long one waits whose file is wrong.
-const MENDED: Duration = Duration::from_secs(60);
+/// Delay of a run whose file is not valid.
+const RETRY_INVALID: Duration = Duration::from_secs(60);
 
-/// When a run of a schedule is due, in milliseconds since 1970; now, if there was none.
+/// Returns when a scheduled run is due, in milliseconds since 1970; now if there was none.
 pub(super) fn due_ms(schedule: &Schedule, last_began_ms: Option<u64>) -> u64 {
     let every = u64::try_from(schedule.every.as_millis()).unwrap_or(u64::MAX);
-    // A clock that was set back would make it wait for all that time.
+    // Otherwise it would wait for as long as the clock was set back.
     let last = last_began_ms.map(|last| last.min(now_ms()));
     last.map_or_else(now_ms, |last| last.saturating_add(every))
 }
 
-/// Begins runs when they are due, until it is dropped.
+/// Starts runs when they are due, until it is dropped.
 pub(super) async fn keep(shared: Arc<Shared>) {
     let mut keepers = tokio::task::JoinSet::new();
     for schedule in shared.schedules.clone() {
@@ -59,7 +60,7 @@ async fn one(shared: Arc<Shared>, schedule: Schedule) {
     }
 }
 
-/// Begins a run; how long to wait where it did not begin.
+/// Starts a run; returns the delay if it did not start.
 async fn begin(shared: &Arc<Shared>, schedule: &Schedule) -> Option<Duration> {
     let shared = Arc::clone(shared);
     let pipeline = schedule.pipeline.clone();
@@ -71,12 +72,12 @@ async fn begin(shared: &Arc<Shared>, schedule: &Schedule) -> Option<Duration> {
     match begun.await {
         Ok(Ok(_)) => return None,
         Ok(Err(Refused::Running(run))) => {
-            tracing::debug!(pipeline = name, run, "a run is due while another is under way");
+            tracing::debug!(pipeline = name, run, "a run is due while another is running");
         }
         Ok(Err(Refused::TooMany)) => {
             tracing::warn!(
                 pipeline = name,
-                "a run waits: as many as pipelines.runs_max are under way"
+                "a run is delayed: the limit pipelines.runs_max is reached"
             );
         }
         Ok(Err(Refused::Closing)) => {}
@@ -84,8 +85,12 @@ async fn begin(shared: &Arc<Shared>, schedule: &Schedule) -> Option<Duration> {
         Err(problem) => {
             let labels = [("pipeline", name.clone()), ("outcome", "refused".to_owned())];
             metrics::counter!("forebay_pipeline_runs_total", &labels).increment(1);
-            tracing::error!(pipeline = name, why = problem.into_message(), "a run cannot begin");
-            return Some(MENDED);
+            tracing::error!(
+                pipeline = name,
+                why = problem.into_message(),
+                "cannot start a due run"
+            );
+            return Some(RETRY_INVALID);
         }
     }
     Some(AGAIN)

@@ -1,7 +1,9 @@
-//! Pipelines as a subsystem of the server: configuration in, routes, clock, metrics and shutdown out.
+//! Pipelines as a subsystem of the server: applies their configuration, provides routes, schedule
+//! and metrics, stops them.
 //!
-//! Invariants: a client names pipelines, never paths, and learns no secret; a pipeline runs once at a time;
-//! what is under way when the server ends stops at a commit boundary, and the next run goes on after it.
+//! Invariants: a client names pipelines, never paths, and learns no secret; a pipeline has one run
+//! at a time; a run that is in progress at shutdown stops at a commit boundary, and the next run
+//! continues after it.
 
 mod catalogue;
 mod clock;
@@ -27,14 +29,14 @@ use crate::serve::Subsystem;
 use catalogue::Catalogue;
 use runner::Runner;
 
-/// How long closing waits for runs to reach a commit boundary.
+/// Maximum time that closing waits for runs to reach a commit boundary.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Opens what is remembered of runs, and starts the clock.
+/// Opens the record of runs, and starts the schedule.
 pub(super) fn open(config: &Config) -> anyhow::Result<Arc<dyn Subsystem>> {
     let data = &config.process.data;
     let dir = config.pipelines.dir.clone().unwrap_or_else(|| data.join("pipelines"));
-    let state = State::open(&pipelines::state_file(data)).context("could not open the runs")?;
+    let state = State::open(&pipelines::state_file(data)).context("cannot open the run record")?;
     let shared = Arc::new(Shared {
         catalogue: Catalogue::new(dir),
         runner: Runner::new(state, config.pipelines.runs_max as usize),
@@ -46,7 +48,7 @@ pub(super) fn open(config: &Config) -> anyhow::Result<Arc<dyn Subsystem>> {
         if !found.iter().any(|name| name.as_str() == schedule.pipeline) {
             let (pipeline, dir) = (&schedule.pipeline, shared.catalogue.dir().display());
             tracing::warn!(
-                "pipelines.every names {pipeline}, and {dir} has no {pipeline}.yaml yet"
+                "pipelines.every names {pipeline}, but {dir} has no {pipeline}.yaml yet"
             );
         }
     }
@@ -61,7 +63,7 @@ struct Pipelines {
     clock: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What requests share.
+/// State shared by requests.
 struct Shared {
     catalogue: Catalogue,
     runner: Runner,
@@ -115,13 +117,16 @@ async fn on_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
-        tracing::error!(%error, "a request about pipelines broke off");
-        Err(Problem::closed("that broke off; the server's log says why"))
+        tracing::error!(%error, "a request about pipelines panicked");
+        Err(Problem::closed("the request failed; see the server's log"))
     })
 }
 
-/// The runs are remembered in a file that cannot be used.
+/// The record of runs cannot be used.
 fn unremembered(error: &forebay_pipeline::state::StateError) -> Problem {
-    tracing::error!(error = %forebay_base::error_chain::chain(error), "runs of pipelines");
-    Problem::closed("the runs cannot be read or written; the server's log says why")
+    if error.is_full() {
+        return Problem::full("there is no disk space to record a run; free some and try again");
+    }
+    tracing::error!(error = %forebay_base::error_chain::chain(error), "cannot use the run record");
+    Problem::closed("cannot read or write the record of runs; see the server's log")
 }

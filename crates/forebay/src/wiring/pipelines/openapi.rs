@@ -3,50 +3,52 @@
 use serde_json::{Value, json};
 use utoipa::openapi::OpenApi;
 
-/// The document; a description that does not parse would be a bug of ours, caught by its test.
+/// Returns the document. A description that does not parse would be a bug of ours, found by its
+/// test.
 pub(super) fn document() -> OpenApi {
     serde_json::from_value(description())
         .unwrap_or_else(|_| utoipa::openapi::OpenApiBuilder::new().build())
 }
 
-const WRONG: (&str, &str) = ("400", "The name, a parameter or the body is wrong");
+const WRONG: (&str, &str) = ("400", "The name, a parameter or the body is not valid");
 const MISSING: (&str, &str) = ("404", "There is no such pipeline, or no such run of it");
-const FILE: (&str, &str) = ("409", "Its file cannot be used; the message has line and field");
+const FILE: (&str, &str) =
+    ("409", "The pipeline file is not valid; the message names line and field");
 
 fn description() -> Value {
-    let name = ("name", "The pipeline: what its file is called, without .yaml");
-    let run = ("run", "The run's id");
+    let name = ("name", "Name of the pipeline: its file name without .yaml");
+    let run = ("run", "Id of the run");
     json!({
         "openapi": "3.1.0",
         "info": { "title": "Forebay pipelines", "version": env!("CARGO_PKG_VERSION") },
         "tags": [{ "name": "pipelines", "description":
-            "Rows from databases and files to others: what is copied, when, and how that went." }],
+            "Pipelines that copy rows between databases and files, and their runs." }],
         "paths": {
             "/v1/pipelines": { "get": operation("List the pipelines", &[], &[
                 ("200", "pipelines: name, source, destination, streams, running, every_seconds, \
-                         due_at_ms, last_run; error where the file cannot be used")]) },
-            "/v1/pipelines/page": { "get": operation("The pipelines as a page", &[],
-                &[("200", "The page, which also says what is wrong")]) },
-            "/v1/pipelines/{name}": { "get": operation("A pipeline", &[name],
+                         due_at_ms, last_run; error if the file cannot be used")]) },
+            "/v1/pipelines/page": { "get": operation("Get the pipelines as a page", &[],
+                &[("200", "The page, or an error page")]) },
+            "/v1/pipelines/{name}": { "get": operation("Get a pipeline", &[name],
                 &[("200", "As in the list"), WRONG, MISSING]) },
             "/v1/pipelines/{name}/plan": { "get": operation(
-                "What a run would read and write; asks both sides and changes nothing", &[name],
+                "Get the plan of a run; queries both sides and changes nothing", &[name],
                 &[("200", "streams: columns, units, rows, bytes and statements of each"),
-                  WRONG, MISSING, FILE, ("502", "A connector's database or files do not answer")]) },
+                  WRONG, MISSING, FILE, ("502", "A database or file storage cannot be accessed")]) },
             "/v1/pipelines/{name}/runs": {
-                "post": begin(operation("Begin a run", &[name], &[
-                    ("202", "It has begun; Location is where it is told"), WRONG, MISSING,
-                    ("409", "A run of it is under way, or its file cannot be used"),
-                    ("429", "As many runs as pipelines.runs_max allows are under way")])),
-                "get": limited(operation("Its runs, the newest first", &[name],
+                "post": begin(operation("Start a run", &[name], &[
+                    ("202", "The run has started; Location is its URL"), WRONG, MISSING,
+                    ("409", "The pipeline is already running, or its file cannot be used"),
+                    ("429", "The limit pipelines.runs_max is reached")])),
+                "get": limited(operation("List the runs, the newest first", &[name],
                     &[("200", "runs: run, outcome, began_at_ms, ended_at_ms, rows_committed"), WRONG])),
             },
             "/v1/pipelines/{name}/runs/{run}": {
-                "get": operation("A run and its report", &[name, run],
+                "get": operation("Get a run and its report", &[name, run],
                     &[("200", "outcome: running, done, failed, cancelled or killed; report"),
                       WRONG, MISSING]),
                 "delete": operation("Stop a run at its next commit boundary", &[name, run],
-                    &[("202", "It ends soon; the next run goes on after it"), WRONG, MISSING,
+                    &[("202", "The run ends soon; the next run continues after it"), WRONG, MISSING,
                       ("409", "It has ended")]),
             },
         }
@@ -78,9 +80,9 @@ fn begin(mut operation: Value) -> Value {
         "type": "object",
         "properties": {
             "once": { "type": "string", "description":
-                "Name of the run: where one of this name is over already, nothing is copied" },
+                "Name of the run; if a run of this name has completed, nothing is copied" },
             "from_scratch": { "type": "boolean", "description":
-                "Give up loads that were not finished, instead of going on with them" },
+                "Start unfinished loads over, instead of continuing them" },
         }
     } } } });
     operation
@@ -89,7 +91,7 @@ fn begin(mut operation: Value) -> Value {
 fn limited(mut operation: Value) -> Value {
     if let Some(parameters) = operation["parameters"].as_array_mut() {
         parameters.push(json!({ "name": "limit", "in": "query", "required": false,
-            "description": "1 to 1000, by default 20", "schema": { "type": "integer" } }));
+            "description": "1 to 1000 [default: 20]", "schema": { "type": "integer" } }));
     }
     operation
 }

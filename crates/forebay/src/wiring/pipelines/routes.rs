@@ -1,4 +1,4 @@
-//! The routes: which pipelines there are, how their runs went, and runs begun and stopped.
+//! The routes: list pipelines and their runs, start and stop runs.
 
 use std::sync::Arc;
 
@@ -20,22 +20,22 @@ use super::{Shared, clock, on_thread, unremembered};
 use crate::pipelines::now_ms;
 use crate::web::{PipelineRow, pipelines_page};
 
-/// Bytes of what a run is asked by.
+/// Maximum size of the body of a run request.
 const BODY_SIZE_MAX: usize = 64 << 10;
-/// Runs that are listed where nobody says how many.
+/// Default number of listed runs.
 const RUNS: u32 = 20;
-/// Runs that are listed at most.
+/// Maximum number of listed runs.
 const RUNS_MAX: u32 = 1_000;
 
-/// What a run is asked by.
+/// The body of a run request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Asked {
+struct RunRequest {
     once: Option<String>,
     from_scratch: bool,
 }
 
-/// What is known of a pipeline without reading what it copies.
+/// Returns what is known of a pipeline without reading its data.
 fn known(shared: &Shared, name: &Name) -> Result<Value, Problem> {
     let last = shared.runner.remembered(|state| state.runs(Some(name.as_str()), 1, now_ms()));
     let last = last.map_err(|error| unremembered(&error))?.pop();
@@ -56,27 +56,27 @@ fn known(shared: &Shared, name: &Name) -> Result<Value, Problem> {
         }
         Err(problem) => known["error"] = problem.into_message().into(),
     }
-    known["last_run"] = last.map_or(Value::Null, |run| told(&run, false));
+    known["last_run"] = last.map_or(Value::Null, |run| run_json(&run, false));
     Ok(known)
 }
 
-/// A run; with its report, if that is wanted.
-fn told(run: &RunRecord, with_report: bool) -> Value {
-    let mut told = value!({
+/// Returns a run as JSON, with its report if requested.
+fn run_json(run: &RunRecord, with_report: bool) -> Value {
+    let mut described = value!({
         "run": run.run, "pipeline": run.pipeline, "outcome": run.outcome,
         "began_at_ms": run.began_ms, "ended_at_ms": run.ended_ms, "rows_read": run.rows_read,
         "rows_committed": run.rows_committed, "bytes_read": run.bytes_read,
     });
     if run.outcome == Outcome::Running {
-        told["ended_at_ms"] = Value::Null;
+        described["ended_at_ms"] = Value::Null;
     }
     if let Some(error) = &run.error {
-        told["error"] = error.as_str().into();
+        described["error"] = error.as_str().into();
     }
     if with_report && let Some(report) = &run.report {
-        told["report"] = report.clone();
+        described["report"] = report.clone();
     }
-    told
+    described
 }
 
 fn all(shared: &Shared) -> Result<Vec<Value>, Problem> {
@@ -93,14 +93,14 @@ pub(super) async fn pipeline(
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Response {
-    let told = on_thread(move || {
+    let known = on_thread(move || {
         let name = Name::parse(&name)?;
         if shared.catalogue.names()?.contains(&name) {
             return known(&shared, &name);
         }
         Err(Problem::not_found(format!("there is no pipeline {}", name.as_str())))
     });
-    answer(told.await.map(|told| json(StatusCode::OK, &told)), &headers)
+    answer(known.await.map(|known| json(StatusCode::OK, &known)), &headers)
 }
 
 pub(super) async fn plan(
@@ -133,17 +133,16 @@ pub(super) async fn start(
 async fn begin(shared: Arc<Shared>, name: &str, body: Body) -> Result<Response, Problem> {
     let name = Name::parse(name)?;
     let body = axum::body::to_bytes(body, BODY_SIZE_MAX).await.map_err(|_| {
-        let text = "the body has more than 64 KiB, or ended early";
+        let text = "the body exceeds 64 KiB, or ended early";
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", text)
     })?;
-    let asked: Asked = match body.is_empty() {
-        true => Asked::default(),
-        false => serde_json::from_slice(&body).map_err(|error| {
-            Problem::bad("body", format!("that is not what a run needs: {error}"))
-        })?,
+    let asked: RunRequest = match body.is_empty() {
+        true => RunRequest::default(),
+        false => serde_json::from_slice(&body)
+            .map_err(|error| Problem::bad("body", format!("invalid run request: {error}")))?,
     };
     if asked.from_scratch && asked.once.is_some() {
-        return Err(Problem::bad("body", "a run with a name (once) cannot begin from_scratch"));
+        return Err(Problem::bad("body", "once and from_scratch cannot be combined"));
     }
     let once = asked.once.as_deref().map(crate::pipelines::run_name).transpose();
     let once = once.map_err(|expected| Problem::bad("body", format!("once: {expected}")))?;
@@ -156,7 +155,7 @@ async fn begin(shared: Arc<Shared>, name: &str, body: Body) -> Result<Response, 
     let name = name.as_str();
     let id = begun.await?.map_err(|refused| match refused {
         Refused::Running(run) => {
-            let text = format!("run {run} of {name} is under way; wait for it, or cancel it");
+            let text = format!("run {run} of {name} is running; wait for it to end, or cancel it");
             Problem::new(StatusCode::CONFLICT, "running", text).beside(value!({ "run": run }))
         }
         Refused::TooMany => Problem::busy("pipelines.runs_max"),
@@ -185,7 +184,7 @@ pub(super) async fn runs(
                 state.runs(Some(name.as_str()), limit, now_ms())
             };
             let runs = shared.runner.remembered(ask).map_err(|error| unremembered(&error))?;
-            let runs: Vec<Value> = runs.iter().map(|run| told(run, false)).collect();
+            let runs: Vec<Value> = runs.iter().map(|run| run_json(run, false)).collect();
             Ok(value!({ "runs": runs }))
         })
         .await
@@ -197,23 +196,23 @@ fn limit(uri: &Uri) -> Result<u32, Problem> {
     let mut limit = RUNS;
     for (name, text) in pairs(uri) {
         if name != "limit" {
-            return Err(Problem::bad("parameter", format!("no parameter is called {name:?}")));
+            return Err(Problem::bad("parameter", format!("unknown query parameter {name:?}")));
         }
         let text = String::from_utf8_lossy(&text);
         let said = text.parse().ok().filter(|limit| (1..=RUNS_MAX).contains(limit));
         limit = said.ok_or_else(|| {
-            Problem::bad("limit", format!("limit is 1 to {RUNS_MAX}, not {text:?}"))
+            Problem::bad("limit", format!("limit must be 1 to {RUNS_MAX}, not {text:?}"))
         })?;
     }
     Ok(limit)
 }
 
-/// A run of a pipeline.
+/// Finds a run of a pipeline.
 fn find(shared: &Shared, name: &Name, run: &str) -> Result<RunRecord, Problem> {
     let found = shared.runner.remembered(|state| state.run(run, now_ms()));
     let found = found.map_err(|error| unremembered(&error))?;
     found.filter(|found| found.pipeline == name.as_str()).ok_or_else(|| {
-        Problem::not_found(format!("no run of {} is known by that id", name.as_str()))
+        Problem::not_found(format!("there is no run of {} with this id", name.as_str()))
     })
 }
 
@@ -224,7 +223,7 @@ pub(super) async fn run(
 ) -> Response {
     let found = on_thread(move || {
         let name = Name::parse(&name)?;
-        Ok(told(&find(&shared, &name, &run)?, true))
+        Ok(run_json(&find(&shared, &name, &run)?, true))
     });
     answer(found.await.map(|run| json(StatusCode::OK, &run)), &headers)
 }
@@ -237,10 +236,10 @@ pub(super) async fn cancel(
     let cancelled = on_thread(move || {
         let name = Name::parse(&name)?;
         if shared.runner.cancel(name.as_str(), &run) {
-            return Ok(told(&find(&shared, &name, &run)?, false));
+            return Ok(run_json(&find(&shared, &name, &run)?, false));
         }
         find(&shared, &name, &run)?;
-        let text = "that run has ended, or is none of this server";
+        let text = "the run has ended, or was not started by this server";
         Err(Problem::new(StatusCode::CONFLICT, "not_running", text))
     });
     answer(cancelled.await.map(|run| json(StatusCode::ACCEPTED, &run)), &headers)

@@ -1,8 +1,8 @@
-//! Runs of pipelines inside the server: begun by a request or by the clock, one at a time for each
-//! pipeline, so many in all.
+//! Runs of pipelines inside the server, started by a request or by the schedule: one at a time for
+//! each pipeline, and a limited number in total.
 //!
-//! Invariants: a run is remembered before it begins and when it has ended; the server stops a run at a commit
-//! boundary, or drops it with its connections, and neither loses or doubles a row.
+//! Invariants: a run is recorded before it starts and after it has ended; the server stops a run at
+//! a commit boundary, or drops it with its connections, and neither loses or duplicates a row.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,27 +19,27 @@ use tokio::task::JoinHandle;
 
 use crate::pipelines::{now_ms, progress};
 
-/// Why a run does not begin.
+/// Why a run does not start.
 #[derive(Debug)]
 pub(super) enum Refused {
-    /// One of this pipeline is under way: its id.
+    /// A run of this pipeline is in progress: its id.
     Running(String),
-    /// As many as may be are under way.
+    /// The limit is reached.
     TooMany,
-    /// The server is about to end.
+    /// The server is stopping.
     Closing,
-    /// It cannot be remembered.
+    /// It cannot be recorded.
     State(StateError),
 }
 
-/// A run under way.
+/// A run in progress.
 struct Running {
     id: String,
     cancel: Cancel,
     task: JoinHandle<()>,
 }
 
-/// Begins runs, and knows those under way.
+/// Starts runs, and holds those in progress.
 #[derive(Clone)]
 pub(super) struct Runner(Arc<Inner>);
 
@@ -60,7 +60,7 @@ impl Runner {
         Self(Arc::new(Inner { state: Mutex::new(state), running: Mutex::default(), runs_max }))
     }
 
-    /// Asks what is remembered of runs. Blocks.
+    /// Queries the record of runs. Blocks.
     pub(super) fn remembered<T>(
         &self,
         ask: impl FnOnce(&State) -> Result<T, StateError>,
@@ -68,20 +68,20 @@ impl Runner {
         ask(&self.0.state.lock())
     }
 
-    /// How many are under way.
+    /// Returns the number of runs in progress.
     pub(super) fn count(&self) -> usize {
         self.0.running.lock().by_pipeline.len()
     }
 
-    /// The run of a pipeline that is under way.
+    /// Returns the id of the pipeline's run in progress.
     pub(super) fn running(&self, pipeline: &str) -> Option<String> {
         self.0.running.lock().by_pipeline.get(pipeline).map(|running| running.id.clone())
     }
 
-    /// Begins a run; its id. Blocks, inside the runtime.
+    /// Starts a run and returns its id. Blocks, inside the runtime.
     pub(super) fn start(&self, file: PipelineFile, options: Options) -> Result<String, Refused> {
         let name = file.pipeline.as_str().to_owned();
-        // Asks a server, so not while others wait for the table.
+        // May access a server, so it runs before the table is locked.
         let shared = State::of(&file.state).map_err(Refused::State)?;
         let mut table = self.0.running.lock();
         if table.is_closing {
@@ -102,7 +102,7 @@ impl Runner {
         let memory = Memory { own: Arc::clone(&self.0), shared: shared.map(Mutex::new) };
         let (context, cancel) = Context::new(&id);
         let entry = Entry { inner: Arc::clone(&self.0), pipeline: name.clone(), id: id.clone() };
-        // Its entry cannot be removed before it is there: the table is locked.
+        // Its entry cannot be removed before it is inserted: the table is locked.
         let task = tokio::spawn(async move {
             run(&Arc::new(memory), &file, options, &context).await;
             drop(entry);
@@ -111,14 +111,15 @@ impl Runner {
         Ok(id)
     }
 
-    /// Asks the run of a pipeline to stop at the next commit boundary. Whether it is under way.
+    /// Requests the pipeline's run to stop at the next commit boundary. Returns whether it is
+    /// running.
     pub(super) fn cancel(&self, pipeline: &str, run: &str) -> bool {
         let table = self.0.running.lock();
         let running = table.by_pipeline.get(pipeline).filter(|running| running.id == run);
         running.inspect(|running| running.cancel.cancel()).is_some()
     }
 
-    /// Lets no run begin any more, and asks all to stop.
+    /// Lets no further run start, and requests all to stop.
     pub(super) fn close(&self) {
         let mut table = self.0.running.lock();
         table.is_closing = true;
@@ -132,18 +133,18 @@ impl Runner {
         let all = async {
             for (pipeline, running) in table {
                 if let Err(error) = running.task.await {
-                    tracing::error!(pipeline, %error, "a run of a pipeline broke off");
+                    tracing::error!(pipeline, %error, "a run of a pipeline panicked");
                 }
             }
         };
         if tokio::time::timeout(limit, all).await.is_err() {
-            tracing::warn!("runs of pipelines did not reach a commit boundary: they are dropped");
+            tracing::warn!("runs of pipelines did not reach a commit boundary and are dropped");
             aborts.iter().for_each(tokio::task::AbortHandle::abort);
         }
     }
 }
 
-/// Takes a run out of the table when it ends, however it does.
+/// Removes a run from the table when it ends, in any way.
 struct Entry {
     inner: Arc<Inner>,
     pipeline: String,
@@ -159,20 +160,20 @@ impl Drop for Entry {
     }
 }
 
-/// Where a run is remembered.
+/// Where a run is recorded.
 struct Memory {
     own: Arc<Inner>,
-    /// Where its file says, too.
+    /// Where its file says, additionally.
     shared: Option<Mutex<State>>,
 }
 
 async fn run(memory: &Arc<Memory>, file: &PipelineFile, options: Options, context: &Context) {
     let name = file.pipeline.as_str();
     let begun = Instant::now();
-    tracing::info!(pipeline = name, run = &*context.run, "a run of a pipeline begins");
+    tracing::info!(pipeline = name, run = &*context.run, "pipeline run started");
     let mut meter = Meter::new(name);
     let pipeline = Pipeline::new(file);
-    // Beside the run, not between its steps: whatever remembers it may be slow.
+    // Beside the run, not between its steps: recording may be slow.
     let beating = async {
         loop {
             tokio::time::sleep(HEARTBEAT).await;
@@ -191,7 +192,7 @@ async fn run(memory: &Arc<Memory>, file: &PipelineFile, options: Options, contex
 }
 
 impl Memory {
-    /// Takes note of how a run ended.
+    /// Records how a run ended.
     async fn end(
         self: &Arc<Self>,
         name: &str,
@@ -220,21 +221,15 @@ impl Memory {
                 let dead = "forebay_pipeline_rows_dead_total";
                 metrics::counter!(dead, "pipeline" => name.to_owned()).increment(report.dead);
                 let (rows, dead) = (report.rows, report.dead);
-                tracing::info!(
-                    pipeline = name,
-                    run,
-                    rows,
-                    dead,
-                    seconds,
-                    "a run of a pipeline is done"
-                );
+                tracing::info!(pipeline = name, run, rows, dead, seconds, "pipeline run completed");
             }
             (Err(_), Some(error)) => {
-                tracing::error!(pipeline = name, run, error, seconds, "a run of a pipeline failed");
+                tracing::error!(pipeline = name, run, error, seconds, "pipeline run failed");
             }
-            (Err(_), None) => tracing::info!(pipeline = name, run, seconds, "a run was stopped"),
+            (Err(_), None) => tracing::info!(pipeline = name, run, seconds, "pipeline run stopped"),
         }
-        // A report is plain data: that it cannot be written as JSON would be a bug, and loses only itself.
+        // A report is plain data: a failure to write it as JSON would be a bug, and only the report
+        // is lost.
         let report = ended.ok().and_then(|report| serde_json::to_string(&report).ok());
         let (run, at) = (context.run.to_string(), progress(context));
         self.remember(move |state| {
@@ -244,8 +239,8 @@ impl Memory {
         .await;
     }
 
-    /// Writes down something about a run. What it copies does not depend on it, so a failure is told and the
-    /// run goes on.
+    /// Records something about a run. What the run copies does not depend on it, so a failure is
+    /// logged and the run continues.
     async fn remember(
         self: &Arc<Self>,
         write: impl Fn(&State) -> Result<(), StateError> + Send + 'static,
@@ -258,9 +253,9 @@ impl Memory {
         match written.await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::error!(error = %chain(&error), "a run of a pipeline cannot be remembered");
+                tracing::error!(error = %chain(&error), "cannot record a pipeline run");
             }
-            Err(error) => tracing::error!(%error, "a run of a pipeline was not remembered"),
+            Err(error) => tracing::error!(%error, "cannot record a pipeline run"),
         }
     }
 }

@@ -1,0 +1,166 @@
+//! What a request needs a key for: the scope, and the resource it names.
+//!
+//! Limited keys are checked here, in one place, by path and query alone. What a route reads or
+//! changes must therefore be in its path or in the one parameter named here. If it is not (a
+//! file by its id, a batch whose namespaces are in its body), a limited key is refused.
+
+use std::borrow::Cow;
+
+use http::header::IF_NONE_MATCH;
+use http::{HeaderMap, Method, Uri};
+
+use crate::keys::{Area, Denied, Grant, Scope};
+
+/// The resource of a request.
+#[derive(Debug, PartialEq, Eq)]
+enum Subject<'a> {
+    /// One named resource of an area.
+    One(Area, Cow<'a, str>),
+    /// What every key for some resource of the area may read, such as a signed checkpoint.
+    Common(Area),
+    /// Anything else.
+    Everything,
+}
+
+/// Checks that `grant` permits a request.
+///
+/// # Errors
+/// [`Denied::Scope`] or [`Denied::Limit`].
+pub(super) fn check(
+    grant: &Grant,
+    method: &Method,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<(), Denied> {
+    grant.allow(scope(method, uri.path(), headers))?;
+    if !grant.is_limited() {
+        return Ok(());
+    }
+    let permitted = match subject(uri) {
+        Subject::One(area, name) => grant.permits(area, &name),
+        Subject::Common(area) => *method == Method::GET && grant.reaches(area),
+        Subject::Everything => false,
+    };
+    if permitted { Ok(()) } else { Err(Denied::Limit) }
+}
+
+/// Returns the scope that a request needs.
+fn scope(method: &Method, path: &str, headers: &HeaderMap) -> Scope {
+    let admin = path.strip_prefix("/v1/admin").is_some_and(|r| r.is_empty() || r.starts_with('/'));
+    let below = |area: &str| {
+        path.strip_prefix("/v1/")
+            .and_then(|path| path.strip_prefix(area))
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    match *method {
+        _ if admin => Scope::Admin,
+        Method::GET | Method::HEAD | Method::OPTIONS => Scope::Read,
+        Method::POST if below("events") || below("documents") => Scope::Append,
+        // A new name only: an existing file stays unchanged.
+        Method::PUT if below("files") => match headers.get(IF_NONE_MATCH) {
+            Some(value) if value.as_bytes() == b"*" => Scope::Append,
+            _ => Scope::Write,
+        },
+        _ => Scope::Write,
+    }
+}
+
+/// Returns the resource of a request.
+fn subject(uri: &Uri) -> Subject<'_> {
+    let mut segments = uri.path().split('/').skip(2);
+    let area = segments.next().unwrap_or_default();
+    let (name, more) = (segments.next(), segments.next());
+    let one = |area, name: &'_ str| match percent_encoding::percent_decode_str(name).decode_utf8() {
+        Ok(name) => Subject::One(area, Cow::Owned(name.into_owned())),
+        Err(_) => Subject::Everything,
+    };
+    match (area, name, more) {
+        ("files", None, None) => by_parameter(uri, Area::Files, "namespace"),
+        ("files", Some(namespace), Some(_)) => one(Area::Files, namespace),
+        ("documents", Some(namespace), _) => one(Area::Documents, namespace),
+        ("events", Some("checkpoint" | "key" | "tlog" | "proof"), _) => {
+            Subject::Common(Area::Events)
+        }
+        ("events", None, None) => by_parameter(uri, Area::Events, "stream"),
+        // The format of an append. A request for one event by id has no stream in its path.
+        ("events", Some(_), None) => by_parameter(uri, Area::Events, "stream"),
+        ("inventories", Some(name), _) if name != "page" => one(Area::Inventories, name),
+        ("pipelines", Some(name), _) if name != "page" => one(Area::Pipelines, name),
+        _ => Subject::Everything,
+    }
+}
+
+/// Returns the resource that a parameter names; everything unless it names exactly one.
+fn by_parameter<'a>(uri: &'a Uri, area: Area, parameter: &str) -> Subject<'a> {
+    let query = uri.query().unwrap_or_default();
+    let mut named =
+        url::form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name == parameter);
+    match (named.next(), named.next()) {
+        (Some((_, name)), None) => Subject::One(area, name),
+        _ => Subject::Everything,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn each_method_needs_its_scope_and_admin_routes_admin() {
+        let none = HeaderMap::new();
+        let new = HeaderMap::from_iter([(IF_NONE_MATCH, HeaderValue::from_static("*"))]);
+        for (method, path, headers, needed) in [
+            (Method::GET, "/v1/files", &none, Scope::Read),
+            (Method::HEAD, "/v1/files", &none, Scope::Read),
+            (Method::DELETE, "/v1/files/x/y", &none, Scope::Write),
+            (Method::PUT, "/v1/files/x/y", &none, Scope::Write),
+            (Method::PUT, "/v1/files/x/y", &new, Scope::Append),
+            (Method::PUT, "/v1/filesystem/x", &new, Scope::Write),
+            (Method::POST, "/v1/events/zeek", &none, Scope::Append),
+            (Method::POST, "/v1/documents/x", &none, Scope::Append),
+            (Method::POST, "/v1/ingest", &none, Scope::Write),
+            (Method::from_bytes(b"BREW").unwrap(), "/v1/x", &none, Scope::Write),
+            (Method::GET, "/v1/admin/x", &none, Scope::Admin),
+            (Method::GET, "/v1/administer", &none, Scope::Read),
+        ] {
+            assert_eq!(scope(&method, path, headers), needed, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn the_resource_of_a_request_is_in_its_path_or_one_parameter() {
+        let of = |target: &str| {
+            let uri: Uri = target.parse().unwrap();
+            match subject(&uri) {
+                Subject::One(area, name) => format!("{area:?}:{name}"),
+                Subject::Common(area) => format!("{area:?}"),
+                Subject::Everything => "everything".to_owned(),
+            }
+        };
+        for (target, about) in [
+            ("/v1/files/in/a/b", "Files:in"),
+            ("/v1/files/%69n/a", "Files:in"),
+            ("/v1/files/in%2Fx/a", "Files:in/x"),
+            ("/v1/files?namespace=in&limit=3", "Files:in"),
+            ("/v1/files?namespace=in&namespace=out", "everything"),
+            ("/v1/files?prefix=in", "everything"),
+            ("/v1/files/01ABC", "everything"),
+            ("/v1/ingest", "everything"),
+            ("/v1/documents/orders/7", "Documents:orders"),
+            ("/v1/documents", "everything"),
+            ("/v1/events?stream=a%20b", "Events:a b"),
+            ("/v1/events/zeek?stream=auth", "Events:auth"),
+            ("/v1/events", "everything"),
+            ("/v1/events/01ABC", "everything"),
+            ("/v1/events/checkpoint", "Events"),
+            ("/v1/events/01ABC/proof", "everything"),
+            ("/v1/inventories/daily/top", "Inventories:daily"),
+            ("/v1/inventories/page", "everything"),
+            ("/v1/pipelines/nightly/runs", "Pipelines:nightly"),
+        ] {
+            assert_eq!(of(target), about, "{target}");
+        }
+    }
+}

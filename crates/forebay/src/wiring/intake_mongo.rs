@@ -1,0 +1,53 @@
+//! MongoDB as the database that the intake's documents are forwarded to.
+
+use std::fmt;
+use std::sync::Arc;
+
+use forebay_sink::{MongoSink, OpenError, RowSink, mongo};
+
+use crate::config::Config;
+
+/// The database at `url`, which is `name` in messages.
+pub(super) fn database(
+    config: &Config,
+    url: String,
+    name: String,
+) -> Arc<dyn forebay_intake::Database> {
+    Arc::new(Mongo { settings: settings(config, url), name })
+}
+
+fn settings(config: &Config, url: String) -> mongo::Settings {
+    let from = &config.database;
+    mongo::Settings {
+        url,
+        database: from.schema.clone(),
+        tls_ca_file: from.tls_ca_file.clone(),
+        connections_min: from.connections_min,
+        connections_max: from.connections_max,
+        connect_timeout: from.connect_timeout.get(),
+        answer_timeout: from.statement_timeout.get(),
+        compression: from.compression,
+        ..mongo::Settings::default()
+    }
+}
+
+struct Mongo {
+    settings: mongo::Settings,
+    name: String,
+}
+
+impl fmt::Debug for Mongo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl forebay_intake::Database for Mongo {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn open(&self) -> Result<Box<dyn RowSink>, OpenError> {
+        Ok(Box::new(MongoSink::open(&self.settings)?))
+    }
+}
