@@ -5,7 +5,9 @@
 use std::path::Path;
 
 use forebay_base::fs::{FileSystem, sim::SimFs};
-use forebay_events::checkpoint::{Checkpoint, History, SignedNote, SigningKey, VerifierKey, load_key};
+use forebay_events::checkpoint::{
+    Checkpoint, History, SignedNote, SigningKey, VerifierKey, load_key,
+};
 use forebay_events::merkle::{ConsistencyProof, InclusionProof, TreeFile};
 use libfuzzer_sys::fuzz_target;
 

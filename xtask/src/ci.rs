@@ -1,10 +1,12 @@
 //! `cargo xtask ci`: everything that is checked besides the tests.
 //!
-//! All checks run even when one fails, so that one run tells everything.
+//! All checks run even when one fails, so that one run reports everything.
+
+use std::process::Command;
 
 use anyhow::bail;
 
-use crate::command::{cargo, run as run_command, say};
+use crate::command::{FEATURES, cargo, run as run_command, say};
 use crate::{setup, tidy};
 
 /// The task.
@@ -23,10 +25,17 @@ pub(crate) fn run() -> anyhow::Result<()> {
     check("tidy", tidy::run());
     check("format", run_command(cargo().args(["fmt", "--all", "--check"])));
     check(
+        "format of the fuzz targets",
+        run_command(cargo().args(["fmt", "--check", "--manifest-path", "fuzz/Cargo.toml"])),
+    );
+    check("lock files", LOCKED_APART.iter().try_for_each(|manifest| locked(manifest)));
+    check(
         "lints",
         run_command(cargo().args([
             "clippy",
             "--workspace",
+            "--features",
+            FEATURES,
             "--all-targets",
             "--locked",
             "--",
@@ -35,26 +44,67 @@ pub(crate) fn run() -> anyhow::Result<()> {
         ])),
     );
     check(
+        "lints of the default build",
+        run_command(cargo().args(["clippy", "-p", "forebay", "--locked", "--", "-D", "warnings"])),
+    );
+    check(
         "documentation",
         run_command(
             cargo()
-                .args(["doc", "--workspace", "--no-deps", "--document-private-items", "--locked"])
+                .args(["doc", "--workspace", "--features", FEATURES])
+                .args(["--no-deps", "--document-private-items", "--locked"])
                 .env("RUSTDOCFLAGS", "-D warnings"),
         ),
     );
-    let skipped = match setup::cargo_deny() {
-        Some(mut deny) => {
-            deny.current_dir(crate::command::root());
-            let args = ["--locked", "check", "bans", "licenses", "sources"];
-            check("dependencies", run_command(deny.args(args)));
-            ""
-        }
-        None => " (SKIPPED: dependencies, for want of cargo-deny)",
-    };
+    check("dependencies", dependencies(setup::cargo_deny()));
     if failed.is_empty() {
-        say(format_args!("ci: ok{skipped}"));
+        say("ci: ok");
         Ok(())
     } else {
-        bail!("ci: failed: {}{skipped}", failed.join(", "))
+        bail!("ci: failed: {}", failed.join(", "))
+    }
+}
+
+/// Packages that are no members of the workspace and have a lock file of their own.
+const LOCKED_APART: [&str; 2] = ["fuzz/Cargo.toml", "bench/events/Cargo.toml"];
+
+/// Checks that a lock file has what its manifest and those it depends on ask for.
+fn locked(manifest: &str) -> anyhow::Result<()> {
+    let tree = ["tree", "--locked", "--quiet", "--depth", "0", "--manifest-path", manifest];
+    run_command(cargo().args(tree))
+}
+
+/// What of `deny.toml` is checked without a network.
+const DENY: [&str; 5] = ["--locked", "check", "bans", "licenses", "sources"];
+
+/// Checks what is depended on; without `cargo-deny` that is a failure, because nothing was checked.
+fn dependencies(deny: Option<Command>) -> anyhow::Result<()> {
+    let Some(mut deny) = deny else {
+        bail!(
+            "cargo-deny is not installed, so dependencies were not checked; {}",
+            setup::install_cargo_deny()
+        )
+    };
+    deny.current_dir(crate::command::root());
+    run_command(deny.args(DENY))?;
+    say("dependencies: advisories are NOT checked, because their database must be downloaded; \
+         with network access, run: cargo deny check advisories");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_cargo_deny_the_check_fails_and_names_the_command_that_installs_it() {
+        let error = dependencies(None).unwrap_err().to_string();
+        assert!(error.contains("cargo install cargo-deny"), "{error}");
+    }
+
+    #[test]
+    fn a_dependency_that_is_refused_fails_the_check() {
+        assert!(dependencies(Some(Command::new("false"))).is_err());
+        assert!(dependencies(Some(Command::new("true"))).is_ok());
     }
 }

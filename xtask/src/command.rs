@@ -1,4 +1,4 @@
-//! Running other programs, and saying so.
+//! Runs other programs, and shows their command lines.
 
 use std::fmt::Display;
 use std::io::Write as _;
@@ -7,7 +7,20 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
 
-/// Tells the person in front of the terminal something, on standard error.
+/// How the variables begin that Cargo sets for a package it builds or runs.
+const OF_THIS_PACKAGE: [&str; 6] = [
+    "CARGO_BIN_",
+    "CARGO_CRATE_NAME",
+    "CARGO_MANIFEST_",
+    "CARGO_PKG_",
+    "CARGO_PRIMARY_PACKAGE",
+    "OUT_DIR",
+];
+
+/// What Cargo builds beyond the default: everything, as it is tested and shipped.
+pub(crate) const FEATURES: &str = "forebay/full";
+
+/// Prints a message for the user on standard error.
 pub(crate) fn say(text: impl Display) {
     writeln!(std::io::stderr().lock(), "{text}").unwrap_or_default();
 }
@@ -19,8 +32,18 @@ pub(crate) fn root() -> PathBuf {
 }
 
 /// Cargo, the one that runs this, in the workspace's root.
+///
+/// What Cargo says of this package to this process is not passed on. Some build scripts watch those
+/// variables, so with them a task builds what a plain `cargo build` built before: for ring that is
+/// every crate above TLS, a quarter of an hour.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if OF_THIS_PACKAGE.iter().any(|start| text.starts_with(start)) {
+            command.env_remove(&name);
+        }
+    }
     command.current_dir(root());
     command
 }
@@ -54,7 +77,7 @@ pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
         bail!("{shown} failed ({})", output.status);
     }
     String::from_utf8(output.stdout)
-        .with_context(|| format!("{shown} printed bytes that are no text"))
+        .with_context(|| format!("{shown} printed bytes that are not UTF-8"))
 }
 
 /// Whether `command` runs and succeeds; nothing is shown.

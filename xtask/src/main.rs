@@ -1,4 +1,4 @@
-//! `cargo xtask`: what the project needs done around its code.
+//! `cargo xtask`: the project's tasks.
 //!
 //! | task | does |
 //! |---|---|
@@ -6,16 +6,20 @@
 //! | `test` | sets up, then runs every test of the workspace |
 //! | `ci` | format, lints, documentation, dependency rules, tidy |
 //! | `tidy` | the rules of STYLE.md and the floors of ARCHITECTURE.md that a program can check |
+//! | `fuzz` | builds every fuzz target and runs each for a few seconds |
 //! | `clients` | runs unmodified clients' own tests against a real cache server |
+//! | `attack` | hostile checks against the real server, area by area |
 //! | `bench` | measures a subsystem, compares it with its bars, writes BENCHMARKS.md |
 //!
 //! Exit codes: 0 done, 1 a check failed, 2 wrong command line.
 
+mod attack;
 mod bench;
 mod ci;
 mod clients;
 mod command;
 mod ferretdb;
+mod fuzz;
 mod setup;
 mod test;
 mod tidy;
@@ -34,17 +38,21 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Install or check what tests and checks need.
+    /// Install or check the tools that tests and checks need.
     Setup,
-    /// Set up, then run every test of the workspace.
+    /// Run the setup, then every test of the workspace.
     Test(test::Args),
-    /// Format, lints, documentation, dependency rules, tidy.
+    /// Check formatting, lints, documentation, dependency rules and style.
     Ci,
-    /// Check the written rules a program can check.
+    /// Check the rules of STYLE.md and ARCHITECTURE.md that a program can check.
     Tidy,
+    /// Build every fuzz target and run each for a few seconds.
+    Fuzz(fuzz::Args),
     /// Run unmodified clients against a real cache server.
     Clients(clients::Args),
-    /// Measure a subsystem and compare it with its bars.
+    /// Run hostile checks against the real server.
+    Attack(attack::Args),
+    /// Measure a subsystem and compare the results with its targets.
     Bench(bench::Args),
 }
 
@@ -54,7 +62,9 @@ fn main() -> ExitCode {
         Task::Test(args) => test::run(&args),
         Task::Ci => ci::run(),
         Task::Tidy => tidy::run(),
+        Task::Fuzz(args) => fuzz::run(&args),
         Task::Clients(args) => clients::run(&args),
+        Task::Attack(args) => attack::run(&args),
         Task::Bench(args) => bench::run(&args),
     };
     match done {

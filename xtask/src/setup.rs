@@ -2,10 +2,10 @@
 //!
 //! Tests and benchmarks of the cache compare it with a Redis server, which they start and stop
 //! themselves, and unmodified clients in several languages run against it; a test that finds none
-//! says so and is left out. Tests of pipelines and sinks start a PostgreSQL and a FerretDB (which speaks
-//! the protocol of MongoDB) of their own. FerretDB and `cargo-deny`, which the checks need, are built once
-//! into a directory outside the checkout. Without a network none of them can be installed; `ci` then runs
-//! everything else and says what it left out.
+//! says so and is left out. Tests of pipelines and sinks start a PostgreSQL and a FerretDB (which
+//! speaks the protocol of MongoDB) of their own. FerretDB and `cargo-deny`, which the checks need,
+//! are built once into a directory outside the checkout. Without a network none of them can be
+//! installed; `ci` then runs everything else and fails.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -31,22 +31,33 @@ fn check() {
         }
     }
     if cargo_deny().is_none() {
-        say("cargo-deny could not be installed: dependency rules will not be checked");
+        let install = install_cargo_deny();
+        say(format_args!("cargo-deny is missing and cargo xtask ci requires it; {install}"));
     }
     install_missing();
     for (programs, what) in [
-        (&["redis-server", "redis-benchmark"][..], "what is compared with Redis"),
+        (&["redis-server", "redis-benchmark"][..], "comparison with Redis"),
         (&["tclsh", "curl", "redis-cli", "python3", "node", "npm"], "a client of the cache"),
     ] {
         for program in programs.iter().filter(|program| !is_there(program)) {
-            say(format_args!("{program} is missing: {what} will be left out"));
+            say(format_args!("{program} is missing: tests will be skipped ({what})"));
         }
     }
+    if !is_there(BROWSER) {
+        // By itself: a system that has no such package would install none of the others with it.
+        install(&[BROWSER]);
+    }
+    if !is_there(BROWSER) {
+        say(format_args!("{BROWSER} is missing: the checks that need a browser will be skipped"));
+    }
     if !has_postgresql() {
-        say("PostgreSQL is missing: tests of pipelines with a database will be left out");
+        say("PostgreSQL is missing: tests of pipelines with a database will be skipped");
     }
     crate::ferretdb::install();
 }
+
+/// The browser that visits hostile pages, and its package.
+const BROWSER: &str = "chromium-headless-shell";
 
 /// Programs, and the packages of Debian that have them.
 const PACKAGES: [(&str, &[&str]); 8] = [
@@ -82,8 +93,8 @@ fn has_postgresql() -> bool {
 /// What keeps packages of Debian from starting the services they bring.
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 
-/// Installs packages of Debian, without starting their services; says what went wrong, and leaves it to
-/// whoever needs them to fail.
+/// Installs Debian packages without starting their services. Prints errors; what needs the packages
+/// fails later.
 pub(crate) fn install(packages: &[&str]) {
     let is_ours = !Path::new(POLICY).exists() && forbid_services().is_ok();
     let mut install = Command::new("apt-get");
@@ -130,7 +141,7 @@ pub(crate) fn cargo_deny() -> Option<Command> {
         }
     }
     say(format_args!(
-        "installing cargo-deny into {}: once, a few minutes on a small machine",
+        "installing cargo-deny into {}; this is done once and can take a few minutes",
         tools.display()
     ));
     let mut install = cargo();
@@ -152,4 +163,10 @@ pub(crate) fn cargo_deny() -> Option<Command> {
             None
         }
     }
+}
+
+/// The command that installs `cargo-deny` where it is looked for, for a person.
+pub(crate) fn install_cargo_deny() -> String {
+    let tools = tools();
+    format!("install it with: cargo install cargo-deny --locked --root {}", tools.display())
 }

@@ -1,15 +1,17 @@
-//! `cargo xtask test`: every test of the workspace, then unmodified clients against the cache.
+//! `cargo xtask test`: every test of the workspace, then unmodified clients against the cache, then
+//! the quick attacks.
 //!
-//! `FOREBAY_REQUIRE_SERVICES=1` is passed on: a test that needs something it does not find fails
-//! instead of skipping. The clients ([`crate::clients`]) come last, and only where no tests are picked.
+//! `FOREBAY_REQUIRE_SERVICES=1` is passed on: a test with a missing requirement then fails instead
+//! of skipping. The clients ([`crate::clients`]) and the attacks ([`crate::attack`]) run last, and
+//! only if no tests are selected.
 
-use crate::clients;
-use crate::command::{cargo, run as run_command, say};
+use crate::command::{FEATURES, cargo, run as run_command, say};
+use crate::{attack, clients};
 
 /// Arguments of the task.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Passed to `cargo test`, after `--` to the tests themselves.
+    /// Arguments for `cargo test`; those after `--` are for the test programs.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
 }
@@ -21,9 +23,17 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let required = std::env::var_os("FOREBAY_REQUIRE_SERVICES").is_some_and(|value| value == "1");
     say(format_args!(
-        "services: redis-server, started by the tests that compare with it{}",
-        if required { " (required)" } else { " (left out without it)" }
+        "services: redis-server, started by the tests that compare results with it{}",
+        if required { " (required)" } else { " (skipped if not installed)" }
     ));
-    run_command(cargo().args(["test", "--workspace", "--locked"]).args(&args.rest))?;
-    if args.rest.is_empty() { clients::run(&clients::Args::after_tests()?) } else { Ok(()) }
+    run_command(
+        cargo().args(["test", "--workspace", "--features", FEATURES, "--locked"]).args(&args.rest),
+    )?;
+    if !args.rest.is_empty() {
+        return Ok(());
+    }
+    let clients = clients::run(&clients::Args::after_tests()?);
+    // One run reports everything, as far as possible.
+    let attacks = attack::run(&attack::Args::after_tests()?);
+    clients.and(attacks)
 }

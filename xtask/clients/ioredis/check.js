@@ -48,7 +48,7 @@ const checks = {
   },
   async "a blocking pop is served by another connection"(redis, other) {
     const popped = redis.blpop("queue", "queue2", 10);
-    // The other connection gives only once the server tells that this one waits.
+    // The other connection pushes only after the server reports this one as blocked.
     for (;;) {
       const [, blocked] = /blocked_clients:(\d+)/.exec(await other.info("clients"));
       if (blocked !== "0") break;

@@ -1,8 +1,8 @@
-//! `cargo xtask bench pipeline --against REV`: another revision is built beside this one, both run in turns,
-//! and what became slower is named.
+//! `cargo xtask bench pipeline --against REV`: another revision is built beside this one, both run
+//! in turns, and what became slower is named.
 //!
-//! Thresholds: a whole run more than 5 % slower in three rounds or more, a phase more than 20 %, a process
-//! that takes twice as long around its run. The working tree is measured as it is.
+//! Thresholds: a whole run more than 5 % slower in three rounds or more, a phase more than 20 %, a
+//! process that takes twice as long around its run. The working tree is measured as it is.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context as _, bail};
 
 use super::report::Report;
-use crate::command::{cargo, output, root, say};
+use crate::command::{FEATURES, cargo, output, root, say};
 
 /// Rounds in which a run may be more than 5 % slower.
 const SLOWER_ROUNDS_MAX: f64 = 2.0;
@@ -26,11 +26,21 @@ const START_RATIO_MAX: f64 = 2.0;
 pub(super) fn run(revision: &str, profile: &str, rest: &[String]) -> anyhow::Result<()> {
     let other = build(revision, profile)?;
     let mut measure = cargo();
-    measure.args(["run", "--quiet", "--locked", "--package", "forebay", "--profile", profile]);
+    measure.args([
+        "run",
+        "--quiet",
+        "--locked",
+        "--package",
+        "forebay",
+        "--features",
+        FEATURES,
+        "--profile",
+        profile,
+    ]);
     measure.args(["--", "bench", "pipeline", "--json", "--against"]).arg(other).args(rest);
     let report = Report::parse(&output(&mut measure)?)?;
     let mut slower = Vec::new();
-    say(format_args!("{:<34} {:>12}", "figure, this tree by the other", revision));
+    say(format_args!("{:<34} {:>12}", "figure, this tree / the other", revision));
     for (name, figure) in &report.figures {
         let value = figure.value;
         let is_over = over(name).is_some_and(|most| value > most);
@@ -47,7 +57,7 @@ pub(super) fn run(revision: &str, profile: &str, rest: &[String]) -> anyhow::Res
     bail!("slower than at {revision}: {}", slower.join(", "))
 }
 
-/// The most a figure may be; nothing for one that is only told.
+/// The maximum of a figure; `None` for one that is only reported.
 fn over(name: &str) -> Option<f64> {
     if name.ends_with("_slower_rounds") {
         Some(SLOWER_ROUNDS_MAX)
@@ -70,28 +80,38 @@ fn git(args: &[&str]) -> anyhow::Result<String> {
 /// The program of a revision; built once.
 fn build(revision: &str, profile: &str) -> anyhow::Result<PathBuf> {
     let commit = git(&["rev-parse", "--verify", &format!("{revision}^{{commit}}")])
-        .with_context(|| format!("there is no revision {revision}"))?;
+        .with_context(|| format!("unknown revision {revision}"))?;
     let home = root().join("target/against");
     let program = home.join(format!("forebay-{profile}-{commit}"));
     if program.is_file() {
         return Ok(program);
     }
-    std::fs::create_dir_all(&home).with_context(|| format!("cannot make {}", home.display()))?;
+    std::fs::create_dir_all(&home).with_context(|| format!("cannot create {}", home.display()))?;
     let tree = home.join("tree");
     let place = tree.display().to_string();
     remove(&tree)?;
     git(&["worktree", "add", "--detach", "--force", &place, &commit])?;
-    say(format_args!("building {commit}; the first time this takes as long as any first build"));
+    say(format_args!("building {commit}; the first time this is a full build"));
     let mut build = cargo();
-    build.args(["build", "--quiet", "--locked", "--package", "forebay", "--profile", profile]);
+    build.args([
+        "build",
+        "--quiet",
+        "--locked",
+        "--package",
+        "forebay",
+        "--features",
+        FEATURES,
+        "--profile",
+        profile,
+    ]);
     build.arg("--manifest-path").arg(tree.join("Cargo.toml"));
     let built = output(build.env("CARGO_TARGET_DIR", home.join("build")));
     let removed = remove(&tree);
-    built.with_context(|| format!("{revision} cannot be built"))?;
+    built.with_context(|| format!("cannot build {revision}"))?;
     removed?;
     let folder = if profile == "dev" { "debug" } else { profile };
     let made = home.join("build").join(folder).join("forebay");
-    std::fs::copy(&made, &program).with_context(|| format!("cannot keep {}", made.display()))?;
+    std::fs::copy(&made, &program).with_context(|| format!("cannot copy {}", made.display()))?;
     Ok(program)
 }
 
@@ -112,8 +132,8 @@ mod tests {
         assert_eq!(over("copy_one_slower_rounds"), Some(2.0));
         assert_eq!(over("copy_one_flush_phase_ratio"), Some(1.2));
         assert_eq!(over("copy_one_start_ratio"), Some(2.0));
-        for told in ["copy_one_this_ms", "copy_one_other_ms", "copy_two_wait_phase_ratio"] {
-            assert_eq!(over(told), None, "{told}");
+        for figure in ["copy_one_this_ms", "copy_one_other_ms", "copy_two_wait_phase_ratio"] {
+            assert_eq!(over(figure), None, "{figure}");
         }
     }
 }

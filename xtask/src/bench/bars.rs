@@ -1,8 +1,8 @@
-//! Bars and claims: what a figure is compared with.
+//! Targets and claims: what a figure is compared with.
 
 use super::report::Report;
 
-/// How a bar's number comes from figures.
+/// How a target's number is computed from figures.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Formula {
     /// One figure as it is.
@@ -12,7 +12,7 @@ pub(super) enum Formula {
 }
 
 impl Formula {
-    /// The number, when every figure was measured and nothing is divided by zero.
+    /// Returns the number, if every figure was measured and no divisor is zero.
     pub(super) fn of(self, report: &Report) -> Option<f64> {
         match self {
             Self::Value(name) => report.value(name),
@@ -23,7 +23,7 @@ impl Formula {
         }
     }
 
-    /// How it is written in a table.
+    /// Formats it for a table.
     pub(super) fn text(self) -> String {
         match self {
             Self::Value(name) => name.to_owned(),
@@ -32,12 +32,12 @@ impl Formula {
     }
 }
 
-/// Which side of a bar is good.
+/// The good side of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Good {
-    /// At least the bar.
+    /// At least the target.
     AtLeast,
-    /// At most the bar.
+    /// At most the target.
     AtMost,
 }
 
@@ -58,20 +58,20 @@ impl Good {
     }
 }
 
-/// One promise about speed or memory.
+/// A promise about speed or memory.
 #[derive(Debug)]
 pub(super) struct Bar {
     /// What it promises.
     pub(super) name: &'static str,
     /// Where its number comes from.
     pub(super) formula: Formula,
-    /// Which side is good.
+    /// The good side.
     pub(super) good: Good,
-    /// What is required.
+    /// The required value.
     pub(super) bar: f64,
-    /// What is aimed for, if more.
+    /// The desired value, if it is better.
     pub(super) aim: Option<f64>,
-    /// Unit of bar and number; empty for a ratio.
+    /// Unit of target and number; empty for a ratio.
     pub(super) unit: &'static str,
 }
 
@@ -109,19 +109,19 @@ pub(super) const fn value_at_least(name: &'static str, figure: &'static str, bar
     Bar { name, formula, good: Good::AtLeast, bar, aim: None, unit: "" }
 }
 
-/// A bar with an aim beyond it.
+/// A target with a better desired value.
 pub(super) const fn aiming(bar: Bar, aim: f64) -> Bar {
     Bar { aim: Some(aim), ..bar }
 }
 
-/// How a bar came out.
+/// The result of a comparison with a target.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Verdict {
-    /// The aim is reached too, or there is none beyond the bar.
+    /// The desired value is reached, or there is none.
     Aim(f64),
-    /// The bar is reached, the aim not.
+    /// The target is reached, but not the desired value.
     Bar(f64),
-    /// The bar is missed.
+    /// The target is missed.
     Missed(f64),
     /// A figure is missing.
     Unmeasured,
@@ -153,7 +153,7 @@ impl Verdict {
 }
 
 impl Bar {
-    /// Compares the bar with a measurement.
+    /// Compares the target with a measurement.
     pub(super) fn judge(&self, report: &Report) -> Verdict {
         let Some(found) = self.formula.of(report) else { return Verdict::Unmeasured };
         if !self.good.holds(found, self.bar) {
@@ -166,22 +166,22 @@ impl Bar {
     }
 }
 
-/// A figure that the description of an earlier system gives, beside ours.
+/// A published figure of an earlier system, compared with ours.
 #[derive(Debug)]
 pub(super) struct Claim {
-    /// What it says.
+    /// Description.
     pub(super) text: &'static str,
-    /// Its number, in the unit of our figure.
+    /// Its value, in the unit of our figure.
     pub(super) claimed: f64,
-    /// Our figure for the same thing; `None` when it is not part of Forebay yet.
+    /// Our figure for the same thing; `None` if it is not part of Forebay yet.
     pub(super) figure: Option<&'static str>,
-    /// Which side is good.
+    /// The good side.
     pub(super) good: Good,
-    /// Unit of both.
+    /// Unit of both values.
     pub(super) unit: &'static str,
 }
 
-/// A claim that one of our figures is beside.
+/// A claim that is compared with one of our figures.
 pub(super) const fn claim(
     text: &'static str,
     claimed: f64,
@@ -193,7 +193,7 @@ pub(super) const fn claim(
 }
 
 impl Claim {
-    /// How many times better ours is; `None` when it was not measured.
+    /// How many times better ours is; `None` if it was not measured.
     pub(super) fn factor(&self, report: &Report) -> Option<f64> {
         let ours = report.value(self.figure?)?;
         let (above, below) = match self.good {

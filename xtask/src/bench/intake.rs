@@ -6,7 +6,7 @@ use super::bars::{Bar, Claim, Formula, Good};
 /// against a route that only reads the body (`floor_*`), and the bare disk.
 pub(super) const BARS: [Bar; 7] = [
     Bar {
-        name: "durable 4 KiB PUTs, of what HTTP allows",
+        name: "durable 4 KiB PUTs, relative to the HTTP limit",
         formula: Formula::Ratio("put_4k_sync_per_s", "floor_4k_per_s"),
         good: Good::AtLeast,
         bar: 0.35,
@@ -14,7 +14,7 @@ pub(super) const BARS: [Bar; 7] = [
         unit: "",
     },
     Bar {
-        name: "durable 4 KiB PUTs, of one flush after another",
+        name: "durable 4 KiB PUTs, relative to serial flushes",
         formula: Formula::Ratio("put_4k_sync_per_s", "serial_fdatasync_per_s"),
         good: Good::AtLeast,
         bar: 2.5,
@@ -22,7 +22,7 @@ pub(super) const BARS: [Bar; 7] = [
         unit: "",
     },
     Bar {
-        name: "unflushed (os) 4 KiB PUTs, of what HTTP allows",
+        name: "unflushed (os) 4 KiB PUTs, relative to the HTTP limit",
         formula: Formula::Ratio("put_4k_os_per_s", "floor_4k_per_s"),
         good: Good::AtLeast,
         bar: 0.5,
@@ -30,7 +30,7 @@ pub(super) const BARS: [Bar; 7] = [
         unit: "",
     },
     Bar {
-        name: "rate with 100,000 files stored, of the rate when empty",
+        name: "rate with 100,000 files stored, relative to an empty store",
         formula: Formula::Ratio("put_4k_at_100k_per_s", "put_4k_empty_per_s"),
         good: Good::AtLeast,
         bar: 0.9,
@@ -38,7 +38,7 @@ pub(super) const BARS: [Bar; 7] = [
         unit: "",
     },
     Bar {
-        name: "1 GiB upload, of writing and flushing the same bytes",
+        name: "1 GiB upload, relative to writing and flushing the same bytes",
         formula: Formula::Ratio("upload_1g_mib_per_s", "disk_write_1g_mib_per_s"),
         good: Good::AtLeast,
         bar: 0.85,
@@ -54,7 +54,7 @@ pub(super) const BARS: [Bar; 7] = [
         unit: "MiB",
     },
     Bar {
-        name: "documents into SQLite, of a bare prepared statement in one transaction",
+        name: "documents into SQLite, relative to a bare prepared statement in one transaction",
         formula: Formula::Ratio("documents_per_s", "sqlite_bare_per_s"),
         good: Good::AtLeast,
         bar: 0.5,
@@ -136,7 +136,7 @@ pub(super) const CLAIMS: [Claim; 22] = [
         unit: "ns",
     },
     Claim {
-        text: "duplicate file told, whole request",
+        text: "duplicate file detected, whole request",
         claimed: 12.55,
         figure: Some("duplicate_put_4k_p50_us"),
         good: Good::AtMost,
@@ -217,7 +217,7 @@ pub(super) const CLAIMS: [Claim; 22] = [
 
 /// What each figure is: what was counted or timed. Rates are medians over rounds.
 pub(super) const FIGURES: [(&str, &str); 34] = [
-    ("sha256_mb_per_s", "million bytes a second through SHA-256, 64 MiB at once, one thread"),
+    ("sha256_mb_per_s", "million bytes per second through SHA-256, 64 MiB at once, one thread"),
     ("sha256_1kb_us", "SHA-256 of 1 KiB, median of 201"),
     ("sha256_10kb_us", "SHA-256 of 10 KiB, median of 201"),
     ("sha256_100kb_us", "SHA-256 of 100 KiB, median of 201"),
@@ -225,25 +225,28 @@ pub(super) const FIGURES: [(&str, &str); 34] = [
     ("sha256_10mb_us", "SHA-256 of 10 MiB, median of 201"),
     (
         "floor_4k_per_s",
-        "PUTs of 4 KiB a second to a route that only reads the body: what HTTP and this client allow",
+        "PUTs of 4 KiB per second to a route that only reads the body: what HTTP and this client allow",
     ),
     (
         "put_4k_sync_per_s",
-        "PUTs of 4 KiB a second, each on stable storage before its answer (sync)",
+        "PUTs of 4 KiB per second, each on stable storage before its answer (sync)",
     ),
-    ("put_4k_os_per_s", "PUTs of 4 KiB a second, each handed to the kernel before its answer (os)"),
-    ("serial_fdatasync_per_s", "4 KiB appended and flushed, one after another, a second"),
+    (
+        "put_4k_os_per_s",
+        "PUTs of 4 KiB per second, each handed to the kernel before its answer (os)",
+    ),
+    ("serial_fdatasync_per_s", "4 KiB appended and flushed, one after another, per second"),
     ("floor_4k_server_cpu_us", "processor time of the server for one PUT to the floor"),
     ("put_4k_sync_server_cpu_us", "processor time of the server for one durable PUT"),
     ("put_4k_os_server_cpu_us", "processor time of the server for one unflushed PUT"),
-    ("put_4k_sync_p50_us", "half of the durable PUTs were answered within this"),
-    ("put_4k_sync_p99_us", "99 of 100 durable PUTs were answered within this"),
+    ("put_4k_sync_p50_us", "median response time of durable PUTs"),
+    ("put_4k_sync_p99_us", "99th percentile of the response time of durable PUTs"),
     ("put_4k_read_back_files", "files of these loads read back and compared"),
-    ("get_4k_per_s", "GETs of 4 KiB files a second, each compared with what was put"),
-    ("put_4k_empty_per_s", "durable PUTs of 4 KiB a second into an empty store"),
+    ("get_4k_per_s", "GETs of 4 KiB files per second, each compared with what was put"),
+    ("put_4k_empty_per_s", "durable PUTs of 4 KiB per second into an empty store"),
     ("put_4k_at_100k_per_s", "the same into a store that holds 100,000 files"),
-    ("duplicate_put_4k_per_s", "durable PUTs a second of bytes stored before, under new names"),
-    ("duplicate_put_4k_p50_us", "half of those PUTs were answered within this"),
+    ("duplicate_put_4k_per_s", "durable PUTs per second of bytes stored before, under new names"),
+    ("duplicate_put_4k_p50_us", "median response time of those PUTs"),
     (
         "lookup_disk_ns",
         "one known digest looked up in the catalogue of 100,000 files, mean of 50,000",
@@ -258,7 +261,7 @@ pub(super) const FIGURES: [(&str, &str); 34] = [
     ("upload_size_mib", "size of that file"),
     (
         "documents_per_s",
-        "documents a second, acknowledged and shown by the next read, as rows of a table",
+        "documents per second, acknowledged and shown by the next read, as rows of a table",
     ),
     ("sqlite_bare_per_s", "the same rows by a bare prepared statement in one transaction"),
     ("documents_read_back", "documents read back page by page and compared with what was sent"),

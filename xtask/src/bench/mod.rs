@@ -3,7 +3,7 @@
 //! `forebay bench <subsystem> --json` prints one object (see [`report::Report`]); this task builds
 //! it optimised, runs it, prints its figures beside the bars and the source documents' claims, and
 //! replaces the subsystem's section of BENCHMARKS.md. A bar that is missed, or whose figure was not
-//! measured, fails the task: a figure nobody measured is not a figure.
+//! measured, fails the task: a figure that was not measured is not a figure.
 
 mod against;
 mod bars;
@@ -20,7 +20,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 
-use crate::command::{cargo, output, root, say};
+use crate::command::{FEATURES, cargo, output, root, say};
 use bars::{Bar, Claim};
 use report::{Figure, Report};
 
@@ -82,22 +82,23 @@ impl Subsystem {
 /// Arguments of the task.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// What to measure.
+    /// Subsystem to measure.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(SUBSYSTEMS.iter().map(|s| s.name)))]
     subsystem: String,
-    /// Cargo profile to build with; published figures use dist.
+    /// Cargo profile for the build. Published results use `dist`.
     #[arg(long, default_value = "release")]
     profile: String,
-    /// Compare figures measured before instead of measuring.
+    /// Compare the results in FILE instead of measuring.
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
-    /// Build this revision too, and compare the working tree with it, in turns (pipeline).
+    /// Build this revision too, and compare the working tree with it in alternating runs (only
+    /// pipeline).
     #[arg(long, value_name = "REV", conflicts_with_all = ["from", "no_write"])]
     against: Option<String>,
-    /// Leave BENCHMARKS.md as it is.
+    /// Do not update BENCHMARKS.md.
     #[arg(long)]
     no_write: bool,
-    /// Passed to `forebay bench`.
+    /// Arguments for `forebay bench`.
     #[arg(last = true)]
     rest: Vec<String>,
 }
@@ -110,10 +111,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let subsystem = SUBSYSTEMS
         .iter()
         .find(|subsystem| subsystem.name == args.subsystem)
-        .with_context(|| format!("no bars for {}", args.subsystem))?;
+        .with_context(|| format!("no targets for {}", args.subsystem))?;
     if let Some(revision) = &args.against {
         if subsystem.name != "pipeline" {
-            bail!("only pipeline has a comparison with another revision");
+            bail!("only pipeline can be compared with another revision");
         }
         return against::run(revision, &args.profile, &args.rest);
     }
@@ -139,7 +140,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .map(|bar| bar.name)
         .collect();
     if !missed.is_empty() {
-        bail!("bars missed: {}", missed.join("; "));
+        bail!("targets missed: {}", missed.join("; "));
     }
     Ok(())
 }
@@ -158,6 +159,8 @@ fn measure(args: &Args) -> anyhow::Result<String> {
         "--locked",
         "--package",
         "forebay",
+        "--features",
+        FEATURES,
         "--profile",
         &args.profile,
     ]);
@@ -220,11 +223,11 @@ fn venv(name: &str, packages: &[&str]) -> anyhow::Result<PathBuf> {
     if !ready.exists() {
         let mut venv = std::process::Command::new("python3");
         output(venv.args(["-m", "venv", "--clear"]).arg(&dir))
-            .context("cannot make a virtual environment; it needs python3-venv")?;
+            .context("cannot create a virtual environment, which needs python3-venv")?;
         let mut pip = std::process::Command::new(&python);
         pip.args(["-m", "pip", "--disable-pip-version-check", "install", "-q"]).args(packages);
-        output(&mut pip).with_context(|| format!("cannot fetch {}", packages.join(", ")))?;
-        std::fs::write(&ready, "").with_context(|| format!("cannot fill {}", dir.display()))?;
+        output(&mut pip).with_context(|| format!("cannot download {}", packages.join(", ")))?;
+        std::fs::write(&ready, "").with_context(|| format!("cannot write to {}", dir.display()))?;
     }
     Ok(python)
 }
@@ -234,13 +237,14 @@ fn lineitem(python: &std::path::Path) -> anyhow::Result<PathBuf> {
     let dir = root().join("target/peers/tpch");
     let file = dir.join("lineitem.csv");
     if !file.exists() {
-        std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        std::fs::create_dir_all(&dir)
+            .with_context(|| format!("cannot create {}", dir.display()))?;
         let program = python.with_file_name("tpchgen-cli");
         let mut make = std::process::Command::new(program);
         make.args(["tbl", "-s", "0.17", "--tables", "lineitem", "--output-dir"]).arg(&dir);
-        output(&mut make).context("cannot make TPC-H's lineitem")?;
-        let made =
-            std::fs::read_to_string(dir.join("lineitem.tbl")).context("no lineitem was made")?;
+        output(&mut make).context("cannot create TPC-H's lineitem")?;
+        let made = std::fs::read_to_string(dir.join("lineitem.tbl"))
+            .context("cannot read lineitem.tbl")?;
         // A bar at the end of a line is one field too many for COPY.
         let lines: String =
             made.lines().flat_map(|line| [line.strip_suffix('|').unwrap_or(line), "\n"]).collect();

@@ -1,4 +1,4 @@
-//! BENCHMARKS.md: one section a subsystem, between markers, replaced as a whole.
+//! BENCHMARKS.md: one section per subsystem, between markers, replaced as a whole.
 
 use anyhow::bail;
 
@@ -7,7 +7,7 @@ use super::bars::{Bar, Claim};
 use super::report::Report;
 use super::table::{number, table};
 
-/// The page before anything was measured.
+/// The page before the first measurement.
 pub(super) const EMPTY: &str = "# Benchmarks\n\n\
     Every section is written by the command it names; nothing here is typed by hand. Figures\n\
     compare with limits measured in the same run on the same machine, and count only work that was\n\
@@ -75,10 +75,10 @@ fn claim_row(claim: &Claim, report: &Report) -> Vec<String> {
     ]
 }
 
-/// `page` with the section called `name` replaced or, when there is none yet, added at the end.
+/// Replaces the section called `name` in `page`, or adds it at the end.
 ///
 /// # Errors
-/// A section begins and does not end.
+/// A section has no end marker.
 pub(super) fn replace(page: &str, name: &str, section: &str) -> anyhow::Result<String> {
     let (begin, end) = (marker(name, "begin"), marker(name, "end"));
     let Some(start) = page.find(&begin) else {
@@ -110,7 +110,7 @@ mod tests {
             "**not measured**",
             "21,000 1/s",
             "not built yet",
-            "| PUTs of 4 KiB a second, each on stable storage before its answer ",
+            "| PUTs of 4 KiB per second, each on stable storage before its answer ",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }

@@ -1,4 +1,4 @@
-//! What a measurement printed.
+//! The printed result of a measurement.
 //!
 //! ```json
 //! { "put_4k_sync_per_s": 21000.0, "upload_1g_peak_growth_mib": 3.5, "put_4k_sync_p99_us": 2100 }
@@ -28,7 +28,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Takes the printed text apart.
+    /// Parses the printed text.
     ///
     /// # Errors
     /// It is not the object above, or a value is not a finite number.

@@ -1,6 +1,6 @@
-//! Markdown tables and numbers a person can read.
+//! Markdown tables and human-readable numbers.
 
-/// A table whose columns line up in plain text too.
+/// A table whose columns are aligned in plain text too.
 pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let widths: Vec<usize> = (0..head.len())
         .map(|at| {

@@ -1,4 +1,4 @@
-//! What clients need from elsewhere: programs that must be there, files fetched once.
+//! External requirements of clients: installed programs, and files downloaded once.
 //!
 //! Everything lies outside the checkout, under a name with its version, so that another version
 //! stands beside it. A file is checked against its SHA-256 before it is used.
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail};
 
-/// Something a client cannot do without: it is left out.
+/// A missing requirement of a client, which is skipped.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Missing(pub(super) String);
@@ -32,14 +32,15 @@ pub(super) fn need(program: &str) -> anyhow::Result<()> {
 /// Runs a step of fetching something.
 ///
 /// # Errors
-/// [`Missing`]: it failed, for want of a network for all anybody can tell.
+/// [`Missing`]: it failed, possibly for lack of a network.
 pub(super) fn step(command: &mut Command, what: &str) -> anyhow::Result<()> {
     let ended = command.output().with_context(|| format!("cannot start {what}"))?;
     if ended.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&ended.stderr);
-    let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+    let last =
+        said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it printed nothing");
     Err(Missing(format!("{what}: {}", last.trim())).into())
 }
 
@@ -58,9 +59,10 @@ pub(super) fn once(
     std::fs::create_dir_all(parent)
         .with_context(|| format!("cannot create {}", parent.display()))?;
     let made = tempfile::tempdir_in(parent)
-        .with_context(|| format!("cannot make a directory in {}", parent.display()))?;
+        .with_context(|| format!("cannot create a directory in {}", parent.display()))?;
     make(made.path())?;
-    std::fs::rename(made.keep(), dir).with_context(|| format!("cannot name {}", dir.display()))?;
+    std::fs::rename(made.keep(), dir)
+        .with_context(|| format!("cannot rename a directory to {}", dir.display()))?;
     Ok(dir.to_owned())
 }
 
@@ -72,11 +74,11 @@ pub(super) fn file(address: &str, sha256: &str, to: &Path) -> anyhow::Result<()>
     need("curl")?;
     let mut fetch = Command::new("curl");
     fetch.args(["-sSfL", "--max-time", "120", "-o"]).arg(to).arg(address);
-    step(&mut fetch, &format!("cannot fetch {address}"))?;
+    step(&mut fetch, &format!("cannot download {address}"))?;
     let sum = Command::new("sha256sum").arg(to).output().context("cannot start sha256sum")?;
     let sum = String::from_utf8_lossy(&sum.stdout).into_owned();
     if !sum.starts_with(sha256) {
-        bail!("{address} is not the file that was pinned: its SHA-256 is {sum}");
+        bail!("{address} does not have the pinned SHA-256; it has {sum}");
     }
     Ok(())
 }

@@ -12,7 +12,7 @@
 mod fetch;
 mod node;
 mod python;
-mod server;
+pub(crate) mod server;
 mod skip;
 mod tcl;
 mod tools;
@@ -30,17 +30,17 @@ use server::Server;
 /// Arguments of the task.
 #[derive(clap::Args, Debug, Default)]
 pub(crate) struct Args {
-    /// Only these.
+    /// Run only these clients.
     #[arg(long, value_name = "NAME",
         value_parser = clap::builder::PossibleValuesParser::new(CLIENTS.iter().map(|c| c.name)))]
     only: Vec<String>,
-    /// Leave the servers' data and the clients' output where they are, and say where.
+    /// Keep the servers' data and the clients' output, and print where they are.
     #[arg(long)]
     keep: bool,
     /// Print one JSON object instead of the table.
     #[arg(long)]
     json: bool,
-    /// A `forebay` to test instead of building one.
+    /// Test this `forebay` program instead of building one.
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
 }
@@ -103,7 +103,7 @@ impl Stage {
         let server = Server::start(&self.binary, &self.output.join(name), options)?;
         let mut outcome = tests(&server)?;
         if let Err(error) = server.stop() {
-            outcome.failed.push(format!("the server's end: {error:#}"));
+            outcome.failed.push(format!("stopping the server: {error:#}"));
         }
         Ok(outcome)
     }
@@ -146,7 +146,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Some(binary) => binary.clone(),
         None => server::build()?,
     };
-    let work = tempfile::tempdir().context("cannot make a directory for the clients")?;
+    let work = tempfile::tempdir().context("cannot create a directory for the clients")?;
     let stage = Stage { dir: fetch::dir(), output: work.path().to_owned(), binary };
     let mut lines = Vec::new();
     for client in &CLIENTS {
@@ -204,7 +204,7 @@ fn table(lines: &[Line]) -> String {
                     text.push_str(&format!("    FAILED {name}\n"));
                 }
             }
-            Err(why) => text.push_str(&format!("{:<18} LEFT OUT: {why}\n", line.name)),
+            Err(why) => text.push_str(&format!("{:<18} SKIPPED: {why}\n", line.name)),
         }
     }
     text
@@ -236,9 +236,11 @@ fn judge(lines: &[Line]) -> anyhow::Result<()> {
     for line in lines {
         match &line.ended {
             Ok(ended) if ended.failed.is_empty() && ended.passed > 0 => {}
-            Ok(ended) if ended.failed.is_empty() => wrong.push(format!("{}: none ran", line.name)),
+            Ok(ended) if ended.failed.is_empty() => {
+                wrong.push(format!("{}: no tests ran", line.name));
+            }
             Ok(ended) => wrong.push(format!("{}: {} failed", line.name, ended.failed.len())),
-            Err(why) if required => wrong.push(format!("{}: left out: {why}", line.name)),
+            Err(why) if required => wrong.push(format!("{}: skipped: {why}", line.name)),
             Err(_) => {}
         }
     }

@@ -1,4 +1,4 @@
-//! ioredis, tried by a script.
+//! ioredis, tested by a script.
 
 use std::process::Command;
 
@@ -12,7 +12,7 @@ const LIMIT_S: u32 = 60;
 pub(super) fn run(stage: &Stage, server: &Server) -> anyhow::Result<Outcome> {
     fetch::need("node")?;
     fetch::need("npm")?;
-    // The lock file pins it and all it needs, each with its hash.
+    // The lock file pins it and its dependencies, each with its hash.
     let modules = fetch::once(&stage.dir.join("ioredis-5.4.1"), |into| {
         for name in ["package.json", "package-lock.json"] {
             let from = skip::path("ioredis").join(name);
@@ -21,7 +21,7 @@ pub(super) fn run(stage: &Stage, server: &Server) -> anyhow::Result<Outcome> {
         }
         let mut npm = Command::new("npm");
         npm.current_dir(into).args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
-        fetch::step(&mut npm, "cannot fetch ioredis")
+        fetch::step(&mut npm, "cannot download ioredis")
     })?;
     let mut script = Command::new("node");
     script.arg(skip::path("ioredis").join("check.js")).arg(server.resp.to_string());
@@ -38,7 +38,7 @@ pub(super) fn run(stage: &Stage, server: &Server) -> anyhow::Result<Outcome> {
     }
     if !ended_well && outcome.failed.is_empty() {
         let last = said.lines().next_back().unwrap_or_default();
-        outcome.failed.push(format!("the script did not end well: {last}"));
+        outcome.failed.push(format!("the script failed: {last}"));
     }
     Ok(outcome)
 }

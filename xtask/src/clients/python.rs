@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use super::server::{Server, limited};
 use super::{Outcome, Stage, fetch, skip};
 
-/// What is installed: of these versions, as the tests below are theirs.
+/// The packages to install, in the versions of the tests below.
 const REDIS: &str = "redis==5.2.1";
 const DJANGO: &str = "django==5.2.8";
 const OTHERS: [&str; 2] = ["pytest==8.3.4", "pytest-asyncio==0.24.0"];
@@ -19,7 +19,7 @@ redis==5.2.1 --hash=sha256:16f2e22dff21d5125e8481515e386711a34cbec50f0e44413dd7d
 django==5.2.8 --hash=sha256:23254866a5bb9a2cfa6004e8b809ec6246eba4b58a7589bc2772f1bcc8456c7f
 ";
 
-/// redis-py's tests of what this server has.
+/// redis-py's tests of features that this server has.
 const REDIS_PY_TESTS: [&str; 5] = [
     "tests/test_commands.py",
     "tests/test_pubsub.py",
@@ -39,13 +39,14 @@ struct Python {
 impl Python {
     fn prepare(stage: &Stage) -> anyhow::Result<Self> {
         fetch::need("python3")?;
-        // A virtual environment knows its own path, so it is made where it stays.
+        // A virtual environment contains its own path, so it is created in its final place.
         let dir = stage.dir.join("python-redis-5.2.1-django-5.2.8");
         let program = dir.join("venv").join("bin").join("python");
         let ready = dir.join("ready");
         if !ready.exists() {
             install(&dir, &program)?;
-            std::fs::write(&ready, "").with_context(|| format!("cannot fill {}", dir.display()))?;
+            std::fs::write(&ready, "")
+                .with_context(|| format!("cannot write to {}", dir.display()))?;
         }
         Ok(Self { program, sources: dir })
     }
@@ -55,11 +56,11 @@ fn install(dir: &Path, program: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let mut venv = Command::new("python3");
     venv.args(["-m", "venv", "--clear"]).arg(dir.join("venv"));
-    fetch::step(&mut venv, "cannot make a virtual environment")?;
+    fetch::step(&mut venv, "cannot create a virtual environment")?;
     let pip = |args: &[&str]| {
         let mut pip = Command::new(program);
         pip.current_dir(dir).args(["-m", "pip", "--disable-pip-version-check"]).args(args);
-        fetch::step(&mut pip, "cannot fetch Python packages")
+        fetch::step(&mut pip, "cannot download Python packages")
     };
     pip(&[&["install", "-q", REDIS, DJANGO][..], &OTHERS].concat())?;
     let list = dir.join("sources.txt");
@@ -105,7 +106,7 @@ fn redis_py(stage: &Stage, server: &Server, protocol: &str) -> anyhow::Result<Ou
     let mut outcome = read_pytest(&said);
     if !ended_well && outcome.failed.is_empty() {
         let last = said.lines().next_back().unwrap_or_default();
-        outcome.failed.push(format!("pytest did not end well: {last}"));
+        outcome.failed.push(format!("pytest failed: {last}"));
     }
     Ok(outcome)
 }
@@ -164,12 +165,13 @@ pub(super) fn django(stage: &Stage, server: &Server) -> anyhow::Result<Outcome> 
     let mut outcome = read_unittest(&said);
     if !ended_well && outcome.failed.is_empty() {
         let last = said.lines().next_back().unwrap_or_default();
-        outcome.failed.push(format!("the tests did not end well: {last}"));
+        outcome.failed.push(format!("the tests failed: {last}"));
     }
     Ok(outcome)
 }
 
-/// Reads unittest's end: `Ran 62 tests in 13.127s`, then `OK (skipped=3)` or `FAILED (...)`.
+/// Parses unittest's last lines: `Ran 62 tests in 13.127s`, then `OK (skipped=3)` or
+/// `FAILED (...)`.
 fn read_unittest(said: &str) -> Outcome {
     let mut outcome = Outcome::default();
     for line in said.lines() {

@@ -1,4 +1,4 @@
-//! A `forebay cache serve` of a client's own.
+//! A separate `forebay cache serve` for a client.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
@@ -8,14 +8,21 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, bail};
 
-use crate::command::cargo;
+use crate::command::{FEATURES, cargo};
 
-/// Builds `forebay` and tells where it is.
+/// Builds `forebay` and returns its path.
 ///
 /// # Errors
 /// It does not compile.
-pub(super) fn build() -> anyhow::Result<PathBuf> {
-    crate::command::run(cargo().args(["build", "-p", "forebay", "--locked"]))?;
+pub(crate) fn build() -> anyhow::Result<PathBuf> {
+    crate::command::run(cargo().args([
+        "build",
+        "-p",
+        "forebay",
+        "--features",
+        FEATURES,
+        "--locked",
+    ]))?;
     built()
 }
 
@@ -23,12 +30,12 @@ pub(super) fn build() -> anyhow::Result<PathBuf> {
 ///
 /// # Errors
 /// Cargo does not say.
-pub(super) fn built() -> anyhow::Result<PathBuf> {
+pub(crate) fn built() -> anyhow::Result<PathBuf> {
     let metadata = cargo_metadata::MetadataCommand::new()
         .current_dir(crate::command::root())
         .no_deps()
         .exec()
-        .context("cannot ask cargo where it builds")?;
+        .context("cannot get the target directory from cargo")?;
     Ok(metadata.target_directory.join("debug").join("forebay").into_std_path_buf())
 }
 
@@ -54,7 +61,7 @@ impl Server {
             File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
         let mut process = Command::new(binary)
             .args(["cache", "serve", "--resp", "127.0.0.1:0", "--text", "127.0.0.1:0"])
-            // What Redis does unless told otherwise, and what its tests count on.
+            // The default of Redis, on which its tests rely.
             .args(["--policy", "noeviction"])
             .arg("--data")
             .arg(dir.join("data"))
@@ -65,7 +72,7 @@ impl Server {
             .with_context(|| format!("cannot start {}", binary.display()))?;
         let mut line = String::new();
         let read = process.stdout.take().map(|out| BufReader::new(out).read_line(&mut line));
-        read.transpose().context("cannot read what the server says")?;
+        read.transpose().context("cannot read the server's output")?;
         let address = |name: &str| {
             let word = line.split_whitespace().find_map(|word| word.strip_prefix(name));
             word.and_then(|address| address.parse().ok())
@@ -73,26 +80,26 @@ impl Server {
         match (address("resp="), address("text=")) {
             (Some(resp), Some(text)) => Ok(Self { process, resp, text }),
             _ => {
-                // It has ended, or nobody knows where it listens.
+                // It has exited, or its addresses are unknown.
                 process.kill().ok();
                 process.wait().ok();
-                bail!("the server did not start; it said {line:?}, and see {}", log.display())
+                bail!("the server did not start; it printed {line:?}; see {}", log.display())
             }
         }
     }
 
-    /// Ends it as a signal does.
+    /// Stops it by a signal.
     ///
     /// # Errors
     /// It does not end well: it crashed before, or cannot stop.
     pub(super) fn stop(mut self) -> anyhow::Result<()> {
-        if let Some(status) = self.process.try_wait().context("cannot ask for the server")? {
-            bail!("it had ended before ({status})");
+        if let Some(status) = self.process.try_wait().context("cannot get the server's status")? {
+            bail!("the server had already exited ({status})");
         }
         let mut kill = Command::new("kill");
         kill.arg(self.process.id().to_string());
         if !crate::command::works(&mut kill) {
-            bail!("it cannot be told to end");
+            bail!("cannot send the server a signal to stop");
         }
         let status = self.process.wait().context("cannot wait for the server")?;
         if status.success() { Ok(()) } else { bail!("{status}") }
@@ -101,7 +108,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Nothing can be done about a server that is gone already.
+        // Nothing can be done about a server that has already exited.
         self.process.kill().ok();
         self.process.wait().ok();
     }

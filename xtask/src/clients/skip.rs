@@ -1,4 +1,4 @@
-//! Lists of tests left out: `name => reason` a line, `#` begins a remark.
+//! Lists of skipped tests: one `name => reason` per line, `#` begins a comment.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ pub(super) fn names(file: &str) -> anyhow::Result<Vec<String>> {
         }
         match line.rsplit_once(" => ") {
             Some((name, reason)) if !reason.trim().is_empty() => names.push(name.to_owned()),
-            _ => bail!("{}:{}: a test is left out with no reason", path.display(), at + 1),
+            _ => bail!("{}:{}: a test is skipped without a reason", path.display(), at + 1),
         }
     }
     Ok(names)

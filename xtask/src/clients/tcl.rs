@@ -65,7 +65,7 @@ pub(super) fn run(stage: &Stage) -> anyhow::Result<Outcome> {
             let mut outcome = read(&said);
             if !ended_well && outcome.failed.is_empty() {
                 let last = last(&said);
-                outcome.failed.push(format!("{unit} did not end well in {LIMIT_S} s: {last}"));
+                outcome.failed.push(format!("{unit} failed or exceeded {LIMIT_S} s: {last}"));
             }
             Ok(outcome)
         })?;
@@ -91,7 +91,7 @@ fn last(said: &str) -> String {
     plain(said.lines().next_back().unwrap_or_default())
 }
 
-/// Reads what the suites say: `[ok]: name`, each failure told once more at the end.
+/// Reads what the suites say: `[ok]: name`, each failure repeated at the end.
 fn read(said: &str) -> Outcome {
     let mut outcome = Outcome::default();
     for line in said.lines().map(plain) {

@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 use super::server::{Server, limited};
 use super::{Outcome, Stage, fetch};
 
-/// Command lines of redis-cli, and what it prints.
+/// Command lines of redis-cli, and the expected output.
 const CLI: &[(&[&str], &str)] = &[
     (&["PING"], "PONG"),
     (&["SET", "k", "v"], "OK"),
@@ -63,7 +63,7 @@ pub(super) fn redis_cli(_stage: &Stage, server: &Server) -> anyhow::Result<Outco
         outcome.note(&args.join(" "), ended_well && said.contains(part));
     }
     pipe(server, &mut outcome)?;
-    outcome.note("PING after all that", cli(&["PING"])?.1.trim() == "PONG");
+    outcome.note("PING after all commands", cli(&["PING"])?.1.trim() == "PONG");
     Ok(outcome)
 }
 
@@ -134,7 +134,7 @@ pub(super) fn text(_stage: &Stage, server: &Server) -> anyhow::Result<Outcome> {
     let mut stream =
         TcpStream::connect(server.text).context("cannot connect to the text protocol")?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-    let mut replies = BufReader::new(stream.try_clone().context("cannot share a socket")?);
+    let mut replies = BufReader::new(stream.try_clone().context("cannot duplicate a socket")?);
     for (line, expected) in TEXT {
         writeln!(stream, "{line}").context("cannot write to the server")?;
         let mut reply = String::new();
@@ -143,7 +143,7 @@ pub(super) fn text(_stage: &Stage, server: &Server) -> anyhow::Result<Outcome> {
         }
         outcome.note(&format!("{line}: {reply:?}"), reply.trim_end() == *expected);
     }
-    // What one protocol keeps the other sees.
+    // Values of one protocol are visible in the other.
     if fetch::need("redis-cli").is_ok() {
         let mut cli = Command::new("redis-cli");
         cli.args(["-p", &server.resp.port().to_string(), "LRANGE", "fruits", "0", "-1"]);

@@ -1,22 +1,24 @@
-//! Length of files, and that each says what it is.
+//! Length of files, and their opening comments.
 
 use super::Source;
 
-/// A Rust file longer than this is mentioned: do two things live there?
+/// A longer Rust file is reported: does it have two purposes?
 const LINES_ASK: usize = 600;
-/// No Rust file is longer than this.
+/// Maximum length of a Rust file.
 const LINES_MAX: usize = 900;
 
 /// Files without an opening comment, and files that are too long.
 pub(super) fn check(sources: &[Source]) -> Vec<String> {
     let rust = || sources.iter().filter(|source| source.is_rust());
-    let silent = rust()
-        .filter(|source| !source.text.starts_with("//!"))
-        .map(|source| format!("{}:1: open with a //! comment: purpose, invariants", source.path));
+    let silent = rust().filter(|source| !source.text.starts_with("//!")).map(|source| {
+        format!("{}:1: start the file with a //! comment: purpose, invariants", source.path)
+    });
     let too_long = rust()
         .map(|source| (source, source.text.lines().count()))
         .filter(|(_, lines)| *lines > LINES_MAX)
-        .map(|(source, lines)| format!("{}: {lines} lines; the most is {LINES_MAX}", source.path));
+        .map(|(source, lines)| {
+            format!("{}: {lines} lines; the maximum is {LINES_MAX}", source.path)
+        });
     let ours = |path: &str| path.starts_with("crates/") && path.ends_with("/Cargo.toml");
     let crates = sources.iter().filter(|source| ours(&source.path));
     let nameless = crates
@@ -27,14 +29,16 @@ pub(super) fn check(sources: &[Source]) -> Vec<String> {
     silent.chain(too_long).chain(nameless).collect()
 }
 
-/// Files worth a question.
+/// Files that may have two purposes.
 pub(super) fn long(sources: &[Source]) -> Vec<String> {
     sources
         .iter()
         .filter(|source| source.is_rust())
         .map(|source| (source, source.text.lines().count()))
         .filter(|(_, lines)| (LINES_ASK + 1..=LINES_MAX).contains(lines))
-        .map(|(source, lines)| format!("{}: {lines} lines; do two things live there?", source.path))
+        .map(|(source, lines)| {
+            format!("{}: {lines} lines; does the file have two purposes?", source.path)
+        })
         .collect()
 }
 

@@ -1,7 +1,8 @@
 //! `cargo xtask tidy`: the written rules that a program can check.
 //!
-//! Every rule returns its findings as `file:line: what is wrong`; none stops at the first.
+//! Every rule returns its findings as `file:line: what is wrong`; no rule stops at the first.
 
+mod english;
 mod files;
 mod floors;
 mod pages;
@@ -30,13 +31,14 @@ impl Source {
 /// The task.
 ///
 /// # Errors
-/// How many rules are broken; each is said before.
+/// The number of broken rules; each is printed before.
 pub(crate) fn run() -> anyhow::Result<()> {
     let root = root();
     let sources = read_all(&root)?;
     let mut findings = floors::check(&root)?;
     findings.extend(files::check(&sources));
     findings.extend(words::check(&sources));
+    findings.extend(english::check(&sources));
     findings.extend(pages::check(&sources));
     for long in files::long(&sources) {
         say(format_args!("note: {long}"));
@@ -48,7 +50,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     if findings.is_empty() { Ok(()) } else { bail!("tidy: {} rules broken", findings.len()) }
 }
 
-/// Every text file of ours below `root`.
+/// All text files of the workspace below `root`.
 fn read_all(root: &Path) -> anyhow::Result<Vec<Source>> {
     const KINDS: [&str; 6] = ["rs", "md", "toml", "sh", "js", "css"];
     let mut sources = Vec::new();
@@ -61,7 +63,8 @@ fn read_all(root: &Path) -> anyhow::Result<Vec<Source>> {
             let path = entry.path();
             let name = entry.file_name().to_string_lossy().into_owned();
             if path.is_dir() {
-                // Build output, data of a server run here, and hidden directories are not ours.
+                // Build output, a local server's data, and hidden directories do not belong to the
+                // workspace.
                 if !(name.starts_with('.') || name == "target" || name == "forebay-data") {
                     dirs.push(path);
                 }
@@ -96,6 +99,7 @@ mod tests {
             .into_iter()
             .chain(files::check(&sources))
             .chain(words::check(&sources))
+            .chain(english::check(&sources))
             .chain(pages::check(&sources))
             .collect();
         assert!(broken.is_empty(), "{broken:#?}");

@@ -1,6 +1,6 @@
 //! Format pages: every `format` module names its page, every page is named, every name exists.
 //!
-//! A page describes bytes on disk or on the wire to somebody who has no source code.
+//! A page describes bytes on disk or on the wire to readers without the source code.
 
 use super::Source;
 
@@ -21,7 +21,10 @@ pub(super) fn check(sources: &[Source]) -> Vec<String> {
             findings.push(format!("{}: names {name}, which does not exist", source.path));
         }
         if is_format_module(&source.path) && names.is_empty() {
-            findings.push(format!("{}: name the page in {PAGES} that describes it", source.path));
+            findings.push(format!(
+                "{}: name the page in {PAGES} that describes this format",
+                source.path
+            ));
         }
         named.extend(names);
     }

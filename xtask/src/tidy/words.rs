@@ -1,38 +1,41 @@
-//! Words that must not appear, each with the reason told to whoever used it.
+//! Words that must not appear, each with the reason that is printed for it.
 
 use super::Source;
 
-/// A word in Rust code, and why not.
+/// A forbidden word in Rust code, and why.
 ///
-/// The words are put together from halves so that this file does not break its own rule.
+/// The words are assembled from halves so that this file does not break its own rule.
 const RUST: [(&str, &str); 8] = [
-    (concat!("todo", "!("), "write it, or leave it out"),
-    (concat!("unimplemented", "!("), "write it, or leave it out"),
-    (concat!("dbg", "!("), "left over from looking for a fault"),
+    (concat!("todo", "!("), "implement it or remove it"),
+    (concat!("unimplemented", "!("), "implement it or remove it"),
+    (concat!("dbg", "!("), "remove it: it is left over from debugging"),
     (
         concat!("#[ig", "nore"),
         "a test that cannot run skips loudly, and fails where services are required",
     ),
     (
         concat!("#[al", "low("),
-        "use #[expect(.., reason = \"..\")]: it tells when it is no longer needed",
+        "use #[expect(.., reason = \"..\")]: it reports when it is no longer needed",
     ),
     (
         concat!("#![al", "low("),
-        "use #![expect(.., reason = \"..\")]: it tells when it is no longer needed",
+        "use #![expect(.., reason = \"..\")]: it reports when it is no longer needed",
     ),
-    (concat!("thread::", "sleep("), "wait for what is to happen, not for time"),
-    (concat!("process::", "exit("), "only main ends the process, so that nothing is cut short"),
+    (concat!("thread::", "sleep("), "wait for the event itself, not for a fixed time"),
+    (
+        concat!("process::", "exit("),
+        "only main may end the process, so that nothing is interrupted",
+    ),
 ];
 
-/// A word anywhere, and why not.
+/// A forbidden word in any file, and why.
 const ANYWHERE: [(&str, &str); 3] = [
-    (concat!("FIX", "ME"), "mend it, or open an issue"),
-    (concat!("XX", "X:"), "mend it, or open an issue"),
-    (concat!("TO", "DO:"), "do it, or open an issue"),
+    (concat!("FIX", "ME"), "fix it or open an issue"),
+    (concat!("XX", "X:"), "fix it or open an issue"),
+    (concat!("TO", "DO:"), "do it or open an issue"),
 ];
 
-/// Module names that say nothing.
+/// Module names that fit everything.
 const MODULES: [&str; 6] = ["util", "utils", "common", "helper", "helpers", "manager"];
 
 /// Everything found.
@@ -53,7 +56,7 @@ fn lines(source: &Source) -> impl Iterator<Item = String> {
 fn module(source: &Source) -> Option<String> {
     let name = source.path.strip_suffix(".rs")?.trim_end_matches("/mod").rsplit('/').next()?;
     MODULES.contains(&name).then(|| {
-        format!("{}: a module is called by what it holds; {name:?} says nothing", source.path)
+        format!("{}: name a module after its contents; {name:?} fits everything", source.path)
     })
 }
 
