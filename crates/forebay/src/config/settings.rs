@@ -71,6 +71,7 @@ macro_rules! settings {
         $(
             $(#[doc = $sdoc])+
             #[derive(Clone, Debug)]
+            #[cfg_attr(not(feature = "mongodb"), allow(dead_code, reason = "of an absent part"))]
             pub(crate) struct $struct { $( $(#[doc = $doc])+ pub(crate) $field: $type, )+ }
         )+
 

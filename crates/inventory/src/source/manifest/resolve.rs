@@ -84,7 +84,12 @@ mod tests {
         let layouts = ["root/dest/bucket/conf/data", "conf/2024-01-01T00-00Z/data", "conf/data"];
         std::fs::create_dir_all(manifest.parent().unwrap()).unwrap();
         let root = dir.path().join("root");
-        assert!(local(&manifest, Some(&root), key).unwrap_err().to_string().contains("does not exist; tried"));
+        assert!(
+            local(&manifest, Some(&root), key)
+                .unwrap_err()
+                .to_string()
+                .contains("does not exist; tried")
+        );
         for layout in layouts {
             let layout = dir.path().join(layout);
             std::fs::create_dir_all(&layout).unwrap();
