@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use forebay_pipeline::config::{self, LoadError, PipelineFile};
+use forebay_pipeline::registry::Registry;
 use forebay_pipeline::run::Context;
 use forebay_pipeline::state::Progress;
 
@@ -32,7 +33,12 @@ fn resolve(name: &str) -> Result<String, String> {
 /// # Errors
 /// [`LoadError`], with the position.
 pub(crate) fn load(path: &Path) -> Result<PipelineFile, LoadError> {
-    config::load(path, &resolve)
+    config::load_with(path, &registry(), &resolve)
+}
+
+/// The connectors that a pipeline file can name.
+pub(crate) fn registry() -> Registry {
+    Registry::builtin()
 }
 
 /// Returns the file of recorded runs in a data directory.

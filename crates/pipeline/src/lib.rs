@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`config`] | the pipeline file |
 //! | [`connector`] | the traits of sources and destinations |
+//! | [`registry`] | connectors by name |
 //! | [`native`] | the built-in connectors |
 //! | [`transform`] | transforms of rows in transit |
 //! | [`run`] | moving them: units, ledger, budget, phases |
@@ -26,6 +27,7 @@ pub mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod native;
+pub mod registry;
 pub mod run;
 pub mod state;
 pub mod transform;

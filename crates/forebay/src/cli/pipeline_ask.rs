@@ -14,7 +14,7 @@ use super::pipeline::{FileArgs, load, runtime, state};
 use super::settings::DataArgs;
 use crate::exit::{Coded, Exit};
 use crate::out;
-use crate::pipelines::now_ms;
+use crate::pipelines::{now_ms, registry};
 
 /// Where to find the record of runs.
 #[derive(clap::Args, Debug)]
@@ -245,7 +245,7 @@ pub(super) fn reset(args: &ResetArgs) -> anyhow::Result<Exit> {
 }
 
 pub(super) fn schema() -> anyhow::Result<Exit> {
-    out::json(&json_schema())?;
+    out::json(&json_schema(&registry()))?;
     Ok(Exit::Ok)
 }
 

@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::text::resolving;
 use super::{PipelineFile, Resolve};
+use crate::registry::Registry;
 
 /// Maximum size of a pipeline file, in bytes.
 const FILE_SIZE_MAX: u64 = 1 << 20;
@@ -55,26 +56,40 @@ pub enum LoadError {
     },
 }
 
+/// Reads a pipeline file that uses only built-in connectors.
+///
+/// # Errors
+/// As of [`load_with`].
+pub fn load(path: &Path, resolve: &'static Resolve<'static>) -> Result<PipelineFile, LoadError> {
+    load_with(path, &Registry::builtin(), resolve)
+}
+
 /// Reads a pipeline file.
 ///
+/// * `registry`: the connectors that it can name.
 /// * `resolve`: returns the values of names in texts.
 ///
 /// # Errors
 /// [`LoadError`], with the position.
-pub fn load(path: &Path, resolve: &'static Resolve<'static>) -> Result<PipelineFile, LoadError> {
+pub fn load_with(
+    path: &Path,
+    registry: &Registry,
+    resolve: &'static Resolve<'static>,
+) -> Result<PipelineFile, LoadError> {
     let read = |source| LoadError::Read { path: path.to_owned(), source };
     let size = std::fs::metadata(path).map_err(read)?.len();
     if size > FILE_SIZE_MAX {
         return Err(LoadError::TooLarge { path: path.to_owned() });
     }
     let text = std::fs::read_to_string(path).map_err(read)?;
-    parse(&text, path, resolve)
+    parse(&text, path, registry, resolve)
 }
 
 /// Reads the text of a pipeline file.
 fn parse(
     text: &str,
     path: &Path,
+    registry: &Registry,
     resolve: &'static Resolve<'static>,
 ) -> Result<PipelineFile, LoadError> {
     let mut field = String::new();
@@ -85,18 +100,17 @@ fn parse(
             PipelineFile::deserialize(tracked).inspect_err(|_| field = track.path().to_string())
         })
     };
-    let file = resolving(std::rc::Rc::new(resolve), read).map_err(|error| {
+    let read = || resolving(std::rc::Rc::new(resolve), read);
+    let file = registry.in_use(read).map_err(|error| {
         let error = error.without_snippet();
         let location = error.location();
         let field =
             if field == "." || field.is_empty() { String::new() } else { format!("{field}: ") };
-        let line = location.map_or(0, |location| location.line());
-        let column = location.map_or(0, |location| location.column());
-        // The position precedes it.
+        let location = location.map(|location| (location.line(), location.column()));
         let found = error.to_string();
-        let place = format!(" at line {line}, column {column}");
-        let found = found.strip_suffix(&place).unwrap_or(&found).to_owned();
-        LoadError::Said { path: path.to_owned(), line, column, field, found }
+        let (found, within) = without_positions(&found);
+        let (line, column) = within.or(location).unwrap_or_default();
+        LoadError::Said { path: path.to_owned(), line, column, field, found: found.to_owned() }
     })?;
     check(&file).map_err(|(field, found)| LoadError::Together {
         path: path.to_owned(),
@@ -104,6 +118,22 @@ fn parse(
         found,
     })?;
     Ok(file)
+}
+
+/// Splits the positions off the end of a message.
+///
+/// Each deserializer that an error passes appends the position it knows, so the first one is the
+/// most precise.
+fn without_positions(mut message: &str) -> (&str, Option<(u64, u64)>) {
+    let mut first = None;
+    while let Some((before, position)) = message.rsplit_once(" at line ") {
+        let numbers = position
+            .split_once(", column ")
+            .and_then(|(line, column)| Some((line.parse().ok()?, column.parse().ok()?)));
+        let Some(numbers) = numbers else { break };
+        (message, first) = (before, Some(numbers));
+    }
+    (message, first)
 }
 
 /// Checks what a schema cannot express.
@@ -162,8 +192,8 @@ fn check(file: &PipelineFile) -> Result<(), (&'static str, String)> {
     Ok(())
 }
 
-/// JSON Schema of the pipeline file.
+/// JSON Schema of the pipeline file, with the connectors of a registry.
 #[must_use]
-pub fn json_schema() -> serde_json::Value {
-    schemars::schema_for!(PipelineFile).to_value()
+pub fn json_schema(registry: &Registry) -> serde_json::Value {
+    registry.in_use(|| schemars::schema_for!(PipelineFile).to_value())
 }

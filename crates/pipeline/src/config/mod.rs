@@ -6,10 +6,10 @@
 //! never printed.
 
 mod load;
-pub(crate) mod permissions;
-pub(crate) mod section;
+mod permissions;
+mod section;
 mod text;
-pub(crate) mod within;
+mod within;
 
 use std::num::{NonZeroU32, NonZeroU64};
 
@@ -17,10 +17,11 @@ use forebay_base::{ByteSize, HumanDuration};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-pub use load::{LoadError, json_schema, load};
-pub use permissions::{Env, Fs, Limits, Network, Permissions};
+pub use load::{LoadError, json_schema, load, load_with};
+pub use permissions::{Env, Fs, Limits, Network, Permissions, Reach};
 pub use section::{DestinationSection, SourceSection};
 pub use text::{Resolve, Secret, Text};
+pub use within::Within;
 
 use crate::native::postgres::Settings as PostgresSettings;
 use crate::transform::TransformSettings;
@@ -56,9 +57,8 @@ impl PipelineFile {
     /// thread moves more rows than four processors of a server produce or consume.
     #[must_use]
     pub fn threads(&self, processors: usize) -> usize {
-        use crate::native::{DestinationSettings, SourceSettings};
-        let hands_on = matches!(self.source.connector, SourceSettings::Postgres(_))
-            && matches!(self.destination.connector, DestinationSettings::Postgres(_))
+        let hands_on = self.source.connector.occupies_server()
+            && self.destination.connector.occupies_server()
             && self.transforms.is_empty();
         let servers = self.resources.units_at_once(processors).saturating_mul(2);
         if hands_on && servers > processors { processors.div_ceil(4) } else { processors.max(1) }

@@ -76,29 +76,31 @@ impl Limits {
 
 /// What the settings of a connector refer to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Reach {
+pub struct Reach {
     /// Servers: names or addresses, and ports if they are known.
-    pub(crate) hosts: Vec<(String, Option<u16>)>,
+    pub hosts: Vec<(String, Option<u16>)>,
     /// Directories and files.
-    pub(crate) paths: Vec<PathBuf>,
+    pub paths: Vec<PathBuf>,
 }
 
 impl Reach {
-    /// Of a server.
-    pub(crate) fn host(name: &str, port: Option<u16>) -> Self {
+    /// A server.
+    #[must_use]
+    pub fn host(name: &str, port: Option<u16>) -> Self {
         let mut reach = Self::default();
         reach.add_host(name, port);
         reach
     }
 
-    /// Of a directory or file.
-    pub(crate) fn path(path: &str) -> Self {
+    /// A directory or file.
+    #[must_use]
+    pub fn path(path: &str) -> Self {
         Self { hosts: Vec::new(), paths: vec![path.into()] }
     }
 
-    pub(crate) fn add_host(&mut self, name: &str, port: Option<u16>) {
+    /// Adds a server. A name that starts with `/` is the directory of its socket.
+    pub fn add_host(&mut self, name: &str, port: Option<u16>) {
         if name.starts_with('/') {
-            // The directory of the socket.
             self.paths.push(name.into());
         } else {
             let name = name.trim_start_matches('[').trim_end_matches(']');
@@ -106,7 +108,9 @@ impl Reach {
         }
     }
 
-    pub(crate) fn and_file(mut self, file: Option<&super::Text>) -> Self {
+    /// Adds a file, if there is one.
+    #[must_use]
+    pub fn and_file(mut self, file: Option<&super::Text>) -> Self {
         self.paths.extend(file.map(|file| PathBuf::from(&file.0)));
         self
     }

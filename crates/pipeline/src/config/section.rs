@@ -5,36 +5,17 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, de::DeserializeOwned};
 
-use super::permissions::{Limits, Permissions, Reach};
+use super::permissions::{Limits, Permissions};
 use super::text::take_names;
 use super::within::Within;
 use super::{LoadMethod, OnDataError, SchemaEvolution, StreamSettings, WriteMode};
-use crate::native::{DestinationSettings, SourceSettings};
-
-/// Settings of one of several connectors, chosen by name.
-pub(crate) trait Chosen: Sized {
-    /// The section they belong to: `source`.
-    const WHAT: &'static str;
-    /// The names of all connectors.
-    const NAMES: &'static [&'static str];
-
-    /// Reads the settings of the connector with this name, one of [`NAMES`](Self::NAMES).
-    fn read<'de, D: Deserializer<'de>>(name: &str, from: D) -> Result<Self, D::Error>;
-
-    /// What these settings refer to.
-    fn reach(&self) -> Reach;
-
-    /// Restricts files to those that are permitted.
-    fn confine(&mut self, within: Within);
-
-    /// JSON Schema of the settings of the connector with this name.
-    fn schema(name: &str, generator: &mut SchemaGenerator) -> Schema;
-}
+use crate::registry::{DestinationSettings, Entry, Kind, Registry, SourceSettings};
 
 /// Where rows are read from.
 #[derive(Debug, Clone)]
@@ -44,7 +25,7 @@ pub struct SourceSection {
     /// Limits on the connector.
     pub limits: Limits,
     /// The connector and its settings.
-    pub connector: SourceSettings,
+    pub connector: Arc<dyn SourceSettings>,
     /// Streams to read.
     pub streams: Vec<StreamSettings>,
 }
@@ -57,7 +38,7 @@ pub struct DestinationSection {
     /// Limits on the connector.
     pub limits: Limits,
     /// The connector and its settings.
-    pub connector: DestinationSettings,
+    pub connector: Arc<dyn DestinationSettings>,
     /// How rows are combined with existing rows.
     pub write_mode: WriteMode,
     /// Key columns for `upsert`.
@@ -113,20 +94,20 @@ struct DestinationRest {
 
 impl<'de> Deserialize<'de> for SourceSection {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let section = Section::<_, SourceRest>(PhantomData);
+        let section = Section::<dyn SourceSettings, SourceRest>::current();
         let (uses, connector, rest) = deserializer.deserialize_map(section)?;
-        Ok(Self { uses, limits: rest.limits, connector, streams: rest.streams })
+        Ok(Self { uses, limits: rest.limits, connector: connector.into(), streams: rest.streams })
     }
 }
 
 impl<'de> Deserialize<'de> for DestinationSection {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let section = Section::<_, DestinationRest>(PhantomData);
+        let section = Section::<dyn DestinationSettings, DestinationRest>::current();
         let (uses, connector, rest) = deserializer.deserialize_map(section)?;
         Ok(Self {
             uses,
             limits: rest.limits,
-            connector,
+            connector: connector.into(),
             write_mode: rest.write_mode,
             primary_key: rest.primary_key,
             on_data_error: rest.on_data_error,
@@ -154,36 +135,47 @@ impl Rest for DestinationRest {
 }
 
 /// Reads `use`, `config` and the remaining fields.
-struct Section<C, R>(PhantomData<(C, R)>);
+struct Section<C: ?Sized, R> {
+    registry: Registry,
+    kind: PhantomData<(Box<C>, R)>,
+}
 
-impl<'de, C: Chosen, R: Rest> Visitor<'de> for Section<C, R> {
-    type Value = (String, C, R);
+impl<C: Kind + ?Sized, R> Section<C, R> {
+    fn current() -> Self {
+        Self { registry: Registry::current(), kind: PhantomData }
+    }
+
+    /// The connector of this name.
+    fn find<E: de::Error>(&self, name: &str) -> Result<&Entry<C>, E> {
+        let entries = C::entries(&self.registry);
+        entries.iter().find(|entry| entry.name == name).ok_or_else(|| {
+            let names: Vec<_> = entries.iter().map(|entry| entry.name).collect();
+            let (section, names) = (C::SECTION, names.join(", "));
+            E::custom(format_args!("unknown {section} {name:?}; use one of {names}"))
+        })
+    }
+}
+
+impl<'de, C: Kind + ?Sized, R: Rest> Visitor<'de> for Section<C, R> {
+    type Value = (String, Box<C>, R);
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a {} with `use` and `config`", C::WHAT)
+        write!(f, "a {} with `use` and `config`", C::SECTION)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut name: Option<String> = None;
+        let mut chosen: Option<&Entry<C>> = None;
         let mut connector = None;
         let mut names = Vec::new();
         let mut rest = serde_json::Map::new();
         while let Some(key) = map.next_key::<String>()? {
-            match (key.as_str(), &name) {
+            match (key.as_str(), chosen) {
                 ("use", None) => {
-                    let said: String = map.next_value()?;
-                    if !C::NAMES.contains(&said.as_str()) {
-                        let names = C::NAMES.join(", ");
-                        return Err(de::Error::custom(format_args!(
-                            "unknown {} {said:?}; use one of {names}",
-                            C::WHAT
-                        )));
-                    }
-                    name = Some(said);
+                    chosen = Some(self.find(&map.next_value::<String>()?)?);
                 }
-                ("config", Some(name)) if connector.is_none() => {
+                ("config", Some(entry)) if connector.is_none() => {
                     take_names();
-                    connector = Some(map.next_value_seed(Named::<C>(name, PhantomData))?);
+                    connector = Some(map.next_value_seed(entry)?);
                     names = take_names();
                 }
                 ("config", None) => {
@@ -200,23 +192,24 @@ impl<'de, C: Chosen, R: Rest> Visitor<'de> for Section<C, R> {
                 }
             }
         }
-        let name = name.ok_or_else(|| de::Error::missing_field("use"))?;
+        let entry = chosen.ok_or_else(|| de::Error::missing_field("use"))?;
         let mut connector = match connector {
             Some(connector) => connector,
             // A connector may work without settings.
-            None => C::read(&name, serde_json::Value::Object(serde_json::Map::new()))
+            None => entry
+                .deserialize(serde_json::Value::Object(serde_json::Map::new()))
                 .map_err(|error| de::Error::custom(format_args!("without `config`: {error}")))?,
         };
         let rest: R = serde_path_to_error::deserialize(serde_json::Value::Object(rest))
             .map_err(|error| in_field(&error))?;
         let checked = rest.permissions().check(&connector.reach(), &names);
         checked.map_err(|(field, found)| {
-            de::Error::custom(format_args!("`permissions.{field}` of the {} {found}", C::WHAT))
+            de::Error::custom(format_args!("`permissions.{field}` of the {} {found}", C::SECTION))
         })?;
         if let Some(permitted) = &rest.permissions().fs.allowed_preopens {
             connector.confine(Within::new(permitted));
         }
-        Ok((name, connector, rest))
+        Ok((entry.name.to_owned(), connector, rest))
     }
 }
 
@@ -228,24 +221,13 @@ fn in_field<E: de::Error>(error: &serde_path_to_error::Error<serde_json::Error>)
     }
 }
 
-/// Reads the settings of the connector with this name.
-struct Named<'a, C>(&'a str, PhantomData<C>);
-
-impl<'de, C: Chosen> DeserializeSeed<'de> for Named<'_, C> {
-    type Value = C;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<C, D::Error> {
-        C::read(self.0, deserializer)
-    }
-}
-
 impl JsonSchema for SourceSection {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Source".into()
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        section_schema::<SourceSettings, SourceRest>(generator)
+        section_schema::<dyn SourceSettings, SourceRest>(generator)
     }
 }
 
@@ -255,17 +237,20 @@ impl JsonSchema for DestinationSection {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        section_schema::<DestinationSettings, DestinationRest>(generator)
+        section_schema::<dyn DestinationSettings, DestinationRest>(generator)
     }
 }
 
 /// The schema of the remaining fields, of `use`, and of `config` for each connector.
-fn section_schema<C: Chosen, R: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+fn section_schema<C: Kind + ?Sized, R: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = R::json_schema(generator);
-    let choices: Vec<_> = C::NAMES
+    let registry = Registry::current();
+    let entries = C::entries(&registry);
+    let names: Vec<_> = entries.iter().map(|entry| entry.name).collect();
+    let choices: Vec<_> = entries
         .iter()
-        .map(|name| {
-            let config = C::schema(name, generator);
+        .map(|Entry { name, schema, .. }| {
+            let config = schema(generator);
             json_schema!({
                 "if": { "properties": { "use": { "const": name } } },
                 "then": { "properties": { "config": config } },
@@ -275,7 +260,6 @@ fn section_schema<C: Chosen, R: JsonSchema>(generator: &mut SchemaGenerator) -> 
     if let Some(properties) =
         schema.ensure_object().get_mut("properties").and_then(serde_json::Value::as_object_mut)
     {
-        let names = C::NAMES;
         properties.insert("use".into(), serde_json::json!({ "enum": names }));
         properties.insert("config".into(), serde_json::json!({ "type": "object" }));
     }

@@ -15,21 +15,26 @@ use std::sync::Arc;
 
 /// Directories and files that may be used. The default permits all.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Within(Option<Arc<[PathBuf]>>);
+pub struct Within(Option<Arc<[PathBuf]>>);
 
 impl Within {
     /// Permits only these and what is below them.
-    pub(crate) fn new(permitted: &[PathBuf]) -> Self {
+    #[must_use]
+    pub fn new(permitted: &[PathBuf]) -> Self {
         Self(Some(permitted.into()))
     }
 
     /// Whether anything is restricted.
-    pub(crate) fn is_bounded(&self) -> bool {
+    #[must_use]
+    pub fn is_bounded(&self) -> bool {
         self.0.is_some()
     }
 
     /// Opens a file for reading if that is permitted.
-    pub(crate) fn open(&self, path: &Path) -> io::Result<File> {
+    ///
+    /// # Errors
+    /// It cannot be opened, or is elsewhere.
+    pub fn open(&self, path: &Path) -> io::Result<File> {
         let Some(permitted) = &self.0 else { return File::open(path) };
         // Opening a pipe without a writer would block.
         let at_once = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
@@ -38,8 +43,11 @@ impl Within {
         if has(permitted, &found) { Ok(file) } else { Err(outside()) }
     }
 
-    /// Whether an existing directory may be used.
-    pub(crate) fn check(&self, path: &Path) -> io::Result<()> {
+    /// Checks whether an existing directory may be used.
+    ///
+    /// # Errors
+    /// It cannot be found, or is elsewhere.
+    pub fn check(&self, path: &Path) -> io::Result<()> {
         let Some(permitted) = &self.0 else { return Ok(()) };
         if has(permitted, &path.canonicalize()?) { Ok(()) } else { Err(outside()) }
     }

@@ -22,7 +22,6 @@ use super::units::{Copied, Copying, content_of};
 use crate::config::{PipelineFile, TargetSettings, WriteMode};
 use crate::connector::{Claim, Destination, Form, Load, Round, Source, SourceStream, Unit};
 use crate::error::{ConnectorError, RunError};
-use crate::native;
 
 /// Options of a run.
 #[derive(Debug, Clone, Default)]
@@ -44,8 +43,8 @@ impl<'a> Pipeline<'a> {
     /// Creates the pipeline of a file; sends nothing yet.
     #[must_use]
     pub fn new(file: &'a PipelineFile) -> Self {
-        let source = native::source(&file.source.connector);
-        let destination = native::destination(&file.destination.connector);
+        let source = file.source.connector.source();
+        let destination = file.destination.connector.destination();
         Self { file, source, destination }
     }
 

@@ -2,6 +2,7 @@
 
 mod files;
 mod permissions;
+mod registry;
 mod rounds;
 #[cfg(feature = "sql")]
 mod transforms;

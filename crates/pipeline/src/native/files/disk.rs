@@ -21,7 +21,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use super::ledger::{LEDGER_SIZE_MAX, is_ours};
 use super::place::{Listed, Place};
 use super::store::{Room, Staged, Store, Version};
-use crate::config::within::Within;
+use crate::config::Within;
 use crate::error::ConnectorError;
 use crate::native::bridge::blocking;
 

@@ -41,46 +41,61 @@ mod tests;
 
 use std::sync::Arc;
 
+use crate::config::{Reach, Within};
 use crate::connector::{Destination, Source};
+use crate::registry::{ConnectorSettings, DestinationSettings, SourceSettings};
 
-pub(crate) use settings::reach;
 pub use settings::{
     Compression, CsvDestination, CsvSource, Delimiter, NdjsonDestination, NdjsonSource,
     ParquetCompression, ParquetDestination, ParquetSource, S3Settings,
 };
 
-/// The source of Parquet files.
-pub(super) fn parquet_source(settings: &ParquetSource) -> Arc<dyn Source> {
-    let format = Arc::new(parquet::ParquetFormat);
-    Arc::new(source::FileSource::new(settings.at(), format))
+/// A source of files of one format.
+macro_rules! source {
+    ($settings:ty, |$of:ident| $format:expr) => {
+        connector!($settings);
+
+        impl SourceSettings for $settings {
+            fn source(&self) -> Arc<dyn Source> {
+                let $of = self;
+                Arc::new(source::FileSource::new(self.at(), Arc::new($format)))
+            }
+        }
+    };
 }
 
-/// The destination of Parquet files.
-pub(super) fn parquet_destination(settings: &ParquetDestination) -> Arc<dyn Destination> {
-    let layout = Arc::new(parquet::ParquetLayout::new(settings));
-    Arc::new(destination::FileDestination::new(settings.at(), layout))
+/// A destination of files of one format.
+macro_rules! destination {
+    ($settings:ty, |$of:ident| $layout:expr) => {
+        connector!($settings);
+
+        impl DestinationSettings for $settings {
+            fn destination(&self) -> Arc<dyn Destination> {
+                let $of = self;
+                Arc::new(destination::FileDestination::new(self.at(), Arc::new($layout)))
+            }
+        }
+    };
 }
 
-/// The source of CSV files.
-pub(super) fn csv_source(settings: &CsvSource) -> Arc<dyn Source> {
-    let format = Arc::new(csv::CsvFormat::new(settings));
-    Arc::new(source::FileSource::new(settings.at(), format))
+/// What sources and destinations share.
+macro_rules! connector {
+    ($settings:ty) => {
+        impl ConnectorSettings for $settings {
+            fn reach(&self) -> Reach {
+                settings::reach(&self.path, &self.s3)
+            }
+
+            fn confine(&mut self, within: Within) {
+                self.within = within;
+            }
+        }
+    };
 }
 
-/// The destination of CSV files.
-pub(super) fn csv_destination(settings: &CsvDestination) -> Arc<dyn Destination> {
-    let layout = Arc::new(csv::CsvLayout::new(settings));
-    Arc::new(destination::FileDestination::new(settings.at(), layout))
-}
-
-/// The destination of NDJSON files.
-pub(super) fn ndjson_destination(settings: &NdjsonDestination) -> Arc<dyn Destination> {
-    let layout = Arc::new(ndjson::NdjsonLayout::new(settings));
-    Arc::new(destination::FileDestination::new(settings.at(), layout))
-}
-
-/// The source of NDJSON files.
-pub(super) fn ndjson_source(settings: &NdjsonSource) -> Arc<dyn Source> {
-    let format = Arc::new(ndjson::NdjsonFormat::new(settings));
-    Arc::new(source::FileSource::new(settings.at(), format))
-}
+source!(ParquetSource, |_settings| parquet::ParquetFormat);
+source!(CsvSource, |settings| csv::CsvFormat::new(settings));
+source!(NdjsonSource, |settings| ndjson::NdjsonFormat::new(settings));
+destination!(ParquetDestination, |settings| parquet::ParquetLayout::new(settings));
+destination!(CsvDestination, |settings| csv::CsvLayout::new(settings));
+destination!(NdjsonDestination, |settings| ndjson::NdjsonLayout::new(settings));

@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 use super::opened::{From, Opened};
 use super::settings::S3Settings;
 use crate::config::Text;
-use crate::config::within::Within;
+use crate::config::Within;
 use crate::error::ConnectorError;
 
 /// Maximum number of files of a stream.

@@ -8,9 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::place::At;
-use crate::config::permissions::Reach;
-use crate::config::within::Within;
-use crate::config::{Secret, Text};
+use crate::config::{Reach, Secret, Text, Within};
 
 /// Connection settings of a bucket.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
@@ -33,7 +31,7 @@ pub struct S3Settings {
 }
 
 /// What a path and the settings of its bucket refer to.
-pub(crate) fn reach(path: &Text, s3: &S3Settings) -> Reach {
+pub(super) fn reach(path: &Text, s3: &S3Settings) -> Reach {
     if !path.0.starts_with("s3://") {
         return Reach::path(&path.0);
     }

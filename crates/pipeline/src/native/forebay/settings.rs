@@ -1,10 +1,14 @@
 //! Settings of a Forebay as a source.
 
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::config::permissions::Reach;
-use crate::config::{Secret, Text};
+use super::ForebaySource;
+use crate::config::{Reach, Secret, Text};
+use crate::connector::Source;
+use crate::registry::{ConnectorSettings, SourceSettings};
 
 /// Connection settings of a server.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -27,13 +31,18 @@ pub struct Settings {
     pub event_hashes: bool,
 }
 
-impl Settings {
-    /// The server that these settings refer to.
-    pub(crate) fn reach(&self) -> Reach {
+impl ConnectorSettings for Settings {
+    fn reach(&self) -> Reach {
         let url: Option<reqwest::Url> = self.url.expose().parse().ok();
         let host =
             url.as_ref().and_then(|url| Some((url.host_str()?, url.port_or_known_default())));
         let reach = host.map_or_else(Reach::default, |(host, port)| Reach::host(host, port));
         reach.and_file(self.tls_ca_file.as_ref())
+    }
+}
+
+impl SourceSettings for Settings {
+    fn source(&self) -> Arc<dyn Source> {
+        Arc::new(ForebaySource::new(self.clone()))
     }
 }

@@ -74,31 +74,3 @@ pub use settings::{
 };
 #[cfg(feature = "mongodb")]
 pub use source::MongoSource;
-
-use std::sync::Arc;
-
-use crate::connector::{Destination, Source};
-
-/// The source of these settings.
-#[cfg(feature = "mongodb")]
-pub(super) fn source(settings: &Settings) -> Arc<dyn Source> {
-    Arc::new(MongoSource::new(settings))
-}
-
-/// The destination of these settings.
-#[cfg(feature = "mongodb")]
-pub(super) fn destination(settings: &Settings) -> Arc<dyn Destination> {
-    Arc::new(MongoDestination::new(settings))
-}
-
-/// A source that this build leaves out.
-#[cfg(not(feature = "mongodb"))]
-pub(super) fn source(_: &Settings) -> Arc<dyn Source> {
-    Arc::new(super::absent::Absent("mongodb"))
-}
-
-/// A destination that this build leaves out.
-#[cfg(not(feature = "mongodb"))]
-pub(super) fn destination(_: &Settings) -> Arc<dyn Destination> {
-    Arc::new(super::absent::Absent("mongodb"))
-}

@@ -2,7 +2,7 @@
 
 use mongodb::options::{ConnectionString, HostInfo, ServerAddress};
 
-use crate::config::permissions::Reach;
+use crate::config::Reach;
 
 /// Adds the servers of `url` to `reach`: of a replica set those that are named, of `mongodb+srv` the name
 /// that is looked up.

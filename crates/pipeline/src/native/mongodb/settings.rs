@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_base::HumanDuration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::config::permissions::Reach;
-use crate::config::{Secret, Text};
+use crate::config::{Reach, Secret, Text};
+use crate::connector::{Destination, Source};
+use crate::registry::{ConnectorSettings, DestinationSettings, SourceSettings};
 
 /// Connection settings of a server, and the representation of values.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -90,10 +92,9 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
-    /// What these settings refer to: the listed servers of a replica set, or the name to look up
-    /// for `mongodb+srv`.
-    pub(crate) fn reach(&self) -> Reach {
+impl ConnectorSettings for Settings {
+    /// The listed servers of a replica set, or the name to look up for `mongodb+srv`.
+    fn reach(&self) -> Reach {
         let mut reach = Reach::default();
         match &self.url {
             #[cfg(feature = "mongodb")]
@@ -104,6 +105,30 @@ impl Settings {
             None => reach.add_host(&self.host.0, Some(self.port.get())),
         }
         reach.and_file(self.tls_ca_file.as_ref())
+    }
+}
+
+impl SourceSettings for Settings {
+    #[cfg(feature = "mongodb")]
+    fn source(&self) -> Arc<dyn Source> {
+        Arc::new(super::MongoSource::new(self))
+    }
+
+    #[cfg(not(feature = "mongodb"))]
+    fn source(&self) -> Arc<dyn Source> {
+        Arc::new(crate::native::absent::Absent("mongodb"))
+    }
+}
+
+impl DestinationSettings for Settings {
+    #[cfg(feature = "mongodb")]
+    fn destination(&self) -> Arc<dyn Destination> {
+        Arc::new(super::MongoDestination::new(self))
+    }
+
+    #[cfg(not(feature = "mongodb"))]
+    fn destination(&self) -> Arc<dyn Destination> {
+        Arc::new(crate::native::absent::Absent("mongodb"))
     }
 }
 

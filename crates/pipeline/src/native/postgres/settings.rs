@@ -1,6 +1,7 @@
 //! Settings of PostgreSQL, as a source or as a destination.
 
 use std::num::NonZeroU16;
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_base::HumanDuration;
@@ -9,8 +10,10 @@ use serde::Deserialize;
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
-use crate::config::permissions::Reach;
-use crate::config::{Secret, Text};
+use super::{PostgresDestination, PostgresSource};
+use crate::config::{Reach, Secret, Text};
+use crate::connector::{Destination, Source};
+use crate::registry::{ConnectorSettings, DestinationSettings, SourceSettings};
 
 /// Connection settings: `url`, or `host`, `user` and so on.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -60,10 +63,9 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
-    /// The server that these settings refer to. An invalid `url` refers to none; it is refused when
-    /// it is used.
-    pub(crate) fn reach(&self) -> Reach {
+impl ConnectorSettings for Settings {
+    /// An invalid `url` refers to no server; it is refused when it is used.
+    fn reach(&self) -> Reach {
         let mut reach = Reach::default();
         let url = self.url.as_ref().and_then(|url| url.expose().parse::<Config>().ok());
         match (url, &self.url) {
@@ -81,6 +83,22 @@ impl Settings {
             (None, None) => reach.add_host(&self.host.0, Some(self.port.get())),
         }
         reach.and_file(self.tls_ca_file.as_ref())
+    }
+
+    fn occupies_server(&self) -> bool {
+        true
+    }
+}
+
+impl SourceSettings for Settings {
+    fn source(&self) -> Arc<dyn Source> {
+        Arc::new(PostgresSource::new(self.clone()))
+    }
+}
+
+impl DestinationSettings for Settings {
+    fn destination(&self) -> Arc<dyn Destination> {
+        Arc::new(PostgresDestination::new(self.clone()))
     }
 }
 

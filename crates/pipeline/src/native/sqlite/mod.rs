@@ -24,6 +24,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
@@ -31,9 +32,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
-use crate::config::Text;
-use crate::config::within::Within;
+use crate::config::{Reach, Text, Within};
+use crate::connector::{Destination, Source};
 use crate::error::ConnectorError;
+use crate::registry::{ConnectorSettings, DestinationSettings, SourceSettings};
 
 pub use destination::SqliteDestination;
 pub use source::SqliteSource;
@@ -69,6 +71,38 @@ pub struct SqliteDestinationSettings {
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) within: Within,
+}
+
+impl ConnectorSettings for SqliteSourceSettings {
+    fn reach(&self) -> Reach {
+        Reach::path(&self.path.0)
+    }
+
+    fn confine(&mut self, within: Within) {
+        self.within = within;
+    }
+}
+
+impl SourceSettings for SqliteSourceSettings {
+    fn source(&self) -> Arc<dyn Source> {
+        Arc::new(SqliteSource::new(self.clone()))
+    }
+}
+
+impl ConnectorSettings for SqliteDestinationSettings {
+    fn reach(&self) -> Reach {
+        Reach::path(&self.path.0)
+    }
+
+    fn confine(&mut self, within: Within) {
+        self.within = within;
+    }
+}
+
+impl DestinationSettings for SqliteDestinationSettings {
+    fn destination(&self) -> Arc<dyn Destination> {
+        Arc::new(SqliteDestination::new(self))
+    }
 }
 
 /// A file, its name in messages, and how it is opened.
