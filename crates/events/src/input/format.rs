@@ -3,67 +3,75 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A format of log records.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum Format {
-    /// Detected for each record.
+/// Declares the formats once: variant, name, description, and whether a record can be a JSON object.
+macro_rules! formats {
+    ($($(#[$meta:meta])* $variant:ident = $name:literal, $about:literal, $json:literal;)+) => {
+        /// A format of log records.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+        pub enum Format {
+            $(#[doc = $about] $(#[$meta])* $variant,)+
+        }
+
+        impl Format {
+            /// Every format.
+            pub const ALL: [Self; [$($name),+].len()] = [$(Self::$variant),+];
+
+            /// Its name, in lower case.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+
+            /// What it is, for help texts.
+            #[must_use]
+            pub const fn about(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $about,)+
+                }
+            }
+
+            /// Whether its records are, or can be, JSON objects.
+            #[must_use]
+            pub const fn is_json(self) -> bool {
+                match self {
+                    $(Self::$variant => $json,)+
+                }
+            }
+        }
+    };
+}
+
+formats! {
     #[default]
-    Auto,
-    /// One JSON object per line, of any form.
-    Ndjson,
-    /// OCSF events, one JSON object per line.
-    Ocsf,
-    /// Zeek logs, as JSON or as tab-separated values with their `#` header.
-    Zeek,
-    /// Suricata's EVE log.
-    Suricata,
-    /// ArcSight's Common Event Format, alone or after a syslog header.
-    Cef,
-    /// `QRadar`'s Log Event Extended Format, alone or after a syslog header.
-    Leef,
-    /// Syslog, RFC 5424 or RFC 3164.
-    Syslog,
-    /// Any line; no fields are extracted.
-    Raw,
+    Auto = "auto", "Detected for each record", true;
+    Ndjson = "ndjson", "One JSON object per line, of any form", true;
+    Ocsf = "ocsf", "OCSF events, one JSON object per line", true;
+    Zeek = "zeek", "Zeek logs, as JSON or as tab-separated values with their `#` header", true;
+    Suricata = "suricata", "Suricata's EVE log", true;
+    Cef = "cef", "ArcSight's Common Event Format, alone or after a syslog header", false;
+    Leef = "leef", "QRadar's Log Event Extended Format, alone or after a syslog header", false;
+    Syslog = "syslog", "Syslog, RFC 5424 or RFC 3164", false;
+    Raw = "raw", "Any line; no fields are extracted", false;
 }
 
 /// A name that is not a format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "unknown format {found:?}; use auto, ndjson, ocsf, zeek, suricata, cef, leef, syslog or raw"
-)]
+#[error("unknown format {found:?}; use {}", Format::names())]
 pub struct FormatError {
     /// The name, at most 64 characters of it.
     pub found: String,
 }
 
 impl Format {
-    /// Every format.
-    pub const ALL: [Self; 9] = [
-        Self::Auto,
-        Self::Ndjson,
-        Self::Ocsf,
-        Self::Zeek,
-        Self::Suricata,
-        Self::Cef,
-        Self::Leef,
-        Self::Syslog,
-        Self::Raw,
-    ];
-
-    /// Its name, in lower case.
+    /// The names of all formats, for messages: `auto, ndjson, ... or raw`.
     #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Ndjson => "ndjson",
-            Self::Ocsf => "ocsf",
-            Self::Zeek => "zeek",
-            Self::Suricata => "suricata",
-            Self::Cef => "cef",
-            Self::Leef => "leef",
-            Self::Syslog => "syslog",
-            Self::Raw => "raw",
+    pub fn names() -> String {
+        let names: Vec<_> = Self::ALL.into_iter().map(Self::name).collect();
+        match names.split_last() {
+            Some((last, others)) => format!("{} or {last}", others.join(", ")),
+            None => String::new(),
         }
     }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::Context as _;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use forebay_events::Store;
 use forebay_events::ingest::{Ingest, Summary};
 use forebay_events::input::{Format, RejectWriter};
@@ -23,9 +24,8 @@ Examples:
   forebay events append --stream edr --format ocsf --rejects bad.ndjson events.ndjson
 
 Prints {\"accepted\",\"rejected\",\"first_id\",\"last_id\"} once everything is stored. A record that
-is not an event is rejected; --rejects writes it to a file with its line and the reason. Formats:
-auto, ndjson, ocsf, zeek (JSON or TSV), suricata, cef, leef, syslog (RFC 5424 and 3164), raw (any
-line). Input that begins with `[{` is one JSON array, in any layout.
+is not an event is rejected; --rejects writes it to a file with its line and the reason. Input that
+begins with `[{` is one JSON array, in any layout.
 
 Batches are stored as they fill, so batches read before an interruption are kept; none is stored
 partially. While `forebay serve` has the store open, send events to the server instead:
@@ -43,7 +43,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "NAME")]
     stream: String,
     /// Format of the input.
-    #[arg(long, value_name = "FORMAT", default_value = "auto")]
+    #[arg(long, value_name = "FORMAT", default_value = "auto", ignore_case = true, value_parser = formats())]
     format: Format,
     /// Write rejected records to FILE, which must not exist, one JSON object per line.
     #[arg(long, value_name = "FILE")]
@@ -54,6 +54,12 @@ pub(super) struct Args {
     /// Files to read [default: standard input].
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
+}
+
+/// Reads the name of a format; help and completion list all of them.
+fn formats() -> impl TypedValueParser<Value = Format> {
+    let names = Format::ALL.map(|format| PossibleValue::new(format.name()).help(format.about()));
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<Format>())
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {

@@ -183,12 +183,11 @@ fn asked(path: Option<&str>, uri: &Uri, headers: &HeaderMap) -> Result<(String, 
     let essence = kind.and_then(|kind| kind.split(';').next()).map(str::trim).unwrap_or_default();
     let document = essence.eq_ignore_ascii_case("application/json");
     if let Some(named) = named {
-        let format = named.parse().map_err(|error: forebay_events::input::FormatError| {
-            Problem::bad("format", error.to_string())
-        })?;
-        let json =
-            matches!(format, Format::Ndjson | Format::Ocsf | Format::Suricata | Format::Auto);
-        return Ok((stream, Shape { format, document: document && json }));
+        let format: Format =
+            named.parse().map_err(|error: forebay_events::input::FormatError| {
+                Problem::bad("format", error.to_string())
+            })?;
+        return Ok((stream, Shape { format, document: document && format.is_json() }));
     }
     // The default content type of `curl -d` carries no information.
     let unsaid = essence.is_empty()
@@ -198,8 +197,8 @@ fn asked(path: Option<&str>, uri: &Uri, headers: &HeaderMap) -> Result<(String, 
         Some(_) if document || unsaid => Format::Auto,
         Some(kind) => Format::from_content_type(kind).ok_or_else(|| {
             let text = format!(
-                "no log format has the content type {kind:?}; name it with ?format=: auto, ndjson, \
-                 ocsf, zeek, suricata, cef, leef, syslog or raw"
+                "no log format has the content type {kind:?}; name it with ?format=: {}",
+                Format::names()
             );
             Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", text)
         })?,

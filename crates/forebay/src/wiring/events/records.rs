@@ -173,10 +173,9 @@ fn is_array(begin: &[u8], format: Format) -> bool {
     let mut visible = begin.iter().filter(|byte| !byte.is_ascii_whitespace());
     let array = visible.next() == Some(&b'[');
     match format {
-        Format::Ndjson | Format::Ocsf | Format::Suricata | Format::Zeek => array,
         // A plain line may begin with a bracket.
         Format::Auto => array && matches!(visible.next(), Some(b'{' | b']')),
-        _ => false,
+        format => array && format.is_json(),
     }
 }
 
