@@ -15,12 +15,11 @@ struct Room {
     below: &'static [&'static str],
 }
 
-/// The table of ARCHITECTURE.md.
-const ROOMS: [Room; 13] = [
+/// The table, which ARCHITECTURE.md repeats ([`rows`]).
+const ROOMS: [Room; 12] = [
     Room { name: "forebay-base", floor: 0, below: &[] },
     // Dependencies of tests only.
     Room { name: "forebay-testing", floor: 0, below: &[] },
-    Room { name: "forebay-sdk", floor: 0, below: &[] },
     Room { name: "forebay-log", floor: 1, below: &["forebay-base"] },
     Room { name: "forebay-pgcopy", floor: 1, below: &["forebay-base", "forebay-testing"] },
     Room { name: "forebay-parquet", floor: 1, below: &[] },
@@ -47,7 +46,6 @@ const ROOMS: [Room; 13] = [
             "forebay-parquet",
             "forebay-pgcopy",
             "forebay-sink",
-            "forebay-sdk",
         ],
     },
     Room {
@@ -61,7 +59,6 @@ const ROOMS: [Room; 13] = [
         below: &[
             "forebay-base",
             "forebay-testing",
-            "forebay-sdk",
             "forebay-log",
             "forebay-pgcopy",
             "forebay-sink",
@@ -96,11 +93,43 @@ pub(super) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
         .no_deps()
         .exec()
         .context("cargo metadata failed")?;
+    let page = root.join(PAGE);
+    let page = std::fs::read_to_string(&page).with_context(|| format!("cannot read {PAGE}"))?;
     Ok(edges(&metadata)
         .iter()
         .filter_map(|(from, to)| wrong(from, to))
         .chain(unknown(&metadata))
+        .chain(differences(&page))
         .collect())
+}
+
+/// The page for people that has the table too.
+const PAGE: &str = "ARCHITECTURE.md";
+
+/// The rows of the table as the page writes them: floor, crate, and what it may import.
+fn rows() -> impl Iterator<Item = String> {
+    let short = |name: &'static str| name.strip_prefix("forebay-").unwrap_or(name);
+    ROOMS.iter().map(move |room| {
+        let below: Vec<_> = room.below.iter().map(|name| short(name)).collect();
+        let below = if below.is_empty() { "nothing of ours".to_owned() } else { below.join(", ") };
+        format!("| {} | `{}` | {below} |", room.floor, room.name)
+    })
+}
+
+/// Rows that `page` lacks, and rows of the page for which there is no room.
+fn differences(page: &str) -> Vec<String> {
+    let expected: Vec<String> = rows().collect();
+    let is_row = |line: &&str| {
+        let floor = line.strip_prefix("| ").and_then(|line| line.chars().next());
+        floor.is_some_and(|floor| floor.is_ascii_digit())
+    };
+    let found: Vec<&str> = page.lines().filter(is_row).collect();
+    let missing = expected.iter().filter(|row| !found.contains(&row.as_str()));
+    let other = found.iter().filter(|row| !expected.iter().any(|expected| expected == *row));
+    missing
+        .map(|row| format!("{PAGE}: the floor table lacks this row: {row}"))
+        .chain(other.map(|row| format!("{PAGE}: not a row of xtask/src/tidy/floors.rs: {row}")))
+        .collect()
 }
 
 /// Every dependency of a workspace member, of whichever kind.
@@ -158,6 +187,15 @@ mod tests {
         assert_eq!(text, "forebay-log (floor 1): may not depend on forebay-intake (floor 2)");
         assert!(wrong("forebay-cache", "forebay-intake").is_some(), "crates of floor 2 stay apart");
         assert!(wrong("xtask", "forebay-base").is_some());
+    }
+
+    #[test]
+    fn the_page_has_the_rows_of_the_table_and_no_others() {
+        let page: String = rows().map(|row| row + "\n").collect();
+        assert_eq!(differences(&page), Vec::<String>::new());
+        assert!(page.contains("| 1 | `forebay-log` | base |\n"), "{page}");
+        let changed = page.replace("| 1 | `forebay-log` | base |", "| 1 | `forebay-log` | cache |");
+        assert_eq!(differences(&changed).len(), 2, "one is missing, the other has no room");
     }
 
     #[test]
