@@ -1,7 +1,7 @@
 //! Any bytes as replies of a cache, as its client reads them: the same wherever they are cut.
 #![no_main]
 
-#[path = "../../crates/forebay/src/cache_client/reply.rs"]
+#[path = "../../crates/console/src/cache_client/reply.rs"]
 #[expect(dead_code, reason = "what shows replies is not what is tried here")]
 mod reply;
 

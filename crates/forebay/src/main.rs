@@ -6,28 +6,25 @@
 //! or installs tracing: every other crate is a library that receives its settings.
 
 mod allocator;
-mod bench;
-mod cache_client;
-mod child;
 mod cli;
 mod config;
 mod data_dir;
 mod descriptors;
-mod exit;
 mod export;
 mod keys;
-mod out;
 mod pipelines;
 mod ports;
 mod serve;
 mod telemetry;
 mod tls;
-mod tour;
 mod usage;
 mod web;
 mod wiring;
 
 use std::process::ExitCode;
+
+use forebay_console::{cache_client, exit, interrupt, layout, out};
+use forebay_tour::{bench, child, tour};
 
 fn main() -> ExitCode {
     allocator::limit_arenas();

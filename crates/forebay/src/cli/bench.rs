@@ -199,7 +199,9 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
             bench::events::writer::run(&args.load, &args.dir)?;
             Ok(Exit::Ok)
         }
-        Command::Floor(settings) => super::serve::run_with(settings, None, bench::floor::open),
+        Command::Floor(settings) => {
+            super::serve::run_with(settings, None, crate::wiring::floor::open)
+        }
     }
 }
 

@@ -52,7 +52,7 @@ pub(super) fn run(command: &Command) -> anyhow::Result<Exit> {
 }
 
 fn check(dir: &Path) -> anyhow::Result<Exit> {
-    let inside = wiring::cache::dir(dir);
+    let inside = crate::layout::cache(dir);
     let dir = if inside.is_dir() { &inside } else { dir };
     let mut damages = Vec::new();
     let checked = forebay_cache::check(&RealFs, dir, &mut |damage| {

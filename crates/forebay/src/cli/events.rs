@@ -86,7 +86,7 @@ pub(super) fn open(data: &DataArgs, create: bool) -> anyhow::Result<Store> {
 /// As [`open`].
 pub(super) fn open_with(data: &DataArgs, options: Options, create: bool) -> anyhow::Result<Store> {
     let config = data.resolve()?.config().map_err(wrong)?;
-    let dir = wiring::events::dir(&config.process.data);
+    let dir = crate::layout::events(&config.process.data);
     let failed = |error: OpenError| {
         let way_out = match &error {
             OpenError::Locked { .. } => {

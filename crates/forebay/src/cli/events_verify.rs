@@ -48,7 +48,7 @@ const FAULTS_PRINTED: usize = 100;
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let config = args.data.resolve()?.config().map_err(wrong)?;
-    let dir = wiring::events::dir(&config.process.data);
+    let dir = crate::layout::events(&config.process.data);
     let mut since = Vec::new();
     for path in &args.since {
         since.push(std::fs::read_to_string(path).map_err(|error| {

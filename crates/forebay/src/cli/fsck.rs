@@ -30,7 +30,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let config = args.data.resolve()?.config().map_err(wrong)?;
-    let dir = wiring::intake::dir(&config.process.data);
+    let dir = crate::layout::intake(&config.process.data);
     let bar = ProgressBar::new(0).with_style(style());
     let report = fsck(&dir, Arc::new(RealFs), |FsckProgress { bytes, bytes_total }| {
         bar.set_length(bytes_total);

@@ -13,8 +13,8 @@ use serde_json::json;
 
 use super::inventory::{PrefixArgs, json_line};
 use crate::exit::{Coded, Exit};
+use crate::interrupt::Interrupt;
 use crate::out;
-use crate::tour::interrupt::Interrupt;
 
 const HELP: &str = "\
 Examples:

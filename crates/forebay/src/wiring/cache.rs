@@ -27,6 +27,7 @@ use forebay_cache::{Cache, CacheOptions};
 use crate::config::{CacheNetwork, CacheServer, Config, OutputLimit};
 use crate::descriptors;
 use crate::exit::{Coded, Exit};
+use crate::layout;
 use crate::serve::Subsystem;
 use crate::tls::Renewed;
 
@@ -35,11 +36,6 @@ use keys::{Following, Keys};
 /// Opens the cache in the data directory and listens.
 pub(super) fn open(config: &Config) -> anyhow::Result<Arc<dyn Subsystem>> {
     Ok(Arc::new(Running::start(config, descriptors::raise().cache)?))
-}
-
-/// Returns the cache directory in the data directory.
-pub(crate) fn dir(data: &Path) -> PathBuf {
-    data.join("cache")
 }
 
 /// An open cache with its server.
@@ -67,7 +63,7 @@ impl Running {
             guard(address, protected, config.server.insecure)?;
         }
         let options = server_options(config)?;
-        let dir = settings.persist.then(|| dir(&config.process.data));
+        let dir = settings.persist.then(|| layout::cache(&config.process.data));
         let cache = open_cache(config, dir.clone(), password)?;
         cache.engine().set_authority(Arc::<Keys>::clone(&keys));
         let following = Following::start(keys)?;

@@ -12,6 +12,7 @@ use forebay_base::fs::RealFs;
 use forebay_intake::{Intake, IntakeOptions};
 
 use crate::config::Config;
+use crate::layout;
 use crate::serve::Subsystem;
 
 /// Opens the intake in the data directory; also returns it to those that read its files.
@@ -37,14 +38,9 @@ pub(super) fn open(config: &Config) -> anyhow::Result<(Arc<dyn Subsystem>, Intak
     Ok((Arc::new(IntakeSubsystem(intake.clone())), intake))
 }
 
-/// Returns the intake directory in the data directory.
-pub(crate) fn dir(data: &Path) -> PathBuf {
-    data.join("intake")
-}
-
 /// Returns the configured options of the intake.
 fn options(config: &Config) -> IntakeOptions {
-    let mut options = IntakeOptions::new(dir(&config.process.data));
+    let mut options = IntakeOptions::new(layout::intake(&config.process.data));
     let from = &config.intake;
     options.durability = from.durability;
     let limits = &mut options.limits;

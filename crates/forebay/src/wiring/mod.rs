@@ -6,6 +6,7 @@
 mod answer;
 pub(crate) mod cache;
 pub(crate) mod events;
+pub(crate) mod floor;
 pub(crate) mod intake;
 mod intake_database;
 #[cfg(feature = "mongodb")]

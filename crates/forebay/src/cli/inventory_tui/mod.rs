@@ -18,7 +18,7 @@ use self::view::View;
 use super::inventory::open;
 use super::inventory_report::prices;
 use crate::exit::{Coded, Exit};
-use crate::tour::interrupt::Interrupt;
+use crate::interrupt::Interrupt;
 
 mod draw;
 mod find;

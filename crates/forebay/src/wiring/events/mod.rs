@@ -27,6 +27,7 @@ use parking_lot::RwLock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::config::{Config, Preset};
+use crate::layout;
 use crate::serve::Subsystem;
 use body::Memory;
 use problem::Problem;
@@ -37,11 +38,6 @@ const SHORT_READS: usize = 64;
 const FOLLOW_READS: usize = 8;
 /// Maximum time that closing waits for reads whose client has disconnected.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
-
-/// Returns the directory of the events in the data directory.
-pub(crate) fn dir(data: &Path) -> PathBuf {
-    data.join("events")
-}
 
 /// Returns the configured options of the store: the preset's, except where a setting overrides
 /// them.
@@ -98,7 +94,7 @@ pub(crate) fn stats(store: &Store) -> serde_json::Value {
 
 /// Opens the event store in the data directory.
 pub(super) fn open(config: &Config) -> anyhow::Result<Arc<dyn Subsystem>> {
-    let dir = dir(&config.process.data);
+    let dir = layout::events(&config.process.data);
     let clock = Arc::new(SystemClock::new());
     let (store, recovered) = Store::open(Arc::new(RealFs), clock, &dir, options(config))
         .with_context(|| format!("cannot open the event store in {}", dir.display()))?;

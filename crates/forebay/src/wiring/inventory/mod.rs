@@ -32,6 +32,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::answer::Problem;
 use crate::config::{Config, Permitted};
+use crate::layout;
 use crate::serve::Subsystem;
 use builds::Builds;
 use registry::Registry;
@@ -40,14 +41,9 @@ use registry::Registry;
 /// builds.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Returns the directory of the indexes in the data directory; each is in a directory of its name.
-pub(crate) fn dir(data: &Path) -> PathBuf {
-    data.join("inventories")
-}
-
 /// Opens the existing indexes.
 pub(super) fn open(config: &Config, files: Intake) -> anyhow::Result<Arc<dyn Subsystem>> {
-    let dir = dir(&config.process.data);
+    let dir = layout::inventories(&config.process.data);
     let shared = Shared::new(config, files)?;
     let found = shared
         .registry
@@ -96,7 +92,10 @@ impl Shared {
             }
         };
         Ok(Self {
-            registry: Registry::new(&dir(&config.process.data), from.open_max as usize),
+            registry: Registry::new(
+                &layout::inventories(&config.process.data),
+                from.open_max as usize,
+            ),
             builds: Builds::new(from.builds_max as usize),
             files,
             sources: from.sources.0.clone(),

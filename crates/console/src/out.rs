@@ -1,0 +1,63 @@
+//! Output of commands: results on standard output, errors on standard error.
+//!
+//! A reader that closes the pipe (`forebay config show | head -1`) is not an error.
+
+use std::fmt::Display;
+use std::io::{ErrorKind, Write as _};
+
+use forebay_base::bytes::ByteSize;
+use forebay_base::error_chain::chain;
+
+/// Appends a formatted line to a `String`, which cannot fail.
+#[macro_export]
+macro_rules! push_line {
+    ($out:expr, $($argument:tt)*) => {{
+        $out.push_str(&format!($($argument)*));
+        $out.push('\n');
+    }};
+}
+
+pub use crate::push_line;
+
+/// Writes `text` and a line end to standard output, flushed.
+///
+/// # Errors
+/// Standard output cannot be written, for another reason than a closed pipe.
+pub fn line(text: impl Display) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(anyhow::Error::new(error).context("cannot write to standard output"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes `value` to standard output as indented JSON.
+///
+/// # Errors
+/// As [`line()`].
+pub fn json(value: &serde_json::Value) -> anyhow::Result<()> {
+    line(format_args!("{value:#}"))
+}
+
+/// Prints a note for the user on standard error. A failure to do so is ignored.
+pub fn note(text: impl Display) {
+    writeln!(std::io::stderr().lock(), "{text}").unwrap_or_default();
+}
+
+/// Prints `error` with its whole chain of causes, once.
+pub fn error(error: &anyhow::Error) {
+    note(format_args!("error: {}", chain(error.as_ref())));
+}
+
+/// Formats a size for people.
+pub fn size(bytes: u64) -> String {
+    let mib = bytes as f64 / (1 << 20) as f64;
+    match bytes {
+        0..=9_999 => ByteSize(bytes).to_string(),
+        10_000..=999_999 => format!("{:.1}KiB", bytes as f64 / 1_024.0),
+        1_000_000..=1_073_741_823 => format!("{mib:.1}MiB"),
+        _ => format!("{:.2}GiB", mib / 1_024.0),
+    }
+}

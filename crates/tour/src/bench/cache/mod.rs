@@ -1,0 +1,151 @@
+//! Measures the cache, and Redis on the same machine in the same run.
+//!
+//! Both servers get the same load from the same generator (see `load`), round
+//! by round in turns and each round on new processes, because the speed of a process depends on
+//! where it happens to be in memory. A rate counts only if the values exist afterwards: a
+//! sample of keys is read back and compared, and the number of keys is checked.
+
+mod load;
+mod memory;
+mod peer;
+mod resp;
+mod snapshot;
+mod text;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+use super::Figures;
+use load::{Load, Test};
+use peer::{Kind, Peer};
+
+/// What to measure, and for how long.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Scratch directory.
+    pub dir: PathBuf,
+    /// Number of rounds of each comparison.
+    pub rounds: u32,
+    /// Number of connections of the load.
+    pub connections: u32,
+    /// Number of requests in a round without pipelining; with it multiplied by the depth.
+    pub requests: u64,
+    /// Number of keys for the memory figures.
+    pub keys: u64,
+}
+
+/// Measures the cache.
+///
+/// # Errors
+/// Redis is not installed, a server did not start, or something read back differed from what was
+/// sent.
+pub fn run(plan: &Plan, note: &dyn Fn(&str)) -> anyhow::Result<Value> {
+    let scratch = tempfile::tempdir_in(&plan.dir).context("cannot create a scratch directory")?;
+    let mut figures = Figures::default();
+    for depth in [1, 16, 64] {
+        note(&format!("100-byte values, {depth} commands at a time, without persistence"));
+        rates(plan, scratch.path(), (&format!("p{depth}"), false), &mut figures, &|peer, test| {
+            load::run(peer, plan, depth, test)
+        })?;
+    }
+    for depth in [1, 16] {
+        note(&format!("100-byte values, {depth} commands at a time, with the log on"));
+        let name = format!("p{depth}_logged");
+        rates(plan, scratch.path(), (&name, true), &mut figures, &|peer, test| {
+            load::run(peer, plan, depth, test)
+        })?;
+    }
+    note("100-byte values, 1 command at a time, from a lighter generator");
+    rates(plan, scratch.path(), ("p1_light", false), &mut figures, &|peer, test| {
+        load::run_light(peer, plan, test)
+    })?;
+    note("memory of small values");
+    memory::small(plan, scratch.path(), &mut figures)?;
+    note("JSON values of 85 KB");
+    memory::large(plan, scratch.path(), &mut figures)?;
+    note("the text protocol");
+    text::measure(plan, scratch.path(), &mut figures)?;
+    note("compression of repetitive text");
+    memory::compression(&mut figures)?;
+    note("a snapshot under write load");
+    snapshot::measure(plan, scratch.path(), &mut figures)?;
+    Ok(figures.into_json())
+}
+
+/// The result of one server in one round.
+#[derive(Debug, Clone, Copy, Default)]
+struct Round {
+    set: Load,
+    get: Load,
+}
+
+impl Round {
+    /// Commands per second over both kinds.
+    fn rate(self) -> f64 {
+        2.0 / (1.0 / self.set.per_second + 1.0 / self.get.per_second)
+    }
+
+    fn cpu_us(self) -> f64 {
+        f64::midpoint(self.set.cpu_us, self.get.cpu_us)
+    }
+
+    fn p99_ms(self) -> f64 {
+        f64::midpoint(self.set.p99_ms, self.get.p99_ms)
+    }
+}
+
+fn rates(
+    plan: &Plan,
+    scratch: &Path,
+    (what, logged): (&str, bool),
+    figures: &mut Figures,
+    run: &dyn Fn(&Peer, Test) -> anyhow::Result<Load>,
+) -> anyhow::Result<()> {
+    let mut rounds = [Vec::new(), Vec::new()];
+    for round in 0..plan.rounds {
+        // The order changes with every round.
+        let first = usize::from(round % 2 == 1);
+        for kind in [first, 1 - first] {
+            let name = format!("{}-{what}-{round}", Kind::BOTH[kind].name());
+            let peer = Peer::start(Kind::BOTH[kind], &scratch.join(name), logged)?;
+            let set = run(&peer, Test::Set)?;
+            let get = run(&peer, Test::Get)?;
+            load::read_back(&peer, plan)?;
+            peer.stop()?;
+            rounds[kind].push(Round { set, get });
+        }
+    }
+    for (kind, rounds) in Kind::BOTH.iter().zip(&rounds) {
+        let name = kind.name();
+        let mut median = |figure: &str, take: fn(Round) -> f64| {
+            let samples = rounds.iter().map(|&round| take(round)).collect();
+            figures.median(&format!("{name}_{what}_{figure}"), samples);
+        };
+        median("per_s", Round::rate);
+        median("cpu_us", Round::cpu_us);
+        median("p99_ms", Round::p99_ms);
+        median("set_per_s", |round| round.set.per_second);
+        median("get_per_s", |round| round.get.per_second);
+        median("set_cpu_us", |round| round.set.cpu_us);
+        median("get_cpu_us", |round| round.get.cpu_us);
+    }
+    shares(what, &rounds, figures);
+    Ok(())
+}
+
+/// Returns the ratio of Forebay's figure to the other, by round: a temporary slowdown affects both
+/// of a round.
+fn shares(what: &str, rounds: &[Vec<Round>; 2], figures: &mut Figures) {
+    let at = |wanted: Kind| Kind::BOTH.iter().position(|kind| *kind == wanted);
+    let (Some(ours), Some(theirs)) = (at(Kind::Forebay), at(Kind::Redis)) else { return };
+    let mut median = |figure: &str, take: fn(Round) -> f64| {
+        let pairs = rounds[ours].iter().zip(&rounds[theirs]);
+        let shares = pairs.map(|(ours, theirs)| take(*ours) / take(*theirs)).collect();
+        figures.median(&format!("cache_{what}_{figure}_of_redis_ratio"), shares);
+    };
+    median("rate", Round::rate);
+    median("cpu", Round::cpu_us);
+    median("p99", Round::p99_ms);
+}

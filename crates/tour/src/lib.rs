@@ -1,0 +1,15 @@
+//! What drives a real server over real sockets: the tour, which shows that nothing is lost, and the
+//! benchmarks, which measure the parts against the machine and their peers.
+//!
+//! | module | purpose |
+//! |---|---|
+//! | [`tour`] | real files, documents and events, with a server that is killed in the middle |
+//! | [`bench`] | figures of each subsystem, and of its peers in the same run |
+//! | [`child`] | a server in a child process: this same program |
+//!
+//! Invariant: a server is used through its public interface; only benchmarks of a library, and the
+//! check of the sizes on disk, open a directory themselves.
+
+pub mod bench;
+pub mod child;
+pub mod tour;
