@@ -112,7 +112,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
             all.writes += seen.writes;
             all.hits += seen.hits;
             all.errors += seen.errors;
-            all.latencies.merge(&seen.latencies);
+            all.latencies.merge(&seen.latencies)?;
         }
         anyhow::Ok(all)
     })?;
