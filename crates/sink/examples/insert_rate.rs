@@ -11,15 +11,10 @@
 use std::error::Error;
 use std::io::Write as _;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arrow::array::{
-    ArrayRef, BinaryArray, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray,
-};
 use forebay_sink::{
-    ColumnType, Document, DocumentSink, Field, Position, Records, RowSink, Sink, SqliteSink,
-    TableSink, Value,
+    ColumnType, Document, DocumentSink, Field, Position, RowSink, Sink, SqliteSink, Value,
 };
 use rusqlite::{Connection, params};
 
@@ -208,44 +203,6 @@ fn documents(path: &Path, rows: &[Row]) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn batches(rows: &[Row]) -> Result<Vec<(RecordBatch, BinaryArray)>, Box<dyn Error>> {
-    let text = |rows: &[Row], of: fn(&Row) -> &str| -> ArrayRef {
-        Arc::new(rows.iter().map(|row| Some(of(row))).collect::<StringArray>())
-    };
-    let whole = |rows: &[Row], of: fn(&Row) -> i64| -> ArrayRef {
-        Arc::new(rows.iter().map(of).collect::<Int64Array>())
-    };
-    let made = rows.chunks(BATCH).map(|rows| {
-        let columns: [ArrayRef; 8] = [
-            text(rows, |row| &row.name),
-            text(rows, |row| &row.email),
-            whole(rows, |row| row.age),
-            Arc::new(rows.iter().map(|row| row.score).collect::<Float64Array>()),
-            Arc::new(rows.iter().map(|row| Some(row.active)).collect::<BooleanArray>()),
-            text(rows, |row| &row.city),
-            text(rows, |row| &row.zip),
-            whole(rows, |row| row.visits),
-        ];
-        let batch = RecordBatch::try_from_iter(FIELDS.iter().map(|f| f.path).zip(columns))?;
-        let documents = rows.iter().map(|row| Some(row.raw.as_bytes())).collect();
-        Ok((batch, documents))
-    });
-    made.collect()
-}
-
-fn arrow_path(path: &Path, batches: &[(RecordBatch, BinaryArray)]) -> Result<(), Box<dyn Error>> {
-    let mut sink = SqliteSink::open(path)?;
-    let mut first_id = 0;
-    for (batch, documents) in batches {
-        let records =
-            Records { first_id, received_ms: 1_700_000_000_000, batch, documents: Some(documents) };
-        sink.write_records(Position(first_id), "people", &records)?;
-        first_id += u64::try_from(batch.num_rows())?;
-    }
-    sink.commit(Position(first_id))?;
-    Ok(())
-}
-
 /// Runs one contestant in a new database and checks what it stored.
 fn timed(
     rows: &[Row],
@@ -271,7 +228,6 @@ fn timed(
 fn main() -> Result<(), Box<dyn Error>> {
     let count = std::env::args().nth(1).map_or(Ok(200_000), |count| count.parse())?;
     let rows = rows(count);
-    let batches = batches(&rows)?;
     let names = [
         "bare loop",
         "bare loop, tuned",
@@ -280,9 +236,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         "rows",
         "rows, numbers as text",
         "documents only",
-        "arrow",
     ];
-    let mut times: [Vec<Duration>; 8] = Default::default();
+    let mut times: [Vec<Duration>; 7] = Default::default();
     for _ in 0..ROUNDS {
         times[0].push(timed(&rows, |path| bare(path, &rows, false))?);
         times[1].push(timed(&rows, |path| bare(path, &rows, true))?);
@@ -291,7 +246,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         times[4].push(timed(&rows, |path| row_path(path, &rows, false))?);
         times[5].push(timed(&rows, |path| row_path(path, &rows, true))?);
         times[6].push(timed(&rows, |path| documents(path, &rows))?);
-        times[7].push(timed(&rows, |path| arrow_path(path, &batches))?);
     }
     let medians = times.map(|mut times| {
         times.sort();

@@ -116,7 +116,7 @@ impl Book {
     }
 
     /// The namespace with this name.
-    pub(crate) fn get(&self, namespace: &str) -> Option<&Namespace> {
+    fn get(&self, namespace: &str) -> Option<&Namespace> {
         self.find(namespace).and_then(|index| self.namespaces.get(index))
     }
 

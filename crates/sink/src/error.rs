@@ -34,7 +34,7 @@ pub enum OpenError {
         path.display()
     )]
     Version {
-        /// The database or manifest.
+        /// The database.
         path: PathBuf,
         /// The version found.
         found: u32,
@@ -119,8 +119,7 @@ pub enum SinkError {
         /// Its value.
         value: u64,
     },
-    /// A row has another number of values than the writer has fields, or a batch has another number
-    /// of documents than rows.
+    /// A row has another number of values than the writer has fields.
     #[error("write to {namespace}: {found} values for {expected} fields")]
     ValueCount {
         /// The namespace.
@@ -174,26 +173,6 @@ pub enum SinkError {
     /// The committed state could not be read again after a failure.
     #[error("roll back to the committed state")]
     Reread(#[source] OpenError),
-    /// A record batch could not be read.
-    #[error("{act} for {namespace}")]
-    Arrow {
-        /// The operation.
-        act: &'static str,
-        /// The namespace.
-        namespace: String,
-        /// The error of Arrow.
-        source: arrow::error::ArrowError,
-    },
-    /// A Parquet file could not be written.
-    #[error("{act} {}", path.display())]
-    Parquet {
-        /// The operation.
-        act: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The error of the Parquet writer.
-        source: parquet::errors::ParquetError,
-    },
     /// A document or row is larger than the database can hold.
     #[error("write to {namespace}: the row {id} has {size} bytes; the limit is {size_max}")]
     RowSize {
@@ -285,17 +264,4 @@ pub enum ReadError {
         /// The error of SQLite.
         source: rusqlite::Error,
     },
-    /// A file operation failed.
-    #[error("{act} {}", path.display())]
-    Io {
-        /// The operation.
-        act: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The error of the system.
-        source: io::Error,
-    },
-    /// A database server failed.
-    #[error(transparent)]
-    Server(#[from] ServerError),
 }

@@ -7,10 +7,9 @@
 //!
 //! | trait | input | implemented by |
 //! |---|---|---|
-//! | [`Sink`] | positions: commit, roll back, checkpoint | all |
-//! | [`DocumentSink`] | JSON documents, kept byte for byte | these and [`NdjsonSink`] |
-//! | [`RowSink`] | documents together with values lifted out of them | [`SqliteSink`], `PostgresSink`, `MongoSink` |
-//! | [`TableSink`] | Arrow record batches | [`SqliteSink`], `PostgresSink`, [`ParquetSink`] |
+//! | [`Sink`] | positions: commit, roll back, checkpoint | [`SqliteSink`], `PostgresSink`, `MongoSink` |
+//! | [`DocumentSink`] | JSON documents, kept byte for byte | the same |
+//! | [`RowSink`] | documents together with values lifted out of them | the same |
 //!
 //! Invariants:
 //! * Bytes handed over as a document come back unchanged. A column is a copy for querying; where a
@@ -21,8 +20,8 @@
 //! * No name taken from data reaches SQL or a path unchecked: see [`name`].
 //!
 //! This crate reads no configuration. A sink is driven by one thread, which its calls block;
-//! readers ([`SqliteReader`]) use their own connections in other threads. Sinks of servers have one
-//! network thread each; the others have none.
+//! [`SqliteReader`]s use their own connections in other threads. What is in a server is read with
+//! its own tools; the sink there has one network thread, the one in SQLite none.
 //!
 //! Each server's driver is behind a feature: `postgres`, `mongodb`.
 
@@ -33,12 +32,12 @@ pub mod conformance;
 #[cfg(any(feature = "mongodb", feature = "postgres"))]
 mod driver;
 mod error;
-pub mod files;
 #[cfg(any(feature = "mongodb", feature = "postgres"))]
 mod job;
 #[cfg(feature = "mongodb")]
 pub mod mongo;
 pub mod name;
+pub mod ndjson;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod schema;
@@ -47,19 +46,15 @@ mod sink;
 pub mod sqlite;
 mod transaction;
 
-mod arrow_cells;
-
 pub use column::{ColumnType, Value};
 pub use error::{OpenError, ReadError, SinkError};
-pub use files::{NdjsonSink, ParquetSink};
 #[cfg(feature = "mongodb")]
-pub use mongo::{MongoReader, MongoSink};
+pub use mongo::MongoSink;
 #[cfg(feature = "postgres")]
-pub use postgres::{PostgresReader, PostgresSink};
+pub use postgres::PostgresSink;
 pub use schema::{Column, Field, NamespaceKind, Refusal, RefusedField, TableSchema};
 pub use server::ServerError;
 pub use sink::{
-    Document, DocumentSink, Position, Records, RowSink, RowWriter, Sink, StoredDocument, TableSink,
-    Written,
+    Document, DocumentSink, Position, RowSink, RowWriter, Sink, StoredDocument, Written,
 };
 pub use sqlite::{SqliteReader, SqliteSink};

@@ -37,7 +37,7 @@ pub struct Column {
 pub enum NamespaceKind {
     /// Documents only.
     Collection,
-    /// Documents and columns lifted out of them, or rows that never were documents.
+    /// Documents and columns lifted out of them.
     Table,
 }
 
@@ -62,8 +62,6 @@ pub enum Refusal {
     PathTooLong,
     /// The same path was given before in the same call.
     Repeated,
-    /// The sink has its own column with this name.
-    Reserved,
 }
 
 impl std::fmt::Display for Refusal {
@@ -74,7 +72,6 @@ impl std::fmt::Display for Refusal {
             }
             Refusal::PathTooLong => write!(f, "the path is longer than {PATH_LEN_MAX} bytes"),
             Refusal::Repeated => f.write_str("the path was given twice"),
-            Refusal::Reserved => f.write_str("the sink has its own column with this name"),
         }
     }
 }

@@ -19,8 +19,6 @@
 //! * **Visible.** What was committed is seen by the next read.
 //! * **In order.** Within a namespace ids strictly increase.
 
-use arrow::array::{BinaryArray, RecordBatch};
-
 use crate::column::Value;
 use crate::error::SinkError;
 use crate::schema::{Field, RefusedField, TableSchema};
@@ -58,19 +56,6 @@ pub struct StoredDocument {
     pub received_ms: u64,
     /// Its bytes, as they came in.
     pub raw: Vec<u8>,
-}
-
-/// Arrow rows to be written to a sink: row `i` gets the id `first_id + i`.
-#[derive(Debug, Clone, Copy)]
-pub struct Records<'a> {
-    /// The first row's id, larger than every id written to its namespace before.
-    pub first_id: u64,
-    /// When the rows were received, in milliseconds since the Unix epoch.
-    pub received_ms: u64,
-    /// The rows. The batch's column names are the fields' paths.
-    pub batch: &'a RecordBatch,
-    /// The documents that the rows were made from, one per row, if there are any.
-    pub documents: Option<&'a BinaryArray>,
 }
 
 /// The result of a write.
@@ -211,20 +196,4 @@ pub trait RowWriter {
     /// # Errors
     /// As [`DocumentSink::write_documents`].
     fn finish(self: Box<Self>) -> Result<Written, SinkError>;
-}
-
-/// Stores Arrow record batches.
-pub trait TableSink: Sink {
-    /// Adds the rows of `records` to `namespace`, with a column for each column of the batch.
-    ///
-    /// * `at`: as in [`DocumentSink::write_documents`].
-    ///
-    /// # Errors
-    /// As [`DocumentSink::write_documents`].
-    fn write_records(
-        &mut self,
-        at: Position,
-        namespace: &str,
-        records: &Records<'_>,
-    ) -> Result<Written, SinkError>;
 }

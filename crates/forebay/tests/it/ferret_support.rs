@@ -28,6 +28,30 @@ impl Ferret {
     /// Returns the only value of a query of a collection's documents, which are JSON in the column
     /// `d`; `None` if the collection does not exist (yet).
     pub(crate) fn find(&self, collection: &str, query: &str) -> Option<i64> {
+        let (database, documents) = self.open(collection)?;
+        database.query_row(&query.replace("{}", &documents), [], |row| row.get(0)).ok()
+    }
+
+    /// Returns the committed rows of a namespace of the intake in the order of their ids: the id, a
+    /// space and the document, which must not be in the form that is stored as BSON
+    /// (`docs/formats/mongodb-sink.md`).
+    pub(crate) fn rows(&self, namespace: &str) -> Vec<String> {
+        let position = self.find("_forebay_sink", "select d->>'$.position' from {}");
+        let (Some(position), Some((database, documents))) = (position, self.open(namespace)) else {
+            return Vec::new();
+        };
+        let rows = format!(
+            "select (d->>'$._id') || ' ' || (d->>'$._document') from {documents} \
+             where d->>'$._at' <= {position} order by d->>'$._id'"
+        );
+        let mut rows = database.prepare(&rows).unwrap();
+        let rows = rows.query_map([], |row| row.get(0)).unwrap();
+        rows.collect::<Result<_, _>>().unwrap()
+    }
+
+    /// Opens the file of a collection. Returns with it the SQL of the documents, which are JSON in
+    /// the column `d`; `None` if the collection does not exist (yet).
+    fn open(&self, collection: &str) -> Option<(rusqlite::Connection, String)> {
         let path = self.dir().join("t.sqlite");
         let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
         let database = rusqlite::Connection::open_with_flags(path, flags).ok()?;
@@ -35,6 +59,6 @@ impl Ferret {
         let named = "select table_name from _ferretdb_collections where name = ?1";
         let table: String = database.query_row(named, [collection], |row| row.get(0)).ok()?;
         let documents = format!("(select _ferretdb_sjson d from \"{table}\")");
-        database.query_row(&query.replace("{}", &documents), [], |row| row.get(0)).ok()
+        Some((database, documents))
     }
 }

@@ -2,22 +2,14 @@
 //! side each of them is stored once and in order.
 
 use forebay_base::fs::sim::Rng;
-use forebay_sink::mongo::{MongoReader, Settings};
-use forebay_sink::sqlite::PageLimits;
 
 use crate::ferret_support::{Ferret, ferret};
 use crate::intake_database::{Sent, start, status, until};
 use crate::support::Server;
 
 fn check(sent: &Sent, server: &Server, ferret: &Ferret) {
-    sent.check_with(server, |namespace| {
-        let settings = Settings { url: ferret.url(), ..Settings::default() };
-        let reader = MongoReader::open(&settings).unwrap();
-        let limits = PageLimits { rows_max: 1 << 20, bytes_max: 1 << 30 };
-        let page = reader.documents(namespace, None, limits).unwrap();
-        let line = |id: u64, raw: &[u8]| format!("{id} {}", String::from_utf8_lossy(raw));
-        page.documents.iter().map(|document| line(document.id, &document.raw)).collect()
-    });
+    // None of the documents that are sent is in the form that is stored as BSON.
+    sent.check_with(server, |namespace| ferret.rows(namespace));
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn every_byte_comes_back(place: &dyn DocumentSubject) -> Result<(), Failure> {
 
 fn several_namespaces_at_once(place: &dyn DocumentSubject) -> Result<(), Failure> {
     let mut sink = place.open()?;
-    // More than any sink keeps files open for.
+    // More than any sink sends to a server at once.
     let names: Vec<String> = (0..150).map(|number| format!("space-{number}")).collect();
     for (at, name) in (1..).zip(&names) {
         write(&mut *sink, at, name, &[at])?;

@@ -1,29 +1,31 @@
 //! What every sink promises, as one suite that every sink passes.
 //!
-//! A sink is brought in as a [`DocumentSubject`], [`TableSubject`] or [`RowSubject`]: a place that
-//! can be opened again and again and read back. Each [`Case`] gets a separate empty place:
+//! A sink is brought in as a [`DocumentSubject`] or [`RowSubject`]: a place that can be opened again
+//! and again and read back. Each [`Case`] gets a separate empty place:
 //!
 //! ```
 //! use forebay_sink::conformance::{self, DocumentSubject, Failure};
-//! use forebay_sink::{DocumentSink, NdjsonSink, StoredDocument};
+//! use forebay_sink::sqlite::PageLimits;
+//! use forebay_sink::{DocumentSink, SqliteReader, SqliteSink, StoredDocument};
 //!
-//! struct Ndjson(tempfile::TempDir);
+//! struct Sqlite(tempfile::TempDir);
 //!
-//! impl DocumentSubject for Ndjson {
+//! impl DocumentSubject for Sqlite {
 //!     fn open(&self) -> Result<Box<dyn DocumentSink>, Failure> {
-//!         NdjsonSink::open(self.0.path()).map(|sink| Box::new(sink) as _).map_err(Failure::other)
+//!         let sink = SqliteSink::open(&self.0.path().join("sink.sqlite"));
+//!         sink.map(|sink| Box::new(sink) as _).map_err(Failure::other)
 //!     }
 //!
 //!     fn read(&self, namespace: &str) -> Result<Vec<StoredDocument>, Failure> {
-//!         let mut found = Vec::new();
-//!         let sink = NdjsonSink::open(self.0.path()).map_err(Failure::other)?;
-//!         sink.read(namespace, &mut |document| found.push(document)).map_err(Failure::other)?;
-//!         Ok(found)
+//!         let reader = SqliteReader::open(&self.0.path().join("sink.sqlite"));
+//!         let reader = reader.map_err(Failure::other)?;
+//!         let page = reader.documents(namespace, None, PageLimits::default());
+//!         Ok(page.map_err(Failure::other)?.documents)
 //!     }
 //! }
 //!
 //! for case in conformance::DOCUMENT_CASES {
-//!     let place = Ndjson(tempfile::tempdir().unwrap());
+//!     let place = Sqlite(tempfile::tempdir().unwrap());
 //!     (case.run)(&place).unwrap_or_else(|failure| panic!("{}: {failure}", case.claim));
 //! }
 //! ```
@@ -32,17 +34,15 @@
 
 mod documents;
 mod rows;
-mod tables;
 
 use std::collections::BTreeMap;
 use std::error::Error;
 
 use crate::error::SinkError;
-use crate::sink::{DocumentSink, RowSink, StoredDocument, TableSink};
+use crate::sink::{DocumentSink, RowSink, StoredDocument};
 
 pub use documents::{DOCUMENT_CASES, HOSTILE_DOCUMENTS};
 pub use rows::ROW_CASES;
-pub use tables::TABLE_CASES;
 
 /// A promise, and how to find out whether it is kept.
 pub struct Case<S: ?Sized> {
@@ -108,26 +108,6 @@ pub trait RowSubject {
     /// # Errors
     /// When that fails.
     fn open(&self) -> Result<Box<dyn RowSink>, Failure>;
-
-    /// The committed rows of `namespace`, by id; none when it does not exist.
-    ///
-    /// # Errors
-    /// When that fails.
-    fn read(&self, namespace: &str) -> Result<Vec<ReadRow>, Failure>;
-}
-
-/// A place for record batches.
-pub trait TableSubject {
-    /// As [`RowSubject::keeps_nul`].
-    fn keeps_nul(&self) -> bool {
-        true
-    }
-
-    /// Opens the sink, as a new process would; everything uncommitted is to be gone.
-    ///
-    /// # Errors
-    /// When that fails.
-    fn open(&self) -> Result<Box<dyn TableSink>, Failure>;
 
     /// The committed rows of `namespace`, by id; none when it does not exist.
     ///

@@ -3,17 +3,22 @@
 //! A document that is an object in canonical form (no white space between tokens, no needless
 //! escape, numbers as they are printed here) becomes a BSON document, which a database can query;
 //! printing it returns the original. Any other document stays text. So most machine-written
-//! documents can be queried, and nothing is stored twice.
+//! documents can be queried, and nothing is stored twice. Nothing here prints documents but tests,
+//! with `print`, which says how a reader has to.
 //!
 //! Invariants:
-//! * [`print()`] of the result of [`parse`] returns the input, byte for byte, or `parse` returns
+//! * `print` of the result of [`parse`] returns the input, byte for byte, or `parse` returns
 //!   `None`. Neither depends on how a library prints numbers or strings.
 //! * Nothing is created that a server may refuse or change: empty or repeated keys, keys with a dot
 //!   or a leading `$`, arrays in arrays, negative zero, U+0000, and nesting beyond [`DEPTH_MAX`]
 //!   stay text.
 
 use mongodb::bson::raw::{CString, RawArrayBuf, RawBson, RawDocumentBuf};
-use mongodb::bson::{Bson, Document};
+
+#[cfg(any(test, feature = "fuzzing"))]
+mod print;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) use print::print;
 
 /// Maximum nesting of objects and arrays; a server supports 100 levels, some fewer.
 const DEPTH_MAX: usize = 32;
@@ -157,62 +162,9 @@ fn real_text(real: f64) -> String {
     if text.contains('.') { text } else { text + ".0" }
 }
 
-/// The object as JSON; `None` where it has what [`parse`] never makes.
-pub(super) fn print(object: &Document) -> Option<Vec<u8>> {
-    let mut out = String::new();
-    print_object(object, &mut out)?;
-    Some(out.into_bytes())
-}
-
-fn print_object(object: &Document, out: &mut String) -> Option<()> {
-    out.push('{');
-    for (index, (key, value)) in object.iter().enumerate() {
-        if index > 0 {
-            out.push(',');
-        }
-        out.push('"');
-        out.push_str(key);
-        out.push_str("\":");
-        print_value(value, out)?;
-    }
-    out.push('}');
-    Some(())
-}
-
-fn print_value(value: &Bson, out: &mut String) -> Option<()> {
-    match value {
-        Bson::Document(object) => print_object(object, out)?,
-        Bson::Array(values) => {
-            out.push('[');
-            for (index, value) in values.iter().enumerate() {
-                if index > 0 {
-                    out.push(',');
-                }
-                print_value(value, out)?;
-            }
-            out.push(']');
-        }
-        Bson::String(text) => {
-            out.push('"');
-            for c in text.chars() {
-                match ESCAPES.iter().find(|(_, plain)| *plain == c) {
-                    Some((escape, _)) => out.extend(['\\', *escape]),
-                    None => out.push(c),
-                }
-            }
-            out.push('"');
-        }
-        Bson::Boolean(value) => out.push_str(if *value { "true" } else { "false" }),
-        Bson::Null => out.push_str("null"),
-        Bson::Int64(whole) => out.push_str(&whole.to_string()),
-        Bson::Double(real) => out.push_str(&real_text(*real)),
-        _ => return None,
-    }
-    Some(())
-}
-
 #[cfg(test)]
 mod tests {
+    use mongodb::bson::Document;
     use proptest::prelude::*;
 
     use super::*;

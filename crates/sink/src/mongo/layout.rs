@@ -58,7 +58,7 @@ pub(super) fn long(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-pub(super) fn binary(bytes: &[u8]) -> Binary {
+fn binary(bytes: &[u8]) -> Binary {
     Binary { subtype: BinarySubtype::Generic, bytes: bytes.to_vec() }
 }
 
@@ -101,7 +101,7 @@ pub(super) fn parse_state(state: &Document) -> Result<State, String> {
 }
 
 /// A number, or null.
-pub(super) fn number(document: &Document, key: &str) -> Result<Option<u64>, String> {
+fn number(document: &Document, key: &str) -> Result<Option<u64>, String> {
     match document.get(key) {
         None | Some(Bson::Null) => Ok(None),
         Some(Bson::Int64(found)) => {

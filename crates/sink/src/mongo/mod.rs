@@ -5,15 +5,15 @@
 //! column's name. The layout is described in `docs/formats/mongodb-sink.md`.
 //!
 //! From the bottom: `settings`, `connect`, `layout` (what is stored), `json` and `row` (documents
-//! and rows as BSON), `load` (inserting and removing), `writer` (the traits of writers), `reader`.
+//! and rows as BSON), `load` (inserting and removing), `writer` (the traits of writers).
 //!
 //! # Guarantees without transactions
 //! Servers without replica sets have no transactions, so none are used. The guarantees are:
 //! * **The position is one document's field**, written after everything it covers: it alone
 //!   determines what is committed, at any moment and after any crash.
-//! * **Readers see what is committed.** Rows of an uncommitted transaction are in the collections
-//!   meanwhile; [`MongoReader`] reads up to the last id of the valid commit, and so should others:
-//!   `_at` of a row is at or below `position` once it is committed.
+//! * **Readers can see what is committed.** Rows of an uncommitted transaction are in the
+//!   collections meanwhile; a reader should read up to the last id of the valid commit: `_at` of a
+//!   row is at or below `position` once it is committed.
 //! * **Leftovers are removed.** Rows above the committed last id are removed by the next roll-back
 //!   and whenever the sink is opened.
 //! * **Nothing is duplicated.** `_id` is the row's id: writing a row again meets its own key, which
@@ -28,7 +28,6 @@ pub mod fuzzing;
 mod json;
 mod layout;
 mod load;
-mod reader;
 mod row;
 mod settings;
 mod writer;
@@ -49,7 +48,6 @@ use layout::{State, long};
 use load::Load;
 
 pub use layout::LAYOUT_VERSION;
-pub use reader::MongoReader;
 pub use settings::Settings;
 
 /// Writes tables and documents into a MongoDB; see the [module](self).
@@ -92,12 +90,6 @@ impl MongoSink {
         let mut sink = MongoSink { link, load: Load::default(), book, owner, epoch, slots };
         sink.read(claimed)?;
         Ok(sink)
-    }
-
-    /// Its name in messages: the database and the server.
-    #[must_use]
-    pub fn place(&self) -> &str {
-        &self.link.place
     }
 
     /// Adopts a claimed state: reads the namespaces and removes what is not committed.

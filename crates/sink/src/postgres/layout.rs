@@ -73,7 +73,7 @@ impl Layout {
     }
 
     /// A table of it.
-    pub(super) fn table(&self, name: &str) -> String {
+    fn table(&self, name: &str) -> String {
         format!("{}.{}", self.schema, quote_identifier(name))
     }
 
@@ -132,23 +132,21 @@ impl Layout {
         format!("BEGIN; {} FOR UPDATE", self.state())
     }
 
-    /// Reads the namespaces, or one of them.
-    pub(super) fn namespaces(&self, only: Option<&str>) -> String {
+    /// Reads the namespaces.
+    pub(super) fn namespaces(&self) -> String {
         format!(
             "SELECT namespace, number, table_name, row_count, last_id \
-             FROM {}._forebay_namespaces{} ORDER BY number",
-            self.schema,
-            only_of(only)
+             FROM {}._forebay_namespaces ORDER BY number",
+            self.schema
         )
     }
 
-    /// Reads the columns of all namespaces, or of one.
-    pub(super) fn columns(&self, only: Option<&str>) -> String {
+    /// Reads the columns of all namespaces.
+    pub(super) fn columns(&self) -> String {
         format!(
-            "SELECT namespace, path, name, type FROM {}._forebay_columns{} ORDER BY namespace, \
+            "SELECT namespace, path, name, type FROM {}._forebay_columns ORDER BY namespace, \
              ordinal",
-            self.schema,
-            only_of(only)
+            self.schema
         )
     }
 
@@ -268,12 +266,8 @@ impl Layout {
     }
 }
 
-fn only_of(namespace: Option<&str>) -> String {
-    namespace.map_or(String::new(), |name| format!(" WHERE namespace = {}", literal(name)))
-}
-
 /// The columns of a namespace's table in the order of a tuple's fields.
-pub(super) fn column_names(namespace: &Namespace) -> String {
+fn column_names(namespace: &Namespace) -> String {
     let mut names = String::from("_id, _received_ms");
     for column in namespace.schema.columns() {
         names.push_str(", ");

@@ -4,8 +4,7 @@
 //! values extracted from them. The layout is described in `docs/formats/postgres-sink.md`.
 //!
 //! From the bottom: `settings`, `connect`, `layout` (SQL), `tuple` (rows as bytes), `session` (the
-//! connection that writes), `load` (COPY and INSERT), `writer` (the traits of writers), `reader`
-//! and its `pool`.
+//! connection that writes), `load` (COPY and INSERT), `writer` (the traits of writers).
 //!
 //! Invariants:
 //! * One [`PostgresSink`] writes a schema: it holds the schema's advisory lock as long as its
@@ -23,8 +22,6 @@ mod coalesce;
 pub mod connect;
 mod layout;
 mod load;
-mod pool;
-mod reader;
 mod session;
 mod settings;
 mod tuple;
@@ -32,7 +29,6 @@ mod writer;
 
 use crate::book::{Book, Commit};
 use crate::error::{OpenError, SinkError};
-use crate::schema::TableSchema;
 use crate::sink::{Position, Sink};
 use crate::sqlite::Identity;
 use crate::transaction::Transaction;
@@ -41,8 +37,7 @@ use session::Session;
 
 pub use layout::LAYOUT_VERSION;
 pub use load::COPY_ABOVE_ROWS;
-pub use reader::PostgresReader;
-pub use settings::{PoolSettings, ServerSettings, Settings, Tls};
+pub use settings::{ServerSettings, Settings, Tls};
 
 /// What is attempted when a transaction begins.
 const BEGIN: &str = "begin a transaction";
@@ -68,18 +63,6 @@ impl PostgresSink {
         session.connect()?;
         let book = session.read()?;
         Ok(PostgresSink { load: Load::default(), session, book })
-    }
-
-    /// Its name in messages: the schema and the server.
-    #[must_use]
-    pub fn place(&self) -> &str {
-        &self.session.place
-    }
-
-    /// The columns of `namespace`, those of the open transaction included; `None` when it does not exist.
-    #[must_use]
-    pub fn schema(&self, namespace: &str) -> Option<&TableSchema> {
-        self.book.get(namespace).map(|found| &found.schema)
     }
 
     /// Opens a transaction unless one is open.

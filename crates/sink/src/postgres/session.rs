@@ -227,8 +227,8 @@ impl Session {
         let state = self.ask(ACT, &self.layout.state())?;
         let (identity, position) =
             layout::parse_state(&state).map_err(|found| self.contents(ACT, found))?;
-        let namespaces = self.ask(ACT, &self.layout.namespaces(None))?;
-        let columns = self.ask(ACT, &self.layout.columns(None))?;
+        let namespaces = self.ask(ACT, &self.layout.namespaces())?;
+        let columns = self.ask(ACT, &self.layout.columns())?;
         let namespaces = layout::parse_namespaces(&namespaces, &columns)
             .map_err(|found| self.contents(ACT, found))?;
         Ok(Book::new(identity, position, namespaces))

@@ -11,8 +11,6 @@ pub struct Settings {
     pub server: ServerSettings,
     /// Schema of the sink's tables. It is created if it does not exist. A schema is one sink.
     pub schema: String,
-    /// The connections of readers.
-    pub pool: PoolSettings,
     /// How long to wait for another writer of the same sink before it counts as in use.
     pub lock_timeout: Duration,
 }
@@ -25,7 +23,6 @@ impl Default for Settings {
                 ..ServerSettings::default()
             },
             schema: "forebay".to_owned(),
-            pool: PoolSettings::default(),
             lock_timeout: Duration::from_secs(5),
         }
     }
@@ -101,33 +98,4 @@ pub enum Tls {
     Disable,
     /// Encrypted. The certificate and its host name are verified.
     Verify,
-}
-
-/// Limits on the connections of readers.
-///
-/// A sink writes over one separate connection: a commit is one transaction, and a transaction
-/// belongs to one connection. Several would not be atomic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PoolSettings {
-    /// Minimum number of connections that are kept open when idle.
-    pub connections_min: usize,
-    /// Maximum number of open connections. A reader that needs one more waits.
-    pub connections_max: usize,
-    /// How long to wait for one.
-    pub acquire_timeout: Duration,
-    /// How long a connection above `connections_min` stays open when idle.
-    pub idle_timeout: Duration,
-}
-
-impl Default for PoolSettings {
-    /// One idle connection, and at most four per processor.
-    fn default() -> PoolSettings {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        PoolSettings {
-            connections_min: 1,
-            connections_max: processors * 4,
-            acquire_timeout: Duration::from_secs(10),
-            idle_timeout: Duration::from_secs(300),
-        }
-    }
 }

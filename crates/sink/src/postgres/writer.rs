@@ -1,23 +1,18 @@
-//! Writing rows to the schema: documents, documents with values, Arrow batches.
+//! Writing rows to the schema: documents, and documents with values.
 //!
-//! All three end in the same tuples, which are written from borrowed values; nothing is allocated for a
+//! Both end in the same tuples, which are written from borrowed values; nothing is allocated for a
 //! row.
-
-use arrow::array::{Array as _, BinaryArray};
 
 use super::PostgresSink;
 use super::layout::{SYSTEM_COLUMNS, rows, table_name};
 use super::load::Buffer;
 use super::tuple::{self, ROW_SIZE_MAX};
-use crate::arrow_cells::{Cells, column_type};
 use crate::book::Namespace;
 use crate::column::{ColumnType, Value};
 use crate::error::SinkError;
 use crate::job::{JobWriter, Jobs, write_documents};
 use crate::schema::{Field, Plan, TableSchema};
-use crate::sink::{
-    Document, DocumentSink, Position, Records, RowSink, RowWriter, TableSink, Written,
-};
+use crate::sink::{Document, DocumentSink, Position, RowSink, RowWriter, Written};
 
 /// A write to a namespace.
 #[derive(Debug)]
@@ -68,15 +63,14 @@ impl PostgresSink {
         Ok(plan)
     }
 
-    /// Adds a row. `put` appends its values to its tuple: one for each column; it returns `false`
-    /// for a value that did not fit.
+    /// Adds a row: the document, and for each column the value of its field.
     fn row(
         &mut self,
         job: &mut Job,
-        (id, received_ms): (u64, u64),
-        document: Option<&[u8]>,
-        mut put: impl FnMut(ColumnType, usize, &mut Vec<u8>) -> bool,
+        document: &Document<'_>,
+        values: &[Value<'_>],
     ) -> Result<(), SinkError> {
+        let Document { id, received_ms, raw } = *document;
         let Some(namespace) = self.book.namespaces.get_mut(job.index) else { return Ok(()) };
         namespace.admit(id, received_ms)?;
         let out = &mut job.buffer.tuples;
@@ -84,15 +78,11 @@ impl PostgresSink {
         // Both were admitted, and are below 2^63.
         tuple::begin(job.columns.len(), id.cast_signed(), received_ms.cast_signed(), out);
         for (ty, field) in &job.columns {
-            match field {
-                Some(field) => job.written.conflicts += u64::from(!put(*ty, *field, out)),
-                None => tuple::put_null(out),
-            }
+            // A column without a field in this write is NULL.
+            let value = field.and_then(|field| values.get(field).copied()).unwrap_or(Value::Null);
+            job.written.conflicts += u64::from(!tuple::put_value(*ty, value, out));
         }
-        match document {
-            Some(document) => tuple::put(document, out),
-            None => tuple::put_null(out),
-        }
+        tuple::put(raw, out);
         let size = out.len() - start;
         if size > ROW_SIZE_MAX {
             out.truncate(start);
@@ -104,40 +94,11 @@ impl PostgresSink {
         self.load.pass(&mut self.session, (job.index, namespace), &mut job.buffer)
     }
 
-    fn records(&mut self, job: &mut Job, records: &Records<'_>) -> Result<(), SinkError> {
-        let batch = records.batch;
-        if let Some(documents) = records.documents.filter(|it| it.len() != batch.num_rows()) {
-            return Err(self.value_count(job, documents.len(), batch.num_rows()));
-        }
-        let mut cells = Vec::with_capacity(batch.num_columns());
-        for (column, field) in batch.columns().iter().zip(batch.schema_ref().fields()) {
-            cells.push(Cells::new(field, column).map_err(|source| SinkError::Arrow {
-                act: "read a column",
-                namespace: self.name(job),
-                source,
-            })?);
-        }
-        for (row, id) in (0..batch.num_rows()).zip(records.first_id..) {
-            let document = records.documents.and_then(|documents| document_at(documents, row));
-            self.row(job, (id, records.received_ms), document, |ty, field, out| {
-                let value = cells.get_mut(field).map_or(Value::Null, |cells| cells.value(row));
-                tuple::put_value(ty, value, out)
-            })?;
-        }
-        Ok(())
+    fn value_count(&self, job: &Job, found: usize) -> SinkError {
+        let namespace = self.book.namespaces.get(job.index).map(|it| it.name.clone());
+        let namespace = namespace.unwrap_or_default();
+        SinkError::ValueCount { namespace, found, expected: job.fields }
     }
-
-    fn name(&self, job: &Job) -> String {
-        self.book.namespaces.get(job.index).map(|it| it.name.clone()).unwrap_or_default()
-    }
-
-    fn value_count(&self, job: &Job, found: usize, expected: usize) -> SinkError {
-        SinkError::ValueCount { namespace: self.name(job), found, expected }
-    }
-}
-
-fn document_at(documents: &BinaryArray, row: usize) -> Option<&[u8]> {
-    documents.is_valid(row).then(|| documents.value(row))
 }
 
 impl Jobs for PostgresSink {
@@ -180,12 +141,9 @@ impl Jobs for PostgresSink {
         values: &[Value<'_>],
     ) -> Result<(), SinkError> {
         if values.len() != job.fields {
-            return Err(self.value_count(job, values.len(), job.fields));
+            return Err(self.value_count(job, values.len()));
         }
-        let head = (document.id, document.received_ms);
-        self.row(job, head, Some(document.raw), |ty, field, out| {
-            tuple::put_value(ty, values.get(field).copied().unwrap_or(Value::Null), out)
-        })
+        self.row(job, document, values)
     }
 
     fn finish_job(&mut self, mut job: Job) -> Result<Written, SinkError> {
@@ -215,28 +173,6 @@ impl DocumentSink for PostgresSink {
 
     fn last_id(&mut self, namespace: &str) -> Result<Option<u64>, SinkError> {
         self.book.last_id(namespace)
-    }
-}
-
-impl TableSink for PostgresSink {
-    fn write_records(
-        &mut self,
-        at: Position,
-        namespace: &str,
-        records: &Records<'_>,
-    ) -> Result<Written, SinkError> {
-        let schema = records.batch.schema_ref();
-        let fields: Vec<Field<'_>> = schema
-            .fields()
-            .iter()
-            .map(|field| Field { path: field.name(), ty: column_type(field.data_type()) })
-            .collect();
-        let Some(mut job) = self.start(at, namespace, &fields)? else {
-            return Ok(Written::replay());
-        };
-        let added = self.records(&mut job, records);
-        let written = added.and_then(|()| self.finish_job(job));
-        self.settle(written)
     }
 }
 

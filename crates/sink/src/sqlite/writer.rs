@@ -1,24 +1,20 @@
-//! Writing rows to the database: documents, documents with values, Arrow batches.
+//! Writing rows to the database: documents, and documents with values.
 //!
-//! All three use the same statement per namespace, prepared once and cached by the connection, and
+//! Both use the same statement per namespace, prepared once and cached by the connection, and
 //! bind borrowed values; nothing is allocated for a row.
 
 use std::path::Path;
 
-use arrow::array::{Array, BinaryArray};
 use rusqlite::types::{Null, ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, ToSql};
 
 use super::layout::{self, Namespace, sink_error};
 use super::{SqliteSink, abandon};
-use crate::arrow_cells::{Cells, column_type};
 use crate::column::{ColumnType, Fit, Value};
 use crate::error::SinkError;
 use crate::name::{check_namespace, shown};
 use crate::schema::{Field, RefusedField, TableSchema};
-use crate::sink::{
-    Document, DocumentSink, Position, Records, RowSink, RowWriter, TableSink, Written,
-};
+use crate::sink::{Document, DocumentSink, Position, RowSink, RowWriter, Written};
 use crate::transaction::{Transaction, check_number};
 
 /// Parameters before the first column: id, time, document.
@@ -170,24 +166,19 @@ struct Inserter<'s> {
 
 impl Inserter<'_> {
     /// Binds what every row has.
-    fn begin_row(
-        &mut self,
-        id: u64,
-        received_ms: u64,
-        document: Option<&[u8]>,
-    ) -> Result<(), SinkError> {
+    fn begin_row(&mut self, document: &Document<'_>) -> Result<(), SinkError> {
+        let Document { id, received_ms, raw } = *document;
         self.target.admit(id, received_ms)?;
-        let document = match document {
-            None => ValueRef::Null,
+        let raw = match std::str::from_utf8(raw) {
             // Text wherever it can be, so that SQL sees JSON; the bytes are the same either way.
-            Some(raw) if std::str::from_utf8(raw).is_ok() => ValueRef::Text(raw),
-            Some(raw) => ValueRef::Blob(raw),
+            Ok(_) => ValueRef::Text(raw),
+            Err(_) => ValueRef::Blob(raw),
         };
         let bound = self
             .statement
             .raw_bind_parameter(1, id)
             .and_then(|()| self.statement.raw_bind_parameter(2, received_ms))
-            .and_then(|()| self.statement.raw_bind_parameter(3, ToSqlOutput::Borrowed(document)));
+            .and_then(|()| self.statement.raw_bind_parameter(3, ToSqlOutput::Borrowed(raw)));
         bound.map_err(|source| sink_error("bind a row", self.target.path, source))
     }
 
@@ -213,42 +204,13 @@ impl Inserter<'_> {
         if values.len() != self.slots.len() {
             return Err(self.value_count(values.len(), self.slots.len()));
         }
-        self.begin_row(document.id, document.received_ms, Some(document.raw))?;
+        self.begin_row(document)?;
         for (at, value) in values.iter().enumerate() {
             if let Some(slot) = self.slots[at] {
                 self.bind(slot, *value)?;
             }
         }
         self.end_row()
-    }
-
-    fn records(&mut self, records: &Records<'_>) -> Result<(), SinkError> {
-        let batch = records.batch;
-        if let Some(documents) = records.documents.filter(|d| d.len() != batch.num_rows()) {
-            return Err(self.value_count(documents.len(), batch.num_rows()));
-        }
-        let mut cells = Vec::with_capacity(self.slots.len());
-        for ((column, field), slot) in
-            batch.columns().iter().zip(batch.schema_ref().fields()).zip(&self.slots)
-        {
-            if let Some(slot) = slot {
-                let column = Cells::new(field, column).map_err(|source| SinkError::Arrow {
-                    act: "read a column",
-                    namespace: self.target.namespace.name.clone(),
-                    source,
-                })?;
-                cells.push((*slot, column));
-            }
-        }
-        for (row, id) in (0..batch.num_rows()).zip(records.first_id..) {
-            let document = records.documents.and_then(|documents| document(documents, row));
-            self.begin_row(id, records.received_ms, document)?;
-            for (slot, column) in &mut cells {
-                self.bind(*slot, column.value(row))?;
-            }
-            self.end_row()?;
-        }
-        Ok(())
     }
 
     fn value_count(&self, found: usize, expected: usize) -> SinkError {
@@ -262,10 +224,6 @@ impl Inserter<'_> {
         }
         result
     }
-}
-
-fn document(documents: &BinaryArray, row: usize) -> Option<&[u8]> {
-    documents.is_valid(row).then(|| documents.value(row))
 }
 
 impl ToSql for Fit<'_> {
@@ -297,28 +255,6 @@ impl DocumentSink for SqliteSink {
 
     fn last_id(&mut self, namespace: &str) -> Result<Option<u64>, SinkError> {
         Ok(self.namespaces.get(namespace).and_then(|found| found.last_id))
-    }
-}
-
-impl TableSink for SqliteSink {
-    fn write_records(
-        &mut self,
-        at: Position,
-        namespace: &str,
-        records: &Records<'_>,
-    ) -> Result<Written, SinkError> {
-        let schema = records.batch.schema_ref();
-        let fields: Vec<Field<'_>> = schema
-            .fields()
-            .iter()
-            .map(|field| Field { path: field.name(), ty: column_type(field.data_type()) })
-            .collect();
-        let Some(mut inserter) = self.inserter(at, namespace, &fields)? else {
-            return Ok(Written::replay());
-        };
-        let result = inserter.records(records);
-        inserter.settle(result)?;
-        Ok(inserter.written)
     }
 }
 

@@ -5,7 +5,6 @@
 mod column;
 mod conformance;
 mod ferret;
-mod files;
 mod model;
 mod mongodb;
 mod names;
@@ -14,6 +13,7 @@ mod postgres;
 mod proxy;
 mod servers;
 mod sqlite;
+mod stored;
 
 use std::error::Error;
 

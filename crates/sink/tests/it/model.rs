@@ -2,9 +2,8 @@
 
 use forebay_sink::sqlite::PageLimits;
 use forebay_sink::{
-    ColumnType, Document, DocumentSink, Field, MongoReader, MongoSink, NdjsonSink, Position,
-    PostgresReader, PostgresSink, RowSink, Sink as _, SqliteSink, StoredDocument, Value, mongo,
-    postgres,
+    ColumnType, Document, Field, MongoSink, Position, PostgresSink, RowSink, Sink as _, SqliteSink,
+    StoredDocument, Value, mongo, postgres,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -116,7 +115,7 @@ enum Answer {
 
 /// A kind of sink under test.
 trait Kind {
-    type Sink: DocumentSink;
+    type Sink: RowSink;
     /// Where one is, since nothing was written to it before.
     type Place;
     fn open(place: &Self::Place) -> Self::Sink;
@@ -124,16 +123,6 @@ trait Kind {
 
     /// Ends what readers would wait for.
     fn let_read(_: &mut Self::Sink) {}
-
-    fn write(
-        sink: &mut Self::Sink,
-        at: Position,
-        namespace: &str,
-        documents: &[Document<'_>],
-        _columns: &[u8],
-    ) -> Answer {
-        answer(sink.write_documents(at, namespace, documents))
-    }
 }
 
 fn answer(result: Result<forebay_sink::Written, forebay_sink::SinkError>) -> Answer {
@@ -161,20 +150,10 @@ impl Kind for Sqlite {
         assert_eq!(page.documents.len() as u64, reader.count(namespace).unwrap());
         page.documents
     }
-
-    fn write(
-        sink: &mut SqliteSink,
-        at: Position,
-        namespace: &str,
-        documents: &[Document<'_>],
-        columns: &[u8],
-    ) -> Answer {
-        write_rows(sink, at, namespace, documents, columns)
-    }
 }
 
 /// Documents with values of these columns, or without any.
-fn write_rows(
+fn write(
     sink: &mut dyn RowSink,
     at: Position,
     namespace: &str,
@@ -218,18 +197,7 @@ impl Kind for Postgres {
         _: &PostgresSink,
         namespace: &str,
     ) -> Vec<StoredDocument> {
-        let reader = PostgresReader::open(settings).unwrap();
-        reader.documents(namespace, None, PageLimits::default()).unwrap().documents
-    }
-
-    fn write(
-        sink: &mut PostgresSink,
-        at: Position,
-        namespace: &str,
-        documents: &[Document<'_>],
-        columns: &[u8],
-    ) -> Answer {
-        write_rows(sink, at, namespace, documents, columns)
+        pg::Reader::connect(settings).read(namespace).documents()
     }
 }
 
@@ -245,35 +213,7 @@ impl Kind for Mongo {
     }
 
     fn read(settings: &mongo::Settings, _: &MongoSink, namespace: &str) -> Vec<StoredDocument> {
-        let reader = MongoReader::open(settings).unwrap();
-        reader.documents(namespace, None, PageLimits::default()).unwrap().documents
-    }
-
-    fn write(
-        sink: &mut MongoSink,
-        at: Position,
-        namespace: &str,
-        documents: &[Document<'_>],
-        columns: &[u8],
-    ) -> Answer {
-        write_rows(sink, at, namespace, documents, columns)
-    }
-}
-
-struct Ndjson;
-
-impl Kind for Ndjson {
-    type Sink = NdjsonSink;
-    type Place = TempDir;
-
-    fn open(dir: &TempDir) -> NdjsonSink {
-        NdjsonSink::open(dir.path()).unwrap()
-    }
-
-    fn read(_: &TempDir, sink: &NdjsonSink, namespace: &str) -> Vec<StoredDocument> {
-        let mut documents = Vec::new();
-        sink.read(namespace, &mut |document| documents.push(document)).unwrap();
-        documents
+        ferret::Reader::connect(settings).read(namespace).documents()
     }
 }
 
@@ -299,7 +239,7 @@ fn live<K: Kind>(place: &K::Place, steps: &[Step]) {
                     .iter()
                     .map(|it| Document { id: it.id, received_ms: it.received_ms, raw: &it.raw })
                     .collect();
-                let found = K::write(&mut sink, Position(*at), namespace, &documents, columns);
+                let found = write(&mut sink, Position(*at), namespace, &documents, columns);
                 assert_eq!(found, model.write(*at, namespace, stored));
             }
             Step::Commit => {
@@ -333,16 +273,6 @@ proptest! {
     #[test]
     fn sqlite_lives_as_the_model_says(steps in vec(step(), 1..40)) {
         live::<Sqlite>(&tempfile::tempdir().unwrap(), &steps);
-    }
-}
-
-proptest! {
-    // Every commit flushes, so fewer.
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..Default::default() })]
-
-    #[test]
-    fn ndjson_lives_as_the_model_says(steps in vec(step(), 1..30)) {
-        live::<Ndjson>(&tempfile::tempdir().unwrap(), &steps);
     }
 }
 

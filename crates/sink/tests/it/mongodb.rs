@@ -1,10 +1,8 @@
 //! What the MongoDB sink promises beyond the suite all sinks pass.
 
 use forebay_sink::mongo::Settings;
-use forebay_sink::sqlite::PageLimits;
 use forebay_sink::{
-    Document, DocumentSink as _, MongoReader, MongoSink, Position, ServerError, Sink as _,
-    SinkError,
+    Document, DocumentSink as _, MongoSink, Position, ServerError, Sink as _, SinkError,
 };
 use mongodb::bson::doc;
 
@@ -32,9 +30,7 @@ fn lying_like(settings: &Settings, collection: &str, filter: mongodb::bson::Docu
 }
 
 fn ids(settings: &Settings) -> Vec<u64> {
-    let reader = MongoReader::open(settings).unwrap();
-    let page = reader.documents("a", None, PageLimits::default()).unwrap();
-    page.documents.iter().map(|document| document.id).collect()
+    ferret::Reader::connect(settings).read("a").ids()
 }
 
 #[test]
@@ -52,9 +48,8 @@ fn documents_can_be_queried_and_come_back_as_they_were() {
         write(&mut sink, at, raw.as_bytes()).unwrap();
     }
     sink.commit(Position(4)).unwrap();
-    let reader = MongoReader::open(&settings).unwrap();
-    let page = reader.documents("a", None, PageLimits::default()).unwrap();
-    let found: Vec<_> = page.documents.iter().map(|it| it.raw.as_slice()).collect();
+    let documents = ferret::Reader::connect(&settings).read("a").documents();
+    let found: Vec<_> = documents.iter().map(|it| it.raw.as_slice()).collect();
     assert_eq!(found, raws.map(str::as_bytes));
     let older = doc! { "_document.customer.age": { "$gt": 40_i64 } };
     assert_eq!(lying_like(&settings, "a", older), 1);
@@ -119,9 +114,8 @@ fn documents_beyond_what_a_server_takes_at_once_come_back() {
     write(&mut sink, 1, &long).unwrap();
     write(&mut sink, 2, b"{}").unwrap();
     sink.commit(Position(2)).unwrap();
-    let reader = MongoReader::open(&settings).unwrap();
-    let page = reader.documents("a", None, PageLimits::default()).unwrap();
-    assert!(page.more && page.documents.len() == 1 && page.documents[0].raw == long);
+    let documents = ferret::Reader::connect(&settings).read("a").documents();
+    assert!(documents.len() == 2 && documents[0].raw == long && documents[1].raw == b"{}");
     assert_eq!(lying(&settings, "a:parts"), 2);
     // Parts of what was not committed go away with it.
     write(&mut sink, 3, &long).unwrap();

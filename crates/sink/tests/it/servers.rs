@@ -1,12 +1,11 @@
 //! What sinks in servers promise when the server, or the connection to it, fails.
 
 use forebay_sink::{
-    Document, DocumentSink, MongoReader, MongoSink, OpenError, Position, PostgresReader,
-    PostgresSink, ServerError, SinkError,
-    sqlite::{DocumentPage, PageLimits},
+    Document, DocumentSink, MongoSink, OpenError, Position, PostgresSink, ServerError, SinkError,
 };
 
 use crate::proxy::{Cut, Proxy};
+use crate::stored::Stored;
 use crate::{ferret, pg};
 
 /// A kind of server, one that runs, and a sink in it.
@@ -17,7 +16,7 @@ trait Server {
     /// Opens the sink by way of a port.
     fn open(&self, port: u16) -> Result<Box<dyn DocumentSink>, OpenError>;
     /// Reads it, past any proxy.
-    fn read(&self, namespace: &str) -> DocumentPage;
+    fn read(&self, namespace: &str) -> Stored;
     /// What a request that commits has in it, and nothing else between a write and it.
     fn commit_request(&self) -> &'static [u8];
 }
@@ -39,9 +38,8 @@ impl Server for pg::Postgres {
         Ok(Box::new(PostgresSink::open(&pg::settings_at(port, "cut"))?))
     }
 
-    fn read(&self, namespace: &str) -> DocumentPage {
-        let reader = PostgresReader::open(&pg::settings_at(Server::port(self), "cut")).unwrap();
-        reader.documents(namespace, None, PageLimits::default()).unwrap()
+    fn read(&self, namespace: &str) -> Stored {
+        pg::Reader::connect(&pg::settings_at(Server::port(self), "cut")).read(namespace)
     }
 
     fn commit_request(&self) -> &'static [u8] {
@@ -71,9 +69,8 @@ impl Server for ferret::Ferret {
         Ok(Box::new(MongoSink::open(&settings)?))
     }
 
-    fn read(&self, namespace: &str) -> DocumentPage {
-        let reader = MongoReader::open(&ferret::settings_at(Server::port(self), "cut")).unwrap();
-        reader.documents(namespace, None, PageLimits::default()).unwrap()
+    fn read(&self, namespace: &str) -> Stored {
+        ferret::Reader::connect(&ferret::settings_at(Server::port(self), "cut")).read(namespace)
     }
 
     fn commit_request(&self) -> &'static [u8] {
@@ -91,10 +88,6 @@ fn write(sink: &mut dyn DocumentSink, at: u64) -> Result<(), SinkError> {
 
 fn expected(last: u64) -> Vec<u64> {
     (1..=last).flat_map(|at| [at * 10, at * 10 + 1, at * 10 + 2]).collect()
-}
-
-fn ids(page: &DocumentPage) -> Vec<u64> {
-    page.documents.iter().map(|document| document.id).collect()
 }
 
 /// What feeds a sink does after an error: rolls back until that works.
@@ -118,11 +111,11 @@ fn the_position_tells_whether_a_lost_commit_happened(server: &dyn Server) {
         assert!(proxy.has_cut() && error.is_unreachable() && error.is_transient());
         let last = if arrives { at } else { at - 1 };
         assert_eq!(recover(&mut *sink), Some(last));
-        assert_eq!(ids(&server.read("a")), expected(last));
+        assert_eq!(server.read("a").ids(), expected(last));
         // Writing it again does it once, whichever of the two it was.
         write(&mut *sink, at).unwrap();
         sink.commit(Position(at)).unwrap();
-        assert_eq!(ids(&server.read("a")), expected(at));
+        assert_eq!(server.read("a").ids(), expected(at));
     }
     drop(sink);
     assert_eq!(server.open(server.port()).unwrap().position(), Some(Position(3)));
@@ -144,7 +137,7 @@ fn a_killed_server_loses_and_doubles_nothing(server: &dyn Server) {
     assert!(matches!(refused, SinkError::RolledBack));
     server.start();
     assert_eq!(recover(&mut *sink), Some(1));
-    assert_eq!(ids(&server.read("a")), expected(1));
+    assert_eq!(server.read("a").ids(), expected(1));
     for at in 2..=3 {
         write(&mut *sink, at).unwrap();
     }
@@ -158,7 +151,7 @@ fn a_killed_server_loses_and_doubles_nothing(server: &dyn Server) {
         write(&mut *sink, 4).unwrap();
         sink.commit(Position(4)).unwrap();
     }
-    assert_eq!(ids(&server.read("a")), expected(4));
+    assert_eq!(server.read("a").ids(), expected(4));
     assert_eq!(server.read("a").position, Some(Position(4)));
     // While the sink was away as well.
     drop(sink);

@@ -13,8 +13,7 @@
 
 use forebay_base::checksum::extend;
 use forebay_log::Lsn;
-use forebay_sink::files::ndjson;
-use forebay_sink::{ColumnType, Document, StoredDocument};
+use forebay_sink::{ColumnType, Document, StoredDocument, ndjson};
 use serde::{Deserialize, Serialize};
 
 use crate::documents::write::Head;
