@@ -5,7 +5,7 @@
 //! transaction. So a run can be killed at any point: what the ledger lists is stored, once, and
 //! what it does not list is not stored at all.
 //!
-//! Invariants every connector keeps ([`acceptance`](crate::acceptance) checks them):
+//! Invariants every connector keeps (the suite `acceptance` checks them):
 //! * Reading a unit twice gives the same rows, as long as the stream is open.
 //! * Nothing given to a writer is visible before `commit`, and everything is after it.
 //! * If `commit` fails, nothing of the unit is stored; if the outcome is unknown, `last_load` shows

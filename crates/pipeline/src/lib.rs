@@ -19,6 +19,7 @@
 //!
 //! This crate reads no environment, no arguments and no signals, and prints nothing.
 
+#[cfg(any(test, feature = "conformance"))]
 pub mod acceptance;
 pub mod batch;
 pub mod config;

@@ -23,11 +23,13 @@
 //! [`SqliteReader`]s use their own connections in other threads. What is in a server is read with
 //! its own tools; the sink there has one network thread, the one in SQLite none.
 //!
-//! Each server's driver is behind a feature: `postgres`, `mongodb`.
+//! Each server's driver is behind a feature: `postgres`, `mongodb`. So is `conformance`, the promises
+//! as a suite of tests that every sink passes.
 
 #[cfg(any(feature = "mongodb", feature = "postgres"))]
 mod book;
 pub mod column;
+#[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 #[cfg(any(feature = "mongodb", feature = "postgres"))]
 mod driver;

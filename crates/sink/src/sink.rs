@@ -10,7 +10,7 @@
 //! write(at 12) -> error   commit(12) -> refused     roll_back()   position() == 9
 //! ```
 //!
-//! Invariants, checked by [`conformance`](crate::conformance):
+//! Invariants, checked by the suite `conformance` (a feature of this crate):
 //! * **All or nothing.** The writes between two commits are there as a whole or not at all, after
 //!   an error, a crash or a reopening alike, for every reader that reads the sink as its kind
 //!   requires.
