@@ -89,7 +89,7 @@ pub fn file_url(namespace: &str, name: &str) -> String {
 /// An id as text: 16 hexadecimal digits.
 #[must_use]
 pub fn id_text(id: u64) -> String {
-    hex16(id).iter().map(|&digit| char::from(digit)).collect()
+    hex::encode(id.to_be_bytes())
 }
 
 /// Parses the text of an id.
@@ -155,7 +155,7 @@ fn push_text(json: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
 /// Sixteen lower-case hexadecimal digits.
 fn hex16(id: u64) -> [u8; 16] {
     let mut digits = [0; 16];
-    crate::digest::push_hex(&id.to_be_bytes(), &mut digits);
+    hex::encode_to_slice(id.to_be_bytes(), &mut digits).expect("two digits for each byte");
     digits
 }
 

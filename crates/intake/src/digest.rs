@@ -29,43 +29,23 @@ impl Digest {
     /// Reads 64 hexadecimal digits.
     #[must_use]
     pub fn from_hex(text: &str) -> Option<Self> {
-        let digits = text.as_bytes();
-        if digits.len() != 64 {
-            return None;
-        }
-        let mut out = [0u8; 32];
-        for (byte, pair) in out.iter_mut().zip(digits.chunks_exact(2)) {
-            let text = std::str::from_utf8(pair).ok()?;
-            if !pair.iter().all(u8::is_ascii_hexdigit) {
-                return None;
-            }
-            *byte = u8::from_str_radix(text, 16).ok()?;
-        }
-        Some(Self(out))
+        let mut digest = [0; 32];
+        hex::decode_to_slice(text, &mut digest).ok()?;
+        Some(Self(digest))
     }
 
     /// The digest as 64 lower-case hexadecimal digits.
     #[must_use]
     pub fn to_hex(self) -> String {
-        // Digits only, so always valid.
-        String::from_utf8(self.hex().to_vec()).unwrap_or_default()
+        hex::encode(self.0)
     }
 
     /// The same digits as bytes.
     #[must_use]
     pub(crate) fn hex(self) -> [u8; 64] {
         let mut digits = [0; 64];
-        push_hex(&self.0, &mut digits);
+        hex::encode_to_slice(self.0, &mut digits).expect("two digits for each byte");
         digits
-    }
-}
-
-/// Writes two lower-case hexadecimal digits for each byte, until `digits` is full.
-pub(crate) fn push_hex(bytes: &[u8], digits: &mut [u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
-        pair[0] = DIGITS[usize::from(byte >> 4)];
-        pair[1] = DIGITS[usize::from(byte & 15)];
     }
 }
 

@@ -28,9 +28,7 @@ pub fn encode(document: &Document<'_>, line: &mut Vec<u8>) {
         line.extend_from_slice(format!("\"_text\":{text}").as_bytes());
     } else {
         line.extend_from_slice(b"\"_hex\":\"");
-        for byte in raw {
-            line.extend_from_slice(format!("{byte:02x}").as_bytes());
-        }
+        line.extend_from_slice(hex::encode(raw).as_bytes());
         line.push(b'"');
     }
     line.extend_from_slice(b"}\n");
@@ -56,12 +54,7 @@ pub fn decode(line: &[u8]) -> Option<StoredDocument> {
     } else if let Some(text) = rest.strip_prefix(b",\"_text\":") {
         serde_json::from_slice::<String>(text).ok()?.into_bytes()
     } else {
-        let digits = rest.strip_prefix(b",\"_hex\":\"")?.strip_suffix(b"\"")?;
-        let pairs = digits.chunks(2).map(|pair| {
-            let pair = std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?;
-            u8::from_str_radix(pair, 16).ok()
-        });
-        pairs.collect::<Option<Vec<u8>>>()?
+        hex::decode(rest.strip_prefix(b",\"_hex\":\"")?.strip_suffix(b"\"")?).ok()?
     };
     Some(StoredDocument { id, received_ms, raw })
 }

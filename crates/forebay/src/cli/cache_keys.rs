@@ -260,8 +260,7 @@ fn row(seen: &KeyInfo) -> serde_json::Value {
         "length": seen.length,
     });
     if std::str::from_utf8(&seen.key).is_err() {
-        let hex: String = seen.key.iter().map(|byte| format!("{byte:02x}")).collect();
-        row["key_hex"] = hex.into();
+        row["key_hex"] = hex::encode(&seen.key).into();
     }
     row
 }

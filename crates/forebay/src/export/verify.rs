@@ -19,7 +19,6 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use sha2::{Digest as _, Sha256};
 
 use super::manifest::Entry;
-use super::target::hex;
 use super::{FORMAT_VERSION, Format, MANIFEST, Manifest, columns, rebuild};
 
 /// Maximum number of faults named for the rows of one part.
@@ -196,7 +195,7 @@ fn digest(path: &Path) -> anyhow::Result<(u64, String)> {
     loop {
         let read = file.read(&mut buffer).context("cannot read the file")?;
         let Some(chunk) = buffer.get(..read).filter(|chunk| !chunk.is_empty()) else {
-            return Ok((bytes, hex(&sha256.finalize())));
+            return Ok((bytes, hex::encode(sha256.finalize())));
         };
         sha256.update(chunk);
         bytes += read as u64;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::error::KeyError;
-use super::token::{Token, hash_from_hex, to_hex};
+use super::token::{Token, hash_from_hex};
 use super::{Limit, Scope};
 
 /// Maximum number of keys in a file, revoked ones included.
@@ -129,7 +129,7 @@ impl KeyFile {
             only: only.to_vec(),
             created: now(),
             revoked: None,
-            sha256: to_hex(&token.hash()),
+            sha256: hex::encode(token.hash()),
         };
         keys.push(record.clone());
         self.write(keys)?;

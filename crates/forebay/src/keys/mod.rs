@@ -23,7 +23,7 @@ pub(crate) use error::KeyError;
 pub(crate) use file::{KeyFile, Record};
 pub(crate) use limit::{Area, Limit};
 pub(crate) use ring::{Denied, Grant, KeyRing};
-pub(crate) use token::{KeyId, random, to_hex};
+pub(crate) use token::{KeyId, random};
 
 use serde::{Deserialize, Serialize};
 

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::error::KeyError;
-use super::token::{Token, hash, hash_from_hex, id_of, same, to_hex};
+use super::token::{Token, hash, hash_from_hex, id_of, same};
 use super::{Area, Denied, KeyFile, KeyRing, Scope};
 use crate::config::Auth;
 
@@ -39,8 +39,11 @@ fn malformed_tokens_have_no_id() {
 #[test]
 fn hex_round_trips_and_rejects_a_sign() {
     let bytes = [0u8, 1, 127, 128, 255].repeat(6).into_iter().chain([3, 4]).collect::<Vec<_>>();
-    assert_eq!(hash_from_hex(&to_hex(&bytes)).unwrap().as_slice(), bytes);
-    assert_eq!(hash_from_hex(&"+1".repeat(32)), None);
+    assert_eq!(hash_from_hex(&hex::encode(&bytes)).unwrap().as_slice(), bytes);
+    for bad in ["+1", "-1", " 1", "g0", "\u{e4}"] {
+        assert_eq!(hash_from_hex(&bad.repeat(32)), None, "{bad:?}");
+    }
+    assert_eq!(hash_from_hex(&"aF".repeat(32)), Some([0xaf; 32]));
     assert_eq!(hash_from_hex("00"), None);
 }
 

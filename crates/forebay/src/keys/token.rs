@@ -36,7 +36,7 @@ impl Token {
     pub(crate) fn generate() -> Result<Self, KeyError> {
         let bytes: [u8; ID_SIZE / 2 + SECRET_SIZE / 2] = random()?;
         let (id, secret) = bytes.split_at(ID_SIZE / 2);
-        Ok(Self { text: format!("{PREFIX}{}_{}", to_hex(id), to_hex(secret)) })
+        Ok(Self { text: format!("{PREFIX}{}_{}", hex::encode(id), hex::encode(secret)) })
     }
 
     /// Returns the whole token, to be printed once.
@@ -93,30 +93,9 @@ pub(super) fn same(a: &Hash, b: &Hash) -> bool {
     std::hint::black_box(difference) == 0
 }
 
-/// Returns the lower-case hex digits of `bytes`.
-pub(crate) fn to_hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    bytes
-        .iter()
-        .flat_map(|byte| [byte >> 4, byte & 15])
-        .map(|digit| char::from(DIGITS[usize::from(digit)]))
-        .collect()
-}
-
 /// Parses a hash from 64 hex digits.
 pub(super) fn hash_from_hex(text: &str) -> Option<Hash> {
-    let digits = text.as_bytes();
     let mut hash = Hash::default();
-    if digits.len() != 2 * hash.len() {
-        return None;
-    }
-    for (byte, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
-        let pair = std::str::from_utf8(pair).ok()?;
-        // `from_str_radix` accepts a sign; a hash has none.
-        if pair.starts_with('+') {
-            return None;
-        }
-        *byte = u8::from_str_radix(pair, 16).ok()?;
-    }
+    hex::decode_to_slice(text, &mut hash).ok()?;
     Some(hash)
 }

@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
-use crate::keys::{KeyId, random, to_hex};
+use crate::keys::{KeyId, random};
 
 /// Maximum number of sessions. The least recently used one is dropped for another.
 const SESSIONS_MAX: usize = 1_000;
@@ -56,7 +56,7 @@ impl Sessions {
         key: KeyId,
         secure: bool,
     ) -> Result<HeaderValue, crate::keys::KeyError> {
-        let secret = to_hex(&random::<32>()?);
+        let secret = hex::encode(random::<32>()?);
         let now = Instant::now();
         let mut sessions = self.by_hash.lock();
         sessions.retain(|_, session| !session.is_over(now));

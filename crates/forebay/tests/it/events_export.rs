@@ -107,14 +107,10 @@ fn rows_of(batch: &RecordBatch) -> Vec<Row> {
         if !texts.is_null(row) {
             json["attributes"] = serde_json::from_str(texts.value(row)).unwrap();
         }
-        let leaf_hash = render_hex(hashes.value(row));
+        let leaf_hash = hex::encode(hashes.value(row));
         Row { json, leaf, leaf_hash }
     };
     (0..batch.num_rows()).map(of).collect()
-}
-
-fn render_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The rows of a Parquet file and its metadata.

@@ -63,9 +63,7 @@ fn signed(note: &str) -> (u64, Hash) {
 }
 
 fn hex(text: &Value) -> Hash {
-    let text = text.as_str().unwrap();
-    let byte = |at: usize| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap();
-    std::array::from_fn(byte)
+    hex::decode(text.as_str().unwrap()).unwrap().try_into().unwrap()
 }
 
 /// Status, head and body of a binary response.

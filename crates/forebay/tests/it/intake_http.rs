@@ -52,7 +52,7 @@ fn a_large_file_is_uploaded_and_downloaded_in_little_memory() {
         hasher.update(&piece);
         stream.write_all(&piece).unwrap();
     }
-    let digest: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest = hex::encode(hasher.finalize());
     let answer = Answer::read(&mut stream);
     assert_eq!((answer.status, answer.json()["sha256"].as_str()), (201, Some(digest.as_str())));
     let mut stream = server.connect();

@@ -207,7 +207,7 @@ async fn a_repeated_key_takes_documents_once() {
 #[tokio::test]
 async fn a_body_of_many_chunks_is_all_there_after_a_reopening() {
     let house = House::new();
-    let pad: String = noise(5, 200).iter().map(|byte| format!("{byte:02x}")).collect();
+    let pad = hex::encode(noise(5, 200));
     let body: String = (0..6_000).map(|n| format!("{{\"n\":{n},\"pad\":\"{pad}\"}}\n")).collect();
     let taken = house
         .send("POST", "/v1/documents/many", &[], crate::support::pieces(body.as_bytes(), 60_000))

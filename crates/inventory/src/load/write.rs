@@ -137,7 +137,7 @@ impl Load {
         let path = dir.join("manifest.json");
         fs::write(&path, &manifest).map_err(WriteError::of("write", &path))?;
         let checksum = dir.join("manifest.checksum");
-        let md5 = hex(&Md5::digest(&manifest)) + "\n";
+        let md5 = hex::encode(Md5::digest(&manifest)) + "\n";
         fs::write(&checksum, md5).map_err(WriteError::of("write", &checksum))?;
         Ok(path)
     }
@@ -156,7 +156,7 @@ impl Load {
             Format::Csv => self.csv(out, objects)?,
         };
         let Digested { size, md5, .. } = out.into_inner()?;
-        Ok(DataFile { name, size, md5: hex(&md5.finalize()) })
+        Ok(DataFile { name, size, md5: hex::encode(md5.finalize()) })
     }
 
     fn parquet<W: Write + Send>(
@@ -278,12 +278,7 @@ fn encode(key: &[u8], encoded: &mut String) {
             encoded.push(char::from(byte));
         } else {
             encoded.push('%');
-            encoded.push_str(&hex(&[byte]).to_ascii_uppercase());
+            encoded.push_str(&hex::encode_upper([byte]));
         }
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let digit = |nibble: u8| char::from(b"0123456789abcdef"[usize::from(nibble & 15)]);
-    bytes.iter().flat_map(|&byte| [digit(byte >> 4), digit(byte)]).collect()
 }

@@ -53,7 +53,7 @@ impl<R: Read> Counted<R> {
             return differs("size", size.to_string(), read.to_string());
         }
         if let (Some(md5), Some(expected)) = (self.md5, &expected.md5) {
-            let found = hex(&md5.finalize());
+            let found = hex::encode(md5.finalize());
             if found != *expected {
                 return differs("MD5", expected.clone(), found);
             }
@@ -141,11 +141,5 @@ pub(crate) fn verify(
 
 /// The MD5 of some bytes.
 pub(crate) fn md5_hex(bytes: &[u8]) -> String {
-    hex(&Md5::digest(bytes))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble & 15)]);
-    bytes.iter().flat_map(|&byte| [digit(byte >> 4), digit(byte)]).collect()
+    hex::encode(Md5::digest(bytes))
 }

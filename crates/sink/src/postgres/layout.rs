@@ -44,8 +44,7 @@ pub(super) fn literal(text: &str) -> String {
 
 /// Bytes as an SQL literal.
 fn bytes_literal(bytes: &[u8]) -> String {
-    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("'\\x{digits}'::bytea")
+    format!("'\\x{}'::bytea", hex::encode(bytes))
 }
 
 /// The lock that the one writer of a schema holds as long as its session (64-bit FNV-1a of its name;
@@ -368,10 +367,5 @@ fn field<T: std::str::FromStr>(
 
 /// Bytes as a server prints them.
 fn unhex(text: &str) -> Option<Vec<u8>> {
-    let (pairs, odd) = text.strip_prefix("\\x")?.as_bytes().as_chunks::<2>();
-    if !odd.is_empty() {
-        return None;
-    }
-    let byte = |pair: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    pairs.iter().map(byte).collect()
+    hex::decode(text.strip_prefix("\\x")?).ok()
 }

@@ -94,7 +94,7 @@ fn shown(page: RowPage) -> Vec<ReadRow> {
                 OwnedValue::Integer(value) => value.to_string(),
                 OwnedValue::Real(value) => format!("{value:?}"),
                 OwnedValue::Text(value) => value,
-                OwnedValue::Bytes(value) => hex(&value),
+                OwnedValue::Bytes(value) => hex::encode(value),
             };
             Some((column.path.clone(), text))
         });
@@ -219,8 +219,4 @@ impl RowSubject for Sqlite {
     fn read(&self, namespace: &str) -> Result<Vec<ReadRow>, Failure> {
         self.rows(namespace)
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -153,9 +153,7 @@ fn text(ty: &str, value: &Bson) -> String {
         ("integer", Bson::Int64(value)) => value.to_string(),
         ("real", Bson::Double(value)) => format!("{value:?}"),
         ("decimal" | "text" | "json", Bson::String(text)) => text.clone(),
-        ("bytes", Bson::Binary(binary)) => {
-            binary.bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-        }
+        ("bytes", Bson::Binary(binary)) => hex::encode(&binary.bytes),
         (_, other) => panic!("{other} is no {ty}"),
     }
 }

@@ -84,7 +84,7 @@ impl Staged {
 
     /// Returns their digest, in hexadecimal.
     pub(crate) fn sha256(&self) -> String {
-        hex(&self.sha256.clone().finalize())
+        hex::encode(self.sha256.clone().finalize())
     }
 
     /// Writes the whole content of a small file.
@@ -113,16 +113,6 @@ impl Write for Staged {
     fn flush(&mut self) -> std::io::Result<()> {
         self.file.flush()
     }
-}
-
-/// Bytes in hexadecimal.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        // Writing to a `String` cannot fail.
-        write!(text, "{byte:02x}").unwrap_or_default();
-        text
-    })
 }
 
 /// Returns whether a name directly below the target is one of an export.

@@ -37,7 +37,7 @@ pub(super) struct Header {
 
 impl Header {
     pub(super) fn new(log: [u8; 16], after: Lsn) -> Self {
-        Self { format: FORMAT.to_owned(), version: VERSION, log: hex(&log), after: after.0 }
+        Self { format: FORMAT.to_owned(), version: VERSION, log: hex::encode(log), after: after.0 }
     }
 
     /// Reads a header for the given log; the error is the reason.
@@ -50,19 +50,15 @@ impl Header {
                 header.format, header.version
             ));
         }
-        if header.log != hex(&log) {
+        if header.log != hex::encode(log) {
             return Err(format!(
                 "written for the log {:?}, but this log is {}",
                 header.log,
-                hex(&log)
+                hex::encode(log)
             ));
         }
         Ok(header)
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The first line of a commit.
