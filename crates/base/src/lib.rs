@@ -4,6 +4,7 @@
 //!   power.
 //! - [`clock`]: wall and monotonic time that tests can hold still.
 //! - [`checksum`]: CRC32C, whole and incremental.
+//! - [`backoff`]: the delays between attempts, not in step with those of others.
 //! - [`bytes`], [`duration`], [`durability`]: value types of configuration settings.
 //! - [`limits`]: named limits and the error for exceeding one.
 //! - [`error_chain`]: prints an error with all its causes, each once.
@@ -14,6 +15,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test"))]
 
 pub mod address;
+pub mod backoff;
 pub mod bytes;
 pub mod checksum;
 pub mod clock;

@@ -330,7 +330,8 @@ pub struct Resources {
     pub checkpoint_interval_seconds: Option<NonZeroU32>,
     /// Number of times a unit is tried again after a failure that may be transient.
     pub max_retries: u32,
-    /// Delay before the first retry. It doubles before each further one.
+    /// Maximum delay before the first retry. It doubles before each further one, and each is
+    /// shortened at random by up to half.
     #[schemars(with = "String")]
     pub retry_after: HumanDuration,
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use forebay_base::backoff::Backoff;
 use forebay_pgcopy::ContentHash;
 use futures_util::future::join;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -106,7 +107,8 @@ impl Copying<'_> {
         mut begun: Option<Reading>,
     ) -> Result<LedgerEntry, ConnectorError> {
         let resources = &self.pipeline.file.resources;
-        let mut wait = resources.retry_after.get();
+        // Units that lost the same server return to it at different moments.
+        let mut backoff = Backoff::new(resources.retry_after.get(), Duration::MAX);
         for attempt in 0.. {
             if self.context.is_cancelled() {
                 return Err(ConnectorError::Stopped);
@@ -127,6 +129,7 @@ impl Copying<'_> {
             if !error.is_retryable() || attempt >= resources.max_retries {
                 return Err(error);
             }
+            let wait = backoff.delay();
             tracing::warn!(
                 stream = self.settings.stream, unit = unit.name, attempt, wait = ?wait,
                 error = %forebay_base::error_chain::chain(&error), "retrying a unit"
@@ -135,7 +138,6 @@ impl Copying<'_> {
                 () = tokio::time::sleep(wait) => {}
                 () = self.context.cancelled() => return Err(ConnectorError::Stopped),
             }
-            wait = wait.saturating_mul(2);
             // The commit may have succeeded although its answer was lost.
             if let Some(entry) = self.committed(unit).await? {
                 return Ok(entry);

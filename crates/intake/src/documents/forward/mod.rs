@@ -74,7 +74,8 @@ pub struct ForwardOptions {
     pub log_max: u64,
     /// Whether an unknown database that holds documents is accepted as this intake's own.
     pub adopt: bool,
-    /// Initial delay before the database is tried again.
+    /// Initial delay before the database is tried again. It doubles with each failure, and each is
+    /// shortened at random by up to half.
     pub retry_min: Duration,
     /// Maximum delay.
     pub retry_max: Duration,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use forebay_base::backoff::Backoff;
 use forebay_base::clock::Clock;
 use forebay_base::error_chain::chain;
 use forebay_base::fs::FileSystem;
@@ -124,7 +125,7 @@ impl Drop for Ended {
 /// When the database will be tried again.
 struct Retry {
     at: Instant,
-    wait: Duration,
+    backoff: Backoff,
     /// When it was last reachable.
     away_since: Instant,
 }
@@ -132,7 +133,7 @@ struct Retry {
 impl Worker {
     fn new(outbox: Arc<Outbox>, parts: Parts) -> Self {
         let now = Instant::now();
-        let wait = outbox.options.retry_min;
+        let backoff = Backoff::new(outbox.options.retry_min, outbox.options.retry_max);
         let tail = outbox.memory.lock().now().durable;
         Self {
             outbox,
@@ -145,7 +146,7 @@ impl Worker {
             scan: None,
             needs_copy: false,
             is_audited: false,
-            retry: Retry { at: now, wait, away_since: now },
+            retry: Retry { at: now, backoff, away_since: now },
             checkpointed: now,
             dirty: false,
             spill_is_full: false,
@@ -273,8 +274,7 @@ impl Worker {
                 "the database is unavailable: documents wait for it; the intake continues"
             );
         }
-        self.retry.at = now + self.retry.wait;
-        self.retry.wait = (self.retry.wait * 2).min(self.outbox.options.retry_max);
+        self.retry.at = now + self.retry.backoff.delay();
         true
     }
 
@@ -327,7 +327,7 @@ impl Worker {
             Some(position) => self.go_on(position, spilled)?,
             None => self.copy(identity)?,
         }
-        self.retry.wait = self.outbox.options.retry_min;
+        self.retry.backoff.reset();
         let now_ms = self.now_ms();
         if self.outbox.set_state(DatabaseState::Following, None, now_ms) {
             tracing::info!(

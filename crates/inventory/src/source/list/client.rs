@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use forebay_base::backoff::Backoff;
 use futures_util::StreamExt as _;
 use http::{Method, Request, StatusCode};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsAuthorizer, AwsCredentialProvider};
@@ -23,7 +24,7 @@ use crate::source::{S3, SourceError};
 const ANSWER_SIZE_MAX: usize = 32 << 20;
 /// Maximum number of attempts of a request.
 const ATTEMPTS_MAX: u32 = 8;
-/// Delay after the first failure; it doubles after each further one.
+/// Maximum delay after the first failure; it doubles after each further one.
 const WAIT: Duration = Duration::from_millis(100);
 /// Maximum delay.
 const WAIT_MAX: Duration = Duration::from_secs(10);
@@ -121,15 +122,14 @@ impl Client {
     }
 
     async fn ask(&self, uri: &str) -> Result<Page, String> {
-        let mut wait = WAIT;
+        let mut backoff = Backoff::new(WAIT, WAIT_MAX);
         let mut attempt = 1;
         loop {
             match self.attempt(uri).await {
                 Ok(page) => return Ok(page),
                 Err(failure) if failure.again && attempt < ATTEMPTS_MAX => {
                     tracing::debug!(attempt, reason = failure.reason, "retrying a listing");
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(WAIT_MAX);
+                    tokio::time::sleep(backoff.delay()).await;
                     attempt += 1;
                 }
                 Err(failure) if attempt > 1 => {
