@@ -20,7 +20,9 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// The protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
+    /// RESP, as Redis speaks it.
     Resp,
+    /// The text protocol, as memcached speaks it.
     Text,
 }
 
@@ -34,6 +36,9 @@ pub struct Client {
 
 impl Client {
     /// Connects, over TLS if `trust` is given.
+    ///
+    /// # Errors
+    /// The server is unavailable, or TLS fails.
     pub fn connect(
         address: SocketAddr,
         protocol: Protocol,
@@ -50,6 +55,9 @@ impl Client {
     }
 
     /// Connects over RESP and sends the password, if there is a password file.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect); the file cannot be read, or the password is refused.
     pub fn open(
         address: SocketAddr,
         trust: Option<&Trust>,
@@ -87,6 +95,9 @@ impl Client {
     }
 
     /// Sends a RESP command and returns its reply, which may be an error.
+    ///
+    /// # Errors
+    /// The connection fails.
     pub fn ask<W: AsRef<[u8]>>(&mut self, words: &[W]) -> anyhow::Result<Reply> {
         self.command(words);
         self.send()?;
@@ -94,6 +105,9 @@ impl Client {
     }
 
     /// Sets the time after which a server that neither sends nor receives is considered dead.
+    ///
+    /// # Errors
+    /// The system refuses it, as it does a limit of zero.
     pub fn set_stall_limit(&mut self, limit: Duration) -> anyhow::Result<()> {
         let stream = self.reader.get_ref().socket();
         stream
@@ -103,6 +117,9 @@ impl Client {
     }
 
     /// Sends the queued commands.
+    ///
+    /// # Errors
+    /// The connection fails.
     pub fn send(&mut self) -> anyhow::Result<()> {
         let stream = self.reader.get_mut();
         stream
@@ -114,6 +131,9 @@ impl Client {
     }
 
     /// Reads a reply.
+    ///
+    /// # Errors
+    /// The connection fails, or what is received is not a reply.
     pub fn read(&mut self) -> anyhow::Result<Reply> {
         match self.protocol {
             Protocol::Resp => reply::read(&mut self.reader),
@@ -126,6 +146,9 @@ impl Client {
 }
 
 /// Returns the password in a file: its first line.
+///
+/// # Errors
+/// The file cannot be read.
 pub fn password(path: &Path) -> anyhow::Result<String> {
     let text =
         std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;

@@ -8,12 +8,15 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::exit::{Coded, Exit};
 
-/// Whether the user interrupted the tour.
+/// Whether the user interrupted the command.
 #[derive(Debug, Clone, Default)]
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
     /// Starts to handle SIGINT and SIGTERM, which then no longer end the process.
+    ///
+    /// # Errors
+    /// The system refuses the handlers or a thread.
     pub fn listen() -> anyhow::Result<Self> {
         let interrupt = Self::default();
         let asked = interrupt.clone();
@@ -41,16 +44,16 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Returns whether the user interrupted the tour.
+    /// Returns whether the user interrupted the command.
     pub fn asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Fails once the user interrupted the tour.
+    /// Fails once the user interrupted the command.
     ///
     /// # Errors
     /// Interrupted (exit code 130).
-    pub(super) fn check(&self) -> anyhow::Result<()> {
+    pub fn check(&self) -> anyhow::Result<()> {
         if self.asked() {
             let message = "interrupted; the tour's server was stopped and there is no result";
             return Err(Coded::error(Exit::Interrupted, message));

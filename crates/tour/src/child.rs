@@ -211,7 +211,10 @@ pub(crate) fn memory_of(pid: u32, field: &str) -> anyhow::Result<u64> {
 }
 
 /// Returns the CPU time a process has used so far, in seconds, user and system.
-pub(crate) fn cpu_seconds_of(pid: u32) -> anyhow::Result<f64> {
+///
+/// # Errors
+/// There is no such process.
+pub fn cpu_seconds_of(pid: u32) -> anyhow::Result<f64> {
     let path = format!("/proc/{pid}/stat");
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
     // The name in parentheses may contain anything; the fields are counted after it.

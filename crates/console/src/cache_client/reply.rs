@@ -17,11 +17,17 @@ const STRING_MAX: usize = 1 << 30;
 pub enum Reply {
     /// A status, a number with a fraction, a truth value: printed unchanged.
     Plain(String),
+    /// An error, with its code.
     Error(String),
+    /// The digits of a number.
     Integer(String),
+    /// A value.
     Bytes(Vec<u8>),
+    /// No value.
     Null,
+    /// A list or a set.
     List(Vec<Reply>),
+    /// Pairs, in the order of the server.
     Map(Vec<(Reply, Reply)>),
     /// A message that is not a reply to a command.
     Push(Vec<Reply>),
@@ -31,7 +37,7 @@ pub enum Reply {
 ///
 /// # Errors
 /// It cannot be read, or is not a reply.
-pub fn read(reader: &mut impl BufRead) -> anyhow::Result<Reply> {
+pub(crate) fn read(reader: &mut impl BufRead) -> anyhow::Result<Reply> {
     read_at(reader, DEPTH_MAX)
 }
 
@@ -39,7 +45,7 @@ pub fn read(reader: &mut impl BufRead) -> anyhow::Result<Reply> {
 ///
 /// # Errors
 /// It cannot be read, or is incomplete.
-pub fn line(reader: &mut impl BufRead) -> anyhow::Result<String> {
+pub(super) fn line(reader: &mut impl BufRead) -> anyhow::Result<String> {
     let mut line = Vec::new();
     let limit = STRING_MAX as u64;
     let read = reader.take(limit).read_until(b'\n', &mut line);

@@ -6,7 +6,7 @@ use forebay_base::fs::RealFs;
 
 use super::{cache_bench, cache_cli, cache_keys, cache_serve};
 use crate::exit::{Coded, Exit};
-use crate::{out, wiring};
+use crate::out;
 
 #[derive(clap::Subcommand, Debug)]
 pub(super) enum Command {

@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::settings::{DataArgs, wrong};
 use crate::exit::{Coded, Exit};
-use crate::{out, wiring};
+use crate::out;
 
 const AFTER_HELP: &str = "\
 Examples:

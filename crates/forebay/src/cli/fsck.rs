@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::settings::{DataArgs, wrong};
 use crate::exit::Exit;
-use crate::{out, wiring};
+use crate::out;
 
 const AFTER_HELP: &str = "\
 Examples:

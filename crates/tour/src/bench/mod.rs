@@ -60,7 +60,7 @@ impl Figures {
     }
 
     /// Returns the figures as one flat object.
-    pub fn into_json(self) -> Value {
+    pub(crate) fn into_json(self) -> Value {
         Value::Object(self.0)
     }
 }

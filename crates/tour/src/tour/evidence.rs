@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use crate::{child, out};
+use crate::child;
+use forebay_console::out;
 
 /// Number of lines of each log that are printed.
 const LINES: usize = 20;

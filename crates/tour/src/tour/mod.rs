@@ -57,11 +57,15 @@ pub struct Plan {
     pub documents: Option<PathBuf>,
     /// The data directory, empty or new; by default a temporary one.
     pub data: Option<PathBuf>,
+    /// Maximum number of files to send.
     pub files_max: usize,
+    /// Maximum total size of the files, in bytes.
     pub bytes_max: u64,
+    /// Number of connections that send and read concurrently.
     pub connections: usize,
     /// Whether the server keeps running afterwards.
     pub keep: bool,
+    /// What is printed.
     pub output: Output,
     /// Whether progress is drawn if standard error is a terminal.
     pub bars: bool,

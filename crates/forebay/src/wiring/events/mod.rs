@@ -13,7 +13,6 @@ pub(crate) mod records;
 mod stream;
 
 use std::future::Future;
-use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;

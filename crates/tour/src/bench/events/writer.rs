@@ -111,6 +111,9 @@ pub(super) fn spawn(load: &Load, dir: &Path) -> anyhow::Result<Written> {
 }
 
 /// The writer process.
+///
+/// # Errors
+/// The store fails, or standard output cannot be written.
 pub fn run(load: &Load, dir: &Path) -> anyhow::Result<()> {
     let options = load.options();
     let memory_bound_bytes = options.memory_bound() as u64;

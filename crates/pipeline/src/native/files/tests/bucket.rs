@@ -20,6 +20,7 @@ use super::super::destination::FileDestination;
 use super::super::format::Layout;
 use super::super::parquet::ParquetLayout;
 use super::super::place::{Bucket, Place};
+use super::super::{CsvDestination, ParquetDestination, ParquetSource};
 use super::{chain, fill, passes, stream};
 use crate::acceptance;
 use crate::config::StreamSettings;
@@ -140,15 +141,13 @@ async fn a_bucket_is_a_destination() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_of_s3_is_a_source_and_a_destination() {
     let server = S3::start().await;
-    let settings = server.settings("lake/", "test-secret");
-    let settings = serde_json::from_value(settings).unwrap();
-    let destination = super::super::parquet_destination(&settings);
+    let destination =
+        super::destination::<ParquetDestination>(server.settings("lake/", "test-secret"));
     let content = fill(&destination).await;
     let shown = server.names("lake/t");
     assert!(shown.len() == 2 && shown.iter().all(|name| name.ends_with(".parquet")), "{shown:?}");
     assert!(server.names("lake/_forebay/t").contains(&"ledger.json".to_owned()));
-    let settings = serde_json::from_value(server.settings("lake", "test-secret")).unwrap();
-    let source = super::super::parquet_source(&settings);
+    let source = super::source::<ParquetSource>(server.settings("lake", "test-secret"));
     for name in ["t", "t/part-*.parquet"] {
         if let Err(failure) = acceptance::source(&source, &stream(name), content).await {
             panic!("{name}: {}", chain(&failure));
@@ -160,20 +159,18 @@ async fn a_server_of_s3_is_a_source_and_a_destination() {
 async fn names_of_any_letters_reach_a_server_of_s3() {
     let server = S3::start().await;
     let settings = server.settings("any where", "test-secret");
-    passes(super::super::csv_destination(&serde_json::from_value(settings).unwrap())).await;
+    passes(super::destination::<CsvDestination>(settings)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_key_is_said_and_a_server_that_is_not_there_may_be_tried_again() {
     let server = S3::start().await;
-    let settings = serde_json::from_value(server.settings("lake", "wrong")).unwrap();
-    let source = super::super::parquet_source(&settings);
+    let source = super::source::<ParquetSource>(server.settings("lake", "wrong"));
     let error = source.check().await.unwrap_err();
     assert!(!error.is_retryable(), "{}", chain(&error));
     assert!(error.to_string().contains("s3://bucket/lake"), "{error}");
     let missing: StreamSettings = stream("nothing");
-    let settings = serde_json::from_value(server.settings("lake", "test-secret")).unwrap();
-    let source = super::super::parquet_source(&settings);
+    let source = super::source::<ParquetSource>(server.settings("lake", "test-secret"));
     let Err(error) = acceptance::open_source(&source, &missing).await else { panic!("opened") };
     assert!(matches!(error, ConnectorError::Unsupported { .. }), "{}", chain(&error));
 }

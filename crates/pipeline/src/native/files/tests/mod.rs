@@ -8,24 +8,35 @@ use std::path::Path;
 use std::sync::Arc;
 
 use forebay_pgcopy::ContentHash;
-use serde_json::json;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
+use super::{CsvDestination, NdjsonDestination, ParquetDestination, ParquetSource};
 use crate::acceptance::{self, Capabilities};
 use crate::config::StreamSettings;
 use crate::connector::{Destination, Source};
 use crate::native::hash::Hasher;
+use crate::registry::{DestinationSettings, SourceSettings};
 
 fn stream(name: &str) -> StreamSettings {
     serde_json::from_value(json!({ "name": name })).unwrap()
 }
 
+fn source<S: SourceSettings + DeserializeOwned>(settings: Value) -> Arc<dyn Source> {
+    serde_json::from_value::<S>(settings).unwrap().source()
+}
+
+fn destination<D: DestinationSettings + DeserializeOwned>(settings: Value) -> Arc<dyn Destination> {
+    serde_json::from_value::<D>(settings).unwrap().destination()
+}
+
 fn parquet(path: &Path) -> Arc<dyn Destination> {
     let settings = json!({ "path": path, "row_group_size": "1MiB" });
-    super::parquet_destination(&serde_json::from_value(settings).unwrap())
+    destination::<ParquetDestination>(settings)
 }
 
 fn parquet_source(path: &Path) -> Arc<dyn Source> {
-    super::parquet_source(&serde_json::from_value(json!({ "path": path })).unwrap())
+    source::<ParquetSource>(json!({ "path": path }))
 }
 
 /// An error with its causes.
@@ -74,11 +85,11 @@ async fn parquet_files_are_a_source() {
 }
 
 fn csv(settings: serde_json::Value) -> Arc<dyn Destination> {
-    super::csv_destination(&serde_json::from_value(settings).unwrap())
+    destination::<CsvDestination>(settings)
 }
 
 fn ndjson(settings: serde_json::Value) -> Arc<dyn Destination> {
-    super::ndjson_destination(&serde_json::from_value(settings).unwrap())
+    destination::<NdjsonDestination>(settings)
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use arrow::array::RecordBatch;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::super::{CsvSource, NdjsonSource};
 use super::{chain, csv, ndjson, stream};
 use crate::acceptance;
 use crate::config::StreamSettings;
@@ -19,11 +20,11 @@ use crate::native::values::write::{Cells, json_rows};
 use crate::run::{Budget, Context, Outlet};
 
 fn csv_source(settings: Value) -> Arc<dyn Source> {
-    super::super::csv_source(&serde_json::from_value(settings).unwrap())
+    super::source::<CsvSource>(settings)
 }
 
 fn ndjson_source(settings: Value) -> Arc<dyn Source> {
-    super::super::ndjson_source(&serde_json::from_value(settings).unwrap())
+    super::source::<NdjsonSource>(settings)
 }
 
 fn types(stream: &Arc<dyn SourceStream>) -> Vec<(String, String)> {
