@@ -48,6 +48,17 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
+/// The host platform of the compiler, on which it builds and for which.
+///
+/// # Errors
+/// `rustc` cannot be started, or does not print it.
+pub(crate) fn platform() -> anyhow::Result<String> {
+    let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    let version = output(rustc.arg("-vV"))?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.context("rustc -vV printed no host")?.to_owned())
+}
+
 /// Runs `command`, shown before it starts.
 ///
 /// # Errors

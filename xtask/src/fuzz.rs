@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::command::{cargo, root, run as run_command, say};
+use crate::command::{cargo, platform, root, run as run_command, say};
 
 /// Compiler flags for libFuzzer's coverage, as in `cargo fuzz`.
 const COVERAGE: [&str; 6] = [
@@ -118,14 +118,6 @@ fn build(fuzz: &Path, targets: &[String]) -> anyhow::Result<PathBuf> {
     build.env("CARGO_TARGET_DIR", &into).env("CARGO_ENCODED_RUSTFLAGS", COVERAGE.join("\u{1f}"));
     run_command(&mut build)?;
     Ok(into.join(platform).join("smoke"))
-}
-
-/// The host platform of the compiler, on which the targets run.
-fn platform() -> anyhow::Result<String> {
-    let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
-    let version = crate::command::output(rustc.arg("-vV"))?;
-    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
-    Ok(host.context("rustc -vV printed no host")?.to_owned())
 }
 
 /// The target directory of this workspace.

@@ -133,36 +133,48 @@ pub(crate) fn run() -> anyhow::Result<()> {
 
 /// A `cargo-deny` that runs: the one on the path, the one kept with the tools, or one built now.
 pub(crate) fn cargo_deny() -> Option<Command> {
-    let tools = tools();
-    let kept = tools.join("bin").join("cargo-deny");
+    let kept = tools().join("bin").join("cargo-deny");
     for program in [PathBuf::from("cargo-deny"), kept.clone()] {
         if works(Command::new(&program).arg("--version")) {
             return Some(Command::new(program));
         }
     }
-    say(format_args!(
-        "installing cargo-deny into {}; this is done once and can take a few minutes",
-        tools.display()
-    ));
-    let mut install = cargo();
-    // Its own target directory: what this workspace built does not help it, nor it this.
-    install
-        .args(["install", "cargo-deny", "--locked", "--root"])
-        .arg(&tools)
-        .env("CARGO_TARGET_DIR", tools.join("build"));
-    match crate::command::run(&mut install) {
-        Ok(()) => {
-            let build = tools.join("build");
-            if let Err(error) = std::fs::remove_dir_all(&build) {
-                say(format_args!("cannot remove {}: {error}", build.display()));
-            }
-            Some(Command::new(kept))
-        }
+    match install_crate(&["cargo-deny"]) {
+        Ok(()) => Some(Command::new(kept)),
         Err(error) => {
             say(format_args!("{error:#}"));
             None
         }
     }
+}
+
+/// Builds the program of a crate into the directory of the tools.
+///
+/// * `args`: the name of the crate, and further arguments of `cargo install`.
+///
+/// # Errors
+/// There is no network, or it does not compile. Nothing was installed.
+pub(crate) fn install_crate(args: &[&str]) -> anyhow::Result<()> {
+    let tools = tools();
+    say(format_args!(
+        "installing {} into {}; this is done once and can take a few minutes",
+        args.join(" "),
+        tools.display()
+    ));
+    let build = tools.join("build");
+    let mut install = cargo();
+    // Its own target directory: what this workspace built does not help it, nor it this.
+    install
+        .arg("install")
+        .args(args)
+        .args(["--locked", "--root"])
+        .arg(&tools)
+        .env("CARGO_TARGET_DIR", &build);
+    crate::command::run(&mut install)?;
+    if let Err(error) = std::fs::remove_dir_all(&build) {
+        say(format_args!("cannot remove {}: {error}", build.display()));
+    }
+    Ok(())
 }
 
 /// The command that installs `cargo-deny` where it is looked for, for a person.
