@@ -10,6 +10,7 @@
 //! | `clients` | runs unmodified clients' own tests against a real cache server |
 //! | `attack` | hostile checks against the real server, area by area |
 //! | `bench` | measures a subsystem, compares it with its bars, writes BENCHMARKS.md |
+//! | `dist` | makes the files that users install |
 //!
 //! Exit codes: 0 done, 1 a check failed, 2 wrong command line.
 
@@ -18,6 +19,7 @@ mod bench;
 mod ci;
 mod clients;
 mod command;
+mod dist;
 mod ferretdb;
 mod fuzz;
 mod setup;
@@ -54,6 +56,8 @@ enum Task {
     Attack(attack::Args),
     /// Measure a subsystem and compare the results with its targets.
     Bench(bench::Args),
+    /// Make the files that users install: archive, Debian package, checksums.
+    Dist(dist::Args),
 }
 
 fn main() -> ExitCode {
@@ -66,6 +70,7 @@ fn main() -> ExitCode {
         Task::Clients(args) => clients::run(&args),
         Task::Attack(args) => attack::run(&args),
         Task::Bench(args) => bench::run(&args),
+        Task::Dist(args) => dist::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
