@@ -11,7 +11,7 @@ use std::time::Instant;
 use axum::body::Body;
 use axum::response::Response;
 use futures_util::FutureExt as _;
-use http::header::{ACCEPT, X_CONTENT_TYPE_OPTIONS};
+use http::header::{ACCEPT, CONNECTION, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderName, HeaderValue, Method, Request};
 use hyper::body::Incoming;
 use tower::Service as _;
@@ -55,6 +55,10 @@ pub(super) async fn answer(
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
     Gate::open_to(&from, headers);
+    if running.app.stop.stage() != Stage::Running {
+        // The connection may not have been polled since the stop.
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     running.status = Some(response.status());
     response.map(|body| Tracked::new(body, running))
 }

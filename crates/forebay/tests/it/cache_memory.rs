@@ -10,12 +10,12 @@ use crate::cache_support::{Cache, ask, expect};
 use crate::support::HANG;
 
 const MIB: usize = 1 << 20;
-/// `--max-memory`, the resulting limit for connections, and room for the program itself: the
-/// resident memory stays below their sum.
-const RSS_MAX: usize = (64 + 64 + 64) * MIB;
-/// Maximum resident memory at any moment: the C library's allocator keeps large blocks for a while
-/// after they are freed, up to 32 MiB for each size that was in use.
-const RSS_PEAK_MAX: usize = 2 * RSS_MAX;
+/// `--max-memory`, the resulting limit for connections, room for the program itself, and what the C
+/// library's allocator keeps of freed blocks: the resident memory stays below their sum.
+const RSS_MAX: usize = (64 + 64 + 64 + 32) * MIB;
+/// Maximum resident memory at any moment: the allocator keeps large blocks for a while after they
+/// are freed, up to 32 MiB for each size that was in use.
+const RSS_PEAK_MAX: usize = 384 * MIB;
 const KEYS: usize = 1_000;
 
 /// Returns the resident memory of the process, and its peak.
