@@ -8,6 +8,7 @@
 //! - [`bytes`], [`duration`], [`durability`]: value types of configuration settings.
 //! - [`limits`]: named limits and the error for exceeding one.
 //! - [`error_chain`]: prints an error with all its causes, each once.
+//! - `api` (a feature): the error body, query strings and the description of routes.
 //!
 //! Invariant: every module is used by at least two crates, and no name here mentions either of
 //! them.
@@ -15,6 +16,8 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test"))]
 
 pub mod address;
+#[cfg(feature = "api")]
+pub mod api;
 pub mod backoff;
 pub mod bytes;
 pub mod checksum;
