@@ -2,6 +2,7 @@
 
 use axum::body::Body;
 use axum::response::Response;
+use forebay_base::api::problem;
 use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, StatusCode};
 
@@ -155,9 +156,7 @@ impl Problem {
 }
 
 fn json(code: &str, message: &str, id: &HeaderValue) -> String {
-    let id = id.to_str().unwrap_or("");
-    serde_json::json!({ "error": { "code": code, "message": message, "request_id": id } })
-        .to_string()
+    problem::Problem::new(code, message, id.to_str().unwrap_or("")).to_json()
 }
 
 /// Converts an error response that is empty or plain text to the common JSON form.

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use axum::Router;
 use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use axum::{Json, Router};
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY};
 use http::header::{RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
-use utoipa::OpenApi as _;
 
 use super::app::App;
 use super::auth;
@@ -19,14 +18,14 @@ use super::problem::Problem;
 use super::process_metrics;
 use super::request_id;
 use super::subsystem::Subsystem;
-use crate::web;
+use crate::web::{self, Health, State};
 
 /// Returns the complete router: the shell's routes and those of all subsystems.
 ///
 /// # Errors
 /// The API description cannot be serialized.
 pub(super) fn build(app: &Arc<App>, subsystems: &[Arc<dyn Subsystem>]) -> anyhow::Result<Router> {
-    let mut api = web::ShellApi::openapi();
+    let mut api = web::shell_api();
     let mut router = Router::new();
     for subsystem in subsystems {
         api.merge(subsystem.openapi());
@@ -84,7 +83,7 @@ fn id(headers: &HeaderMap) -> HeaderValue {
 /// Liveness: the process responds. Nothing is checked, so that a slow disk does not cause a
 /// restart.
 fn health(_app: &App) -> Response {
-    json(StatusCode::OK, &serde_json::json!({ "status": "ok" }))
+    json(StatusCode::OK, Health::new(State::Ok))
 }
 
 /// Readiness: whether the server accepts work, and why not.
@@ -101,19 +100,15 @@ fn readiness(app: &App, headers: &HeaderMap) -> Response {
     };
     match app.readiness() {
         Ok(()) => match app.degraded() {
-            reasons if reasons.is_empty() => {
-                json(StatusCode::OK, &serde_json::json!({ "status": "ready" }))
-            }
+            reasons if reasons.is_empty() => json(StatusCode::OK, Health::new(State::Ready)),
             reasons => {
                 let reasons: Vec<_> = reasons.iter().map(|why| shown(why)).collect();
-                let reason = reasons.join("; ");
-                let body = serde_json::json!({ "status": "degraded", "reason": reason });
-                json(StatusCode::OK, &body)
+                json(StatusCode::OK, Health::because(State::Degraded, reasons.join("; ")))
             }
         },
         Err(why) => {
-            let body = serde_json::json!({ "status": "not ready", "reason": shown(&why) });
-            let mut response = json(StatusCode::SERVICE_UNAVAILABLE, &body);
+            let health = Health::because(State::NotReady, shown(&why));
+            let mut response = json(StatusCode::SERVICE_UNAVAILABLE, health);
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
             response
         }
@@ -149,9 +144,9 @@ fn front_page(app: &App, headers: &HeaderMap) -> String {
     })
 }
 
-fn json(status: StatusCode, value: &serde_json::Value) -> Response {
-    let headers = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
-    (status, headers, value.to_string()).into_response()
+fn json(status: StatusCode, health: Health) -> Response {
+    let headers = [(CACHE_CONTROL, "no-store")];
+    (status, headers, Json(health)).into_response()
 }
 
 /// Headers of a page or its parts: nothing may be loaded from other sites, and no page may frame

@@ -16,7 +16,7 @@ mod schema;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use api::ShellApi;
+pub(crate) use api::{Health, State, shell_api};
 pub(crate) use docs::docs_page;
 pub(crate) use events::{Field, Row, SearchResult, events_page};
 pub(crate) use inventory::{Browsed, Cell, Child, Link, Listed, inventories_page, inventory_page};

@@ -5,22 +5,25 @@ use std::io;
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
+use forebay_base::api::problem::{self, ProblemDetail};
+use forebay_base::api::query;
 use forebay_base::waiting::Waiting;
 use http::header::{
     ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, RETRY_AFTER,
     X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::mpsc::Receiver;
 
-/// An error response.
+/// An error, before it is a response.
 #[derive(Debug)]
 pub(super) struct Problem {
     status: StatusCode,
     code: &'static str,
     message: String,
-    /// Further members of the response beside the error.
+    /// Further members of the response beside the error: an object.
     beside: Option<Value>,
 }
 
@@ -65,18 +68,16 @@ impl Problem {
     }
 
     /// Adds members to the response beside the error.
-    pub(super) fn beside(mut self, beside: Value) -> Self {
-        self.beside = Some(beside);
+    pub(super) fn beside(mut self, beside: impl Serialize) -> Self {
+        self.beside = serde_json::to_value(beside).ok();
         self
     }
 
     /// Returns the response to a request.
     pub(super) fn answer(self, request: &HeaderMap) -> Response {
         let id = request.get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or("");
-        let mut body = self.beside.unwrap_or_else(|| serde_json::json!({}));
-        body["error"] =
-            serde_json::json!({ "code": self.code, "message": self.message, "request_id": id });
-        let mut response = json(self.status, &body);
+        let error = problem::Problem::new(self.code, &self.message, id).error;
+        let mut response = json(self.status, &Failed { beside: self.beside, error });
         let headers = response.headers_mut();
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if matches!(self.status.as_u16(), 429 | 503 | 507) {
@@ -86,9 +87,22 @@ impl Problem {
     }
 }
 
+/// The body of an error response: the error, and what the route adds.
+#[derive(Serialize)]
+struct Failed<'a> {
+    #[serde(flatten)]
+    beside: Option<Value>,
+    error: ProblemDetail<'a>,
+}
+
+/// Returns an answer as one line of JSON, without a line end.
+pub(super) fn line(body: &impl Serialize) -> String {
+    serde_json::to_string(body).expect("an answer has only text keys and finite numbers")
+}
+
 /// Returns a JSON response.
-pub(super) fn json(status: StatusCode, body: &Value) -> Response {
-    let mut response = Response::new(Body::from(body.to_string()));
+pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
+    let mut response = Response::new(Body::from(line(body)));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
@@ -155,19 +169,7 @@ pub(super) fn wants_lines(request: &HeaderMap) -> bool {
 
 /// Returns the decoded names and values of a query string.
 pub(super) fn pairs(uri: &Uri) -> Vec<(String, Vec<u8>)> {
-    let decode = |text: &str| {
-        let spaced = text.replace('+', " ");
-        percent_encoding::percent_decode_str(&spaced).collect::<Vec<u8>>()
-    };
-    uri.query()
-        .unwrap_or_default()
-        .split('&')
-        .filter(|pair| !pair.is_empty())
-        .map(|pair| {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (String::from_utf8_lossy(&decode(name)).into_owned(), decode(value))
-        })
-        .collect()
+    query::pairs(uri.query().unwrap_or_default())
 }
 
 #[cfg(test)]
