@@ -10,8 +10,9 @@ use crate::catalogue::FileRecord;
 const PATH: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
-/// A file in every answer.
+/// A file.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
+#[schema(as = FileInfo)]
 pub struct FileAnswer<'a> {
     /// The id that `/v1/files/{id}` takes.
     pub id: String,
@@ -21,7 +22,7 @@ pub struct FileAnswer<'a> {
     pub name: &'a str,
     /// Its URL path.
     pub url: String,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// SHA-256 in hexadecimal.
     pub sha256: String,
@@ -29,18 +30,47 @@ pub struct FileAnswer<'a> {
     pub mime: &'a str,
     /// image, video, audio, document, archive, text, json, font, executable or other.
     pub category: &'static str,
-    /// Comment stored with it.
+    /// Comment stored with it; absent if it has none.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub comment: &'a str,
     /// When the name was given, RFC 3339.
     pub created: String,
 }
 
+/// Whether bytes were stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[schema(as = StoredFileStatus)]
+pub enum PutStatus {
+    /// The bytes are new.
+    Stored,
+    /// The bytes were already stored, under this name or another.
+    Duplicate,
+}
+
+impl PutStatus {
+    /// The status of bytes that were already stored, or not.
+    #[must_use]
+    pub const fn of(duplicate: bool) -> Self {
+        if duplicate { Self::Duplicate } else { Self::Stored }
+    }
+
+    /// The status as one word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Stored => "stored",
+            Self::Duplicate => "duplicate",
+        }
+    }
+}
+
 /// The result of storing a file.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
+#[schema(as = StoredFile)]
 pub struct PutAnswer<'a> {
     /// `stored`, or `duplicate` if the bytes were already stored.
-    pub status: &'static str,
+    pub status: PutStatus,
     /// Whether the name referred to other bytes before.
     pub replaced: bool,
     /// The file.
@@ -71,7 +101,7 @@ impl<'a> PutAnswer<'a> {
     /// Reports how `file` was stored.
     #[must_use]
     pub fn of(file: &'a FileRecord, duplicate: bool, replaced: bool) -> Self {
-        Self { status: status(duplicate), replaced, file: FileAnswer::of(file) }
+        Self { status: PutStatus::of(duplicate), replaced, file: FileAnswer::of(file) }
     }
 }
 
@@ -112,7 +142,7 @@ pub fn time_text(ms: i64) -> String {
 pub(crate) fn put_json(file: &FileRecord, duplicate: bool, replaced: bool, url: &str) -> Vec<u8> {
     let mut json = Vec::with_capacity(448 + 2 * file.name.as_str().len() + file.comment.len());
     json.extend_from_slice(b"{\"status\":\"");
-    json.extend_from_slice(status(duplicate).as_bytes());
+    json.extend_from_slice(PutStatus::of(duplicate).as_str().as_bytes());
     json.extend_from_slice(b"\",\"replaced\":");
     json.extend_from_slice(if replaced { b"true" } else { b"false" });
     json.extend_from_slice(b",\"id\":\"");
@@ -142,10 +172,6 @@ pub(crate) fn put_json(file: &FileRecord, duplicate: bool, replaced: bool, url: 
     json.extend_from_slice(time_text(file.created_ms).as_bytes());
     json.extend_from_slice(b"\"}");
     json
-}
-
-fn status(duplicate: bool) -> &'static str {
-    if duplicate { "duplicate" } else { "stored" }
 }
 
 fn push_text(json: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {

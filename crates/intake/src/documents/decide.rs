@@ -60,6 +60,7 @@ impl Wish {
 
 /// One rule, what it measured and its verdict.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
+#[schema(as = DecisionRule)]
 pub struct Rule {
     /// Name of the rule.
     pub rule: &'static str,

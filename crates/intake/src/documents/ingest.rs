@@ -59,6 +59,7 @@ pub(crate) struct RefusedDocument {
 
 /// A column a batch adds.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
+#[schema(as = DocumentColumn)]
 pub(crate) struct ColumnAnswer {
     /// Path of keys in the document.
     pub(crate) path: String,
@@ -70,6 +71,7 @@ pub(crate) struct ColumnAnswer {
 
 /// The result of a body of documents.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
+#[schema(as = StoredDocuments)]
 pub(crate) struct DocumentsAnswer {
     /// Namespace.
     pub(crate) namespace: String,
@@ -81,9 +83,11 @@ pub(crate) struct DocumentsAnswer {
     pub(crate) errors: Vec<RefusedDocument>,
     /// Number of refused documents that are not listed.
     pub(crate) errors_omitted: u64,
-    /// `table` or `collection`; absent if no document was accepted.
+    /// `table` or `collection`; null if no document was accepted.
+    #[schema(required)]
     pub(crate) target: Option<&'static str>,
-    /// The decisive rule.
+    /// The decisive rule; null if no document was accepted.
+    #[schema(required)]
     pub(crate) decided_by: Option<&'static str>,
     /// Every rule with what it measured.
     pub(crate) rules: Vec<Rule>,
@@ -94,8 +98,10 @@ pub(crate) struct DocumentsAnswer {
     /// The statements that create or extend the table.
     pub(crate) ddl: Vec<String>,
     /// Id of the first accepted document.
+    #[schema(required)]
     pub(crate) first_id: Option<u64>,
     /// Id of the last accepted document.
+    #[schema(required)]
     pub(crate) last_id: Option<u64>,
     /// Whether this was a dry run.
     pub(crate) dry_run: bool,

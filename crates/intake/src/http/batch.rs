@@ -10,10 +10,10 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use forebay_log::AppendError;
 use http::HeaderMap;
-use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
+use super::answers::{BatchAnswer, PartAnswer, PartError, PartStatus};
 use super::body::PacedBody;
 use super::parts::{Part, failed, open};
 use super::store::{self, JsonParts, Settings};
@@ -138,10 +138,11 @@ struct Batch {
     gate: Arc<Semaphore>,
 }
 
-/// The result of a part: final or pending.
+/// The result of a part: final, pending, or not begun, while the namespace is not known.
 enum Slot {
-    Done(Value),
-    Running(JoinHandle<Value>),
+    Done(PartAnswer),
+    Running(JoinHandle<PartAnswer>),
+    Held,
 }
 
 impl Batch {
@@ -221,7 +222,7 @@ impl Batch {
                 "too many files before the namespace field; send that field before the files",
             ));
         }
-        self.slots.push(Slot::Done(Value::Null));
+        self.slots.push(Slot::Held);
         self.held.push((slot, name, upload, settings));
         Ok(())
     }
@@ -300,35 +301,34 @@ impl Batch {
                 *place = running;
             }
         }
-        let mut results = Vec::with_capacity(self.slots.len());
+        let interrupted = || {
+            let message = "the part was interrupted".to_owned();
+            PartAnswer::rejected(None, PartError { code: "internal", message })
+        };
+        let mut parts = Vec::with_capacity(self.slots.len());
         for slot in self.slots {
-            results.push(match slot {
+            parts.push(match slot {
                 Slot::Done(result) => result,
-                Slot::Running(task) => task.await.unwrap_or_else(|_| {
-                    json!({ "status": "rejected", "error": { "code": "internal",
-                            "message": "the part was interrupted" } })
-                }),
+                Slot::Running(task) => task.await.unwrap_or_else(|_| interrupted()),
+                // Each was begun above.
+                Slot::Held => interrupted(),
             });
         }
-        let rejected = results.iter().filter(|result| result["status"] == "rejected").count();
-        let stored = results.iter().any(|result| result["status"] == "stored");
-        let mut status = match (results.len() - rejected, rejected) {
+        let count = |status| parts.iter().filter(|part| part.status == status).count();
+        let (rejected, stored) = (count(PartStatus::Rejected), count(PartStatus::Stored));
+        let mut status = match (parts.len() - rejected, rejected) {
             (0, 0) => 200,
             (0, _) => 422,
-            (_, 0) if stored => 201,
+            (_, 0) if stored > 0 => 201,
             (_, 0) => 200,
             _ => 207,
         };
-        let mut answer = json!({
-            "namespace": self.namespace.as_ref().map_or(NAMESPACE, Namespace::as_str),
-            "parts": results,
-        });
-        if let Err(error) = received {
-            let (_, code) = problem::classify(&error);
-            answer["error"] = json!({ "code": code, "message": error.to_string() });
+        let error = received.err().map(|error| PartError::of(&error, error.to_string()));
+        if error.is_some() {
             status = 207;
         }
-        (status, to_json(&answer))
+        let namespace = self.namespace.as_ref().map_or(NAMESPACE, Namespace::as_str);
+        (status, to_json(&BatchAnswer { error, namespace, parts }))
     }
 }
 

@@ -3,11 +3,12 @@
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
+use forebay_sink::StoredDocument;
 use forebay_sink::sqlite::PageLimits;
-use forebay_sink::{NamespaceKind, TableSchema};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Uri};
 
+use super::answers::{DocumentPage, NamespaceAnswer, NamespaceList, PageDocument, TableColumn};
 use super::body::PacedBody;
 use super::unknown_option;
 use super::{Keyed, bad_option, claim, flag, json, page_limit, problem, query, replayed};
@@ -159,18 +160,13 @@ async fn list_namespaces(intake: &Intake) -> Result<Response, IntakeError> {
     let end = intake.inner.newest_commit();
     intake.inner.view.reached(end).await?;
     let found = blocking(intake, |inner| inner.namespaces.list()).await?;
-    let namespaces: Vec<_> = found
-        .into_iter()
-        .map(|info| {
-            serde_json::json!({
-                "namespace": info.name,
-                "target": info.kind.name(),
-                "documents": info.row_count,
-                "url": format!("/v1/documents/{}", info.name),
-            })
-        })
-        .collect();
-    Ok(json(200, to_json(&serde_json::json!({ "namespaces": namespaces }))))
+    let namespaces = found.into_iter().map(|info| NamespaceAnswer {
+        documents: info.row_count,
+        target: info.kind.name(),
+        url: format!("/v1/documents/{}", info.name),
+        namespace: info.name,
+    });
+    Ok(json(200, to_json(&NamespaceList { namespaces: namespaces.collect() })))
 }
 
 pub(super) async fn page(
@@ -217,43 +213,26 @@ async fn page_documents(
         return Ok(lines(&page.documents, next.as_deref()));
     }
     let (info, schema) = info;
-    let mut body = format!(
-        "{{\"namespace\":\"{namespace}\",\"target\":\"{}\",\"count\":{},\"columns\":{},\"documents\":[",
-        info.kind.name(),
-        info.row_count,
-        columns(info.kind, &schema),
-    )
-    .into_bytes();
-    for (at, document) in page.documents.iter().enumerate() {
-        if at > 0 {
-            body.push(b',');
-        }
-        let received = time_text(i64::try_from(document.received_ms).unwrap_or(i64::MAX));
-        body.extend_from_slice(
-            format!("{{\"id\":{},\"received\":\"{received}\",\"document\":", document.id)
-                .as_bytes(),
-        );
-        body.extend_from_slice(&document.raw);
-        body.push(b'}');
-    }
-    let next = serde_json::json!(next);
-    body.extend_from_slice(format!("],\"next_cursor\":{next}}}").as_bytes());
-    Ok(json(200, body))
+    let documents = page.documents.iter().map(page_document).collect::<Result<_, _>>()?;
+    let answer = DocumentPage {
+        namespace: namespace.as_str(),
+        target: info.kind.name(),
+        count: info.row_count,
+        columns: TableColumn::all(info.kind, &schema),
+        documents,
+        next_cursor: next,
+    };
+    Ok(json(200, to_json(&answer)))
 }
 
-fn columns(kind: NamespaceKind, schema: &TableSchema) -> serde_json::Value {
-    if kind == NamespaceKind::Collection {
-        return serde_json::json!([]);
-    }
-    schema
-        .columns()
-        .iter()
-        .map(|column| {
-            serde_json::json!({
-                "path": column.path, "column": column.name, "type": column.ty.name(),
-            })
-        })
-        .collect()
+fn page_document(stored: &StoredDocument) -> Result<PageDocument<'_>, IntakeError> {
+    // Only JSON was accepted, so this fails only on damage.
+    let document = serde_json::from_slice(&stored.raw).map_err(|error| IntakeError::Damaged {
+        digest: format!("document {}", stored.id),
+        found: error.to_string(),
+    })?;
+    let received = time_text(i64::try_from(stored.received_ms).unwrap_or(i64::MAX));
+    Ok(PageDocument { id: stored.id, received, document })
 }
 
 fn wants_lines(headers: &HeaderMap) -> bool {
@@ -262,7 +241,7 @@ fn wants_lines(headers: &HeaderMap) -> bool {
 }
 
 /// Documents, one per line. A line break between tokens becomes a space; strings contain none.
-fn lines(documents: &[forebay_sink::StoredDocument], next: Option<&str>) -> Response {
+fn lines(documents: &[StoredDocument], next: Option<&str>) -> Response {
     let mut body = Vec::new();
     for document in documents {
         let start = body.len();

@@ -6,6 +6,7 @@ use axum::response::Response;
 use http::header::{ETAG, IF_MATCH, IF_NONE_MATCH, LOCATION};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 
+use super::answers::FilePage;
 use super::body::PacedBody;
 use super::{Keyed, bad_option, claim, declared_size, json, page_limit, problem, query, replayed};
 use super::{unknown_option, upload};
@@ -186,8 +187,8 @@ async fn list_files(intake: &Intake, uri: &Uri) -> Result<Response, IntakeError>
     files.truncate(limit);
     let next =
         files.last().filter(|_| more).map(|file| format!("{}/{}", file.namespace, file.name));
-    let files: Vec<FileAnswer<'_>> = files.iter().map(FileAnswer::of).collect();
-    Ok(json(200, to_json(&serde_json::json!({ "files": files, "next_cursor": next }))))
+    let files = files.iter().map(FileAnswer::of).collect();
+    Ok(json(200, to_json(&FilePage { files, next_cursor: next })))
 }
 
 fn listing(uri: &Uri) -> Result<(FileFilter, Option<String>, usize), IntakeError> {

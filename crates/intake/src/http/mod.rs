@@ -6,6 +6,7 @@
 //! memory; every error is JSON with a stable code; nothing from outside reaches a header unescaped;
 //! a file that a browser could execute is only ever served as an attachment in a sandbox.
 
+mod answers;
 mod batch;
 mod body;
 mod database;
@@ -26,6 +27,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
 use axum::routing::{get, post, put};
+use forebay_base::api::query::pairs;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
@@ -110,17 +112,10 @@ fn declared_size(headers: &HeaderMap) -> Option<u64> {
 
 /// The parameters of a query string, decoded. The last of a repeated one counts.
 fn query(uri: &http::Uri) -> Vec<(String, String)> {
-    let raw = uri.query().unwrap_or_default();
-    let decode = |text: &str| {
-        let spaced = text.replace('+', " ");
-        percent_encoding::percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
-    };
-    raw.split('&')
-        .filter(|pair| !pair.is_empty())
-        .map(|pair| {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (decode(name), decode(value))
-        })
+    let text = |value: Vec<u8>| String::from_utf8_lossy(&value).into_owned();
+    pairs(uri.query().unwrap_or_default())
+        .into_iter()
+        .map(|(name, value)| (name, text(value)))
         .collect()
 }
 

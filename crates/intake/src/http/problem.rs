@@ -2,6 +2,7 @@
 
 use axum::body::Body;
 use axum::response::Response;
+use forebay_base::api::problem::Problem;
 use forebay_base::error_chain::chain;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -27,10 +28,8 @@ pub(super) fn answer(error: &IntakeError, request: &HeaderMap) -> Response {
         }
         _ => chain(error).to_string(),
     };
-    let body = serde_json::json!({
-        "error": { "code": code, "message": message, "request_id": id }
-    });
-    let mut response = Response::new(Body::from(body.to_string()));
+    let body = Problem::new(code, &message, id).to_json();
+    let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

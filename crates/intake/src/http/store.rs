@@ -8,10 +8,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
+use super::answers::{PartAnswer, PartError, PartStatus};
 use super::documents::framing_of;
 use super::problem;
 use super::upload::Upload;
-use crate::answer::PutAnswer;
+use crate::answer::{PutAnswer, PutStatus};
 use crate::blocks::BlockReader;
 use crate::classify::{Category, Classified, classify};
 use crate::digest::Digest;
@@ -57,14 +58,9 @@ pub(super) struct Settings {
 }
 
 /// The result of a part that was refused.
-pub(super) fn rejected(name: &str, error: &IntakeError) -> Value {
-    let (_, code) = problem::classify(error);
+pub(super) fn rejected(name: &str, error: &IntakeError) -> PartAnswer {
     let message = forebay_base::error_chain::chain(error).to_string();
-    json!({
-        "status": "rejected",
-        "name": name.chars().take(256).collect::<String>(),
-        "error": { "code": code, "message": message },
-    })
+    PartAnswer::rejected(Some(name), PartError::of(error, message))
 }
 
 /// Stores a part. Every failure becomes its result.
@@ -76,7 +72,7 @@ pub(super) async fn store(
     settings: &Settings,
     upload: Upload,
     part: Option<Digest>,
-) -> Value {
+) -> PartAnswer {
     let name = key.1.clone();
     match store_part(inner, key, settings, upload, part).await {
         Ok(result) => result,
@@ -97,7 +93,7 @@ async fn store_part(
     settings: &Settings,
     upload: Upload,
     part: Option<Digest>,
-) -> Result<Value, IntakeError> {
+) -> Result<PartAnswer, IntakeError> {
     let classified = classify(&upload.head, &key.1);
     let has_documents = settings.json == JsonParts::Documents
         || settings.json == JsonParts::Both && classified.category == Category::Json;
@@ -113,9 +109,13 @@ async fn store_part(
         let content = content.unwrap_or(Content::Memory(Bytes::new()));
         let claim = part.unwrap_or_else(|| Digest::of_parts(&[b"once", &fresh()]));
         let taken = documents(inner, &key, settings, content, (claim, fingerprint), lines).await?;
-        return Ok(
-            json!({ "status": status_of(&taken), "name": key.1.as_str(), "documents": taken }),
-        );
+        return Ok(PartAnswer {
+            status: status_of(&taken),
+            documents: Some(taken),
+            error: None,
+            file: None,
+            name: Some(key.1.as_str().to_owned()),
+        });
     }
     let (put, mut result) =
         put(inner, &key, settings, upload, classified, part, fingerprint).await?;
@@ -136,10 +136,10 @@ async fn store_part(
         } else {
             documents(inner, &key, settings, content, (once, fingerprint), lines).await
         };
-        result["documents"] = taken.unwrap_or_else(|error| {
-            let (_, code) = problem::classify(&error);
-            json!({ "error": { "code": code, "message": error.to_string() } })
-        });
+        result.documents =
+            Some(taken.unwrap_or_else(
+                |error| json!({ "error": PartError::of(&error, error.to_string()) }),
+            ));
     }
     Ok(result)
 }
@@ -148,8 +148,11 @@ fn fresh() -> [u8; 16] {
     *uuid::Uuid::now_v7().as_bytes()
 }
 
-fn status_of(taken: &Value) -> &'static str {
-    if taken["accepted"].as_u64().unwrap_or(0) > 0 { "stored" } else { "rejected" }
+fn status_of(taken: &Value) -> PartStatus {
+    match taken["accepted"].as_u64() {
+        Some(1..) => PartStatus::Stored,
+        _ => PartStatus::Rejected,
+    }
 }
 
 fn lines_wanted(upload: &Upload, classified: Classified) -> Framing {
@@ -168,7 +171,7 @@ async fn put(
     classified: Classified,
     part: Option<Digest>,
     fingerprint: Digest,
-) -> Result<(Option<Put>, Value), IntakeError> {
+) -> Result<(Option<Put>, PartAnswer), IntakeError> {
     let mut idempotency = None;
     let mut _held = None;
     if let Some(part) = part {
@@ -178,8 +181,8 @@ async fn put(
                     return Err(IntakeError::KeyReused);
                 }
                 let file: Value = serde_json::from_slice(&answer).unwrap_or_default();
-                let status = file["status"].clone();
-                return Ok((None, json!({ "status": status, "file": file })));
+                let duplicate = file["status"] == PutStatus::Duplicate.as_str();
+                return Ok((None, stored(PutStatus::of(duplicate), None, file)));
             }
             Claim::New(held) => {
                 idempotency = Some(held.record(fingerprint));
@@ -199,8 +202,15 @@ async fn put(
     let put = inner.shared.put(new, upload.bytes).await?;
     crate::meters::file_put(put.duplicate, put.file.size);
     let answer = PutAnswer::of(&put.file, put.duplicate, put.replaced);
-    let result = json!({ "status": answer.status, "name": answer.file.name, "file": answer });
+    let (status, name) = (answer.status, answer.file.name.to_owned());
+    let result = stored(status, Some(name), json!(answer));
     Ok((Some(put), result))
+}
+
+/// The result of a part that was stored as a file.
+fn stored(status: PutStatus, name: Option<String>, file: Value) -> PartAnswer {
+    let status = status.into();
+    PartAnswer { documents: None, error: None, file: Some(file), name, status }
 }
 
 /// Ingests a part's documents, unless they were ingested before under the same claim.

@@ -143,7 +143,8 @@ pub struct DatabaseStatus {
     pub database: String,
     /// Its state.
     pub state: DatabaseState,
-    /// Why it is away, refused or stopped.
+    /// Why it is away, refused or stopped; null otherwise.
+    #[schema(required)]
     pub reason: Option<String>,
     /// When the state last changed, RFC 3339.
     pub since: String,
