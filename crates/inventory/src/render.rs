@@ -2,24 +2,257 @@
 //!
 //! A prefix is text. One that is not UTF-8 is shown approximately, with its bytes, percent-encoded,
 //! beside it.
+//!
+//! Invariant: the fields of what is sent as lines are in the order of their names, as the lines
+//! always were, so that a line is the same bytes in every version.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
-use crate::cost::{Cost, Prices};
-use crate::diff::Change;
+use crate::cost::{ClassCost, Cost, Prices};
+use crate::diff::{Change, Status};
 use crate::format::cells;
-use crate::format::histogram::Amount;
+use crate::format::histogram::{Amount, Sizes};
+use crate::format::meta::Slot;
 use crate::index::{Class, Index, IndexError, Node};
 use crate::small::Small;
+use crate::source::Provenance;
+
+/// Objects and their bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = InventoryAmount)]
+pub struct Amounts {
+    /// Size of the objects in bytes.
+    pub bytes: u64,
+    /// Number of objects.
+    pub objects: u64,
+}
+
+impl From<Amount> for Amounts {
+    fn from(amount: Amount) -> Self {
+        Self { bytes: amount.bytes, objects: amount.objects }
+    }
+}
+
+/// A prefix as an item of a list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = InventoryPrefix)]
+pub struct Line {
+    /// Size of the objects below it in bytes.
+    pub bytes: u64,
+    /// Number of components of the prefix.
+    pub depth: u64,
+    /// Number of prefixes below it, on all levels.
+    pub descendants: u64,
+    /// Number of objects below it.
+    pub objects: u64,
+    /// The prefix, with the delimiter at its end.
+    pub prefix: String,
+    /// Its bytes, percent-encoded; absent if the prefix is UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub prefix_encoded: Option<String>,
+}
+
+/// The figures of a prefix.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = InventoryFigures)]
+pub struct Figures {
+    /// Size of the current objects below it in bytes.
+    pub bytes: u64,
+    /// Number of prefixes one level below it.
+    pub children: u64,
+    /// Current objects by storage class.
+    pub classes: BTreeMap<String, Amounts>,
+    /// Number of delete markers.
+    pub delete_markers: u64,
+    /// Number of components of the prefix.
+    pub depth: u64,
+    /// Number of prefixes below it, on all levels.
+    pub descendants: u64,
+    /// Sizes and ages; absent if the index has no histograms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub histograms: Option<Histograms>,
+    /// Noncurrent versions.
+    pub noncurrent: Noncurrent,
+    /// Number of current objects below it.
+    pub objects: u64,
+    /// The prefix, with the delimiter at its end.
+    pub prefix: String,
+    /// Its bytes, percent-encoded; absent if the prefix is UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub prefix_encoded: Option<String>,
+}
+
+/// Noncurrent versions below a prefix.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = InventoryNoncurrent)]
+pub struct Noncurrent {
+    /// Their size in bytes.
+    pub bytes: u64,
+    /// By storage class.
+    pub classes: BTreeMap<String, Amounts>,
+    /// Number of versions.
+    pub objects: u64,
+}
+
+/// Sizes and ages of the objects below a prefix.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = InventoryHistograms)]
+pub struct Histograms {
+    /// By month of the last change, in order.
+    pub months: Vec<OfMonth>,
+    /// By size, in order, including noncurrent versions.
+    pub sizes: Vec<OfSize>,
+    /// By size for each storage class; names of noncurrent ones end in ` (noncurrent)`.
+    pub sizes_by_class: BTreeMap<String, Vec<OfSize>>,
+}
+
+/// Objects that were last changed in a month.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = InventoryMonth)]
+pub struct OfMonth {
+    /// Size of the objects in bytes.
+    pub bytes: u64,
+    /// The month as `2026-11`, or `unknown`.
+    pub month: String,
+    /// Number of objects.
+    pub objects: u64,
+}
+
+/// Objects of about the same size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = InventorySize)]
+pub struct OfSize {
+    /// All are smaller than this many bytes.
+    pub below: u64,
+    /// Size of the objects in bytes.
+    pub bytes: u64,
+    /// All have at least this many bytes.
+    pub from: u64,
+    /// Number of objects.
+    pub objects: u64,
+}
+
+/// The monthly cost of a prefix.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = InventoryCost)]
+pub struct CostAnswer {
+    /// By storage class. Each includes its noncurrent versions.
+    pub classes: BTreeMap<String, ClassCost>,
+    /// Currency of all amounts.
+    pub currency: String,
+    /// The time the amounts are for: `month`.
+    pub per: &'static str,
+    /// The prefix, with the delimiter at its end.
+    pub prefix: String,
+    /// Its bytes, percent-encoded; absent if the prefix is UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub prefix_encoded: Option<String>,
+    /// The prices used.
+    pub prices: PriceList,
+    /// The total.
+    pub total: f64,
+    /// Classes without a price, with their bytes. They are not in the total. Absent if there are
+    /// none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub unpriced: BTreeMap<String, u64>,
+}
+
+/// The prices that a cost was computed from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = InventoryPrices)]
+pub struct PriceList {
+    /// Date of the prices.
+    pub date: String,
+    /// Region of the prices.
+    pub region: String,
+    /// Source of the prices.
+    pub source: String,
+}
+
+/// A prefix that changed between two inventories.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = InventoryChange)]
+pub struct ChangeAnswer {
+    /// Change of the bytes; null if it does not fit 64 bits.
+    #[schema(required)]
+    pub bytes_delta: Option<i64>,
+    /// Bytes in the new inventory.
+    pub bytes_new: u64,
+    /// Bytes in the old inventory.
+    pub bytes_old: u64,
+    /// Change of the objects; null if it does not fit 64 bits.
+    #[schema(required)]
+    pub objects_delta: Option<i64>,
+    /// Objects in the new inventory.
+    pub objects_new: u64,
+    /// Objects in the old inventory.
+    pub objects_old: u64,
+    /// The prefix, with the delimiter at its end.
+    pub prefix: String,
+    /// Its bytes, percent-encoded; absent if the prefix is UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub prefix_encoded: Option<String>,
+    /// The kind of the change.
+    pub status: Status,
+}
+
+/// The small objects of a prefix.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = InventorySmallFiles)]
+pub struct SmallAnswer {
+    /// All objects, including noncurrent versions.
+    pub all: Amounts,
+    /// The prefix, with the delimiter at its end.
+    pub prefix: String,
+    /// Its bytes, percent-encoded; absent if the prefix is UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub prefix_encoded: Option<String>,
+    /// Those smaller than the limit.
+    pub small: Amounts,
+}
+
+/// An inventory: its totals, and where it is from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Inventory)]
+pub struct Description {
+    /// Number of rows that were skipped because they were not valid.
+    pub bad_rows: u64,
+    /// When it was built, in milliseconds since 1970.
+    pub built_at_ms: u64,
+    /// Size of the current objects in bytes.
+    pub bytes: u64,
+    /// The storage classes, of current objects and of noncurrent versions.
+    pub classes: Vec<Slot>,
+    /// Whether no row was skipped.
+    pub complete: bool,
+    /// The character that separates the components of a key.
+    pub delimiter: char,
+    /// Whether it has histograms of sizes and ages.
+    pub histograms: bool,
+    /// Size of the index itself in bytes.
+    pub index_bytes: u64,
+    /// Number of current objects.
+    pub objects: u64,
+    /// Number of prefixes, the empty one included.
+    pub prefixes: u64,
+    /// What it was built from.
+    pub provenance: Provenance,
+}
 
 /// A prefix, or a name, as text, and its bytes if the text does not determine them.
-fn put_text(object: &mut Map<String, Value>, field: &str, bytes: &[u8]) {
-    object.insert(field.to_owned(), String::from_utf8_lossy(bytes).into());
-    if std::str::from_utf8(bytes).is_err() {
-        object.insert(format!("{field}_encoded"), percent_encoded(bytes).into());
-    }
+fn text(bytes: &[u8]) -> (String, Option<String>) {
+    let encoded = std::str::from_utf8(bytes).is_err().then(|| percent_encoded(bytes));
+    (String::from_utf8_lossy(bytes).into_owned(), encoded)
 }
 
 pub(crate) fn percent_encoded(bytes: &[u8]) -> String {
@@ -36,67 +269,64 @@ pub(crate) fn percent_encoded(bytes: &[u8]) -> String {
     text
 }
 
-fn amount(amount: Amount) -> Value {
-    json!({ "objects": amount.objects, "bytes": amount.bytes })
-}
-
-fn classes(classes: &[Class<'_>], noncurrent: bool) -> Value {
+fn classes(classes: &[Class<'_>], noncurrent: bool) -> BTreeMap<String, Amounts> {
     let wanted = classes.iter().filter(|class| class.noncurrent == noncurrent);
-    wanted.map(|class| (class.name.to_owned(), amount(class.total))).collect::<Map<_, _>>().into()
+    wanted.map(|class| (class.name.to_owned(), class.total.into())).collect()
 }
 
 /// A prefix as an item of a list.
 ///
 /// # Errors
 /// The node is damaged.
-pub fn line(prefix: &[u8], node: &Node<'_>) -> Result<Value, IndexError> {
+pub fn line(prefix: &[u8], node: &Node<'_>) -> Result<Line, IndexError> {
     let total = node.total()?;
-    let mut object = Map::new();
-    put_text(&mut object, "prefix", prefix);
-    object.insert("objects".to_owned(), total.objects.into());
-    object.insert("bytes".to_owned(), total.bytes.into());
-    object.insert("depth".to_owned(), node.depth().into());
-    object.insert("descendants".to_owned(), node.descendants().into());
-    Ok(object.into())
+    let (prefix, prefix_encoded) = text(prefix);
+    Ok(Line {
+        bytes: total.bytes,
+        depth: node.depth(),
+        descendants: node.descendants(),
+        objects: total.objects,
+        prefix,
+        prefix_encoded,
+    })
 }
 
 /// Everything known of a prefix.
 ///
 /// # Errors
 /// The node is damaged.
-pub fn node(prefix: &[u8], node: &Node<'_>) -> Result<Value, IndexError> {
+pub fn node(prefix: &[u8], node: &Node<'_>) -> Result<Figures, IndexError> {
     let stats = node.stats()?;
     let of_classes = node.classes(&stats);
-    let mut object = Map::new();
-    put_text(&mut object, "prefix", prefix);
-    let mut put = |name: &str, value: Value| object.insert(name.to_owned(), value);
-    put("objects", stats.total.objects.into());
-    put("bytes", stats.total.bytes.into());
-    put("depth", node.depth().into());
-    put("descendants", node.descendants().into());
-    put("children", node.child_count().into());
-    put("classes", classes(&of_classes, false));
-    put("delete_markers", stats.delete_markers.into());
-    let mut noncurrent = Map::new();
-    noncurrent.insert("objects".to_owned(), stats.noncurrent.objects.into());
-    noncurrent.insert("bytes".to_owned(), stats.noncurrent.bytes.into());
-    noncurrent.insert("classes".to_owned(), classes(&of_classes, true));
-    put("noncurrent", noncurrent.into());
-    if let Some(histograms) = histograms(node)? {
-        put("histograms", histograms);
-    }
-    Ok(object.into())
+    let (prefix, prefix_encoded) = text(prefix);
+    Ok(Figures {
+        bytes: stats.total.bytes,
+        children: node.child_count(),
+        classes: classes(&of_classes, false),
+        delete_markers: stats.delete_markers,
+        depth: node.depth(),
+        descendants: node.descendants(),
+        histograms: histograms(node)?,
+        noncurrent: Noncurrent {
+            bytes: stats.noncurrent.bytes,
+            classes: classes(&of_classes, true),
+            objects: stats.noncurrent.objects,
+        },
+        objects: stats.total.objects,
+        prefix,
+        prefix_encoded,
+    })
 }
 
 /// The histograms of a prefix: sizes by class, and months; `None` if the index has none.
 ///
 /// # Errors
 /// The node is damaged.
-pub fn histograms(node: &Node<'_>) -> Result<Option<Value>, IndexError> {
+pub fn histograms(node: &Node<'_>) -> Result<Option<Histograms>, IndexError> {
     let stats = node.stats()?;
     let Some((classes, months)) = node.histograms(&stats)? else { return Ok(None) };
-    let mut by_class = Map::new();
-    let mut all = crate::format::histogram::Sizes::default();
+    let mut sizes_by_class = BTreeMap::new();
+    let mut all = Sizes::default();
     for class in &classes {
         let Some(sizes) = &class.sizes else { continue };
         sizes.iter().for_each(|(cell, amount)| all.add(cell, amount));
@@ -105,92 +335,128 @@ pub fn histograms(node: &Node<'_>) -> Result<Option<Value>, IndexError> {
         } else {
             class.name.to_owned()
         };
-        by_class.insert(name, cells_of(sizes));
+        sizes_by_class.insert(name, cells_of(sizes));
     }
-    let months: Vec<Value> = months
-        .iter()
-        .map(|(month, amount)| {
-            json!({ "month": month, "objects": amount.objects, "bytes": amount.bytes })
-        })
-        .collect();
-    Ok(Some(json!({ "sizes": cells_of(&all), "sizes_by_class": by_class, "months": months })))
+    let months = months.iter().map(|(month, amount)| OfMonth {
+        bytes: amount.bytes,
+        month: month.to_string(),
+        objects: amount.objects,
+    });
+    Ok(Some(Histograms { months: months.collect(), sizes: cells_of(&all), sizes_by_class }))
 }
 
-fn cells_of(sizes: &crate::format::histogram::Sizes) -> Value {
-    let cells = sizes.iter().map(|(cell, amount)| {
-        json!({
-            "from": cells::floor(cell),
-            "below": cells::ceiling(cell),
-            "objects": amount.objects,
-            "bytes": amount.bytes,
-        })
+fn cells_of(sizes: &Sizes) -> Vec<OfSize> {
+    let cells = sizes.iter().map(|(cell, amount)| OfSize {
+        below: cells::ceiling(cell),
+        bytes: amount.bytes,
+        from: cells::floor(cell),
+        objects: amount.objects,
     });
-    cells.collect::<Vec<_>>().into()
+    cells.collect()
 }
 
 /// The cost of a prefix.
 #[must_use]
-pub fn cost(prefix: &[u8], cost: &Cost, prices: &Prices) -> Value {
-    let mut object = Map::new();
-    put_text(&mut object, "prefix", prefix);
-    object.insert("currency".to_owned(), prices.currency.clone().into());
-    object.insert("per".to_owned(), "month".into());
-    if let Ok(Value::Object(numbers)) = serde_json::to_value(cost) {
-        object.extend(numbers);
+pub fn cost(prefix: &[u8], cost: &Cost, prices: &Prices) -> CostAnswer {
+    let (prefix, prefix_encoded) = text(prefix);
+    CostAnswer {
+        classes: cost.classes.clone(),
+        currency: prices.currency.clone(),
+        per: "month",
+        prefix,
+        prefix_encoded,
+        prices: PriceList {
+            date: prices.date.clone(),
+            region: prices.region.clone(),
+            source: prices.source.clone(),
+        },
+        total: cost.total,
+        unpriced: cost.unpriced.clone(),
     }
-    let Prices { region, date, source, .. } = prices;
-    object.insert("prices".to_owned(), json!({ "region": region, "date": date, "source": source }));
-    object.into()
 }
 
 /// A prefix that changed.
 #[must_use]
-pub fn change(change: &Change) -> Value {
-    let mut object = Map::new();
-    put_text(&mut object, "prefix", &change.prefix);
-    let number = |number: i128| i64::try_from(number).map_or(Value::Null, Value::from);
-    let mut put = |name: &str, value: Value| object.insert(name.to_owned(), value);
-    put("status", json!(change.status));
-    put("objects_old", change.old.objects.into());
-    put("objects_new", change.new.objects.into());
-    put("objects_delta", number(change.objects()));
-    put("bytes_old", change.old.bytes.into());
-    put("bytes_new", change.new.bytes.into());
-    put("bytes_delta", number(change.bytes()));
-    object.into()
+pub fn change(change: &Change) -> ChangeAnswer {
+    let (prefix, prefix_encoded) = text(&change.prefix);
+    ChangeAnswer {
+        bytes_delta: i64::try_from(change.bytes()).ok(),
+        bytes_new: change.new.bytes,
+        bytes_old: change.old.bytes,
+        objects_delta: i64::try_from(change.objects()).ok(),
+        objects_new: change.new.objects,
+        objects_old: change.old.objects,
+        prefix,
+        prefix_encoded,
+        status: change.status,
+    }
 }
 
 /// The small objects of a prefix.
 #[must_use]
-pub fn small(prefix: &[u8], small: &Small) -> Value {
-    let mut object = Map::new();
-    put_text(&mut object, "prefix", prefix);
-    object.insert("small".to_owned(), amount(small.small));
-    object.insert("all".to_owned(), amount(small.all));
-    object.into()
+pub fn small(prefix: &[u8], small: &Small) -> SmallAnswer {
+    let (prefix, prefix_encoded) = text(prefix);
+    SmallAnswer { all: small.all.into(), prefix, prefix_encoded, small: small.small.into() }
 }
 
 /// The description of an index.
 ///
 /// # Errors
 /// The description of its source is damaged.
-pub fn index(index: &Index) -> Result<Value, IndexError> {
+pub fn index(index: &Index) -> Result<Description, IndexError> {
     let meta = index.meta();
     let size = [meta.files.nodes, meta.files.table, meta.files.order, meta.files.provenance]
         .iter()
         .map(|file| file.size)
         .sum::<u64>();
-    Ok(json!({
-        "objects": meta.objects,
-        "bytes": meta.bytes,
-        "prefixes": meta.prefixes,
-        "bad_rows": meta.bad_rows,
-        "complete": meta.bad_rows == 0,
-        "delimiter": meta.delimiter,
-        "histograms": meta.histograms,
-        "built_at_ms": meta.built_at_ms,
-        "index_bytes": size,
-        "classes": meta.slots,
-        "provenance": index.provenance()?,
-    }))
+    Ok(Description {
+        bad_rows: meta.bad_rows,
+        built_at_ms: meta.built_at_ms,
+        bytes: meta.bytes,
+        classes: meta.slots.clone(),
+        complete: meta.bad_rows == 0,
+        delimiter: meta.delimiter,
+        histograms: meta.histograms,
+        index_bytes: size,
+        objects: meta.objects,
+        prefixes: meta.prefixes,
+        provenance: index.provenance()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Asserts that serialising has the order of names at all depths.
+    fn is_ordered(answer: &impl Serialize) -> String {
+        let text = serde_json::to_string(answer).unwrap();
+        let sorted: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(text, sorted.to_string());
+        text
+    }
+
+    #[test]
+    fn lines_have_their_fields_in_the_order_of_names() {
+        let amount = Amount { objects: 2, bytes: 10 };
+        let line = Line {
+            bytes: 1,
+            depth: 2,
+            descendants: 3,
+            objects: 4,
+            prefix: "a/".to_owned(),
+            prefix_encoded: None,
+        };
+        let expected = r#"{"bytes":1,"depth":2,"descendants":3,"objects":4,"prefix":"a/"}"#;
+        assert_eq!(is_ordered(&line), expected);
+        is_ordered(&small(b"a\xff/", &Small { small: amount, all: amount }));
+        let changed = Change {
+            prefix: b"a\xff/".to_vec(),
+            status: Status::Added,
+            old: Amount::default(),
+            new: amount,
+        };
+        let text = is_ordered(&change(&changed));
+        assert!(text.contains(r#""prefix_encoded":"a%FF/","status":"added""#), "{text}");
+    }
 }

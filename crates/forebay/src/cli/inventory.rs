@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use forebay_inventory::index::{Index, Node, SortBy};
 use forebay_inventory::render;
-use serde_json::Value;
+use serde::Serialize;
 
 use super::{
     inventory_build, inventory_export, inventory_generate, inventory_read, inventory_report,
@@ -156,12 +156,12 @@ impl PrefixArgs {
     }
 }
 
-/// Prints one JSON object on one line.
+/// Prints one JSON object on one line, its fields in the order of their names.
 ///
 /// # Errors
 /// Standard output cannot be written.
-pub(super) fn json_line(value: &Value) -> anyhow::Result<()> {
-    out::line(value)
+pub(super) fn json_line(value: &impl Serialize) -> anyhow::Result<()> {
+    out::line(serde_json::to_value(value)?)
 }
 
 /// Returns a prefix in printable form: control characters and bytes that are not UTF-8 are escaped.

@@ -29,7 +29,8 @@ pub struct Cost {
 }
 
 /// The monthly cost of a class.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, utoipa::ToSchema)]
+#[schema(as = InventoryClassCost)]
 pub struct ClassCost {
     /// Number of objects, including noncurrent versions.
     pub objects: u64,

@@ -14,7 +14,8 @@ pub const INDEX: &str = "index.json";
 pub const META_SIZE_MAX: u64 = 1 << 20;
 
 /// A storage class of an index; current and noncurrent versions are separate.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = InventoryClass)]
 pub struct Slot {
     /// The name of the class.
     pub class: String,

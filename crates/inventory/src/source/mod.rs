@@ -88,7 +88,8 @@ pub trait RowSink {
 pub struct Stopped;
 
 /// An invalid row.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = InventoryBadRow)]
 pub struct BadRow {
     /// Its file, or the part if the source has no files.
     pub part: String,
@@ -101,15 +102,18 @@ pub struct BadRow {
 }
 
 /// The description of an index's source.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = InventorySource)]
 pub struct Provenance {
     /// As it was specified on the command line.
     pub source: String,
     /// Its detected kind: `s3-inventory-csv`, `parquet`, `s3-list`, `fs`, ...
     pub format: String,
     /// The listed bucket or directory, if known.
+    #[schema(required)]
     pub bucket: Option<String>,
     /// Time of the listing, in milliseconds since 1970, if known.
+    #[schema(required)]
     pub listed_at_ms: Option<u64>,
     /// Whether every version of each key is listed, and not only the current one.
     pub all_versions: bool,
@@ -118,20 +122,24 @@ pub struct Provenance {
     /// The files it consists of.
     pub files: Vec<SourceFile>,
     /// The declared number of rows.
+    #[schema(required)]
     pub rows: Option<u64>,
     /// Notes for the reader of the figures.
     #[serde(default)]
+    #[schema(required)]
     pub notes: Vec<String>,
 }
 
 /// A file of a source.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = InventorySourceFile)]
 pub struct SourceFile {
     /// Its key or path.
     pub name: String,
     /// Bytes.
     pub size: u64,
     /// The checksum it was verified against, as `md5:hex`; `None` if the source has none.
+    #[schema(required)]
     pub checksum: Option<String>,
 }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use forebay_inventory::builder::{Built, Monitor, Stage};
+use forebay_inventory::builder::{Built, Monitor};
 use parking_lot::Mutex;
-use serde_json::{Value, json};
 
+use super::answers::{BuildAnswer, BuildState};
 use super::registry::Name;
 
 /// Maximum number of ended builds that are remembered.
@@ -33,6 +33,15 @@ pub(super) enum End {
 }
 
 impl End {
+    /// Returns the state of a build that ended so.
+    fn state(&self) -> BuildState {
+        match self {
+            Self::Built(_) => BuildState::Built,
+            Self::Failed(_) => BuildState::Failed,
+            Self::Cancelled => BuildState::Cancelled,
+        }
+    }
+
     /// Returns its name.
     pub(super) fn word(&self) -> &'static str {
         match self {
@@ -57,49 +66,41 @@ impl Job {
         *self.end.lock() = Some((end, self.started.elapsed()));
     }
 
-    /// Returns its progress or its result as JSON.
-    pub(super) fn to_json(&self, name: &Name) -> Value {
+    /// Returns its progress or its result.
+    pub(super) fn describe(&self, name: &Name) -> BuildAnswer {
         let progress = self.monitor.progress();
         let end = self.end.lock().clone();
         let state = match &end {
-            Some((end, _)) => end.word(),
-            None if self.monitor.is_cancelled() => "cancelling",
-            None => "running",
+            Some((end, _)) => end.state(),
+            None if self.monitor.is_cancelled() => BuildState::Cancelling,
+            None => BuildState::Running,
         };
         let took = end.as_ref().map_or_else(|| self.started.elapsed(), |(_, took)| *took);
-        let mut described = json!({
-            "inventory": name.as_str(),
-            "state": state,
-            "from": self.from,
-            "started_at_ms": self.started_ms,
-            "seconds": took.as_secs_f64(),
-            "rows": progress.rows,
-            "bytes_read": progress.bytes,
-            "bytes_total": progress.bytes_total,
-            "rows_merged": progress.merged,
-        });
-        match end {
-            None => {
-                described["stage"] = match progress.stage {
-                    Stage::Reading => "reading",
-                    Stage::Merging => "merging",
-                    Stage::Finishing => "finishing",
-                }
-                .into();
-            }
-            Some((End::Failed(why), _)) => described["error"] = why.into(),
-            Some((End::Built(built), _)) => {
-                described["rows"] = built.rows.into();
-                described["objects"] = built.objects.into();
-                described["bytes"] = built.bytes.into();
-                described["prefixes"] = built.prefixes.into();
-                described["index_bytes"] = built.index_size.into();
-                described["bad_rows"] = built.bad_rows.into();
-                described["bad_rows_shown"] = json!(built.bad_rows_shown);
-            }
-            Some((End::Cancelled, _)) => {}
+        let stage = end.is_none().then(|| progress.stage.into());
+        let (built, error) = match end {
+            Some((End::Built(built), _)) => (Some(built), None),
+            Some((End::Failed(why), _)) => (None, Some(why)),
+            Some((End::Cancelled, _)) | None => (None, None),
+        };
+        BuildAnswer {
+            bad_rows: built.as_ref().map(|built| built.bad_rows),
+            bytes: built.as_ref().map(|built| built.bytes),
+            bytes_read: progress.bytes,
+            bytes_total: progress.bytes_total,
+            error,
+            from: self.from.clone(),
+            index_bytes: built.as_ref().map(|built| built.index_size),
+            inventory: name.as_str().to_owned(),
+            objects: built.as_ref().map(|built| built.objects),
+            prefixes: built.as_ref().map(|built| built.prefixes),
+            rows: built.as_ref().map_or(progress.rows, |built| built.rows),
+            rows_merged: progress.merged,
+            seconds: took.as_secs_f64(),
+            stage,
+            started_at_ms: self.started_ms,
+            state,
+            bad_rows_shown: built.map(|built| built.bad_rows_shown),
         }
-        described
     }
 }
 
@@ -243,13 +244,14 @@ mod tests {
         assert_eq!(begin("b"), Ok(()));
         assert_eq!(begin("c"), Err(Refused::TooMany));
         assert_eq!(builds.unless_running(&name("a"), || ()), None);
-        assert_eq!(builds.get(&name("a")).unwrap().to_json(&name("a"))["state"], "running");
+        let state = |text: &str| builds.get(&name(text)).unwrap().describe(&name(text)).state;
+        assert_eq!(state("a"), BuildState::Running);
         builds.cancel_all();
         assert_eq!(begin("d"), Err(Refused::Closing));
         drop(go);
         builds.threads().into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(builds.running(), 0);
-        assert_eq!(builds.get(&name("b")).unwrap().to_json(&name("b"))["state"], "cancelled");
+        assert_eq!(state("b"), BuildState::Cancelled);
         assert_eq!(builds.unless_running(&name("a"), || 7), Some(7));
         assert!(builds.get(&name("a")).is_none());
     }

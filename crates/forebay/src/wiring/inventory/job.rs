@@ -16,6 +16,7 @@ use forebay_inventory::source::Columns;
 use http::header::LOCATION;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 use super::super::answer::{Problem, answer, json};
 use super::builds::{End, Job, Refused};
@@ -26,36 +27,51 @@ use super::{Shared, on_thread};
 /// Maximum size of the body of a build request.
 const BODY_SIZE_MAX: usize = 512 << 10;
 
-/// The body of a build request.
-#[derive(Debug, Deserialize)]
+/// A request to build an inventory.
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct BuildRequest {
+#[schema(as = InventoryBuildRequest)]
+pub(super) struct BuildRequest {
+    /// The sources: `forebay:blobs`, or sources permitted by inventory.sources: DIR, FILE, fs:DIR,
+    /// s3://, s3-list://
     from: OneOrMany,
+    /// Fail unless the sources have exactly this many rows.
     expect_rows: Option<u64>,
+    /// What is done about a row that is not valid.
     #[serde(default)]
     on_bad_row: Verdict,
+    /// What is done about a key that is listed twice.
     #[serde(default)]
     on_duplicate: Verdict,
+    /// Character that separates the components of a key [default: /]
     delimiter: Option<char>,
+    /// Whether sizes and ages are counted [default: true]
     histograms: Option<bool>,
-    /// `key=Name,size=Length,...`
+    /// Columns of a table: `key=Name,size=Length,...`
     columns: Option<String>,
+    /// Whether keys are percent-encoded.
     #[serde(default)]
     percent_encoded: bool,
 }
 
-#[derive(Debug, Deserialize)]
+/// One source, or several.
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(untagged)]
+#[schema(as = InventorySources)]
 enum OneOrMany {
     One(String),
     Many(Vec<String>),
 }
 
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
+/// What is done about a row.
+#[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
+#[schema(as = InventoryVerdict)]
 enum Verdict {
+    /// The build fails.
     #[default]
     Fail,
+    /// The row is skipped.
     Skip,
 }
 
@@ -127,7 +143,7 @@ async fn begin(shared: &Arc<Shared>, name: &str, body: Body) -> Result<Response,
         Refused::Closing => Problem::closed("the server is shutting down"),
         Refused::NoThread => Problem::closed("the system cannot start a thread"),
     })?;
-    let mut response = json(StatusCode::ACCEPTED, &job.to_json(&name));
+    let mut response = json(StatusCode::ACCEPTED, &job.describe(&name));
     let location = format!("/v1/inventories/{}/build", name.as_str());
     if let Ok(location) = HeaderValue::try_from(location) {
         response.headers_mut().insert(LOCATION, location);
@@ -220,7 +236,7 @@ pub(super) async fn status(
     headers: HeaderMap,
 ) -> Response {
     let described =
-        job_of(&shared, &name).map(|(name, job)| json(StatusCode::OK, &job.to_json(&name)));
+        job_of(&shared, &name).map(|(name, job)| json(StatusCode::OK, &job.describe(&name)));
     answer(described, &headers)
 }
 
@@ -246,7 +262,7 @@ pub(super) async fn cancel(
             return Err(Problem::new(StatusCode::CONFLICT, "not_running", text));
         }
         job.monitor.cancel();
-        Ok(json(StatusCode::ACCEPTED, &job.to_json(&name)))
+        Ok(json(StatusCode::ACCEPTED, &job.describe(&name)))
     });
     answer(described, &headers)
 }

@@ -4,6 +4,7 @@
 //! Invariants: a client names indexes, never paths; it can have nothing read that the configuration
 //! does not permit; the numbers of index scans and of builds are limited.
 
+mod answers;
 mod blobs;
 mod builds;
 mod job;

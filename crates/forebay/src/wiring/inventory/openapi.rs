@@ -1,174 +1,247 @@
 //! The inventory's part of `/openapi.json`.
 //!
-//! Written beside the routes rather than derived from handlers, because handlers take whole
-//! requests and do not declare their parameters.
+//! Parameters are written beside the routes rather than derived from handlers, because handlers
+//! take whole requests and do not declare them. Answers are described by the types that are
+//! serialised.
 
-use serde_json::{Value, json};
+use forebay_base::api::describe::{Kind, LINES, Operation, PAGE, Routes, needed, path, query};
+use forebay_inventory::render::{CostAnswer, Description, Figures, Histograms};
 use utoipa::openapi::OpenApi;
+use utoipa::openapi::path::Parameter;
 
-/// Returns the document. A description that does not parse would be a bug of ours, found by its
-/// test.
+use super::answers::{BuildAnswer, ChangeList, InventoryList, PrefixList, PrefixPage, SmallList};
+use super::job::BuildRequest;
+
+const TAG: &str = "inventories";
+const ABOUT: &str = "Indexes of object store inventories: objects, bytes, classes, sizes and \
+    costs of any prefix.";
+const ITEMS: &str = "A list; one object per line with Accept: application/x-ndjson";
+const ETAG: &str = "Changes with the index and the prices; for If-None-Match";
+
+const WRONG: (u16, &str) = (400, "The name or a parameter is not valid");
+const MISSING: (u16, &str) =
+    (404, "There is no such inventory or prefix; there may name the prefix that was meant");
+const NO_BUILD: (u16, &str) = (404, "There is no build");
+const BUSY: (u16, &str) = (429, "The limit inventory.queries_max is reached");
+const DAMAGED: (u16, &str) = (500, "The index is damaged; the server's log has the details");
+const CLOSED: (u16, &str) = (503, "The server is shutting down");
+
+/// Returns the document.
 pub(super) fn document() -> OpenApi {
-    serde_json::from_value(description())
-        .unwrap_or_else(|_| utoipa::openapi::OpenApiBuilder::new().build())
+    let routes =
+        Routes::new("Forebay inventories").tag(TAG, ABOUT).get("/v1/inventories", list()).get(
+            "/v1/inventories/page",
+            Operation::new(TAG, "list_inventories_page", "Get the inventories as a page")
+                .words(200, PAGE, "The page"),
+        );
+    queries(changes(routes)).document()
 }
 
-const PREFIX: (&str, &str, &str) =
-    ("prefix", "string", "Prefix, with the delimiter at its end [default: the whole index]");
-const SORT: (&str, &str, &str) = ("sort", "string", "bytes (default), objects or name");
-const DEPTH: (&str, &str, &str) =
-    ("depth", "integer", "Number of levels below the prefix [default: any]");
-const COUNT: (&str, &str, &str) = ("k", "integer", "Number of prefixes, 1 to 10000 [default: 100]");
-
-const MISSING: (&str, &str) =
-    ("404", "There is no such inventory or prefix; there may name the prefix that was meant");
-const BUSY: (&str, &str) = ("429", "The limit inventory.queries_max is reached");
-const WRONG: (&str, &str) = ("400", "The name or a parameter is not valid");
-const ITEMS: &str = "One object per line with Accept: application/x-ndjson, else in items";
-
-fn description() -> Value {
-    let of = |summary: &str, options: &[(&str, &str, &str)], answer: &str, json: bool| {
-        let kind = if json { "application/json" } else { "application/x-ndjson" };
-        operation(summary, options, kind, &[("200", answer), WRONG, MISSING, BUSY])
-    };
-    json!({
-        "openapi": "3.1.0",
-        "info": { "title": "Forebay inventories", "version": env!("CARGO_PKG_VERSION") },
-        "tags": [{ "name": "inventories", "description":
-            "Indexes of object store inventories: objects, bytes, classes, sizes and costs of any \
-             prefix." }],
-        "paths": {
-            "/v1/inventories": { "get": unnamed("List the inventories", "application/json",
-                "inventories: name, objects, bytes, prefixes, built_at_ms, complete") },
-            "/v1/inventories/page": { "get": unnamed(
-                "Get the inventories as a page", "text/html", "The page") },
-            "/v1/inventories/{name}": {
-                "get": of("Get the figures and the source of an inventory", &[],
-                    "Counts, classes and provenance", true),
-                "post": build(),
-                "delete": operation("Delete an inventory", &[], "application/json",
-                    &[("204", "It is deleted; running queries are completed"), WRONG,
-                      ("404", "There is no such inventory"), ("409", "It is being built")]),
-            },
-            "/v1/inventories/{name}/build": {
-                "get": operation("Get the progress of a build, or the result of the last one", &[],
-                    "application/json",
-                    &[("200", "state: running, cancelling, built, failed or cancelled; rows, seconds"),
-                      WRONG, ("404", "There is no build")]),
-                "delete": operation("Cancel a build", &[], "application/json",
-                    &[("202", "It ends soon; an earlier index stays unchanged"), WRONG,
-                      ("404", "There is no build"), ("409", "It has ended")]),
-            },
-            "/v1/inventories/{name}/page": { "get": operation(
-                "Get a prefix as a page",
-                &[PREFIX, SORT, ("offset", "integer", "Number of children to skip")],
-                "text/html", &[("200", "The page, or an error page")]) },
-            "/v1/inventories/{name}/prefix": { "get": of("Get the figures of a prefix", &[PREFIX],
-                "objects, bytes, depth, descendants, classes, noncurrent, histograms", true) },
-            "/v1/inventories/{name}/children": { "get": of(
-                "List the prefixes one level below a prefix",
-                &[PREFIX, SORT, ("offset", "integer", "Number of children to skip"),
-                  ("limit", "integer", "1 to 1000 [default: 100]")],
-                &format!("{ITEMS}, with total and next: the offset of the next page, or null"), true) },
-            "/v1/inventories/{name}/top": { "get": of(
-                "List the largest prefixes below a prefix, exactly",
-                &[PREFIX, COUNT, DEPTH, SORT], ITEMS, true) },
-            "/v1/inventories/{name}/descendants": { "get": of(
-                "List the prefixes below a prefix, by name",
-                &[PREFIX, DEPTH,
-                  ("min_bytes", "string", "Only prefixes with at least this many bytes"),
-                  ("min_objects", "integer", "Only prefixes with at least this many objects"),
-                  ("limit", "integer", "1 to 10000000 [default: 100000]")],
-                "One prefix per line, in order of name", false) },
-            "/v1/inventories/{name}/histogram": { "get": of("Get the sizes and ages of a prefix",
-                &[PREFIX], "sizes, sizes_by_class, months", true) },
-            "/v1/inventories/{name}/cost": { "get": of("Get the monthly cost of a prefix", &[PREFIX],
-                "total, classes, unpriced, and the region and date of the prices", true) },
-            "/v1/inventories/{name}/small-files": { "get": of("List prefixes by small objects",
-                &[PREFIX, COUNT, DEPTH, ("under", "string", "A power of two [default: 128KiB]")],
-                &format!("{ITEMS}, with the total"), true) },
-            "/v1/inventories/{name}/diff": { "get": of("List changes since an earlier inventory",
-                &[("old", "string", "The earlier inventory"),
-                  ("top", "integer", "Number of prefixes, 1 to 10000 [default: 100]"),
-                  ("rank", "string", "change (default), growth or shrinkage"), DEPTH],
-                ITEMS, true) },
-        }
-    })
+/// The routes that build and remove an inventory.
+fn changes(routes: Routes) -> Routes {
+    let of = "/v1/inventories/{name}";
+    routes
+        .post(of, build())
+        .delete(
+            of,
+            named("delete_inventory", "Delete an inventory")
+                .empty(204, "It is deleted; running queries are completed")
+                .problems(&[
+                    WRONG,
+                    (404, "There is no such inventory"),
+                    (409, "It is being built"),
+                ]),
+        )
+        .get(
+            "/v1/inventories/{name}/build",
+            named(
+                "get_inventory_build",
+                "Get the progress of a build, or the result of the last one",
+            )
+            .json::<BuildAnswer>(200, "The build")
+            .problems(&[WRONG, NO_BUILD]),
+        )
+        .delete(
+            "/v1/inventories/{name}/build",
+            named("cancel_inventory_build", "Cancel a build")
+                .json::<BuildAnswer>(202, "It ends soon; an earlier index stays unchanged")
+                .problems(&[WRONG, NO_BUILD, (409, "It has ended")]),
+        )
 }
 
-fn operation(
-    summary: &str,
-    options: &[(&str, &str, &str)],
-    kind: &str,
-    answers: &[(&str, &str)],
-) -> Value {
-    let mut parameters = vec![json!({
-        "name": "name", "in": "path", "required": true, "schema": { "type": "string" },
-        "description": "Name of the inventory: 1 to 64 of a-z 0-9 . _ -" })];
-    parameters.extend(options.iter().map(|(name, kind, text)| {
-        json!({ "name": name, "in": "query", "required": *name == "old", "description": text,
-                "schema": { "type": kind } })
-    }));
-    json!({ "tags": ["inventories"], "summary": summary, "parameters": parameters,
-            "responses": responses(kind, answers) })
+/// The routes that read an inventory.
+fn queries(routes: Routes) -> Routes {
+    let at = |question: &str| format!("/v1/inventories/{{name}}/{question}");
+    routes
+        .get(
+            "/v1/inventories/{name}",
+            cached(
+                named("get_inventory", "Get the figures and the source of an inventory")
+                    .json::<Description>(200, "Counts, classes and provenance"),
+            ),
+        )
+        .get(
+            &at("page"),
+            named("get_inventory_page", "Get a prefix as a page")
+                .parameters([prefix(), sort(), offset()])
+                .words(200, PAGE, "The page, or an error page"),
+        )
+        .get(
+            &at("prefix"),
+            cached(
+                named("get_inventory_prefix", "Get the figures of a prefix")
+                    .parameter(prefix())
+                    .json::<Figures>(200, "The figures"),
+            ),
+        )
+        .get(&at("children"), children())
+        .get(&at("top"), top())
+        .get(&at("descendants"), descendants())
+        .get(
+            &at("histogram"),
+            cached(
+                named("get_inventory_histogram", "Get the sizes and ages of a prefix")
+                    .parameter(prefix())
+                    .json::<Histograms>(200, "Objects by size and by month"),
+            ),
+        )
+        .get(
+            &at("cost"),
+            cached(
+                named("get_inventory_cost", "Get the monthly cost of a prefix")
+                    .parameter(prefix())
+                    .json::<CostAnswer>(200, "The cost, with the region and date of the prices"),
+            ),
+        )
+        .get(&at("small-files"), small_files())
+        .get(&at("diff"), diff())
 }
 
-fn unnamed(summary: &str, kind: &str, answer: &str) -> Value {
-    json!({ "tags": ["inventories"], "summary": summary,
-            "responses": responses(kind, &[("200", answer)]) })
+fn named(id: &str, summary: &str) -> Operation {
+    let text = "Name of the inventory: 1 to 64 of a-z 0-9 . _ -";
+    Operation::new(TAG, id, summary).parameter(path("name", text))
 }
 
-fn responses(kind: &str, answers: &[(&str, &str)]) -> Value {
-    let answers = answers.iter().map(|(status, text)| {
-        let content = if *status == "204" {
-            json!({})
-        } else if status.starts_with('2') {
-            let schema = if kind.ends_with("/json") { "object" } else { "string" };
-            json!({ kind: { "schema": { "type": schema } } })
-        } else {
-            json!({ "application/json": { "schema": { "$ref": "#/components/schemas/Problem" } } })
-        };
-        ((*status).to_owned(), json!({ "description": text, "content": content }))
-    });
-    Value::Object(answers.collect())
-}
-
-fn build() -> Value {
-    let mut operation = operation(
-        "Build or rebuild an inventory",
-        &[],
-        "application/json",
-        &[
-            ("202", "The build has started; Location is the URL of its progress"),
-            ("400", "The name, the body, a source or the delimiter is not valid"),
-            ("403", "inventory.sources does not permit this source"),
-            ("409", "It is being built, or the limit inventory.indexes_max is reached"),
-            ("429", "The limit inventory.builds_max is reached"),
-        ],
-    );
-    operation["description"] = "An existing index is used until the new one is \
-        complete, and remains if the build fails."
-        .into();
-    let boolean = json!({ "type": "boolean" });
-    let text = json!({ "type": "string" });
-    let verdict = json!({ "type": "string", "enum": ["fail", "skip"] });
-    operation["requestBody"] = json!({ "required": true, "content": { "application/json": { "schema": {
-        "type": "object",
-        "required": ["from"],
-        "properties": {
-            "from": { "type": "array", "items": text, "description":
-                "forebay:blobs, or a source permitted by inventory.sources: \
-                 DIR, FILE, fs:DIR, s3://, s3-list://" },
-            "expect_rows": { "type": "integer" },
-            "on_bad_row": verdict,
-            "on_duplicate": verdict,
-            "delimiter": text,
-            "histograms": boolean,
-            "columns": text,
-            "percent_encoded": boolean,
-        }
-    } } } });
+/// Adds what all answers about an index have.
+fn cached(operation: Operation) -> Operation {
     operation
+        .header(200, "ETag", ETAG)
+        .empty(304, "Unchanged")
+        .problems(&[WRONG, MISSING, BUSY, DAMAGED, CLOSED])
+}
+
+fn prefix() -> Parameter {
+    let text = "Prefix, with the delimiter at its end [default: the whole index]";
+    query("prefix", Kind::Text, text)
+}
+
+fn sort() -> Parameter {
+    let words = Kind::Word(&["bytes", "objects", "name"]);
+    query("sort", words, "Order of the prefixes [default: bytes]")
+}
+
+fn offset() -> Parameter {
+    query("offset", Kind::Count(0, u64::MAX), "Number of children to skip")
+}
+
+fn depth() -> Parameter {
+    let text = "Number of levels below the prefix [default: any]";
+    query("depth", Kind::Count(0, u64::MAX), text)
+}
+
+fn count(name: &str) -> Parameter {
+    query(name, Kind::Count(1, 10_000), "Maximum number of prefixes [default: 100]")
+}
+
+fn list() -> Operation {
+    Operation::new(TAG, "list_inventories", "List the inventories")
+        .json::<InventoryList>(200, "The inventories, also those that are being built")
+        .problems(&[DAMAGED])
+}
+
+fn children() -> Operation {
+    let limit = query("limit", Kind::Count(1, 1_000), "Maximum number of prefixes [default: 100]");
+    let operation = named("list_inventory_children", "List the prefixes one level below a prefix")
+        .parameters([prefix(), sort(), offset(), limit])
+        .json::<PrefixPage>(200, ITEMS)
+        .or_bytes(200, LINES);
+    cached(operation)
+}
+
+fn top() -> Operation {
+    let operation =
+        named("list_inventory_top", "List the largest prefixes below a prefix, exactly")
+            .parameters([prefix(), count("k"), depth(), sort()])
+            .json::<PrefixList>(200, ITEMS)
+            .or_bytes(200, LINES);
+    cached(operation)
+}
+
+fn descendants() -> Operation {
+    named("list_inventory_descendants", "List the prefixes below a prefix, by name")
+        .parameters([
+            prefix(),
+            depth(),
+            query(
+                "min_bytes",
+                Kind::Text,
+                "Only prefixes with at least this many bytes, such as 10GiB",
+            ),
+            query(
+                "min_objects",
+                Kind::Count(0, u64::MAX),
+                "Only prefixes with at least this many objects",
+            ),
+            query(
+                "limit",
+                Kind::Count(1, 10_000_000),
+                "Maximum number of prefixes [default: 100000]",
+            ),
+        ])
+        .bytes(200, LINES, "One prefix per line, in order of name")
+        .problems(&[WRONG, MISSING, BUSY, DAMAGED, CLOSED])
+}
+
+fn small_files() -> Operation {
+    let under = query("under", Kind::Text, "A power of two, in bytes [default: 128KiB]");
+    let operation = named("list_inventory_small_files", "List prefixes by small objects")
+        .parameters([prefix(), count("k"), depth(), under])
+        .json::<SmallList>(200, ITEMS)
+        .or_bytes(200, LINES);
+    cached(operation)
+}
+
+fn diff() -> Operation {
+    let ranks = Kind::Word(&["change", "growth", "shrinkage"]);
+    let operation = named("list_inventory_changes", "List changes since an earlier inventory")
+        .parameters([
+            needed("old", Kind::Text, "The earlier inventory"),
+            count("top"),
+            query("rank", ranks, "Order of the prefixes [default: change]"),
+            depth(),
+        ])
+        .json::<ChangeList>(200, ITEMS)
+        .or_bytes(200, LINES);
+    cached(operation)
+}
+
+fn build() -> Operation {
+    named("build_inventory", "Build or rebuild an inventory")
+        .text(
+            "An existing index is used until the new one is complete, and remains if the build \
+             fails.",
+        )
+        .takes::<BuildRequest>(true, "What is built, and how")
+        .json::<BuildAnswer>(202, "The build has started")
+        .header(202, "Location", "URL path of its progress")
+        .problems(&[
+            (400, "The name, the body, a source or the delimiter is not valid"),
+            (403, "inventory.sources does not permit this source"),
+            (409, "It is being built, or the limit inventory.indexes_max is reached"),
+            (413, "The body exceeds 512 KiB"),
+            (429, "The limit inventory.builds_max is reached"),
+            CLOSED,
+        ])
 }
 
 #[cfg(test)]
@@ -176,10 +249,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_description_is_one() {
+    fn every_route_is_described_with_the_types_of_its_answers() {
         let document = serde_json::to_value(document()).unwrap();
         assert_eq!(document["paths"].as_object().unwrap().len(), 13);
-        let old = &document["paths"]["/v1/inventories/{name}/diff"]["get"]["parameters"][1];
-        assert_eq!((&old["name"], &old["required"]), (&json!("old"), &json!(true)));
+        let diff = &document["paths"]["/v1/inventories/{name}/diff"]["get"];
+        let old = &diff["parameters"][1];
+        assert_eq!((&old["name"], &old["required"]), (&"old".into(), &true.into()));
+        let schemas = &document["components"]["schemas"];
+        let page = &schemas["InventoryPrefixPage"];
+        assert_eq!(
+            page["properties"]["items"]["items"]["$ref"],
+            "#/components/schemas/InventoryPrefix"
+        );
+        assert_eq!(page["properties"]["next"]["type"], serde_json::json!(["integer", "null"]));
+        for name in ["InventorySourceFile", "InventoryClassCost", "InventoryVerdict"] {
+            assert!(schemas[name].is_object(), "{name}");
+        }
     }
 }

@@ -42,21 +42,19 @@ pub(super) async fn to_index(Path(name): Path<String>, uri: Uri) -> Response {
 pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Response {
     let listed = on_thread(move || {
         let all = all(&shared)?;
-        let listed = all.iter().map(|one| {
-            let number = |field: &str| one[field].as_u64();
-            Listed {
-                name: one["name"].as_str().unwrap_or_default().to_owned(),
-                totals: number("objects")
-                    .zip(number("bytes"))
-                    .zip(number("prefixes"))
-                    .map(|((objects, bytes), prefixes)| (objects, bytes, prefixes)),
-                state: match (one["building"].as_bool(), one.get("error")) {
-                    (Some(true), _) => "is being built",
-                    (_, Some(_)) => "cannot be opened; see the server's log",
-                    _ if one["complete"].as_bool() == Some(false) => "some rows were skipped",
-                    _ => "",
-                },
-            }
+        let listed = all.into_iter().map(|one| Listed {
+            totals: one
+                .objects
+                .zip(one.bytes)
+                .zip(one.prefixes)
+                .map(|((objects, bytes), prefixes)| (objects, bytes, prefixes)),
+            state: match (one.building, one.error) {
+                (Some(true), _) => "is being built",
+                (_, Some(_)) => "cannot be opened; see the server's log",
+                _ if one.complete == Some(false) => "some rows were skipped",
+                _ => "",
+            },
+            name: one.name,
         });
         Ok(listed.collect())
     });

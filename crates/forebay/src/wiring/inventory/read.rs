@@ -8,13 +8,18 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use forebay_base::waiting::Waiting;
 use forebay_inventory::cost::Pricer;
-use forebay_inventory::index::Index;
+use forebay_inventory::index::{Found, Index};
+use forebay_inventory::render::{Amounts, Line};
 use forebay_inventory::{diff as differences, render, small};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
-use serde_json::{Value, json};
+use serde::Serialize;
 
-use super::super::answer::{Problem, answer, json as json_answer, wants_lines};
+use super::super::answer::{Problem, answer, json as json_answer, line, wants_lines};
+use super::answers::{
+    ChangeList, InventoryList, ListedInventory, PrefixList, PrefixPage, SmallList,
+};
+use super::problem::internal;
 use super::question::Question;
 use super::registry::{Name, Opened};
 use super::{Shared, on_thread};
@@ -22,12 +27,30 @@ use super::{Shared, on_thread};
 /// Number of children that are sorted without a slot of their thread.
 const SHORT_CHILDREN: u64 = 4_096;
 
-/// The content of a response.
-pub(super) enum Reply {
+/// The content of a response: one object, or one entry of a list per line.
+pub(super) struct Reply {
+    text: String,
+    is_lines: bool,
+}
+
+impl Reply {
     /// One object.
-    One(Value),
-    /// A list, and further members beside it; one entry per line if the client accepts lines.
-    List(Vec<Value>, Value),
+    fn one(answer: &impl Serialize) -> Outcome {
+        Ok(Self { text: line(answer), is_lines: false })
+    }
+
+    /// A list, or only its items if the client accepts lines.
+    fn list<T: Serialize>(lines: bool, list: &impl Serialize, items: &[T]) -> Outcome {
+        if !lines {
+            return Self::one(list);
+        }
+        let mut text = String::new();
+        for item in items {
+            text.push_str(&line(item));
+            text.push('\n');
+        }
+        Ok(Self { text, is_lines: true })
+    }
 }
 
 /// A request about an index.
@@ -49,7 +72,7 @@ impl Request<'_> {
             if let Some(same) = self.unchanged(&opened, "") {
                 return Ok(same);
             }
-            self.respond(work(&opened.index)?, &self.etag(&opened, ""))
+            Ok(self.respond(work(&opened.index)?, &self.etag(&opened, "")))
         });
         self.done(begun, answered)
     }
@@ -85,12 +108,17 @@ impl Request<'_> {
         });
         let reply = reply.await?;
         drop(waiting);
-        self.respond(reply, &etag)
+        Ok(self.respond(reply, &etag))
+    }
+
+    /// Returns whether a list is sent as lines.
+    fn lines(&self) -> bool {
+        wants_lines(self.headers)
     }
 
     /// Returns the tag of a response, which distinguishes lines from objects, and prices.
     fn etag(&self, opened: &Opened, beside: &str) -> String {
-        let kind = if wants_lines(self.headers) { "l" } else { "o" };
+        let kind = if self.lines() { "l" } else { "o" };
         format!("\"{}-{:08x}{kind}{beside}\"", opened.tag(), self.shared.prices_tag)
     }
 
@@ -109,22 +137,11 @@ impl Request<'_> {
         })
     }
 
-    fn respond(&self, reply: Reply, etag: &str) -> Result<Response, Problem> {
-        let response = match reply {
-            Reply::One(value) => json_answer(StatusCode::OK, &value),
-            Reply::List(items, _) if wants_lines(self.headers) => {
-                let lines: String = items.iter().map(|item| format!("{item}\n")).collect();
-                let mut response = Response::new(Body::from(lines));
-                let kind = HeaderValue::from_static("application/x-ndjson");
-                response.headers_mut().insert(CONTENT_TYPE, kind);
-                response
-            }
-            Reply::List(items, mut beside) => {
-                beside["items"] = items.into();
-                json_answer(StatusCode::OK, &beside)
-            }
-        };
-        Ok(tagged(response, etag))
+    fn respond(&self, reply: Reply, etag: &str) -> Response {
+        let kind = if reply.is_lines { "application/x-ndjson" } else { "application/json" };
+        let mut response = Response::new(Body::from(reply.text));
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        tagged(response, etag)
     }
 
     fn done(&self, begun: Instant, answered: Result<Response, Problem>) -> Response {
@@ -149,8 +166,8 @@ fn tagged(mut response: Response, etag: &str) -> Response {
     response
 }
 
-/// Describes a prefix in one line.
-fn lines(found: &[forebay_inventory::index::Found<'_>]) -> Result<Vec<Value>, Problem> {
+/// Describes each prefix in one line.
+fn lines(found: &[Found<'_>]) -> Result<Vec<Line>, Problem> {
     found.iter().map(|found| Ok(render::line(&found.prefix, &found.node)?)).collect()
 }
 
@@ -163,7 +180,7 @@ pub(super) async fn list(
     let listed = async {
         Question::read(&uri, &[])?;
         let listed = on_thread(move || all(&shared)).await?;
-        let mut response = json_answer(StatusCode::OK, &json!({ "inventories": listed }));
+        let mut response = json_answer(StatusCode::OK, &InventoryList { inventories: listed });
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         Ok(response)
     };
@@ -173,30 +190,31 @@ pub(super) async fn list(
 }
 
 /// Lists all inventories, including those that are being built or cannot be opened.
-pub(super) fn all(shared: &Shared) -> Result<Vec<Value>, Problem> {
+pub(super) fn all(shared: &Shared) -> Result<Vec<ListedInventory>, Problem> {
     let names = shared.registry.names();
-    let names = names.map_err(|error| super::problem::internal(&error.into()))?;
+    let names = names.map_err(|error| internal(&error.into()))?;
     Ok(names
         .iter()
         .map(|name| {
-            let mut reply = json!({ "name": name.as_str() });
+            let mut listed =
+                ListedInventory { name: name.as_str().to_owned(), ..ListedInventory::default() };
             match shared.registry.peek(name) {
                 Ok(opened) => {
                     let meta = opened.index.meta();
-                    reply["objects"] = meta.objects.into();
-                    reply["bytes"] = meta.bytes.into();
-                    reply["prefixes"] = meta.prefixes.into();
-                    reply["built_at_ms"] = meta.built_at_ms.into();
-                    reply["complete"] = (meta.bad_rows == 0).into();
-                    reply["histograms"] = meta.histograms.into();
+                    listed.objects = Some(meta.objects);
+                    listed.bytes = Some(meta.bytes);
+                    listed.prefixes = Some(meta.prefixes);
+                    listed.built_at_ms = Some(meta.built_at_ms);
+                    listed.complete = Some(meta.bad_rows == 0);
+                    listed.histograms = Some(meta.histograms);
                 }
                 Err(forebay_inventory::index::IndexError::Missing(_)) => {}
-                Err(_) => reply["error"] = "it cannot be opened; see the server's log".into(),
+                Err(_) => listed.error = Some("it cannot be opened; see the server's log"),
             }
             if shared.builds.get(name).is_some_and(|job| job.is_running()) {
-                reply["building"] = true.into();
+                listed.building = Some(true);
             }
-            reply
+            listed
         })
         .collect())
 }
@@ -210,7 +228,7 @@ pub(super) async fn index(
     let request = Request { shared: &shared, question: "index", name: &name, headers: &headers };
     request.here(|index| {
         Question::read(&uri, &[])?;
-        Ok(Reply::One(render::index(index)?))
+        Reply::one(&render::index(index)?)
     })
 }
 
@@ -223,7 +241,7 @@ pub(super) async fn prefix(
     let request = Request { shared: &shared, question: "prefix", name: &name, headers: &headers };
     request.here(|index| {
         let asked = Question::read(&uri, &["prefix"])?;
-        Ok(Reply::One(render::node(&asked.prefix, &asked.node(index)?)?))
+        Reply::one(&render::node(&asked.prefix, &asked.node(index)?)?)
     })
 }
 
@@ -239,7 +257,7 @@ pub(super) async fn histogram(
         let asked = Question::read(&uri, &["prefix"])?;
         let histograms = render::histograms(&asked.node(index)?)?;
         let histograms = histograms.ok_or(small::SmallError::NoHistograms)?;
-        Ok(Reply::One(histograms))
+        Reply::one(&histograms)
     })
 }
 
@@ -254,7 +272,7 @@ pub(super) async fn cost(
         let asked = Question::read(&uri, &["prefix"])?;
         let node = asked.node(index)?;
         let cost = Pricer::new(index, &shared.prices)?.cost(&node)?;
-        Ok(Reply::One(render::cost(&asked.prefix, &cost, &shared.prices)))
+        Reply::one(&render::cost(&asked.prefix, &cost, &shared.prices))
     })
 }
 
@@ -272,23 +290,25 @@ pub(super) async fn children(
     let count = Name::parse(&name)
         .and_then(|name| shared.registry.find(&name))
         .and_then(|opened| Ok(asked.node(&opened.index)?.child_count()));
+    let lines = request.lines();
     match count {
         Ok(count) if count > SHORT_CHILDREN => {
-            request.on_thread(move |index| children_page(index, &asked)).await
+            request.on_thread(move |index| children_page(index, &asked, lines)).await
         }
-        _ => request.here(|index| children_page(index, &asked)),
+        _ => request.here(|index| children_page(index, &asked, lines)),
     }
 }
 
-fn children_page(index: &Index, asked: &Question) -> Outcome {
+fn children_page(index: &Index, asked: &Question, lines: bool) -> Outcome {
     let node = asked.node(index)?;
     let page = node.page(asked.sort, asked.offset, asked.limit)?;
     let items =
         page.nodes.iter().map(|child| Ok(render::line(&child.prefix(&asked.prefix), child)?));
-    let items: Vec<Value> = items.collect::<Result<_, Problem>>()?;
+    let items: Vec<Line> = items.collect::<Result<_, Problem>>()?;
     let after = asked.offset.saturating_add(items.len() as u64);
     let next = (!items.is_empty() && after < page.total).then_some(after);
-    Ok(Reply::List(items, json!({ "total": page.total, "next": next })))
+    let page = PrefixPage { items, next, total: page.total };
+    Reply::list(lines, &page, &page.items)
 }
 
 pub(super) async fn top(
@@ -298,11 +318,13 @@ pub(super) async fn top(
     headers: HeaderMap,
 ) -> Response {
     let request = Request { shared: &shared, question: "top", name: &name, headers: &headers };
+    let accepts_lines = request.lines();
     let work = move |index: &Index| {
         let asked = Question::read(&uri, &["prefix", "sort", "k", "depth"])?;
         let node = asked.node(index)?;
         let found = node.top(&asked.prefix, asked.sort, asked.count, asked.depth)?;
-        Ok(Reply::List(lines(&found)?, json!({})))
+        let list = PrefixList { items: lines(&found)? };
+        Reply::list(accepts_lines, &list, &list.items)
     };
     request.on_thread(work).await
 }
@@ -315,14 +337,16 @@ pub(super) async fn small_files(
 ) -> Response {
     let request =
         Request { shared: &shared, question: "small-files", name: &name, headers: &headers };
+    let accepts_lines = request.lines();
     let work = move |index: &Index| {
         let asked = Question::read(&uri, &["prefix", "under", "k", "depth"])?;
         let node = asked.node(index)?;
         let all = small::small(&node, asked.under)?;
         let most = small::most_small(&node, &asked.prefix, asked.under, asked.count, asked.depth)?;
         let items = most.iter().map(|one| render::small(&one.found.prefix, &one.small)).collect();
-        let beside = json!({ "under": asked.under, "total": render::small(&asked.prefix, &all) });
-        Ok(Reply::List(items, beside))
+        let total = render::small(&asked.prefix, &all);
+        let list = SmallList { items, total, under: asked.under };
+        Reply::list(accepts_lines, &list, &list.items)
     };
     request.on_thread(work).await
 }
@@ -343,6 +367,7 @@ pub(super) async fn diff(
                 "query parameter \"old\", the earlier inventory, is required",
             ));
         };
+        let accepts_lines = request.lines();
         let question =
             differences::Question { rank: asked.rank, top: asked.count, depth: asked.depth };
         let work = move |new: &Index, old: Option<&Index>| {
@@ -352,11 +377,13 @@ pub(super) async fn diff(
                 return Err(Problem::bad("delimiter", text));
             }
             let changes = differences::diff(old, new, &question)?;
-            let beside = json!({
-                "old": { "objects": old.meta().objects, "bytes": old.meta().bytes },
-                "new": { "objects": new.meta().objects, "bytes": new.meta().bytes },
-            });
-            Ok(Reply::List(changes.iter().map(render::change).collect(), beside))
+            let totals = |index: &Index| Amounts {
+                bytes: index.meta().bytes,
+                objects: index.meta().objects,
+            };
+            let items = changes.iter().map(render::change).collect();
+            let list = ChangeList { items, new: totals(new), old: totals(old) };
+            Reply::list(accepts_lines, &list, &list.items)
         };
         request.walk(Some(&old), work).await
     };

@@ -16,7 +16,7 @@ use forebay_inventory::render;
 use http::{HeaderMap, Uri};
 use tokio::sync::mpsc::{Sender, channel};
 
-use super::super::answer::{Problem, answer, streamed_lines};
+use super::super::answer::{Problem, answer, line, streamed_lines};
 use super::Shared;
 use super::question::Question;
 use super::read::measured;
@@ -88,7 +88,7 @@ impl Lines<'_> {
         let mut left = asked.lines;
         for found in below {
             let found = found?;
-            self.held.push_str(&render::line(&found.prefix, &found.node)?.to_string());
+            self.held.push_str(&line(&render::line(&found.prefix, &found.node)?));
             self.held.push('\n');
             left -= 1;
             if self.held.len() >= PIECE_SIZE {
