@@ -1,7 +1,10 @@
 //! Events as JSON, for people and programs that read them.
 
+use std::collections::BTreeMap;
+
 use base64::Engine as _;
-use serde_json::{Map, Value as Json, json};
+use serde::Serialize;
+use serde_json::{Value as Json, json};
 
 use crate::event::Value;
 use crate::store::Record;
@@ -19,45 +22,101 @@ pub fn base64(bytes: &[u8]) -> String {
     base64::engine::general_purpose::STANDARD.encode(bytes)
 }
 
-/// An event with all its fields. Raw bytes that are not UTF-8 are under `raw_base64`.
-#[must_use]
-pub fn event(record: &Record) -> Json {
-    let event = record.event();
-    let mut source = Map::new();
-    for (key, text) in [
-        ("host", event.tags.host),
-        ("collector", event.tags.collector),
-        ("format", event.tags.format),
-    ] {
-        if !text.is_empty() {
-            source.insert(key.to_owned(), text.into());
+/// An event with all its fields.
+///
+/// The fields are in the order of their names, so that a line is the same bytes in every version.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema), schema(as = Event))]
+pub struct EventAnswer<'a> {
+    /// What the producer added; absent if it added nothing.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub attributes: BTreeMap<String, serde_json::Value>,
+    /// Its id, a UUID in text.
+    pub id: String,
+    /// The proof that it is stored; only on request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "api",
+        schema(nullable = false, value_type = Option<crate::merkle::InclusionProof>)
+    )]
+    pub proof: Option<serde_json::Value>,
+    /// The event as its source wrote it; absent if it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "api", schema(nullable = false))]
+    pub raw: Option<&'a str>,
+    /// The event as its source wrote it, in base 64; only if it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "api", schema(nullable = false))]
+    pub raw_base64: Option<String>,
+    /// Its position, from 0 in the order of acceptance.
+    pub seq: u64,
+    /// `unknown`, `informational`, `low`, `medium`, `high`, `critical` or `fatal`.
+    pub severity: &'static str,
+    /// Where it is from.
+    pub source: SourceAnswer<'a>,
+    /// Its stream.
+    pub stream: &'a str,
+    /// When it happened, RFC 3339.
+    pub timestamp: String,
+    /// Its type.
+    pub r#type: &'a str,
+}
+
+/// Where an event is from. What is unknown is absent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema), schema(as = EventSource))]
+pub struct SourceAnswer<'a> {
+    /// What collected it.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub collector: &'a str,
+    /// The format it was written in.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub format: &'a str,
+    /// The machine it concerns.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub host: &'a str,
+    /// The address it concerns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "api", schema(nullable = false))]
+    pub ip: Option<String>,
+}
+
+impl<'a> EventAnswer<'a> {
+    /// The event of a record, without a proof.
+    #[must_use]
+    pub fn of(record: &'a Record) -> Self {
+        let event = record.event();
+        let (raw, raw_base64) = match std::str::from_utf8(event.raw) {
+            Ok(text) => (Some(text), None),
+            Err(_) => (None, Some(base64(event.raw))),
+        };
+        let attributes = event.attributes.iter();
+        Self {
+            attributes: attributes.map(|(key, value)| (key.to_owned(), of_value(&value))).collect(),
+            id: event.id.to_string(),
+            proof: None,
+            raw,
+            raw_base64,
+            seq: record.seq(),
+            severity: event.tags.severity.name(),
+            source: SourceAnswer {
+                collector: event.tags.collector,
+                format: event.tags.format,
+                host: event.tags.host,
+                ip: event.tags.ip.map(|ip| ip.to_string()),
+            },
+            stream: event.tags.stream,
+            timestamp: time(event.timestamp_ns),
+            r#type: event.tags.kind,
         }
     }
-    if let Some(ip) = event.tags.ip {
-        source.insert("ip".to_owned(), ip.to_string().into());
-    }
-    let mut out = json!({
-        "id": event.id.to_string(),
-        "seq": record.seq(),
-        "timestamp": time(event.timestamp_ns),
-        "stream": event.tags.stream,
-        "type": event.tags.kind,
-        "severity": event.tags.severity.name(),
-        "source": source,
-    });
-    match std::str::from_utf8(event.raw) {
-        Ok(text) => out["raw"] = text.into(),
-        Err(_) => out["raw_base64"] = base64(event.raw).into(),
-    }
-    if !event.attributes.is_empty() {
-        let attributes: Map<String, Json> = event
-            .attributes
-            .iter()
-            .map(|(key, value)| (key.to_owned(), of_value(&value)))
-            .collect();
-        out["attributes"] = attributes.into();
-    }
-    out
+}
+
+/// An event with all its fields as JSON. Raw bytes that are not UTF-8 are under `raw_base64`.
+#[must_use]
+pub fn event(record: &Record) -> Json {
+    serde_json::to_value(EventAnswer::of(record))
+        .expect("an event has only text keys and finite numbers")
 }
 
 fn of_value(value: &Value<'_>) -> Json {

@@ -12,16 +12,19 @@ use crate::checkpoint::{Checkpoint, CheckpointError, VerifierKey};
 
 /// A proof that an event is in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema), schema(as = EventProof))]
 pub struct InclusionProof {
     /// The event's position in the log.
     pub leaf_index: u64,
     /// Leaves in the tree it is proven in.
     pub tree_size: u64,
     /// The hash of its leaf.
+    #[cfg_attr(feature = "api", schema(value_type = String))]
     pub leaf_hash: Hash,
     /// Its canonical bytes, in base64.
     pub leaf_base64: String,
     /// The hashes along the path from the leaf to the root, from below.
+    #[cfg_attr(feature = "api", schema(value_type = Vec<String>))]
     pub audit_path: Vec<Hash>,
     /// The signed note that contains the root.
     pub checkpoint: String,
@@ -29,19 +32,24 @@ pub struct InclusionProof {
 
 /// A proof that the log still begins with an earlier state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "api", derive(utoipa::ToSchema), schema(as = EventConsistencyProof))]
 pub struct ConsistencyProof {
     /// Leaves of the earlier tree.
     pub first: u64,
     /// Leaves of the later tree.
     pub second: u64,
     /// The hashes that lead to both roots.
+    #[cfg_attr(feature = "api", schema(value_type = Vec<String>))]
     pub path: Vec<Hash>,
     /// The root of the earlier tree, as computed from the log now.
+    #[cfg_attr(feature = "api", schema(value_type = String))]
     pub first_root: Hash,
     /// The root of the later tree.
+    #[cfg_attr(feature = "api", schema(value_type = String))]
     pub second_root: Hash,
     /// The signed note with the later tree's root, if there is one for that size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "api", schema(nullable = false))]
     pub checkpoint: Option<String>,
 }
 

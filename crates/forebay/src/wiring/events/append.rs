@@ -17,9 +17,9 @@ use forebay_events::input::Record;
 use forebay_events::{AppendError, Store};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode, Uri};
-use serde_json::{Value, json};
 
 use super::super::answer::pairs;
+use super::answers::{RejectedRecord, Report};
 use super::body::{NoRoom, Piece, Pieces, forward, pieces, too_large};
 use super::problem::{self, Problem};
 use super::records::Cutter;
@@ -99,7 +99,7 @@ async fn append(
 
 /// The result of appending a body.
 struct Appended {
-    report: Value,
+    report: Report,
     summary: Summary,
     /// The error with which it ended early.
     end: Option<io::Error>,
@@ -219,7 +219,7 @@ struct Work {
     ingest: Ingest,
     cutter: Cutter,
     /// The first rejected records.
-    rejects: Vec<Value>,
+    rejects: Vec<RejectedRecord>,
 }
 
 impl Work {
@@ -256,26 +256,26 @@ impl Work {
         let started = Instant::now();
         let summary = self.ingest.finish(store)?;
         commit_time.record(started.elapsed());
-        let report = json!({
-            "accepted": summary.accepted,
-            "rejected": summary.rejected,
-            "first_id": summary.first_id.map(|id| id.to_string()),
-            "last_id": summary.last_id.map(|id| id.to_string()),
-            "rejects": self.rejects,
-        });
+        let report = Report {
+            accepted: summary.accepted,
+            first_id: summary.first_id.map(|id| id.to_string()),
+            last_id: summary.last_id.map(|id| id.to_string()),
+            rejected: summary.rejected,
+            rejects: self.rejects,
+        };
         Ok(Appended { report, summary, end: end.err() })
     }
 }
 
 fn append_record(
     ingest: &mut Ingest,
-    rejects: &mut Vec<Value>,
+    rejects: &mut Vec<RejectedRecord>,
     store: &Store,
     record: &Record<'_>,
 ) -> Result<(), AppendError> {
     ingest.record(store, record, now_ns(), &mut |line, reject, _| {
         if rejects.len() < REJECTS_MAX {
-            rejects.push(json!({ "line": line, "reason": reject.to_string() }));
+            rejects.push(RejectedRecord { line, reason: reject.to_string() });
         }
     })
 }

@@ -1,6 +1,7 @@
 //! The event store as a subsystem of the server: applies its configuration, provides its routes and
 //! metrics, closes it.
 
+mod answers;
 mod append;
 mod body;
 mod openapi;
@@ -28,6 +29,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use crate::config::{Config, Preset};
 use crate::layout;
 use crate::serve::Subsystem;
+pub(crate) use answers::EventStats;
 use body::Memory;
 use problem::Problem;
 
@@ -73,22 +75,6 @@ pub(crate) fn options(config: &Config) -> Options {
     set(&mut options.checkpoint_interval, from.checkpoint_interval.map(|time| time.get()));
     set(&mut options.block_cache_size, from.block_cache_size.map(|bytes| size(bytes.0)));
     options
-}
-
-/// Returns the statistics of a store as JSON.
-pub(crate) fn stats(store: &Store) -> serde_json::Value {
-    let stats = store.stats();
-    let key = store.verifier_key().ok().map(|key| key.to_string());
-    serde_json::json!({
-        "events": stats.events,
-        "events_kept": stats.events_kept,
-        "events_in_memory": stats.events_in_memory,
-        "memory_bytes": stats.memory_bytes,
-        "segments": stats.segments,
-        "segment_bytes": stats.segment_bytes,
-        "log_bytes": stats.log_bytes,
-        "verifier_key": key,
-    })
 }
 
 /// Opens the event store in the data directory.

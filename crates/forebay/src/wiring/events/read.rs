@@ -8,15 +8,16 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use forebay_base::waiting::Waiting;
 use forebay_events::query::{Query, Scan};
-use forebay_events::{EventId, ReadError, Record, Store, render};
+use forebay_events::render::EventAnswer;
+use forebay_events::{EventId, ReadError, Record, Store};
 use http::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
     X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
-use serde_json::{Value, json};
 
 use super::super::answer::{pairs, wants_lines};
+use super::answers::{EventPage, EventStats};
 use super::problem::{self, Problem};
 use super::question::{Question, cursor_text, flag};
 use super::{Shared, on_thread, stream};
@@ -51,10 +52,10 @@ async fn answer_list(shared: Arc<Shared>, lines: bool, uri: &Uri) -> Result<Resp
     });
     let page = page.await?;
     drop(waiting);
-    Ok(problem::json(StatusCode::OK, &page))
+    Ok(page)
 }
 
-fn page(store: &Store, asked: Question, limit: u64) -> Result<Value, Problem> {
+fn page(store: &Store, asked: Question, limit: u64) -> Result<Response, Problem> {
     let cursor = match asked.positions {
         Some(_) => |last: &Record| last.seq().to_string(),
         None => |last: &Record| cursor_text(last.event().timestamp_ns, last.seq()),
@@ -72,7 +73,7 @@ fn page(store: &Store, asked: Question, limit: u64) -> Result<Value, Problem> {
         }
     }
     let events = rendered(store, &records, asked.proof)?;
-    Ok(json!({ "events": events, "next": next }))
+    Ok(problem::json(StatusCode::OK, &EventPage { events, next }))
 }
 
 /// The matching events, in the requested order.
@@ -114,17 +115,17 @@ impl<'a> Matches<'a> {
     }
 }
 
-/// Returns events as JSON, each with its proof if requested.
-pub(super) fn rendered(
+/// Returns events, each with its proof if requested.
+pub(super) fn rendered<'a>(
     store: &Store,
-    records: &[Record],
+    records: &'a [Record],
     proof: bool,
-) -> Result<Vec<Value>, Problem> {
-    let mut events: Vec<Value> = records.iter().map(render::event).collect();
+) -> Result<Vec<EventAnswer<'a>>, Problem> {
+    let mut events: Vec<EventAnswer<'_>> = records.iter().map(EventAnswer::of).collect();
     if proof {
         for (event, proof) in events.iter_mut().zip(store.prove_records(records)?) {
-            event["proof"] =
-                serde_json::to_value(proof).map_err(|error| problem::internal(&error.into()))?;
+            let proof = serde_json::to_value(proof);
+            event.proof = Some(proof.map_err(|error| problem::internal(&error.into()))?);
         }
     }
     Ok(events)
@@ -157,7 +158,7 @@ async fn answer_one(shared: &Shared, name: &str, uri: &Uri) -> Result<Response, 
     let found = shared.ask(move |store| Ok(store.get(id)?)).await?;
     let record = found.ok_or_else(|| Problem::not_found(format!("there is no event {id}")))?;
     if !raw {
-        return Ok(problem::json(StatusCode::OK, &render::event(&record)));
+        return Ok(problem::json(StatusCode::OK, &EventAnswer::of(&record)));
     }
     // The author of the event is not trusted: a browser must treat it as plain text.
     let mut response = Response::new(Body::from(record.event().raw.to_vec()));
@@ -174,7 +175,7 @@ async fn answer_one(shared: &Shared, name: &str, uri: &Uri) -> Result<Response, 
 }
 
 pub(super) async fn stats(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
-    let stats = shared.ask(|store| Ok(super::stats(store))).await;
+    let stats = shared.ask(|store| Ok(EventStats::of(store))).await;
     let answer = stats.map(|stats| {
         let mut response = problem::json(StatusCode::OK, &stats);
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -22,7 +22,7 @@ use forebay_events::{Record, Store};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 
-use super::super::answer::lines;
+use super::super::answer::{line, lines};
 use super::problem::Problem;
 use super::question::Question;
 use super::read::{Matches, rendered};
@@ -89,7 +89,7 @@ fn text_of(store: &Store, records: &[Record], proof: bool) -> Result<String, Pro
     let mut text = String::with_capacity(2 * size);
     for records in records.chunks(RENDERED_EVENTS) {
         for event in rendered(store, records, proof)? {
-            text.push_str(&event.to_string());
+            text.push_str(&line(&event));
             text.push('\n');
         }
     }
