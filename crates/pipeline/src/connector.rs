@@ -103,12 +103,14 @@ pub struct Opening {
 
 /// How far an incremental stream was read: the values of cursor and tie-breaker of the last row, as
 /// the source writes them. Only the source that created it can interpret it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = PipelineCursor)]
 pub struct Cursor {
     /// Value of the cursor field.
     pub value: String,
     /// Value of the tie-breaker field, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub tie_breaker: Option<String>,
 }
 

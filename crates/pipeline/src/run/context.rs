@@ -117,7 +117,8 @@ impl Context {
 }
 
 /// A report of phases, in seconds.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, utoipa::ToSchema)]
+#[schema(as = PipelinePhaseSeconds)]
 pub struct PhaseSeconds {
     /// Connecting.
     pub connect: f64,

@@ -8,7 +8,8 @@ use crate::connector::{Cursor, Form};
 use crate::error::RunError;
 
 /// What a run would do.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
+#[schema(as = PipelinePlan)]
 pub struct Plan {
     /// Name of the pipeline.
     pub pipeline: String,
@@ -19,7 +20,8 @@ pub struct Plan {
 }
 
 /// What a run would do with a stream.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
+#[schema(as = PipelineStreamPlan)]
 pub struct StreamPlan {
     /// Its name in the source.
     pub stream: String,
@@ -28,6 +30,7 @@ pub struct StreamPlan {
     /// `tuples` if rows are passed through as the source's bytes, otherwise `records`.
     pub form: &'static str,
     /// Its columns: name and type.
+    #[schema(value_type = Vec<Vec<String>>)]
     pub columns: Vec<(String, String)>,
     /// What is done at the destination before and after the rows.
     pub destination: Vec<String>,
@@ -38,12 +41,16 @@ pub struct StreamPlan {
     /// Whether a killed run is continued with the remaining units.
     pub resumable: bool,
     /// Estimated number of rows.
+    #[schema(required)]
     pub rows: Option<u64>,
     /// Estimated size in bytes.
+    #[schema(required)]
     pub bytes: Option<u64>,
     /// Start of an incremental stream.
+    #[schema(required)]
     pub since: Option<Cursor>,
     /// End of an incremental stream.
+    #[schema(required)]
     pub until: Option<Cursor>,
 }
 

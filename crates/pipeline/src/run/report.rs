@@ -6,7 +6,8 @@ use super::context::PhaseSeconds;
 use crate::connector::Cursor;
 
 /// The report of a run.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
+#[schema(as = PipelineReport)]
 pub struct Report {
     /// Id of the run.
     pub run: String,
@@ -27,13 +28,15 @@ pub struct Report {
 }
 
 /// The report of one stream.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, utoipa::ToSchema)]
+#[schema(as = PipelineStreamReport)]
 pub struct StreamReport {
     /// Its name in the source.
     pub stream: String,
     /// Its name in the destination.
     pub into: String,
-    /// The load; absent if there was nothing to do.
+    /// The load; null if there was nothing to do.
+    #[schema(required)]
     pub load: Option<String>,
     /// Whether it continued a load of an earlier run.
     pub resumed: bool,
@@ -48,6 +51,7 @@ pub struct StreamReport {
     /// The content hash of all rows of the load.
     pub content_hash: String,
     /// The current cursor of an incremental stream.
+    #[schema(required)]
     pub cursor: Option<Cursor>,
     /// Duration of the copy.
     pub seconds: f64,

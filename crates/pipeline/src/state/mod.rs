@@ -72,8 +72,9 @@ struct Found {
 }
 
 /// State of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = PipelineRunOutcome)]
 pub enum Outcome {
     /// It is still running.
     Running,

@@ -5,6 +5,7 @@
 //! at a time; a run that is in progress at shutdown stops at a commit boundary, and the next run
 //! continues after it.
 
+mod answers;
 mod catalogue;
 mod clock;
 mod openapi;

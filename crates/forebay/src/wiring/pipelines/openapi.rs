@@ -1,99 +1,113 @@
-//! The pipelines' part of `/openapi.json`.
+//! The pipelines' part of `/openapi.json`. Answers are described by the types that are serialised.
 
-use serde_json::{Value, json};
+use forebay_base::api::describe::{Kind, Operation, PAGE, Routes, path, query};
+use forebay_pipeline::run::Plan;
 use utoipa::openapi::OpenApi;
 
-/// Returns the document. A description that does not parse would be a bug of ours, found by its
-/// test.
+use super::answers::{PipelineAnswer, PipelineList, RunAnswer, RunList, Started};
+use super::routes::RunRequest;
+
+const TAG: &str = "pipelines";
+const ABOUT: &str = "Pipelines that copy rows between databases and files, and their runs.";
+
+const WRONG: (u16, &str) = (400, "The name, a parameter or the body is not valid");
+const MISSING: (u16, &str) = (404, "There is no such pipeline, or no such run of it");
+const FILE: (u16, &str) = (409, "The pipeline file is not valid; the message names line and field");
+const CLOSED: (u16, &str) = (503, "The files or the record of runs cannot be read");
+
+/// Returns the document.
 pub(super) fn document() -> OpenApi {
-    serde_json::from_value(description())
-        .unwrap_or_else(|_| utoipa::openapi::OpenApiBuilder::new().build())
+    let runs = "/v1/pipelines/{name}/runs";
+    let run = "/v1/pipelines/{name}/runs/{run}";
+    Routes::new("Forebay pipelines")
+        .tag(TAG, ABOUT)
+        .get(
+            "/v1/pipelines",
+            operation("list_pipelines", "List the pipelines")
+                .json::<PipelineList>(200, "The pipelines, also those whose file cannot be used")
+                .problems(&[CLOSED]),
+        )
+        .get(
+            "/v1/pipelines/page",
+            operation("list_pipelines_page", "Get the pipelines as a page").words(
+                200,
+                PAGE,
+                "The page, or an error page",
+            ),
+        )
+        .get(
+            "/v1/pipelines/{name}",
+            named("get_pipeline", "Get a pipeline")
+                .json::<PipelineAnswer>(200, "As in the list")
+                .problems(&[WRONG, MISSING, CLOSED]),
+        )
+        .get(
+            "/v1/pipelines/{name}/plan",
+            named(
+                "get_pipeline_plan",
+                "Get the plan of a run; queries both sides and changes nothing",
+            )
+            .json::<Plan>(200, "What a run would do with each stream")
+            .problems(&[
+                WRONG,
+                MISSING,
+                FILE,
+                (502, "A database or file storage cannot be accessed"),
+            ]),
+        )
+        .post(runs, start())
+        .get(
+            runs,
+            named("list_pipeline_runs", "List the runs, the newest first")
+                .parameter(query(
+                    "limit",
+                    Kind::Count(1, 1_000),
+                    "Maximum number of runs [default: 20]",
+                ))
+                .json::<RunList>(200, "The runs")
+                .problems(&[WRONG, CLOSED]),
+        )
+        .get(
+            run,
+            of_run("get_pipeline_run", "Get a run and its report")
+                .json::<RunAnswer>(200, "The run")
+                .problems(&[WRONG, MISSING, CLOSED]),
+        )
+        .delete(
+            run,
+            of_run("stop_pipeline_run", "Stop a run at its next commit boundary")
+                .json::<RunAnswer>(202, "The run ends soon; the next run continues after it")
+                .problems(&[WRONG, MISSING, (409, "It has ended"), CLOSED]),
+        )
+        .document()
 }
 
-const WRONG: (&str, &str) = ("400", "The name, a parameter or the body is not valid");
-const MISSING: (&str, &str) = ("404", "There is no such pipeline, or no such run of it");
-const FILE: (&str, &str) =
-    ("409", "The pipeline file is not valid; the message names line and field");
-
-fn description() -> Value {
-    let name = ("name", "Name of the pipeline: its file name without .yaml");
-    let run = ("run", "Id of the run");
-    json!({
-        "openapi": "3.1.0",
-        "info": { "title": "Forebay pipelines", "version": env!("CARGO_PKG_VERSION") },
-        "tags": [{ "name": "pipelines", "description":
-            "Pipelines that copy rows between databases and files, and their runs." }],
-        "paths": {
-            "/v1/pipelines": { "get": operation("List the pipelines", &[], &[
-                ("200", "pipelines: name, source, destination, streams, running, every_seconds, \
-                         due_at_ms, last_run; error if the file cannot be used")]) },
-            "/v1/pipelines/page": { "get": operation("Get the pipelines as a page", &[],
-                &[("200", "The page, or an error page")]) },
-            "/v1/pipelines/{name}": { "get": operation("Get a pipeline", &[name],
-                &[("200", "As in the list"), WRONG, MISSING]) },
-            "/v1/pipelines/{name}/plan": { "get": operation(
-                "Get the plan of a run; queries both sides and changes nothing", &[name],
-                &[("200", "streams: columns, units, rows, bytes and statements of each"),
-                  WRONG, MISSING, FILE, ("502", "A database or file storage cannot be accessed")]) },
-            "/v1/pipelines/{name}/runs": {
-                "post": begin(operation("Start a run", &[name], &[
-                    ("202", "The run has started; Location is its URL"), WRONG, MISSING,
-                    ("409", "The pipeline is already running, or its file cannot be used"),
-                    ("429", "The limit pipelines.runs_max is reached")])),
-                "get": limited(operation("List the runs, the newest first", &[name],
-                    &[("200", "runs: run, outcome, began_at_ms, ended_at_ms, rows_committed"), WRONG])),
-            },
-            "/v1/pipelines/{name}/runs/{run}": {
-                "get": operation("Get a run and its report", &[name, run],
-                    &[("200", "outcome: running, done, failed, cancelled or killed; report"),
-                      WRONG, MISSING]),
-                "delete": operation("Stop a run at its next commit boundary", &[name, run],
-                    &[("202", "The run ends soon; the next run continues after it"), WRONG, MISSING,
-                      ("409", "It has ended")]),
-            },
-        }
-    })
+fn operation(id: &str, summary: &str) -> Operation {
+    Operation::new(TAG, id, summary)
 }
 
-fn operation(summary: &str, path: &[(&str, &str)], answers: &[(&str, &str)]) -> Value {
-    let parameters = path.iter().map(|(name, text)| {
-        json!({ "name": name, "in": "path", "required": true, "description": text,
-                "schema": { "type": "string" } })
-    });
-    let answers = answers.iter().map(|(status, text)| {
-        let schema = if status.starts_with('2') {
-            json!({ "type": "object" })
-        } else {
-            json!({ "$ref": "#/components/schemas/Problem" })
-        };
-        let kind = if summary.ends_with("a page") { "text/html" } else { "application/json" };
-        let content = json!({ kind: { "schema": schema } });
-        ((*status).to_owned(), json!({ "description": text, "content": content }))
-    });
-    json!({ "tags": ["pipelines"], "summary": summary,
-            "parameters": parameters.collect::<Vec<_>>(),
-            "responses": Value::Object(answers.collect()) })
+fn named(id: &str, summary: &str) -> Operation {
+    let text = "Name of the pipeline: its file name without .yaml";
+    operation(id, summary).parameter(path("name", text))
 }
 
-fn begin(mut operation: Value) -> Value {
-    operation["requestBody"] = json!({ "required": false, "content": { "application/json": { "schema": {
-        "type": "object",
-        "properties": {
-            "once": { "type": "string", "description":
-                "Name of the run; if a run of this name has completed, nothing is copied" },
-            "from_scratch": { "type": "boolean", "description":
-                "Start unfinished loads over, instead of continuing them" },
-        }
-    } } } });
-    operation
+fn of_run(id: &str, summary: &str) -> Operation {
+    named(id, summary).parameter(path("run", "Id of the run"))
 }
 
-fn limited(mut operation: Value) -> Value {
-    if let Some(parameters) = operation["parameters"].as_array_mut() {
-        parameters.push(json!({ "name": "limit", "in": "query", "required": false,
-            "description": "1 to 1000 [default: 20]", "schema": { "type": "integer" } }));
-    }
-    operation
+fn start() -> Operation {
+    named("start_pipeline_run", "Start a run")
+        .takes::<RunRequest>(false, "How the run is done")
+        .json::<Started>(202, "The run has started")
+        .header(202, "Location", "URL path of the run")
+        .problems(&[
+            WRONG,
+            MISSING,
+            (409, "The pipeline is already running, or its file cannot be used"),
+            (413, "The body exceeds 64 KiB"),
+            (429, "The limit pipelines.runs_max is reached"),
+            CLOSED,
+        ])
 }
 
 #[cfg(test)]
@@ -101,11 +115,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_description_is_one() {
+    fn every_route_is_described_with_the_types_of_its_answers() {
         let document = serde_json::to_value(document()).unwrap();
         assert_eq!(document["paths"].as_object().unwrap().len(), 6);
         let runs = &document["paths"]["/v1/pipelines/{name}/runs"];
         assert_eq!(runs["get"]["parameters"][1]["name"], "limit");
         assert!(runs["post"]["requestBody"].is_object());
+        let schemas = &document["components"]["schemas"];
+        for name in ["PipelineReport", "PipelineStreamPlan", "PipelineRunOutcome"] {
+            assert!(schemas[name].is_object(), "{name}");
+        }
     }
 }

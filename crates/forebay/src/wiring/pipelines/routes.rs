@@ -7,16 +7,19 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use forebay_base::error_chain::chain;
 use forebay_pipeline::run::{Context, Options, Pipeline};
-use forebay_pipeline::state::{Outcome, RunRecord};
+use forebay_pipeline::state::RunRecord;
 use http::header::LOCATION;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use serde::Deserialize;
-use serde_json::{Value, json as value};
+use serde_json::json as value;
+use utoipa::ToSchema;
 
 use super::super::answer::{PAGE, Problem, answer, html, json, moved, pairs};
+use super::answers::{PipelineAnswer, PipelineList, RunAnswer, RunList, Started, StreamAnswer};
 use super::catalogue::Name;
 use super::runner::Refused;
 use super::{Shared, clock, on_thread, unremembered};
+use crate::config::Schedule;
 use crate::pipelines::now_ms;
 use crate::web::{PipelineRow, pipelines_page};
 
@@ -27,64 +30,57 @@ const RUNS: u32 = 20;
 /// Maximum number of listed runs.
 const RUNS_MAX: u32 = 1_000;
 
-/// The body of a run request.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct RunRequest {
+/// A request to start a run.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = PipelineRunRequest)]
+pub(super) struct RunRequest {
+    /// Name of the run; if a run of this name has completed, nothing is copied.
+    #[serde(default)]
     once: Option<String>,
+    /// Start unfinished loads over, instead of continuing them.
+    #[serde(default)]
     from_scratch: bool,
 }
 
 /// Returns what is known of a pipeline without reading its data.
-fn known(shared: &Shared, name: &Name) -> Result<Value, Problem> {
+fn known(shared: &Shared, name: &Name) -> Result<PipelineAnswer, Problem> {
     let last = shared.runner.remembered(|state| state.runs(Some(name.as_str()), 1, now_ms()));
     let last = last.map_err(|error| unremembered(&error))?.pop();
-    let mut known =
-        value!({ "name": name.as_str(), "running": shared.runner.running(name.as_str()) });
-    if let Some(schedule) = shared.schedules.iter().find(|it| it.pipeline == name.as_str()) {
-        known["every_seconds"] = schedule.every.as_secs().into();
-        known["due_at_ms"] = clock::due_ms(schedule, last.as_ref().map(|run| run.began_ms)).into();
-    }
+    let schedule = shared.schedules.iter().find(|it| it.pipeline == name.as_str());
+    let due = |schedule: &Schedule| clock::due_ms(schedule, last.as_ref().map(|run| run.began_ms));
+    let mut known = PipelineAnswer {
+        destination: None,
+        due_at_ms: schedule.map(due),
+        error: None,
+        every_seconds: schedule.map(|schedule| schedule.every.as_secs()),
+        last_run: last.as_ref().map(|run| RunAnswer::of(run, false)),
+        name: name.as_str().to_owned(),
+        running: shared.runner.running(name.as_str()),
+        source: None,
+        streams: None,
+    };
     match shared.catalogue.load(name) {
         Ok(file) => {
-            known["source"] = file.source.uses.as_str().into();
-            known["destination"] = file.destination.uses.as_str().into();
-            let streams = file.source.streams.iter();
-            known["streams"] = streams
-                .map(|stream| value!({ "stream": stream.name, "into": stream.target() }))
-                .collect();
+            known.source = Some(file.source.uses.as_str().to_owned());
+            known.destination = Some(file.destination.uses.as_str().to_owned());
+            let streams = file.source.streams.iter().map(|stream| StreamAnswer {
+                into: stream.target().to_owned(),
+                stream: stream.name.to_string(),
+            });
+            known.streams = Some(streams.collect());
         }
-        Err(problem) => known["error"] = problem.into_message().into(),
+        Err(problem) => known.error = Some(problem.into_message()),
     }
-    known["last_run"] = last.map_or(Value::Null, |run| run_json(&run, false));
     Ok(known)
 }
 
-/// Returns a run as JSON, with its report if requested.
-fn run_json(run: &RunRecord, with_report: bool) -> Value {
-    let mut described = value!({
-        "run": run.run, "pipeline": run.pipeline, "outcome": run.outcome,
-        "began_at_ms": run.began_ms, "ended_at_ms": run.ended_ms, "rows_read": run.rows_read,
-        "rows_committed": run.rows_committed, "bytes_read": run.bytes_read,
-    });
-    if run.outcome == Outcome::Running {
-        described["ended_at_ms"] = Value::Null;
-    }
-    if let Some(error) = &run.error {
-        described["error"] = error.as_str().into();
-    }
-    if with_report && let Some(report) = &run.report {
-        described["report"] = report.clone();
-    }
-    described
-}
-
-fn all(shared: &Shared) -> Result<Vec<Value>, Problem> {
+fn all(shared: &Shared) -> Result<Vec<PipelineAnswer>, Problem> {
     shared.catalogue.names()?.iter().map(|name| known(shared, name)).collect()
 }
 
 pub(super) async fn list(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
-    let listed = on_thread(move || Ok(value!({ "pipelines": all(&shared)? })));
+    let listed = on_thread(move || Ok(PipelineList { pipelines: all(&shared)? }));
     answer(listed.await.map(|listed| json(StatusCode::OK, &listed)), &headers)
 }
 
@@ -116,7 +112,7 @@ pub(super) async fn plan(
             Problem::new(StatusCode::BAD_GATEWAY, "connector", chain(error).to_string())
         };
         let plan = plan.map_err(|error| failed(&error))?;
-        serde_json::to_value(plan).map_err(|error| failed(&error))
+        Ok(plan)
     };
     answer(planned.await.map(|plan| json(StatusCode::OK, &plan)), &headers)
 }
@@ -163,7 +159,7 @@ async fn begin(shared: Arc<Shared>, name: &str, body: Body) -> Result<Response, 
         Refused::State(error) => unremembered(&error),
     })?;
     let location = format!("/v1/pipelines/{name}/runs/{id}");
-    let mut response = json(StatusCode::ACCEPTED, &value!({ "run": id, "pipeline": name }));
+    let mut response = json(StatusCode::ACCEPTED, &Started { pipeline: name.to_owned(), run: id });
     if let Ok(location) = HeaderValue::try_from(location) {
         response.headers_mut().insert(LOCATION, location);
     }
@@ -184,8 +180,7 @@ pub(super) async fn runs(
                 state.runs(Some(name.as_str()), limit, now_ms())
             };
             let runs = shared.runner.remembered(ask).map_err(|error| unremembered(&error))?;
-            let runs: Vec<Value> = runs.iter().map(|run| run_json(run, false)).collect();
-            Ok(value!({ "runs": runs }))
+            Ok(RunList { runs: runs.iter().map(|run| RunAnswer::of(run, false)).collect() })
         })
         .await
     };
@@ -223,7 +218,7 @@ pub(super) async fn run(
 ) -> Response {
     let found = on_thread(move || {
         let name = Name::parse(&name)?;
-        Ok(run_json(&find(&shared, &name, &run)?, true))
+        Ok(RunAnswer::of(&find(&shared, &name, &run)?, true))
     });
     answer(found.await.map(|run| json(StatusCode::OK, &run)), &headers)
 }
@@ -236,7 +231,7 @@ pub(super) async fn cancel(
     let cancelled = on_thread(move || {
         let name = Name::parse(&name)?;
         if shared.runner.cancel(name.as_str(), &run) {
-            return Ok(run_json(&find(&shared, &name, &run)?, false));
+            return Ok(RunAnswer::of(&find(&shared, &name, &run)?, false));
         }
         find(&shared, &name, &run)?;
         let text = "the run has ended, or was not started by this server";
@@ -251,7 +246,7 @@ pub(super) async fn to_page() -> Response {
 
 pub(super) async fn page(State(shared): State<Arc<Shared>>) -> Response {
     let found = on_thread(move || {
-        let rows = all(&shared)?.iter().map(PipelineRow::of).collect();
+        let rows = all(&shared)?.iter().map(|one| PipelineRow::of(&value!(one))).collect();
         Ok((rows, shared.catalogue.dir().display().to_string()))
     });
     html(pipelines_page(&found.await.map_err(Problem::into_message)), PAGE)
