@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test says what it means by panicking")]
 
+mod api_description;
 mod auth;
 mod cache_auth;
 mod cache_descriptors;
