@@ -7,7 +7,7 @@
 //! | `ci` | format, lints, documentation, dependency rules, tidy |
 //! | `tidy` | the rules of STYLE.md and the floors of ARCHITECTURE.md that a program can check |
 //! | `fuzz` | builds every fuzz target and runs each for a few seconds |
-//! | `clients` | runs unmodified clients' own tests against a real cache server |
+//! | `clients` | runs unmodified clients' own tests, and a generated one, against a real server |
 //! | `attack` | hostile checks against the real server, area by area |
 //! | `bench` | measures a subsystem, compares it with its bars, writes BENCHMARKS.md |
 //! | `dist` | makes the files that users install |
@@ -50,7 +50,7 @@ enum Task {
     Tidy,
     /// Build every fuzz target and run each for a few seconds.
     Fuzz(fuzz::Args),
-    /// Run unmodified clients against a real cache server.
+    /// Run unmodified clients, and a generated one, against a real server.
     Clients(clients::Args),
     /// Run hostile checks against the real server.
     Attack(attack::Args),

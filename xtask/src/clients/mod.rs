@@ -1,16 +1,18 @@
-//! `cargo xtask clients`: unmodified clients against a real `forebay cache serve`.
+//! `cargo xtask clients`: unmodified clients against a real server.
 //!
 //! Each client gets a server of its own (free ports, a data directory of its own, ended afterwards)
 //! and brings its own tests: Redis' suites, redis-py's, Django's for its Redis cache; ioredis,
-//! redis-cli, redis-benchmark and the text protocol are tried by a script here. What they need is
-//! fetched once, in pinned versions, into the user's cache directory. A client whose tools or
-//! network are missing is left out, which is said, or fails with `FOREBAY_REQUIRE_SERVICES=1`.
+//! redis-cli, redis-benchmark and the text protocol are tried by a script here; so is a client that
+//! is generated from the API description of `forebay serve`. What they need is fetched once, in
+//! pinned versions, into the user's cache directory. A client whose tools or network are missing is
+//! left out, which is said, or fails with `FOREBAY_REQUIRE_SERVICES=1`.
 //!
 //! What a client's own tests want that this server does not have stands in `xtask/clients/*.skip`,
 //! each line with its reason.
 
 mod fetch;
 mod node;
+mod openapi;
 mod python;
 pub(crate) mod server;
 mod skip;
@@ -72,7 +74,7 @@ enum Run {
 }
 
 /// To add one: a function that runs it, and a line here.
-const CLIENTS: [Client; 8] = [
+const CLIENTS: [Client; 9] = [
     Client { name: "redis-tcl", run: Run::Alone(tcl::run) },
     Client { name: "redis-py-resp2", run: Run::Served(python::redis_py_2) },
     Client { name: "redis-py-resp3", run: Run::Served(python::redis_py_3) },
@@ -81,6 +83,7 @@ const CLIENTS: [Client; 8] = [
     Client { name: "redis-cli", run: Run::Served(tools::redis_cli) },
     Client { name: "redis-benchmark", run: Run::Served(tools::redis_benchmark) },
     Client { name: "text", run: Run::Served(tools::text) },
+    Client { name: "openapi", run: Run::Alone(openapi::run) },
 ];
 
 /// What all clients share.

@@ -1,0 +1,111 @@
+//! A client generated from the API description of a real `forebay serve`.
+//!
+//! The description is validated, a Python client is generated from it without a warning, and a
+//! program uses that client: `xtask/clients/openapi/check.py`.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context as _, bail};
+
+use super::server::limited;
+use super::{Outcome, Stage, fetch, skip};
+
+/// Maximum time that the program may take, in seconds.
+const LIMIT_S: u32 = 180;
+
+pub(super) fn run(stage: &Stage) -> anyhow::Result<Outcome> {
+    let python = prepare(stage)?;
+    let dir = stage.output.join("openapi");
+    let server = Serve::start(&stage.binary, &dir)?;
+    let mut check = Command::new(&python);
+    check.arg(skip::path("openapi").join("check.py")).arg(&server.url).arg(&dir);
+    let (ended_well, said) = limited(&check, LIMIT_S)?;
+    std::fs::write(dir.join("check.log"), &said)?;
+    let mut outcome = Outcome::default();
+    for line in said.lines() {
+        if let Some(name) = line.strip_prefix("ok ") {
+            outcome.note(name, true);
+        } else if let Some(name) = line.strip_prefix("FAILED ") {
+            outcome.note(name, false);
+        }
+    }
+    if !ended_well && outcome.failed.is_empty() {
+        let last = said.lines().next_back().unwrap_or_default();
+        outcome.failed.push(format!("the program failed: {last}"));
+    }
+    Ok(outcome)
+}
+
+/// Returns a Python with the validator and the generator, in the versions of `requirements.txt`.
+fn prepare(stage: &Stage) -> anyhow::Result<PathBuf> {
+    fetch::need("python3")?;
+    let list = skip::path("openapi").join("requirements.txt");
+    let wanted = std::fs::read_to_string(&list)
+        .with_context(|| format!("cannot read {}", list.display()))?;
+    // A virtual environment contains its own path, so it is created in its final place.
+    let dir = stage.dir.join("python-openapi");
+    let program = dir.join("venv").join("bin").join("python");
+    let ready = dir.join("ready");
+    if std::fs::read_to_string(&ready).is_ok_and(|installed| installed == wanted) {
+        return Ok(program);
+    }
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let mut venv = Command::new("python3");
+    venv.args(["-m", "venv", "--clear"]).arg(dir.join("venv"));
+    fetch::step(&mut venv, "cannot create a virtual environment")?;
+    let mut pip = Command::new(&program);
+    pip.args(["-m", "pip", "--disable-pip-version-check", "install", "-q", "-r"]).arg(&list);
+    fetch::step(&mut pip, "cannot download Python packages")?;
+    std::fs::write(&ready, wanted).with_context(|| format!("cannot write to {}", dir.display()))?;
+    Ok(program)
+}
+
+/// A running `forebay serve`; killed when dropped.
+struct Serve {
+    process: Child,
+    url: String,
+}
+
+impl Serve {
+    fn start(binary: &Path, dir: &Path) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        let log = dir.join("server.log");
+        let errors =
+            File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
+        let mut command = Command::new(binary);
+        for (name, _) in std::env::vars_os() {
+            if name.as_encoded_bytes().starts_with(b"FOREBAY_") {
+                command.env_remove(name);
+            }
+        }
+        let mut process = command
+            .args(["serve", "--listen", "127.0.0.1:0", "--set", "cache.enabled=false", "--data"])
+            .arg(dir.join("data"))
+            .current_dir(dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(errors)
+            .spawn()
+            .with_context(|| format!("cannot start {}", binary.display()))?;
+        let mut line = String::new();
+        let read = process.stdout.take().map(|out| BufReader::new(out).read_line(&mut line));
+        read.transpose().context("cannot read the server's output")?;
+        let url = line.trim().strip_prefix("listening ").map(str::to_owned);
+        let server = Self { process, url: url.unwrap_or_default() };
+        if server.url.is_empty() {
+            bail!("the server did not start; it printed {line:?}; see {}", log.display());
+        }
+        Ok(server)
+    }
+}
+
+impl Drop for Serve {
+    fn drop(&mut self) {
+        // Nothing can be done about a server that has already exited.
+        self.process.kill().ok();
+        self.process.wait().ok();
+    }
+}
