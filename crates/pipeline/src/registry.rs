@@ -11,10 +11,14 @@
 //!
 //! use forebay_pipeline::config::{Reach, Text};
 //! use forebay_pipeline::connector::Source;
+//! # use forebay_pipeline::ConnectorError;
+//! # use forebay_pipeline::config::StreamSettings;
+//! # use forebay_pipeline::connector::{Discovered, Opening, Result, SourceStream};
+//! # use forebay_pipeline::run::Context;
 //! use forebay_pipeline::registry::{ConnectorSettings, Registry, SourceSettings};
 //!
 //! /// The settings of a connector `meters`.
-//! #[derive(Debug, serde::Deserialize, schemars::JsonSchema)]
+//! #[derive(Debug, Clone, serde::Deserialize, schemars::JsonSchema)]
 //! #[serde(deny_unknown_fields)]
 //! struct Meters {
 //!     /// Name or address of the server.
@@ -29,10 +33,28 @@
 //!
 //! impl SourceSettings for Meters {
 //!     fn source(&self) -> Arc<dyn Source> {
-//!         unimplemented!("connects to {}", self.host)
+//!         Arc::new(self.clone())
 //!     }
 //! }
 //!
+//! # #[async_trait::async_trait]
+//! # impl Source for Meters {
+//! #     async fn check(&self) -> Result<String> {
+//! #         Ok(format!("meters of {}", self.host))
+//! #     }
+//! #     async fn discover(&self) -> Result<Vec<Discovered>> {
+//! #         Ok(Vec::new())
+//! #     }
+//! #     async fn open(
+//! #         &self,
+//! #         stream: &StreamSettings,
+//! #         _: &Opening,
+//! #         _: &Context,
+//! #     ) -> Result<Arc<dyn SourceStream>> {
+//! #         Err(ConnectorError::unsupported("no such meter", stream.name.clone()))
+//! #     }
+//! # }
+//! #
 //! let registry = Registry::builtin().source::<Meters>("meters");
 //! assert!(registry.source_names().any(|name| name == "meters"));
 //! ```
