@@ -21,7 +21,7 @@ use forebay_base::error_chain::chain;
 use forebay_log::{CommitError, Log, Lsn};
 
 use crate::answer::{PutAnswer, to_json};
-use crate::catalogue::{Answered, AppliedChange, Catalogue, Change, FileRecord, Place};
+use crate::catalogue::{Answered, AppliedChange, BlobLocation, Catalogue, Change, FileRecord};
 use crate::documents::view::ViewQueue;
 use crate::error::{ApplyError, CatalogueError};
 use crate::format::{BlobPlace, Delete, DocumentCommit, Entry, FilePut, Outcome};
@@ -366,8 +366,8 @@ fn change_of_put(lsn: u64, put: &FilePut<'_>) -> (Change, Option<Answered>) {
     });
     let stored = match put.place {
         BlobPlace::Existing => None,
-        BlobPlace::Inline(_) => Some(Place::Entry(lsn)),
-        BlobPlace::File => Some(Place::File),
+        BlobPlace::Inline(_) => Some(BlobLocation::Entry(lsn)),
+        BlobPlace::File => Some(BlobLocation::File),
     };
     let answered = put.idempotency.map(|record| Answered {
         record,

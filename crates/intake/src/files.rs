@@ -18,7 +18,7 @@ use forebay_log::{AppendError, Appended, CommitError, Lsn};
 
 use crate::answer::{file_url, put_json};
 use crate::blob::Staging;
-use crate::catalogue::{Answered, BlobRecord, Change, FileRecord, Place};
+use crate::catalogue::{Answered, BlobLocation, BlobRecord, Change, FileRecord};
 use crate::classify::Classified;
 use crate::digest::Digest;
 use crate::error::IntakeError;
@@ -297,8 +297,8 @@ impl Shared {
         });
         let stored = match place {
             BlobPlace::Existing => None,
-            BlobPlace::Inline(_) => Some(Place::Entry(lsn.0)),
-            BlobPlace::File => Some(Place::File),
+            BlobPlace::Inline(_) => Some(BlobLocation::Entry(lsn.0)),
+            BlobPlace::File => Some(BlobLocation::File),
         };
         let put = Put { file: file.clone(), duplicate: known, replaced, created };
         let answered = new.idempotency.map(|record| {
@@ -521,7 +521,7 @@ impl Shared {
 
 /// Whether bytes are in a log entry at `end` or later.
 fn is_after(blob: &BlobRecord, end: Lsn) -> bool {
-    matches!(blob.place, Place::Entry(lsn) if lsn >= end.0)
+    matches!(blob.place, BlobLocation::Entry(lsn) if lsn >= end.0)
 }
 
 /// Keeps one digest pinned until dropped.

@@ -21,7 +21,7 @@ use sha2::{Digest as _, Sha256};
 use crate::apply::replay;
 use crate::blob::BlobStore;
 use crate::blocks::BlockReader;
-use crate::catalogue::{BlobRecord, Catalogue, CatalogueReader, Place};
+use crate::catalogue::{BlobLocation, BlobRecord, Catalogue, CatalogueReader};
 use crate::digest::Digest;
 use crate::documents::forward::{Spill, SpillError};
 use crate::error::{CatalogueError, OpenError};
@@ -277,7 +277,7 @@ impl Check {
             let Some((last, _)) = page.last() else { break };
             after = Some(last.digest);
             for (blob, refs) in page {
-                if let Place::Entry(lsn) = blob.place
+                if let BlobLocation::Entry(lsn) = blob.place
                     && let Some(at) = self.damaged.get(&lsn)
                     && let Some(finding) = self.report.findings.get_mut(*at)
                 {
@@ -301,13 +301,13 @@ impl Check {
 
     fn blob(&mut self, log: Option<&Log>, store: &BlobStore, blob: &BlobRecord) {
         let (found, path) = match blob.place {
-            Place::Entry(lsn) => match log {
+            BlobLocation::Entry(lsn) => match log {
                 // The log is damaged somewhere, which was reported; its sound part stays sound.
                 None => return,
                 Some(log) => (packed_digest(log, lsn), None),
             },
-            Place::File => (file_digest(store, blob), Some(store.path_of(blob.digest))),
-            Place::Erased => (Err("its bytes were erased".to_owned()), None),
+            BlobLocation::File => (file_digest(store, blob), Some(store.path_of(blob.digest))),
+            BlobLocation::Erased => (Err("its bytes were erased".to_owned()), None),
         };
         let message = match found {
             Ok(digest) if digest == blob.digest => {

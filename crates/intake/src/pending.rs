@@ -15,7 +15,7 @@ use std::sync::Arc;
 use foldhash::{HashMap, HashMapExt as _, HashSet, HashSetExt as _};
 use forebay_log::Lsn;
 
-use crate::catalogue::{Answered, AppliedChange, BlobRecord, Change, FileRecord, Place};
+use crate::catalogue::{Answered, AppliedChange, BlobLocation, BlobRecord, Change, FileRecord};
 use crate::digest::Digest;
 use crate::known::Known;
 use crate::names::{FileName, Namespace};
@@ -188,7 +188,7 @@ impl Pending {
         self.queue.push_back(queued);
     }
 
-    fn push_blob(&mut self, lsn: Lsn, file: &FileRecord, place: Place) {
+    fn push_blob(&mut self, lsn: Lsn, file: &FileRecord, place: BlobLocation) {
         self.known.insert_digest(file.digest);
         let record = BlobRecord { digest: file.digest, size: file.size, place };
         // The first stored copy is the one that the catalogue keeps.

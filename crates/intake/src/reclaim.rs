@@ -14,7 +14,7 @@ use std::collections::HashSet;
 
 use forebay_log::{Lsn, SegmentInfo};
 
-use crate::catalogue::{BlobRecord, Catalogue, Place};
+use crate::catalogue::{BlobLocation, BlobRecord, Catalogue};
 use crate::error::CatalogueError;
 use crate::format::{DocumentCommit, Entry, Outcome};
 use crate::shared::Shared;
@@ -101,7 +101,7 @@ fn remove_files(
     let doomed = doom(shared, files);
     let removed = doomed
         .iter()
-        .filter(|blob| blob.place == Place::File)
+        .filter(|blob| blob.place == BlobLocation::File)
         .try_for_each(|blob| shared.blobs.remove(blob.digest))
         .map_err(ReclaimError::Remove);
     let forgotten = removed.and_then(|()| Ok(catalogue.forget_blobs(&doomed)?));
@@ -124,8 +124,8 @@ fn erase(
     let free = if enough(blobs) { without_keys(shared, segment, blobs)? } else { Vec::new() };
     let doomed = if enough(&free) { doom(shared, &free) } else { Vec::new() };
     entries.extend(doomed.iter().filter_map(|blob| match blob.place {
-        Place::Entry(lsn) => Some(lsn),
-        Place::File | Place::Erased => None,
+        BlobLocation::Entry(lsn) => Some(lsn),
+        BlobLocation::File | BlobLocation::Erased => None,
     }));
     if entries.is_empty() {
         return Ok(0);
@@ -148,7 +148,7 @@ fn without_keys(
 ) -> Result<Vec<BlobRecord>, ReclaimError> {
     let mut free = Vec::with_capacity(blobs.len());
     for blob in blobs {
-        let Place::Entry(lsn) = blob.place else { continue };
+        let BlobLocation::Entry(lsn) = blob.place else { continue };
         match shared.log.read(Lsn(lsn)) {
             Ok(payload) => match Entry::decode(&payload) {
                 Ok(Entry::FilePut(put))

@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::blob::BlobStore;
-use crate::catalogue::{CatalogueReader, FileFilter, FileRecord, Place};
+use crate::catalogue::{BlobLocation, CatalogueReader, FileFilter, FileRecord};
 use crate::digest::Digest;
 use crate::error::{CatalogueError, IntakeError};
 use crate::format::Entry;
@@ -219,8 +219,8 @@ impl Shared {
     }
 
     /// The name given by the log entry that holds the bytes; an error if that cannot be determined.
-    fn holder(&self, place: Place) -> Result<Option<NameKey>, ReadError> {
-        let Place::Entry(lsn) = place else { return Ok(None) };
+    fn holder(&self, place: BlobLocation) -> Result<Option<NameKey>, ReadError> {
+        let BlobLocation::Entry(lsn) = place else { return Ok(None) };
         match self.log.read(Lsn(lsn)) {
             Ok(payload) => match Entry::decode(&payload) {
                 Ok(Entry::FilePut(put)) => Ok(Some((put.namespace, put.name))),

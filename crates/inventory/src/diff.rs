@@ -24,7 +24,7 @@ pub enum Rank {
 
 /// Options of a comparison.
 #[derive(Debug, Clone, Default)]
-pub struct Question {
+pub struct DiffOptions {
     /// The ranking of changes.
     pub rank: Rank,
     /// Maximum number of results.
@@ -87,19 +87,19 @@ impl Change {
 ///
 /// # Errors
 /// One of the indexes is damaged.
-pub fn diff(old: &Index, new: &Index, question: &Question) -> Result<Vec<Change>, IndexError> {
-    let mut walk = Walk { question, kept: BinaryHeap::new(), delimiter: new.delimiter() };
+pub fn diff(old: &Index, new: &Index, options: &DiffOptions) -> Result<Vec<Change>, IndexError> {
+    let mut walk = Walk { options, kept: BinaryHeap::new(), delimiter: new.delimiter() };
     let mut open = vec![(Vec::new(), Some(old.root()?), Some(new.root()?))];
     while let Some((prefix, old, new)) = open.pop() {
         let node = new.or(old);
         let depth = node.map_or(0, |node| node.depth());
         walk.keep(&prefix, depth, old.as_ref(), new.as_ref())?;
-        if question.depth.is_none_or(|wanted| depth < wanted) {
+        if options.depth.is_none_or(|wanted| depth < wanted) {
             walk.pair(&prefix, old.as_ref(), new.as_ref(), &mut open)?;
         }
     }
     let mut changes: Vec<Change> = walk.kept.into_iter().map(|Reverse(kept)| kept.change).collect();
-    changes.sort_unstable_by(|a, b| b.key(question.rank).cmp(&a.key(question.rank)));
+    changes.sort_unstable_by(|a, b| b.key(options.rank).cmp(&a.key(options.rank)));
     Ok(changes)
 }
 
@@ -107,7 +107,7 @@ pub fn diff(old: &Index, new: &Index, question: &Question) -> Result<Vec<Change>
 type Pair<'a> = (Vec<u8>, Option<Node<'a>>, Option<Node<'a>>);
 
 struct Walk<'q> {
-    question: &'q Question,
+    options: &'q DiffOptions,
     /// The least changed of the kept ones is on top.
     kept: BinaryHeap<Reverse<Kept>>,
     delimiter: u8,
@@ -156,21 +156,21 @@ impl Walk<'_> {
             _ if before == after => return Ok(()),
             _ => Status::Changed,
         };
-        if self.question.depth.is_some_and(|wanted| wanted != depth) {
+        if self.options.depth.is_some_and(|wanted| wanted != depth) {
             return Ok(());
         }
-        let rank = self.question.rank;
+        let rank = self.options.rank;
         let change = Change { prefix: Vec::new(), status, old: before, new: after };
         let wrong_way = match rank {
             Rank::Change => false,
             Rank::Growth => (change.bytes(), change.objects()) <= (0, 0),
             Rank::Shrinkage => (change.bytes(), change.objects()) >= (0, 0),
         };
-        if wrong_way || self.question.top == 0 {
+        if wrong_way || self.options.top == 0 {
             return Ok(());
         }
         let kept = Kept { change: Change { prefix: prefix.to_vec(), ..change }, rank };
-        if self.kept.len() < self.question.top {
+        if self.kept.len() < self.options.top {
             self.kept.push(Reverse(kept));
         } else if self.kept.peek().is_some_and(|Reverse(least)| kept > *least) {
             self.kept.pop();

@@ -4,13 +4,13 @@ use serde::Serialize;
 
 use crate::format::cells;
 use crate::format::histogram::Amount;
-use crate::index::{Found, IndexError, Node};
+use crate::index::{FoundPrefix, IndexError, Node};
 
 /// The small objects of a prefix.
 #[derive(Debug, Clone)]
 pub struct SmallFiles<'a> {
     /// The name of the prefix.
-    pub found: Found<'a>,
+    pub found: FoundPrefix<'a>,
     /// The small ones, including noncurrent versions.
     pub small: Small,
 }

@@ -20,7 +20,7 @@ pub fn pipeline_file(text: &str) {
     let (_file, path) = in_memory(text.as_bytes());
     match load(path.as_ref(), &|name| Ok(name.to_owned())) {
         Ok(file) => assert!(!file.source.streams.is_empty(), "a pipeline of nothing"),
-        Err(LoadError::Said { line, .. }) => {
+        Err(LoadError::Invalid { line, .. }) => {
             // YAML ends lines with either of the two.
             let ends = text.bytes().filter(|byte| matches!(byte, b'\n' | b'\r')).count();
             assert!(line <= ends as u64 + 1, "line {line}");

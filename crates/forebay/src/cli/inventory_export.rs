@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::Context as _;
 use forebay_base::clock::{Clock as _, SystemClock};
 use forebay_base::fs::{FileSystem as _, RealFs};
-use forebay_inventory::export::{self, ExportError, Format, Question};
+use forebay_inventory::export::{self, ExportError, ExportOptions, Format};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
@@ -158,7 +158,7 @@ fn export(args: &Args, out: impl Write + Send, goes_on: &dyn Fn() -> bool) -> an
     let index = args.of.index.open()?;
     let node = args.of.node(&index)?;
     let now_ms = SystemClock::new().now_ms();
-    let question = Question { format: args.format.into(), depth: args.depth, now_ms };
+    let question = ExportOptions { format: args.format.into(), depth: args.depth, now_ms };
     let bar = progress(args, export::expected(&node));
     let goes_on = || {
         bar.inc(1);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use forebay_base::bytes::ByteSize;
 use forebay_inventory::cost::{AWS_US_EAST_1, Pricer, Prices};
-use forebay_inventory::diff::{self, Question, Rank, Status};
+use forebay_inventory::diff::{self, DiffOptions, Rank, Status};
 use forebay_inventory::index::Index;
 use forebay_inventory::{render, small};
 
@@ -155,7 +155,7 @@ pub(super) fn diff(args: &DiffArgs) -> anyhow::Result<Exit> {
         RankArg::Growth => Rank::Growth,
         RankArg::Shrinkage => Rank::Shrinkage,
     };
-    let changes = diff::diff(&old, &new, &Question { rank, top: args.top, depth: args.depth })?;
+    let changes = diff::diff(&old, &new, &DiffOptions { rank, top: args.top, depth: args.depth })?;
     if args.json {
         changes.iter().try_for_each(|change| json_line(&render::change(change)))?;
         return Ok(Exit::Ok);

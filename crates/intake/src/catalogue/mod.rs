@@ -32,7 +32,7 @@ pub use query::{CatalogueReader, CatalogueTotals, FileFilter, StoredRequest};
 
 /// Location of a blob's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum BlobLocation {
     /// In a file named by the digest.
     File,
     /// Inside the log entry at this position.
@@ -41,7 +41,7 @@ pub enum Place {
     Erased,
 }
 
-impl Place {
+impl BlobLocation {
     fn to_sql(self) -> i64 {
         match self {
             Self::File => 0,
@@ -67,7 +67,7 @@ pub struct BlobRecord {
     /// Number of bytes.
     pub size: u64,
     /// Where the bytes are.
-    pub place: Place,
+    pub place: BlobLocation,
 }
 
 /// A name and the bytes it refers to.
@@ -101,7 +101,7 @@ pub enum Change {
         /// The name.
         file: Arc<FileRecord>,
         /// Where the entry stored the bytes; `None` if they were already stored.
-        stored: Option<Place>,
+        stored: Option<BlobLocation>,
     },
     /// A name was deleted.
     Delete {
@@ -303,7 +303,7 @@ struct BlobDelta<'a> {
     /// Names gained minus names lost.
     refs: i64,
     /// The first copy of the bytes that the batch stored, and their size.
-    stored: Option<(Place, u64)>,
+    stored: Option<(BlobLocation, u64)>,
     /// The name that copy was given.
     first: Option<&'a FileRecord>,
     size: u64,
@@ -330,7 +330,7 @@ fn apply_names<'a>(
                 if let (None, Some(place)) = (delta.stored, *stored) {
                     delta.stored = Some((place, file.size));
                     delta.first = Some(file);
-                    first = place == Place::Entry(file.id);
+                    first = place == BlobLocation::Entry(file.id);
                 }
                 by_name.push((&file.namespace, &file.name, change, first));
             }
@@ -389,7 +389,7 @@ fn apply_blobs(
             // Reached only by a replay over entries whose bytes were erased later: later entries
             // delete the names that refer to them, which `lost_blobs` checks at the end.
             let size = delta.size.cast_signed();
-            store.execute(params![digest.0, size, Place::Erased.to_sql(), delta.refs])?;
+            store.execute(params![digest.0, size, BlobLocation::Erased.to_sql(), delta.refs])?;
         }
     }
     Ok(())

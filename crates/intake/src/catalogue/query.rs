@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension as _, Row, params, params_from_iter};
 
-use super::{BlobRecord, FileRecord, Place, schema};
+use super::{BlobLocation, BlobRecord, FileRecord, schema};
 use crate::classify::Category;
 use crate::digest::Digest;
 use crate::error::CatalogueError;
@@ -101,7 +101,7 @@ impl CatalogueReader {
                 ))?
                 .query_row(params![namespace.as_str(), name.as_str()], |row| {
                     let file = read_file(row)?;
-                    let place = Place::from_sql(row.get(9)?);
+                    let place = BlobLocation::from_sql(row.get(9)?);
                     let blob = BlobRecord { digest: file.digest, size: file.size, place };
                     Ok((file, blob))
                 })
@@ -186,7 +186,7 @@ impl CatalogueReader {
     /// Like [`CatalogueReader::list`] for a filter with a digest, by index: no other name is read.
     ///
     /// * `holder`: the name given by the log entry that holds the bytes, if there is one
-    ///   ([`Place::Entry`]). Whether it still refers to them is looked up.
+    ///   ([`BlobLocation::Entry`]). Whether it still refers to them is looked up.
     ///
     /// # Errors
     /// [`CatalogueError`] with what SQLite said.
@@ -255,7 +255,7 @@ impl CatalogueReader {
     ) -> Result<Vec<BlobRecord>, CatalogueError> {
         let (from, to) = match positions {
             Some(positions) => (positions.start.cast_signed(), positions.end.cast_signed()),
-            None => (Place::Erased.to_sql(), Place::File.to_sql() + 1),
+            None => (BlobLocation::Erased.to_sql(), BlobLocation::File.to_sql() + 1),
         };
         self.ask("find dead blobs", |connection| {
             connection
@@ -503,6 +503,6 @@ fn read_blob(row: &Row<'_>) -> rusqlite::Result<BlobRecord> {
     Ok(BlobRecord {
         digest: Digest(row.get(0)?),
         size: row.get::<_, i64>(1)?.cast_unsigned(),
-        place: Place::from_sql(row.get(2)?),
+        place: BlobLocation::from_sql(row.get(2)?),
     })
 }

@@ -58,23 +58,24 @@ fn a_replay_over_erased_bytes_finds_the_copy_that_was_stored_later() {
     };
     // The name is deleted and the bytes are stored again in one batch, so that the count never
     // shows zero.
-    let again = change(4, named(4, Some(Place::Entry(4))));
+    let again = change(4, named(4, Some(BlobLocation::Entry(4))));
     catalogue.apply(&[change(3, delete), again], 5).unwrap();
     assert!(catalogue.lost_blobs().unwrap().is_empty());
-    assert_eq!(reader.blob(Digest::of(b"b")).unwrap().unwrap().place, Place::Entry(4));
+    assert_eq!(reader.blob(Digest::of(b"b")).unwrap().unwrap().place, BlobLocation::Entry(4));
 }
 
 #[test]
 fn a_blob_without_names_takes_the_place_of_a_new_copy() {
     let (_dir, mut catalogue, reader) = open();
-    let put = |lsn| Change::Put { file: file(lsn, "a", b"a"), stored: Some(Place::Entry(lsn)) };
+    let put =
+        |lsn| Change::Put { file: file(lsn, "a", b"a"), stored: Some(BlobLocation::Entry(lsn)) };
     let delete = Change::Delete {
         namespace: Namespace::parse("ns").unwrap(),
         name: FileName::parse("a").unwrap(),
     };
     catalogue.apply(&[change(1, put(1)), change(2, delete)], 3).unwrap();
     catalogue.apply(&[change(3, put(3))], 4).unwrap();
-    assert_eq!(reader.blob(Digest::of(b"a")).unwrap().unwrap().place, Place::Entry(3));
+    assert_eq!(reader.blob(Digest::of(b"a")).unwrap().unwrap().place, BlobLocation::Entry(3));
 }
 
 #[test]
@@ -86,7 +87,7 @@ fn listing_pages_through_filters_in_name_order() {
         .zip(1..)
         .map(|(name, lsn)| {
             let file = file(lsn, name, name.as_bytes());
-            change(lsn, Change::Put { file, stored: Some(Place::Entry(lsn)) })
+            change(lsn, Change::Put { file, stored: Some(BlobLocation::Entry(lsn)) })
         })
         .collect();
     catalogue.apply(&changes, 9).unwrap();
@@ -153,7 +154,7 @@ proptest! {
                     name: FileName::parse(&name).unwrap(),
                 }
             } else {
-                let place = (stored.insert(content) || again).then_some(Place::Entry(lsn));
+                let place = (stored.insert(content) || again).then_some(BlobLocation::Entry(lsn));
                 let key = (Namespace::parse("ns").unwrap(), FileName::parse(&name).unwrap());
                 given.insert(lsn, key);
                 names.insert(name.clone(), content);
@@ -176,7 +177,7 @@ proptest! {
             let scanned = reader.list(&filter, None, 100).unwrap();
             // The entry that holds the bytes gave this name, whatever became of it.
             let holder = match reader.blob(digest).unwrap().map(|blob| blob.place) {
-                Some(Place::Entry(lsn)) => Some(&given[&lsn]),
+                Some(BlobLocation::Entry(lsn)) => Some(&given[&lsn]),
                 _ => None,
             };
             for after in [None, Some(("ns", "n2"))] {

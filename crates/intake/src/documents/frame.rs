@@ -27,7 +27,7 @@ pub enum Framing {
 
 /// Where a document starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct DocumentPosition {
     /// Line in the body, counted from 1.
     pub line: u64,
     /// Byte in the body, counted from 0.
@@ -37,7 +37,7 @@ pub struct Place {
 }
 
 /// A document from a body, or the reason why there is none at this position.
-pub type Framed<'a> = (Place, Result<&'a [u8], DocumentError>);
+pub type Framed<'a> = (DocumentPosition, Result<&'a [u8], DocumentError>);
 
 /// Cuts a body into documents.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub struct Framer {
     framing: Framing,
     document_size_max: usize,
     held: Vec<u8>,
-    place: Place,
+    place: DocumentPosition,
     byte: u64,
     line: u64,
     index: u64,
@@ -90,7 +90,7 @@ impl Framer {
             framing,
             document_size_max,
             held: Vec::new(),
-            place: Place { line: 1, byte: 0, index: 0 },
+            place: DocumentPosition { line: 1, byte: 0, index: 0 },
             byte: 0,
             line: 1,
             index: 0,
@@ -216,7 +216,7 @@ impl Framer {
     fn begin_line<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let document = bytes.trim_ascii_start();
         let byte = self.byte + (bytes.len() - document.len()) as u64;
-        self.place = Place { line: self.line, byte, index: self.index };
+        self.place = DocumentPosition { line: self.line, byte, index: self.index };
         document
     }
 
@@ -362,7 +362,8 @@ impl Framer {
                 if first {
                     self.state.array = Array::No;
                 }
-                self.place = Place { line: self.line, byte: self.byte, index: self.index };
+                self.place =
+                    DocumentPosition { line: self.line, byte: self.byte, index: self.index };
                 self.state.in_value = true;
                 self.state.in_string = byte == b'"';
                 self.state.depth = u64::from(matches!(byte, b'{' | b'['));

@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::decide::{Rule, Wish};
 use super::flatten::{Bounds, read};
 use super::forward::QueuedCommit;
-use super::frame::{Framer, Framing, Place};
+use super::frame::{DocumentPosition, Framer, Framing};
 use super::namespaces::Planned;
 use super::prepared::{PREPARED_SIZE_MAX, Prepared, Run};
 use super::profile::Profile;
@@ -463,7 +463,10 @@ impl Gathered {
         })
     }
 
-    fn take(&mut self, (place, framed): (Place, Result<&[u8], DocumentError>)) -> Result<(), Stop> {
+    fn take(
+        &mut self,
+        (place, framed): (DocumentPosition, Result<&[u8], DocumentError>),
+    ) -> Result<(), Stop> {
         let (run, keep) = (&mut self.run, self.keep);
         let taken = framed.and_then(|document| {
             let members = read(document, &self.bounds)?;
@@ -487,7 +490,7 @@ impl Gathered {
                 self.run.refuse();
                 self.rejected += 1;
                 if self.errors.len() < self.errors_max {
-                    let Place { line, byte, index } = place;
+                    let DocumentPosition { line, byte, index } = place;
                     let reason = error.to_string();
                     self.errors.push(RefusedDocument { index, line, byte, reason });
                 }

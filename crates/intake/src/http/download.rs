@@ -19,7 +19,7 @@ use super::range::{Ranges, parse};
 use super::{flag, problem, query, sending, unknown_option};
 use crate::answer::id_of;
 use crate::blocks::BlockReader;
-use crate::catalogue::{BlobRecord, FileRecord, Place};
+use crate::catalogue::{BlobLocation, BlobRecord, FileRecord};
 use crate::classify::is_active;
 use crate::error::IntakeError;
 use crate::intake::Intake;
@@ -161,7 +161,7 @@ fn multipart(parts: &[Range<u64>], file: &FileRecord, boundary: &str) -> (Vec<Se
 
 fn body(intake: &Intake, blob: &BlobRecord, segments: Vec<Segment>) -> Result<Body, IntakeError> {
     match blob.place {
-        Place::Entry(lsn) => {
+        BlobLocation::Entry(lsn) => {
             let bytes = intake.inner.shared.read_packed(blob, lsn)?;
             let slice = |range: &Range<u64>| {
                 let at = |n: u64| usize::try_from(n).unwrap_or(usize::MAX).min(bytes.len());
@@ -179,11 +179,11 @@ fn body(intake: &Intake, blob: &BlobRecord, segments: Vec<Segment>) -> Result<Bo
             }
             Ok(Body::from(all))
         }
-        Place::Erased => Err(IntakeError::Damaged {
+        BlobLocation::Erased => Err(IntakeError::Damaged {
             digest: blob.digest.to_hex(),
             found: "they were erased".to_owned(),
         }),
-        Place::File => {
+        BlobLocation::File => {
             let failed = |source| IntakeError::Blob { act: "open", source };
             let file = intake.inner.shared.blobs.open_blob(blob.digest).map_err(failed)?;
             let reader = BlockReader::new(file, blob.size).map_err(|error| {

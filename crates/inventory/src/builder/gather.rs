@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::BuildError;
+use super::build_dir::BuildDir;
 use super::collect::Collector;
 use super::monitor::Stage;
-use super::place::Place;
 use super::rows::{OnBadRow, Shared};
 use super::run::{Run, RunWriter};
 use super::{Options, merge, write::IndexWriter};
@@ -17,7 +17,7 @@ use crate::source::{BadRow, Part, RowSink, SourceError, Stopped};
 /// What one reader has.
 struct Gatherer<'a> {
     shared: &'a Shared<'a>,
-    place: &'a Place,
+    place: &'a BuildDir,
     memory_max: usize,
     collector: Collector,
     runs: &'a Mutex<Vec<Run>>,
@@ -80,7 +80,7 @@ impl RowSink for Gatherer<'_> {
 /// Returns the number of runs.
 pub(crate) fn gather(
     parts: Vec<Box<dyn Part>>,
-    place: &Place,
+    place: &BuildDir,
     shared: &Shared<'_>,
     options: &Options,
     writer: &mut IndexWriter,

@@ -20,6 +20,7 @@ use crate::format::meta::{FileMeta, FilesMeta, INDEX, Meta};
 use crate::object::Classes;
 use crate::source::{BadRow, Source};
 
+mod build_dir;
 mod collect;
 mod error;
 mod gather;
@@ -27,7 +28,6 @@ mod largest;
 mod merge;
 mod monitor;
 mod out;
-mod place;
 mod rows;
 mod run;
 mod sort;
@@ -40,7 +40,7 @@ pub use error::BuildError;
 pub use monitor::{Monitor, Progress, Stage};
 pub use rows::OnBadRow;
 
-use place::Place;
+use build_dir::BuildDir;
 use rows::{Shared, Verdicts};
 use write::{IndexWriter, Written};
 
@@ -140,7 +140,7 @@ pub fn build(
     options: &Options,
     monitor: &Monitor,
 ) -> Result<Built, BuildError> {
-    let place = Place::prepare(&**fs, to, options.replace)?;
+    let place = BuildDir::prepare(&**fs, to, options.replace)?;
     let built = build_in(fs, source, classes, &place, options, monitor);
     let cleared = place.clear(&**fs);
     // The error that ended the build is the one to report.
@@ -153,14 +153,14 @@ pub fn build(
 /// It contains files of other programs, another process is building in it, or a file operation
 /// failed.
 pub fn clear(fs: &dyn FileSystem, dir: &Path) -> Result<(), BuildError> {
-    Place::prepare(fs, dir, true)?.clear(fs)
+    BuildDir::prepare(fs, dir, true)?.clear(fs)
 }
 
 fn build_in(
     fs: &Arc<dyn FileSystem>,
     source: &dyn Source,
     classes: &Classes,
-    place: &Place,
+    place: &BuildDir,
     options: &Options,
     monitor: &Monitor,
 ) -> Result<Built, BuildError> {
@@ -225,7 +225,7 @@ fn build_in(
 /// Writes `index.json`; returns the size of the whole index.
 fn write_meta(
     fs: &dyn FileSystem,
-    place: &Place,
+    place: &BuildDir,
     written: &Written,
     provenance: FileMeta,
     bad_rows: u64,

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use forebay_base::fs::FileSystem;
 
 use super::BuildError;
+use super::build_dir::BuildDir;
 use super::largest::Largest;
 use super::out::Out;
-use super::place::Place;
 use super::spool::Spool;
 use super::tally::{Counted, Tally};
 use crate::format::histogram::Amount;
@@ -79,7 +79,7 @@ impl IndexWriter {
     /// `memory`: maximum memory for the table's entries.
     pub(crate) fn create(
         fs: &Arc<dyn FileSystem>,
-        place: &Place,
+        place: &BuildDir,
         delimiter: u8,
         histograms: bool,
         memory: u64,
@@ -213,7 +213,11 @@ impl IndexWriter {
     }
 
     /// Writes the rest, and the table. `names`: those of the classes, by their numbers.
-    pub(crate) fn finish(mut self, place: &Place, names: &[String]) -> Result<Written, BuildError> {
+    pub(crate) fn finish(
+        mut self,
+        place: &BuildDir,
+        names: &[String],
+    ) -> Result<Written, BuildError> {
         while self.depth > 0 {
             self.leave()?;
         }

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 
 use parquet::errors::ParquetError;
 
-use crate::index::{Below, Found, Index, IndexError, Node};
+use crate::index::{Below, FoundPrefix, Index, IndexError, Node};
 
 mod csv;
 mod ncdu;
@@ -30,7 +30,7 @@ pub enum Format {
 
 /// Options of an export.
 #[derive(Debug, Clone, Copy)]
-pub struct Question {
+pub struct ExportOptions {
     /// The format.
     pub format: Format,
     /// Maximum depth below the prefix, in components.
@@ -80,16 +80,16 @@ pub fn export(
     index: &Index,
     node: &Node<'_>,
     prefix: &[u8],
-    question: &Question,
+    options: &ExportOptions,
     out: impl Write + Send,
     goes_on: &dyn Fn() -> bool,
 ) -> Result<u64, ExportError> {
-    let below = node.below(prefix, question.depth, 0, 0);
+    let below = node.below(prefix, options.depth, 0, 0);
     let mut walk = Walk { below, count: 0, goes_on };
-    match question.format {
+    match options.format {
         Format::Parquet => parquet_file::write(index, &mut walk, out)?,
         Format::Csv => csv::write(index, &mut walk, out)?,
-        Format::Ncdu => ncdu::write(&mut walk, question.now_ms, out)?,
+        Format::Ncdu => ncdu::write(&mut walk, options.now_ms, out)?,
     }
     Ok(walk.count)
 }
@@ -108,7 +108,7 @@ struct Walk<'a, 'g> {
 }
 
 impl<'a> Walk<'a, '_> {
-    fn next(&mut self) -> Result<Option<Found<'a>>, ExportError> {
+    fn next(&mut self) -> Result<Option<FoundPrefix<'a>>, ExportError> {
         if !(self.goes_on)() {
             return Err(ExportError::Cancelled);
         }

@@ -24,7 +24,7 @@ mod walk;
 
 pub use children::{Children, Page, SortBy};
 pub use node::{Class, Node, Stats};
-pub use top::Found;
+pub use top::FoundPrefix;
 pub use verify::Verified;
 pub use walk::Below;
 

@@ -16,7 +16,7 @@ const AT_ONCE: usize = 16;
 
 /// A prefix in the result.
 #[derive(Debug, Clone)]
-pub struct Found<'a> {
+pub struct FoundPrefix<'a> {
     /// The whole prefix.
     pub prefix: Vec<u8>,
     /// Its node.
@@ -62,7 +62,7 @@ impl<'a> Node<'a> {
         sort: SortBy,
         count: usize,
         depth: Option<u64>,
-    ) -> Result<Vec<Found<'a>>, IndexError> {
+    ) -> Result<Vec<FoundPrefix<'a>>, IndexError> {
         let mut search = Search { sort, heap: BinaryHeap::new(), opened: Vec::new() };
         let mut found = Vec::new();
         let wanted = depth.map(|depth| self.depth().saturating_add(depth));
@@ -80,7 +80,7 @@ impl<'a> Node<'a> {
             };
             let node = self.index.node(end)?;
             if wanted.is_none_or(|wanted| node.depth() == wanted) {
-                found.push(Found { prefix: search.prefix(prefix, &node, parent), node });
+                found.push(FoundPrefix { prefix: search.prefix(prefix, &node, parent), node });
                 if found.len() == count {
                     break;
                 }

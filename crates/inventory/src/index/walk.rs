@@ -2,7 +2,7 @@
 //!
 //! A prefix that is too small is skipped with everything below it, since nothing below is larger.
 
-use super::{Found, IndexError, Node};
+use super::{FoundPrefix, IndexError, Node};
 
 /// Walks everything below a prefix.
 #[derive(Debug, Clone)]
@@ -48,7 +48,7 @@ impl<'a> Node<'a> {
 }
 
 impl<'a> Iterator for Below<'a> {
-    type Item = Result<Found<'a>, IndexError>;
+    type Item = Result<FoundPrefix<'a>, IndexError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let end = self.open.pop()?;
@@ -66,7 +66,7 @@ impl<'a> Below<'a> {
         self.open.truncate(self.above);
     }
 
-    fn visit(&mut self, end: u64) -> Result<Found<'a>, IndexError> {
+    fn visit(&mut self, end: u64) -> Result<FoundPrefix<'a>, IndexError> {
         let node = self.root.index.node(end)?;
         self.above = self.open.len();
         let deeper = node.depth().saturating_sub(self.root.depth());
@@ -91,7 +91,7 @@ impl<'a> Below<'a> {
                 }
             }
         }
-        Ok(Found { prefix: self.path.clone(), node })
+        Ok(FoundPrefix { prefix: self.path.clone(), node })
     }
 
     fn is_wanted(&self, child: &Node<'a>) -> Result<bool, IndexError> {

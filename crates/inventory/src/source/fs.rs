@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::place::io_error;
+use super::location::io_error;
 use super::within::list;
 use super::{BadRow, Part, Provenance, RowSink, Source, SourceError, Within};
 use crate::object::{Batch, ClassId, Kind, Month, Object};

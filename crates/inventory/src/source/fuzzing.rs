@@ -9,9 +9,9 @@ use forebay_base::ByteSize;
 use super::csv::{self, RECORD_SIZE_MAX};
 use super::input::{Counted, Expected};
 use super::list::page::{Page, Refusal};
+use super::location::FileLocation;
 use super::manifest::{self, Manifest, resolve};
 use super::parquet;
-use super::place::Place;
 use super::{BadRow, Columns, RowSink, Stopped, Within};
 use crate::object::{Batch, Classes};
 
@@ -82,7 +82,7 @@ pub fn inventory_parquet(data: &[u8]) {
         memory: ByteSize::mib(16),
         temporary: std::env::temp_dir(),
     };
-    let place = Place::Local(file.path().to_owned(), Within::default());
+    let place = FileLocation::Local(file.path().to_owned(), Within::default());
     let files = vec![(place, Expected::default())];
     let Ok(opened) = parquet::ParquetFiles::open(files, &settings) else { return };
     for part in opened.parts() {

@@ -8,7 +8,7 @@ use flate2::bufread::MultiGzDecoder;
 use md5::{Digest as _, Md5};
 
 use super::SourceError;
-use super::place::Place;
+use super::location::FileLocation;
 
 /// Bytes read at once.
 const READ_SIZE: usize = 128 << 10;
@@ -118,7 +118,7 @@ impl<R: Read> Read for Expanded<R> {
 
 /// Reads a whole file to verify it; passes each piece to `take`.
 pub(crate) fn verify(
-    place: &Place,
+    place: &FileLocation,
     expected: &Expected,
     take: &mut dyn FnMut(&[u8]) -> Result<(), SourceError>,
 ) -> Result<(), SourceError> {

@@ -20,10 +20,10 @@ mod fs;
 pub mod fuzzing;
 mod input;
 mod list;
+mod location;
 mod manifest;
 mod open;
 mod parquet;
-mod place;
 mod s3;
 mod tables;
 #[cfg(test)]

@@ -9,8 +9,8 @@ use forebay_base::ByteSize;
 use object_store::ObjectStore as _;
 use object_store::path::Path as Key;
 
+use super::location::{FileLocation, io_error};
 use super::manifest::NAME as MANIFEST_NAME;
-use super::place::{Place, io_error};
 use super::tables::Tables;
 use super::{Columns, S3, Source, SourceError, Within};
 use crate::object::Classes;
@@ -318,9 +318,9 @@ impl Location {
         }
     }
 
-    pub(crate) fn place(&self, settings: &Settings) -> Result<Place, SourceError> {
+    pub(crate) fn place(&self, settings: &Settings) -> Result<FileLocation, SourceError> {
         match self {
-            Self::Local(path) => Ok(Place::Local(path.clone(), settings.within.clone())),
+            Self::Local(path) => Ok(FileLocation::Local(path.clone(), settings.within.clone())),
             Self::S3 { bucket, key } => {
                 settings.s3(&format!("s3://{bucket}/{key}"))?.remote(bucket)?.place(key)
             }

@@ -9,7 +9,7 @@ use object_store::ObjectStore;
 use object_store::aws::AmazonS3Builder;
 use tokio::runtime::Runtime;
 
-use super::place::Remote;
+use super::location::Remote;
 use super::{SourceError, Within};
 
 /// Connection to buckets. Must not be dropped, nor a source that uses it, from asynchronous code:

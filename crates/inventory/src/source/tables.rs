@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::csv::{self, CsvFile};
 use super::input::{Expected, md5_hex};
+use super::location::FileLocation;
 use super::manifest::{self, CHECKSUM_NAME, Format, MANIFEST_SIZE_MAX, Manifest};
 use super::open::{Location, Settings};
 use super::parquet::{self, ParquetFiles};
-use super::place::Place;
 use super::{Part, Provenance, Source, SourceError, SourceFile};
 
 /// Files with rows.
@@ -18,7 +18,7 @@ pub(crate) struct Tables {
 
 enum Content {
     Parquet(ParquetFiles),
-    Csv(Vec<(Place, SourceFile, Expected)>, Arc<csv::Settings>),
+    Csv(Vec<(FileLocation, SourceFile, Expected)>, Arc<csv::Settings>),
 }
 
 impl Source for Tables {
@@ -45,7 +45,7 @@ impl Tables {
     /// Plain Parquet files.
     pub(crate) fn parquet(
         given: &str,
-        places: Vec<Place>,
+        places: Vec<FileLocation>,
         settings: &Settings,
     ) -> Result<Self, SourceError> {
         let provenance = Provenance {
@@ -59,7 +59,7 @@ impl Tables {
 
     fn of_parquet(
         mut provenance: Provenance,
-        files: Vec<(Place, Expected)>,
+        files: Vec<(FileLocation, Expected)>,
         settings: &Settings,
     ) -> Result<Self, SourceError> {
         let named: Vec<_> =
@@ -87,7 +87,7 @@ impl Tables {
     /// CSV files with headers.
     pub(crate) fn csv(
         given: &str,
-        places: Vec<Place>,
+        places: Vec<FileLocation>,
         settings: &Settings,
     ) -> Result<Self, SourceError> {
         let mut files = Vec::with_capacity(places.len());
@@ -141,7 +141,7 @@ impl Tables {
             let place = match (location, settings.root.as_deref()) {
                 (Location::Local(path), root) => {
                     let path = manifest::resolve::local(path, root, &file.key)?;
-                    Place::Local(path, settings.within.clone())
+                    FileLocation::Local(path, settings.within.clone())
                 }
                 (Location::S3 { bucket, .. }, _) => {
                     let bucket = manifest.destination.as_ref().unwrap_or(bucket);

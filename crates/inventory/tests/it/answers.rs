@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use forebay_inventory::cost::{Pricer, Prices};
-use forebay_inventory::diff::{Change, Question, Rank, Status, diff};
+use forebay_inventory::diff::{Change, DiffOptions, Rank, Status, diff};
 use forebay_inventory::format::histogram::Amount;
 use forebay_inventory::index::{Index, IndexError};
 use forebay_inventory::load::{Load, Shape};
@@ -153,7 +153,7 @@ fn a_difference_has_every_prefix_that_changed_and_no_other() {
             Some(Change { prefix: prefix.clone(), status, old, new })
         })
         .collect();
-    let question = |rank, top, depth| Question { rank, top, depth };
+    let question = |rank, top, depth| DiffOptions { rank, top, depth };
     let ask = |question| diff(&old_index, &new_index, &question).unwrap();
     let all = ask(question(Rank::Change, usize::MAX, None));
     assert!(all.is_sorted_by_key(|change| std::cmp::Reverse(change.bytes().abs())));
@@ -183,7 +183,7 @@ fn a_question_that_nobody_waits_for_any_more_ends_where_it_is() {
     let gone = |error: IndexError| assert!(matches!(error, IndexError::Gone), "{error}");
     gone(below.next().unwrap().unwrap_err());
     assert!(below.next().is_none());
-    let question = Question { rank: Rank::Change, top: 10, depth: None };
+    let question = DiffOptions { rank: Rank::Change, top: 10, depth: None };
     gone(diff(&asked, &index, &question).unwrap_err());
     gone(asked.root().unwrap_err());
     // The index itself answers on.

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use arrow::array::{Array as _, AsArray as _, RecordBatch};
 use arrow::datatypes::Int64Type;
 use bytes::Bytes;
-use forebay_inventory::export::{ExportError, Format, Question, expected, export};
+use forebay_inventory::export::{ExportError, ExportOptions, Format, expected, export};
 use forebay_inventory::index::Index;
 use forebay_inventory::object::{Classes, Kind, Month, Object};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -69,7 +69,7 @@ fn case() -> Case {
 impl Case {
     fn export(&self, prefix: &[u8], format: Format, depth: Option<u64>) -> (u64, Vec<u8>) {
         let node = self.index.get(prefix).unwrap().unwrap();
-        let question = Question { format, depth, now_ms: 0 };
+        let question = ExportOptions { format, depth, now_ms: 0 };
         let mut out = Vec::new();
         let count = export(&self.index, &node, prefix, &question, &mut out, &|| true).unwrap();
         (count, out)
@@ -253,7 +253,7 @@ fn an_export_that_is_stopped_or_cannot_be_written_says_so() {
     let case = case();
     let root = case.index.root().unwrap();
     for format in [Format::Parquet, Format::Csv, Format::Ncdu] {
-        let question = Question { format, depth: None, now_ms: 0 };
+        let question = ExportOptions { format, depth: None, now_ms: 0 };
         let go = |out: &mut [u8], goes_on: &dyn Fn() -> bool| {
             export(&case.index, &root, b"", &question, out, goes_on)
         };

@@ -32,7 +32,7 @@ pub enum LoadError {
     },
     /// It has an invalid value or field.
     #[error("{path}:{line}:{column}: {field}{found}")]
-    Said {
+    Invalid {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
@@ -46,7 +46,7 @@ pub enum LoadError {
     },
     /// Two settings contradict each other.
     #[error("{path}: {field}: {found}")]
-    Together {
+    Conflict {
         /// The file.
         path: PathBuf,
         /// The field.
@@ -110,9 +110,9 @@ fn parse(
         let found = error.to_string();
         let (found, within) = without_positions(&found);
         let (line, column) = within.or(location).unwrap_or_default();
-        LoadError::Said { path: path.to_owned(), line, column, field, found: found.to_owned() }
+        LoadError::Invalid { path: path.to_owned(), line, column, field, found: found.to_owned() }
     })?;
-    check(&file).map_err(|(field, found)| LoadError::Together {
+    check(&file).map_err(|(field, found)| LoadError::Conflict {
         path: path.to_owned(),
         field: field.into(),
         found,

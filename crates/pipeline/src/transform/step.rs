@@ -22,7 +22,7 @@ use crate::run::{Inlet, Outlet, Phase};
 
 /// The position of a batch.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct BatchPosition<'a> {
     /// Index of the unit, from 0.
     pub(super) unit: usize,
     /// Its name.
@@ -54,7 +54,7 @@ pub(super) trait Step: Send + Sync {
     fn note(&self) -> String;
 
     /// Processes a batch.
-    fn apply(&self, place: Place<'_>, records: RecordBatch) -> Result<Left>;
+    fn apply(&self, place: BatchPosition<'_>, records: RecordBatch) -> Result<Left>;
 }
 
 /// A stream with a step around it.
@@ -77,7 +77,7 @@ impl<S: Step> Stepped<S> {
             let begun = Instant::now();
             let mut dead = std::mem::take(&mut batch.dead);
             let records = records(&batch.rows, self.below.columns())?;
-            let place = Place { unit, name, rows_before };
+            let place = BatchPosition { unit, name, rows_before };
             rows_before += records.num_rows() as u64;
             let left = self.step.apply(place, records)?;
             dead.extend(left.dead);

@@ -12,8 +12,8 @@ use http::Uri;
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 
 use super::super::answer::{PAGE_WITH_FORMS, html, pairs};
+use super::params::{Params, cursor_text};
 use super::problem::Problem;
-use super::question::{Question, cursor_text};
 use super::{Shared, on_thread};
 use crate::web::{Field, Row, SearchResult, events_page};
 
@@ -59,7 +59,7 @@ async fn find(
         .filter(|(name, _)| name != "cursor")
         .map(|(name, value)| format!("{name}={}&", percent_encode(value, NON_ALPHANUMERIC)))
         .collect();
-    let mut query = Question::of(asked)?.query;
+    let mut query = Params::of(asked)?.query;
     query.order = Order::NewestFirst;
     let waiting = Waiting::default();
     query.gone = waiting.gone();

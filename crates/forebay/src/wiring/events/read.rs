@@ -18,8 +18,8 @@ use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 
 use super::super::answer::{pairs, wants_lines};
 use super::answers::{EventPage, EventStats};
+use super::params::{Params, cursor_text, flag};
 use super::problem::{self, Problem};
-use super::question::{Question, cursor_text, flag};
 use super::{Shared, on_thread, stream};
 
 /// Number of bytes of events after which a page ends early.
@@ -34,7 +34,7 @@ pub(super) async fn list(
 }
 
 async fn answer_list(shared: Arc<Shared>, lines: bool, uri: &Uri) -> Result<Response, Problem> {
-    let mut asked = Question::read(uri)?;
+    let mut asked = Params::read(uri)?;
     if lines || asked.follow {
         return stream::answer(&shared, asked);
     }
@@ -55,7 +55,7 @@ async fn answer_list(shared: Arc<Shared>, lines: bool, uri: &Uri) -> Result<Resp
     Ok(page)
 }
 
-fn page(store: &Store, asked: Question, limit: u64) -> Result<Response, Problem> {
+fn page(store: &Store, asked: Params, limit: u64) -> Result<Response, Problem> {
     let cursor = match asked.positions {
         Some(_) => |last: &Record| last.seq().to_string(),
         None => |last: &Record| cursor_text(last.event().timestamp_ns, last.seq()),

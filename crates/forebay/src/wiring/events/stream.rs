@@ -23,8 +23,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 
 use super::super::answer::{line, lines};
+use super::params::Params;
 use super::problem::Problem;
-use super::question::Question;
 use super::read::{Matches, rendered};
 use super::{Shared, closing, on_thread};
 
@@ -41,7 +41,7 @@ const REST: Duration = Duration::from_millis(10);
 const BEAT_EVERY: Duration = Duration::from_secs(15);
 
 /// Responds with a stream.
-pub(super) fn answer(shared: &Arc<Shared>, mut asked: Question) -> Result<Response, Problem> {
+pub(super) fn answer(shared: &Arc<Shared>, mut asked: Params) -> Result<Response, Problem> {
     let waiting = Waiting::default();
     asked.query.gone = waiting.gone();
     let shared = Arc::clone(shared);
@@ -121,10 +121,10 @@ impl Search {
         shared: Arc<Shared>,
         waiting: Waiting,
         permit: OwnedSemaphorePermit,
-        asked: Question,
+        asked: Params,
     ) -> Self {
         let left = asked.stream();
-        let Question { query, positions, proof, .. } = asked;
+        let Params { query, positions, proof, .. } = asked;
         let rest = Some(Searched { query, positions, left, proof, end: None });
         Self { shared, _waiting: waiting, permit: Some(permit), rest }
     }
@@ -211,11 +211,11 @@ impl Follow {
         shared: Arc<Shared>,
         waiting: Waiting,
         permit: OwnedSemaphorePermit,
-        asked: Question,
+        asked: Params,
         newest: u64,
     ) -> Result<Self, Problem> {
         let next = shared.store()?.len();
-        let Question { query, proof, .. } = asked;
+        let Params { query, proof, .. } = asked;
         let followed = Followed { query, proof, begin: VecDeque::new(), next };
         Ok(Self {
             shown: shared.shown.clone(),

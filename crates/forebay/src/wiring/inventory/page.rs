@@ -13,7 +13,7 @@ use http::Uri;
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 
 use super::super::answer::{PAGE, Problem, html, moved};
-use super::question::{Question, sort_word};
+use super::params::{Params, sort_word};
 use super::read::{all, measured};
 use super::registry::Name;
 use super::{Shared, on_thread};
@@ -76,7 +76,7 @@ pub(super) async fn index(
 }
 
 async fn look(shared: &Arc<Shared>, name: &Name, uri: &Uri) -> Result<Browsed, Problem> {
-    let asked = Question::read(uri, &["prefix", "sort", "offset"])?;
+    let asked = Params::read(uri, &["prefix", "sort", "offset"])?;
     let opened = shared.registry.find(name)?;
     let permit = shared.permit()?;
     let (shared, name) = (Arc::clone(shared), name.clone());
@@ -93,7 +93,7 @@ struct Looking<'a> {
     shared: &'a Shared,
     name: &'a Name,
     index: &'a Index,
-    asked: &'a Question,
+    asked: &'a Params,
 }
 
 impl Looking<'_> {

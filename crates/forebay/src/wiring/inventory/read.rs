@@ -8,7 +8,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use forebay_base::waiting::Waiting;
 use forebay_inventory::cost::Pricer;
-use forebay_inventory::index::{Found, Index};
+use forebay_inventory::index::{FoundPrefix, Index};
 use forebay_inventory::render::{Amounts, Line};
 use forebay_inventory::{diff as differences, render, small};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
@@ -19,8 +19,8 @@ use super::super::answer::{Problem, answer, json as json_answer, line, wants_lin
 use super::answers::{
     ChangeList, InventoryList, ListedInventory, PrefixList, PrefixPage, SmallList,
 };
+use super::params::Params;
 use super::problem::internal;
-use super::question::Question;
 use super::registry::{Name, Opened};
 use super::{Shared, on_thread};
 
@@ -167,7 +167,7 @@ fn tagged(mut response: Response, etag: &str) -> Response {
 }
 
 /// Describes each prefix in one line.
-fn lines(found: &[Found<'_>]) -> Result<Vec<Line>, Problem> {
+fn lines(found: &[FoundPrefix<'_>]) -> Result<Vec<Line>, Problem> {
     found.iter().map(|found| Ok(render::line(&found.prefix, &found.node)?)).collect()
 }
 
@@ -178,7 +178,7 @@ pub(super) async fn list(
 ) -> Response {
     let begun = Instant::now();
     let listed = async {
-        Question::read(&uri, &[])?;
+        Params::read(&uri, &[])?;
         let listed = on_thread(move || all(&shared)).await?;
         let mut response = json_answer(StatusCode::OK, &InventoryList { inventories: listed });
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -227,7 +227,7 @@ pub(super) async fn index(
 ) -> Response {
     let request = Request { shared: &shared, question: "index", name: &name, headers: &headers };
     request.here(|index| {
-        Question::read(&uri, &[])?;
+        Params::read(&uri, &[])?;
         Reply::one(&render::index(index)?)
     })
 }
@@ -240,7 +240,7 @@ pub(super) async fn prefix(
 ) -> Response {
     let request = Request { shared: &shared, question: "prefix", name: &name, headers: &headers };
     request.here(|index| {
-        let asked = Question::read(&uri, &["prefix"])?;
+        let asked = Params::read(&uri, &["prefix"])?;
         Reply::one(&render::node(&asked.prefix, &asked.node(index)?)?)
     })
 }
@@ -254,7 +254,7 @@ pub(super) async fn histogram(
     let request =
         Request { shared: &shared, question: "histogram", name: &name, headers: &headers };
     request.here(|index| {
-        let asked = Question::read(&uri, &["prefix"])?;
+        let asked = Params::read(&uri, &["prefix"])?;
         let histograms = render::histograms(&asked.node(index)?)?;
         let histograms = histograms.ok_or(small::SmallError::NoHistograms)?;
         Reply::one(&histograms)
@@ -269,7 +269,7 @@ pub(super) async fn cost(
 ) -> Response {
     let request = Request { shared: &shared, question: "cost", name: &name, headers: &headers };
     request.here(|index| {
-        let asked = Question::read(&uri, &["prefix"])?;
+        let asked = Params::read(&uri, &["prefix"])?;
         let node = asked.node(index)?;
         let cost = Pricer::new(index, &shared.prices)?.cost(&node)?;
         Reply::one(&render::cost(&asked.prefix, &cost, &shared.prices))
@@ -283,7 +283,7 @@ pub(super) async fn children(
     headers: HeaderMap,
 ) -> Response {
     let request = Request { shared: &shared, question: "children", name: &name, headers: &headers };
-    let asked = match Question::read(&uri, &["prefix", "sort", "offset", "limit"]) {
+    let asked = match Params::read(&uri, &["prefix", "sort", "offset", "limit"]) {
         Ok(asked) => asked,
         Err(problem) => return problem.answer(&headers),
     };
@@ -299,7 +299,7 @@ pub(super) async fn children(
     }
 }
 
-fn children_page(index: &Index, asked: &Question, lines: bool) -> Outcome {
+fn children_page(index: &Index, asked: &Params, lines: bool) -> Outcome {
     let node = asked.node(index)?;
     let page = node.page(asked.sort, asked.offset, asked.limit)?;
     let items =
@@ -320,7 +320,7 @@ pub(super) async fn top(
     let request = Request { shared: &shared, question: "top", name: &name, headers: &headers };
     let accepts_lines = request.lines();
     let work = move |index: &Index| {
-        let asked = Question::read(&uri, &["prefix", "sort", "k", "depth"])?;
+        let asked = Params::read(&uri, &["prefix", "sort", "k", "depth"])?;
         let node = asked.node(index)?;
         let found = node.top(&asked.prefix, asked.sort, asked.count, asked.depth)?;
         let list = PrefixList { items: lines(&found)? };
@@ -339,7 +339,7 @@ pub(super) async fn small_files(
         Request { shared: &shared, question: "small-files", name: &name, headers: &headers };
     let accepts_lines = request.lines();
     let work = move |index: &Index| {
-        let asked = Question::read(&uri, &["prefix", "under", "k", "depth"])?;
+        let asked = Params::read(&uri, &["prefix", "under", "k", "depth"])?;
         let node = asked.node(index)?;
         let all = small::small(&node, asked.under)?;
         let most = small::most_small(&node, &asked.prefix, asked.under, asked.count, asked.depth)?;
@@ -360,7 +360,7 @@ pub(super) async fn diff(
     let begun = Instant::now();
     let request = Request { shared: &shared, question: "diff", name: &name, headers: &headers };
     let answered = async {
-        let asked = Question::read(&uri, &["old", "top", "rank", "depth"])?;
+        let asked = Params::read(&uri, &["old", "top", "rank", "depth"])?;
         let Some(old) = asked.old else {
             return Err(Problem::bad(
                 "query",
@@ -369,7 +369,7 @@ pub(super) async fn diff(
         };
         let accepts_lines = request.lines();
         let question =
-            differences::Question { rank: asked.rank, top: asked.count, depth: asked.depth };
+            differences::DiffOptions { rank: asked.rank, top: asked.count, depth: asked.depth };
         let work = move |new: &Index, old: Option<&Index>| {
             let old = old.ok_or_else(|| Problem::not_found("there is no earlier inventory"))?;
             if old.delimiter() != new.delimiter() {

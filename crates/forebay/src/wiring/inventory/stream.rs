@@ -18,7 +18,7 @@ use tokio::sync::mpsc::{Sender, channel};
 
 use super::super::answer::{Problem, answer, line, streamed_lines};
 use super::Shared;
-use super::question::Question;
+use super::params::Params;
 use super::read::measured;
 use super::registry::Name;
 
@@ -39,7 +39,7 @@ fn stream(shared: &Arc<Shared>, name: &str, uri: &Uri) -> Result<Response, Probl
     let begun = Instant::now();
     shared.check_running()?;
     let known = ["prefix", "depth", "min_bytes", "min_objects", "limit"];
-    let asked = Question::read(uri, &known)?;
+    let asked = Params::read(uri, &known)?;
     let opened = shared.registry.find(&Name::parse(name)?)?;
     asked.node(&opened.index)?;
     let permit = shared.permit()?;
@@ -82,7 +82,7 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    fn walk(&mut self, index: &Index, asked: &Question) -> Result<(), Stopped> {
+    fn walk(&mut self, index: &Index, asked: &Params) -> Result<(), Stopped> {
         let node = asked.node(index)?;
         let below = node.below(&asked.prefix, asked.depth, asked.min_objects, asked.min_bytes);
         let mut left = asked.lines;

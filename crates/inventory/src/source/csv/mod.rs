@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use super::columns::{Columns, Places};
 use super::input::{Counted, Expanded, Expected};
-use super::place::Place;
+use super::location::FileLocation;
 use super::values::{self, ClassNames};
 use super::{BadRow, Part, RowSink, SourceError};
 use crate::object::{Batch, Classes, Kind, Object};
@@ -42,7 +42,7 @@ pub(crate) struct Settings {
 
 /// One file.
 pub(crate) struct CsvFile {
-    place: Place,
+    place: FileLocation,
     name: String,
     size: Option<u64>,
     expected: Expected,
@@ -51,7 +51,7 @@ pub(crate) struct CsvFile {
 
 impl CsvFile {
     pub(crate) fn new(
-        place: Place,
+        place: FileLocation,
         size: Option<u64>,
         expected: Expected,
         settings: Arc<Settings>,
@@ -60,7 +60,7 @@ impl CsvFile {
     }
 
     /// The names of the columns, from the first row of a file with a header.
-    pub(crate) fn header(place: &Place) -> Result<Vec<String>, SourceError> {
+    pub(crate) fn header(place: &FileLocation) -> Result<Vec<String>, SourceError> {
         let name = place.name();
         let source = Counted::new(place.reader()?, &Expected::default());
         let mut reader = Reader::new(&name, source, 1)?;

@@ -9,7 +9,7 @@ use object_store::path::Path as Key;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::reader::{ChunkReader, Length};
 
-use crate::source::place::Remote;
+use crate::source::location::Remote;
 
 /// Bytes requested from an object store if the required number is unknown.
 const AHEAD: u64 = 64 << 10;

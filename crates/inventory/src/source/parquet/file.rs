@@ -19,7 +19,7 @@ use super::Settings;
 use super::chunks::Chunks;
 use crate::source::columns::Places;
 use crate::source::input::{Expected, verify};
-use crate::source::place::{Place, io_error};
+use crate::source::location::{FileLocation, io_error};
 use crate::source::{SourceError, Within};
 
 /// Rows read at once.
@@ -28,7 +28,7 @@ pub(super) const BATCH_ROWS: usize = 8192;
 /// A Parquet file.
 pub(super) struct ParquetFile {
     pub(super) name: String,
-    place: Place,
+    place: FileLocation,
     expected: Expected,
     pub(super) settings: Arc<Settings>,
     state: Mutex<State>,
@@ -70,12 +70,12 @@ pub(super) struct Reading {
 }
 
 impl ParquetFile {
-    pub(super) fn new(place: Place, expected: Expected, settings: Arc<Settings>) -> Self {
+    pub(super) fn new(place: FileLocation, expected: Expected, settings: Arc<Settings>) -> Self {
         Self { name: place.name(), place, expected, settings, state: Mutex::default() }
     }
 
     pub(super) fn is_remote(&self) -> bool {
-        matches!(self.place, Place::Remote(..))
+        matches!(self.place, FileLocation::Remote(..))
     }
 
     /// Reads the footer.
@@ -93,8 +93,8 @@ impl ParquetFile {
             });
         }
         let chunks = match &self.place {
-            Place::Local(path, within) => local(path, within)?,
-            Place::Remote(remote, key) => Chunks::Remote(remote.clone(), key.clone(), size),
+            FileLocation::Local(path, within) => local(path, within)?,
+            FileLocation::Remote(remote, key) => Chunks::Remote(remote.clone(), key.clone(), size),
         };
         let (layout, metadata) = self.layout(&chunks, size)?;
         let groups = metadata.row_groups().iter().map(|group| counts(group, size));
@@ -112,8 +112,8 @@ impl ParquetFile {
         let copy = self.copy(&mut state)?;
         let chunks = match (&copy, &self.place) {
             (Some(copy), _) => local(copy.as_ref(), &Within::default())?,
-            (None, Place::Local(path, within)) => local(path, within)?,
-            (None, Place::Remote(..)) => return Err(self.broken("copy")),
+            (None, FileLocation::Local(path, within)) => local(path, within)?,
+            (None, FileLocation::Remote(..)) => return Err(self.broken("copy")),
         };
         let layout = match state.layout.upgrade() {
             Some(layout) => layout,
@@ -139,7 +139,7 @@ impl ParquetFile {
 
     /// Verifies a local file, or copies a remote one while verifying it.
     fn copy(&self, state: &mut State) -> Result<Option<Arc<TempPath>>, SourceError> {
-        if matches!(self.place, Place::Local(..)) {
+        if matches!(self.place, FileLocation::Local(..)) {
             if !state.verified && self.expected.md5.is_some() {
                 verify(&self.place, &self.expected, &mut |_| Ok(()))?;
             }

@@ -16,7 +16,7 @@ use forebay_base::ByteSize;
 
 use super::columns::Columns;
 use super::input::Expected;
-use super::place::Place;
+use super::location::FileLocation;
 use super::{Part, SourceError};
 use crate::object::Classes;
 
@@ -69,7 +69,7 @@ pub(crate) struct Settings {
 impl ParquetFiles {
     /// Reads the footers of some files.
     pub(crate) fn open(
-        files: Vec<(Place, Expected)>,
+        files: Vec<(FileLocation, Expected)>,
         settings: &Settings,
     ) -> Result<Self, SourceError> {
         let settings = Arc::new(settings.clone());

@@ -211,7 +211,7 @@ fn a_large_file_is_cut_between_its_row_groups() {
     let settings = settings();
     let file = super::ParquetFiles::open(
         vec![(
-            crate::source::place::Place::Local(path.clone(), Default::default()),
+            crate::source::location::FileLocation::Local(path.clone(), Default::default()),
             Default::default(),
         )],
         &super::Settings {

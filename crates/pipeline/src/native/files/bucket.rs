@@ -23,7 +23,7 @@ use object_store::{
 use parking_lot::Mutex;
 
 use super::ledger::LEDGER_SIZE_MAX;
-use super::place::{Bucket, Listed, Place};
+use super::location::{Bucket, Listed, Location};
 use super::store::{Room, Staged, Store, Version};
 use crate::error::ConnectorError;
 
@@ -85,8 +85,8 @@ impl BucketStore {
 
 #[async_trait]
 impl Store for BucketStore {
-    fn place(&self, room: Room) -> Place {
-        Place::Bucket(Bucket { prefix: self.prefix(room), ..self.root.clone() })
+    fn place(&self, room: Room) -> Location {
+        Location::Bucket(Bucket { prefix: self.prefix(room), ..self.root.clone() })
     }
 
     fn display(&self, room: Room, name: &str) -> String {

@@ -9,7 +9,7 @@ use super::bucket::BucketStore;
 use super::disk::Disk;
 use super::format::Layout;
 use super::ledger::directory_name;
-use super::place::{At, Place};
+use super::location::{At, Location};
 use super::store::{Room, Store};
 use super::target::{FileTarget, read_ledger};
 use crate::config::{TargetSettings, WriteMode};
@@ -38,15 +38,15 @@ impl FileDestination {
 
     /// Creates the destination at a place that is already open.
     #[cfg(test)]
-    pub(super) fn at(place: Place, layout: Arc<dyn Layout>) -> Self {
+    pub(super) fn at(place: Location, layout: Arc<dyn Layout>) -> Self {
         Self { at: At::Open(place), layout }
     }
 
     fn store(&self, target: &TargetSettings) -> Result<Arc<dyn Store>> {
         let directory = directory_name(&target.into)?;
         match self.at.place()? {
-            Place::Disk(path, within) => Ok(Arc::new(Disk::new(&path, &directory, within))),
-            Place::Bucket(bucket) => Ok(Arc::new(BucketStore::new(bucket, &directory))),
+            Location::Disk(path, within) => Ok(Arc::new(Disk::new(&path, &directory, within))),
+            Location::Bucket(bucket) => Ok(Arc::new(BucketStore::new(bucket, &directory))),
         }
     }
 }

@@ -19,7 +19,7 @@ use async_trait::async_trait;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::ledger::{LEDGER_SIZE_MAX, is_ours};
-use super::place::{Listed, Place};
+use super::location::{Listed, Location};
 use super::store::{Room, Staged, Store, Version};
 use crate::config::Within;
 use crate::error::ConnectorError;
@@ -180,8 +180,8 @@ fn switch(rooms: &Rooms, names: &[String]) -> Result<()> {
 
 #[async_trait]
 impl Store for Disk {
-    fn place(&self, room: Room) -> Place {
-        Place::Disk(self.rooms.path(room), self.rooms.within.clone())
+    fn place(&self, room: Room) -> Location {
+        Location::Disk(self.rooms.path(room), self.rooms.within.clone())
     }
 
     fn display(&self, room: Room, name: &str) -> String {
@@ -252,7 +252,7 @@ impl Store for Disk {
         let path = self.rooms.path(room);
         blocking(move || {
             let names = names(&path)?;
-            Ok(names.iter().map(|(name, metadata)| Place::listed_file(name, metadata)).collect())
+            Ok(names.iter().map(|(name, metadata)| Location::listed_file(name, metadata)).collect())
         })
         .await
     }

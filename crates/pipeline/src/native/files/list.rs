@@ -5,7 +5,7 @@
 
 use glob::{MatchOptions, Pattern};
 
-use super::place::{Listed, Place};
+use super::location::{Listed, Location};
 use crate::connector::Cursor;
 use crate::error::ConnectorError;
 
@@ -18,7 +18,7 @@ const MATCHING: MatchOptions = MatchOptions {
 
 /// The files of a stream, with one of these suffixes if the name is a directory.
 pub(super) fn files(
-    place: &Place,
+    place: &Location,
     stream: &str,
     endings: &[&str],
 ) -> Result<Vec<Listed>, ConnectorError> {

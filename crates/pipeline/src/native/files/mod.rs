@@ -3,7 +3,7 @@
 //! | module | purpose |
 //! |---|---|
 //! | `settings` | their settings in the pipeline file |
-//! | `place`, `list`, `opened` | where files are, which of them a stream has, and their bytes |
+//! | `location`, `list`, `opened` | where files are, which of them a stream has, and their bytes |
 //! | `format` | the interface of a format |
 //! | `parquet`, `csv`, `ndjson` | the formats |
 //! | `source` | reads files |
@@ -25,10 +25,10 @@ mod format;
 pub(crate) mod fuzzing;
 mod ledger;
 mod list;
+mod location;
 mod ndjson;
 mod opened;
 mod parquet;
-mod place;
 mod settings;
 mod source;
 mod store;

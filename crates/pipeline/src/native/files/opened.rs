@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use parquet::file::reader::{ChunkReader, Length};
 use tokio::runtime::Handle;
 
-use super::place::{Bucket, changed, store_error};
+use super::location::{Bucket, changed, store_error};
 use crate::error::ConnectorError;
 
 /// Bytes per request if a file is read sequentially.

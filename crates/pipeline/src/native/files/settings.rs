@@ -7,7 +7,7 @@ use forebay_base::ByteSize;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::place::At;
+use super::location::At;
 use crate::config::{Reach, Secret, Text, Within};
 
 /// Connection settings of a bucket.

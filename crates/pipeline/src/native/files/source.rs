@@ -13,7 +13,7 @@ use sha2::Digest as _;
 
 use super::format::{Format, Part, Reading};
 use super::list;
-use super::place::{At, Listed, Place};
+use super::location::{At, Listed, Location};
 use crate::config::{StreamSettings, SyncMode};
 use crate::connector::{
     Cursor, Discovered, DiscoveredColumn, Division, Opening, Result, Source, SourceStream, Unit,
@@ -39,7 +39,7 @@ type Parts = Vec<(Listed, Part)>;
 
 /// The files of a stream.
 struct FileStream {
-    place: Place,
+    place: Location,
     format: Arc<dyn Format>,
     columns: Arc<[Column]>,
     is_projection: bool,
@@ -56,7 +56,7 @@ impl FileSource {
         Self { at, format }
     }
 
-    fn place(&self) -> Result<Place> {
+    fn place(&self) -> Result<Location> {
         self.at.place()
     }
 
@@ -100,7 +100,7 @@ impl FileSource {
     /// The files to read, as units.
     fn parts(
         &self,
-        place: &Place,
+        place: &Location,
         files: Vec<Listed>,
         opening: &Opening,
         is_incremental: bool,

@@ -8,7 +8,7 @@
 
 use async_trait::async_trait;
 
-use super::place::{Listed, Place};
+use super::location::{Listed, Location};
 use crate::error::ConnectorError;
 
 type Result<T> = std::result::Result<T, ConnectorError>;
@@ -17,7 +17,7 @@ type Result<T> = std::result::Result<T, ConnectorError>;
 #[async_trait]
 pub(super) trait Store: Send + Sync {
     /// Where the files of a room are.
-    fn place(&self, room: Room) -> Place;
+    fn place(&self, room: Room) -> Location;
 
     /// The name of a file in messages.
     fn display(&self, room: Room, name: &str) -> String;

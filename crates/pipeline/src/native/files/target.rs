@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 
 use super::format::{Layout, Part, Reading};
 use super::ledger::{self, Ledger, PartFile};
-use super::place::{Listed, Place};
+use super::location::{Listed, Location};
 use super::store::{Room, Store, Version};
 use super::writer::FileWriter;
 use crate::config::{NewColumn, RemovedColumn, TargetSettings, WriteMode};
@@ -316,7 +316,7 @@ impl Shared {
 
 impl Shared {
     /// Adds the rows of a file.
-    fn hash_file(&self, place: &Place, file: &Listed, hasher: &mut Hasher) -> Result<()> {
+    fn hash_file(&self, place: &Location, file: &Listed, hasher: &mut Hasher) -> Result<()> {
         let opened = place.open(file)?.within(READ_BACK_MEMORY);
         let part = Part::whole(opened.size);
         let reading = Reading {

@@ -21,7 +21,7 @@ use forebay_pgcopy::{Column, Wire, column};
 use ring::hmac;
 
 use self::settings::{Mask, MaskSettings, Partial};
-use super::step::{Left, Place, Step};
+use super::step::{BatchPosition, Left, Step};
 use super::streams;
 use crate::connector::Result;
 use crate::error::ConnectorError;
@@ -92,7 +92,7 @@ impl Step for Masks {
         format!("{}: masked are {}", self.stream, streams::listed(masked.into_iter()))
     }
 
-    fn apply(&self, _: Place<'_>, records: RecordBatch) -> Result<Left> {
+    fn apply(&self, _: BatchPosition<'_>, records: RecordBatch) -> Result<Left> {
         let rows = records.num_rows();
         let mut arrays = records.columns().to_vec();
         for (index, masking) in &self.masks {

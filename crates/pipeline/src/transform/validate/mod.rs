@@ -24,7 +24,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use self::rule::{Rules, UniqueRows, is_numeric, write_value};
 use self::settings::{OnFailure, ValidateSettings};
 use self::unique::Known;
-use super::step::{Left, Place, Step};
+use super::step::{BatchPosition, Left, Step};
 use crate::batch::DeadRow;
 use crate::connector::{Result, Unit};
 use crate::error::ConnectorError;
@@ -53,7 +53,7 @@ enum Broken {
     /// The rule for single rows with this index.
     Row(usize),
     /// The rule over all rows with this index; the row at the position has the same values.
-    Unique(usize, unique::Place),
+    Unique(usize, unique::RowPosition),
 }
 
 impl Validation {
@@ -80,7 +80,11 @@ impl Validation {
     }
 
     /// The rows that violate a rule, in order, each with the first violated one.
-    fn broken(&self, place: Place<'_>, records: &RecordBatch) -> Result<Vec<(usize, Broken)>> {
+    fn broken(
+        &self,
+        place: BatchPosition<'_>,
+        records: &RecordBatch,
+    ) -> Result<Vec<(usize, Broken)>> {
         let rows = records.num_rows();
         let mut kept = BooleanBuffer::new_set(rows);
         let mut broken = Vec::new();
@@ -114,10 +118,10 @@ impl Validation {
     fn twice(
         &self,
         rule: &UniqueRows,
-        place: Place<'_>,
+        place: BatchPosition<'_>,
         records: &RecordBatch,
         kept: &BooleanBuffer,
-    ) -> Result<Vec<(usize, unique::Place)>> {
+    ) -> Result<Vec<(usize, unique::RowPosition)>> {
         let cells = rule.columns.iter().filter_map(|&index| {
             let column = self.columns.get(index)?;
             let cells = Cells::new(records.column(index), column);
@@ -139,7 +143,7 @@ impl Validation {
                 key.extend_from_slice(&value);
             }
             let ordinal = place.rows_before.saturating_add(row as u64);
-            let known = match unique::Place::new(place.unit, ordinal) {
+            let known = match unique::RowPosition::new(place.unit, ordinal) {
                 Some(at) => rule.seen.see(xxh3_128(&key), at),
                 None => Known::Full,
             };
@@ -246,7 +250,7 @@ impl Step for Validation {
         format!("{}: {count} rules, {then}", self.stream)
     }
 
-    fn apply(&self, place: Place<'_>, records: RecordBatch) -> Result<Left> {
+    fn apply(&self, place: BatchPosition<'_>, records: RecordBatch) -> Result<Left> {
         let broken = self.broken(place, &records)?;
         if broken.is_empty() {
             return Ok(Left { records, dead: Vec::new(), skipped: 0 });

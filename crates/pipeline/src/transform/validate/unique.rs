@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 /// Number of separately locked and growing partitions of the keys.
 const SHARDS: usize = 64;
 /// Size of a slot: key, position, and the byte that marks it as used.
-const SLOT_SIZE: usize = size_of::<(Key, Place)>() + 1;
+const SLOT_SIZE: usize = size_of::<(Key, RowPosition)>() + 1;
 /// Number of bits of a position that hold the row.
 const ROW_BITS: u32 = 40;
 
@@ -50,9 +50,9 @@ impl Hasher for AsItIs {
 
 /// A row's position: the unit above [`ROW_BITS`], the row in it below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place(u64);
+pub(super) struct RowPosition(u64);
 
-impl Place {
+impl RowPosition {
     /// The position of a row of a unit, both from 0; `None` beyond 2^40 rows or 2^24 units.
     pub(super) fn new(unit: usize, row: u64) -> Option<Self> {
         let unit = u64::try_from(unit).ok().filter(|unit| *unit < 1 << (u64::BITS - ROW_BITS))?;
@@ -70,7 +70,7 @@ impl Place {
     }
 }
 
-type Shard = Mutex<HashMap<Key, Place, BuildHasherDefault<AsItIs>>>;
+type Shard = Mutex<HashMap<Key, RowPosition, BuildHasherDefault<AsItIs>>>;
 
 /// The keys seen so far.
 pub(super) struct Seen {
@@ -86,7 +86,7 @@ pub(super) enum Known {
     /// It is new, or the row's own.
     No,
     /// The row at this position has it.
-    At(Place),
+    At(RowPosition),
     /// There is no memory for it.
     Full,
 }
@@ -99,7 +99,7 @@ impl Seen {
     }
 
     /// Looks up a key, and inserts it if it is new.
-    pub(super) fn see(&self, key: u128, place: Place) -> Known {
+    pub(super) fn see(&self, key: u128, place: RowPosition) -> Known {
         let [low, high] = [key, key >> 64]
             .map(|half| u64::try_from(half & u128::from(u64::MAX)).unwrap_or(u64::MAX));
         // The map uses bits of the low half, the shard of the high one.
@@ -147,8 +147,8 @@ fn slots(capacity: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn place(unit: usize, row: u64) -> Place {
-        Place::new(unit, row).unwrap()
+    fn place(unit: usize, row: u64) -> RowPosition {
+        RowPosition::new(unit, row).unwrap()
     }
 
     fn key(number: u64) -> u128 {
@@ -179,8 +179,8 @@ mod tests {
 
     #[test]
     fn places_beyond_their_bits_are_none() {
-        assert_eq!(Place::new(1 << 24, 0), None);
-        assert_eq!(Place::new(0, 1 << 40), None);
-        assert!(Place::new((1 << 24) - 1, (1 << 40) - 1).is_some());
+        assert_eq!(RowPosition::new(1 << 24, 0), None);
+        assert_eq!(RowPosition::new(0, 1 << 40), None);
+        assert!(RowPosition::new((1 << 24) - 1, (1 << 40) - 1).is_some());
     }
 }

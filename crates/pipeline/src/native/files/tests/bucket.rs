@@ -18,8 +18,8 @@ use tokio::net::{TcpListener, TcpStream};
 use super::super::csv::CsvLayout;
 use super::super::destination::FileDestination;
 use super::super::format::Layout;
+use super::super::location::{Bucket, Location};
 use super::super::parquet::ParquetLayout;
-use super::super::place::{Bucket, Place};
 use super::super::{CsvDestination, ParquetDestination, ParquetSource};
 use super::{chain, fill, passes, stream};
 use crate::acceptance;
@@ -126,7 +126,7 @@ fn names(directory: &Path) -> Vec<String> {
 fn in_memory(layout: Arc<dyn Layout>) -> Arc<dyn Destination> {
     let store = Arc::new(object_store::memory::InMemory::new());
     let bucket = Bucket { store, name: "b".into(), prefix: "some/where".into() };
-    Arc::new(FileDestination::at(Place::Bucket(bucket), layout))
+    Arc::new(FileDestination::at(Location::Bucket(bucket), layout))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,8 +11,8 @@ use serde_json::json;
 use super::super::disk::Disk;
 use super::super::format::Layout;
 use super::super::ledger::is_ours;
+use super::super::location::{Listed, Location};
 use super::super::parquet::ParquetLayout;
-use super::super::place::{Listed, Place};
 use super::super::store::{Room, Staged, Store, Version};
 use super::super::target::{FileTarget, read_ledger};
 use crate::config::{TargetSettings, WriteMode};
@@ -60,7 +60,7 @@ struct FaultyFile {
 
 #[async_trait]
 impl Store for Faulty {
-    fn place(&self, room: Room) -> Place {
+    fn place(&self, room: Room) -> Location {
         self.disk.place(room)
     }
 

@@ -22,7 +22,7 @@ const LINES_MAX: u64 = 10_000_000;
 
 /// A parsed query.
 #[derive(Debug)]
-pub(super) struct Question {
+pub(super) struct Params {
     pub(super) prefix: Vec<u8>,
     pub(super) sort: SortBy,
     pub(super) offset: u64,
@@ -41,7 +41,7 @@ pub(super) struct Question {
     pub(super) old: Option<Name>,
 }
 
-impl Question {
+impl Params {
     /// Parses a query string that may have these parameters.
     pub(super) fn read(uri: &Uri, known: &[&str]) -> Result<Self, Problem> {
         let mut asked = Self {
@@ -166,8 +166,8 @@ mod tests {
         "old",
     ];
 
-    fn read(query: &str, known: &[&str]) -> Result<Question, Problem> {
-        Question::read(&format!("/v1/inventories/x/y?{query}").parse().unwrap(), known)
+    fn read(query: &str, known: &[&str]) -> Result<Params, Problem> {
+        Params::read(&format!("/v1/inventories/x/y?{query}").parse().unwrap(), known)
     }
 
     #[test]

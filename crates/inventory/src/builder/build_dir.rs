@@ -16,7 +16,7 @@ const LOCK: &str = "lock";
 
 /// The directory an index is built in.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct BuildDir {
     dir: PathBuf,
     generation: u64,
     _lock: Box<dyn Lock>,
@@ -30,7 +30,7 @@ fn generation_of(name: &str) -> Option<u64> {
     number.parse().ok()
 }
 
-impl Place {
+impl BuildDir {
     /// Creates the directory if it does not exist, and locks it.
     pub(crate) fn prepare(
         fs: &dyn FileSystem,

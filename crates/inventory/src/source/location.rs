@@ -27,20 +27,20 @@ pub(crate) struct Remote {
 
 /// A file.
 #[derive(Clone)]
-pub(crate) enum Place {
+pub(crate) enum FileLocation {
     Local(PathBuf, Within),
     Remote(Remote, Key),
 }
 
 impl Remote {
     /// The object with a key, which is used unchanged.
-    pub(crate) fn place(&self, key: &str) -> Result<Place, SourceError> {
+    pub(crate) fn place(&self, key: &str) -> Result<FileLocation, SourceError> {
         self.check(key)?;
         let key = Key::parse(key).map_err(|source| SourceError::Spec {
             given: self.location(key),
             reason: format!("the key is invalid: {source}"),
         })?;
-        Ok(Place::Remote(self.clone(), key))
+        Ok(FileLocation::Remote(self.clone(), key))
     }
 
     /// Checks that a key may be read, or listed as a prefix.
@@ -62,7 +62,7 @@ impl Remote {
     }
 }
 
-impl Place {
+impl FileLocation {
     /// Its name in messages.
     pub(crate) fn name(&self) -> String {
         match self {

@@ -25,7 +25,7 @@ const FILES_MAX: usize = 100_000;
 
 /// A directory, or a prefix in a bucket.
 #[derive(Debug, Clone)]
-pub(super) enum Place {
+pub(super) enum Location {
     /// A directory, and where files found in it may be.
     Disk(PathBuf, Within),
     Bucket(Bucket),
@@ -37,13 +37,13 @@ pub(super) enum At {
     Named(Text, Box<S3Settings>, Within),
     /// Opened by a test.
     #[cfg(test)]
-    Open(Place),
+    Open(Location),
 }
 
 impl At {
-    pub(super) fn place(&self) -> Result<Place, ConnectorError> {
+    pub(super) fn place(&self) -> Result<Location, ConnectorError> {
         match self {
-            Self::Named(path, s3, within) => Place::new(path, s3, within),
+            Self::Named(path, s3, within) => Location::new(path, s3, within),
             #[cfg(test)]
             Self::Open(place) => Ok(place.clone()),
         }
@@ -71,7 +71,7 @@ pub(super) struct Listed {
     pub(super) tag: Option<String>,
 }
 
-impl Place {
+impl Location {
     /// The location of a path or URL.
     pub(super) fn new(
         path: &Text,

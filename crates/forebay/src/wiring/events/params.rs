@@ -25,7 +25,7 @@ const KNOWN: &str = "from, to, stream, type, host, ip, severity, contains, regex
 
 /// A parsed query.
 #[derive(Debug, Default)]
-pub(super) struct Question {
+pub(super) struct Params {
     pub(super) query: Query,
     limit: Option<u64>,
     /// Each event includes its proof.
@@ -36,7 +36,7 @@ pub(super) struct Question {
     pub(super) positions: Option<Range<u64>>,
 }
 
-impl Question {
+impl Params {
     /// Returns the number of events on one page.
     pub(super) fn page(&self) -> Result<u64, Problem> {
         match self.limit {
@@ -182,8 +182,8 @@ fn regex(text: &str) -> Result<regex::bytes::Regex, Problem> {
 mod tests {
     use super::*;
 
-    fn read(query: &str) -> Result<Question, Problem> {
-        Question::read(&format!("/v1/events?{query}").parse().unwrap())
+    fn read(query: &str) -> Result<Params, Problem> {
+        Params::read(&format!("/v1/events?{query}").parse().unwrap())
     }
 
     #[test]
