@@ -4,7 +4,7 @@
 //! | module | purpose |
 //! |---|---|
 //! | [`tour`] | real files, documents and events, with a server that is killed in the middle |
-//! | [`bench`] | figures of each subsystem, and of its peers in the same run |
+//! | [`mod@bench`] | figures of each subsystem, and of its peers in the same run |
 //! | [`child`] | a server in a child process: this same program |
 //!
 //! Invariant: a server is used through its public interface; only benchmarks of a library, and the

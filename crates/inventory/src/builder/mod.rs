@@ -74,6 +74,23 @@ pub struct Options {
 /// decompressed.
 const READING_MIN: u64 = 16 << 20;
 
+impl Default for Options {
+    /// 256 MiB, a reader for each processor, `/`, histograms, and nothing skipped or replaced.
+    fn default() -> Self {
+        Self {
+            memory: ByteSize(256 << 20),
+            threads: std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get),
+            delimiter: b'/',
+            histograms: true,
+            on_bad_row: OnBadRow::Fail,
+            on_duplicate: OnBadRow::Fail,
+            expect_rows: None,
+            replace: false,
+            now_ms: 0,
+        }
+    }
+}
+
 impl Options {
     /// Number of concurrent readers: at most the requested number, and as many as the memory
     /// permits.

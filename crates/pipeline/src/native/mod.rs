@@ -1,7 +1,7 @@
 //! The built-in connectors.
 //!
 //! A connector is a directory here: settings that implement the traits of [`registry`], a source or
-//! destination with the traits of [`connector`], and its line in [`register`].
+//! destination with the traits of [`connector`], and its line in `register`.
 //!
 //! [`registry`]: crate::registry
 //! [`connector`]: crate::connector

@@ -6,10 +6,10 @@
 //! log lines to its event store, whose proofs are checked; the tree and the server's own files are
 //! indexed.
 //!
-//! Invariants: the result depends on the [`oracle`] alone, which holds what was acknowledged and
+//! Invariants: the result depends on the `oracle` alone, which holds what was acknowledged and
 //! nothing else; the tour uses the server's public interface only; no server outlives a tour
 //! unless that was requested; a tour that fails reports the first error, and keeps its data
-//! and logs ([`evidence`]).
+//! and logs (`evidence`).
 
 mod cache;
 mod client;

@@ -1,6 +1,6 @@
 //! How many events a second the store takes, and that all of them are there: for profiling.
 //!
-//! `append_rate DIR EVENTS WRITERS BATCH PRESET sync|os merkle|plain`
+//! `store_rate DIR EVENTS WRITERS BATCH PRESET sync|os merkle|plain`
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
