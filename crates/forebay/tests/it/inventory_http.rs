@@ -293,6 +293,31 @@ fn buckets_are_read_below_what_is_permitted_and_manifests_lead_nowhere_else() {
 }
 
 #[test]
+fn the_server_takes_keys_region_and_endpoint_from_a_profile() {
+    let (s3, dir) = (S3::start(), tempfile::tempdir().unwrap());
+    std::fs::write(s3.dir.path().join("archive/x.csv"), "key,size\na/b,7\n").unwrap();
+    std::fs::create_dir(dir.path().join(".aws")).unwrap();
+    let keys = "aws_access_key_id = test-access\naws_secret_access_key = test-secret\n";
+    std::fs::write(dir.path().join(".aws/credentials"), format!("[work]\n{keys}")).unwrap();
+    let config = format!("[profile work]\nregion = eu-west-1\nendpoint_url = {}\n", s3.endpoint());
+    std::fs::write(dir.path().join(".aws/config"), config).unwrap();
+    let server =
+        Server::start_with(&dir, &["--set", "inventory.sources=s3://archive/"], |command| {
+            for (name, _) in std::env::vars_os() {
+                if name.to_string_lossy().starts_with("AWS_") {
+                    command.env_remove(name);
+                }
+            }
+            command.env("HOME", dir.path()).env("AWS_PROFILE", "work");
+            command.env("AWS_ALLOW_HTTP", "true");
+        });
+    for source in ["s3://archive/x.csv", "s3-list://archive/"] {
+        let report = built(&server, "x", &json!({ "from": source }));
+        assert_eq!(report["objects"], 1, "{source}");
+    }
+}
+
+#[test]
 fn the_servers_own_files_are_a_source_and_their_changes_are_listed() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir, &[]);

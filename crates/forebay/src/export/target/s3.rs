@@ -43,7 +43,7 @@ pub(crate) struct S3Options {
     /// Name the bucket in the path, not in the host name.
     #[arg(long)]
     path_style: bool,
-    /// Allow a server without TLS.
+    /// Allow a server without TLS [environment: AWS_ALLOW_HTTP].
     #[arg(long)]
     allow_http: bool,
     /// Profile in ~/.aws with keys, region and endpoint [environment: AWS_PROFILE].
@@ -63,7 +63,8 @@ impl S3Options {
     fn builder(&self) -> anyhow::Result<(AmazonS3Builder, Option<String>)> {
         let mut builder = AmazonS3Builder::from_env();
         let profile = self.profile(&mut builder)?;
-        builder = builder.with_allow_http(self.allow_http);
+        let allow_http = self.allow_http || allows_http(&builder);
+        builder = builder.with_allow_http(allow_http);
         if let Some(region) = &self.region {
             builder = builder.with_region(region);
         }
@@ -75,9 +76,11 @@ impl S3Options {
         });
         if let Some(endpoint) = &endpoint
             && endpoint.to_ascii_lowercase().starts_with("http://")
-            && !self.allow_http
+            && !allow_http
         {
-            let message = format!("{endpoint} does not use TLS; --allow-http permits that");
+            let message = format!(
+                "{endpoint} does not use TLS; --allow-http or AWS_ALLOW_HTTP=true permits that"
+            );
             return Err(Coded::error(Exit::Usage, message));
         }
         if std::env::var_os("AWS_TIMEOUT").is_none() {
@@ -269,6 +272,13 @@ impl S3 {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Returns whether the environment allows a server without TLS.
+fn allows_http(builder: &AmazonS3Builder) -> bool {
+    let key = AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp);
+    let value = builder.get_config_value(&key).unwrap_or_default();
+    ["1", "true", "on", "yes", "y"].iter().any(|yes| value.eq_ignore_ascii_case(yes))
 }
 
 /// Returns the environment's settings without its keys: a token for other keys would be refused.

@@ -12,12 +12,12 @@ use forebay_inventory::builder::Options;
 use forebay_inventory::object::Classes;
 use forebay_inventory::source::{Columns, S3, Settings, Source, Spec, Within, open};
 use http::StatusCode;
-use object_store::aws::AmazonS3Builder;
 
 use super::super::answer::Problem;
 use super::Shared;
 use super::blobs::{BLOBS, Blobs};
 use crate::config::Permitted;
+use crate::export::target::S3Options;
 
 /// Maximum number of sources of one index, and maximum length of a source's name.
 const SOURCES_MAX: usize = 64;
@@ -137,9 +137,11 @@ fn within(permitted: &[Permitted]) -> Within {
     Within::new(directories.collect(), prefixes.collect())
 }
 
-/// Returns the access to buckets, as set by the environment of the server (`AWS_...`).
+/// Returns the access to buckets, as set by the environment of the server: `AWS_...`, and the profile
+/// that `AWS_PROFILE` names. The commands use the same.
 fn s3(specs: &[Spec], permitted: &[Permitted]) -> anyhow::Result<S3> {
-    let builder = AmazonS3Builder::from_env();
+    // In the path a bucket's name may have dots.
+    let builder = S3Options::default().reader()?.with_virtual_hosted_style_request(false);
     if specs.iter().any(Spec::is_listing) {
         return Ok(S3::new(builder)?);
     }
