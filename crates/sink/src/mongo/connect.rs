@@ -15,10 +15,11 @@ use super::settings::Settings;
 use crate::driver::Driver;
 use crate::server::ServerError;
 
-/// Codes of transient errors: the server steps down, shuts down, or has no capacity
+/// Codes of transient errors of any command: the server steps down, shuts down, loses a connection
+/// to another, has a conflict, or has no capacity
 /// (<https://github.com/mongodb/mongo/blob/master/src/mongo/base/error_codes.yml>).
-const PASSING_CODES: &[i32] =
-    &[6, 7, 50, 64, 89, 91, 112, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436];
+pub const TRANSIENT_CODES: [i32; 15] =
+    [6, 7, 50, 64, 89, 91, 112, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436];
 /// The code of a duplicate key.
 pub(super) const DUPLICATE_KEY: i32 = 11_000;
 
@@ -134,7 +135,7 @@ fn completed(mut options: ClientOptions, settings: &Settings) -> ClientOptions {
 /// * `place`: at what.
 pub(super) fn failure(act: &str, place: &str, error: Error) -> ServerError {
     let (act, server) = (act.to_owned(), place.to_owned());
-    let is_passing = code(&error).is_some_and(|code| PASSING_CODES.contains(&code))
+    let is_passing = code(&error).is_some_and(|code| TRANSIENT_CODES.contains(&code))
         || error.contains_label(mongodb::error::RETRYABLE_WRITE_ERROR);
     let is_lost = is_of_network(&error);
     let source = error.into();

@@ -47,6 +47,7 @@ use connect::Link;
 use layout::{State, long};
 use load::Load;
 
+pub use connect::TRANSIENT_CODES;
 pub use layout::LAYOUT_VERSION;
 pub use settings::Settings;
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use forebay_sink::mongo::TRANSIENT_CODES;
 use mongodb::bson::{Document, RawDocumentBuf, doc};
 use mongodb::error::ErrorKind;
 use mongodb::options::{ClientOptions, Compressor, Credential, ServerAddress, TlsOptions};
@@ -21,12 +22,10 @@ use crate::run::{Phase, Phases};
 /// Timeout of the server selection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Codes of transient errors: no primary, a shutdown, a lost connection to another server, a
-/// conflict, a cursor that was closed while idle (`src/mongo/base/error_codes.yml`).
-const PASSING: [i32; 20] = [
-    6, 7, 43, 50, 64, 89, 91, 112, 134, 189, 202, 262, 317, 318, 358, 9001, 10107, 11600, 11602,
-    13435,
-];
+/// Codes of transient errors of a read that continues over several commands, besides those of any
+/// command ([`TRANSIENT_CODES`]): a cursor that was closed while idle, a read or a network that
+/// exceeded its time (`src/mongo/base/error_codes.yml`).
+const TRANSIENT_READ_CODES: [i32; 6] = [43, 134, 202, 317, 318, 358];
 /// The code of an unknown command or option.
 const NOT_IMPLEMENTED: i32 = 238;
 /// The code of a missing collection or index.
@@ -205,7 +204,7 @@ pub(super) fn refused(act: impl Into<String>, error: mongodb::error::Error) -> C
             what: format!("the MongoDB to {act}"),
             source: Answer(message(&error)).into(),
         },
-        ErrorKind::Command(answer) if PASSING.contains(&answer.code) => {
+        ErrorKind::Command(answer) if passes(answer.code) => {
             ConnectorError::Busy { act, source: Answer(message(&error)).into() }
         }
         _ => ConnectorError::Refused { act, source: Answer(message(&error)).into() },
@@ -241,5 +240,5 @@ pub(super) fn code(error: &mongodb::error::Error) -> Option<i32> {
 
 /// Whether trying again may help.
 pub(super) fn passes(code: i32) -> bool {
-    PASSING.contains(&code)
+    TRANSIENT_CODES.contains(&code) || TRANSIENT_READ_CODES.contains(&code)
 }

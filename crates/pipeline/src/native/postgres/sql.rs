@@ -1,18 +1,6 @@
-//! SQL as text: names and literals from outside are quoted here, and only here.
+//! SQL as text: literals from outside are quoted here, and names as for every sink.
 
-/// A name, quoted: `"a""b"`.
-pub(crate) fn ident(name: &str) -> String {
-    let mut quoted = String::with_capacity(name.len() + 2);
-    quoted.push('"');
-    for character in name.chars() {
-        if character == '"' {
-            quoted.push('"');
-        }
-        quoted.push(character);
-    }
-    quoted.push('"');
-    quoted
-}
+pub(crate) use forebay_sink::name::quote_identifier as ident;
 
 /// A text, quoted: `E'it''s'`.
 pub(super) fn literal(text: &str) -> String {

@@ -27,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_sink::name::quote_identifier as quoted;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -204,11 +205,6 @@ impl Database {
 fn digits_of(table: &str) -> String {
     let digest = Sha256::digest(table.to_ascii_lowercase().as_bytes());
     digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// A quoted name.
-fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 /// Quoted names, separated by commas.
