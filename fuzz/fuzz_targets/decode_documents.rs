@@ -4,11 +4,11 @@
 
 use forebay_intake::documents::{
     DocumentError,
-    frame::{Framed, Framer, Framing, Place},
+    frame::{DocumentPosition, Framed, Framer, Framing},
 };
 use libfuzzer_sys::fuzz_target;
 
-type Cut = (Vec<(Place, Result<Vec<u8>, DocumentError>)>, Result<(), DocumentError>);
+type Cut = (Vec<(DocumentPosition, Result<Vec<u8>, DocumentError>)>, Result<(), DocumentError>);
 
 fn cut<'a>(framing: Framing, limit: usize, pieces: impl Iterator<Item = &'a [u8]>) -> Cut {
     let mut framer = Framer::new(framing, limit);
