@@ -16,8 +16,16 @@ use anyhow::Context as _;
 use crate::exit::{Coded, Exit};
 
 /// Possible contents of a data directory.
-const OURS: [&str; 7] =
-    ["intake", "events", "cache", "inventories", "pipelines", "keys.toml", "keys.made"];
+const OURS: [&str; 8] = [
+    "intake",
+    "events",
+    "cache",
+    "inventories",
+    "pipelines",
+    "pipelines.sqlite",
+    "keys.toml",
+    "keys.made",
+];
 
 /// Makes everything this process creates from now on private to its user.
 pub(crate) fn keep_private() {
@@ -108,11 +116,15 @@ mod tests {
         let new = dir.path().join("a/b");
         prepare(&new).unwrap();
         assert_eq!(mode(&new), 0o700);
-        let wide = dir.path().join("wide");
-        std::fs::create_dir_all(wide.join("intake")).unwrap();
-        std::fs::set_permissions(&wide, Permissions::from_mode(0o755)).unwrap();
-        prepare(&wide).unwrap();
-        assert_eq!(mode(&wide), 0o700);
+        // One that only `forebay pipeline run` has used has a single file.
+        let runs = crate::pipelines::state_file(Path::new(""));
+        for name in [Path::new("intake"), &runs] {
+            let wide = dir.path().join("wide").join(name);
+            std::fs::create_dir_all(wide.join(name)).unwrap();
+            std::fs::set_permissions(&wide, Permissions::from_mode(0o755)).unwrap();
+            prepare(&wide).unwrap();
+            assert_eq!(mode(&wide), 0o700, "{}", name.display());
+        }
     }
 
     #[test]
