@@ -151,19 +151,16 @@ fn command_line(args: &Args) -> String {
     format!("cargo xtask bench {} --profile {}{rest}", args.subsystem, args.profile)
 }
 
-fn measure(args: &Args) -> anyhow::Result<String> {
+/// Cargo's task (`run` or `build`) for the program with everything in it.
+fn forebay(task: &str, profile: &str) -> std::process::Command {
     let mut command = cargo();
-    command.args([
-        "run",
-        "--quiet",
-        "--locked",
-        "--package",
-        "forebay",
-        "--features",
-        FEATURES,
-        "--profile",
-        &args.profile,
-    ]);
+    command.args([task, "--quiet", "--locked", "--package", "forebay"]);
+    command.args(["--features", FEATURES, "--profile", profile]);
+    command
+}
+
+fn measure(args: &Args) -> anyhow::Result<String> {
+    let mut command = forebay("run", &args.profile);
     command.args(["--", "bench", &args.subsystem, "--json"]);
     if args.subsystem == "events" {
         command.arg("--peers").arg(events_peers()?);

@@ -122,6 +122,24 @@ struct Outcome {
 }
 
 impl Outcome {
+    /// Reads the lines `ok NAME` and `FAILED NAME` of a program. One that ended badly and reported no
+    /// failure has failed as a whole.
+    fn of_lines(said: &str, ended_well: bool) -> Self {
+        let mut outcome = Self::default();
+        for line in said.lines() {
+            if let Some(name) = line.strip_prefix("ok ") {
+                outcome.note(name, true);
+            } else if let Some(name) = line.strip_prefix("FAILED ") {
+                outcome.note(name, false);
+            }
+        }
+        if !ended_well && outcome.failed.is_empty() {
+            let last = said.lines().next_back().unwrap_or_default();
+            outcome.failed.push(format!("the program failed: {last}"));
+        }
+        outcome
+    }
+
     /// Notes a check by its name.
     fn note(&mut self, name: &str, ok: bool) {
         if ok {

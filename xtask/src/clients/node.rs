@@ -28,17 +28,5 @@ pub(super) fn run(stage: &Stage, server: &Server) -> anyhow::Result<Outcome> {
     script.env("NODE_PATH", modules.join("node_modules"));
     let (ended_well, said) = limited(&script, LIMIT_S)?;
     std::fs::write(stage.output.join("ioredis.log"), &said)?;
-    let mut outcome = Outcome::default();
-    for line in said.lines() {
-        if let Some(name) = line.strip_prefix("ok ") {
-            outcome.note(name, true);
-        } else if let Some(name) = line.strip_prefix("FAILED ") {
-            outcome.note(name, false);
-        }
-    }
-    if !ended_well && outcome.failed.is_empty() {
-        let last = said.lines().next_back().unwrap_or_default();
-        outcome.failed.push(format!("the script failed: {last}"));
-    }
-    Ok(outcome)
+    Ok(Outcome::of_lines(&said, ended_well))
 }

@@ -24,19 +24,7 @@ pub(super) fn run(stage: &Stage) -> anyhow::Result<Outcome> {
     check.arg(skip::path("openapi").join("check.py")).arg(&server.url).arg(&dir);
     let (ended_well, said) = limited(&check, LIMIT_S)?;
     std::fs::write(dir.join("check.log"), &said)?;
-    let mut outcome = Outcome::default();
-    for line in said.lines() {
-        if let Some(name) = line.strip_prefix("ok ") {
-            outcome.note(name, true);
-        } else if let Some(name) = line.strip_prefix("FAILED ") {
-            outcome.note(name, false);
-        }
-    }
-    if !ended_well && outcome.failed.is_empty() {
-        let last = said.lines().next_back().unwrap_or_default();
-        outcome.failed.push(format!("the program failed: {last}"));
-    }
-    Ok(outcome)
+    Ok(Outcome::of_lines(&said, ended_well))
 }
 
 /// Returns a Python with the validator and the generator, in the versions of `requirements.txt`.
