@@ -1,9 +1,10 @@
-//! Lists: pushing, popping, reading, and blocking until there is an element.
+//! Lists: pushing, popping and reading; the commands that wait for an element are in `blocking`.
 //!
 //! A move between keys is logged as one operation on each of them.
 
-use std::time::{Duration, Instant};
+mod blocking;
 
+use self::blocking::{blmove, blmpop, blpop, brpop, brpoplpush};
 use super::pop_words::PopWords;
 use super::{CommandError, Context, Flags, Keys, Spec};
 use crate::number;
@@ -521,90 +522,6 @@ fn lmpop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let PopWords { keys, end, count } = PopWords::parse(&args[1..], End::parse)?;
     if !mpop(cx, keys, end, count)? {
         cx.out.null_array();
-    }
-    Ok(())
-}
-
-/// The time at which a command with this timeout gives up; `None` for never.
-pub(super) fn give_up_at(word: &[u8]) -> std::result::Result<Option<Instant>, CommandError> {
-    let invalid = || CommandError::new("ERR timeout is not a float or out of range");
-    let seconds = number::parse_f64(word).ok_or_else(invalid)?;
-    if seconds < 0.0 {
-        return Err(CommandError::new("ERR timeout is negative"));
-    }
-    if seconds == 0.0 {
-        return Ok(None);
-    }
-    let waiting = Duration::try_from_secs_f64(seconds)
-        .map_err(|_| CommandError::new("ERR timeout is out of range"))?;
-    // A timeout that rounds to zero would mean no timeout.
-    let waiting = waiting.max(Duration::from_millis(1));
-    Instant::now().checked_add(waiting).map(Some).ok_or_else(invalid)
-}
-
-/// Blocks on keys, or replies that there is nothing if blocking is not possible.
-pub(super) fn wait(
-    cx: &mut Context<'_, '_>,
-    keys: &[&[u8]],
-    deadline: Option<Instant>,
-    nothing: fn(&mut crate::resp::Reply),
-) {
-    if cx.may_block {
-        cx.block(keys, deadline);
-    } else {
-        nothing(cx.out);
-    }
-}
-
-fn blpop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    pop_or_wait(cx, args, End::Left)
-}
-
-fn brpop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    pop_or_wait(cx, args, End::Right)
-}
-
-fn pop_or_wait(cx: &mut Context<'_, '_>, args: &[&[u8]], end: End) -> Result {
-    let deadline = give_up_at(args[args.len() - 1])?;
-    let keys = &args[1..args.len() - 1];
-    for word in keys {
-        if !cx.looks_at(word) {
-            continue;
-        }
-        let key = cx.key(word);
-        if let Some(popped) = take(cx, &key, end, 1)? {
-            cx.out.array(2);
-            cx.out.bulk(word);
-            cx.out.bulk_or_null(popped.first().map(|element| &**element));
-            return Ok(());
-        }
-    }
-    wait(cx, keys, deadline, crate::resp::Reply::null_array);
-    Ok(())
-}
-
-fn blmove(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    let (from, to) = (End::parse(args[3])?, End::parse(args[4])?);
-    let deadline = give_up_at(args[5])?;
-    if !move_one(cx, args, from, to)? {
-        wait(cx, &args[1..2], deadline, crate::resp::Reply::null);
-    }
-    Ok(())
-}
-
-fn brpoplpush(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    let deadline = give_up_at(args[3])?;
-    if !move_one(cx, args, End::Right, End::Left)? {
-        wait(cx, &args[1..2], deadline, crate::resp::Reply::null);
-    }
-    Ok(())
-}
-
-fn blmpop(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
-    let deadline = give_up_at(args[1])?;
-    let PopWords { keys, end, count } = PopWords::parse(&args[2..], End::parse)?;
-    if !mpop(cx, keys, end, count)? {
-        wait(cx, keys, deadline, crate::resp::Reply::null_array);
     }
     Ok(())
 }

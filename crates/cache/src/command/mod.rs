@@ -29,6 +29,7 @@ mod sort;
 mod string;
 mod table;
 mod transaction;
+mod waiting;
 mod zset;
 
 pub use context::{Blocking, Context};

@@ -2,7 +2,7 @@
 
 use super::super::pop_words::PopWords;
 use super::Result;
-use crate::command::list::{give_up_at, wait};
+use crate::command::waiting::{give_up_at, wait};
 use crate::command::{CommandError, Context, pick};
 use crate::resp::Reply;
 use crate::store::Key;
