@@ -3,4 +3,6 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &str| forebay_pipeline::fuzzing::pipeline_file(data));
+fuzz_target!(|data: &str| {
+    forebay_pipeline::fuzzing::pipeline_file(data, &forebay_connectors::registry());
+});

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use forebay_pipeline::config::{self, LoadError, PipelineFile};
-use forebay_pipeline::registry::Registry;
-use forebay_pipeline::run::Context;
 use forebay_pipeline::state::Progress;
+use forebay_sdk::run::Context;
 
 /// Maximum size of a file whose content is substituted into a pipeline file.
 const SECRET_SIZE_MAX: u64 = 1 << 20;
@@ -33,12 +32,7 @@ fn resolve(name: &str) -> Result<String, String> {
 /// # Errors
 /// [`LoadError`], with the position.
 pub(crate) fn load(path: &Path) -> Result<PipelineFile, LoadError> {
-    config::load_with(path, &registry(), &resolve)
-}
-
-/// The connectors that a pipeline file can name.
-pub(crate) fn registry() -> Registry {
-    Registry::builtin()
+    config::load(path, &forebay_connectors::registry(), &resolve)
 }
 
 /// Returns the file of recorded runs in a data directory.

@@ -4,8 +4,6 @@
 //! | module | purpose |
 //! |---|---|
 //! | [`config`] | the pipeline file |
-//! | [`connector`] | the traits of sources and destinations |
-//! | [`registry`] | connectors by name |
 //! | [`native`] | the built-in connectors |
 //! | [`transform`] | transforms of rows in transit |
 //! | [`run`] | moving them: units, ledger, budget, phases |
@@ -19,19 +17,10 @@
 //!
 //! This crate reads no environment, no arguments and no signals, and prints nothing.
 
-#[cfg(any(test, feature = "conformance"))]
-pub mod acceptance;
-pub mod batch;
 pub mod config;
-pub mod connector;
 pub mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
-pub mod native;
-pub mod registry;
 pub mod run;
 pub mod state;
 pub mod transform;
-
-pub use batch::{Batch, DeadRow, Rows};
-pub use error::ConnectorError;

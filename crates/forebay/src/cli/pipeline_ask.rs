@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use forebay_pipeline::config::json_schema;
-use forebay_pipeline::run::{Context, Pipeline, Plan};
+use forebay_pipeline::run::{Pipeline, Plan};
 use forebay_pipeline::state::{Outcome, RunRecord, State};
+use forebay_sdk::run::Context;
 use serde_json::{Value, json};
 
 use super::pipeline::{FileArgs, load, runtime, state};
 use super::settings::DataArgs;
 use crate::exit::{Coded, Exit};
 use crate::out;
-use crate::pipelines::{now_ms, registry};
+use crate::pipelines::now_ms;
 
 /// Where to find the record of runs.
 #[derive(clap::Args, Debug)]
@@ -245,7 +246,7 @@ pub(super) fn reset(args: &ResetArgs) -> anyhow::Result<Exit> {
 }
 
 pub(super) fn schema() -> anyhow::Result<Exit> {
-    out::json(&json_schema(&registry()))?;
+    out::json(&json_schema(&forebay_connectors::registry()))?;
     Ok(Exit::Ok)
 }
 

@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use anyhow::ensure;
-use forebay_pipeline::config::{PipelineFile, SyncMode, WriteMode};
-use forebay_pipeline::run::{Context, Options, PHASES, Pipeline, Report};
+use forebay_pipeline::config::PipelineFile;
+use forebay_pipeline::run::{Options, Pipeline, Report};
+use forebay_sdk::run::{Context, PHASES};
+use forebay_sdk::settings::{SyncMode, WriteMode};
 use serde_json::{Map, Value, json};
 
 use super::pipeline::{load, runtime_for};

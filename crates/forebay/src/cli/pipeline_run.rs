@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use forebay_base::error_chain::chain;
-use forebay_pipeline::ConnectorError;
 use forebay_pipeline::config::PipelineFile;
 use forebay_pipeline::error::RunError;
-use forebay_pipeline::run::{Cancel, Context, Options, Pipeline, Report};
+use forebay_pipeline::run::{Options, Pipeline, Report};
 use forebay_pipeline::state::{HEARTBEAT, Outcome, State, StateError};
+use forebay_sdk::ConnectorError;
+use forebay_sdk::run::{Cancel, Context};
 use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -302,8 +303,7 @@ impl Watch<'_> {
 /// Returns the phase that took the most time, without waiting.
 fn busiest(context: &Context) -> &'static str {
     let spent = context.phases.spent();
-    let named =
-        forebay_pipeline::run::PHASES.iter().zip(spent).filter(|(name, _)| **name != "wait");
+    let named = forebay_sdk::run::PHASES.iter().zip(spent).filter(|(name, _)| **name != "wait");
     named.max_by_key(|(_, spent)| *spent).map_or("", |(name, _)| name)
 }
 

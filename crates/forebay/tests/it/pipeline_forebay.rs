@@ -4,14 +4,12 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use forebay_pipeline::acceptance;
-use forebay_pipeline::config::{
-    LoadMethod, OnDataError, SchemaEvolution, TargetSettings, WriteMode,
-};
-use forebay_pipeline::connector::{Destination as _, Source};
-use forebay_pipeline::native::forebay::ForebaySource;
-use forebay_pipeline::native::sqlite::SqliteDestination;
-use forebay_pipeline::run::Context;
+use forebay_connectors::forebay::ForebaySource;
+use forebay_connectors::sqlite::SqliteDestination;
+use forebay_sdk::acceptance;
+use forebay_sdk::connector::{Destination as _, Source};
+use forebay_sdk::run::Context;
+use forebay_sdk::settings::{LoadMethod, OnDataError, SchemaEvolution, TargetSettings, WriteMode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use forebay_sdk::registry::Registry;
+use forebay_sdk::settings::text::resolving;
+use forebay_sdk::settings::{Resolve, StreamSettings, SyncMode, WriteMode};
 use serde::Deserialize;
 
-use super::text::resolving;
-use super::{PipelineFile, Resolve};
-use crate::registry::Registry;
+use super::{PipelineFile, in_use};
 
 /// Maximum size of a pipeline file, in bytes.
 const FILE_SIZE_MAX: u64 = 1 << 20;
@@ -56,14 +57,6 @@ pub enum LoadError {
     },
 }
 
-/// Reads a pipeline file that uses only built-in connectors.
-///
-/// # Errors
-/// As of [`load_with`].
-pub fn load(path: &Path, resolve: &'static Resolve<'static>) -> Result<PipelineFile, LoadError> {
-    load_with(path, &Registry::builtin(), resolve)
-}
-
 /// Reads a pipeline file.
 ///
 /// * `registry`: the connectors that it can name.
@@ -71,7 +64,7 @@ pub fn load(path: &Path, resolve: &'static Resolve<'static>) -> Result<PipelineF
 ///
 /// # Errors
 /// [`LoadError`], with the position.
-pub fn load_with(
+pub fn load(
     path: &Path,
     registry: &Registry,
     resolve: &'static Resolve<'static>,
@@ -86,7 +79,7 @@ pub fn load_with(
 }
 
 /// Reads the text of a pipeline file.
-fn parse(
+pub(crate) fn parse(
     text: &str,
     path: &Path,
     registry: &Registry,
@@ -101,7 +94,7 @@ fn parse(
         })
     };
     let read = || resolving(std::rc::Rc::new(resolve), read);
-    let file = registry.in_use(read).map_err(|error| {
+    let file = in_use::with(registry, read).map_err(|error| {
         let error = error.without_snippet();
         let location = error.location();
         let field =
@@ -138,7 +131,7 @@ fn without_positions(mut message: &str) -> (&str, Option<(u64, u64)>) {
 
 /// Checks what a schema cannot express.
 fn check(file: &PipelineFile) -> Result<(), (&'static str, String)> {
-    use super::{StateBackend, SyncMode, WriteMode};
+    use super::StateBackend;
     let streams = &file.source.streams;
     if streams.is_empty() {
         return Err(("source.streams", "lists no stream, so nothing would be read".into()));
@@ -169,7 +162,7 @@ fn check(file: &PipelineFile) -> Result<(), (&'static str, String)> {
             _ => {}
         }
     }
-    let mut targets: Vec<&str> = streams.iter().map(super::StreamSettings::target).collect();
+    let mut targets: Vec<&str> = streams.iter().map(StreamSettings::target).collect();
     targets.sort_unstable();
     if let Some(twice) = targets.windows(2).find(|pair| pair[0] == pair[1]) {
         return Err(("source.streams.into", format!("two streams are written to {:?}", twice[0])));
@@ -195,5 +188,5 @@ fn check(file: &PipelineFile) -> Result<(), (&'static str, String)> {
 /// JSON Schema of the pipeline file, with the connectors of a registry.
 #[must_use]
 pub fn json_schema(registry: &Registry) -> serde_json::Value {
-    registry.in_use(|| schemars::schema_for!(PipelineFile).to_value())
+    in_use::with(registry, || schemars::schema_for!(PipelineFile).to_value())
 }

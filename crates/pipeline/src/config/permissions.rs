@@ -12,6 +12,7 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use forebay_base::ByteSize;
+use forebay_sdk::settings::Reach;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -71,48 +72,6 @@ impl Limits {
     #[must_use]
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout_seconds.map(|seconds| Duration::from_secs(seconds.get().into()))
-    }
-}
-
-/// What the settings of a connector refer to.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Reach {
-    /// Servers: names or addresses, and ports if they are known.
-    pub hosts: Vec<(String, Option<u16>)>,
-    /// Directories and files.
-    pub paths: Vec<PathBuf>,
-}
-
-impl Reach {
-    /// A server.
-    #[must_use]
-    pub fn host(name: &str, port: Option<u16>) -> Self {
-        let mut reach = Self::default();
-        reach.add_host(name, port);
-        reach
-    }
-
-    /// A directory or file.
-    #[must_use]
-    pub fn path(path: &str) -> Self {
-        Self { hosts: Vec::new(), paths: vec![path.into()] }
-    }
-
-    /// Adds a server. A name that starts with `/` is the directory of its socket.
-    pub fn add_host(&mut self, name: &str, port: Option<u16>) {
-        if name.starts_with('/') {
-            self.paths.push(name.into());
-        } else {
-            let name = name.trim_start_matches('[').trim_end_matches(']');
-            self.hosts.push((name.to_owned(), port));
-        }
-    }
-
-    /// Adds a file, if there is one.
-    #[must_use]
-    pub fn and_file(mut self, file: Option<&super::Text>) -> Self {
-        self.paths.extend(file.map(|file| PathBuf::from(&file.0)));
-        self
     }
 }
 

@@ -7,15 +7,17 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use forebay_sdk::registry::{DestinationSettings, Entry, Registry, SourceSettings};
+use forebay_sdk::settings::text::take_names;
+use forebay_sdk::settings::{
+    LoadMethod, OnDataError, SchemaEvolution, StreamSettings, Within, WriteMode,
+};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, de::DeserializeOwned};
 
+use super::in_use::{Kind, current};
 use super::permissions::{Limits, Permissions};
-use super::text::take_names;
-use super::within::Within;
-use super::{LoadMethod, OnDataError, SchemaEvolution, StreamSettings, WriteMode};
-use crate::registry::{DestinationSettings, Entry, Kind, Registry, SourceSettings};
 
 /// Where rows are read from.
 #[derive(Debug, Clone)]
@@ -142,7 +144,7 @@ struct Section<C: ?Sized, R> {
 
 impl<C: Kind + ?Sized, R> Section<C, R> {
     fn current() -> Self {
-        Self { registry: Registry::current(), kind: PhantomData }
+        Self { registry: current(), kind: PhantomData }
     }
 
     /// The connector of this name.
@@ -244,7 +246,7 @@ impl JsonSchema for DestinationSection {
 /// The schema of the remaining fields, of `use`, and of `config` for each connector.
 fn section_schema<C: Kind + ?Sized, R: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = R::json_schema(generator);
-    let registry = Registry::current();
+    let registry = current();
     let entries = C::entries(&registry);
     let names: Vec<_> = entries.iter().map(|entry| entry.name).collect();
     let choices: Vec<_> = entries

@@ -10,18 +10,20 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use forebay_pgcopy::Column;
+use forebay_sdk::ConnectorError;
+use forebay_sdk::connector::{Claim, Destination, Form, Load, Round, Source, SourceStream, Unit};
+use forebay_sdk::run::Budget;
+use forebay_sdk::run::{Context, PhaseSeconds};
+use forebay_sdk::settings::{TargetSettings, WriteMode};
 use futures_util::future::join;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::context::{Context, PhaseSeconds};
 use super::open::Opened;
-use super::outlet::Budget;
 use super::report::{Report, StreamReport};
 use super::round::LastLoad;
 use super::units::{Copied, Copying, content_of};
-use crate::config::{PipelineFile, TargetSettings, WriteMode};
-use crate::connector::{Claim, Destination, Form, Load, Round, Source, SourceStream, Unit};
-use crate::error::{ConnectorError, RunError};
+use crate::config::PipelineFile;
+use crate::error::RunError;
 
 /// Options of a run.
 #[derive(Debug, Clone, Default)]
@@ -233,7 +235,7 @@ fn new_load(
     stream: &dyn SourceStream,
     units: &[Unit],
     fingerprint: String,
-    since: Option<crate::connector::Cursor>,
+    since: Option<forebay_sdk::connector::Cursor>,
     round: Round,
 ) -> Load {
     Load {

@@ -4,15 +4,16 @@
 
 use std::sync::Arc;
 
+use forebay_sdk::ConnectorError;
+use forebay_sdk::connector::{Cursor, Division, Form, Opening, SourceStream, Target};
+use forebay_sdk::run::Context;
+use forebay_sdk::settings::{StreamSettings, SyncMode, TargetSettings, WriteMode};
 use futures_util::future::join;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::context::Context;
 use super::engine::{Options, Pipeline};
 use super::round::{History, LastLoad};
-use crate::config::{StreamSettings, SyncMode, TargetSettings, WriteMode};
-use crate::connector::{Cursor, Division, Form, Opening, SourceStream, Target};
-use crate::error::{ConnectorError, RunError};
+use crate::error::RunError;
 use crate::transform::{self, TransformSettings};
 
 /// An open stream of the source, and what is known of its target.

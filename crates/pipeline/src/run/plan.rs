@@ -1,10 +1,10 @@
 //! What a run would do, without doing it.
 
+use forebay_sdk::connector::{Cursor, Form};
+use forebay_sdk::run::Context;
 use serde::Serialize;
 
-use super::context::Context;
 use super::engine::{Options, Pipeline};
-use crate::connector::{Cursor, Form};
 use crate::error::RunError;
 
 /// What a run would do.
@@ -133,7 +133,7 @@ impl Pipeline<'_> {
     ///
     /// # Errors
     /// [`RunError`].
-    pub async fn discover(&self) -> Result<Vec<crate::connector::Discovered>, RunError> {
+    pub async fn discover(&self) -> Result<Vec<forebay_sdk::connector::Discovered>, RunError> {
         self.source.discover().await.map_err(|error| RunError::of("source", error))
     }
 }

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::context::PhaseSeconds;
-use crate::connector::Cursor;
+use forebay_sdk::connector::Cursor;
+use forebay_sdk::run::PhaseSeconds;
 
 /// The report of a run.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]

@@ -14,10 +14,12 @@
 
 use std::collections::HashMap;
 
+use forebay_sdk::ConnectorError;
+use forebay_sdk::connector::{LedgerEntry, Load, Round};
+use forebay_sdk::settings::{SyncMode, TargetSettings, WriteMode};
+
 use super::engine::{Options, Pipeline};
-use crate::config::{SyncMode, TargetSettings, WriteMode};
-use crate::connector::{LedgerEntry, Load, Round};
-use crate::error::{ConnectorError, RunError};
+use crate::error::RunError;
 use crate::transform::TransformSettings;
 
 /// The last load of a stream and its entries.

@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use forebay_base::backoff::Backoff;
 use forebay_pgcopy::ContentHash;
+use forebay_sdk::connector::{LedgerEntry, Load, SourceStream, Target, Unit};
+use forebay_sdk::error::ConnectorError;
+use forebay_sdk::run::{Budget, Inlet, Outlet};
+use forebay_sdk::run::{Context, Phase};
+use forebay_sdk::settings::TargetSettings;
 use futures_util::future::join;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tokio::task::JoinHandle;
 
-use super::context::{Context, Phase};
 use super::engine::Pipeline;
-use super::outlet::{Budget, Inlet, Outlet};
-use crate::config::TargetSettings;
-use crate::connector::{LedgerEntry, Load, SourceStream, Target, Unit};
-use crate::error::ConnectorError;
 
 /// State for copying the units of a stream.
 pub(super) struct Copying<'a> {

@@ -2,15 +2,16 @@
 
 use forebay_base::error_chain::chain;
 use forebay_pgcopy::{ContentHash, Encoder};
+use forebay_sdk::ConnectorError;
+use forebay_sdk::batch::Rows;
+use forebay_sdk::connector::{Division, Opening, SourceStream};
+use forebay_sdk::run::Context;
+use forebay_sdk::run::{Budget, Outlet};
+use forebay_sdk::settings::SyncMode;
 use serde::Serialize;
 
-use super::context::Context;
 use super::engine::Pipeline;
-use super::outlet::{Budget, Outlet};
-use crate::batch::Rows;
-use crate::config::SyncMode;
-use crate::connector::{Division, Opening, SourceStream};
-use crate::error::{ConnectorError, RunError};
+use crate::error::RunError;
 
 /// The result of a comparison.
 #[derive(Debug, Clone, Serialize)]
@@ -63,12 +64,14 @@ impl Pipeline<'_> {
 
     async fn compare(
         &self,
-        stream: &crate::config::StreamSettings,
+        stream: &forebay_sdk::settings::StreamSettings,
         context: &Context,
     ) -> Result<StreamVerification, ConnectorError> {
         let settings = self.target_settings(&stream.name, stream.target());
-        let whole =
-            crate::config::StreamSettings { sync_mode: SyncMode::FullRefresh, ..stream.clone() };
+        let whole = forebay_sdk::settings::StreamSettings {
+            sync_mode: SyncMode::FullRefresh,
+            ..stream.clone()
+        };
         let mut opening = Opening {
             form: self.destination.form(),
             since: None,
@@ -80,8 +83,8 @@ impl Pipeline<'_> {
         };
         let mut open = self.source.open(&whole, &opening, context).await?;
         let target = self.destination.open(&settings, open.columns(), context).await?;
-        if !target.takes_tuples() && opening.form == crate::connector::Form::Tuples {
-            opening.form = crate::connector::Form::Records;
+        if !target.takes_tuples() && opening.form == forebay_sdk::connector::Form::Tuples {
+            opening.form = forebay_sdk::connector::Form::Records;
             open = self.source.open(&whole, &opening, context).await?;
         }
         let (source, destination) = tokio::try_join!(content(open, context), target.content())?;

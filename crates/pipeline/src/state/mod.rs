@@ -11,10 +11,10 @@ mod sqlite;
 use std::path::Path;
 use std::time::Duration;
 
+use forebay_connectors::postgres::Settings as PostgresSettings;
 use serde::Serialize;
 
 use crate::config::{StateBackend, StateSettings};
-use crate::native::postgres::Settings as PostgresSettings;
 use postgres::PostgresRuns;
 use sqlite::SqliteRuns;
 

@@ -6,14 +6,14 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
+use forebay_connectors::postgres::Server;
+use forebay_connectors::postgres::Settings as PostgresSettings;
+use forebay_sdk::error::ConnectorError;
+use forebay_sink::name::quote_identifier as ident;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row};
 
 use super::{Found, Outcome, Progress, RUNS_MAX, RunRecord, StateError, record, word};
-use crate::error::ConnectorError;
-use crate::native::postgres::Settings as PostgresSettings;
-use crate::native::postgres::connect::Server;
-use crate::native::postgres::sql::ident;
 
 /// Timeout of an answer of the server.
 const ANSWER_MAX: Duration = Duration::from_secs(15);

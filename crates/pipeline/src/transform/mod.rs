@@ -13,7 +13,7 @@
 //! Invariants:
 //! * [`apply`] finds every fault of a transform and of the columns it is for, before anything is
 //!   written.
-//! * Streams that are transformed are opened for records ([`Form`](crate::connector::Form)).
+//! * Streams that are transformed are opened for records ([`Form`](forebay_sdk::connector::Form)).
 
 mod mask;
 pub mod settings;
@@ -26,13 +26,13 @@ mod validate;
 
 use std::sync::Arc;
 
+use forebay_sdk::connector::{Result, SourceStream};
+use forebay_sdk::run::Context;
 use sha2::{Digest, Sha256};
 
 pub use settings::{MaskSettings, SqlSettings, TransformSettings, ValidateSettings};
 
 use self::step::Stepped;
-use crate::connector::{Result, SourceStream};
-use crate::run::Context;
 
 /// Applies the transforms of a pipeline to its streams, in order.
 ///

@@ -15,10 +15,10 @@ use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use forebay_pgcopy::Column;
 
-use crate::batch::{DeadRow, Rows};
-use crate::connector::{Cursor, Result, SourceStream, Unit};
-use crate::error::ConnectorError;
-use crate::run::{Inlet, Outlet, Phase};
+use forebay_sdk::batch::{DeadRow, Rows};
+use forebay_sdk::connector::{Cursor, Result, SourceStream, Unit};
+use forebay_sdk::error::ConnectorError;
+use forebay_sdk::run::{Inlet, Outlet, Phase};
 
 /// The position of a batch.
 #[derive(Debug, Clone, Copy)]

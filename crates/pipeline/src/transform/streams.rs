@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use forebay_pgcopy::Column;
+use forebay_sdk::connector::{Result, SourceStream};
+use forebay_sdk::error::ConnectorError;
 
 use super::settings::TransformSettings;
-use crate::connector::{Result, SourceStream};
-use crate::error::ConnectorError;
 
 /// Maximum number of names listed in an error.
 const LISTED_MAX: usize = 30;

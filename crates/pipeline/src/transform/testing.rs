@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use forebay_pgcopy::{Column, Wire, column};
+use forebay_sdk::batch::{DeadRow, Rows};
+use forebay_sdk::connector::{Cursor, Result, SourceStream, Unit};
+use forebay_sdk::error::ConnectorError;
+use forebay_sdk::run::{Budget, Context, Inlet, Outlet};
+use forebay_sdk::values::read::Builder;
+use forebay_sdk::values::write::Cells;
 
 use super::TransformSettings;
-use crate::batch::{DeadRow, Rows};
-use crate::connector::{Cursor, Result, SourceStream, Unit};
-use crate::error::ConnectorError;
-use crate::native::values::read::Builder;
-use crate::native::values::write::Cells;
-use crate::run::{Budget, Context, Inlet, Outlet};
 
 /// A stream in memory: units of batches.
 pub(super) struct Memory {

@@ -4,20 +4,22 @@ use std::fs;
 use std::path::Path;
 
 use forebay_pipeline::config;
-use forebay_pipeline::run::{Context, Options, Pipeline, Report};
+use forebay_pipeline::run::{Options, Pipeline, Report};
+use forebay_sdk::run::Context;
 
 /// Runs the pipeline of a text.
 async fn run(directory: &Path, name: &str, text: &str) -> Report {
     let path = directory.join(format!("{name}.yaml"));
     fs::write(&path, text).expect("a directory of the test");
-    let resolve: &'static config::Resolve<'static> = Box::leak(Box::new({
+    let resolve: &'static forebay_sdk::settings::Resolve<'static> = Box::leak(Box::new({
         let directory = directory.display().to_string();
         move |name: &str| match name {
             "DIR" => Ok(directory.clone()),
             _ => Err(format!("{name} is not set")),
         }
     }));
-    let file = config::load(&path, resolve).unwrap_or_else(|error| panic!("{error}"));
+    let file = config::load(&path, &forebay_connectors::registry(), resolve)
+        .unwrap_or_else(|error| panic!("{error}"));
     let (context, _cancel) = Context::new("run");
     let pipeline = Pipeline::new(&file);
     let report = pipeline.run(Options::default(), &context).await;

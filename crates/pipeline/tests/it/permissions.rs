@@ -33,7 +33,7 @@ destination:
 "
     );
     std::fs::write(&path, text).unwrap();
-    config::load(&path, &known)
+    config::load(&path, &forebay_connectors::registry(), &known)
 }
 
 const DB: &str = "postgres://ann:${HERE}@a.db.example.org:5433/x";
@@ -88,7 +88,8 @@ source:
 destination: { use: sqlite, config: { path: /srv/out.sqlite } }
 ";
     std::fs::write(&path, text).unwrap();
-    let error = config::load(&path, &known).unwrap_err().to_string();
+    let error =
+        config::load(&path, &forebay_connectors::registry(), &known).unwrap_err().to_string();
     assert!(error.contains("fs.allowed_preopens"), "{error}");
     assert!(error.contains("/srv/other"), "{error}");
 }

@@ -8,15 +8,13 @@ use std::sync::Arc;
 use arrow::array::{Int64Array, RecordBatch};
 use async_trait::async_trait;
 use forebay_pgcopy::{Column, Wire, column};
-use forebay_pipeline::batch::Rows;
-use forebay_pipeline::config::{
-    LoadError, PipelineFile, Reach, StreamSettings, Text, json_schema, load_with,
-};
-use forebay_pipeline::connector::{
-    Cursor, Discovered, Opening, Result, Source, SourceStream, Unit,
-};
-use forebay_pipeline::registry::{ConnectorSettings, Registry, SourceSettings};
-use forebay_pipeline::run::{Context, Options, Outlet, Pipeline};
+use forebay_pipeline::config::{self, LoadError, PipelineFile, json_schema};
+use forebay_pipeline::run::{Options, Pipeline};
+use forebay_sdk::batch::Rows;
+use forebay_sdk::connector::{Cursor, Discovered, Opening, Result, Source, SourceStream, Unit};
+use forebay_sdk::registry::{ConnectorSettings, Registry, SourceSettings};
+use forebay_sdk::run::{Context, Outlet};
+use forebay_sdk::settings::{Reach, StreamSettings, Text};
 
 /// Settings of a source of the numbers below a limit.
 #[derive(Debug, Clone, serde::Deserialize, schemars::JsonSchema)]
@@ -104,7 +102,7 @@ impl SourceStream for Below {
 }
 
 fn registry() -> Registry {
-    Registry::builtin().source::<Numbers>("numbers")
+    forebay_connectors::registry().source::<Numbers>("numbers")
 }
 
 fn load(dir: &Path, config: &str) -> std::result::Result<PipelineFile, LoadError> {
@@ -126,7 +124,7 @@ destination:
 "
     );
     std::fs::write(&path, text).unwrap();
-    load_with(&path, &registry(), &|name| Err(name.to_owned()))
+    config::load(&path, &registry(), &|name| Err(name.to_owned()))
 }
 
 #[tokio::test]
@@ -157,7 +155,7 @@ fn errors_in_its_settings_have_a_position_and_its_permissions_hold() {
     let text = std::fs::read_to_string(dir.join("p.yaml")).unwrap();
     let elsewhere = text.replace("host: a.", "host: c.").replace("\n    host: b.example.org", "");
     std::fs::write(dir.join("p.yaml"), elsewhere).unwrap();
-    let refused = load_with(&dir.join("p.yaml"), &registry(), &|name| Err(name.to_owned()));
+    let refused = config::load(&dir.join("p.yaml"), &registry(), &|name| Err(name.to_owned()));
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("does not permit c.example.org"), "{refused}");
 }
@@ -168,12 +166,15 @@ fn names_and_schema_are_those_of_the_registry() {
     assert!(names.ends_with(&["forebay", "numbers"]), "{names:?}");
     let schema = json_schema(&registry()).to_string();
     assert!(schema.contains("The server to ask.") && schema.contains("\"const\":\"numbers\""));
-    assert!(!json_schema(&Registry::builtin()).to_string().contains("The server to ask."));
+    assert!(
+        !json_schema(&forebay_connectors::registry()).to_string().contains("The server to ask.")
+    );
 
     let directory = tempfile::tempdir().unwrap();
     load(directory.path(), "below: 1").unwrap();
     let path = directory.path().join("p.yaml");
-    let unknown = forebay_pipeline::config::load(&path, &|name| Err(name.to_owned()));
+    let unknown =
+        config::load(&path, &forebay_connectors::registry(), &|name| Err(name.to_owned()));
     let unknown = unknown.unwrap_err().to_string();
     assert!(unknown.contains("unknown source \"numbers\"; use one of postgres, "), "{unknown}");
 }

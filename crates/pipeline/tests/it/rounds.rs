@@ -8,7 +8,8 @@ use std::path::Path;
 
 use forebay_pipeline::config;
 use forebay_pipeline::error::RunError;
-use forebay_pipeline::run::{Context, Options, Pipeline, Report};
+use forebay_pipeline::run::{Options, Pipeline, Report};
+use forebay_sdk::run::Context;
 use rusqlite::Connection;
 
 /// Rows of a file; enough that a type taken from the first of them is wrong for a later one.
@@ -40,7 +41,8 @@ destination:
 "
     );
     fs::write(&path, text).unwrap();
-    let file = config::load(&path, &|name| Err(name.to_owned())).unwrap();
+    let file =
+        config::load(&path, &forebay_connectors::registry(), &|name| Err(name.to_owned())).unwrap();
     let (context, _cancel) = Context::new("run");
     Pipeline::new(&file).run(options, &context).await
 }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use forebay_pipeline::config;
 use forebay_pipeline::error::RunError;
-use forebay_pipeline::run::{Context, Options, Pipeline, Report};
+use forebay_pipeline::run::{Options, Pipeline, Report};
+use forebay_sdk::run::Context;
 
 const ORDERS: &str = "id,customer,amount,note
 1,1,10.50,a
@@ -74,7 +75,8 @@ async fn run(path: &Path) -> Result<Report, RunError> {
         "SALT" => Ok("a long enough salt".to_owned()),
         other => Err(format!("{other} is not set")),
     };
-    let file = config::load(path, Box::leak(Box::new(resolve))).unwrap();
+    let file =
+        config::load(path, &forebay_connectors::registry(), Box::leak(Box::new(resolve))).unwrap();
     let (context, _cancel) = Context::new("test");
     Pipeline::new(&file).run(Options::default(), &context).await
 }

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_base::error_chain::chain;
-use forebay_pipeline::ConnectorError;
 use forebay_pipeline::config::PipelineFile;
 use forebay_pipeline::error::RunError;
-use forebay_pipeline::run::{Cancel, Context, Options, Pipeline, Report};
+use forebay_pipeline::run::{Options, Pipeline, Report};
 use forebay_pipeline::state::{HEARTBEAT, Outcome, Progress, State, StateError};
+use forebay_sdk::ConnectorError;
+use forebay_sdk::run::{Cancel, Context};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 

@@ -18,16 +18,16 @@ use arrow::array::{
 use arrow::compute::take;
 use arrow::datatypes::SchemaRef;
 use forebay_pgcopy::{Column, Wire, column};
+use forebay_sdk::connector::Result;
+use forebay_sdk::error::ConnectorError;
+use forebay_sdk::values::read::Builder;
+use forebay_sdk::values::types::is_json;
+use forebay_sdk::values::write::Cells;
 use ring::hmac;
 
 use self::settings::{Mask, MaskSettings, Partial};
 use super::step::{BatchPosition, Left, Step};
 use super::streams;
-use crate::connector::Result;
-use crate::error::ConnectorError;
-use crate::native::values::read::Builder;
-use crate::native::values::types::is_json;
-use crate::native::values::write::Cells;
 
 /// The replacement of a hidden text.
 const STARS: &str = "***";

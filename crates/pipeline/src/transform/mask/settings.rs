@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::config::{Secret, Text};
+use forebay_sdk::settings::{Secret, Text};
 
 /// Minimum length of a salt in bytes: a shorter one could be found by trying.
 const SALT_SIZE_MIN: usize = 8;

@@ -1,8 +1,8 @@
 //! Masks: what passes of a masked column, and what does not.
 
 use forebay_pgcopy::{Column, Wire};
+use forebay_sdk::error::ConnectorError;
 
-use crate::error::ConnectorError;
 use crate::transform::testing::{Memory, column, only, read, rows};
 
 fn columns() -> Vec<Column> {

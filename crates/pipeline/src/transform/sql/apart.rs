@@ -30,15 +30,15 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, SendableRecordBatchStream,
     execute_stream,
 };
+use forebay_sdk::connector::Result;
+use forebay_sdk::error::ConnectorError;
+use forebay_sdk::run::{Context, Phase};
 use futures_util::{Stream, StreamExt};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::in_order::in_order;
 use super::scan::Reading;
-use crate::connector::Result;
-use crate::error::ConnectorError;
-use crate::run::{Context, Phase};
 
 /// Computing queries of this process, including those whose consumer has left.
 const QUERIES_MAX: usize = 64;

@@ -7,10 +7,10 @@
 use datafusion::common::Column as PlanColumn;
 use datafusion::logical_expr::{Distinct, Expr, JoinType, LogicalPlan};
 use forebay_pgcopy::Column;
+use forebay_sdk::connector::Result;
+use forebay_sdk::error::ConnectorError;
 
 use super::present;
-use crate::connector::Result;
-use crate::error::ConnectorError;
 use crate::transform::streams::Named;
 
 /// The columns of the result of a plan over these streams.

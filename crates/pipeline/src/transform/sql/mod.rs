@@ -49,10 +49,10 @@ mod tests;
 
 use self::settings::SqlSettings;
 use super::streams::Named;
-use crate::connector::Result;
+use forebay_sdk::connector::Result;
 #[cfg(not(feature = "sql"))]
-use crate::error::ConnectorError;
-use crate::run::Context;
+use forebay_sdk::error::ConnectorError;
+use forebay_sdk::run::Context;
 
 /// Replaces the streams that a query names by its result.
 #[cfg(feature = "sql")]

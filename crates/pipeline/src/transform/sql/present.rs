@@ -15,11 +15,11 @@ use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use forebay_pgcopy::column::UnfitType;
 use forebay_pgcopy::{Column, Wire, column};
+use forebay_sdk::connector::Result;
+use forebay_sdk::error::ConnectorError;
+use forebay_sdk::values::read::Builder;
+use forebay_sdk::values::write::Cells;
 
-use crate::connector::Result;
-use crate::error::ConnectorError;
-use crate::native::values::read::Builder;
-use crate::native::values::write::Cells;
 use crate::transform::validate::numeric;
 
 /// Length of a `uuid` as text.

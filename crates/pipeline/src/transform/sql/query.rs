@@ -17,15 +17,15 @@ use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
+use forebay_sdk::connector::{Result, Unit};
+use forebay_sdk::error::ConnectorError;
+use forebay_sdk::run::Context;
 
 use super::columns;
 use super::result::QueryStream;
 use super::scan::Table;
 use super::settings::SqlSettings;
 use super::spill::Spills;
-use crate::connector::{Result, Unit};
-use crate::error::ConnectorError;
-use crate::run::Context;
 use crate::transform::streams::{Named, listed};
 
 /// Minimum memory of a query in bytes: less would not hold the buffers of a sort.
@@ -196,7 +196,7 @@ fn name(settings: &SqlSettings, streams: &[Named], inputs: &[usize]) -> Result<S
 }
 
 /// The cursor of the result: that of its stream.
-fn cursor(streams: &[Named], inputs: &[usize]) -> Result<Option<crate::connector::Cursor>> {
+fn cursor(streams: &[Named], inputs: &[usize]) -> Result<Option<forebay_sdk::connector::Cursor>> {
     match inputs {
         &[input] => Ok(streams[input].1.cursor()),
         _ => match inputs.iter().find(|&&input| streams[input].1.cursor().is_some()) {

@@ -14,16 +14,16 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use forebay_pgcopy::Column;
+use forebay_sdk::batch::{DeadRow, Rows};
+use forebay_sdk::connector::{Cursor, Result, SourceStream, Unit};
+use forebay_sdk::error::ConnectorError;
+use forebay_sdk::run::Outlet;
 use tokio::sync::mpsc;
 
 use super::apart::{self, Query};
 use super::present::Shape;
 use super::scan::Reading;
 use super::spill::Spills;
-use crate::batch::{DeadRow, Rows};
-use crate::connector::{Cursor, Result, SourceStream, Unit};
-use crate::error::ConnectorError;
-use crate::run::Outlet;
 
 /// The result of a query.
 pub(super) struct QueryStream {

@@ -21,6 +21,10 @@ use datafusion::execution::TaskContext;
 use datafusion::physical_plan::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
+use forebay_sdk::batch::DeadRow;
+use forebay_sdk::connector::{Result, SourceStream};
+use forebay_sdk::error::ConnectorError;
+use forebay_sdk::run::{Context, Inlet, Outlet};
 use futures_util::{Stream, stream};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -29,10 +33,6 @@ use tokio::task::JoinHandle;
 use super::present;
 use super::spill::Spills;
 use super::spool::{self, Filled};
-use crate::batch::DeadRow;
-use crate::connector::{Result, SourceStream};
-use crate::error::ConnectorError;
-use crate::run::{Context, Inlet, Outlet};
 use crate::transform::step::{first_cause, records};
 
 /// Maximum number of sets of dead rows that wait to be sent.

@@ -15,13 +15,13 @@ use arrow::array::RecordBatch;
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
 use datafusion::error::{DataFusionError, Result};
+use forebay_sdk::error::ConnectorError;
 use futures_util::future::{BoxFuture, Shared};
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 
 use super::scan::{Reading, Scan};
 use super::spill::{Reader, Spill, Spills};
-use crate::error::ConnectorError;
 
 /// Number of bytes read and written at once.
 const BUFFER_SIZE: usize = 128 << 10;

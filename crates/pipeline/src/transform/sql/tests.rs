@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use forebay_pgcopy::{Column, Wire};
+use forebay_sdk::connector::{Cursor, SourceStream};
+use forebay_sdk::error::ConnectorError;
+use forebay_sdk::error::ConnectorError::{Refused, Unsupported};
 
-use crate::connector::{Cursor, SourceStream};
-use crate::error::ConnectorError;
-use crate::error::ConnectorError::{Refused, Unsupported};
 use crate::transform::testing::{Memory, apply, batch, column, read, read_some, rows};
 
 const MEMORY: usize = 16 << 20;
@@ -509,16 +509,18 @@ fn endless() -> String {
 }
 
 /// That query, begun: it has read all its rows and only computes.
-async fn begun()
--> (crate::run::Context, crate::run::Cancel, tokio::task::JoinHandle<crate::connector::Result<()>>)
-{
+async fn begun() -> (
+    forebay_sdk::run::Context,
+    forebay_sdk::run::Cancel,
+    tokio::task::JoinHandle<forebay_sdk::connector::Result<()>>,
+) {
     let orders = orders(100, 100, 1);
     let read = Arc::clone(&orders.ended);
     let streams = apply(&endless(), vec![("orders", orders)], MEMORY).await.unwrap();
     let stream = Arc::clone(&streams[0].1);
-    let (context, cancel) = crate::run::Context::new("test");
-    let budget = crate::run::Budget::new(1 << 20);
-    let (mut outlet, mut inlet) = crate::run::Outlet::new(budget, context.clone()).unwrap();
+    let (context, cancel) = forebay_sdk::run::Context::new("test");
+    let budget = forebay_sdk::run::Budget::new(1 << 20);
+    let (mut outlet, mut inlet) = forebay_sdk::run::Outlet::new(budget, context.clone()).unwrap();
     let reading = tokio::spawn(async move { stream.read(0, &mut outlet).await });
     drop(tokio::spawn(async move { while let Ok(Some(_)) = inlet.recv().await {} }));
     // The only thread of this runtime is free while the query computes.
@@ -529,7 +531,7 @@ async fn begun()
 }
 
 /// Waits until nothing of a query is left, its thread included.
-async fn ended(context: &crate::run::Context) {
+async fn ended(context: &forebay_sdk::run::Context) {
     while Arc::strong_count(&context.phases) > 1 {
         tokio::task::yield_now().await;
     }

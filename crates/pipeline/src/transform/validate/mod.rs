@@ -19,16 +19,16 @@ use arrow::array::{BooleanArray, RecordBatch};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::filter_record_batch;
 use forebay_pgcopy::Column;
+use forebay_sdk::batch::DeadRow;
+use forebay_sdk::connector::{Result, Unit};
+use forebay_sdk::error::ConnectorError;
+use forebay_sdk::values::write::{Cells, json_text};
 use xxhash_rust::xxh3::xxh3_128;
 
 use self::rule::{Rules, UniqueRows, is_numeric, write_value};
 use self::settings::{OnFailure, ValidateSettings};
 use self::unique::Known;
 use super::step::{BatchPosition, Left, Step};
-use crate::batch::DeadRow;
-use crate::connector::{Result, Unit};
-use crate::error::ConnectorError;
-use crate::native::values::write::{Cells, json_text};
 
 /// Maximum number of bytes of a value in a message.
 const SHOWN_MAX: usize = 80;

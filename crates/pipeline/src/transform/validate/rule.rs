@@ -11,15 +11,15 @@ use arrow::buffer::BooleanBuffer;
 use arrow::compute::kernels::cmp::{gt_eq, lt_eq};
 use arrow::datatypes::{Float32Type, Float64Type};
 use forebay_pgcopy::{Column, Wire};
+use forebay_sdk::connector::Result;
+use forebay_sdk::error::ConnectorError;
+use forebay_sdk::values::read::Builder;
+use forebay_sdk::values::types::is_json;
+use forebay_sdk::values::write::Cells;
 
 use super::numeric;
 use super::settings::{EnumRule, Pattern, RangeRule, RegexRule, Rule, Scalar};
 use super::unique::Seen;
-use crate::connector::Result;
-use crate::error::ConnectorError;
-use crate::native::values::read::Builder;
-use crate::native::values::types::is_json;
-use crate::native::values::write::Cells;
 use crate::transform::streams;
 
 /// A rule for one column that each row satisfies or violates separately.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use forebay_pgcopy::{Column, Wire};
+use forebay_sdk::error::ConnectorError;
 
-use crate::error::ConnectorError;
 use crate::transform::testing::{Memory, batch, column, only, read, rows};
 
 fn columns() -> Vec<Column> {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Context as _;
-use forebay_pipeline::run::PHASES;
+use forebay_sdk::run::PHASES;
 use serde_json::Value;
 
 use super::Stage;

@@ -1,0 +1,97 @@
+//! Directories of files as a destination, whatever their format.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use forebay_pgcopy::Column;
+use forebay_sdk::connector::{Claim, Destination, Form, LedgerEntry, Load, Result, Target};
+use forebay_sdk::error::ConnectorError;
+use forebay_sdk::run::Context;
+use forebay_sdk::settings::{TargetSettings, WriteMode};
+
+use super::bucket::BucketStore;
+use super::disk::Disk;
+use super::format::Layout;
+use super::ledger::directory_name;
+use super::location::{At, Location};
+use super::store::{Room, Store};
+use super::target::{FileTarget, read_ledger};
+
+/// The destination of files of one format.
+#[derive(Debug, Clone)]
+pub(super) struct FileDestination {
+    at: At,
+    layout: Arc<dyn Layout>,
+}
+
+/// Keeps other runs away until it is dropped.
+struct Claimed {
+    _held: Box<dyn std::any::Any + Send + Sync>,
+}
+
+impl Claim for Claimed {}
+
+impl FileDestination {
+    pub(super) fn new(at: At, layout: Arc<dyn Layout>) -> Self {
+        Self { at, layout }
+    }
+
+    /// Creates the destination at a place that is already open.
+    #[cfg(test)]
+    pub(super) fn at(place: Location, layout: Arc<dyn Layout>) -> Self {
+        Self { at: At::Open(place), layout }
+    }
+
+    fn store(&self, target: &TargetSettings) -> Result<Arc<dyn Store>> {
+        let directory = directory_name(&target.into)?;
+        match self.at.place()? {
+            Location::Disk(path, within) => Ok(Arc::new(Disk::new(&path, &directory, within))),
+            Location::Bucket(bucket) => Ok(Arc::new(BucketStore::new(bucket, &directory))),
+        }
+    }
+}
+
+#[async_trait]
+impl Destination for FileDestination {
+    async fn check(&self) -> Result<String> {
+        let place = self.at.place()?;
+        forebay_sdk::bridge::blocking(move || place.check_writable()).await
+    }
+
+    fn form(&self) -> Form {
+        Form::PlainRecords
+    }
+
+    async fn last_load(&self, target: &TargetSettings) -> Result<Option<(Load, Vec<LedgerEntry>)>> {
+        let store = self.store(target)?;
+        let (ledger, _) = read_ledger(&*store, target).await?;
+        let mut load = ledger.load;
+        if let Some(load) = load.as_mut().filter(|_| ledger.is_switching) {
+            // The next run that opens the directory completes the rest.
+            load.is_finished = false;
+        }
+        Ok(load.map(|load| (load, ledger.entries)))
+    }
+
+    async fn claim(&self, target: &TargetSettings) -> Result<Box<dyn Claim>> {
+        let held = self.store(target)?.claim().await?;
+        Ok(Box::new(Claimed { _held: held }))
+    }
+
+    async fn open(
+        &self,
+        target: &TargetSettings,
+        columns: &[Column],
+        context: &Context,
+    ) -> Result<Arc<dyn Target>> {
+        let store = self.store(target)?;
+        if target.write_mode == WriteMode::Upsert {
+            return Err(ConnectorError::unsupported(
+                format!("files in {} cannot be changed row by row", store.display(Room::Shown, "")),
+                "use `write_mode: append` or `replace`, or a database for `upsert`",
+            ));
+        }
+        let layout = Arc::clone(&self.layout);
+        Ok(Arc::new(FileTarget::open(store, layout, target, columns, context).await?))
+    }
+}

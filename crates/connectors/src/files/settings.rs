@@ -1,0 +1,269 @@
+//! Settings of the connectors for files.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+use forebay_base::ByteSize;
+use forebay_sdk::settings::{Reach, Secret, Text, Within};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::location::At;
+
+/// Connection settings of a bucket.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct S3Settings {
+    /// URL of the server. The default is Amazon's.
+    pub endpoint: Option<Text>,
+    /// Region. The default is `us-east-1`.
+    pub region: Option<Text>,
+    /// Access key id. Without keys, requests are not signed.
+    pub access_key_id: Option<Text>,
+    /// Secret access key.
+    pub secret_access_key: Option<Secret>,
+    /// Session token of a temporary key.
+    pub session_token: Option<Secret>,
+    /// Whether the bucket is named in the path instead of the host name.
+    pub path_style: bool,
+    /// Whether an endpoint without TLS is permitted.
+    pub allow_http: bool,
+}
+
+/// What a path and the settings of its bucket refer to.
+pub(super) fn reach(path: &Text, s3: &S3Settings) -> Reach {
+    if !path.0.starts_with("s3://") {
+        return Reach::path(&path.0);
+    }
+    let Some(endpoint) = &s3.endpoint else {
+        let region = s3.region.as_ref().map_or("us-east-1", |region| &region.0);
+        return Reach::host(&format!("s3.{region}.amazonaws.com"), Some(443));
+    };
+    let url: Option<reqwest::Url> = endpoint.0.parse().ok();
+    let host = url.as_ref().and_then(|url| Some((url.host_str()?, url.port_or_known_default())));
+    host.map_or_else(Reach::default, |(host, port)| Reach::host(host, port))
+}
+
+/// How a file is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Compression {
+    /// By the suffix of the name: `.gz` or `.zst`; otherwise uncompressed.
+    #[default]
+    Auto,
+    /// Uncompressed.
+    None,
+    /// gzip.
+    Gzip,
+    /// Zstandard.
+    Zstd,
+}
+
+/// Number of rows examined to infer types.
+fn sample_rows() -> NonZeroU32 {
+    const { NonZeroU32::new(10_000).expect("not zero") }
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// The delimiter between fields: one ASCII character.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "String")]
+pub struct Delimiter(pub(super) u8);
+
+impl Default for Delimiter {
+    fn default() -> Self {
+        Self(b',')
+    }
+}
+
+impl<'de> Deserialize<'de> for Delimiter {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        match text.as_bytes() {
+            [byte] if byte.is_ascii() && !b"\"\r\n".contains(byte) => Ok(Self(*byte)),
+            _ => Err(serde::de::Error::custom(format_args!(
+                "{text:?} cannot be a delimiter; use one ASCII character other than a quote or \
+                 line end"
+            ))),
+        }
+    }
+}
+
+/// Parquet files as a source.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ParquetSource {
+    /// Directory that the streams' names are relative to: a path, or `s3://BUCKET/PREFIX`.
+    pub path: Text,
+    /// Connection settings of the bucket.
+    #[serde(default)]
+    pub s3: S3Settings,
+    /// Where files may be.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(crate) within: Within,
+}
+
+/// CSV files as a source.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CsvSource {
+    /// Directory that the streams' names are relative to: a path, or `s3://BUCKET/PREFIX`.
+    pub path: Text,
+    /// Connection settings of the bucket.
+    #[serde(default)]
+    pub s3: S3Settings,
+    /// Where files may be.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(crate) within: Within,
+    /// How files are compressed.
+    #[serde(default)]
+    pub compression: Compression,
+    /// The delimiter between fields.
+    #[serde(default)]
+    pub delimiter: Delimiter,
+    /// Whether the first line has the names of the columns. Otherwise they are `column_1` and so
+    /// on.
+    #[serde(default = "yes")]
+    pub header: bool,
+    /// The text that represents NULL unless it is quoted in the file. (In YAML a bare `null` is not
+    /// a text.)
+    #[serde(default)]
+    pub null_text: String,
+    /// Types of columns by name, as in SQL. The types of the others are inferred.
+    #[serde(default)]
+    pub columns: BTreeMap<String, String>,
+    /// Number of rows of the first file that are examined to infer types.
+    #[serde(default = "sample_rows")]
+    pub sample_rows: NonZeroU32,
+}
+
+/// Files with one JSON object per line, as a source.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NdjsonSource {
+    /// Directory that the streams' names are relative to: a path, or `s3://BUCKET/PREFIX`.
+    pub path: Text,
+    /// Connection settings of the bucket.
+    #[serde(default)]
+    pub s3: S3Settings,
+    /// Where files may be.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(crate) within: Within,
+    /// How files are compressed.
+    #[serde(default)]
+    pub compression: Compression,
+    /// Types of columns by name, as in SQL. The types of the others are inferred.
+    #[serde(default)]
+    pub columns: BTreeMap<String, String>,
+    /// Number of lines of the first file that are examined to infer columns and types.
+    #[serde(default = "sample_rows")]
+    pub sample_rows: NonZeroU32,
+}
+
+/// How the pages of a Parquet file are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ParquetCompression {
+    /// Zstandard, level 1.
+    Zstd,
+    /// Snappy: supported by every reader, and the fastest to write.
+    #[default]
+    Snappy,
+    /// LZ4.
+    Lz4,
+    /// Uncompressed.
+    None,
+}
+
+fn row_group_size() -> ByteSize {
+    ByteSize(16 << 20)
+}
+
+/// Parquet files as a destination.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ParquetDestination {
+    /// Directory: a path, or `s3://BUCKET/PREFIX`. A stream's files are in a subdirectory with its
+    /// name.
+    pub path: Text,
+    /// Connection settings of the bucket.
+    #[serde(default)]
+    pub s3: S3Settings,
+    /// Where files may be.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(crate) within: Within,
+    /// How pages are compressed.
+    #[serde(default)]
+    pub compression: ParquetCompression,
+    /// Size of a row group in bytes. Each unit that is being written holds one in memory.
+    #[serde(default = "row_group_size")]
+    #[schemars(with = "String")]
+    pub row_group_size: ByteSize,
+}
+
+/// CSV files as a destination.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CsvDestination {
+    /// Directory: a path, or `s3://BUCKET/PREFIX`. A stream's files are in a subdirectory with its
+    /// name.
+    pub path: Text,
+    /// Connection settings of the bucket.
+    #[serde(default)]
+    pub s3: S3Settings,
+    /// Where files may be.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(crate) within: Within,
+    /// How files are compressed: `gzip`, `zstd`, or `none`.
+    #[serde(default)]
+    pub compression: Compression,
+    /// The delimiter between fields.
+    #[serde(default)]
+    pub delimiter: Delimiter,
+    /// Whether the first line has the names of the columns.
+    #[serde(default = "yes")]
+    pub header: bool,
+    /// The text that represents NULL. Equal texts are quoted.
+    #[serde(default)]
+    pub null_text: String,
+}
+
+/// Files with one JSON object per line, as a destination.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NdjsonDestination {
+    /// Directory: a path, or `s3://BUCKET/PREFIX`. A stream's files are in a subdirectory with its
+    /// name.
+    pub path: Text,
+    /// Connection settings of the bucket.
+    #[serde(default)]
+    pub s3: S3Settings,
+    /// Where files may be.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(crate) within: Within,
+    /// How files are compressed: `gzip`, `zstd`, or `none`.
+    #[serde(default)]
+    pub compression: Compression,
+}
+
+macro_rules! at {
+    ($($settings:ty),*) => {$(
+        impl $settings {
+            /// The location of its files.
+            pub(super) fn at(&self) -> At {
+                At::Named(self.path.clone(), Box::new(self.s3.clone()), self.within.clone())
+            }
+        }
+    )*};
+}
+
+at!(ParquetSource, CsvSource, NdjsonSource, ParquetDestination, CsvDestination, NdjsonDestination);

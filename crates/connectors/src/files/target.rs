@@ -1,0 +1,417 @@
+//! A directory of files as a destination.
+//!
+//! A unit is written as one staged file. To commit it, the file is published, and then the ledger
+//! is replaced by one that lists it: this makes the unit valid. A run that is killed in between
+//! leaves a file that the ledger does not list, which the next load removes before it starts.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use forebay_pgcopy::column::schema;
+use forebay_pgcopy::{Column, ContentHash};
+use forebay_sdk::bridge::blocking;
+use forebay_sdk::connector::{LedgerEntry, Load, Result, Target, Unit, UnitWriter};
+use forebay_sdk::error::ConnectorError;
+use forebay_sdk::hash::Hasher;
+use forebay_sdk::run::Context;
+use forebay_sdk::settings::{NewColumn, RemovedColumn, TargetSettings, WriteMode};
+use tokio::sync::Mutex;
+
+use super::format::{Layout, Part, Reading};
+use super::ledger::{self, Ledger, PartFile};
+use super::location::{Listed, Location};
+use super::store::{Room, Store, Version};
+use super::writer::FileWriter;
+
+/// Size of a batch in bytes when files are read back.
+const READ_BACK_SIZE: usize = 1 << 20;
+/// Memory for reading one back: it was written here, with pages of 1 MiB.
+const READ_BACK_MEMORY: usize = 256 << 20;
+
+/// The target of a stream's files.
+pub(super) struct FileTarget {
+    pub(super) shared: Arc<Shared>,
+    notes: Vec<String>,
+}
+
+/// State shared by a target and its writers.
+pub(super) struct Shared {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) layout: Arc<dyn Layout>,
+    pub(super) columns: Arc<[Column]>,
+    pub(super) schema: SchemaRef,
+    pub(super) is_replace: bool,
+    pub(super) context: Context,
+    settings: TargetSettings,
+    /// The current ledger. The lock is held while it is replaced: that is its purpose.
+    ledger: Mutex<Known>,
+}
+
+/// What is known of the ledger.
+#[derive(Default)]
+struct Known {
+    /// The ledger and its version; `None` if a replacement failed with unknown outcome.
+    ledger: Option<(Ledger, Option<Version>)>,
+    /// The number of runs, including the one that prepared this target.
+    runs: Option<u64>,
+}
+
+/// Reads the ledger of a stream; an empty one if there is none.
+pub(super) async fn read_ledger(
+    store: &dyn Store,
+    settings: &TargetSettings,
+) -> Result<(Ledger, Option<Version>)> {
+    let place = store.display(Room::Shown, "");
+    let (ledger, version) = match store.ledger().await? {
+        Some((bytes, version)) => {
+            (Ledger::decode(&bytes, &format!("the ledger of {place}"))?, version)
+        }
+        None => return Ok((Ledger::new(&settings.pipeline, &settings.stream), None)),
+    };
+    if ledger.pipeline != settings.pipeline || ledger.stream != settings.stream {
+        let Ledger { pipeline, stream, .. } = &ledger;
+        return Err(ConnectorError::unsupported(
+            format!("{place} is written by the pipeline {pipeline:?} from its stream {stream:?}"),
+            "give this stream another directory with `into`, or remove that one and its state in \
+             `_forebay`",
+        ));
+    }
+    Ok((ledger, Some(version)))
+}
+
+impl FileTarget {
+    pub(super) async fn open(
+        store: Arc<dyn Store>,
+        layout: Arc<dyn Layout>,
+        settings: &TargetSettings,
+        columns: &[Column],
+        context: &Context,
+    ) -> Result<Self> {
+        let (ledger, _) = read_ledger(&*store, settings).await?;
+        let is_replace = settings.write_mode == WriteMode::Replace;
+        check_names(columns)?;
+        if !is_replace {
+            check_columns(&ledger, settings, columns, &*layout)?;
+        }
+        let place = store.display(Room::Shown, "");
+        let mut notes = vec![match is_replace {
+            true => format!("write new files and replace those in {place}"),
+            false => format!("add files to {place}"),
+        }];
+        notes.extend(layout.notes(columns));
+        let shared = Shared {
+            store,
+            layout,
+            columns: columns.into(),
+            schema: Arc::new(schema(columns)),
+            is_replace,
+            context: context.clone(),
+            settings: settings.clone(),
+            ledger: Mutex::default(),
+        };
+        Ok(Self { shared: Arc::new(shared), notes })
+    }
+}
+
+/// Checks that column names are unique.
+fn check_names(columns: &[Column]) -> Result<()> {
+    let mut names: Vec<&str> = columns.iter().map(|column| &*column.name).collect();
+    names.sort_unstable();
+    match names.array_windows().find(|[one, next]| one == next) {
+        Some([twice, _]) => Err(ConnectorError::unsupported(
+            format!("two columns are named {twice:?}"),
+            "select the stream's `columns`, or rename one of them in a transform",
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Checks that columns are compatible with those of the existing files.
+fn check_columns(
+    ledger: &Ledger,
+    settings: &TargetSettings,
+    columns: &[Column],
+    layout: &dyn Layout,
+) -> Result<()> {
+    if ledger.files.is_empty() {
+        return Ok(());
+    }
+    let refuse = |what: String, way_out: &str| Err(ConnectorError::unsupported(what, way_out));
+    let evolution = settings.schema_evolution;
+    for column in columns {
+        let Column { name, sql_type, .. } = column;
+        match ledger.columns.iter().find(|kept| kept.name == *name) {
+            Some(kept) if kept.sql_type != *sql_type => {
+                return refuse(
+                    format!(
+                        "column {name:?} is {} in the existing files, but {sql_type} in the source",
+                        kept.sql_type
+                    ),
+                    "cast it in a transform, or use `write_mode: replace`",
+                );
+            }
+            None if evolution.new_column == NewColumn::Fail || !layout.columns_may_differ() => {
+                return refuse(
+                    format!("the existing files have no column {name:?}"),
+                    "remove it from the stream's `columns`, or use `write_mode: replace`",
+                );
+            }
+            // Ignored columns never arrive here; NewColumn::Ignore is handled by the engine's
+            // projection.
+            _ => {}
+        }
+    }
+    for kept in &ledger.columns {
+        let is_here = columns.iter().any(|column| column.name == kept.name);
+        let is_refused = evolution.removed_column == RemovedColumn::Fail;
+        if !is_here && (is_refused || !layout.columns_may_differ()) {
+            return refuse(
+                format!(
+                    "the existing files have a column {:?} that the source no longer has",
+                    kept.name
+                ),
+                "add it as NULL in a transform, or use `write_mode: replace`",
+            );
+        }
+    }
+    Ok(())
+}
+
+impl Shared {
+    /// The stream, for messages.
+    pub(super) fn stream(&self) -> &str {
+        &self.settings.stream
+    }
+
+    /// Replaces the ledger by the result of `change`, or leaves it unchanged.
+    async fn change<T>(&self, change: impl FnOnce(&mut Ledger) -> Result<T>) -> Result<T> {
+        let mut known = self.ledger.lock().await;
+        let (ledger, version) = match known.ledger.take() {
+            Some(ledger) => ledger,
+            None => read_ledger(&*self.store, &self.settings).await?,
+        };
+        if known.runs.is_some_and(|runs| runs != ledger.runs) {
+            return Err(ConnectorError::Refused {
+                act: format!("write to {}", self.store.display(Room::Shown, "")),
+                source: "another run has started to write there".into(),
+            });
+        }
+        let mut next = ledger.clone();
+        let result = match change(&mut next) {
+            Ok(result) => result,
+            Err(error) => {
+                known.ledger = Some((ledger, version));
+                return Err(error);
+            }
+        };
+        let bytes = next.encode()?;
+        // If this fails or is abandoned, the ledger is read again before it is changed again.
+        let version = self.store.put_ledger(bytes, version.as_ref()).await?;
+        known.ledger = Some((next, Some(version)));
+        Ok(result)
+    }
+
+    /// Lists the files of a unit in the ledger: this makes them valid.
+    pub(super) async fn commit(
+        &self,
+        load: &Load,
+        entry: LedgerEntry,
+        file: Option<PartFile>,
+        dead: Option<PartFile>,
+    ) -> Result<LedgerEntry> {
+        self.change(|ledger| {
+            if !ledger.has(load) {
+                return Err(ConnectorError::Refused {
+                    act: format!("commit the unit {:?}", entry.unit),
+                    source: format!("the load {} is not the one that was prepared", load.id).into(),
+                });
+            }
+            let files = match &mut ledger.next {
+                Some(next) => &mut next.files,
+                None => &mut ledger.files,
+            };
+            // A unit whose commit got no answer is committed again, but not twice.
+            files.retain(|kept| Some(&kept.name) != file.as_ref().map(|file| &file.name));
+            files.extend(file);
+            ledger.dead.retain(|kept| Some(&kept.name) != dead.as_ref().map(|dead| &dead.name));
+            ledger.dead.extend(dead);
+            ledger.entries.retain(|kept| kept.unit != entry.unit);
+            ledger.entries.push(entry.clone());
+            Ok(entry)
+        })
+        .await
+    }
+
+    /// Completes a switch if one was started.
+    async fn settle(&self) -> Result<()> {
+        let (ledger, _) = read_ledger(&*self.store, &self.settings).await?;
+        let Some(next) = ledger.next.filter(|_| ledger.is_switching) else { return Ok(()) };
+        let names = next.files.iter().map(|file| file.name.clone()).collect();
+        self.store.switch(names).await?;
+        self.change(|ledger| {
+            ledger.columns = next.columns;
+            ledger.files = next.files;
+            ledger.next = None;
+            ledger.is_switching = false;
+            if let Some(load) = &mut ledger.load {
+                load.is_finished = true;
+            }
+            Ok(())
+        })
+        .await?;
+        self.sweep().await
+    }
+
+    /// Removes what killed runs left: files of loads that the ledger does not list.
+    async fn sweep(&self) -> Result<()> {
+        let (ledger, _) = read_ledger(&*self.store, &self.settings).await?;
+        let next = ledger.next.as_ref().map_or(&[][..], |next| &next.files);
+        let rooms = [
+            (Room::Shown, &ledger.files[..]),
+            (Room::Next, next),
+            (Room::Dead, &ledger.dead),
+            (Room::Staging, &[]),
+        ];
+        for (room, named) in rooms {
+            let named: HashSet<&str> = named.iter().map(|file| &*file.name).collect();
+            let left = self.store.list(room).await?.into_iter().map(|file| file.name);
+            let left = left.filter(|name| !named.contains(&**name));
+            let left: Vec<String> = match room {
+                // Other programs may put their files where readers look.
+                Room::Shown => left.filter(|name| ledger::is_ours(name)).collect(),
+                _ => left.collect(),
+            };
+            for name in &left {
+                let file = self.store.display(room, name);
+                tracing::info!(?file, "removing a file that belongs to no load");
+            }
+            self.store.remove(room, left).await?;
+        }
+        Ok(())
+    }
+
+    /// Refuses a directory with files of other programs, which readers would mistake for rows of
+    /// the load.
+    async fn check_foreign(&self) -> Result<()> {
+        let ending = format!(".{}", self.layout.ending());
+        let shown = self.store.list(Room::Shown).await?;
+        let foreign = shown.iter().find(|file| {
+            let is_hidden = file.name.starts_with(['.', '_']);
+            !is_hidden && !ledger::is_ours(&file.name) && file.name.ends_with(&ending)
+        });
+        match foreign {
+            Some(file) => Err(ConnectorError::unsupported(
+                format!(
+                    "{} exists, but no load wrote it",
+                    self.store.display(Room::Shown, &file.name)
+                ),
+                "give the stream a separate directory with `into`",
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Shared {
+    /// Adds the rows of a file.
+    fn hash_file(&self, place: &Location, file: &Listed, hasher: &mut Hasher) -> Result<()> {
+        let opened = place.open(file)?.within(READ_BACK_MEMORY);
+        let part = Part::whole(opened.size);
+        let reading = Reading {
+            file: &opened,
+            part: &part,
+            columns: &self.columns,
+            is_projection: true,
+            batch_size: READ_BACK_SIZE,
+        };
+        self.layout.format(&self.columns).read(&reading, &mut |batch| hasher.add(&batch))
+    }
+}
+
+#[async_trait]
+impl Target for FileTarget {
+    fn plan(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+
+    fn takes_tuples(&self) -> bool {
+        false
+    }
+
+    async fn prepare(&self, load: &Load) -> Result<()> {
+        let shared = &self.shared;
+        // Earlier knowledge is void: another run may have written since.
+        *shared.ledger.lock().await = Known::default();
+        shared.settle().await?;
+        shared.check_foreign().await?;
+        let columns = ledger::kept(&shared.columns);
+        let begin = |ledger: &mut Ledger| {
+            // What another run read before is no longer the ledger.
+            ledger.runs += 1;
+            if !ledger.has(load) {
+                ledger.begin(load, columns, shared.is_replace);
+            }
+            Ok(ledger.runs)
+        };
+        let runs = shared.change(begin).await?;
+        shared.ledger.lock().await.runs = Some(runs);
+        shared.sweep().await
+    }
+
+    async fn writer(&self, load: &Load, unit: &Unit) -> Result<Box<dyn UnitWriter>> {
+        Ok(Box::new(FileWriter::new(&self.shared, load, unit)?))
+    }
+
+    async fn finish(&self, load: &Load) -> Result<()> {
+        let shared = &self.shared;
+        shared
+            .change(|ledger| {
+                if !ledger.has(load) {
+                    return Err(ConnectorError::Refused {
+                        act: "finish the load".into(),
+                        source: format!("the load {} is not the one that was prepared", load.id)
+                            .into(),
+                    });
+                }
+                let is_aside = ledger.next.is_some();
+                ledger.is_switching = is_aside;
+                ledger.load = Some(Load { is_finished: !is_aside, ..load.clone() });
+                Ok(())
+            })
+            .await?;
+        shared.settle().await
+    }
+
+    async fn content(&self) -> Result<ContentHash> {
+        let (ledger, _) = read_ledger(&*self.shared.store, &self.shared.settings).await?;
+        // While files replace others, the new ones are valid, and are in one room or the other.
+        let (files, rooms) = match ledger.next.filter(|_| ledger.is_switching) {
+            Some(next) => (next.files, &[Room::Shown, Room::Next][..]),
+            None => (ledger.files, &[Room::Shown][..]),
+        };
+        let mut listed = HashMap::new();
+        for room in rooms {
+            for file in self.shared.store.list(*room).await? {
+                listed.insert((file.name.clone(), file.size), (*room, file));
+            }
+        }
+        let mut hasher = Hasher::new(&self.shared.columns)?;
+        for file in files {
+            let Some((room, found)) = listed.remove(&(file.name.clone(), file.bytes)) else {
+                let name = self.shared.store.display(Room::Shown, &file.name);
+                let found =
+                    format!("the ledger lists it with {} bytes, but it does not exist", file.bytes);
+                return Err(ConnectorError::data(name, found));
+            };
+            let shared = Arc::clone(&self.shared);
+            hasher = blocking(move || {
+                shared.hash_file(&shared.store.place(room), &found, &mut hasher)?;
+                Ok(hasher)
+            })
+            .await?;
+        }
+        Ok(hasher.content())
+    }
+}

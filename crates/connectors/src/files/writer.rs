@@ -1,0 +1,197 @@
+//! Writes one unit as one file, and its dead letters as another.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow::array::RecordBatch;
+use async_trait::async_trait;
+use forebay_sdk::batch::{Batch, DeadRow, Rows};
+use forebay_sdk::bridge::blocking;
+use forebay_sdk::connector::{LedgerEntry, Load, Result, Unit, UnitWriter};
+use forebay_sdk::error::ConnectorError;
+use forebay_sdk::hash::Hasher;
+use forebay_sdk::run::Phase;
+
+use super::format::Encode;
+use super::ledger::{PartFile, file_name};
+use super::store::{Room, Staged};
+use super::target::Shared;
+
+/// Writes one unit.
+pub(super) struct FileWriter {
+    shared: Arc<Shared>,
+    load: Load,
+    /// Name of its file.
+    name: String,
+    /// What is moved to the encoding thread, and back.
+    encoding: Option<Encoding>,
+    file: Option<Box<dyn Staged>>,
+    dead: Option<Box<dyn Staged>>,
+    dead_rows: u64,
+}
+
+struct Encoding {
+    encode: Box<dyn Encode>,
+    hasher: Hasher,
+    out: Vec<u8>,
+}
+
+impl FileWriter {
+    pub(super) fn new(shared: &Arc<Shared>, load: &Load, unit: &Unit) -> Result<Self> {
+        let encoding = Encoding {
+            encode: shared.layout.encode(&shared.columns)?,
+            hasher: Hasher::new(&shared.columns)?,
+            out: Vec::new(),
+        };
+        Ok(Self {
+            shared: Arc::clone(shared),
+            load: load.clone(),
+            name: file_name(load, &unit.name, &shared.layout.ending()),
+            encoding: Some(encoding),
+            file: None,
+            dead: None,
+            dead_rows: 0,
+        })
+    }
+
+    /// Encodes on a thread that may block. After an error the unit cannot be written any more.
+    async fn encode(
+        &mut self,
+        work: impl FnOnce(&mut Encoding) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        let begun = Instant::now();
+        let Some(mut encoding) = self.encoding.take() else { return Err(ConnectorError::Stopped) };
+        let encoding = blocking(move || {
+            work(&mut encoding)?;
+            Ok(encoding)
+        })
+        .await?;
+        self.encoding = Some(encoding);
+        self.shared.context.phases.add(Phase::Encode, begun);
+        Ok(())
+    }
+
+    /// Writes the encoded output.
+    async fn flush(&mut self) -> Result<()> {
+        let begun = Instant::now();
+        let Some(encoding) = &mut self.encoding else { return Err(ConnectorError::Stopped) };
+        if encoding.out.is_empty() {
+            return Ok(());
+        }
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => {
+                let room = if self.shared.is_replace { Room::Next } else { Room::Shown };
+                self.file.insert(self.shared.store.stage(room, &self.name).await?)
+            }
+        };
+        file.write(&mut encoding.out).await?;
+        self.shared.context.phases.add(Phase::Flush, begun);
+        Ok(())
+    }
+
+    async fn bury(&mut self, rows: &[DeadRow]) -> Result<()> {
+        self.dead_rows += rows.len() as u64;
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let mut lines = Vec::new();
+        for row in rows {
+            serde_json::to_writer(&mut lines, row).map_err(|error| ConnectorError::Refused {
+                act: "encode a dead letter".into(),
+                source: error.into(),
+            })?;
+            lines.push(b'\n');
+        }
+        let dead = match &mut self.dead {
+            Some(dead) => dead,
+            None => {
+                let name = dead_name(&self.name);
+                self.dead.insert(self.shared.store.stage(Room::Dead, &name).await?)
+            }
+        };
+        dead.write(&mut lines).await
+    }
+}
+
+/// The name of the dead letters of a file.
+fn dead_name(name: &str) -> String {
+    let stem = name.split_once('.').map_or(name, |(stem, _)| stem);
+    format!("{stem}.dead.ndjson")
+}
+
+/// A batch with the columns of the target, of their types.
+fn conform(batch: &RecordBatch, shared: &Shared) -> Result<RecordBatch> {
+    if batch.num_columns() != shared.columns.len() {
+        let (got, want) = (batch.num_columns(), shared.columns.len());
+        let found = format!("a batch has {got} columns, but the stream has {want}");
+        return Err(ConnectorError::data(shared.stream(), found));
+    }
+    let mut arrays = batch.columns().to_vec();
+    for (array, column) in arrays.iter_mut().zip(&*shared.columns) {
+        *array = forebay_sdk::cast::exact(array, &column.wire.data_type()).map_err(|found| {
+            ConnectorError::data(format!("{}, column {:?}", shared.stream(), column.name), found)
+        })?;
+    }
+    let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    let batch = RecordBatch::try_new_with_options(Arc::clone(&shared.schema), arrays, &options);
+    batch.map_err(|error| ConnectorError::data(shared.stream(), error.to_string()))
+}
+
+#[async_trait]
+impl UnitWriter for FileWriter {
+    async fn write(&mut self, batch: Batch) -> Result<()> {
+        self.bury(&batch.dead).await?;
+        let Rows::Records(records) = &batch.rows else {
+            return Err(ConnectorError::unsupported(
+                "files cannot store the tuples of binary COPY",
+                "send rows as Arrow",
+            ));
+        };
+        let (records, shared) = (records.clone(), Arc::clone(&self.shared));
+        let hash = batch.hash;
+        self.encode(move |encoding| {
+            let records = conform(&records, &shared)?;
+            encoding.encode.write(&records, &mut encoding.out)?;
+            match hash {
+                Some(hash) => encoding.hasher.add_hashed(hash),
+                None => encoding.hasher.add(&records)?,
+            }
+            Ok(())
+        })
+        .await?;
+        // Its share of the budget is released when the rows are encoded and written.
+        self.flush().await
+    }
+
+    async fn commit(mut self: Box<Self>, entry: LedgerEntry) -> Result<LedgerEntry> {
+        let rows = self.encoding.as_ref().map_or(0, |encoding| encoding.hasher.content().rows);
+        if rows > 0 {
+            self.encode(|encoding| encoding.encode.finish(&mut encoding.out)).await?;
+            self.flush().await?;
+        }
+        let Some(encoding) = &self.encoding else { return Err(ConnectorError::Stopped) };
+        let content = encoding.hasher.content();
+        let begun = Instant::now();
+        let dead = match self.dead.take() {
+            Some(dead) => {
+                let bytes = dead.publish().await?;
+                Some(PartFile { name: dead_name(&self.name), rows: self.dead_rows, bytes })
+            }
+            None => None,
+        };
+        // A unit without rows has no file: there would be nothing to read.
+        let file = match self.file.take().filter(|_| rows > 0) {
+            Some(file) => {
+                let bytes = file.publish().await?;
+                Some(PartFile { name: self.name.clone(), rows, bytes })
+            }
+            None => None,
+        };
+        let hash = content.to_string();
+        let entry = LedgerEntry { rows, dead: self.dead_rows, hash, ..entry };
+        let committed = self.shared.commit(&self.load, entry, file, dead).await;
+        self.shared.context.phases.add(Phase::Commit, begun);
+        committed
+    }
+}

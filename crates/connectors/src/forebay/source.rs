@@ -1,0 +1,116 @@
+//! The streams of a Forebay.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use async_trait::async_trait;
+use forebay_pgcopy::Column;
+use forebay_sdk::connector::{Discovered, DiscoveredColumn, Opening, Result, Source, SourceStream};
+use forebay_sdk::error::ConnectorError;
+use forebay_sdk::run::{Context, Phase};
+use forebay_sdk::settings::StreamSettings;
+use serde::Deserialize;
+
+use super::client::Server;
+use super::documents::{DocumentStream, Namespace};
+use super::events::{self, EventStream, Stats};
+use super::settings::Settings;
+
+/// Prefix of the names of streams of documents.
+const COLLECTIONS: &str = "collections/";
+
+/// A Forebay as a source.
+#[derive(Debug, Clone)]
+pub struct ForebaySource {
+    settings: Settings,
+}
+
+/// The existing namespaces.
+#[derive(Debug, Deserialize)]
+struct Namespaces {
+    namespaces: Vec<Listed>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Listed {
+    namespace: String,
+}
+
+impl ForebaySource {
+    /// Creates the source with these settings; sends nothing yet.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self { settings }
+    }
+}
+
+async fn namespaces(server: &Server) -> Result<Vec<String>> {
+    let found: Namespaces = server.json("list documents", &["v1", "documents"]).await?;
+    Ok(found.namespaces.into_iter().map(|listed| listed.namespace).collect())
+}
+
+fn described(
+    name: String,
+    columns: &[Column],
+    key: &str,
+    rows: u64,
+    bytes: Option<u64>,
+) -> Discovered {
+    let columns = columns.iter().map(|column| DiscoveredColumn {
+        name: column.name.clone(),
+        sql_type: column.sql_type.clone(),
+        nullable: column.nullable,
+        note: None,
+    });
+    let columns = columns.collect();
+    Discovered { name, columns, primary_key: vec![key.to_owned()], rows: Some(rows), bytes }
+}
+
+#[async_trait]
+impl Source for ForebaySource {
+    async fn check(&self) -> Result<String> {
+        let server = Server::new(&self.settings)?;
+        let collections = namespaces(&server).await?.len();
+        let events = Stats::of(&server).await?.events;
+        Ok(format!("{}: {collections} collections, {events} events", server.name()))
+    }
+
+    async fn discover(&self) -> Result<Vec<Discovered>> {
+        let server = Server::new(&self.settings)?;
+        let mut discovered = Vec::new();
+        for name in namespaces(&server).await? {
+            let found = Namespace::of(&server, &name).await?;
+            let name = format!("{COLLECTIONS}{name}");
+            discovered.push(described(name, &found.columns, "id", found.count, None));
+        }
+        let stats = Stats::of(&server).await?;
+        let columns = events::columns(self.settings.event_hashes);
+        let bytes = Some(stats.bytes());
+        discovered.push(described("events".into(), &columns, "position", stats.events, bytes));
+        Ok(discovered)
+    }
+
+    async fn open(
+        &self,
+        stream: &StreamSettings,
+        opening: &Opening,
+        context: &Context,
+    ) -> Result<Arc<dyn SourceStream>> {
+        let server = Server::new(&self.settings)?;
+        let begun = Instant::now();
+        let opened: Arc<dyn SourceStream> =
+            if let Some(name) = stream.name.strip_prefix(COLLECTIONS) {
+                let namespace = Namespace::of(&server, name).await?;
+                Arc::new(DocumentStream::open(namespace, stream, opening).await?)
+            } else if stream.name == "events" || stream.name.starts_with("events/") {
+                Arc::new(EventStream::open(&server, stream, opening).await?)
+            } else {
+                return Err(ConnectorError::unsupported(
+                    format!("a Forebay has no stream {:?}", stream.name),
+                    "specify collections/NAMESPACE, events, events/STREAM or events/type=TYPE",
+                ));
+            };
+        context.phases.add(Phase::Query, begun);
+        Ok(opened)
+    }
+}

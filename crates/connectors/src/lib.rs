@@ -1,0 +1,43 @@
+//! The connectors that every Forebay has: sources and destinations of pipelines.
+//!
+//! | connector | source | destination |
+//! |---|---|---|
+//! | `postgres` | yes | yes |
+//! | `mongodb` | yes | yes |
+//! | `sqlite` | yes | yes |
+//! | `parquet`, `csv`, `ndjson` | yes | yes |
+//! | `forebay` | yes | |
+//!
+//! Each of them implements the traits of [`forebay_sdk`]; [`registry`] lists them for the engine.
+//! A connector is a directory here, and its line in [`registry`].
+
+#[cfg(not(feature = "mongodb"))]
+mod absent;
+pub mod files;
+pub mod forebay;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+pub mod mongodb;
+pub mod postgres;
+pub mod sqlite;
+
+use forebay_sdk::registry::Registry;
+
+/// All connectors of this crate, by name.
+#[must_use]
+pub fn registry() -> Registry {
+    Registry::default()
+        .source::<postgres::Settings>("postgres")
+        .source::<mongodb::Settings>("mongodb")
+        .source::<files::ParquetSource>("parquet")
+        .source::<files::CsvSource>("csv")
+        .source::<files::NdjsonSource>("ndjson")
+        .source::<sqlite::SqliteSourceSettings>("sqlite")
+        .source::<forebay::Settings>("forebay")
+        .destination::<postgres::Settings>("postgres")
+        .destination::<mongodb::Settings>("mongodb")
+        .destination::<files::ParquetDestination>("parquet")
+        .destination::<files::CsvDestination>("csv")
+        .destination::<files::NdjsonDestination>("ndjson")
+        .destination::<sqlite::SqliteDestinationSettings>("sqlite")
+}

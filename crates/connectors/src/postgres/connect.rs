@@ -1,0 +1,156 @@
+//! Connections of pipelines to PostgreSQL, and the classification of its errors.
+//!
+//! The connection itself is the sink's ([`forebay_sink::postgres::connect`]): the same settings
+//! reach the same server from everywhere.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use forebay_base::error_chain::chain;
+use forebay_sdk::connector::Result;
+use forebay_sdk::error::ConnectorError;
+use forebay_sdk::run::{Phase, Phases};
+use forebay_sink::ServerError;
+use forebay_sink::postgres::{ServerSettings, connect};
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use tokio_postgres::Client;
+
+use super::settings::{Settings, Tls};
+
+/// Connection settings of a server.
+#[derive(Debug, Clone)]
+pub struct Server(connect::Server);
+
+impl Server {
+    /// Creates a server with these settings; sends nothing.
+    ///
+    /// # Errors
+    /// The settings are invalid, or the file of certificates cannot be used.
+    pub fn new(settings: &Settings) -> Result<Self> {
+        let text = |text: &forebay_sdk::settings::Text| text.0.clone();
+        let secret = |secret: &forebay_sdk::settings::Secret| secret.expose().to_owned();
+        let server = connect::Server::new(&ServerSettings {
+            url: settings.url.as_ref().map(secret),
+            host: text(&settings.host),
+            port: settings.port.get(),
+            database: settings.database.as_ref().map(text),
+            user: text(&settings.user),
+            password: settings.password.as_ref().map(secret),
+            tls: match settings.tls {
+                Tls::Auto => forebay_sink::postgres::Tls::Auto,
+                Tls::Disable => forebay_sink::postgres::Tls::Disable,
+                Tls::Verify => forebay_sink::postgres::Tls::Verify,
+            },
+            tls_ca_file: settings.tls_ca_file.as_ref().map(|file| PathBuf::from(&file.0)),
+            ..ServerSettings::default()
+        });
+        server.map(Self).map_err(classified)
+    }
+
+    /// Its name in messages.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// Connects, and adds the time it takes to the phases of a run.
+    ///
+    /// # Errors
+    /// The server was not reached, or refused.
+    pub async fn connect(&self, phases: Option<&Phases>) -> Result<Client> {
+        let begun = Instant::now();
+        let client = self.0.connect().await.map_err(classified)?;
+        if let Some(phases) = phases {
+            phases.add(Phase::Connect, begun);
+        }
+        Ok(client)
+    }
+}
+
+/// Idle connections to a server: a new one costs a process there.
+#[derive(Debug)]
+pub(super) struct Pool {
+    pub(super) server: Server,
+    idle: Mutex<Vec<Client>>,
+}
+
+impl Pool {
+    pub(super) fn new(server: Server) -> Self {
+        Self { server, idle: Mutex::default() }
+    }
+
+    /// Returns an idle connection, or a new one.
+    pub(super) async fn client(&self, phases: Option<&Phases>) -> Result<Client> {
+        let idle = self.idle.lock().pop();
+        match idle {
+            Some(client) if !client.is_closed() => Ok(client),
+            _ => self.server.connect(phases).await,
+        }
+    }
+
+    /// Opens connections in advance, concurrently, until this many are idle. A connection that
+    /// fails is opened again, and its error reported, where it is needed.
+    pub(super) async fn fill(&self, count: usize, phases: Option<&Phases>) {
+        let lacking = count.saturating_sub(self.idle.lock().len());
+        for made in join_all((0..lacking).map(|_| self.server.connect(phases))).await {
+            match made {
+                Ok(client) => self.give_back(client),
+                Err(error) => {
+                    tracing::debug!(
+                        error = %chain(&error),
+                        "could not open a connection in advance"
+                    );
+                }
+            }
+        }
+    }
+
+    /// Takes back a connection without an open transaction.
+    pub(super) fn give_back(&self, client: Client) {
+        self.idle.lock().push(client);
+    }
+}
+
+/// Classifies an error of a server.
+///
+/// * `act`: what was attempted.
+pub(super) fn refused(act: impl Into<String>, error: tokio_postgres::Error) -> ConnectorError {
+    match connect::failure(act, "", error) {
+        ServerError::Unreachable { act, source, .. } => {
+            ConnectorError::Unreachable { what: format!("the server to {act}"), source }
+        }
+        error => classified(error),
+    }
+}
+
+/// Converts a server's failure.
+fn classified(error: ServerError) -> ConnectorError {
+    let asked = |act: String, server: String| {
+        if server.is_empty() { act } else { format!("{act} to {server}") }
+    };
+    match error {
+        ServerError::Unreachable { server, source, .. } => {
+            ConnectorError::Unreachable { what: server, source }
+        }
+        ServerError::Busy { act, server, source } => {
+            ConnectorError::Busy { act: asked(act, server), source }
+        }
+        ServerError::Refused { act, server, source } => {
+            ConnectorError::Refused { act: asked(act, server), source }
+        }
+        ServerError::Settings { what, way_out } => ConnectorError::Unsupported { what, way_out },
+        ServerError::Certificates { path, source } => {
+            ConnectorError::file("read certificates of", path, source)
+        }
+        // No other error is possible when only connections are made.
+        error => ConnectorError::Refused { act: "use the server".to_owned(), source: error.into() },
+    }
+}
+
+/// Whether the server refused the rows: their values, or constraints they violate.
+pub(super) fn is_of_data(error: &tokio_postgres::Error) -> bool {
+    // Class 22: data exception, 23: integrity constraint violation.
+    let code = error.as_db_error().map(|error| error.code().code());
+    code.is_some_and(|code| code.starts_with("22") || code.starts_with("23"))
+}

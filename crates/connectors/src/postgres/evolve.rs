@@ -1,0 +1,201 @@
+//! The changes to a table that are needed to store rows with other columns.
+
+use forebay_pgcopy::{Column, Wire, catalog};
+use forebay_sdk::connector::Result;
+use forebay_sdk::error::ConnectorError;
+use forebay_sdk::settings::{
+    NewColumn, NullabilityChange, RemovedColumn, TargetSettings, TypeChange, WriteMode,
+};
+
+use super::catalog::Table;
+use super::sql::{TableName, ident, idents};
+
+/// The planned changes, and what is written afterwards.
+#[derive(Debug)]
+pub(super) struct Evolution {
+    /// SQL statements.
+    pub(super) statements: Vec<String>,
+    /// The incoming columns that are written.
+    pub(super) written: Vec<Column>,
+    /// Whether the rows can be passed through unchanged.
+    pub(super) is_same: bool,
+}
+
+/// The CREATE TABLE for columns.
+pub(super) fn create(name: &TableName, columns: &[Column], key: &[String]) -> String {
+    let mut parts: Vec<String> = columns
+        .iter()
+        .map(|column| {
+            let is_key = key.contains(&column.name);
+            let not_null = if column.nullable && !is_key { "" } else { " not null" };
+            format!("{} {}{not_null}", ident(&column.name), column.sql_type)
+        })
+        .collect();
+    if !key.is_empty() {
+        parts.push(format!("primary key ({})", idents(key.iter().map(String::as_str))));
+    }
+    format!("create table {} ({})", name.sql(), parts.join(", "))
+}
+
+/// Determines the changes to `table`.
+pub(super) fn evolve(
+    table: &Table,
+    columns: &[Column],
+    target: &TargetSettings,
+) -> Result<Evolution> {
+    let mut evolution = Evolution { statements: Vec::new(), written: Vec::new(), is_same: true };
+    let name = &table.name;
+    for column in columns {
+        match table.column(&column.name) {
+            None => evolution.add(name, column, target)?,
+            Some(there) if there.is_generated => evolution.is_same = false,
+            Some(there) => {
+                evolution.meet(name, column, there, target)?;
+            }
+        }
+    }
+    let is_removed = |there: &&super::catalog::TableColumn| {
+        !there.is_generated && !columns.iter().any(|column| column.name == there.name)
+    };
+    if let Some(removed) = table.columns.iter().find(is_removed)
+        && target.schema_evolution.removed_column == RemovedColumn::Fail
+    {
+        return Err(ConnectorError::unsupported(
+            format!("{name} has a column {:?} that the source lacks", removed.name),
+            "drop it, or set `schema_evolution.removed_column: ignore`",
+        ));
+    }
+    if target.write_mode == WriteMode::Upsert && !has_unique(table, &target.primary_key) {
+        return Err(ConnectorError::unsupported(
+            format!("{name} has no unique index on ({})", target.primary_key.join(", ")),
+            "create one: an upsert needs it to find existing rows",
+        ));
+    }
+    if evolution.written.is_empty() {
+        return Err(ConnectorError::unsupported(
+            format!("{name} has none of the source's columns"),
+            "set `schema_evolution.new_column: add`",
+        ));
+    }
+    Ok(evolution)
+}
+
+/// Whether these columns are unique.
+fn has_unique(table: &Table, key: &[String]) -> bool {
+    table
+        .unique
+        .iter()
+        .any(|unique| unique.len() == key.len() && unique.iter().all(|column| key.contains(column)))
+}
+
+impl Evolution {
+    /// A column that the table lacks.
+    fn add(&mut self, name: &TableName, column: &Column, target: &TargetSettings) -> Result<()> {
+        match target.schema_evolution.new_column {
+            NewColumn::Add => {
+                // Existing rows have no value for it.
+                let (quoted, of) = (ident(&column.name), &column.sql_type);
+                self.statements
+                    .push(format!("alter table {} add column {quoted} {of}", name.sql()));
+                self.written.push(column.clone());
+            }
+            NewColumn::Ignore => self.is_same = false,
+            NewColumn::Fail => {
+                return Err(ConnectorError::unsupported(
+                    format!("{name} lacks the source's column {:?}", column.name),
+                    "add it, or set `schema_evolution.new_column` to `add` or `ignore`",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// A column that both have.
+    fn meet(
+        &mut self,
+        name: &TableName,
+        column: &Column,
+        there: &super::catalog::TableColumn,
+        target: &TargetSettings,
+    ) -> Result<()> {
+        let quoted = ident(&column.name);
+        let mut written = column.clone();
+        let here = catalog::wire(&there.pg_type, true);
+        if let (Wire::Array { element, element_oid }, Wire::Array { element: of, .. }) =
+            (&here, &column.wire)
+            && element == of
+            && here != column.wire
+        {
+            // User-defined types have other OIDs on every server; arrays contain those of their
+            // elements.
+            tracing::debug!(column = column.name, element_oid, "elements are renumbered");
+            written.wire = here.clone();
+            self.is_same = false;
+        }
+        if there.pg_type.name != column.sql_type {
+            let wire = here;
+            match target.schema_evolution.type_change {
+                // The table's type can hold every value of the source's.
+                _ if wire == written.wire && !narrows(&there.pg_type.name) => {}
+                _ if widens(&column.wire, &wire) => {
+                    written.wire = wire;
+                    self.is_same = false;
+                }
+                TypeChange::Alter => {
+                    let of = &column.sql_type;
+                    self.statements.push(format!(
+                        "alter table {} alter column {quoted} type {of} using {quoted}::{of}",
+                        name.sql()
+                    ));
+                }
+                TypeChange::Fail => {
+                    let (here, from) = (&there.pg_type.name, &column.sql_type);
+                    return Err(ConnectorError::unsupported(
+                        format!(
+                            "column {:?} of {name} is {here}, but {from} in the source",
+                            column.name
+                        ),
+                        "cast it in a transform, or set `schema_evolution.type_change: alter`",
+                    ));
+                }
+            }
+        }
+        if column.nullable && !there.nullable && !target.primary_key.contains(&column.name) {
+            match target.schema_evolution.nullability_change {
+                NullabilityChange::Allow => self.statements.push(format!(
+                    "alter table {} alter column {quoted} drop not null",
+                    name.sql()
+                )),
+                NullabilityChange::Fail => {
+                    return Err(ConnectorError::unsupported(
+                        format!(
+                            "column {:?} of {name} is NOT NULL, but nullable in the source",
+                            column.name
+                        ),
+                        "set `schema_evolution.nullability_change: allow`",
+                    ));
+                }
+            }
+        }
+        self.written.push(written);
+        Ok(())
+    }
+}
+
+/// Whether a type with the same wire format may still refuse values: `varchar(5)`, `numeric(5,2)`,
+/// a domain.
+fn narrows(name: &str) -> bool {
+    // An array behaves like its elements.
+    let name = name.trim_end_matches("[]");
+    let whole =
+        ["text", "character varying", "numeric", "jsonb", "json", "bytea", "boolean", "smallint"];
+    let more = ["integer", "bigint", "real", "double precision", "date", "uuid"];
+    let times = ["timestamp without time zone", "timestamp with time zone"];
+    !whole.iter().chain(&more).chain(&times).any(|of| *of == name)
+}
+
+/// Whether every value of one type is valid for the other.
+fn widens(from: &Wire, to: &Wire) -> bool {
+    use Wire::{Float4, Float8, Int2, Int4, Int8, Jsonb, Text};
+    matches!((from, to), (Int2, Int4 | Int8) | (Int4, Int8) | (Float4, Float8) | (Jsonb, Text))
+}

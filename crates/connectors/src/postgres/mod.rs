@@ -1,0 +1,32 @@
+//! PostgreSQL, as a source and as a destination.
+//!
+//! From the bottom: `sql` (quoting), `settings`, `connect`, `types` and `catalog` (the server's
+//! objects); `units`, `incremental`, `read`, `source` (reading); `ledger`, `known`, `evolve`,
+//! `tuples`, `insert`, `dead`, `load`, `target`, `destination` (writing).
+
+mod catalog;
+mod connect;
+mod dead;
+mod destination;
+mod evolve;
+mod incremental;
+mod insert;
+mod known;
+mod ledger;
+mod load;
+mod read;
+mod settings;
+mod source;
+mod sql;
+mod target;
+mod tuples;
+mod types;
+mod units;
+
+pub use connect::Server;
+pub use destination::PostgresDestination;
+pub use settings::{Settings, Tls};
+pub use source::PostgresSource;
+
+/// Size of a page in bytes on nearly all servers. Only estimates depend on it.
+const PAGE_SIZE: u64 = 8192;

@@ -1,0 +1,273 @@
+//! A table that rows are written to: prepared, loaded, and for `replace` swapped in at the end.
+//!
+//! Invariant: a load changes tables and ledger in the same transaction, so that the ledger is
+//! always consistent with the tables.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use forebay_base::error_chain::chain;
+use forebay_pgcopy::{ContentHash, Splitter};
+use forebay_sdk::connector::{Load, Result, Target, Unit, UnitWriter};
+use forebay_sdk::error::ConnectorError;
+use forebay_sdk::run::Context;
+use forebay_sdk::settings::{TargetSettings, WriteMode};
+use futures_util::TryStreamExt as _;
+use futures_util::future::try_join3;
+use tokio_postgres::Client;
+
+use super::catalog::Table;
+use super::connect::{Pool, refused};
+use super::evolve::{Evolution, create, evolve};
+use super::known::Known;
+use super::ledger::{Ledger, share_lock};
+use super::load::{Loader, Shared};
+use super::sql::{TableName, ident, idents, literal};
+
+/// Number of characters of a table's name that its staging table's name retains: names have at most
+/// 63.
+const STAGED_NAME_MAX: usize = 40;
+
+/// The part of a table's name that the names of its auxiliary tables start with.
+fn stem(table: &str) -> &str {
+    let end = (0..=STAGED_NAME_MAX.min(table.len())).rev().find(|end| table.is_char_boundary(*end));
+    table.get(..end.unwrap_or_default()).unwrap_or_default()
+}
+
+/// Name of the table of dead letters.
+fn beside(table: &str) -> String {
+    format!("{}_dead_letters", stem(table))
+}
+
+/// A table that rows are written to.
+pub(super) struct PostgresTarget {
+    ledger: Ledger,
+    settings: TargetSettings,
+    name: TableName,
+    table: Option<Table>,
+    evolution: Evolution,
+    shared: Arc<Shared>,
+}
+
+impl PostgresTarget {
+    pub(super) fn new(
+        pool: Arc<Pool>,
+        ledger: Ledger,
+        settings: &TargetSettings,
+        name: TableName,
+        table: Option<Table>,
+        known: Known,
+        context: &Context,
+    ) -> Result<Self> {
+        let Known { columns, is_same } = known;
+        if let Some(key) =
+            settings.primary_key.iter().find(|key| !columns.iter().any(|c| &c.name == *key))
+        {
+            return Err(ConnectorError::unsupported(
+                format!("the key column {key:?} is not in the source"),
+                "set `primary_key` to columns of the stream",
+            ));
+        }
+        let evolution = match &table {
+            Some(table) if !matches!(table.kind, 'r' | 'p') => {
+                return Err(ConnectorError::unsupported(
+                    format!("{name} is a view or foreign table"),
+                    "choose another name with `into`",
+                ));
+            }
+            Some(table) => evolve(table, &columns, settings)?,
+            None => Evolution { statements: Vec::new(), written: columns, is_same: true },
+        };
+        let evolution = Evolution { is_same: evolution.is_same && is_same, ..evolution };
+        let shared = Shared {
+            pool,
+            settings: settings.clone(),
+            ledger: ledger.clone(),
+            columns: evolution.written.clone(),
+            dead_letters: TableName::new(&name.schema, &beside(&name.table)),
+            context: context.clone(),
+        };
+        let settings = settings.clone();
+        Ok(Self { ledger, settings, name, table, evolution, shared: Arc::new(shared) })
+    }
+
+    /// The table that a load writes to: a staging table if it replaces the target.
+    fn staged(&self, load: &Load) -> TableName {
+        if self.settings.write_mode != WriteMode::Replace {
+            return self.name.clone();
+        }
+        let id = load.id.get(..12).unwrap_or(&load.id);
+        let staged = format!("{}_forebay_{id}", stem(&self.name.table));
+        TableName::new(&self.name.schema, &staged)
+    }
+
+    /// The statements before the first row, except for the ledger.
+    fn statements(&self, staged: &TableName) -> Vec<String> {
+        let key: &[String] = match self.settings.write_mode {
+            WriteMode::Append => &[],
+            WriteMode::Replace | WriteMode::Upsert => &self.settings.primary_key,
+        };
+        let mut statements = Vec::new();
+        if self.table.is_none() {
+            statements.push(format!("create schema if not exists {}", ident(&self.name.schema)));
+            statements.push(create(staged, &self.shared.columns, key));
+        } else if *staged == self.name {
+            statements.extend(self.evolution.statements.iter().cloned());
+        } else {
+            let (staged, name) = (staged.sql(), self.name.sql());
+            statements.push(format!("create table {staged} (like {name} including all)"));
+            statements.extend(self.evolution.statements.iter().map(|s| s.replace(&name, &staged)));
+        }
+        statements
+    }
+
+    /// Starts a transaction; returns the statements that replace the target by the staging table.
+    async fn swap(&self, client: &Client, staged: &TableName, begin: &str) -> Result<Vec<String>> {
+        let mut statements = Vec::new();
+        let (name, aside) = (self.name.sql(), staged.sql());
+        let act = |error| refused(format!("look up {}", self.name), error);
+        if self.table.is_none() {
+            client.batch_execute(begin).await.map_err(act)?;
+        } else {
+            // Dependent objects are read only once no one can change them any more.
+            let begin = format!("{begin}; lock table {name} in access exclusive mode");
+            let regclass = literal(&name);
+            let (owned, grants) = (OWNED.replace("$1", &regclass), GRANTS.replace("$1", &regclass));
+            let asked = try_join3(
+                client.batch_execute(&begin),
+                client.query_typed(&owned, &[]),
+                client.query_typed(&grants, &[]),
+            );
+            let ((), owned, grants) = asked.await.map_err(act)?;
+            for row in owned {
+                let (sequence, column): (String, String) = (row.get(0), row.get(1));
+                let column = ident(&column);
+                statements.push(format!("alter sequence {sequence} owned by {aside}.{column}"));
+            }
+            for row in grants {
+                let (privilege, role, option): (String, String, bool) =
+                    (row.get(0), row.get(1), row.get(2));
+                let option = if option { " with grant option" } else { "" };
+                statements.push(format!("grant {privilege} on {aside} to {role}{option}"));
+            }
+            statements.push(format!("drop table {name}"));
+        }
+        statements.push(format!("alter table {aside} rename to {}", ident(&self.name.table)));
+        Ok(statements)
+    }
+}
+
+/// Sequences owned by a table's columns.
+const OWNED: &str = "
+select s.oid::regclass::text, a.attname::text
+from pg_depend d join pg_class s on s.oid = d.objid and s.relkind = 'S'
+join pg_attribute a on a.attrelid = d.refobjid and a.attnum = d.refobjsubid
+where d.deptype = 'a' and d.refobjid = $1::regclass";
+
+/// Privileges of others on a table.
+const GRANTS: &str = "
+select x.privilege_type, case when x.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(x.grantee)) end,
+       x.is_grantable
+from pg_class c, aclexplode(c.relacl) x where c.oid = $1::regclass and x.grantee <> c.relowner";
+
+#[async_trait]
+impl Target for PostgresTarget {
+    fn plan(&self) -> Vec<String> {
+        if self.settings.write_mode == WriteMode::Replace {
+            let aside =
+                TableName::new(&self.name.schema, &format!("{}_forebay_...", self.name.table));
+            let mut plan = self.statements(&aside);
+            if self.table.is_some() {
+                plan.push(format!("drop table {}", self.name.sql()));
+            }
+            plan.push(format!("alter table {} rename to {}", aside.sql(), ident(&self.name.table)));
+            return plan;
+        }
+        self.statements(&self.name)
+    }
+
+    fn takes_tuples(&self) -> bool {
+        self.evolution.is_same
+    }
+
+    async fn prepare(&self, load: &Load) -> Result<()> {
+        let client = self.shared.client().await?;
+        self.ledger.create(&client).await?;
+        let before = self.ledger.before(&client, &self.settings, load).await?;
+        if before.has_begun {
+            // Its transaction has prepared everything.
+            self.shared.pool.give_back(client);
+            return Ok(());
+        }
+        let staged = self.staged(load);
+        let aside = (staged != self.name).then(|| staged.sql());
+        let mut statements: Vec<String> =
+            before.leftovers.iter().map(|left| format!("drop table if exists {left}")).collect();
+        statements.extend(self.statements(&staged));
+        let begin = self.ledger.begin(&self.settings, load, aside.as_deref())?;
+        let statements = statements.join(";\n");
+        // Not synchronous: the commit of the first unit also flushes it to disk, and no entry of a
+        // unit can exist without that commit.
+        let made =
+            format!("begin; set local synchronous_commit = off;\n{statements};\n{begin};\ncommit");
+        let made = client.batch_execute(&made).await;
+        made.map_err(|error| {
+            let act = format!("prepare {}", self.name);
+            refused(
+                if statements.is_empty() { act } else { format!("{act} ({statements})") },
+                error,
+            )
+        })?;
+        self.shared.pool.give_back(client);
+        Ok(())
+    }
+
+    async fn warm(&self, writers: usize) {
+        // One more is already working.
+        let phases = Some(&*self.shared.context.phases);
+        self.shared.pool.fill(writers.saturating_sub(1), phases).await;
+    }
+
+    async fn writer(&self, load: &Load, unit: &Unit) -> Result<Box<dyn UnitWriter>> {
+        let staged = self.staged(load);
+        Ok(Box::new(Loader::begin(&self.shared, &staged, unit).await?))
+    }
+
+    async fn finish(&self, load: &Load) -> Result<()> {
+        let client = self.shared.client().await?;
+        let staged = self.staged(load);
+        let act = |error| refused(format!("finish {}", self.name), error);
+        let begin = format!("begin; {}", share_lock(&self.settings));
+        let finish = format!("{}; commit", self.ledger.finish(&self.settings, load));
+        if staged == self.name {
+            client.batch_execute(&format!("{begin}; {finish}")).await.map_err(act)?;
+        } else {
+            let swap = self.swap(&client, &staged, &begin).await?.join(";\n");
+            let swapped = client.batch_execute(&format!("{swap};\n{finish}")).await;
+            swapped.map_err(|error| refused(format!("finish {} ({swap})", self.name), error))?;
+        }
+        self.shared.pool.give_back(client);
+        Ok(())
+    }
+
+    async fn content(&self) -> Result<ContentHash> {
+        let client = self.shared.client().await?;
+        let names = idents(self.shared.columns.iter().map(|column| column.name.as_str()));
+        let copy = format!("copy {} ({names}) to stdout (format binary)", self.name.sql());
+        let act = |error| refused(format!("read {}", self.name), error);
+        let mut rows = pin!(client.copy_out(&copy).await.map_err(act)?);
+        let (mut splitter, mut tuples) = (Splitter::new(), Vec::new());
+        let broken = |error: forebay_pgcopy::DecodeError| {
+            ConnectorError::data(self.name.to_string(), chain(&error).to_string())
+        };
+        let mut content = ContentHash::default();
+        while let Some(bytes) = rows.try_next().await.map_err(act)? {
+            splitter.push(&bytes, &mut tuples).map_err(broken)?;
+            tuples.clear();
+        }
+        content.merge(splitter.take_hash());
+        splitter.finish().map_err(broken)?;
+        Ok(content)
+    }
+}

@@ -1,0 +1,36 @@
+//! What a connector is written against.
+//!
+//! A *connector* is a source or destination of pipelines. It implements the traits of
+//! [`connector`], and its settings those of [`registry`]; the engine (`forebay-pipeline`) moves the
+//! rows. This crate knows no connector and no engine.
+//!
+//! | module | purpose |
+//! |---|---|
+//! | [`connector`] | the traits of sources and destinations |
+//! | [`batch`], [`run`] | rows in transit; the run they belong to, and the channel they pass through |
+//! | [`settings`] | settings of streams and targets, texts and secrets, what a connector may access |
+//! | [`registry`] | connectors by name |
+//! | [`values`], [`cast`], [`hash`] | values as text and JSON, lossless casts, content hashes |
+//! | [`bridge`] | readers that block a thread |
+//! | `acceptance` | the promises of connectors as a suite of tests (feature `conformance`) |
+//!
+//! Invariants:
+//! * Nothing here reads the environment, arguments or signals, or prints anything.
+//! * A secret is never printed: [`settings::Secret`].
+//! * The batches in transit use at most the memory they were given: [`run::Outlet`].
+
+#[cfg(any(test, feature = "conformance"))]
+pub mod acceptance;
+pub mod batch;
+pub mod bridge;
+pub mod cast;
+pub mod connector;
+pub mod error;
+pub mod hash;
+pub mod registry;
+pub mod run;
+pub mod settings;
+pub mod values;
+
+pub use batch::{Batch, DeadRow, Rows};
+pub use error::ConnectorError;

@@ -1,0 +1,196 @@
+//! Connectors by name: the values that `use` in a pipeline file may have.
+//!
+//! The engine knows no connector. A [`Registry`] maps each name to the type of its settings, and the
+//! settings create the source or destination. A connector joins it with [`Registry::source`] or
+//! [`Registry::destination`]; the engine then reads and describes its settings, and checks them
+//! against the permissions of its section.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use forebay_sdk::settings::{Reach, Text};
+//! use forebay_sdk::connector::Source;
+//! # use forebay_sdk::ConnectorError;
+//! # use forebay_sdk::settings::StreamSettings;
+//! # use forebay_sdk::connector::{Discovered, Opening, Result, SourceStream};
+//! # use forebay_sdk::run::Context;
+//! use forebay_sdk::registry::{ConnectorSettings, Registry, SourceSettings};
+//!
+//! /// The settings of a connector `meters`.
+//! #[derive(Debug, Clone, serde::Deserialize, schemars::JsonSchema)]
+//! #[serde(deny_unknown_fields)]
+//! struct Meters {
+//!     /// Name or address of the server.
+//!     host: Text,
+//! }
+//!
+//! impl ConnectorSettings for Meters {
+//!     fn reach(&self) -> Reach {
+//!         Reach::host(&self.host.0, Some(4840))
+//!     }
+//! }
+//!
+//! impl SourceSettings for Meters {
+//!     fn source(&self) -> Arc<dyn Source> {
+//!         Arc::new(self.clone())
+//!     }
+//! }
+//!
+//! # #[async_trait::async_trait]
+//! # impl Source for Meters {
+//! #     async fn check(&self) -> Result<String> {
+//! #         Ok(format!("meters of {}", self.host))
+//! #     }
+//! #     async fn discover(&self) -> Result<Vec<Discovered>> {
+//! #         Ok(Vec::new())
+//! #     }
+//! #     async fn open(
+//! #         &self,
+//! #         stream: &StreamSettings,
+//! #         _: &Opening,
+//! #         _: &Context,
+//! #     ) -> Result<Arc<dyn SourceStream>> {
+//! #         Err(ConnectorError::unsupported("no such meter", stream.name.clone()))
+//! #     }
+//! # }
+//! #
+//! let registry = Registry::default().source::<Meters>("meters");
+//! assert!(registry.source_names().any(|name| name == "meters"));
+//! ```
+
+use std::fmt;
+use std::sync::Arc;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer};
+
+use crate::connector::{Destination, Source};
+use crate::settings::{Reach, Within};
+
+/// Settings of a connector: the field `config` of its section.
+pub trait ConnectorSettings: fmt::Debug + Send + Sync {
+    /// The servers and files that these settings name. The section's `permissions` are compared
+    /// with it before anything is created.
+    fn reach(&self) -> Reach;
+
+    /// Restricts the files that will be opened. Settings that open none ignore it.
+    fn confine(&mut self, _within: Within) {}
+
+    /// Whether each unit keeps a process of a database server busy, and this process only passes
+    /// bytes on. The number of threads depends on it.
+    fn occupies_server(&self) -> bool {
+        false
+    }
+}
+
+/// Settings of a source.
+pub trait SourceSettings: ConnectorSettings {
+    /// Creates the source; sends nothing yet.
+    fn source(&self) -> Arc<dyn Source>;
+}
+
+/// Settings of a destination.
+pub trait DestinationSettings: ConnectorSettings {
+    /// Creates the destination; sends nothing yet.
+    fn destination(&self) -> Arc<dyn Destination>;
+}
+
+/// The connectors that a pipeline file can name. Cloning is cheap.
+#[derive(Clone, Default)]
+pub struct Registry {
+    sources: Arc<Vec<Entry<dyn SourceSettings>>>,
+    destinations: Arc<Vec<Entry<dyn DestinationSettings>>>,
+}
+
+impl Registry {
+    /// Adds a source, or replaces the source of the same name.
+    #[must_use]
+    pub fn source<S>(mut self, name: &'static str) -> Self
+    where
+        S: SourceSettings + DeserializeOwned + JsonSchema + 'static,
+    {
+        let read: Read<dyn SourceSettings> =
+            |from| Ok(Box::new(erased_serde::deserialize::<S>(from)?));
+        put(&mut self.sources, Entry { name, read, schema: SchemaGenerator::subschema_for::<S> });
+        self
+    }
+
+    /// Adds a destination, or replaces the destination of the same name.
+    #[must_use]
+    pub fn destination<D>(mut self, name: &'static str) -> Self
+    where
+        D: DestinationSettings + DeserializeOwned + JsonSchema + 'static,
+    {
+        let read: Read<dyn DestinationSettings> =
+            |from| Ok(Box::new(erased_serde::deserialize::<D>(from)?));
+        let schema = SchemaGenerator::subschema_for::<D>;
+        put(&mut self.destinations, Entry { name, read, schema });
+        self
+    }
+
+    /// Names of the sources, in the order in which they were added.
+    pub fn source_names(&self) -> impl Iterator<Item = &'static str> {
+        self.sources.iter().map(|entry| entry.name)
+    }
+
+    /// Names of the destinations, in the order in which they were added.
+    pub fn destination_names(&self) -> impl Iterator<Item = &'static str> {
+        self.destinations.iter().map(|entry| entry.name)
+    }
+
+    /// The sources.
+    #[must_use]
+    pub fn sources(&self) -> &[Entry<dyn SourceSettings>] {
+        &self.sources
+    }
+
+    /// The destinations.
+    #[must_use]
+    pub fn destinations(&self) -> &[Entry<dyn DestinationSettings>] {
+        &self.destinations
+    }
+}
+
+/// Reads settings.
+type Read<C> = fn(&mut dyn erased_serde::Deserializer<'_>) -> Result<Box<C>, erased_serde::Error>;
+
+/// A connector: its name, and how its settings are read and described.
+pub struct Entry<C: ?Sized> {
+    /// The value of `use`.
+    pub name: &'static str,
+    read: Read<C>,
+    /// Describes its settings.
+    pub schema: fn(&mut SchemaGenerator) -> Schema,
+}
+
+impl<C: ?Sized> Clone for Entry<C> {
+    fn clone(&self) -> Self {
+        Self { name: self.name, read: self.read, schema: self.schema }
+    }
+}
+
+impl<'de, C: ?Sized> DeserializeSeed<'de> for &Entry<C> {
+    type Value = Box<C>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Box<C>, D::Error> {
+        let mut from = <dyn erased_serde::Deserializer<'_>>::erase(from);
+        (self.read)(&mut from).map_err(de::Error::custom)
+    }
+}
+
+fn put<C: ?Sized>(entries: &mut Arc<Vec<Entry<C>>>, new: Entry<C>) {
+    let entries = Arc::make_mut(entries);
+    match entries.iter_mut().find(|entry| entry.name == new.name) {
+        Some(entry) => *entry = new,
+        None => entries.push(new),
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry")
+            .field("sources", &self.source_names().collect::<Vec<_>>())
+            .field("destinations", &self.destination_names().collect::<Vec<_>>())
+            .finish()
+    }
+}

@@ -1,0 +1,20 @@
+//! Values as text and as JSON, in both directions: the forms in which CSV, NDJSON and SQLite store
+//! types that they lack.
+//!
+//! | module | purpose |
+//! |---|---|
+//! | [`time`] | dates, times and intervals as ISO 8601 text |
+//! | [`mod@write`] | converts cells of a batch to text or JSON |
+//! | [`read`] | converts text or JSON to columns of a batch |
+//! | [`types`] | converts names of SQL types to columns |
+//!
+//! Invariant: [`read`] converts the output of [`mod@write`] back to the same value of the same
+//! column, for every type; only the payload bits of a NaN are lost.
+
+pub mod read;
+pub mod time;
+pub mod types;
+pub mod write;
+
+#[cfg(test)]
+mod tests;
