@@ -26,16 +26,10 @@
 //! Each server's driver is behind a feature: `postgres`, `mongodb`. So is `conformance`, the promises
 //! as a suite of tests that every sink passes.
 
-#[cfg(any(feature = "mongodb", feature = "postgres"))]
-mod book;
 pub mod column;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
-#[cfg(any(feature = "mongodb", feature = "postgres"))]
-mod driver;
 mod error;
-#[cfg(any(feature = "mongodb", feature = "postgres"))]
-mod job;
 #[cfg(feature = "mongodb")]
 pub mod mongo;
 pub mod name;
@@ -46,7 +40,7 @@ pub mod schema;
 pub mod server;
 mod sink;
 pub mod sqlite;
-mod transaction;
+pub mod transaction;
 
 pub use column::{ColumnType, Value};
 pub use error::{OpenError, ReadError, SinkError};
@@ -57,6 +51,6 @@ pub use postgres::PostgresSink;
 pub use schema::{Column, Field, NamespaceKind, Refusal, RefusedField, TableSchema};
 pub use server::ServerError;
 pub use sink::{
-    Document, DocumentSink, Position, RowSink, RowWriter, Sink, StoredDocument, Written,
+    Document, DocumentSink, Identity, Position, RowSink, RowWriter, Sink, StoredDocument, Written,
 };
 pub use sqlite::{SqliteReader, SqliteSink};

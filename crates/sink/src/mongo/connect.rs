@@ -12,8 +12,8 @@ use mongodb::options::{ClientOptions, Compressor, ServerAddress, Tls, TlsOptions
 use mongodb::{Client, Database};
 
 use super::settings::Settings;
-use crate::driver::Driver;
 use crate::server::ServerError;
+use crate::server::driver::Driver;
 
 /// Codes of transient errors of any command: the server steps down, shuts down, loses a connection
 /// to another, has a conflict, or has no capacity

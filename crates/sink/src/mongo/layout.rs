@@ -15,11 +15,10 @@
 use mongodb::bson::spec::BinarySubtype;
 use mongodb::bson::{Binary, Bson, Document, doc};
 
-use crate::book::Namespace;
 use crate::column::ColumnType;
 use crate::schema::{Column, TableSchema};
-use crate::sink::Position;
-use crate::sqlite::Identity;
+use crate::server::book::Namespace;
+use crate::sink::{Identity, Position};
 
 /// The version of this layout.
 pub const LAYOUT_VERSION: i32 = 1;

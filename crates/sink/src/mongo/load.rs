@@ -18,9 +18,9 @@ use mongodb::error::{Error, ErrorKind, WriteFailure};
 use super::connect::{DUPLICATE_KEY, Link};
 use super::layout::{long, parts_after, parts_name};
 use super::row::Made;
-use crate::book::{Book, Namespace};
 use crate::error::SinkError;
 use crate::server::ServerError;
+use crate::server::book::{Book, Namespace};
 
 /// Bytes that wait together before they are sent.
 const WAITING_SIZE_MAX: usize = 16 << 20;

@@ -37,11 +37,10 @@ use std::collections::HashMap;
 use mongodb::bson::{Document, doc};
 use mongodb::options::ReturnDocument;
 
-use crate::book::{Book, Commit};
 use crate::error::{OpenError, SinkError};
 use crate::server::ServerError;
-use crate::sink::{Position, Sink};
-use crate::sqlite::Identity;
+use crate::server::book::{Book, Commit};
+use crate::sink::{Identity, Position, Sink};
 use crate::transaction::Transaction;
 use connect::Link;
 use layout::{State, long};

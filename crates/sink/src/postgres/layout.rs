@@ -14,12 +14,11 @@
 use tokio_postgres::SimpleQueryMessage;
 
 use super::tuple::sql_type;
-use crate::book::Namespace;
 use crate::column::ColumnType;
 use crate::name::{IDENTIFIER_LEN_MAX, quote_identifier};
 use crate::schema::{Column, TableSchema};
-use crate::sink::Position;
-use crate::sqlite::Identity;
+use crate::server::book::Namespace;
+use crate::sink::{Identity, Position};
 
 /// The version of this layout.
 pub const LAYOUT_VERSION: u32 = 1;

@@ -24,9 +24,9 @@ use tokio_postgres::{CopyInSink, Statement};
 
 use super::session::Session;
 use super::tuple;
-use crate::book::{Book, Namespace};
 use crate::error::SinkError;
 use crate::server::ServerError;
+use crate::server::book::{Book, Namespace};
 
 /// Maximum number of rows of a namespace in a transaction that are inserted.
 pub const COPY_ABOVE_ROWS: u64 = 100;

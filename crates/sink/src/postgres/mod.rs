@@ -27,10 +27,9 @@ mod settings;
 mod tuple;
 mod writer;
 
-use crate::book::{Book, Commit};
 use crate::error::{OpenError, SinkError};
-use crate::sink::{Position, Sink};
-use crate::sqlite::Identity;
+use crate::server::book::{Book, Commit};
+use crate::sink::{Identity, Position, Sink};
 use crate::transaction::Transaction;
 use load::Load;
 use session::Session;

@@ -19,9 +19,9 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 use super::connect::{Server, failure};
 use super::layout::{self, Layout};
 use super::settings::Settings;
-use crate::book::Book;
-use crate::driver::Driver;
 use crate::server::ServerError;
+use crate::server::book::Book;
+use crate::server::driver::Driver;
 
 /// Additional time beyond the server's own limit before a statement counts as lost.
 const GRACE: Duration = Duration::from_secs(10);

@@ -7,11 +7,11 @@ use super::PostgresSink;
 use super::layout::{SYSTEM_COLUMNS, rows, table_name};
 use super::load::Buffer;
 use super::tuple::{self, ROW_SIZE_MAX};
-use crate::book::Namespace;
 use crate::column::{ColumnType, Value};
 use crate::error::SinkError;
-use crate::job::{JobWriter, Jobs, write_documents};
 use crate::schema::{Field, Plan, TableSchema};
+use crate::server::book::Namespace;
+use crate::server::job::{JobWriter, Jobs, write_documents};
 use crate::sink::{Document, DocumentSink, Position, RowSink, RowWriter, Written};
 
 /// A write to a namespace.

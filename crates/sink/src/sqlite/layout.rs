@@ -21,12 +21,11 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OptionalExtension};
 
-use super::Identity;
 use crate::column::ColumnType;
 use crate::error::{OpenError, ReadError, SinkError};
 use crate::name::quote_identifier;
 use crate::schema::{Column, TableSchema};
-use crate::sink::Position;
+use crate::sink::{Identity, Position};
 
 /// "FBsk": what SQLite's header says the file is (<https://sqlite.org/fileformat.html>, offset 68).
 pub const APPLICATION_ID: u32 = 0x4642_736b;

@@ -26,7 +26,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::error::{OpenError, SinkError};
 use crate::schema::{Field, Plan, TableSchema};
-use crate::sink::{Position, Sink};
+use crate::sink::{Identity, Position, Sink};
 use crate::transaction::{Transaction, check_number};
 use layout::{Namespace, open_error, sink_error};
 
@@ -35,19 +35,6 @@ pub use layout::{APPLICATION_ID, LAYOUT_VERSION};
 pub use reader::{
     Damage, DocumentPage, NamespaceInfo, OwnedValue, PageLimits, RowPage, SqliteReader, StoredRow,
 };
-
-/// The identity of a database: chosen at random when it is created.
-///
-/// A database that was deleted or emptied gets another identity, which shows a writer that recorded
-/// the old one that the rows are gone and have to be written again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Identity(pub [u8; 16]);
-
-impl std::fmt::Display for Identity {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&hex::encode(self.0))
-    }
-}
 
 /// Writes tables and documents into an SQLite database; see the [module](self).
 #[derive(Debug)]

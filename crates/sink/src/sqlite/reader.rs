@@ -8,12 +8,11 @@ use std::path::{Path, PathBuf};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row};
 
-use super::Identity;
 use super::layout::{self, open_error, read_error};
 use crate::error::{OpenError, ReadError};
 use crate::name::quote_identifier;
 use crate::schema::{NamespaceKind, TableSchema};
-use crate::sink::{Position, StoredDocument};
+use crate::sink::{Identity, Position, StoredDocument};
 
 /// Maximum number of findings of SQLite's own check.
 const FINDINGS_MAX: u32 = 100;

@@ -12,8 +12,10 @@
 use std::time::Instant;
 
 use forebay_log::Lsn;
-use forebay_sink::sqlite::{Identity, NamespaceInfo, PageLimits};
-use forebay_sink::{Document, NamespaceKind, Position, RowSink, SqliteReader, TableSchema};
+use forebay_sink::sqlite::{NamespaceInfo, PageLimits};
+use forebay_sink::{
+    Document, Identity, NamespaceKind, Position, RowSink, SqliteReader, TableSchema,
+};
 
 use super::super::write::{fields_of, write_rows};
 use super::error::ForwardError;

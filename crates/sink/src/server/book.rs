@@ -8,29 +8,36 @@ use std::collections::HashMap;
 use crate::error::SinkError;
 use crate::name::{check_namespace, shown};
 use crate::schema::TableSchema;
-use crate::sink::Position;
-use crate::sqlite::Identity;
+use crate::sink::{Identity, Position};
 use crate::transaction::{Transaction, check_number};
 
 /// A namespace: its table or collection, its columns, and its counts.
 #[derive(Debug)]
-pub(crate) struct Namespace {
-    pub(crate) name: String,
+pub struct Namespace {
+    /// Its name.
+    pub name: String,
     /// From 1, in the order the namespaces came into being.
-    pub(crate) number: u64,
+    pub number: u64,
     /// The table or collection.
-    pub(crate) table: String,
-    pub(crate) schema: TableSchema,
-    pub(crate) row_count: u64,
-    pub(crate) last_id: Option<u64>,
+    pub table: String,
+    /// Its columns, those of the open transaction included.
+    pub schema: TableSchema,
+    /// How many rows it has, those of the open transaction included.
+    pub row_count: u64,
+    /// The largest id in it, those of the open transaction included.
+    pub last_id: Option<u64>,
     /// Rows of the open transaction.
-    pub(crate) rows_pending: u64,
+    pub rows_pending: u64,
     /// It is in the list of those the next commit saves.
     is_dirty: bool,
 }
 
 impl Namespace {
-    pub(crate) fn new(name: String, number: u64, table: String) -> Namespace {
+    /// A namespace without columns and rows.
+    ///
+    /// * `number`: [`Book::next_number`] for a new one.
+    #[must_use]
+    pub fn new(name: String, number: u64, table: String) -> Namespace {
         Namespace {
             name,
             number,
@@ -44,7 +51,10 @@ impl Namespace {
     }
 
     /// Checks a row's id and time and counts the row.
-    pub(crate) fn admit(&mut self, id: u64, received_ms: u64) -> Result<(), SinkError> {
+    ///
+    /// # Errors
+    /// [`SinkError::TooLarge`] and [`SinkError::IdOrder`]; the row is not counted.
+    pub fn admit(&mut self, id: u64, received_ms: u64) -> Result<(), SinkError> {
         check_number("id", id)?;
         check_number("time", received_ms)?;
         if let Some(last) = self.last_id.filter(|&last| id <= last) {
@@ -59,7 +69,7 @@ impl Namespace {
 
 /// The work of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Commit {
+pub enum Commit {
     /// None: the position is committed already.
     Nothing,
     /// Start a transaction, for the position alone, and store it.
@@ -70,22 +80,24 @@ pub(crate) enum Commit {
 
 /// What a sink knows about itself.
 #[derive(Debug)]
-pub(crate) struct Book {
-    pub(crate) identity: Identity,
-    pub(crate) position: Option<Position>,
-    pub(crate) transaction: Transaction,
-    pub(crate) namespaces: Vec<Namespace>,
+pub struct Book {
+    /// The identity of the sink.
+    pub identity: Identity,
+    /// The position of the last commit.
+    pub position: Option<Position>,
+    /// The state of the open transaction.
+    pub transaction: Transaction,
+    /// The namespaces, those of the open transaction included. A namespace keeps its index.
+    pub namespaces: Vec<Namespace>,
     by_name: HashMap<String, usize>,
     /// Those written to since the last commit.
     dirty: Vec<usize>,
 }
 
 impl Book {
-    pub(crate) fn new(
-        identity: Identity,
-        position: Option<Position>,
-        namespaces: Vec<Namespace>,
-    ) -> Book {
+    /// The committed state of a sink, as its server reported it.
+    #[must_use]
+    pub fn new(identity: Identity, position: Option<Position>, namespaces: Vec<Namespace>) -> Book {
         let names = namespaces.iter().map(|namespace| namespace.name.clone());
         let by_name = names.zip(0..).collect();
         let transaction = Transaction::Idle;
@@ -93,7 +105,11 @@ impl Book {
     }
 
     /// Checks a write of `at` to `namespace`; returns `false` if its position is committed already.
-    pub(crate) fn admits(&self, at: Position, namespace: &str) -> Result<bool, SinkError> {
+    ///
+    /// # Errors
+    /// [`SinkError::RolledBack`] after a failed write, [`SinkError::TooLarge`] and
+    /// [`SinkError::Namespace`].
+    pub fn admits(&self, at: Position, namespace: &str) -> Result<bool, SinkError> {
         if self.transaction == Transaction::Failed {
             return Err(SinkError::RolledBack);
         }
@@ -104,14 +120,15 @@ impl Book {
     }
 
     /// Records that the open transaction has a write of `at`.
-    pub(crate) fn note(&mut self, at: Position) {
+    pub fn note(&mut self, at: Position) {
         if let Transaction::Open { written } = &mut self.transaction {
             *written = Some(written.map_or(at, |written| written.max(at)));
         }
     }
 
-    /// Where `namespace` is in [`namespaces`](Self::namespaces).
-    pub(crate) fn find(&self, namespace: &str) -> Option<usize> {
+    /// The index of `namespace` in [`namespaces`](Self::namespaces).
+    #[must_use]
+    pub fn find(&self, namespace: &str) -> Option<usize> {
         self.by_name.get(namespace).copied()
     }
 
@@ -121,12 +138,13 @@ impl Book {
     }
 
     /// The number of the next namespace.
-    pub(crate) fn next_number(&self) -> u64 {
+    #[must_use]
+    pub fn next_number(&self) -> u64 {
         self.namespaces.iter().map(|namespace| namespace.number).max().map_or(1, |last| last + 1)
     }
 
-    /// Adds a namespace.
-    pub(crate) fn push(&mut self, namespace: Namespace) -> usize {
+    /// Adds a namespace and returns its index.
+    pub fn push(&mut self, namespace: Namespace) -> usize {
         let index = self.namespaces.len();
         self.by_name.insert(namespace.name.clone(), index);
         self.namespaces.push(namespace);
@@ -134,7 +152,7 @@ impl Book {
     }
 
     /// Adds a namespace to the list of those that the next commit saves.
-    pub(crate) fn touch(&mut self, index: usize) {
+    pub fn touch(&mut self, index: usize) {
         if let Some(namespace) = self.namespaces.get_mut(index).filter(|found| !found.is_dirty) {
             namespace.is_dirty = true;
             self.dirty.push(index);
@@ -142,12 +160,16 @@ impl Book {
     }
 
     /// Those written to since the last commit.
-    pub(crate) fn dirty(&self) -> impl Iterator<Item = &Namespace> {
+    pub fn dirty(&self) -> impl Iterator<Item = &Namespace> {
         self.dirty.iter().filter_map(|index| self.namespaces.get(*index))
     }
 
-    /// The work of a commit at `position`. An error ends the transaction.
-    pub(crate) fn commit(&self, position: Position) -> Result<Commit, SinkError> {
+    /// The work of a commit at `position`.
+    ///
+    /// # Errors
+    /// [`SinkError::RolledBack`], [`SinkError::PositionBehind`] and [`SinkError::TooLarge`]; each ends
+    /// the transaction.
+    pub fn commit(&self, position: Position) -> Result<Commit, SinkError> {
         check_number("position", position.0)?;
         match self.transaction {
             Transaction::Failed => Err(SinkError::RolledBack),
@@ -164,8 +186,8 @@ impl Book {
         }
     }
 
-    /// The open transaction was committed at `position`.
-    pub(crate) fn committed(&mut self, position: Position) {
+    /// Records that the open transaction was committed at `position`.
+    pub fn committed(&mut self, position: Position) {
         for index in self.dirty.drain(..) {
             if let Some(namespace) = self.namespaces.get_mut(index) {
                 namespace.is_dirty = false;
@@ -177,7 +199,10 @@ impl Book {
     }
 
     /// The largest id in `namespace`; see [`DocumentSink::last_id`](crate::DocumentSink::last_id).
-    pub(crate) fn last_id(&self, namespace: &str) -> Result<Option<u64>, SinkError> {
+    ///
+    /// # Errors
+    /// [`SinkError::RolledBack`] after a failed write.
+    pub fn last_id(&self, namespace: &str) -> Result<Option<u64>, SinkError> {
         if self.transaction == Transaction::Failed {
             return Err(SinkError::RolledBack);
         }
@@ -185,7 +210,10 @@ impl Book {
     }
 
     /// The columns of `namespace`; see [`RowSink::columns`](crate::RowSink::columns).
-    pub(crate) fn columns(&self, namespace: &str) -> Result<Option<&TableSchema>, SinkError> {
+    ///
+    /// # Errors
+    /// [`SinkError::RolledBack`] after a failed write.
+    pub fn columns(&self, namespace: &str) -> Result<Option<&TableSchema>, SinkError> {
         if self.transaction == Transaction::Failed {
             return Err(SinkError::RolledBack);
         }

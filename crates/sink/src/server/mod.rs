@@ -1,9 +1,20 @@
-//! Errors of database servers, the same for every kind of server.
+//! What the sinks in database servers share: errors, and the parts a sink is built from.
+//!
+//! | module | |
+//! |---|---|
+//! | [`book`] | what a sink knows about itself: position, namespaces, the open transaction |
+//! | [`job`] | a write to a namespace, abandoned with its transaction if anything fails |
+//! | `driver` (a feature) | the network thread |
 //!
 //! Invariant: the kind of a failure determines whether a retry may help, never its text; and no
 //! text here contains a password.
 
 use std::path::PathBuf;
+
+pub mod book;
+#[cfg(feature = "driver")]
+pub mod driver;
+pub mod job;
 
 /// The underlying error.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;

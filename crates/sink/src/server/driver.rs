@@ -12,14 +12,19 @@ use crate::server::ServerError;
 
 /// A thread that drives connections, and calls that wait for them.
 #[derive(Debug)]
-pub(crate) struct Driver {
+pub struct Driver {
     /// `None` while it is dropped only.
     runtime: Option<Runtime>,
 }
 
 impl Driver {
+    /// Starts the thread.
+    ///
     /// * `name`: the thread's.
-    pub(crate) fn new(name: &str) -> Result<Driver, ServerError> {
+    ///
+    /// # Errors
+    /// [`ServerError::Settings`] if the system has no thread or no file descriptor for it.
+    pub fn new(name: &str) -> Result<Driver, ServerError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name(name)
@@ -35,7 +40,7 @@ impl Driver {
     }
 
     /// Waits for `future`; `None` if it took too long.
-    pub(crate) fn wait<T>(&self, within: Duration, future: impl Future<Output = T>) -> Option<T> {
+    pub fn wait<T>(&self, within: Duration, future: impl Future<Output = T>) -> Option<T> {
         let runtime = self.runtime.as_ref()?;
         runtime.block_on(async { tokio::time::timeout(within, future).await }).ok()
     }

@@ -10,12 +10,16 @@ use crate::schema::Field;
 use crate::sink::{Document, Position, RowWriter, Written};
 
 /// A sink that does its writes as jobs.
-pub(crate) trait Jobs {
+pub trait Jobs {
     /// A write to a namespace.
     type Job;
 
     /// Opens the transaction and ensures that the namespace and its columns exist. `None` if the
     /// position is committed already.
+    ///
+    /// # Errors
+    /// As [`DocumentSink::write_documents`](crate::DocumentSink::write_documents); the transaction is
+    /// not abandoned yet.
     fn prepare(
         &mut self,
         at: Position,
@@ -24,6 +28,9 @@ pub(crate) trait Jobs {
     ) -> Result<Option<Self::Job>, SinkError>;
 
     /// Starts a job; abandons the transaction on failure.
+    ///
+    /// # Errors
+    /// As [`prepare`](Jobs::prepare).
     fn start(
         &mut self,
         at: Position,
@@ -35,6 +42,9 @@ pub(crate) trait Jobs {
     }
 
     /// Adds a document and the values of its fields.
+    ///
+    /// # Errors
+    /// As [`RowWriter::write`]; the transaction is not abandoned yet.
     fn document(
         &mut self,
         job: &mut Self::Job,
@@ -43,17 +53,26 @@ pub(crate) trait Jobs {
     ) -> Result<(), SinkError>;
 
     /// Ends a job; its rows wait for the commit.
+    ///
+    /// # Errors
+    /// As [`RowWriter::finish`]; the transaction is not abandoned yet.
     fn finish_job(&mut self, job: Self::Job) -> Result<Written, SinkError>;
 
     /// Abandons the transaction.
     fn abandon(&mut self);
 
     /// Returns `result`; an error ends the transaction.
+    ///
+    /// # Errors
+    /// That of `result`.
     fn settle<T>(&mut self, result: Result<T, SinkError>) -> Result<T, SinkError>;
 }
 
 /// Writes documents without values.
-pub(crate) fn write_documents<S: Jobs>(
+///
+/// # Errors
+/// As [`DocumentSink::write_documents`](crate::DocumentSink::write_documents).
+pub fn write_documents<S: Jobs>(
     sink: &mut S,
     at: Position,
     namespace: &str,
@@ -66,7 +85,7 @@ pub(crate) fn write_documents<S: Jobs>(
 }
 
 /// The row writer of such a sink; without a job it swallows a replay.
-pub(crate) struct JobWriter<'s, S: Jobs> {
+pub struct JobWriter<'s, S: Jobs> {
     sink: &'s mut S,
     job: Option<S::Job>,
     is_failed: bool,
@@ -74,7 +93,10 @@ pub(crate) struct JobWriter<'s, S: Jobs> {
 
 impl<'s, S: Jobs> JobWriter<'s, S> {
     /// A writer of a new job.
-    pub(crate) fn begin(
+    ///
+    /// # Errors
+    /// As [`Jobs::start`].
+    pub fn begin(
         sink: &'s mut S,
         at: Position,
         namespace: &str,
