@@ -3,4 +3,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| forebay_sink::mongo::fuzzing::bson_from_json(data));
+fuzz_target!(|data: &[u8]| forebay_mongodb::fuzzing::bson_from_json(data));

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use forebay_base::error_chain::chain;
 use forebay_base::fs::FileSystem;
 use forebay_log::{Log, Lsn};
-use forebay_sink::{Position, SqliteReader};
+use forebay_sink::Position;
+use forebay_sqlite::SqliteReader;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 

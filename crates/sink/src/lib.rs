@@ -1,15 +1,18 @@
-//! Bulk writers of tables and documents, each of which stores its position.
+//! The contract of bulk writers of tables and documents, each of which stores its position.
 //!
 //! A *sink* is a view of a log: rows and documents are written to it together with the log
 //! [`Position`] they came from, and that position is stored in the same transaction. The writer can
 //! therefore stop anywhere, read the position, and continue from there: nothing is missing and
 //! nothing is duplicated.
 //!
-//! | trait | input | implemented by |
-//! |---|---|---|
-//! | [`Sink`] | positions: commit, roll back, checkpoint | [`SqliteSink`], `PostgresSink`, `MongoSink` |
-//! | [`DocumentSink`] | JSON documents, kept byte for byte | the same |
-//! | [`RowSink`] | documents together with values lifted out of them | the same |
+//! | trait | input |
+//! |---|---|
+//! | [`Sink`] | positions: commit, roll back, checkpoint |
+//! | [`DocumentSink`] | JSON documents, kept byte for byte |
+//! | [`RowSink`] | documents together with values lifted out of them |
+//!
+//! `SqliteSink`, `PostgresSink` and `MongoSink` implement all of them, each in the crate of its
+//! database.
 //!
 //! Invariants:
 //! * Bytes handed over as a document come back unchanged. A column is a copy for querying; where a
@@ -19,44 +22,27 @@
 //!   [`Written`]; errors are reserved for devices, damaged files and callers that break a promise.
 //! * No name taken from data reaches SQL or a path unchecked: see [`name`].
 //!
-//! This crate reads no configuration. A sink is driven by one thread, which its calls block;
-//! [`SqliteReader`]s use their own connections in other threads. What is in a server is read with
-//! its own tools; the sink there has one network thread, the one in SQLite none.
+//! This crate knows no database and reads no configuration. A sink is driven by one thread, which its
+//! calls block. What is in a server is read with the server's own tools.
 //!
-//! Each server's driver is behind a feature: `postgres`, `mongodb`. So is `conformance`, the promises
-//! as a suite of tests that every sink passes.
+//! What the sinks in servers share is in [`server`]; their network thread is behind the feature
+//! `driver`. Behind `conformance` are the promises as a suite of tests that every sink passes.
 
-#[cfg(any(feature = "mongodb", feature = "postgres"))]
-mod book;
 pub mod column;
-#[cfg(any(test, feature = "conformance"))]
+#[cfg(feature = "conformance")]
 pub mod conformance;
-#[cfg(any(feature = "mongodb", feature = "postgres"))]
-mod driver;
 mod error;
-#[cfg(any(feature = "mongodb", feature = "postgres"))]
-mod job;
-#[cfg(feature = "mongodb")]
-pub mod mongo;
 pub mod name;
 pub mod ndjson;
-#[cfg(feature = "postgres")]
-pub mod postgres;
 pub mod schema;
 pub mod server;
 mod sink;
-pub mod sqlite;
-mod transaction;
+pub mod transaction;
 
 pub use column::{ColumnType, Value};
 pub use error::{OpenError, ReadError, SinkError};
-#[cfg(feature = "mongodb")]
-pub use mongo::MongoSink;
-#[cfg(feature = "postgres")]
-pub use postgres::PostgresSink;
 pub use schema::{Column, Field, NamespaceKind, Refusal, RefusedField, TableSchema};
 pub use server::ServerError;
 pub use sink::{
-    Document, DocumentSink, Position, RowSink, RowWriter, Sink, StoredDocument, Written,
+    Document, DocumentSink, Identity, Position, RowSink, RowWriter, Sink, StoredDocument, Written,
 };
-pub use sqlite::{SqliteReader, SqliteSink};

@@ -114,7 +114,8 @@ pub fn quote_identifier(name: &str) -> String {
 }
 
 /// As much of `name` as fits into a message.
-pub(crate) fn shown(name: &str) -> String {
+#[must_use]
+pub fn shown(name: &str) -> String {
     if name.len() <= SHOWN_LEN_MAX {
         return name.to_owned();
     }

@@ -130,7 +130,8 @@ impl TableSchema {
     }
 
     /// As [`plan`](Self::plan), for a table that also has its own columns named `reserved`.
-    pub(crate) fn plan_beside(&self, fields: &[Field<'_>], reserved: &[&str]) -> Plan {
+    #[must_use]
+    pub fn plan_beside(&self, fields: &[Field<'_>], reserved: &[&str]) -> Plan {
         let mut plan = Plan::default();
         let mut names: Option<HashSet<String>> = None;
         let mut seen: HashSet<&str> = HashSet::with_capacity(fields.len());
@@ -165,7 +166,7 @@ impl TableSchema {
     }
 
     /// Appends a column.
-    pub(crate) fn push(&mut self, column: Column) {
+    pub fn push(&mut self, column: Column) {
         self.by_path.insert(column.path.clone(), self.columns.len());
         self.columns.push(column);
     }

@@ -22,7 +22,6 @@
 use crate::column::Value;
 use crate::error::SinkError;
 use crate::schema::{Field, RefusedField, TableSchema};
-use crate::sqlite::Identity;
 
 /// A position in the source's log: which entry something came from.
 ///
@@ -33,6 +32,19 @@ pub struct Position(pub u64);
 impl std::fmt::Display for Position {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.0)
+    }
+}
+
+/// The identity of a sink: chosen at random when it is created.
+///
+/// A sink that was deleted or emptied gets another identity, which shows a writer that recorded the
+/// old one that the rows are gone and have to be written again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Identity(pub [u8; 16]);
+
+impl std::fmt::Display for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&hex::encode(self.0))
     }
 }
 

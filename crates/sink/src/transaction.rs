@@ -6,18 +6,26 @@
 use crate::error::SinkError;
 use crate::sink::Position;
 
-/// Where the open transaction stands.
+/// The state of the open transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Transaction {
+pub enum Transaction {
     /// There is none.
     Idle,
     /// Writes up to a position wait for the commit.
-    Open { written: Option<Position> },
+    Open {
+        /// The largest position written, if anything was.
+        written: Option<Position>,
+    },
     /// A write failed; everything is refused until the caller rolls back.
     Failed,
 }
 
 /// `value` as databases store it.
-pub(crate) fn check_number(what: &'static str, value: u64) -> Result<i64, SinkError> {
+///
+/// * `what`: the number's name in the error.
+///
+/// # Errors
+/// [`SinkError::TooLarge`]
+pub fn check_number(what: &'static str, value: u64) -> Result<i64, SinkError> {
     i64::try_from(value).map_err(|_| SinkError::TooLarge { what, value })
 }

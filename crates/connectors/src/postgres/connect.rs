@@ -1,17 +1,17 @@
 //! Connections of pipelines to PostgreSQL, and the classification of its errors.
 //!
-//! The connection itself is the sink's ([`forebay_sink::postgres::connect`]): the same settings
+//! The connection itself is the sink's ([`forebay_postgres::connect`]): the same settings
 //! reach the same server from everywhere.
 
 use std::path::PathBuf;
 use std::time::Instant;
 
 use forebay_base::error_chain::chain;
+use forebay_postgres::{ServerSettings, connect};
 use forebay_sdk::connector::Result;
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::run::{Phase, Phases};
 use forebay_sink::ServerError;
-use forebay_sink::postgres::{ServerSettings, connect};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio_postgres::Client;
@@ -38,9 +38,9 @@ impl Server {
             user: text(&settings.user),
             password: settings.password.as_ref().map(secret),
             tls: match settings.tls {
-                Tls::Auto => forebay_sink::postgres::Tls::Auto,
-                Tls::Disable => forebay_sink::postgres::Tls::Disable,
-                Tls::Verify => forebay_sink::postgres::Tls::Verify,
+                Tls::Auto => forebay_postgres::Tls::Auto,
+                Tls::Disable => forebay_postgres::Tls::Disable,
+                Tls::Verify => forebay_postgres::Tls::Verify,
             },
             tls_ca_file: settings.tls_ca_file.as_ref().map(|file| PathBuf::from(&file.0)),
             ..ServerSettings::default()

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use forebay_intake::ForwardOptions;
-use forebay_sink::{OpenError, PostgresSink, RowSink, postgres};
+use forebay_postgres::{self as postgres, PostgresSink};
+use forebay_sink::{OpenError, RowSink};
 
 use crate::config::{Config, DatabaseKind, DatabaseTls};
 use crate::exit::{Coded, Exit};
@@ -49,9 +50,9 @@ pub(super) fn options(config: &Config) -> anyhow::Result<Option<ForwardOptions>>
     Ok(Some(options))
 }
 
-fn postgres_settings(config: &Config, url: String) -> postgres::Settings {
+fn postgres_settings(config: &Config, url: String) -> postgres::sink::Settings {
     let from = &config.database;
-    let mut settings = postgres::Settings::default();
+    let mut settings = postgres::sink::Settings::default();
     if let Some(schema) = &from.schema {
         settings.schema.clone_from(schema);
     }
@@ -101,7 +102,7 @@ fn read_password(path: &Path) -> anyhow::Result<String> {
 }
 
 struct Postgres {
-    settings: postgres::Settings,
+    settings: postgres::sink::Settings,
     name: String,
 }
 

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use forebay_sink::{MongoSink, OpenError, RowSink, mongo};
+use forebay_mongodb::MongoSink;
+use forebay_mongodb::sink::Settings;
+use forebay_sink::{OpenError, RowSink};
 
 use crate::config::Config;
 
@@ -16,9 +18,9 @@ pub(super) fn database(
     Arc::new(Mongo { settings: settings(config, url), name })
 }
 
-fn settings(config: &Config, url: String) -> mongo::Settings {
+fn settings(config: &Config, url: String) -> Settings {
     let from = &config.database;
-    mongo::Settings {
+    Settings {
         url,
         database: from.schema.clone(),
         tls_ca_file: from.tls_ca_file.clone(),
@@ -27,12 +29,12 @@ fn settings(config: &Config, url: String) -> mongo::Settings {
         connect_timeout: from.connect_timeout.get(),
         answer_timeout: from.statement_timeout.get(),
         compression: from.compression,
-        ..mongo::Settings::default()
+        ..Settings::default()
     }
 }
 
 struct Mongo {
-    settings: mongo::Settings,
+    settings: Settings,
     name: String,
 }
 

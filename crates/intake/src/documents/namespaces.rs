@@ -10,10 +10,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use forebay_log::Lsn;
-use forebay_sink::sqlite::{self, DocumentPage, NamespaceInfo, PageLimits};
-use forebay_sink::{
-    Column, Field, NamespaceKind, ReadError, SqliteReader, StoredDocument, TableSchema,
-};
+use forebay_sink::{Column, Field, NamespaceKind, ReadError, StoredDocument, TableSchema};
+use forebay_sqlite::{self as sqlite, DocumentPage, NamespaceInfo, PageLimits, SqliteReader};
 use parking_lot::Mutex;
 
 use super::decide::{Decision, Wish, decide};

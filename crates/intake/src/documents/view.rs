@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use forebay_base::error_chain::chain;
 use forebay_log::{CommitError, Log, Lsn};
-use forebay_sink::{Position, Sink as _, SinkError, SqliteSink};
+use forebay_sink::{Position, Sink as _, SinkError};
+use forebay_sqlite::SqliteSink;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Notify, watch};
 

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use forebay_sink::StoredDocument;
-use forebay_sink::sqlite::PageLimits;
+use forebay_sqlite::PageLimits;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Uri};
 

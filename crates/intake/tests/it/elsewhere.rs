@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use forebay_intake::{Database, DatabaseStatus, ForwardOptions, Intake};
 use forebay_sink::server::ServerError;
-use forebay_sink::sqlite::{Identity, PageLimits};
 use forebay_sink::{
-    Document, DocumentSink, Field, OpenError, Position, RowSink, RowWriter, Sink, SinkError,
-    SqliteReader, SqliteSink, StoredDocument, TableSchema, Value, Written,
+    Document, DocumentSink, Field, Identity, OpenError, Position, RowSink, RowWriter, Sink,
+    SinkError, StoredDocument, TableSchema, Value, Written,
 };
+use forebay_sqlite::{PageLimits, SqliteReader, SqliteSink};
 
 use crate::support::send;
 

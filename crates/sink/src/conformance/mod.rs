@@ -4,45 +4,46 @@
 //! and again and read back. Each [`Case`] gets a separate empty place:
 //!
 //! ```
-//! use forebay_sink::conformance::{self, DocumentSubject, Failure};
-//! use forebay_sink::sqlite::PageLimits;
-//! use forebay_sink::{DocumentSink, SqliteReader, SqliteSink, StoredDocument};
+//! use forebay_sink::conformance::{DOCUMENT_CASES, DocumentSubject, check};
 //!
-//! struct Sqlite(tempfile::TempDir);
-//!
-//! impl DocumentSubject for Sqlite {
-//!     fn open(&self) -> Result<Box<dyn DocumentSink>, Failure> {
-//!         let sink = SqliteSink::open(&self.0.path().join("sink.sqlite"));
-//!         sink.map(|sink| Box::new(sink) as _).map_err(Failure::other)
-//!     }
-//!
-//!     fn read(&self, namespace: &str) -> Result<Vec<StoredDocument>, Failure> {
-//!         let reader = SqliteReader::open(&self.0.path().join("sink.sqlite"));
-//!         let reader = reader.map_err(Failure::other)?;
-//!         let page = reader.documents(namespace, None, PageLimits::default());
-//!         Ok(page.map_err(Failure::other)?.documents)
-//!     }
-//! }
-//!
-//! for case in conformance::DOCUMENT_CASES {
-//!     let place = Sqlite(tempfile::tempdir().unwrap());
-//!     (case.run)(&place).unwrap_or_else(|failure| panic!("{}: {failure}", case.claim));
+//! fn keeps_the_promises_of_documents<S: DocumentSubject + 'static>(make: impl Fn() -> S) {
+//!     check(DOCUMENT_CASES, || Box::new(make()));
 //! }
 //! ```
+//!
+//! `tests/it/conformance.rs` of `forebay-sqlite` is the shortest example of a subject.
+//!
+//! [`lives`] compares random lives of a sink with a model. [`ServerSubject`] is a server that can be
+//! killed, and [`Proxy`] a connection to it that can be cut.
 //!
 //! A case answers with a [`Failure`] instead of panicking, so that it can run anywhere.
 
 mod documents;
+mod model;
+mod names;
+mod proxy;
 mod rows;
+mod servers;
+mod stored;
 
 use std::collections::BTreeMap;
 use std::error::Error;
+
+use forebay_base::error_chain::chain;
 
 use crate::error::SinkError;
 use crate::sink::{DocumentSink, RowSink, StoredDocument};
 
 pub use documents::{DOCUMENT_CASES, HOSTILE_DOCUMENTS};
+pub use model::lives;
+pub use names::key;
+pub use proxy::{Cut, Proxy};
 pub use rows::ROW_CASES;
+pub use servers::{
+    ServerSubject, a_killed_server_loses_and_doubles_nothing,
+    the_position_tells_whether_a_lost_commit_happened,
+};
+pub use stored::Stored;
 
 /// A promise, and how to find out whether it is kept.
 pub struct Case<S: ?Sized> {
@@ -50,6 +51,18 @@ pub struct Case<S: ?Sized> {
     pub claim: &'static str,
     /// Tries it in a place where nothing was written yet.
     pub run: fn(&S) -> Result<(), Failure>,
+}
+
+/// Runs every case in a new place.
+///
+/// # Panics
+/// If one fails, with its claim and its failure.
+pub fn check<S: ?Sized>(cases: &[Case<S>], make: impl Fn() -> Box<S>) {
+    for case in cases {
+        if let Err(failure) = (case.run)(&*make()) {
+            panic!("{}: {}", case.claim, chain(&failure));
+        }
+    }
 }
 
 /// Why a case failed.
@@ -101,6 +114,11 @@ pub trait RowSubject {
     /// Whether a text column can hold the character U+0000. In one that cannot, such a text is a conflict.
     fn keeps_nul(&self) -> bool {
         true
+    }
+
+    /// Whether a column that was added locks its table for readers until the transaction ends.
+    fn locks_new_columns(&self) -> bool {
+        false
     }
 
     /// Opens the sink, as a new process would; everything uncommitted is to be gone.

@@ -12,8 +12,8 @@
 use std::time::Instant;
 
 use forebay_log::Lsn;
-use forebay_sink::sqlite::{Identity, NamespaceInfo, PageLimits};
-use forebay_sink::{Document, NamespaceKind, Position, RowSink, SqliteReader, TableSchema};
+use forebay_sink::{Document, Identity, NamespaceKind, Position, RowSink, TableSchema};
+use forebay_sqlite::{NamespaceInfo, PageLimits, SqliteReader};
 
 use super::super::write::{fields_of, write_rows};
 use super::error::ForwardError;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use forebay_base::fs::{Access, FileSystem};
 use forebay_log::Lsn;
-use forebay_sink::sqlite::Identity;
+use forebay_sink::Identity;
 use serde::{Deserialize, Serialize};
 
 const FORMAT: &str = "forebay-forward";

@@ -14,8 +14,8 @@ use forebay_base::clock::Clock;
 use forebay_base::error_chain::chain;
 use forebay_base::fs::FileSystem;
 use forebay_log::{Log, Lsn, Reader};
+use forebay_sink::Identity;
 use forebay_sink::RowSink;
-use forebay_sink::sqlite::Identity;
 
 use super::super::flatten::Bounds;
 use super::error::ForwardError;

@@ -11,10 +11,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
-use forebay_sink::postgres::{ServerSettings, Settings};
-use forebay_sink::{
-    ColumnType, Document, Field, Position, PostgresSink, RowSink as _, Sink as _, Value,
-};
+use forebay_postgres::sink::Settings;
+use forebay_postgres::{PostgresSink, ServerSettings};
+use forebay_sink::{ColumnType, Document, Field, Position, RowSink as _, Sink as _, Value};
 
 use super::Stage;
 use crate::bench::Figures;

@@ -1,0 +1,228 @@
+//! Tables and documents in a database of MongoDB, or of a compatible server.
+//!
+//! Every namespace is a collection: the documents in `_document`, byte for byte (as BSON if that
+//! preserves every byte, as text otherwise), beside the values extracted from them, each under its
+//! column's name. The layout is described in `docs/formats/mongodb-sink.md`.
+//!
+//! From the bottom: `settings`, `layout` (what is stored), `json` and `row` (documents
+//! and rows as BSON), `load` (inserting and removing), `writer` (the traits of writers).
+//!
+//! # Guarantees without transactions
+//! Servers without replica sets have no transactions, so none are used. The guarantees are:
+//! * **The position is one document's field**, written after everything it covers: it alone
+//!   determines what is committed, at any moment and after any crash.
+//! * **Readers can see what is committed.** Rows of an uncommitted transaction are in the
+//!   collections meanwhile; a reader should read up to the last id of the valid commit: `_at` of a
+//!   row is at or below `position` once it is committed.
+//! * **Leftovers are removed.** Rows above the committed last id are removed by the next roll-back
+//!   and whenever the sink is opened.
+//! * **Nothing is duplicated.** `_id` is the row's id: writing a row again meets its own key, which
+//!   counts as written.
+//! * **One writer.** Opening a sink takes it over: the opener becomes the owner, and the previous
+//!   one is refused with its next commit. A roll-back increments the epoch, so that a commit whose
+//!   answer was lost has happened before the position is read again, or never will.
+
+pub(crate) mod json;
+mod layout;
+mod load;
+mod row;
+mod settings;
+mod writer;
+
+use std::collections::HashMap;
+
+use forebay_sink::server::book::{Book, Commit};
+use forebay_sink::transaction::Transaction;
+use forebay_sink::{Identity, OpenError, Position, ServerError, Sink, SinkError};
+use mongodb::bson::{Document, doc};
+use mongodb::options::ReturnDocument;
+
+use layout::{State, long};
+use load::Load;
+
+use crate::connect::Link;
+
+pub use layout::LAYOUT_VERSION;
+pub use settings::Settings;
+
+/// Writes tables and documents into a MongoDB; see the [module](self).
+///
+/// Its calls block, waiting for a separate thread: they must not be made in tasks of a runtime.
+#[derive(Debug)]
+pub struct MongoSink {
+    link: Link,
+    load: Load,
+    book: Book,
+    /// Its identity towards the server: random, created on opening.
+    owner: String,
+    epoch: i64,
+    /// Namespaces as of the last commit.
+    slots: HashMap<String, Document>,
+}
+
+impl MongoSink {
+    /// Connects and opens the sink; creates it if it does not exist, and takes it over if it does.
+    ///
+    /// # Errors
+    /// [`OpenError::Server`]: the settings, the connection, the server, or its contents under these
+    /// names; [`OpenError::is_transient`] shows whether to try again.
+    pub fn open(settings: &Settings) -> Result<MongoSink, OpenError> {
+        let link = Link::new(settings)?;
+        let owner = mongodb::bson::Uuid::new().to_string();
+        let sinks = link.database.collection::<Document>(layout::STATE);
+        let there =
+            link.wait("look up the sink", sinks.find_one(doc! { "_id": "state" }).into_future())?;
+        if there.is_none() {
+            let made = layout::new_state(mongodb::bson::Uuid::new().bytes());
+            link.wait("create the sink", async {
+                load::unless_there(sinks.insert_one(made).await)
+            })?;
+        }
+        let claimed = claim(&link, doc! { "_id": "state" }, &owner)?;
+        let book = Book::new(claimed.identity, claimed.position, Vec::new());
+        let epoch = claimed.epoch;
+        let slots = HashMap::new();
+        let mut sink = MongoSink { link, load: Load::default(), book, owner, epoch, slots };
+        sink.read(claimed)?;
+        Ok(sink)
+    }
+
+    /// Adopts a claimed state: reads the namespaces and removes what is not committed.
+    fn read(&mut self, state: State) -> Result<(), ServerError> {
+        const ACT: &str = "read the namespaces";
+        let documents = load::all(&self.link, ACT, layout::NAMESPACES)?;
+        let (mut namespaces, mut slots, mut sweeps) = (Vec::new(), HashMap::new(), Vec::new());
+        for (number, document) in (1..).zip(&documents) {
+            let odd = |found| self.link.contents(ACT, found);
+            let slot = layout::slot_at(document, state.position).map_err(odd)?;
+            let mut namespace = layout::parse_namespace(document, slot).map_err(odd)?;
+            namespace.number = number;
+            sweeps.push((namespace.table.clone(), namespace.last_id));
+            // A namespace that only an uncommitted transaction created does not exist yet.
+            if let Some(slot) = slot {
+                slots.insert(namespace.name.clone(), slot.clone());
+                namespaces.push(namespace);
+            }
+        }
+        load::sweep(&self.link, sweeps)?;
+        self.book = Book::new(state.identity, state.position, namespaces);
+        self.epoch = state.epoch;
+        self.slots = slots;
+        Ok(())
+    }
+
+    /// Ends a failed transaction; the roll-back removes what it left behind.
+    fn abandon(&mut self) {
+        self.load.forget();
+        self.book.transaction = Transaction::Failed;
+    }
+
+    /// Returns `result`; an error ends the transaction.
+    fn settle<T>(&mut self, result: Result<T, SinkError>) -> Result<T, SinkError> {
+        if result.is_err() {
+            self.abandon();
+        }
+        result
+    }
+
+    /// Opens a transaction unless one is open. Nothing is sent to the server.
+    fn begin(&mut self) -> Result<(), SinkError> {
+        match self.book.transaction {
+            Transaction::Open { .. } => {}
+            Transaction::Failed => return Err(SinkError::RolledBack),
+            Transaction::Idle => self.book.transaction = Transaction::Open { written: None },
+        }
+        Ok(())
+    }
+
+    fn store(&mut self, position: Position) -> Result<(), SinkError> {
+        match self.book.commit(position)? {
+            Commit::Nothing => return Ok(()),
+            Commit::Begin => self.begin()?,
+            Commit::Store => {}
+        }
+        self.load.flush_all(&self.link, &self.book)?;
+        let saved = self.save_namespaces(position)?;
+        let sinks = self.link.database.collection::<Document>(layout::STATE);
+        let mine = doc! { "_id": "state", "owner": &self.owner, "epoch": self.epoch };
+        let moved = doc! { "$set": { "position": long(position.0) } };
+        let updated = self.link.wait("commit", sinks.update_one(mine, moved).into_future());
+        match updated {
+            Ok(updated) if updated.matched_count == 0 => return Err(self.superseded("commit")),
+            Ok(_) => {}
+            Err(source) if source.is_unreachable() => {
+                return Err(SinkError::CommitInDoubt { position, source });
+            }
+            Err(source) => return Err(source.into()),
+        }
+        self.slots.extend(saved);
+        self.book.committed(position);
+        Ok(())
+    }
+
+    /// Stores the next state of the namespaces, which is valid once the position is stored.
+    fn save_namespaces(&self, position: Position) -> Result<Vec<(String, Document)>, SinkError> {
+        let saved: Vec<(String, Document)> = self
+            .book
+            .dirty()
+            .map(|namespace| (namespace.name.clone(), layout::slot(namespace, position)))
+            .collect();
+        let updates = saved.iter().map(|(name, slot)| {
+            let before = self.slots.get(name).cloned();
+            // A sink that took it over has a higher epoch.
+            let mine = doc! { "_id": name, "epoch": { "$lte": self.epoch } };
+            let update = doc! { "$set": { "before": before, "now": slot, "epoch": self.epoch } };
+            (mine, update)
+        });
+        let is_mine = load::update_all(&self.link, "save the namespaces", updates.collect())?;
+        if is_mine { Ok(saved) } else { Err(self.superseded("save the namespaces")) }
+    }
+
+    fn superseded(&self, act: &str) -> SinkError {
+        ServerError::InUse { act: act.to_owned(), server: self.link.place.clone() }.into()
+    }
+}
+
+/// Takes the sink over if `filter` finds it, with a new epoch.
+fn claim(link: &Link, filter: Document, owner: &str) -> Result<State, ServerError> {
+    const ACT: &str = "take over the sink";
+    let sinks = link.database.collection::<Document>(layout::STATE);
+    let update = doc! { "$set": { "owner": owner }, "$inc": { "epoch": 1_i64 } };
+    let claimed = sinks.find_one_and_update(filter, update).return_document(ReturnDocument::After);
+    let claimed = link.wait(ACT, claimed.into_future())?;
+    let Some(state) = claimed else {
+        return Err(ServerError::InUse { act: ACT.to_owned(), server: link.place.clone() });
+    };
+    layout::parse_state(&state).map_err(|found| link.contents(ACT, found))
+}
+
+impl Sink for MongoSink {
+    fn position(&self) -> Option<Position> {
+        self.book.position
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        Some(self.book.identity)
+    }
+
+    fn commit(&mut self, position: Position) -> Result<(), SinkError> {
+        let stored = self.store(position);
+        self.settle(stored)
+    }
+
+    fn roll_back(&mut self) -> Result<(), SinkError> {
+        if self.book.transaction == Transaction::Idle {
+            return Ok(());
+        }
+        self.abandon();
+        // Only as its owner: a superseded sink stays so until it is opened again.
+        let mine = doc! { "_id": "state", "owner": &self.owner };
+        let read = claim(&self.link, mine, &self.owner).and_then(|state| self.read(state));
+        read.map_err(|error| SinkError::Reread(error.into()))
+    }
+
+    fn checkpoint(&mut self) -> Result<Option<Position>, SinkError> {
+        // Every write was acknowledged once it was in the journal.
+        Ok(self.book.position)
+    }
+}

@@ -1,0 +1,152 @@
+//! Writing rows to the database: documents, and documents with values.
+
+use forebay_sink::schema::Plan;
+use forebay_sink::server::book::Namespace;
+use forebay_sink::server::job::{JobWriter, Jobs, write_documents};
+use forebay_sink::{
+    ColumnType, Document, DocumentSink, Field, Position, RowSink, RowWriter, SinkError,
+    TableSchema, Value, Written,
+};
+use mongodb::bson::raw::CString;
+use mongodb::bson::{Bson, Document as BsonDocument, doc};
+
+use super::MongoSink;
+use super::layout::{NAMESPACES, collection_name};
+use super::load::{Buffer, Load};
+use super::row;
+
+/// A write to a namespace.
+#[derive(Debug)]
+pub(crate) struct Job {
+    at: u64,
+    /// The index of the namespace in the book.
+    index: usize,
+    /// For each field its column's name and type.
+    slots: Vec<Option<(CString, ColumnType)>>,
+    buffer: Buffer,
+    written: Written,
+}
+
+impl MongoSink {
+    /// Creates a namespace. It is recorded before its first row, so that rows of a transaction that
+    /// is never committed are found.
+    fn make(&mut self, name: &str) -> Result<usize, SinkError> {
+        let namespace =
+            Namespace::new(name.to_owned(), self.book.next_number(), collection_name(name));
+        let namespaces = self.link.database.collection::<BsonDocument>(NAMESPACES);
+        let update = doc! {
+            "$set": { "collection": &namespace.table, "epoch": self.epoch },
+            "$setOnInsert": { "before": Bson::Null, "now": Bson::Null },
+        };
+        let made = namespaces.update_one(doc! { "_id": name }, update).upsert(true);
+        self.link.wait(&format!("create the namespace {name}"), made.into_future())?;
+        Ok(self.book.push(namespace))
+    }
+}
+
+impl Jobs for MongoSink {
+    type Job = Job;
+
+    fn prepare(
+        &mut self,
+        at: Position,
+        name: &str,
+        fields: &[Field<'_>],
+    ) -> Result<Option<Job>, SinkError> {
+        if !self.book.admits(at, name)? {
+            return Ok(None);
+        }
+        self.begin()?;
+        self.book.note(at);
+        let index = match self.book.find(name) {
+            Some(index) => index,
+            None => self.make(name)?,
+        };
+        self.book.touch(index);
+        let mut plan = Plan::default();
+        let mut slots = Vec::with_capacity(fields.len());
+        if let Some(namespace) = self.book.namespaces.get_mut(index) {
+            plan = namespace.schema.plan(fields);
+            plan.added.iter().for_each(|column| namespace.schema.push(column.clone()));
+            for slot in &plan.slots {
+                let column = slot.and_then(|slot| namespace.schema.columns().get(slot));
+                // Names are made of letters, digits and `_`.
+                slots.push(column.and_then(|it| Some((it.name.as_str().try_into().ok()?, it.ty))));
+            }
+        }
+        let written = Written { refused: plan.refused, ..Written::default() };
+        let buffer = self.load.take(index);
+        Ok(Some(Job { at: at.0, index, slots, buffer, written }))
+    }
+
+    fn document(
+        &mut self,
+        job: &mut Job,
+        document: &Document<'_>,
+        values: &[Value<'_>],
+    ) -> Result<(), SinkError> {
+        let Some(namespace) = self.book.namespaces.get_mut(job.index) else { return Ok(()) };
+        if values.len() != job.slots.len() {
+            let (found, expected) = (values.len(), job.slots.len());
+            let namespace = namespace.name.clone();
+            return Err(SinkError::ValueCount { namespace, found, expected });
+        }
+        namespace.admit(document.id, document.received_ms)?;
+        let head = (document.id, document.received_ms, job.at);
+        let made = row::make(head, document.raw, |maker| {
+            for (slot, value) in job.slots.iter().zip(values) {
+                if let Some((name, ty)) = slot {
+                    maker.put(name, *ty, *value);
+                }
+            }
+        });
+        job.written.conflicts += made.conflicts;
+        job.written.rows += 1;
+        job.buffer.push(made);
+        Load::pass(&self.link, namespace, &mut job.buffer)
+    }
+
+    fn finish_job(&mut self, mut job: Job) -> Result<Written, SinkError> {
+        let buffer = std::mem::take(&mut job.buffer);
+        self.load.put_back(&self.link, &self.book, job.index, buffer)?;
+        Ok(job.written)
+    }
+
+    fn settle<T>(&mut self, result: Result<T, SinkError>) -> Result<T, SinkError> {
+        MongoSink::settle(self, result)
+    }
+
+    fn abandon(&mut self) {
+        MongoSink::abandon(self);
+    }
+}
+
+impl DocumentSink for MongoSink {
+    fn write_documents(
+        &mut self,
+        at: Position,
+        namespace: &str,
+        documents: &[Document<'_>],
+    ) -> Result<Written, SinkError> {
+        write_documents(self, at, namespace, documents)
+    }
+
+    fn last_id(&mut self, namespace: &str) -> Result<Option<u64>, SinkError> {
+        self.book.last_id(namespace)
+    }
+}
+
+impl RowSink for MongoSink {
+    fn row_writer<'s>(
+        &'s mut self,
+        at: Position,
+        namespace: &str,
+        fields: &[Field<'_>],
+    ) -> Result<Box<dyn RowWriter + 's>, SinkError> {
+        Ok(Box::new(JobWriter::begin(self, at, namespace, fields)?))
+    }
+
+    fn columns(&mut self, namespace: &str) -> Result<Option<&TableSchema>, SinkError> {
+        self.book.columns(namespace)
+    }
+}

@@ -1,0 +1,7 @@
+//! The sink in MongoDB from outside: the promises all sinks share, and its own.
+
+#![expect(clippy::unwrap_used, reason = "what a test sets up itself either works or ends the test")]
+
+mod conformance;
+mod ferret;
+mod mongodb;

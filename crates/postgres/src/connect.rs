@@ -1,0 +1,263 @@
+//! Connections to PostgreSQL, and the classification of its errors.
+//!
+//! Invariants: a connection ends when its client is dropped, and the server then rolls back what
+//! was not committed; names for messages contain no secret; an encrypted connection verifies the
+//! certificate and its host name.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_sink::ServerError;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, RootCertStore};
+use tokio_postgres::config::{Host, SslMode, SslNegotiation};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::coalesce::{Encrypted, Plain};
+use crate::settings::{ServerSettings, Tls};
+
+/// Idle time before the first keepalive probe, and the interval between probes.
+const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
+/// How long sent bytes may stay unacknowledged before the connection is dropped.
+const SEND_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Connection settings of a server.
+#[derive(Debug, Clone)]
+pub struct Server {
+    config: Config,
+    tls: Option<Arc<ClientConfig>>,
+    name: String,
+}
+
+impl Server {
+    /// Creates a server with these settings; reads only the file of certificates.
+    ///
+    /// # Errors
+    /// [`ServerError::Settings`] and [`ServerError::Certificates`].
+    pub fn new(settings: &ServerSettings) -> Result<Server, ServerError> {
+        let mut config = match &settings.url {
+            // The error message could reveal a part of it.
+            Some(url) => url.parse::<Config>().map_err(|_| {
+                ServerError::settings(
+                    "`url` is not a valid PostgreSQL address",
+                    "use postgres://user:password@host:port/database, with special characters as \
+                     %XX",
+                )
+            })?,
+            None => from_fields(settings),
+        };
+        let user = config.get_user().unwrap_or("postgres").to_owned();
+        let database = config.get_dbname().unwrap_or(&user).to_owned();
+        let host = match config.get_hosts().first() {
+            Some(Host::Tcp(host)) => host.clone(),
+            #[cfg(unix)]
+            Some(Host::Unix(path)) => path.display().to_string(),
+            None => "127.0.0.1".into(),
+        };
+        let port = config.get_ports().first().copied().unwrap_or(5432);
+        let is_local = host.starts_with('/')
+            || host == "localhost"
+            || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+        let is_encrypted = match settings.tls {
+            Tls::Auto => !is_local,
+            Tls::Disable => false,
+            Tls::Verify => true,
+        };
+        let timeout_ms = settings.statement_timeout.map_or(0, |timeout| timeout.as_millis().max(1));
+        config
+            .application_name("forebay")
+            .connect_timeout(settings.connect_timeout)
+            .keepalives_idle(KEEPALIVE.0)
+            .keepalives_interval(KEEPALIVE.1)
+            .tcp_user_timeout(SEND_TIMEOUT)
+            .ssl_mode(if is_encrypted { SslMode::Require } else { SslMode::Disable })
+            .options(format!(
+                // The server, too, notices when the client has gone, and releases its locks.
+                "-c tcp_keepalives_idle=30 -c tcp_keepalives_interval=10 -c tcp_keepalives_count=3 \
+                 -c statement_timeout={timeout_ms} -c idle_in_transaction_session_timeout=0 \
+                 -c client_encoding=UTF8 -c DateStyle=ISO -c IntervalStyle=postgres -c TimeZone=UTC \
+                 -c extra_float_digits=1 -c bytea_output=hex -c search_path=pg_catalog"
+            ));
+        let tls = is_encrypted.then(|| trusting(settings.tls_ca_file.as_deref()));
+        let name = format!("PostgreSQL {database} at {host}:{port} as {user}");
+        Ok(Server { config, tls: tls.transpose()?.map(Arc::new), name })
+    }
+
+    /// Its name in messages: the server and the user.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether the server is accessed through a local socket.
+    fn is_socket_file(&self) -> bool {
+        self.config.get_hosts().iter().any(|host| !matches!(host, Host::Tcp(_)))
+    }
+
+    /// Connects. A task of the current runtime does the reading and writing.
+    ///
+    /// # Errors
+    /// [`ServerError::Unreachable`]; [`ServerError::Refused`] if the server refused permanently (a
+    /// wrong password); [`ServerError::Busy`] if it refused temporarily.
+    pub async fn connect(&self) -> Result<Client, ServerError> {
+        let failed = |error| {
+            let act = "connect";
+            match failure(act, &self.name, error) {
+                // Errors that the server did not send itself (TLS, DNS) concern the connection.
+                ServerError::Refused { source, .. } if !is_said_by_server(source.as_ref()) => {
+                    ServerError::Unreachable { act: act.into(), server: self.name.clone(), source }
+                }
+                error => error,
+            }
+        };
+        Ok(match &self.tls {
+            None if self.is_socket_file() => {
+                let (client, connection) = self.config.connect(NoTls).await.map_err(failed)?;
+                drive(connection);
+                client
+            }
+            None => {
+                // This is not encryption: it only merges messages.
+                let mut config = self.config.clone();
+                config.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
+                let (client, connection) = config.connect(Plain).await.map_err(failed)?;
+                drive(connection);
+                client
+            }
+            Some(tls) => {
+                let tls = Encrypted(MakeRustlsConnect::new(ClientConfig::clone(tls)));
+                let (client, connection) = self.config.connect(tls).await.map_err(failed)?;
+                drive(connection);
+                client
+            }
+        })
+    }
+}
+
+fn is_said_by_server(error: &(dyn std::error::Error + 'static)) -> bool {
+    error.downcast_ref::<tokio_postgres::Error>().is_some_and(|error| error.as_db_error().is_some())
+}
+
+/// Does a connection's reading and writing until its client is dropped.
+fn drive<S, T>(connection: tokio_postgres::Connection<S, T>)
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+{
+    tokio::spawn(async move {
+        // Waiting requests get the same error.
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "a connection to PostgreSQL ended");
+        }
+    });
+}
+
+fn from_fields(settings: &ServerSettings) -> Config {
+    let mut config = Config::new();
+    config.host(&settings.host).port(settings.port).user(&settings.user);
+    if let Some(database) = &settings.database {
+        config.dbname(database);
+    }
+    if let Some(password) = &settings.password {
+        config.password(password);
+    }
+    config
+}
+
+/// Verifies certificates: against those of a file, or the system's.
+fn trusting(file: Option<&Path>) -> Result<ClientConfig, ServerError> {
+    let mut roots = RootCertStore::empty();
+    if let Some(file) = file {
+        let unread = |source| ServerError::Certificates { path: file.to_owned(), source };
+        let certificates =
+            CertificateDer::pem_file_iter(file).map_err(|error| unread(error.into()))?;
+        for certificate in certificates {
+            let certificate = certificate.map_err(|error| unread(error.into()))?;
+            roots.add(certificate).map_err(|error| unread(error.into()))?;
+        }
+    } else {
+        // An unreadable one is not trusted.
+        let found = rustls_native_certs::load_native_certs();
+        let (_, refused) = roots.add_parsable_certificates(found.certs);
+        tracing::debug!(refused, errors = found.errors.len(), "loaded the system's certificates");
+    }
+    if roots.is_empty() {
+        return Err(ServerError::settings(
+            "there is no certificate to trust",
+            "set `tls_ca_file` to a file of certificates, or install the system's \
+             (ca-certificates)",
+        ));
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| {
+            ServerError::settings(format!("TLS cannot be set up: {error}"), "use `tls: disable`")
+        })?;
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// Classifies an error of a server.
+///
+/// * `act`: what was attempted.
+/// * `server`: [`Server::name`], or a part of it.
+#[must_use]
+pub fn failure(
+    act: impl Into<String>,
+    server: impl Into<String>,
+    error: tokio_postgres::Error,
+) -> ServerError {
+    let (act, server) = (act.into(), server.into());
+    let code = error.as_db_error().map(tokio_postgres::error::DbError::code);
+    let (is_lost, is_passing) = match code {
+        Some(code) => (ends_connection(code), passes(code)),
+        None => (error.is_closed() || is_io(&error), false),
+    };
+    let source = error.into();
+    if is_lost {
+        ServerError::Unreachable { act, server, source }
+    } else if is_passing {
+        ServerError::Busy { act, server, source }
+    } else {
+        ServerError::Refused { act, server, source }
+    }
+}
+
+/// Whether the connection failed, not the server.
+fn is_io(error: &tokio_postgres::Error) -> bool {
+    let mut cause = std::error::Error::source(error);
+    while let Some(source) = cause {
+        if source.is::<std::io::Error>() {
+            return true;
+        }
+        cause = source.source();
+    }
+    false
+}
+
+/// Whether the server is shutting down, or still starting.
+fn ends_connection(code: &SqlState) -> bool {
+    // Class 08: connection.
+    let is_connection = code.code().starts_with("08");
+    let gone = [SqlState::ADMIN_SHUTDOWN, SqlState::CRASH_SHUTDOWN, SqlState::CANNOT_CONNECT_NOW];
+    is_connection || gone.contains(code)
+}
+
+/// Whether the server may succeed later.
+fn passes(code: &SqlState) -> bool {
+    // Class 53: resources.
+    let is_resource = code.code().starts_with("53");
+    let passing = [
+        SqlState::T_R_DEADLOCK_DETECTED,
+        SqlState::T_R_SERIALIZATION_FAILURE,
+        SqlState::LOCK_NOT_AVAILABLE,
+        SqlState::QUERY_CANCELED,
+        SqlState::READ_ONLY_SQL_TRANSACTION,
+    ];
+    is_resource || passing.contains(code)
+}

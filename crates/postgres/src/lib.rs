@@ -1,0 +1,22 @@
+//! PostgreSQL: connections to a server, and a sink for tables and documents in it.
+//!
+//! | module | |
+//! |---|---|
+//! | [`connect`] | connections, encryption, and which errors may pass |
+//! | [`quote`] | names and texts in SQL |
+//! | [`sink`] | [`PostgresSink`]: tables and documents with their position in a log |
+//!
+//! Rows of a COPY are joined while they are read (`coalesce`), whoever reads them.
+//!
+//! Invariants: no message contains a password; an encrypted connection verifies the certificate and
+//! its host name; a failure's class says whether a retry may help, and is decided in one place
+//! ([`connect::failure`]). This crate reads no configuration.
+
+mod coalesce;
+pub mod connect;
+pub mod quote;
+mod settings;
+pub mod sink;
+
+pub use settings::{ServerSettings, Tls};
+pub use sink::PostgresSink;

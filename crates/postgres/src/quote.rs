@@ -1,0 +1,30 @@
+//! Names and texts in SQL.
+//!
+//! Invariant: whatever comes from outside enters SQL by way of these functions.
+
+pub use forebay_sink::name::quote_identifier;
+
+/// `text` as an SQL literal, with a space before it, whatever the server's `standard_conforming_strings`.
+#[must_use]
+pub fn literal(text: &str) -> String {
+    let mut quoted = String::from(" E'");
+    for character in text.chars() {
+        if matches!(character, '\'' | '\\') {
+            quoted.push(character);
+        }
+        quoted.push(character);
+    }
+    quoted.push('\'');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_and_backslashes_are_doubled() {
+        assert_eq!(literal("it's"), " E'it''s'");
+        assert_eq!(literal("a\\'; --"), " E'a\\\\''; --'");
+    }
+}

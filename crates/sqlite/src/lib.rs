@@ -1,0 +1,11 @@
+//! SQLite: a sink for tables and documents in one file, and its readers.
+//!
+//! [`SqliteSink`] writes, [`SqliteReader`]s read meanwhile, over their own connections and in other
+//! threads; the sink has no thread. See [`sink`].
+
+pub mod sink;
+
+pub use sink::{
+    APPLICATION_ID, Damage, DocumentPage, LAYOUT_VERSION, NamespaceInfo, OwnedValue, PageLimits,
+    RowPage, SqliteReader, SqliteSink, StoredRow, plan,
+};

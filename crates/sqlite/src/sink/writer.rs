@@ -1,0 +1,311 @@
+//! Writing rows to the database: documents, and documents with values.
+//!
+//! Both use the same statement per namespace, prepared once and cached by the connection, and
+//! bind borrowed values; nothing is allocated for a row.
+
+use std::path::Path;
+
+use forebay_sink::column::Fit;
+use forebay_sink::name::{check_namespace, shown};
+use forebay_sink::transaction::{Transaction, check_number};
+use forebay_sink::{
+    ColumnType, Document, DocumentSink, Field, Position, RefusedField, RowSink, RowWriter,
+    SinkError, TableSchema, Value, Written,
+};
+use rusqlite::types::{Null, ToSqlOutput, ValueRef};
+use rusqlite::{CachedStatement, Connection, ToSql};
+
+use super::layout::{self, Namespace, sink_error};
+use super::{SqliteSink, abandon};
+
+/// Parameters before the first column: id, time, document.
+const FIXED_PARAMETERS: usize = 3;
+
+/// The destination of a field's values.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    /// The insert statement's parameter, counted from 1.
+    parameter: usize,
+    ty: ColumnType,
+}
+
+/// The columns of a write's fields.
+#[derive(Debug, Default)]
+struct Prepared {
+    /// One for each field; `None` for those without a column.
+    slots: Vec<Option<Slot>>,
+    refused: Vec<RefusedField>,
+}
+
+impl SqliteSink {
+    /// Opens the transaction and ensures that the namespace and its columns exist. `None` if the
+    /// position is committed already.
+    fn inserter(
+        &mut self,
+        at: Position,
+        namespace: &str,
+        fields: &[Field<'_>],
+    ) -> Result<Option<Inserter<'_>>, SinkError> {
+        let prepared = self.prepare(at, namespace, fields);
+        let SqliteSink { connection, path, namespaces, transaction, .. } = self;
+        let prepared = prepared.and_then(|prepared| {
+            let Some(prepared) = prepared else { return Ok(None) };
+            let Some(namespace) = namespaces.get_mut(namespace) else { return Ok(None) };
+            let statement = connection
+                .prepare_cached(&namespace.insert)
+                .map_err(|source| sink_error("prepare an insert", path, source))?;
+            Ok(Some((prepared, namespace, statement)))
+        });
+        match prepared {
+            Ok(None) => Ok(None),
+            Ok(Some((Prepared { slots, refused }, namespace, statement))) => {
+                let written = Written { refused, ..Written::default() };
+                let target = Target { connection, path, namespace, transaction };
+                Ok(Some(Inserter { target, statement, slots, written }))
+            }
+            Err(error) => {
+                abandon(connection, transaction);
+                Err(error)
+            }
+        }
+    }
+
+    fn prepare(
+        &mut self,
+        at: Position,
+        namespace: &str,
+        fields: &[Field<'_>],
+    ) -> Result<Option<Prepared>, SinkError> {
+        if self.transaction == Transaction::Failed {
+            return Err(SinkError::RolledBack);
+        }
+        check_number("position", at.0)?;
+        check_namespace(namespace)
+            .map_err(|reason| SinkError::Namespace { namespace: shown(namespace), reason })?;
+        if self.position.is_some_and(|stored| at <= stored) {
+            return Ok(None);
+        }
+        self.begin()?;
+        // Only now is it certain that no other process has moved the position.
+        if self.position.is_some_and(|stored| at <= stored) {
+            return Ok(None);
+        }
+        if let Transaction::Open { written } = &mut self.transaction {
+            *written = Some(written.map_or(at, |written| written.max(at)));
+        }
+        let prepared = self.grow(namespace, fields);
+        prepared.map(Some).map_err(|source| sink_error("add columns", &self.path, source))
+    }
+
+    /// Creates the namespace's table, or adds the columns that `fields` need.
+    fn grow(&mut self, name: &str, fields: &[Field<'_>]) -> rusqlite::Result<Prepared> {
+        let known = self.namespaces.get(name).map(|found| &found.schema);
+        let (statements, plan) = super::plan(name, known, fields);
+        for statement in &statements {
+            self.connection.execute_batch(statement)?;
+        }
+        if known.is_none() {
+            let table = layout::table_name(name);
+            layout::insert_namespace(&self.connection, name, &table)?;
+            let namespace = Namespace::new(name.to_owned(), table, TableSchema::default());
+            self.namespaces.insert(name.to_owned(), namespace);
+        }
+        let Some(namespace) = self.namespaces.get_mut(name) else {
+            return Ok(Prepared::default());
+        };
+        if !namespace.dirty {
+            namespace.dirty = true;
+            self.dirty.push(name.to_owned());
+        }
+        if !plan.added.is_empty() {
+            for column in plan.added {
+                let ordinal = namespace.schema.columns().len();
+                layout::insert_column(&self.connection, name, ordinal, &column)?;
+                namespace.schema.push(column);
+            }
+            namespace.prepare_insert();
+        }
+        let columns = namespace.schema.columns();
+        let slot = |at: usize| {
+            let column = columns.get(at)?;
+            Some(Slot { parameter: FIXED_PARAMETERS + 1 + at, ty: column.ty })
+        };
+        let slots = plan.slots.into_iter().map(|at| at.and_then(slot)).collect();
+        Ok(Prepared { slots, refused: plan.refused })
+    }
+}
+
+/// The target of a write.
+struct Target<'s> {
+    connection: &'s Connection,
+    path: &'s Path,
+    namespace: &'s mut Namespace,
+    transaction: &'s mut Transaction,
+}
+
+impl Target<'_> {
+    /// Checks a row's id and time and counts the row.
+    fn admit(&mut self, id: u64, received_ms: u64) -> Result<(), SinkError> {
+        check_number("id", id)?;
+        check_number("time", received_ms)?;
+        if let Some(last) = self.namespace.last_id.filter(|&last| id <= last) {
+            return Err(SinkError::IdOrder { namespace: self.namespace.name.clone(), id, last });
+        }
+        self.namespace.last_id = Some(id);
+        self.namespace.row_count += 1;
+        Ok(())
+    }
+}
+
+/// Binds and inserts rows.
+struct Inserter<'s> {
+    target: Target<'s>,
+    statement: CachedStatement<'s>,
+    slots: Vec<Option<Slot>>,
+    written: Written,
+}
+
+impl Inserter<'_> {
+    /// Binds what every row has.
+    fn begin_row(&mut self, document: &Document<'_>) -> Result<(), SinkError> {
+        let Document { id, received_ms, raw } = *document;
+        self.target.admit(id, received_ms)?;
+        let raw = match std::str::from_utf8(raw) {
+            // Text wherever it can be, so that SQL sees JSON; the bytes are the same either way.
+            Ok(_) => ValueRef::Text(raw),
+            Err(_) => ValueRef::Blob(raw),
+        };
+        let bound = self
+            .statement
+            .raw_bind_parameter(1, id)
+            .and_then(|()| self.statement.raw_bind_parameter(2, received_ms))
+            .and_then(|()| self.statement.raw_bind_parameter(3, ToSqlOutput::Borrowed(raw)));
+        bound.map_err(|source| sink_error("bind a row", self.target.path, source))
+    }
+
+    fn bind(&mut self, slot: Slot, value: Value<'_>) -> Result<(), SinkError> {
+        let fit = slot.ty.fit(value);
+        if fit == Fit::Conflict {
+            self.written.conflicts += 1;
+        }
+        self.statement
+            .raw_bind_parameter(slot.parameter, Bound(fit))
+            .map_err(|source| sink_error("bind a value", self.target.path, source))
+    }
+
+    fn end_row(&mut self) -> Result<(), SinkError> {
+        self.statement
+            .raw_execute()
+            .map_err(|source| sink_error("insert a row", self.target.path, source))?;
+        self.written.rows += 1;
+        Ok(())
+    }
+
+    fn row(&mut self, document: &Document<'_>, values: &[Value<'_>]) -> Result<(), SinkError> {
+        if values.len() != self.slots.len() {
+            return Err(self.value_count(values.len(), self.slots.len()));
+        }
+        self.begin_row(document)?;
+        for (at, value) in values.iter().enumerate() {
+            if let Some(slot) = self.slots[at] {
+                self.bind(slot, *value)?;
+            }
+        }
+        self.end_row()
+    }
+
+    fn value_count(&self, found: usize, expected: usize) -> SinkError {
+        SinkError::ValueCount { namespace: self.target.namespace.name.clone(), found, expected }
+    }
+
+    /// Passes `result` on; an error takes the transaction with it.
+    fn settle<T>(&mut self, result: Result<T, SinkError>) -> Result<T, SinkError> {
+        if result.is_err() {
+            abandon(self.target.connection, self.target.transaction);
+        }
+        result
+    }
+}
+
+/// What a column stores, as a parameter.
+struct Bound<'a>(Fit<'a>);
+
+impl ToSql for Bound<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(match &self.0 {
+            Fit::Null | Fit::Conflict => ToSqlOutput::from(Null),
+            Fit::Integer(value) => ToSqlOutput::from(*value),
+            Fit::Real(value) => ToSqlOutput::from(*value),
+            Fit::Text(text) => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
+            Fit::Bytes(bytes) => ToSqlOutput::Borrowed(ValueRef::Blob(bytes)),
+        })
+    }
+}
+
+impl DocumentSink for SqliteSink {
+    fn write_documents(
+        &mut self,
+        at: Position,
+        namespace: &str,
+        documents: &[Document<'_>],
+    ) -> Result<Written, SinkError> {
+        let Some(mut inserter) = self.inserter(at, namespace, &[])? else {
+            return Ok(Written::replay());
+        };
+        let result = documents.iter().try_for_each(|document| inserter.row(document, &[]));
+        inserter.settle(result)?;
+        Ok(inserter.written)
+    }
+
+    fn last_id(&mut self, namespace: &str) -> Result<Option<u64>, SinkError> {
+        Ok(self.namespaces.get(namespace).and_then(|found| found.last_id))
+    }
+}
+
+impl RowSink for SqliteSink {
+    fn row_writer<'s>(
+        &'s mut self,
+        at: Position,
+        namespace: &str,
+        fields: &[Field<'_>],
+    ) -> Result<Box<dyn RowWriter + 's>, SinkError> {
+        let inserter = self.inserter(at, namespace, fields)?;
+        Ok(Box::new(SqliteRowWriter { inserter }))
+    }
+
+    fn columns(&mut self, namespace: &str) -> Result<Option<&TableSchema>, SinkError> {
+        Ok(self.schema(namespace))
+    }
+}
+
+/// The row writer of [`SqliteSink`]; without an inserter it swallows a replay.
+struct SqliteRowWriter<'s> {
+    inserter: Option<Inserter<'s>>,
+}
+
+impl RowWriter for SqliteRowWriter<'_> {
+    fn write(&mut self, document: &Document<'_>, values: &[Value<'_>]) -> Result<(), SinkError> {
+        let Some(inserter) = &mut self.inserter else { return Ok(()) };
+        if *inserter.target.transaction == Transaction::Failed {
+            return Err(SinkError::RolledBack);
+        }
+        let result = inserter.row(document, values);
+        inserter.settle(result)
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Written, SinkError> {
+        let Some(mut inserter) = self.inserter.take() else { return Ok(Written::replay()) };
+        if *inserter.target.transaction == Transaction::Failed {
+            return Err(SinkError::RolledBack);
+        }
+        Ok(std::mem::take(&mut inserter.written))
+    }
+}
+
+impl Drop for SqliteRowWriter<'_> {
+    fn drop(&mut self) {
+        if let Some(inserter) = &mut self.inserter {
+            abandon(inserter.target.connection, inserter.target.transaction);
+        }
+    }
+}

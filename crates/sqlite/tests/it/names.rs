@@ -1,0 +1,55 @@
+//! Whatever the keys, they become columns and never SQL.
+
+use std::collections::HashSet;
+
+use forebay_sink::conformance::key;
+use forebay_sink::name::quote_identifier;
+use forebay_sink::{ColumnType, Document, Field, Position, RowSink as _, Sink as _, Value};
+use forebay_sqlite::{OwnedValue, SqliteSink};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use rusqlite::Connection;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn quoting_gives_back_the_name(name in "[^\0]{1,40}") {
+        let db = Connection::open_in_memory().unwrap();
+        db.execute_batch(&format!("CREATE TABLE t ({} INTEGER)", quote_identifier(&name))).unwrap();
+        let found: String =
+            db.query_row("SELECT name FROM pragma_table_info('t')", [], |row| row.get(0)).unwrap();
+        prop_assert_eq!(found, name);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn any_keys_can_be_columns_and_change_nothing_else(keys in vec(key(), 1..30)) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sink.sqlite");
+        let keys: Vec<String> = keys.into_iter().collect::<HashSet<_>>().into_iter().collect();
+        let fields: Vec<Field<'_>> =
+            keys.iter().map(|key| Field { path: key, ty: ColumnType::Text }).collect();
+        let values: Vec<Value<'_>> = keys.iter().map(|key| Value::Text(key)).collect();
+        let mut sink = SqliteSink::open(&path).unwrap();
+        let mut writer = sink.row_writer(Position(1), "t", &fields).unwrap();
+        writer.write(&Document { id: 1, received_ms: 0, raw: b"{}" }, &values).unwrap();
+        prop_assert_eq!(writer.finish().unwrap().refused, vec![]);
+        sink.commit(Position(1)).unwrap();
+
+        let reader = sink.reader().unwrap();
+        prop_assert_eq!(reader.check().unwrap(), vec![]);
+        prop_assert_eq!(reader.namespaces().unwrap().len(), 1);
+        let page = reader.rows("t", None, Default::default()).unwrap();
+        for (column, value) in page.schema.columns().iter().zip(&page.rows[0].values) {
+            prop_assert_eq!(value, &OwnedValue::Text(column.path.clone()));
+        }
+        let tables: i64 = Connection::open(&path).unwrap()
+            .query_row("SELECT count(*) FROM sqlite_schema WHERE type = 'table'", [], |row| row.get(0))
+            .unwrap();
+        prop_assert_eq!(tables, 4, "three of the sink's own and one namespace");
+    }
+}

@@ -1,0 +1,343 @@
+//! What only the SQLite sink promises.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use forebay_sink::{
+    ColumnType, Document, DocumentSink as _, Field, NamespaceKind, OpenError, Position,
+    RowSink as _, Sink as _, Value,
+};
+use forebay_sqlite::{self as sqlite, PageLimits, SqliteReader, SqliteSink};
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+fn place() -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("sink.sqlite");
+    (dir, path)
+}
+
+fn write(sink: &mut SqliteSink, at: u64, namespace: &str, raw: &[u8]) {
+    let document = Document { id: at, received_ms: 1, raw };
+    sink.write_documents(Position(at), namespace, &[document]).unwrap();
+}
+
+fn filled(path: &Path) -> SqliteSink {
+    let mut sink = SqliteSink::open(path).unwrap();
+    for at in 1..=200 {
+        write(&mut sink, at, "docs", format!("{{\"n\":{at},\"pad\":\"{:0>500}\"}}", at).as_bytes());
+    }
+    sink.commit(Position(200)).unwrap();
+    sink
+}
+
+#[test]
+fn an_emptied_or_removed_database_has_another_identity() {
+    let (_dir, path) = place();
+    let sink = filled(&path);
+    let before = sink.identity();
+    drop(sink);
+    assert_eq!(SqliteSink::open(&path).unwrap().identity(), before);
+    assert_eq!(SqliteReader::open(&path).unwrap().identity().unwrap(), before);
+
+    fs::write(&path, b"").unwrap();
+    let emptied = SqliteSink::open(&path).unwrap();
+    assert_ne!(emptied.identity(), before);
+    assert_eq!(emptied.position(), None);
+    let emptied = (emptied.identity(), drop(emptied)).0;
+
+    fs::remove_file(&path).unwrap();
+    assert!(matches!(SqliteReader::open(&path), Err(OpenError::Missing { .. })));
+    assert_ne!(SqliteSink::open(&path).unwrap().identity(), emptied);
+}
+
+#[test]
+fn other_files_are_refused_and_left_alone() {
+    let (_dir, path) = place();
+    fs::write(
+        &path,
+        b"this is not a database, and longer than SQLite's header of a hundred bytes: \
+        it goes on and on and on",
+    )
+    .unwrap();
+    let before = fs::read(&path).unwrap();
+    assert!(matches!(SqliteSink::open(&path), Err(OpenError::Corrupt { .. })));
+    assert!(matches!(SqliteReader::open(&path), Err(OpenError::Corrupt { .. })));
+    assert_eq!(fs::read(&path).unwrap(), before);
+    fs::remove_file(&path).unwrap();
+
+    let db = Connection::open(&path).unwrap();
+    db.execute_batch("CREATE TABLE mine (a)").unwrap();
+    assert!(matches!(SqliteSink::open(&path), Err(OpenError::Foreign { found: 0, .. })));
+    db.execute_batch(&format!("PRAGMA application_id = {}", sqlite::APPLICATION_ID)).unwrap();
+    db.execute_batch("PRAGMA user_version = 77").unwrap();
+    assert!(matches!(SqliteSink::open(&path), Err(OpenError::Version { found: 77, .. })));
+}
+
+#[test]
+fn damage_is_found_and_named() {
+    let (_dir, path) = place();
+    let mut sink = filled(&path);
+    sink.checkpoint().unwrap();
+    drop(sink);
+    assert_eq!(SqliteReader::open(&path).unwrap().check().unwrap(), []);
+
+    let whole = fs::read(&path).unwrap();
+    let mut damaged = whole.clone();
+    let page = damaged.len() - 3 * 8192;
+    damaged[page..page + 8].fill(0xa5);
+    fs::write(&path, &damaged).unwrap();
+    // Damage may keep it from opening or reading, or be found: it is never overlooked.
+    if let Ok(Ok(found)) = SqliteReader::open(&path).map(|reader| reader.check()) {
+        assert_ne!(found, []);
+    }
+
+    fs::write(&path, &whole).unwrap();
+    Connection::open(&path).unwrap().execute_batch("DELETE FROM docs WHERE _id = 7").unwrap();
+    let damage = SqliteReader::open(&path).unwrap().check().unwrap();
+    assert_eq!(damage.len(), 1);
+    assert_eq!(damage[0].namespace.as_deref(), Some("docs"));
+    assert_eq!(damage[0].found, "199 rows, expected 200");
+}
+
+#[test]
+fn a_torn_database_never_panics() {
+    let (_dir, path) = place();
+    let mut sink = filled(&path);
+    sink.checkpoint().unwrap();
+    drop(sink);
+    let whole = fs::read(&path).unwrap();
+    for at in (0..whole.len()).step_by(whole.len() / 47) {
+        let mut damaged = whole.clone();
+        let end = (at + 16).min(damaged.len());
+        damaged[at..end].fill(0xff);
+        fs::write(&path, &damaged).unwrap();
+        drop(SqliteReader::open(&path).map(|reader| {
+            (reader.check().is_ok(), reader.documents("docs", None, PageLimits::default()).is_ok())
+        }));
+        drop(SqliteSink::open(&path));
+        fs::write(&path, &whole[..at]).unwrap();
+        drop(SqliteReader::open(&path).map(|reader| reader.check().is_ok()));
+        fs::remove_file(path.with_extension("sqlite-wal")).ok();
+        fs::remove_file(path.with_extension("sqlite-shm")).ok();
+    }
+}
+
+#[test]
+fn readers_see_whole_commits_while_the_sink_writes() {
+    let (_dir, path) = place();
+    let mut sink = SqliteSink::open(&path).unwrap();
+    let reader = sink.reader().unwrap();
+    let read = || {
+        let page = reader.documents("a", None, PageLimits::default()).unwrap();
+        (page.position.map(|it| it.0), page.documents.len(), reader.count("a").unwrap())
+    };
+    assert_eq!(read(), (None, 0, 0));
+    write(&mut sink, 1, "a", b"{}");
+    write(&mut sink, 2, "a", b"{}");
+    assert_eq!(read(), (None, 0, 0));
+    sink.commit(Position(2)).unwrap();
+    assert_eq!(read(), (Some(2), 2, 2));
+    write(&mut sink, 3, "a", b"{}");
+    assert_eq!(read(), (Some(2), 2, 2));
+    assert_eq!(sink.checkpoint().unwrap(), Some(Position(2)));
+    sink.commit(Position(3)).unwrap();
+    assert_eq!(read(), (Some(3), 3, 3));
+}
+
+#[test]
+fn a_checkpoint_moves_everything_into_the_database() {
+    let (_dir, path) = place();
+    let mut sink = filled(&path);
+    assert_eq!(sink.checkpoint().unwrap(), Some(Position(200)));
+    // The database alone, without its log, has it all.
+    let (_other, copy) = place();
+    fs::copy(&path, &copy).unwrap();
+    let reader = SqliteReader::open(&copy).unwrap();
+    assert_eq!(reader.position().unwrap(), Some(Position(200)));
+    assert_eq!(reader.count("docs").unwrap(), 200);
+    assert_eq!(reader.check().unwrap(), []);
+}
+
+#[test]
+fn a_reader_in_the_way_does_not_keep_a_checkpoint_from_being_safe() {
+    let (_dir, path) = place();
+    let mut sink = filled(&path);
+    let other = Connection::open(&path).unwrap();
+    let reading = other.unchecked_transaction().unwrap();
+    let count = |db: &Connection| -> i64 {
+        db.query_row("SELECT count(*) FROM docs", [], |row| row.get(0)).unwrap()
+    };
+    assert_eq!(count(&reading), 200);
+    write(&mut sink, 201, "docs", b"{}");
+    sink.commit(Position(201)).unwrap();
+    assert_eq!(sink.checkpoint().unwrap(), Some(Position(201)));
+    assert_eq!(count(&reading), 200);
+    reading.commit().unwrap();
+    assert_eq!(sink.checkpoint().unwrap(), Some(Position(201)));
+    let log = fs::metadata(path.with_extension("sqlite-wal")).unwrap();
+    assert_eq!((count(&other), log.len()), (201, 0));
+}
+
+#[test]
+fn a_crash_at_any_point_of_the_log_leaves_whole_commits() {
+    let (_dir, path) = place();
+    let mut sink = SqliteSink::open(&path).unwrap();
+    sink.checkpoint().unwrap();
+    for at in 1..=20 {
+        write(&mut sink, at, "a", b"{\"some\":\"document\"}");
+        write(&mut sink, at, "b", b"{}");
+        sink.commit(Position(at)).unwrap();
+    }
+    let database = fs::read(&path).unwrap();
+    let log = fs::read(path.with_extension("sqlite-wal")).unwrap();
+    let mut positions = Vec::new();
+    for cut in (0..log.len()).step_by(log.len() / 60).chain([log.len()]) {
+        let (_dir, copy) = place();
+        fs::write(&copy, &database).unwrap();
+        fs::write(copy.with_extension("sqlite-wal"), &log[..cut]).unwrap();
+        let sink = SqliteSink::open(&copy).unwrap();
+        let position = sink.position().map_or(0, |it| it.0);
+        let reader = sink.reader().unwrap();
+        assert_eq!(reader.count("a").unwrap(), position);
+        assert_eq!(reader.count("b").unwrap(), position);
+        assert_eq!(reader.check().unwrap(), []);
+        positions.push(position);
+    }
+    assert!(positions.is_sorted());
+    assert_eq!((positions[0], positions.last().copied()), (0, Some(20)));
+}
+
+#[test]
+fn pages_are_bounded_in_rows_and_bytes() {
+    let (_dir, path) = place();
+    let reader = filled(&path).reader().unwrap();
+    let page = |after, rows_max, bytes_max| {
+        let page = reader.documents("docs", after, PageLimits { rows_max, bytes_max }).unwrap();
+        (page.documents.iter().map(|it| it.id).collect::<Vec<_>>(), page.more)
+    };
+    assert_eq!(page(None, 2, usize::MAX), (vec![1, 2], true));
+    assert_eq!(page(Some(2), 2, usize::MAX), (vec![3, 4], true));
+    assert_eq!(page(Some(198), 2, usize::MAX), (vec![199, 200], false));
+    assert_eq!(page(Some(200), 2, usize::MAX), (vec![], false));
+    assert_eq!(page(Some(u64::MAX), 2, usize::MAX), (vec![], false));
+    assert_eq!(page(None, 100, 0), (vec![1], true), "the first is there whatever its size");
+    assert_eq!(page(None, 100, 600), (vec![1, 2], true));
+    let document = reader.document("docs", 5).unwrap().unwrap();
+    assert!(document.raw.starts_with(b"{\"n\":5,"));
+    assert_eq!(reader.document("docs", 500).unwrap(), None);
+    assert_eq!(reader.document("docs", u64::MAX).unwrap(), None);
+    assert_eq!(reader.document("elsewhere", 5).unwrap(), None);
+}
+
+#[test]
+fn the_plan_is_what_is_done() {
+    let (_dir, path) = place();
+    let mut sink = SqliteSink::open(&path).unwrap();
+    let hostile = "x\"); DROP TABLE _forebay_state; --";
+    let fields = [
+        Field { path: "a.b", ty: ColumnType::Integer },
+        Field { path: hostile, ty: ColumnType::Real },
+    ];
+    let (ddl, _) = sqlite::plan("t", sink.schema("t"), &fields);
+    assert_eq!(
+        ddl,
+        [
+            r#"CREATE TABLE "t" (_id INTEGER PRIMARY KEY, _received_ms INTEGER NOT NULL, "a_b" INTEGER, "x_drop_table_forebay_state" REAL, _document)"#
+        ]
+    );
+    sink.row_writer(Position(1), "t", &fields).unwrap().finish().unwrap();
+    let more = [Field { path: "A_B", ty: ColumnType::Json }, fields[0]];
+    let (ddl, plan) = sqlite::plan("t", sink.schema("t"), &more);
+    assert_eq!(ddl, [r#"ALTER TABLE "t" ADD COLUMN "a_b_2" TEXT"#]);
+    assert_eq!(plan.slots, [Some(2), Some(0)]);
+    sink.row_writer(Position(1), "t", &more).unwrap().finish().unwrap();
+    sink.commit(Position(1)).unwrap();
+    let schema = sink.reader().unwrap().schema("t").unwrap().unwrap();
+    assert_eq!(schema.column("A_B").unwrap().name, "a_b_2");
+    assert_eq!(schema.column(hostile).unwrap().ty, ColumnType::Real);
+    let sql: String = Connection::open(&path)
+        .unwrap()
+        .query_row("SELECT sql FROM sqlite_schema WHERE name = 't'", [], |row| row.get(0))
+        .unwrap();
+    assert!(sql.contains("\"a_b_2\" TEXT"), "{sql}");
+}
+
+#[test]
+fn a_namespace_becomes_a_table_with_its_first_column() {
+    let (_dir, path) = place();
+    let mut sink = SqliteSink::open(&path).unwrap();
+    write(&mut sink, 1, "a", b"{}");
+    write(&mut sink, 1, "sqlite_master", b"{}");
+    sink.commit(Position(1)).unwrap();
+    let reader = sink.reader().unwrap();
+    let kinds = || -> Vec<_> {
+        let found = reader.namespaces().unwrap();
+        found.into_iter().map(|it| (it.name, it.table, it.kind, it.row_count)).collect()
+    };
+    let apart =
+        ("sqlite_master".into(), "namespace:sqlite_master".into(), NamespaceKind::Collection, 1);
+    assert_eq!(kinds(), [("a".into(), "a".into(), NamespaceKind::Collection, 1), apart.clone()]);
+    let fields = [Field { path: "n", ty: ColumnType::Integer }];
+    let mut writer = sink.row_writer(Position(2), "a", &fields).unwrap();
+    let document = Document { id: 2, received_ms: 1, raw: b"{\"n\":3}" };
+    writer.write(&document, &[Value::Number("3")]).unwrap();
+    writer.finish().unwrap();
+    sink.commit(Position(2)).unwrap();
+    assert_eq!(kinds(), [("a".into(), "a".into(), NamespaceKind::Table, 2), apart]);
+    let info = reader.namespace("a").unwrap().unwrap();
+    assert_eq!((info.kind, info.row_count, info.last_id), (NamespaceKind::Table, 2, Some(2)));
+    assert_eq!(reader.namespace("none").unwrap(), None);
+}
+
+#[test]
+fn changes_made_by_another_connection_are_noticed() {
+    let (_dir, path) = place();
+    let mut first = SqliteSink::open(&path).unwrap();
+    let mut second = SqliteSink::open(&path).unwrap();
+    write(&mut first, 1, "a", b"{}");
+    first.commit(Position(1)).unwrap();
+    write(&mut second, 2, "a", b"{}");
+    second.commit(Position(2)).unwrap();
+    let replayed = Document { id: 9, received_ms: 1, raw: b"{}" };
+    let written = first.write_documents(Position(2), "a", &[replayed]).unwrap();
+    assert!(written.replayed);
+    first.commit(Position(2)).unwrap();
+    write(&mut first, 3, "a", b"{}");
+    first.commit(Position(3)).unwrap();
+    let reader = first.reader().unwrap();
+    assert_eq!((reader.count("a").unwrap(), reader.check().unwrap()), (3, vec![]));
+}
+
+#[test]
+fn documents_are_text_to_sql_and_their_fields_can_be_queried() {
+    let (_dir, path) = place();
+    let mut sink = SqliteSink::open(&path).unwrap();
+    write(&mut sink, 1, "a", b"{\"n\": 41}");
+    write(&mut sink, 2, "a", b"\xff");
+    sink.commit(Position(2)).unwrap();
+    let db = Connection::open(&path).unwrap();
+    let n: i64 = db
+        .query_row("SELECT _document ->> '$.n' + 1 FROM a WHERE _id = 1", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(n, 42);
+    let kinds: String = db
+        .query_row("SELECT group_concat(typeof(_document), ' ') FROM a", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(kinds, "text blob");
+}
+
+#[test]
+fn a_row_without_a_document_is_a_row_but_no_document() {
+    let (_dir, path) = place();
+    let mut sink = SqliteSink::open(&path).unwrap();
+    write(&mut sink, 1, "t", b"{}");
+    sink.commit(Position(1)).unwrap();
+    // No sink writes one, but the layout has them.
+    Connection::open(&path).unwrap().execute_batch("UPDATE t SET _document = NULL").unwrap();
+    let reader = sink.reader().unwrap();
+    let page = reader.rows("t", None, PageLimits::default()).unwrap();
+    assert_eq!((page.rows.len(), page.rows[0].document.as_ref()), (1, None));
+    assert_eq!(reader.documents("t", None, PageLimits::default()).unwrap().documents, []);
+    assert_eq!(reader.document("t", 1).unwrap(), None);
+}
