@@ -3,4 +3,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &str| forebay_connectors::fuzzing::extended_json(data));
+fuzz_target!(|data: &str| forebay_mongodb::connector::fuzzing::extended_json(data));

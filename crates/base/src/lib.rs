@@ -27,8 +27,10 @@ pub mod duration;
 pub mod error_chain;
 pub mod fs;
 pub mod limits;
+pub mod server_error;
 pub mod waiting;
 
 pub use bytes::ByteSize;
 pub use durability::Durability;
 pub use duration::HumanDuration;
+pub use server_error::ServerError;

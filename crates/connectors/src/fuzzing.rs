@@ -8,8 +8,6 @@ use std::os::fd::AsRawFd as _;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 pub use crate::files::fuzzing::{csv, ndjson, parquet};
-#[cfg(feature = "mongodb")]
-pub use crate::mongodb::fuzzing::extended_json;
 
 /// A file with these bytes, and the path to open it.
 pub(crate) fn in_memory(bytes: &[u8]) -> (File, String) {

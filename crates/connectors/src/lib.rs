@@ -9,19 +9,18 @@
 //! | `forebay` | yes | |
 //!
 //! Each of them implements the traits of [`forebay_sdk`]; [`registry`] lists them for the engine.
-//! A connector is a directory here, and its line in [`registry`].
+//! Those of databases are in the store of the database (`forebay-postgres`, ...), beside its
+//! connections.
 
-#[cfg(not(feature = "mongodb"))]
-mod absent;
 pub mod files;
 pub mod forebay;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
-pub mod mongodb;
-pub mod postgres;
-pub mod sqlite;
 
+use forebay_mongodb::connector as mongodb;
+use forebay_postgres::connector as postgres;
 use forebay_sdk::registry::Registry;
+use forebay_sqlite::connector as sqlite;
 
 /// All connectors of this crate, by name.
 #[must_use]

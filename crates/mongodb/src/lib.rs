@@ -1,16 +1,25 @@
-//! MongoDB, and compatible servers: connections, and a sink for tables and documents.
+//! MongoDB, and compatible servers: connections, a sink for tables and documents, and a
+//! connector of pipelines.
 //!
 //! | module | |
 //! |---|---|
 //! | [`connect`] | connections, and which errors may pass |
+//! | [`connector`] | the source and the destination of pipelines |
 //! | [`sink`] | [`MongoSink`]: tables and documents with their position in a log |
+//!
+//! The driver is behind the feature `driver`. Without it only the settings of the connector are
+//! here, and whatever uses it reports how to build it.
 //!
 //! Invariants: no message contains a password; a failure's class says whether a retry may help. This
 //! crate reads no configuration.
 
+#[cfg(feature = "driver")]
 pub mod connect;
-#[cfg(any(test, feature = "fuzzing"))]
+pub mod connector;
+#[cfg(all(feature = "driver", any(test, feature = "fuzzing")))]
 pub mod fuzzing;
+#[cfg(feature = "driver")]
 pub mod sink;
 
+#[cfg(feature = "driver")]
 pub use sink::MongoSink;

@@ -1,9 +1,11 @@
-//! PostgreSQL: connections to a server, and a sink for tables and documents in it.
+//! PostgreSQL: connections to a server, a sink for tables and documents in it, and a connector of
+//! pipelines.
 //!
 //! | module | |
 //! |---|---|
 //! | [`connect`] | connections, encryption, and which errors may pass |
 //! | [`quote`] | names and texts in SQL |
+//! | [`connector`] | the source and the destination of pipelines |
 //! | [`sink`] | [`PostgresSink`]: tables and documents with their position in a log |
 //!
 //! Rows of a COPY are joined while they are read (`coalesce`), whoever reads them.
@@ -14,6 +16,7 @@
 
 mod coalesce;
 pub mod connect;
+pub mod connector;
 pub mod quote;
 mod settings;
 pub mod sink;

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use forebay_base::ServerError;
+
 /// The cause of a connector's failure.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
@@ -97,5 +99,36 @@ impl ConnectorError {
     /// An [`Unsupported`](Self::Unsupported).
     pub fn unsupported(what: impl Into<String>, way_out: impl Into<String>) -> Self {
         Self::Unsupported { what: what.into(), way_out: way_out.into() }
+    }
+}
+
+/// A failure of a server, as that of the connector that uses it.
+impl From<ServerError> for ConnectorError {
+    fn from(error: ServerError) -> Self {
+        let named = |act: String, server: &str| match server {
+            "" => act,
+            server => format!("{act} to {server}"),
+        };
+        match error {
+            ServerError::Settings { what, way_out } => Self::Unsupported { what, way_out },
+            ServerError::Certificates { path, source } => {
+                Self::file("read certificates of", path, source)
+            }
+            // What was attempted names the server where nothing else does.
+            ServerError::Unreachable { act, server, source } if server.is_empty() => {
+                Self::Unreachable { what: format!("the server to {act}"), source }
+            }
+            ServerError::Unreachable { server, source, .. } => {
+                Self::Unreachable { what: server, source }
+            }
+            ServerError::Busy { act, server, source } => {
+                Self::Busy { act: named(act, &server), source }
+            }
+            ServerError::Refused { act, server, source } => {
+                Self::Refused { act: named(act, &server), source }
+            }
+            // Of a sink, which no connector uses.
+            error => Self::Refused { act: "use the server".to_owned(), source: error.into() },
+        }
     }
 }

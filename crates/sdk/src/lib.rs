@@ -12,6 +12,7 @@
 //! | [`registry`] | connectors by name |
 //! | [`values`], [`cast`], [`hash`] | values as text and JSON, lossless casts, content hashes |
 //! | [`bridge`] | readers that block a thread |
+//! | [`absent`] | connectors that a build leaves out |
 //! | `acceptance` | the promises of connectors as a suite of tests (feature `conformance`) |
 //!
 //! Invariants:
@@ -19,6 +20,7 @@
 //! * A secret is never printed: [`settings::Secret`].
 //! * The batches in transit use at most the memory they were given: [`run::Outlet`].
 
+pub mod absent;
 #[cfg(any(test, feature = "conformance"))]
 pub mod acceptance;
 pub mod batch;

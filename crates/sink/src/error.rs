@@ -5,7 +5,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::server::ServerError;
+use crate::ServerError;
 use crate::sink::Position;
 
 /// Why a sink or a reader could not be opened.

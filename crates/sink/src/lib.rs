@@ -41,8 +41,8 @@ pub mod transaction;
 
 pub use column::{ColumnType, Value};
 pub use error::{OpenError, ReadError, SinkError};
+pub use forebay_base::ServerError;
 pub use schema::{Column, Field, NamespaceKind, Refusal, RefusedField, TableSchema};
-pub use server::ServerError;
 pub use sink::{
     Document, DocumentSink, Identity, Position, RowSink, RowWriter, Sink, StoredDocument, Written,
 };

@@ -1,8 +1,10 @@
 //! SQLite: a sink for tables and documents in one file, and its readers.
 //!
 //! [`SqliteSink`] writes, [`SqliteReader`]s read meanwhile, over their own connections and in other
-//! threads; the sink has no thread. See [`sink`].
+//! threads; the sink has no thread. See [`sink`]. [`connector`] is the source and the destination of
+//! pipelines.
 
+pub mod connector;
 pub mod sink;
 
 pub use sink::{

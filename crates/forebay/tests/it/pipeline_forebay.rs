@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use forebay_connectors::forebay::ForebaySource;
-use forebay_connectors::sqlite::SqliteDestination;
 use forebay_sdk::acceptance;
 use forebay_sdk::connector::{Destination as _, Source};
 use forebay_sdk::run::Context;
 use forebay_sdk::settings::{LoadMethod, OnDataError, SchemaEvolution, TargetSettings, WriteMode};
+use forebay_sqlite::connector::SqliteDestination;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

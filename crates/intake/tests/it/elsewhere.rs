@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use forebay_intake::{Database, DatabaseStatus, ForwardOptions, Intake};
-use forebay_sink::server::ServerError;
+use forebay_sink::ServerError;
 use forebay_sink::{
     Document, DocumentSink, Field, Identity, OpenError, Position, RowSink, RowWriter, Sink,
     SinkError, StoredDocument, TableSchema, Value, Written,

@@ -17,7 +17,7 @@ use super::row;
 
 /// A write to a namespace.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub struct Job {
     at: u64,
     /// The index of the namespace in the book.
     index: usize,

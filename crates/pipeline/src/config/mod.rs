@@ -13,7 +13,7 @@ mod section;
 use std::num::{NonZeroU32, NonZeroU64};
 
 use forebay_base::{ByteSize, HumanDuration};
-use forebay_connectors::postgres::Settings as PostgresSettings;
+use forebay_postgres::connector::Settings as PostgresSettings;
 use forebay_sdk::settings::Compression;
 use schemars::JsonSchema;
 use serde::Deserialize;

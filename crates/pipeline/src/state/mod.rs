@@ -11,7 +11,7 @@ mod sqlite;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay_connectors::postgres::Settings as PostgresSettings;
+use forebay_postgres::connector::Settings as PostgresSettings;
 use serde::Serialize;
 
 use crate::config::{StateBackend, StateSettings};

@@ -6,10 +6,10 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use forebay_connectors::postgres::Server;
-use forebay_connectors::postgres::Settings as PostgresSettings;
+use forebay_postgres::connector::Server;
+use forebay_postgres::connector::Settings as PostgresSettings;
+use forebay_postgres::quote::quote_identifier as ident;
 use forebay_sdk::error::ConnectorError;
-use forebay_sink::name::quote_identifier as ident;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row};
 

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use forebay_base::server_error::Cause;
 use forebay_sink::ServerError;
 use forebay_sink::name::IDENTIFIER_LEN_MAX;
-use forebay_sink::server::Cause;
 use forebay_sink::server::book::Book;
 use forebay_sink::server::driver::Driver;
 use tokio_postgres::{Client, SimpleQueryMessage};

@@ -18,7 +18,7 @@ use super::tuple::{self, ROW_SIZE_MAX};
 
 /// A write to a namespace.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub struct Job {
     /// The index of the namespace in the book.
     index: usize,
     /// For each column its type and the field it gets its values from.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 
-use crate::server::ServerError;
+use crate::ServerError;
 
 /// A thread that drives connections, and calls that wait for them.
 #[derive(Debug)]

@@ -97,10 +97,10 @@ impl ConnectorSettings for Settings {
     fn reach(&self) -> Reach {
         let mut reach = Reach::default();
         match &self.url {
-            #[cfg(feature = "mongodb")]
+            #[cfg(feature = "driver")]
             Some(url) => super::servers::add(url.expose(), &mut reach),
             // Nothing is reached: every use of the connector is refused.
-            #[cfg(not(feature = "mongodb"))]
+            #[cfg(not(feature = "driver"))]
             Some(_) => {}
             None => reach.add_host(&self.host.0, Some(self.port.get())),
         }
@@ -109,26 +109,26 @@ impl ConnectorSettings for Settings {
 }
 
 impl SourceSettings for Settings {
-    #[cfg(feature = "mongodb")]
+    #[cfg(feature = "driver")]
     fn source(&self) -> Arc<dyn Source> {
         Arc::new(super::MongoSource::new(self))
     }
 
-    #[cfg(not(feature = "mongodb"))]
+    #[cfg(not(feature = "driver"))]
     fn source(&self) -> Arc<dyn Source> {
-        Arc::new(crate::absent::Absent("mongodb"))
+        Arc::new(forebay_sdk::absent::Absent("mongodb"))
     }
 }
 
 impl DestinationSettings for Settings {
-    #[cfg(feature = "mongodb")]
+    #[cfg(feature = "driver")]
     fn destination(&self) -> Arc<dyn Destination> {
         Arc::new(super::MongoDestination::new(self))
     }
 
-    #[cfg(not(feature = "mongodb"))]
+    #[cfg(not(feature = "driver"))]
     fn destination(&self) -> Arc<dyn Destination> {
-        Arc::new(crate::absent::Absent("mongodb"))
+        Arc::new(forebay_sdk::absent::Absent("mongodb"))
     }
 }
 

@@ -7,10 +7,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_mongodb::connect::TRANSIENT_CODES;
 use forebay_sdk::connector::Result;
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::run::{Phase, Phases};
+
+use crate::connect::TRANSIENT_CODES;
 use mongodb::bson::{Document, RawDocumentBuf, doc};
 use mongodb::error::ErrorKind;
 use mongodb::options::{ClientOptions, Compressor, Credential, ServerAddress, TlsOptions};

@@ -1,17 +1,15 @@
-//! Connections of pipelines to PostgreSQL, and the classification of its errors.
-//!
-//! The connection itself is the sink's ([`forebay_postgres::connect`]): the same settings
-//! reach the same server from everywhere.
+//! Connections of pipelines to PostgreSQL: by their settings, kept while they are idle, and counted
+//! in the phases of a run.
 
 use std::path::PathBuf;
 use std::time::Instant;
 
 use forebay_base::error_chain::chain;
-use forebay_postgres::{ServerSettings, connect};
 use forebay_sdk::connector::Result;
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::run::{Phase, Phases};
-use forebay_sink::ServerError;
+
+use crate::{ServerSettings, connect};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio_postgres::Client;
@@ -38,14 +36,14 @@ impl Server {
             user: text(&settings.user),
             password: settings.password.as_ref().map(secret),
             tls: match settings.tls {
-                Tls::Auto => forebay_postgres::Tls::Auto,
-                Tls::Disable => forebay_postgres::Tls::Disable,
-                Tls::Verify => forebay_postgres::Tls::Verify,
+                Tls::Auto => crate::Tls::Auto,
+                Tls::Disable => crate::Tls::Disable,
+                Tls::Verify => crate::Tls::Verify,
             },
             tls_ca_file: settings.tls_ca_file.as_ref().map(|file| PathBuf::from(&file.0)),
             ..ServerSettings::default()
         });
-        server.map(Self).map_err(classified)
+        Ok(Self(server?))
     }
 
     /// Its name in messages.
@@ -60,7 +58,7 @@ impl Server {
     /// The server was not reached, or refused.
     pub async fn connect(&self, phases: Option<&Phases>) -> Result<Client> {
         let begun = Instant::now();
-        let client = self.0.connect().await.map_err(classified)?;
+        let client = self.0.connect().await?;
         if let Some(phases) = phases {
             phases.add(Phase::Connect, begun);
         }
@@ -116,36 +114,7 @@ impl Pool {
 ///
 /// * `act`: what was attempted.
 pub(super) fn refused(act: impl Into<String>, error: tokio_postgres::Error) -> ConnectorError {
-    match connect::failure(act, "", error) {
-        ServerError::Unreachable { act, source, .. } => {
-            ConnectorError::Unreachable { what: format!("the server to {act}"), source }
-        }
-        error => classified(error),
-    }
-}
-
-/// Converts a server's failure.
-fn classified(error: ServerError) -> ConnectorError {
-    let asked = |act: String, server: String| {
-        if server.is_empty() { act } else { format!("{act} to {server}") }
-    };
-    match error {
-        ServerError::Unreachable { server, source, .. } => {
-            ConnectorError::Unreachable { what: server, source }
-        }
-        ServerError::Busy { act, server, source } => {
-            ConnectorError::Busy { act: asked(act, server), source }
-        }
-        ServerError::Refused { act, server, source } => {
-            ConnectorError::Refused { act: asked(act, server), source }
-        }
-        ServerError::Settings { what, way_out } => ConnectorError::Unsupported { what, way_out },
-        ServerError::Certificates { path, source } => {
-            ConnectorError::file("read certificates of", path, source)
-        }
-        // No other error is possible when only connections are made.
-        error => ConnectorError::Refused { act: "use the server".to_owned(), source: error.into() },
-    }
+    connect::failure(act, "", error).into()
 }
 
 /// Whether the server refused the rows: their values, or constraints they violate.

@@ -1,20 +1,6 @@
-//! SQL as text: literals from outside are quoted here, and names as for every sink.
+//! SQL as text: lists of names, tables, assignments.
 
-pub(crate) use forebay_sink::name::quote_identifier as ident;
-
-/// A text, quoted: `E'it''s'`.
-pub(super) fn literal(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 3);
-    quoted.push_str(if text.contains('\\') { " E'" } else { "'" });
-    for character in text.chars() {
-        if matches!(character, '\'' | '\\') {
-            quoted.push(character);
-        }
-        quoted.push(character);
-    }
-    quoted.push('\'');
-    quoted
-}
+pub(super) use crate::quote::{literal, quote_identifier as ident};
 
 /// Names, quoted, with commas between them.
 pub(super) fn idents<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
@@ -109,8 +95,6 @@ mod tests {
     #[test]
     fn names_and_texts_cannot_end_their_quotes() {
         assert_eq!(ident("a\"; DROP"), "\"a\"\"; DROP\"");
-        assert_eq!(literal("it's"), "'it''s'");
-        assert_eq!(literal("a\\'b"), " E'a\\\\''b'");
         assert_eq!(idents(["a", "B c"]), "\"a\", \"B c\"");
     }
 

@@ -23,54 +23,54 @@
 //!   finished. With `upsert` neither is possible: such a command may restore old values, until the
 //!   row is next written.
 
-#[cfg(feature = "mongodb")]
+#[cfg(feature = "driver")]
 mod bulk;
-#[cfg(feature = "mongodb")]
+#[cfg(feature = "driver")]
 mod claim;
-#[cfg(feature = "mongodb")]
+#[cfg(feature = "driver")]
 mod connect;
-#[cfg(feature = "mongodb")]
+#[cfg(feature = "driver")]
 mod decode;
-#[cfg(feature = "mongodb")]
+#[cfg(feature = "driver")]
 mod destination;
-#[cfg(feature = "mongodb")]
+#[cfg(feature = "driver")]
 mod encode;
-#[cfg(feature = "mongodb")]
+#[cfg(feature = "driver")]
 mod extjson;
-#[cfg(all(feature = "mongodb", any(test, feature = "fuzzing")))]
-pub(crate) mod fuzzing;
-#[cfg(feature = "mongodb")]
+#[cfg(all(feature = "driver", any(test, feature = "fuzzing")))]
+pub mod fuzzing;
+#[cfg(feature = "driver")]
 mod infer;
-#[cfg(feature = "mongodb")]
+#[cfg(feature = "driver")]
 mod ledger;
-#[cfg(feature = "mongodb")]
+#[cfg(feature = "driver")]
 mod names;
-#[cfg(feature = "mongodb")]
+#[cfg(feature = "driver")]
 mod process;
-#[cfg(feature = "mongodb")]
+#[cfg(feature = "driver")]
 mod ranges;
-#[cfg(feature = "mongodb")]
+#[cfg(feature = "driver")]
 mod servers;
 mod settings;
-#[cfg(feature = "mongodb")]
+#[cfg(feature = "driver")]
 mod source;
-#[cfg(feature = "mongodb")]
+#[cfg(feature = "driver")]
 mod statement;
-#[cfg(feature = "mongodb")]
+#[cfg(feature = "driver")]
 mod stream;
-#[cfg(feature = "mongodb")]
+#[cfg(feature = "driver")]
 mod target;
-#[cfg(feature = "mongodb")]
+#[cfg(feature = "driver")]
 mod writer;
 
-#[cfg(feature = "mongodb")]
+#[cfg(feature = "driver")]
 #[cfg(test)]
 mod tests;
 
-#[cfg(feature = "mongodb")]
+#[cfg(feature = "driver")]
 pub use destination::MongoDestination;
 pub use settings::{
     Compression, Decimals, Json, Moments, Pool, Settings, Style, Tls, UnknownFields,
 };
-#[cfg(feature = "mongodb")]
+#[cfg(feature = "driver")]
 pub use source::MongoSource;

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use forebay_pgcopy::Column;
 
-use forebay_sdk::connector::{
+use crate::connector::{
     Claim, Destination, Discovered, Form, LedgerEntry, Load, Opening, Result, Source, SourceStream,
     Target,
 };
-use forebay_sdk::error::ConnectorError;
-use forebay_sdk::run::Context;
-use forebay_sdk::settings::{StreamSettings, TargetSettings};
+use crate::error::ConnectorError;
+use crate::run::Context;
+use crate::settings::{StreamSettings, TargetSettings};
 
 /// The connector of this name.
-pub(super) struct Absent(pub(super) &'static str);
+pub struct Absent(pub &'static str);
 
 impl Absent {
     fn error(&self) -> ConnectorError {
