@@ -3,47 +3,20 @@
 //! A field of binary COPY has the same bytes as a binary parameter, so tuples become parameters
 //! unchanged.
 
-use bytes::BytesMut;
 use forebay_sdk::connector::Result;
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::settings::WriteMode;
-use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
 
 use super::connect::refused;
 use super::load::Loader;
 use super::sql::{assignments, idents};
 use super::tuples::all_fields;
+use crate::bulk::Encoded;
 
 /// Maximum number of rows of a statement.
 const ROWS_MAX: usize = 1000;
 /// Maximum number of parameters of a statement in the protocol.
 const PARAMETERS_MAX: usize = 65_535;
-
-/// A field in wire format.
-#[derive(Debug)]
-struct Field<'a>(Option<&'a [u8]>);
-
-impl ToSql for Field<'_> {
-    fn to_sql(
-        &self,
-        _: &Type,
-        out: &mut BytesMut,
-    ) -> std::result::Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
-        let Some(bytes) = self.0 else { return Ok(IsNull::Yes) };
-        out.extend_from_slice(bytes);
-        Ok(IsNull::No)
-    }
-
-    fn accepts(_: &Type) -> bool {
-        true
-    }
-
-    fn encode_format(&self, _: &Type) -> Format {
-        Format::Binary
-    }
-
-    to_sql_checked!();
-}
 
 /// Inserts the rows of these tuples.
 pub(super) async fn insert(loader: &Loader, tuples: &[u8]) -> Result<()> {
@@ -60,7 +33,7 @@ pub(super) async fn insert(loader: &Loader, tuples: &[u8]) -> Result<()> {
     let full = full.map_err(|error| refused(loader.act(), error))?;
     for chunk in fields.chunks(rows_max * width) {
         let rows = chunk.len() / width;
-        let parameters = chunk.iter().map(|field| Field(*field));
+        let parameters = chunk.iter().map(|field| Encoded(*field));
         let done = if rows == rows_max {
             loader.client.execute_raw(&full, parameters).await
         } else {

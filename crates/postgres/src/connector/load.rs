@@ -3,7 +3,6 @@
 //! By default all rows of a unit are sent by one COPY. If refused rows are to be skipped, each
 //! batch has its own COPY, so that a refused one can be divided (see `dead`).
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,19 +10,19 @@ use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_base::error_chain::chain;
-use forebay_pgcopy::{Column, ContentHash, Encoder, HEADER, TRAILER};
+use forebay_pgcopy::{Column, ContentHash, Encoder};
 use forebay_sdk::batch::{Batch, DeadRow, Rows};
 use forebay_sdk::connector::{LedgerEntry, Result, Unit, UnitWriter};
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::run::{Context, Phase};
 use forebay_sdk::settings::{LoadMethod, OnDataError, TargetSettings, WriteMode};
-use futures_util::SinkExt as _;
 use futures_util::future::try_join;
-use tokio_postgres::{Client, CopyInSink, Statement};
+use tokio_postgres::{Client, Statement};
 
 use super::connect::{Pool, refused};
 use super::ledger::{Ledger, share_lock};
 use super::sql::{TableName, assignments, idents};
+use crate::bulk::Copy;
 
 /// State shared by the writers of a table.
 pub(super) struct Shared {
@@ -54,9 +53,7 @@ pub(super) struct Loader {
     /// The statement that receives rows.
     statement: Statement,
     /// That COPY while it is running.
-    copy: Option<Pin<Box<CopyInSink<Bytes>>>>,
-    /// Number of rows sent to it.
-    copied: u64,
+    copy: Option<Copy>,
     encoder: Option<Encoder>,
     /// Hash of the written rows.
     pub(super) hash: ContentHash,
@@ -94,7 +91,6 @@ impl Loader {
             unit: unit.name.clone(),
             statement,
             copy: None,
-            copied: 0,
             encoder: None,
             hash: ContentHash::default(),
             seen: 0,
@@ -112,28 +108,22 @@ impl Loader {
         self.shared.settings.on_data_error != OnDataError::Fail
     }
 
-    /// Starts a COPY.
-    async fn begin_copy(&self) -> Result<Pin<Box<CopyInSink<Bytes>>>> {
-        let sink = self.client.copy_in(&self.statement).await;
-        let mut sink = Box::pin(sink.map_err(|error| refused(self.act(), error))?);
-        let sent = sink.as_mut().feed(Bytes::from_static(HEADER)).await;
-        sent.map_err(|error| refused(self.act(), error))?;
-        Ok(sink)
-    }
-
     /// One COPY of these tuples; the inner result is the server's.
     pub(super) async fn copy_once(
         &self,
         tuples: Bytes,
     ) -> Result<Result<u64, tokio_postgres::Error>> {
         let mut copy = self.begin_copy().await?;
-        for part in [tuples, Bytes::from_static(TRAILER)] {
-            if let Err(error) = copy.as_mut().feed(part).await {
-                // The reason is in the answer.
-                return Ok(Err(copy.as_mut().finish().await.err().unwrap_or(error)));
-            }
-        }
-        Ok(copy.as_mut().finish().await)
+        Ok(match copy.send(tuples, 0).await {
+            Ok(()) => copy.finish().await.map(|rows| rows.stored),
+            Err(error) => Err(error),
+        })
+    }
+
+    /// Starts a COPY.
+    async fn begin_copy(&self) -> Result<Copy> {
+        let begun = Copy::begin(&self.client, &self.statement).await;
+        begun.map_err(|error| refused(self.act(), error))
     }
 
     /// Merges the rows of an upsert by their keys. Of rows with the same key the last one counts.
@@ -197,26 +187,18 @@ impl Loader {
             self.copy = Some(self.begin_copy().await?);
         }
         let Some(copy) = &mut self.copy else { return Err(ConnectorError::Stopped) };
-        if let Err(error) = copy.as_mut().feed(tuples).await {
-            let error = copy.as_mut().finish().await.err().unwrap_or(error);
-            return Err(refused(self.act(), error));
-        }
-        self.copied += hash.rows;
+        let sent = copy.send(tuples, hash.rows).await;
+        sent.map_err(|error| refused(self.act(), error))?;
         self.hash.merge(hash);
         Ok(())
     }
 
     /// Ends the unit's one COPY, and merges the rows of an upsert.
     async fn end_copy(&mut self) -> Result<()> {
-        let Some(mut copy) = self.copy.take() else { return Ok(()) };
-        let given = std::mem::take(&mut self.copied);
+        let Some(copy) = self.copy.take() else { return Ok(()) };
         let act = |error| refused(self.act(), error);
-        copy.as_mut().feed(Bytes::from_static(TRAILER)).await.map_err(act)?;
-        let taken = copy.as_mut().finish().await.map_err(act)?;
-        if taken != given {
-            let found = format!("the server stored {taken} of {given} rows");
-            return Err(ConnectorError::data(self.act(), found));
-        }
+        let rows = copy.finish().await.map_err(act)?;
+        rows.check().map_err(|found| ConnectorError::data(self.act(), found))?;
         if self.shared.settings.write_mode == WriteMode::Upsert {
             self.merge().await.map_err(act)?;
         }

@@ -14,18 +14,14 @@
 //! transient error.
 
 use std::collections::HashMap;
-use std::pin::Pin;
 
-use bytes::{Bytes, BytesMut};
-use forebay_pgcopy::{HEADER, TRAILER};
 use forebay_sink::server::book::{Book, Namespace};
 use forebay_sink::{ServerError, SinkError};
-use futures_util::SinkExt as _;
-use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
-use tokio_postgres::{CopyInSink, Statement};
+use tokio_postgres::Statement;
 
 use super::session::Session;
 use super::tuple;
+use crate::bulk::{Copy, Encoded, Stored};
 
 /// Maximum number of rows of a namespace in a transaction that are inserted.
 pub const COPY_ABOVE_ROWS: u64 = 100;
@@ -47,13 +43,11 @@ pub(super) struct Buffer {
 }
 
 /// A COPY that has begun.
-struct Copy {
+struct Open {
     /// Its namespace's place in the book, and what is done with it.
     index: usize,
     act: String,
-    sink: Pin<Box<CopyInSink<Bytes>>>,
-    rows: u64,
-    size: usize,
+    copy: Copy,
 }
 
 /// What waits, and what is under way.
@@ -62,7 +56,7 @@ pub(super) struct Load {
     /// By the namespaces' places in the book.
     waiting: HashMap<usize, Buffer>,
     waiting_size: usize,
-    copy: Option<Copy>,
+    copy: Option<Open>,
     /// Statements by namespace: COPY and INSERT.
     prepared: HashMap<(usize, Method), Statement>,
 }
@@ -181,40 +175,31 @@ impl Load {
         (index, namespace): (usize, &Namespace),
         buffer: &mut Buffer,
     ) -> Result<(), SinkError> {
-        let is_full = |copy: &Copy| copy.index != index || copy.size >= COPY_SIZE_MAX;
+        let is_full = |open: &Open| open.index != index || open.copy.size() >= COPY_SIZE_MAX;
         if self.copy.as_ref().is_some_and(is_full) {
             self.end_copy(session)?;
         }
-        let copy = match &mut self.copy {
-            Some(copy) => copy,
+        let open = match &mut self.copy {
+            Some(open) => open,
             None => {
                 let statement = self.prepare(session, (index, namespace), Method::Copy)?;
                 let act = act(namespace);
                 let client = session.connected(&act)?;
-                let sink = session.wait(&act, async {
-                    let mut sink = Box::pin(client.copy_in(&statement).await?);
-                    sink.as_mut().feed(Bytes::from_static(HEADER)).await?;
-                    Ok(sink)
-                })?;
-                self.copy.insert(Copy { index, act, sink, rows: 0, size: 0 })
+                let copy = session.wait(&act, Copy::begin(&client, &statement))?;
+                self.copy.insert(Open { index, act, copy })
             }
         };
         let capacity = buffer.tuples.len().min(2 * CHUNK_SIZE);
         let chunk = std::mem::replace(&mut buffer.tuples, Vec::with_capacity(capacity));
-        copy.rows += std::mem::take(&mut buffer.rows);
-        copy.size += chunk.len();
-        let sink = copy.sink.as_mut();
-        Ok(session.wait(&copy.act, feed(sink, chunk.into()))?)
+        let rows = std::mem::take(&mut buffer.rows);
+        Ok(session.wait(&open.act, open.copy.send(chunk.into(), rows))?)
     }
 
     /// Ends the open COPY, if there is one; no other request can be made before.
     pub(super) fn end_copy(&mut self, session: &mut Session) -> Result<(), SinkError> {
-        let Some(Copy { act, mut sink, rows, .. }) = self.copy.take() else { return Ok(()) };
-        let taken = session.wait(&act, async {
-            feed(sink.as_mut(), Bytes::from_static(TRAILER)).await?;
-            sink.as_mut().finish().await
-        })?;
-        Ok(compare(session, act, taken, rows)?)
+        let Some(Open { act, copy, .. }) = self.copy.take() else { return Ok(()) };
+        let rows = session.wait(&act, copy.finish())?;
+        Ok(check(session, &act, rows)?)
     }
 
     fn insert(
@@ -236,18 +221,18 @@ impl Load {
         // They were encoded here, so invalid tuples would be a bug.
         let (fields, count) =
             fields.ok_or_else(|| session.contents(&act, "encoded rows are invalid".to_owned()))?;
-        let arrays: Vec<Array> = types
+        let arrays: Vec<Encoded<Vec<u8>>> = types
             .zip(fields)
             .map(|(oid, fields)| {
                 let mut array = Vec::with_capacity(20 + fields.len());
                 tuple::begin_array(oid, count, &mut array);
                 array.extend_from_slice(&fields);
-                Array(array)
+                Encoded(Some(array))
             })
             .collect();
         let client = session.connected(&act)?;
-        let taken = session.wait(&act, client.execute_raw(&statement, arrays))?;
-        Ok(compare(session, act, taken, rows)?)
+        let stored = session.wait(&act, client.execute_raw(&statement, arrays))?;
+        Ok(check(session, &act, Stored { stored, sent: rows })?)
     }
 
     fn prepare(
@@ -278,46 +263,7 @@ fn act(namespace: &Namespace) -> String {
     format!("write to {}", namespace.name)
 }
 
-/// Sends bytes to a COPY. If it accepts no more, the reason is in its answer.
-async fn feed(
-    mut sink: Pin<&mut CopyInSink<Bytes>>,
-    bytes: Bytes,
-) -> Result<(), tokio_postgres::Error> {
-    match sink.feed(bytes).await {
-        Ok(()) => Ok(()),
-        Err(error) => Err(sink.finish().await.err().unwrap_or(error)),
-    }
-}
-
-/// Rows can only be missing if a trigger or a rule of the database's owner dropped them.
-fn compare(session: &Session, act: String, taken: u64, sent: u64) -> Result<(), ServerError> {
-    if taken == sent {
-        return Ok(());
-    }
-    Err(session.contents(&act, format!("the server stored {taken} of {sent} rows")))
-}
-
-/// An array as it is on the wire.
-#[derive(Debug)]
-struct Array(Vec<u8>);
-
-impl ToSql for Array {
-    fn to_sql(
-        &self,
-        _: &Type,
-        out: &mut BytesMut,
-    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
-        out.extend_from_slice(&self.0);
-        Ok(IsNull::No)
-    }
-
-    fn accepts(_: &Type) -> bool {
-        true
-    }
-
-    fn encode_format(&self, _: &Type) -> Format {
-        Format::Binary
-    }
-
-    to_sql_checked!();
+/// Fails if rows are missing.
+fn check(session: &Session, act: &str, rows: Stored) -> Result<(), ServerError> {
+    rows.check().map_err(|found| session.contents(act, found))
 }
