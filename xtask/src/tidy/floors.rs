@@ -16,13 +16,14 @@ struct Room {
 }
 
 /// The table, which ARCHITECTURE.md repeats ([`rows`]).
-const ROOMS: [Room; 14] = [
+const ROOMS: [Room; 15] = [
     Room { name: "forebay-base", floor: 0, below: &[] },
     // Dependencies of tests only.
     Room { name: "forebay-testing", floor: 0, below: &[] },
     Room { name: "forebay-log", floor: 1, below: &["forebay-base"] },
     Room { name: "forebay-pgcopy", floor: 1, below: &["forebay-base", "forebay-testing"] },
     Room { name: "forebay-parquet", floor: 1, below: &[] },
+    Room { name: "forebay-objects", floor: 1, below: &["forebay-base"] },
     // The one exception to "strictly down": the bulk writer uses COPY through its neighbour.
     Room {
         name: "forebay-sink",
@@ -34,7 +35,7 @@ const ROOMS: [Room; 14] = [
     Room {
         name: "forebay-inventory",
         floor: 2,
-        below: &["forebay-base", "forebay-testing", "forebay-parquet"],
+        below: &["forebay-base", "forebay-testing", "forebay-parquet", "forebay-objects"],
     },
     Room {
         name: "forebay-pipeline",
@@ -44,6 +45,7 @@ const ROOMS: [Room; 14] = [
             "forebay-testing",
             "forebay-log",
             "forebay-parquet",
+            "forebay-objects",
             "forebay-pgcopy",
             "forebay-sink",
         ],
@@ -75,6 +77,7 @@ const ROOMS: [Room; 14] = [
             "forebay-base",
             "forebay-console",
             "forebay-testing",
+            "forebay-objects",
             "forebay-sink",
             "forebay-cache",
             "forebay-events",
