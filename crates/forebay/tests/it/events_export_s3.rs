@@ -261,3 +261,23 @@ fn a_profile_has_the_keys_the_region_and_the_endpoint() {
         assert!(!stderr(&refused).contains("secret\n") && !stderr(&refused).contains("test-"));
     }
 }
+
+#[test]
+fn an_endpoint_with_a_password_is_refused_and_not_printed() {
+    let dir = tempfile::tempdir().unwrap();
+    append_ok(&dir, &["--stream", "s"], numbered(1).as_bytes());
+    let args = ["events", "export", "--out", "s3://archive/x"];
+    let given = without_aws(&dir)
+        .args(args)
+        .args(["--endpoint", "https://user:hunter2@s3.test"])
+        .output();
+    let set = without_aws(&dir)
+        .args(args)
+        .env("AWS_ENDPOINT_URL", "https://user:hunter2@s3.test")
+        .output();
+    for refused in [given.unwrap(), set.unwrap()] {
+        assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+        let said = stderr(&refused);
+        assert!(said.contains("***@s3.test") && !said.contains("hunter2"), "{said}");
+    }
+}
