@@ -38,6 +38,8 @@ pub(crate) fn load(path: &Path) -> Result<PipelineFile, LoadError> {
 
 /// The connectors that a pipeline file can name.
 pub(crate) fn registry() -> Registry {
+    // For settings that name a profile of ~/.aws, which are resolved as the file is read.
+    crate::buckets::environment().install();
     Registry::builtin()
 }
 
