@@ -3,4 +3,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| forebay_connectors::fuzzing::ndjson(data));
+fuzz_target!(|data: &[u8]| forebay_objects::fuzzing::ndjson(data));

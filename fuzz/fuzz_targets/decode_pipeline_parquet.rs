@@ -7,5 +7,5 @@ use forebay_fuzz::{keep_panics, without_panic};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(init: keep_panics(), |data: &[u8]| {
-    without_panic(|| forebay_connectors::fuzzing::parquet(data));
+    without_panic(|| forebay_objects::fuzzing::parquet(data));
 });

@@ -9,15 +9,13 @@
 //! | `forebay` | yes | |
 //!
 //! Each of them implements the traits of [`forebay_sdk`]; [`registry`] lists them for the engine.
-//! Those of databases are in the store of the database (`forebay-postgres`, ...), beside its
-//! connections.
+//! Those of databases and files are in the store of the system (`forebay-postgres`,
+//! `forebay-objects`, ...), beside its connections. Here is that of other Forebays, over HTTP.
 
-pub mod files;
 pub mod forebay;
-#[cfg(any(test, feature = "fuzzing"))]
-pub mod fuzzing;
 
 use forebay_mongodb::connector as mongodb;
+use forebay_objects::connector as files;
 use forebay_postgres::connector as postgres;
 use forebay_sdk::registry::Registry;
 use forebay_sqlite::connector as sqlite;

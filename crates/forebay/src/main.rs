@@ -6,6 +6,7 @@
 //! or installs tracing: every other crate is a library that receives its settings.
 
 mod allocator;
+mod buckets;
 mod cli;
 mod config;
 mod data_dir;

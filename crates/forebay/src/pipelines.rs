@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use forebay_pipeline::config::{self, LoadError, PipelineFile};
 use forebay_pipeline::state::Progress;
+use forebay_sdk::registry::Registry;
 use forebay_sdk::run::Context;
 
 /// Maximum size of a file whose content is substituted into a pipeline file.
@@ -32,7 +33,14 @@ fn resolve(name: &str) -> Result<String, String> {
 /// # Errors
 /// [`LoadError`], with the position.
 pub(crate) fn load(path: &Path) -> Result<PipelineFile, LoadError> {
-    config::load(path, &forebay_connectors::registry(), &resolve)
+    config::load(path, &registry(), &resolve)
+}
+
+/// The connectors that a pipeline file can name.
+pub(crate) fn registry() -> Registry {
+    // For settings that name a profile of ~/.aws, which are resolved as the file is read.
+    crate::buckets::environment().install();
+    forebay_connectors::registry()
 }
 
 /// Returns the file of recorded runs in a data directory.

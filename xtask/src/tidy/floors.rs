@@ -16,7 +16,7 @@ struct Room {
 }
 
 /// The table, which ARCHITECTURE.md repeats ([`rows`]).
-const ROOMS: [Room; 19] = [
+const ROOMS: [Room; 20] = [
     Room { name: "forebay-base", floor: 0, below: &[] },
     // Dependencies of tests only.
     Room { name: "forebay-testing", floor: 0, below: &[] },
@@ -54,17 +54,22 @@ const ROOMS: [Room; 19] = [
         below: &["forebay-base", "forebay-pgcopy", "forebay-sink", "forebay-sdk"],
     },
     Room {
+        name: "forebay-objects",
+        floor: 3,
+        below: &["forebay-base", "forebay-pgcopy", "forebay-parquet", "forebay-sdk"],
+    },
+    Room {
         name: "forebay-connectors",
         floor: 4,
         below: &[
             "forebay-base",
             "forebay-testing",
             "forebay-pgcopy",
-            "forebay-parquet",
             "forebay-sdk",
             "forebay-postgres",
             "forebay-mongodb",
             "forebay-sqlite",
+            "forebay-objects",
         ],
     },
     Room { name: "forebay-cache", floor: 5, below: &["forebay-base", "forebay-log"] },
@@ -72,7 +77,7 @@ const ROOMS: [Room; 19] = [
     Room {
         name: "forebay-inventory",
         floor: 5,
-        below: &["forebay-base", "forebay-testing", "forebay-parquet"],
+        below: &["forebay-base", "forebay-testing", "forebay-parquet", "forebay-objects"],
     },
     Room {
         name: "forebay-intake",
@@ -92,7 +97,7 @@ const ROOMS: [Room; 19] = [
     },
     Room {
         name: "forebay-tour",
-        floor: 6,
+        floor: 7,
         below: &[
             "forebay-base",
             "forebay-sink",
@@ -107,7 +112,7 @@ const ROOMS: [Room; 19] = [
     },
     Room {
         name: "forebay",
-        floor: 7,
+        floor: 8,
         below: &[
             "forebay-base",
             "forebay-testing",
@@ -117,6 +122,7 @@ const ROOMS: [Room; 19] = [
             "forebay-postgres",
             "forebay-mongodb",
             "forebay-sqlite",
+            "forebay-objects",
             "forebay-connectors",
             "forebay-cache",
             "forebay-events",

@@ -10,8 +10,9 @@ use serde_json::json;
 
 use super::events_read::{FilterArgs, time_ns};
 use super::settings::DataArgs;
+use crate::buckets::S3Options;
 use crate::exit::{Coded, Exit};
-use crate::export::target::{Directory, S3, S3Options, Target};
+use crate::export::target::{Directory, S3, Target};
 use crate::export::{self, Format, MANIFEST, Options, Partition};
 use crate::out;
 

@@ -11,6 +11,7 @@ use forebay_base::fs::{FileSystem, RealFs};
 use forebay_inventory::builder::{self, BuildError, Built, Monitor, OnBadRow, Options, Stage};
 use forebay_inventory::object::Classes;
 use forebay_inventory::source::{self, Columns, S3, Settings, Spec};
+use forebay_objects::Addressing;
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::process::{Resource, getrlimit};
 use serde_json::json;
@@ -18,8 +19,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 use super::inventory::json_line;
+use crate::buckets::S3Options;
 use crate::exit::{Coded, Exit};
-use crate::export::target::S3Options;
 use crate::out;
 use crate::usage::Usage;
 
@@ -191,7 +192,8 @@ fn settings(args: &Args, classes: &Arc<Classes>) -> anyhow::Result<Settings> {
     }
     let remote = args.from.iter().any(|spec| spec.to_string().contains("://"));
     if remote {
-        settings.s3 = Some(S3::new(args.s3.reader()?).context("cannot access S3")?);
+        let access = args.s3.access(Addressing::Auto)?;
+        settings.s3 = Some(S3::new(access).context("cannot access S3")?);
     }
     Ok(settings)
 }

@@ -246,7 +246,7 @@ pub(super) fn reset(args: &ResetArgs) -> anyhow::Result<Exit> {
 }
 
 pub(super) fn schema() -> anyhow::Result<Exit> {
-    out::json(&json_schema(&forebay_connectors::registry()))?;
+    out::json(&json_schema(&crate::pipelines::registry()))?;
     Ok(Exit::Ok)
 }
 

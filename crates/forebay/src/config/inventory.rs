@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use forebay_objects::{Address, BucketAddress};
+
 use super::error::ConfigError;
 use super::settings::Inventory;
 use super::value::Value;
@@ -30,22 +32,19 @@ impl Value for Sources {
 }
 
 fn permitted(place: &str) -> Result<Permitted, String> {
-    if let Some(rest) = place.strip_prefix("s3://") {
-        let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-        if bucket.is_empty() {
-            return Err(format!("{place:?} names no bucket"));
+    match place.parse() {
+        Ok(Address::Bucket(BucketAddress { bucket, key })) => {
+            let prefix = match &*key {
+                "" => String::new(),
+                key => format!("{}/", key.trim_end_matches('/')),
+            };
+            Ok(Permitted::Bucket { bucket, prefix })
         }
-        let prefix = match prefix {
-            "" => String::new(),
-            prefix => format!("{}/", prefix.trim_end_matches('/')),
-        };
-        return Ok(Permitted::Bucket { bucket: bucket.to_owned(), prefix });
-    }
-    let path = PathBuf::from(place);
-    if path.is_absolute() {
-        Ok(Permitted::Directory(path))
-    } else {
-        Err(format!("{place:?} is neither an absolute path nor an s3:// address"))
+        Ok(Address::Local(path)) if path.is_absolute() => Ok(Permitted::Directory(path)),
+        Ok(Address::Local(_)) => {
+            Err(format!("{place:?} is neither an absolute path nor an s3:// address"))
+        }
+        Err(error) => Err(format!("{place:?} cannot be used: {error}")),
     }
 }
 

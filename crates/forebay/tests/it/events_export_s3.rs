@@ -261,3 +261,50 @@ fn a_profile_has_the_keys_the_region_and_the_endpoint() {
         assert!(!stderr(&refused).contains("secret\n") && !stderr(&refused).contains("test-"));
     }
 }
+
+#[test]
+fn an_endpoint_with_a_password_is_refused_and_not_printed() {
+    let dir = tempfile::tempdir().unwrap();
+    append_ok(&dir, &["--stream", "s"], numbered(1).as_bytes());
+    let args = ["events", "export", "--out", "s3://archive/x"];
+    let given =
+        without_aws(&dir).args(args).args(["--endpoint", "https://user:hunter2@s3.test"]).output();
+    let set = without_aws(&dir)
+        .args(args)
+        .env("AWS_ENDPOINT_URL", "https://user:hunter2@s3.test")
+        .output();
+    for refused in [given.unwrap(), set.unwrap()] {
+        assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+        let said = stderr(&refused);
+        assert!(said.contains("***@s3.test") && !said.contains("hunter2"), "{said}");
+    }
+}
+
+#[test]
+fn a_pipeline_uses_the_profile_that_its_file_names() {
+    let (s3, dir) = (S3::start(), tempfile::tempdir().unwrap());
+    fs::write(s3.dir.path().join("archive/x.csv"), "key,size\na,1\n").unwrap();
+    fs::create_dir(dir.path().join(".aws")).unwrap();
+    let endpoint = s3.endpoint();
+    let credentials = format!(
+        "[work]\naws_access_key_id = test-access\naws_secret_access_key = test-secret\n\
+         endpoint_url = {endpoint}\n"
+    );
+    fs::write(dir.path().join(".aws/credentials"), credentials).unwrap();
+    let run = |profile: &str| {
+        let file = format!(
+            "version: 1\npipeline: p\nsource:\n  use: csv\n  config:\n    path: s3://archive\n    \
+             s3: {{ profile: {profile}, allow_http: true }}\n  streams: [{{ name: x.csv }}]\n\
+             destination:\n  use: ndjson\n  config: {{ path: out }}\n"
+        );
+        fs::write(dir.path().join("p.yaml"), file).unwrap();
+        without_aws(&dir).args(["pipeline", "run", "p.yaml"]).output().unwrap()
+    };
+    let done = run("work");
+    assert!(done.status.success(), "{}", stderr(&done));
+    assert!(dir.path().join("out/x").is_dir());
+    let refused = run("nobody");
+    assert!(!refused.status.success());
+    let said = stderr(&refused);
+    assert!(said.contains("p.yaml:") && said.contains("no profile \"nobody\""), "{said}");
+}

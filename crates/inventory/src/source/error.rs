@@ -2,23 +2,10 @@
 
 use std::path::PathBuf;
 
-use forebay_base::error_chain::chain;
+use forebay_objects::Failure;
 use parquet::errors::ParquetError;
 
 use super::Stopped;
-
-/// The address that Amazon's machines request their role's keys from.
-const METADATA: &str = "169.254.169.254";
-
-/// Advice for a store that cannot be used, if the store itself gives none.
-fn way_out(error: &object_store::Error) -> &'static str {
-    if chain(error).to_string().contains(METADATA) {
-        ": no keys are set and this machine has no role; set AWS_ACCESS_KEY_ID and \
-         AWS_SECRET_ACCESS_KEY, or specify a profile"
-    } else {
-        ""
-    }
-}
 
 /// Why a source could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -36,15 +23,15 @@ pub enum SourceError {
         source: std::io::Error,
     },
     /// An object of an object store.
-    #[error("{act} {location}{}", way_out(source))]
+    #[error("{act} {location}")]
     Store {
         /// What was attempted: "open", "read".
         act: &'static str,
         /// The URL: `s3://bucket/key`.
         location: String,
-        /// The error of the store.
+        /// Why the request failed.
         #[source]
-        source: object_store::Error,
+        source: Failure,
     },
     /// A bucket cannot be listed.
     #[error("list {location}: {reason}")]

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use forebay_objects::Failure;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use object_store::path::Path as Key;
@@ -57,8 +58,8 @@ impl Remote {
         format!("s3://{}/{key}", self.bucket)
     }
 
-    fn error(&self, act: &'static str, key: &Key, source: object_store::Error) -> SourceError {
-        SourceError::Store { act, location: self.location(key.as_ref()), source }
+    fn error(&self, act: &'static str, key: &Key, error: object_store::Error) -> SourceError {
+        SourceError::Store { act, location: self.location(key.as_ref()), source: error.into() }
     }
 }
 
@@ -149,7 +150,9 @@ impl Read for Body {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.chunk.is_empty() {
             match self.runtime.block_on(self.chunks.next()) {
-                Some(chunk) => self.chunk = chunk.map_err(io::Error::other)?,
+                Some(chunk) => {
+                    self.chunk = chunk.map_err(|error| io::Error::other(Failure::from(error)))?
+                }
                 None => return Ok(0),
             }
         }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use forebay_base::ByteSize;
+use forebay_objects::{Address, AddressError, BucketAddress};
 use object_store::ObjectStore as _;
 use object_store::path::Path as Key;
 
@@ -244,8 +245,11 @@ fn bucket_files(
 ) -> Result<Vec<Location>, SourceError> {
     let remote = settings.s3(&format!("s3://{bucket}/{prefix}"))?.remote(bucket)?;
     remote.check(prefix)?;
-    let failed =
-        |source| SourceError::Store { act: "list", location: remote.location(prefix), source };
+    let failed = |error: object_store::Error| SourceError::Store {
+        act: "list",
+        location: remote.location(prefix),
+        source: error.into(),
+    };
     let below = Key::parse(prefix).map_err(|e| failed(e.into()))?;
     let listed = remote.runtime.block_on(remote.store.list_with_delimiter(Some(&below)));
     let objects = listed.map_err(failed)?.objects;
@@ -340,35 +344,25 @@ impl FromStr for Spec {
     fn from_str(given: &str) -> Result<Self, SourceError> {
         let wrong =
             |reason: &str| SourceError::Spec { given: given.to_owned(), reason: reason.to_owned() };
-        let bucket_and_key = |text: &str| {
-            let (bucket, key) = text.split_once('/').unwrap_or((text, ""));
-            if bucket.is_empty() {
-                return Err(wrong("it has no bucket"));
-            }
-            Ok((bucket.to_owned(), key.to_owned()))
-        };
+        let invalid = |error: AddressError| wrong(&error.to_string());
         let what = if let Some(dir) = given.strip_prefix("fs:") {
             What::Directory(dir.into())
         } else if let Some(listed) = given.strip_prefix("s3-list://") {
-            let (bucket, prefix) = bucket_and_key(listed)?;
-            What::List { bucket, prefix }
+            let BucketAddress { bucket, key } = BucketAddress::of(listed).map_err(invalid)?;
+            What::List { bucket, prefix: key }
         } else {
             let kinds =
                 [("manifest:", Kind::Manifest), ("parquet:", Kind::Parquet), ("csv:", Kind::Csv)];
             let said =
                 kinds.iter().find_map(|(word, kind)| Some((given.strip_prefix(word)?, *kind)));
             let (rest, kind) = said.map_or((given, None), |(rest, kind)| (rest, Some(kind)));
-            let location = if let Some(rest) = rest.strip_prefix("s3://") {
-                let (bucket, key) = bucket_and_key(rest)?;
-                Location::S3 { bucket, key }
-            } else if rest.contains("://") {
-                return Err(wrong("only s3:// is supported"));
-            } else {
-                Location::Local(rest.into())
+            let location = match rest.parse().map_err(invalid)? {
+                Address::Bucket(BucketAddress { bucket, key }) => Location::S3 { bucket, key },
+                Address::Local(path) => Location::Local(path),
             };
             What::Files(kind, location)
         };
-        if given.is_empty() || matches!(&what, What::Directory(dir) if dir.as_os_str().is_empty()) {
+        if matches!(&what, What::Directory(dir) if dir.as_os_str().is_empty()) {
             return Err(wrong("it is empty"));
         }
         Ok(Self { given: given.to_owned(), what })

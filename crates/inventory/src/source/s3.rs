@@ -1,12 +1,12 @@
 //! Buckets of S3, or of a compatible server.
 //!
-//! The caller provides address and keys: nothing is read from the environment here.
+//! The caller provides the access: nothing is read from the environment here.
 
 use std::fmt;
 use std::sync::Arc;
 
+use forebay_objects::{Access, Failure};
 use object_store::ObjectStore;
-use object_store::aws::AmazonS3Builder;
 use tokio::runtime::Runtime;
 
 use super::location::Remote;
@@ -22,23 +22,22 @@ pub struct S3 {
 }
 
 /// Opens the store of a bucket, by the bucket's name.
-type Open = dyn Fn(&str) -> object_store::Result<Arc<dyn ObjectStore>> + Send + Sync;
+type Open = dyn Fn(&str) -> Result<Arc<dyn ObjectStore>, Failure> + Send + Sync;
 
 #[derive(Clone)]
 enum Stores {
-    Builder(Box<AmazonS3Builder>),
+    Access(Box<Access>),
     Given(Arc<Open>),
 }
 
 impl S3 {
-    /// Connects to buckets with the endpoint, region and credentials of `builder`; its bucket is
-    /// ignored.
+    /// Connects to buckets of any name.
     ///
     /// # Errors
     /// The system refuses a thread for the requests.
-    pub fn new(builder: AmazonS3Builder) -> Result<Self, SourceError> {
+    pub fn new(access: Access) -> Result<Self, SourceError> {
         Ok(Self {
-            stores: Stores::Builder(Box::new(builder)),
+            stores: Stores::Access(Box::new(access)),
             runtime: runtime()?,
             within: Within::default(),
         })
@@ -50,7 +49,7 @@ impl S3 {
     /// # Errors
     /// The system refuses a thread for the requests.
     pub fn with_stores(
-        open: impl Fn(&str) -> object_store::Result<Arc<dyn ObjectStore>> + Send + Sync + 'static,
+        open: impl Fn(&str) -> Result<Arc<dyn ObjectStore>, Failure> + Send + Sync + 'static,
     ) -> Result<Self, SourceError> {
         Ok(Self {
             stores: Stores::Given(Arc::new(open)),
@@ -68,10 +67,7 @@ impl S3 {
     /// A bucket's store.
     pub(crate) fn remote(&self, bucket: &str) -> Result<Remote, SourceError> {
         let store = match &self.stores {
-            Stores::Builder(builder) => {
-                let store = builder.as_ref().clone().with_bucket_name(bucket).build();
-                store.map(|store| Arc::new(store) as Arc<dyn ObjectStore>)
-            }
+            Stores::Access(access) => access.store(bucket).map_err(Failure::from),
             Stores::Given(open) => open(bucket),
         };
         let store = store.map_err(|source| SourceError::Store {
@@ -87,10 +83,10 @@ impl S3 {
         })
     }
 
-    /// The settings of the connection, if known.
-    pub(crate) fn builder(&self) -> Option<&AmazonS3Builder> {
+    /// The access, if buckets are not opened by the caller.
+    pub(crate) fn access(&self) -> Option<&Access> {
         match &self.stores {
-            Stores::Builder(builder) => Some(builder),
+            Stores::Access(access) => Some(access),
             Stores::Given(_) => None,
         }
     }

@@ -1,7 +1,6 @@
 //! The target of an export: a directory, or a bucket.
 
 mod directory;
-mod profile;
 mod s3;
 
 use std::io::{Read, Seek as _, Write};
@@ -10,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
 
 pub(crate) use directory::Directory;
-pub(crate) use s3::{S3, S3Options};
+pub(crate) use s3::S3;
 
 use super::MANIFEST;
 

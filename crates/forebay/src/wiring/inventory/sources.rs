@@ -11,13 +11,14 @@ use anyhow::Context as _;
 use forebay_inventory::builder::Options;
 use forebay_inventory::object::Classes;
 use forebay_inventory::source::{Columns, S3, Settings, Source, Spec, Within, open};
+use forebay_objects::{Addressing, Class, Failure};
 use http::StatusCode;
 
 use super::super::answer::Problem;
 use super::Shared;
 use super::blobs::{BLOBS, Blobs};
+use crate::buckets::S3Options;
 use crate::config::Permitted;
-use crate::export::target::S3Options;
 
 /// Maximum number of sources of one index, and maximum length of a source's name.
 const SOURCES_MAX: usize = 64;
@@ -141,9 +142,9 @@ fn within(permitted: &[Permitted]) -> Within {
 /// that `AWS_PROFILE` names. The commands use the same.
 fn s3(specs: &[Spec], permitted: &[Permitted]) -> anyhow::Result<S3> {
     // In the path a bucket's name may have dots.
-    let builder = S3Options::default().reader()?.with_virtual_hosted_style_request(false);
+    let access = S3Options::default().access(Addressing::Path)?;
     if specs.iter().any(Spec::is_listing) {
-        return Ok(S3::new(builder)?);
+        return Ok(S3::new(access)?);
     }
     // A manifest may name its files in a bucket other than its own.
     let permitted = permitted.to_vec();
@@ -151,10 +152,9 @@ fn s3(specs: &[Spec], permitted: &[Permitted]) -> anyhow::Result<S3> {
         let known = |permitted: &Permitted| matches!(permitted, Permitted::Bucket { bucket, .. } if bucket == name);
         if !permitted.iter().any(known) {
             let text = format!("inventory.sources does not permit reading from the bucket {name}");
-            return Err(object_store::Error::Generic { store: "S3", source: text.into() });
+            return Err(Failure::new(Class::Refused, text));
         }
-        let store = builder.clone().with_bucket_name(name).build()?;
-        Ok(Arc::new(store) as Arc<dyn object_store::ObjectStore>)
+        access.store(name).map_err(Failure::from)
     })?;
     Ok(s3)
 }

@@ -4,11 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use forebay_objects::{Access, Keys};
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use object_store::aws::AmazonS3Builder;
 use s3s::auth::SimpleAuth;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use tempfile::TempDir;
@@ -62,13 +62,14 @@ impl Server {
     }
 
     fn settings(&self, secret: &str) -> Settings {
-        let builder = AmazonS3Builder::new()
-            .with_endpoint(&self.endpoint)
-            .with_allow_http(true)
-            .with_region("eu-central-1")
-            .with_access_key_id("test-access")
-            .with_secret_access_key(secret);
-        Settings { s3: Some(S3::new(builder).unwrap()), ..settings() }
+        let access = Access::new(&forebay_objects::Settings {
+            endpoint: Some(self.endpoint.clone()),
+            allow_http: true,
+            region: Some("eu-central-1".to_owned()),
+            keys: Some(Keys::new("test-access", secret, None)),
+            ..Default::default()
+        });
+        Settings { s3: Some(S3::new(access.unwrap()).unwrap()), ..settings() }
     }
 
     fn asked(&self) -> usize {

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufReader, Cursor, Read, Seek as _, SeekFrom};
 
 use bytes::Bytes;
+use forebay_objects::Failure;
 use object_store::ObjectStoreExt as _;
 use object_store::path::Path as Key;
 use parquet::errors::{ParquetError, Result};
@@ -73,7 +74,7 @@ impl ChunkReader for Chunks {
             Self::Remote(remote, key, _) => remote
                 .runtime
                 .block_on(remote.store.get_range(key, start..end))
-                .map_err(|e| ParquetError::External(Box::new(e))),
+                .map_err(|e| ParquetError::External(Box::new(Failure::from(e)))),
         }
     }
 }

@@ -9,7 +9,10 @@ use std::task::{Context, Poll, ready};
 use forebay_sdk::acceptance;
 use forebay_sdk::connector::Destination;
 use forebay_sdk::error::ConnectorError;
+use forebay_sdk::registry::ConnectorSettings as _;
 use forebay_sdk::settings::StreamSettings;
+
+use crate::{Bucket, Environment};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use s3s::auth::SimpleAuth;
@@ -22,7 +25,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::super::csv::CsvLayout;
 use super::super::destination::FileDestination;
 use super::super::format::Layout;
-use super::super::location::{Bucket, Location};
+use super::super::location::Location;
 use super::super::parquet::ParquetLayout;
 use super::super::{CsvDestination, ParquetDestination, ParquetSource};
 use super::{chain, fill, passes, stream};
@@ -125,7 +128,7 @@ fn names(directory: &Path) -> Vec<String> {
 /// A destination in a bucket that is kept in memory.
 fn in_memory(layout: Arc<dyn Layout>) -> Arc<dyn Destination> {
     let store = Arc::new(object_store::memory::InMemory::new());
-    let bucket = Bucket { store, name: "b".into(), prefix: "some/where".into() };
+    let bucket = Bucket::new(store, "b", "some/where".into());
     Arc::new(FileDestination::at(Location::Bucket(bucket), layout))
 }
 
@@ -173,4 +176,38 @@ async fn a_wrong_key_is_said_and_a_server_that_is_not_there_may_be_tried_again()
     let source = super::source::<ParquetSource>(server.settings("lake", "test-secret"));
     let Err(error) = acceptance::open_source(&source, &missing).await else { panic!("opened") };
     assert!(matches!(error, ConnectorError::Unsupported { .. }), "{}", chain(&error));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_profile_has_the_keys_and_the_server_and_what_is_in_the_file_precedes() {
+    let server = S3::start().await;
+    let home = tempfile::tempdir().unwrap();
+    std::fs::create_dir(home.path().join(".aws")).unwrap();
+    let endpoint = &server.endpoint;
+    let profiles = format!(
+        "[work]\naws_access_key_id = test-access\naws_secret_access_key = test-secret\n\
+         endpoint_url = {endpoint}\n[wrong]\naws_access_key_id = test-access\n\
+         aws_secret_access_key = hunter2\nendpoint_url = http://127.0.0.1:1\n\
+         [role]\nrole_arn = r\nendpoint_url = {endpoint}\n"
+    );
+    std::fs::write(home.path().join(".aws/credentials"), profiles).unwrap();
+    // The only test of this process that hands over an environment.
+    Environment::new([], Some(home.path().to_owned())).install();
+    let settings = |profile: &str| json!({ "path": "s3://bucket/lake", "s3": { "profile": profile, "allow_http": true } });
+    let parsed = |settings: &Value| serde_json::from_value::<ParquetSource>(settings.clone());
+    passes(super::destination::<CsvDestination>(settings("work"))).await;
+    super::source::<ParquetSource>(settings("work")).check().await.unwrap();
+    // What the file itself names precedes.
+    let mut own = server.settings("lake", "test-secret");
+    own["s3"]["profile"] = "wrong".into();
+    super::source::<ParquetSource>(own).check().await.unwrap();
+    // Its server and its files are compared with the permissions.
+    let reach = parsed(&settings("wrong")).unwrap().reach();
+    assert_eq!(reach.hosts, [("127.0.0.1".to_owned(), Some(1))]);
+    assert!(reach.paths.contains(&home.path().join(".aws/credentials")), "{reach:?}");
+    assert!(!format!("{:?}", parsed(&settings("wrong"))).contains("hunter2"));
+    let error = parsed(&settings("nobody")).unwrap_err().to_string();
+    assert!(error.contains("there is no profile \"nobody\""), "{error}");
+    let error = super::source::<ParquetSource>(settings("role")).check().await.unwrap_err();
+    assert!(chain(&error).contains("by role_arn"), "{}", chain(&error));
 }

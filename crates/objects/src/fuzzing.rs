@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd as _;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-pub use crate::files::fuzzing::{csv, ndjson, parquet};
+pub use crate::connector::fuzzing::{csv, ndjson, parquet};
 
 /// A file with these bytes, and the path to open it.
 pub(crate) fn in_memory(bytes: &[u8]) -> (File, String) {

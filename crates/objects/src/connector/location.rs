@@ -11,10 +11,11 @@ use std::time::UNIX_EPOCH;
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::settings::Text;
 use forebay_sdk::settings::Within;
+
+use crate::{Access, Address, Bucket, Class, ConfigError, Failure};
 use futures_util::TryStreamExt as _;
-use object_store::aws::AmazonS3Builder;
-use object_store::path::{Path as Key, PathPart};
-use object_store::{ObjectStore, ObjectStoreExt as _};
+use object_store::ObjectStoreExt as _;
+use object_store::path::Path as Key;
 use tokio::runtime::Handle;
 
 use super::opened::{From, Opened};
@@ -50,14 +51,6 @@ impl At {
     }
 }
 
-/// A prefix in a bucket.
-#[derive(Debug, Clone)]
-pub(super) struct Bucket {
-    pub(super) store: Arc<dyn ObjectStore>,
-    pub(super) name: String,
-    pub(super) prefix: Key,
-}
-
 /// A file that was listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Listed {
@@ -78,46 +71,18 @@ impl Location {
         s3: &S3Settings,
         within: &Within,
     ) -> Result<Self, ConnectorError> {
-        let Some(place) = path.0.strip_prefix("s3://") else {
-            if path.0.is_empty() {
-                return Err(ConnectorError::unsupported(
-                    "the path is empty",
-                    "name a directory or s3://BUCKET/PREFIX",
-                ));
-            }
-            return Ok(Self::Disk(PathBuf::from(&path.0), within.clone()));
-        };
-        let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
-        let refused = |source: object_store::Error| ConnectorError::Refused {
+        let refused = |source: ConfigError| ConnectorError::Refused {
             act: format!("use {path}"),
             source: source.into(),
         };
-        let prefix = Key::parse(prefix.trim_matches('/')).map_err(|error| refused(error.into()))?;
-        let mut builder = AmazonS3Builder::new()
-            .with_bucket_name(bucket)
-            .with_allow_http(s3.allow_http)
-            .with_virtual_hosted_style_request(!s3.path_style && s3.endpoint.is_none());
-        if let Some(endpoint) = &s3.endpoint {
-            builder = builder.with_endpoint(&endpoint.0);
-        }
-        builder = builder.with_region(s3.region.as_ref().map_or("us-east-1", |region| &region.0));
-        match (&s3.access_key_id, &s3.secret_access_key) {
-            (Some(id), Some(key)) => {
-                builder = builder.with_access_key_id(&id.0).with_secret_access_key(key.expose());
-            }
-            (None, None) => builder = builder.with_skip_signature(true),
-            _ => {
-                return Err(ConnectorError::unsupported(
-                    "one half of the key to a bucket is missing",
-                    "give both access_key_id and secret_access_key, or neither",
-                ));
+        let address = path.0.parse().map_err(|error| refused(ConfigError::Address(error)))?;
+        match address {
+            Address::Local(directory) => Ok(Self::Disk(directory, within.clone())),
+            Address::Bucket(address) => {
+                let access = Access::new(&s3.connection()?).map_err(refused)?;
+                access.bucket(&address).map(Self::Bucket).map_err(refused)
             }
         }
-        if let Some(token) = &s3.session_token {
-            builder = builder.with_token(token.expose());
-        }
-        let store = Arc::new(builder.build().map_err(refused)?);
-        Ok(Self::Bucket(Bucket { store, name: bucket.to_owned(), prefix }))
     }
 
     /// The name of a file in messages; the location itself for an empty name.
@@ -134,7 +99,7 @@ impl Location {
     pub(super) fn list(&self, name: &str) -> Result<Vec<Listed>, ConnectorError> {
         let mut files = match self {
             Self::Disk(directory, within) => list_disk(directory, name, within)?,
-            Self::Bucket(bucket) => bucket.list(name)?,
+            Self::Bucket(bucket) => list_bucket(bucket, name)?,
         };
         files.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(files)
@@ -148,9 +113,10 @@ impl Location {
                 read.map_err(|error| ConnectorError::file("list", directory, error))
             }
             Self::Bucket(bucket) => {
-                let mut objects = bucket.store.list(Some(&bucket.prefix));
+                let mut objects = bucket.store().list(Some(bucket.prefix()));
                 let reached = Handle::current().block_on(objects.try_next());
-                reached.map(drop).map_err(|error| bucket.error("list", &bucket.prefix, error))
+                let failed = |error| failed(bucket, "list", bucket.prefix(), error);
+                reached.map(drop).map_err(failed)
             }
         }
     }
@@ -269,87 +235,59 @@ fn list_disk(directory: &Path, name: &str, within: &Within) -> Result<Vec<Listed
     Ok(files)
 }
 
-/// Classifies a failed request for an object: what the server refused is not tried again.
-pub(super) fn store_error(
-    act: &'static str,
-    url: String,
-    error: object_store::Error,
-) -> ConnectorError {
-    // Each error of the store repeats its causes; the last one says what happened.
-    let mut innermost: &dyn std::error::Error = &error;
-    while let Some(below) = innermost.source() {
-        innermost = below;
-    }
-    let cause = innermost.to_string();
-    // A status of the server is available only as text.
-    let is_refused = cause.contains("status code: 4");
-    match error {
-        object_store::Error::Generic { .. } if !is_refused => {
-            ConnectorError::Unreachable { what: url, source: cause.into() }
-        }
-        _ => ConnectorError::file(act, url, cause),
+/// The error of a failed request for an object.
+pub(super) fn store_error(act: &'static str, url: String, failure: Failure) -> ConnectorError {
+    let class = failure.class();
+    let source = failure.into();
+    match class {
+        Class::Unreachable => ConnectorError::Unreachable { what: url, source },
+        Class::Transient => ConnectorError::Busy { act: format!("{act} {url}"), source },
+        _ => ConnectorError::file(act, url, source),
     }
 }
 
-impl Bucket {
-    /// The key of a name. Parts that are valid keys already are used unchanged.
-    pub(super) fn key(&self, name: &str) -> Key {
-        let parts = name.split('/').filter(|part| !part.is_empty());
-        parts.fold(self.prefix.clone(), |key, part| match PathPart::parse(part) {
-            Ok(part) => key.join(part),
-            Err(_) => key.join(part),
-        })
-    }
+/// The error of a failed request for a key.
+pub(super) fn failed(
+    bucket: &Bucket,
+    act: &'static str,
+    key: &Key,
+    error: impl Into<Failure>,
+) -> ConnectorError {
+    store_error(act, bucket.url(key), error.into())
+}
 
-    /// The name of a key in messages.
-    pub(super) fn url(&self, key: &Key) -> String {
-        format!("s3://{}/{key}", self.name)
-    }
-
-    /// The cause of a failed request.
-    pub(super) fn error(
-        &self,
-        act: &'static str,
-        key: &Key,
-        error: object_store::Error,
-    ) -> ConnectorError {
-        store_error(act, self.url(key), error)
-    }
-
-    fn list(&self, name: &str) -> Result<Vec<Listed>, ConnectorError> {
-        let key = self.key(name);
-        let failed = |error| self.error("list", &key, error);
-        Handle::current().block_on(async {
-            let mut files = Vec::new();
-            let mut objects = self.store.list(Some(&key));
-            while let Some(meta) = objects.try_next().await.map_err(failed)? {
-                let below = meta.location.prefix_match(&key);
-                let is_data =
-                    below.is_some_and(|mut parts| parts.all(|it| !is_hidden(it.as_ref())));
-                if is_data && meta.location != key {
-                    files.extend(self.listed(meta));
-                }
-                if files.len() > FILES_MAX {
-                    return Err(too_many(self.url(&key).as_ref()));
-                }
+fn list_bucket(bucket: &Bucket, name: &str) -> Result<Vec<Listed>, ConnectorError> {
+    let key = bucket.key(name);
+    let failed = |error| failed(bucket, "list", &key, error);
+    Handle::current().block_on(async {
+        let mut files = Vec::new();
+        let mut objects = bucket.store().list(Some(&key));
+        while let Some(meta) = objects.try_next().await.map_err(failed)? {
+            let below = meta.location.prefix_match(&key);
+            let is_data = below.is_some_and(|mut parts| parts.all(|it| !is_hidden(it.as_ref())));
+            if is_data && meta.location != key {
+                files.extend(listed(bucket.prefix(), meta));
             }
-            // With nothing below it, the name may be that of an object.
-            if files.is_empty() && !name.is_empty() {
-                match self.store.head(&key).await {
-                    Ok(meta) => files.extend(self.listed(meta)),
-                    Err(object_store::Error::NotFound { .. }) => {}
-                    Err(error) => return Err(failed(error)),
-                }
+            if files.len() > FILES_MAX {
+                return Err(too_many(bucket.url(&key).as_ref()));
             }
-            Ok(files)
-        })
-    }
+        }
+        // With nothing below it, the name may be that of an object.
+        if files.is_empty() && !name.is_empty() {
+            match bucket.store().head(&key).await {
+                Ok(meta) => files.extend(listed(bucket.prefix(), meta)),
+                Err(object_store::Error::NotFound { .. }) => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Ok(files)
+    })
+}
 
-    /// An object in the form of a file of this location.
-    pub(super) fn listed(&self, meta: object_store::ObjectMeta) -> Option<Listed> {
-        let parts: Vec<_> = meta.location.prefix_match(&self.prefix)?.collect();
-        let name = parts.iter().map(AsRef::as_ref).collect::<Vec<_>>().join("/");
-        let modified_ns = meta.last_modified.timestamp_nanos_opt().unwrap_or(0).into();
-        Some(Listed { name, size: meta.size, modified_ns, tag: meta.e_tag })
-    }
+/// An object in the form of a file below a prefix.
+pub(super) fn listed(prefix: &Key, meta: object_store::ObjectMeta) -> Option<Listed> {
+    let parts: Vec<_> = meta.location.prefix_match(prefix)?.collect();
+    let name = parts.iter().map(AsRef::as_ref).collect::<Vec<_>>().join("/");
+    let modified_ns = meta.last_modified.timestamp_nanos_opt().unwrap_or(0).into();
+    Some(Listed { name, size: meta.size, modified_ns, tag: meta.e_tag })
 }

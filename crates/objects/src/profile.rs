@@ -4,29 +4,25 @@
 //! a sign-on or a program, the error names that way, which is not supported. No message has a
 //! secret.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
-
-use crate::exit::{Coded, Exit};
+use crate::environment::Environment;
+use crate::error::ConfigError;
+use crate::settings::Keys;
 
 /// The content of a profile.
-#[derive(Default, PartialEq, Eq)]
-pub(super) struct Profile {
-    pub(super) keys: Option<Keys>,
-    pub(super) region: Option<String>,
-    pub(super) endpoint: Option<String>,
-    /// Settings that would lead to keys, but are not supported.
-    other_ways: Vec<String>,
-}
-
-/// Keys that sign requests.
-#[derive(PartialEq, Eq)]
-pub(super) struct Keys {
-    pub(super) access: String,
-    pub(super) secret: String,
-    pub(super) token: Option<String>,
+#[derive(Clone, PartialEq, Eq)]
+pub struct Profile {
+    name: String,
+    pub(crate) keys: Option<Keys>,
+    pub(crate) region: Option<String>,
+    pub(crate) endpoint: Option<String>,
+    /// The setting that would lead to keys, but is not supported.
+    other_way: Option<&'static str>,
+    /// The files it was looked for in.
+    files: Vec<PathBuf>,
 }
 
 /// Settings by which a profile gets its keys if they are not stored.
@@ -40,25 +36,34 @@ const OTHER_WAYS: [&str; 6] = [
 ];
 
 impl Profile {
-    /// Reads a profile from the files of this user.
+    /// Reads a profile from the files of the user. Blocks on disk.
     ///
     /// # Errors
-    /// There is no profile of that name, or it is not complete (exit code 2); a file cannot be
-    /// read.
-    pub(super) fn load(name: &str) -> anyhow::Result<Self> {
-        let credentials = place("AWS_SHARED_CREDENTIALS_FILE", "credentials")?;
-        let config = place("AWS_CONFIG_FILE", "config")?;
-        let found = Self::find(name, &read(&credentials)?, &read(&config)?);
-        let found = found.map_err(|message| Coded::error(Exit::Usage, message))?;
-        found.ok_or_else(|| {
-            let (credentials, config) = (credentials.display(), config.display());
-            let message = format!("there is no profile {name:?} in {credentials} or {config}");
-            Coded::error(Exit::Usage, message)
-        })
+    /// [`ConfigError`]: there is no profile of that name, it has half of a key, or a file cannot be
+    /// read. A profile without keys is none.
+    pub fn load(name: &str, environment: &Environment) -> Result<Self, ConfigError> {
+        let credentials = environment.profile_file("AWS_SHARED_CREDENTIALS_FILE", "credentials")?;
+        let config = environment.profile_file("AWS_CONFIG_FILE", "config")?;
+        match Self::find(name, &read(&credentials)?, &read(&config)?)? {
+            Some(found) => Ok(Self { files: vec![credentials, config], ..found }),
+            None => Err(ConfigError::NoProfile { name: name.to_owned(), credentials, config }),
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The files it was read from.
+    #[must_use]
+    pub fn files(&self) -> &[PathBuf] {
+        &self.files
     }
 
     /// Returns the profile in the texts of both files; the first takes precedence.
-    fn find(name: &str, credentials: &str, config: &str) -> Result<Option<Self>, String> {
+    fn find(name: &str, credentials: &str, config: &str) -> Result<Option<Self>, ConfigError> {
         let mut found = Vec::new();
         let mut is_there = false;
         for (text, is_config) in [(credentials, false), (config, true)] {
@@ -81,62 +86,48 @@ impl Profile {
             let value = found.iter().find(|(key, value)| key == wanted && !value.is_empty());
             value.map(|(_, value)| (*value).to_owned())
         };
+        let half = |lacks| ConfigError::HalfProfile { name: name.to_owned(), lacks };
         let keys = match (of("aws_access_key_id"), of("aws_secret_access_key")) {
-            (Some(access), Some(secret)) => {
-                Some(Keys { access, secret, token: of("aws_session_token") })
-            }
+            (Some(id), Some(secret)) => Some(Keys { id, secret, token: of("aws_session_token") }),
             (None, None) => None,
-            (Some(_), None) => {
-                return Err(format!("profile {name:?} has no aws_secret_access_key"));
-            }
-            (None, Some(_)) => return Err(format!("profile {name:?} has no aws_access_key_id")),
+            (Some(_), None) => return Err(half("aws_secret_access_key")),
+            (None, Some(_)) => return Err(half("aws_access_key_id")),
         };
-        let ways = OTHER_WAYS.iter().filter(|way| of(way).is_some());
-        let other_ways = ways.map(|&way| way.to_owned()).collect();
-        Ok(Some(Self { keys, region: of("region"), endpoint: of("endpoint_url"), other_ways }))
+        Ok(Some(Self {
+            name: name.to_owned(),
+            keys,
+            region: of("region"),
+            endpoint: of("endpoint_url"),
+            other_way: OTHER_WAYS.into_iter().find(|way| of(way).is_some()),
+            files: Vec::new(),
+        }))
     }
 
-    /// Returns why a profile has no keys (exit code 2).
-    pub(super) fn no_keys(&self, name: &str) -> anyhow::Error {
-        let message = match self.other_ways.first() {
-            Some(way) => format!(
-                "profile {name:?} gets its keys by {way}, which is not supported; set them in the \
-                 environment with eval \"$(aws configure export-credentials --profile {name} \
-                 --format env)\" and omit --profile"
-            ),
-            None => {
-                format!("profile {name:?} has neither aws_access_key_id nor aws_secret_access_key")
+    /// The keys of a profile that was asked for.
+    pub(crate) fn required_keys(&self) -> Result<Keys, ConfigError> {
+        self.keys.clone().ok_or_else(|| {
+            let name = self.name.clone();
+            match self.other_way {
+                Some(way) => ConfigError::OtherKeys { name, way },
+                None => ConfigError::NoKeys { name },
             }
-        };
-        Coded::error(Exit::Usage, message)
+        })
     }
 }
 
-/// Returns the path of a file: that in a variable, or in `~/.aws`.
-fn place(variable: &str, name: &str) -> anyhow::Result<PathBuf> {
-    let given = std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from);
-    let home = std::env::home_dir().filter(|home| !home.as_os_str().is_empty());
-    match (given, home) {
-        (Some(given), Some(home)) => {
-            Ok(given.strip_prefix("~").map(|rest| home.join(rest)).unwrap_or(given.clone()))
-        }
-        (Some(given), None) => Ok(given),
-        (None, Some(home)) => Ok(home.join(".aws").join(name)),
-        (None, None) => {
-            let message = format!("HOME is not set, nor is {variable}: there are no profiles");
-            Err(Coded::error(Exit::Usage, message))
-        }
+impl fmt::Debug for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Profile").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
 /// Returns the text of a file; none if it does not exist.
-fn read(path: &Path) -> anyhow::Result<String> {
+fn read(path: &Path) -> Result<String, ConfigError> {
     match std::fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
-        read => read.with_context(|| format!("cannot read {}", path.display())),
+        read => read.map_err(|source| ConfigError::Read { path: path.to_owned(), source }),
     }
 }
-
 /// Returns whether a section is that of a profile: `[NAME]`, and in the configuration, which has
 /// sections of other things too, `[profile NAME]` unless it is the default.
 fn is_profile(section: &str, name: &str, is_config: bool) -> bool {
@@ -248,25 +239,49 @@ role_arn = arn:aws:iam::1:role/x
     fn a_profile_is_merged_from_both_files() {
         let default = find("default");
         let keys = default.keys.as_ref().unwrap();
-        assert_eq!((&*keys.access, &*keys.secret), ("AKDEFAULT", "se/cret=+=="));
+        assert_eq!((&*keys.id, &*keys.secret), ("AKDEFAULT", "se/cret=+=="));
         assert!(keys.token.is_none());
         assert_eq!(default.region.as_deref(), Some("eu-west-1"));
         assert_eq!(default.endpoint, None, "what is nested is another setting");
         let work = find("work");
         let keys = work.keys.as_ref().unwrap();
-        assert_eq!((&*keys.access, keys.token.as_deref()), ("AKWORK", Some("token==")));
+        assert_eq!((&*keys.id, keys.token.as_deref()), ("AKWORK", Some("token==")));
         assert_eq!(work.region.as_deref(), Some("us-west-2"));
         assert_eq!(work.endpoint.as_deref(), Some("https://s3.test:9000/"));
     }
 
     #[test]
-    fn what_is_missing_is_said_and_no_secret_is() {
+    fn what_is_missing_is_reported_and_no_secret_is() {
         assert!(Profile::find("nobody", CREDENTIALS, CONFIG).unwrap().is_none());
-        let half = Profile::find("half", CREDENTIALS, CONFIG).err().unwrap();
-        assert_eq!(half, "profile \"half\" has no aws_secret_access_key");
-        let message = find("two words").no_keys("two words").to_string();
+        let half = Profile::find("half", CREDENTIALS, CONFIG).unwrap_err();
+        assert_eq!(half.to_string(), "profile \"half\" has no aws_secret_access_key");
+        let message = find("two words").required_keys().unwrap_err().to_string();
         assert!(message.contains("by role_arn"), "{message}");
-        let message = find("empty").no_keys("empty").to_string();
+        let message = find("empty").required_keys().unwrap_err().to_string();
         assert!(message.contains("neither"), "{message}");
+        assert_eq!(format!("{:?}", find("work")), "Profile { name: \"work\", .. }");
+    }
+
+    #[test]
+    fn files_are_where_variables_or_the_home_directory_say() {
+        let home = tempfile::tempdir().unwrap();
+        let aws = home.path().join(".aws");
+        std::fs::create_dir(&aws).unwrap();
+        std::fs::write(aws.join("credentials"), CREDENTIALS).unwrap();
+        std::fs::write(home.path().join("elsewhere"), CONFIG).unwrap();
+        let at_home = |variables: &[(&str, &str)]| {
+            let variables = variables.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+            Environment::new(variables, Some(home.path().to_owned()))
+        };
+        let work = Profile::load("work", &at_home(&[])).unwrap();
+        assert_eq!((work.region.as_deref(), work.name()), (None, "work"));
+        assert_eq!(work.files(), [aws.join("credentials"), aws.join("config")]);
+        let moved = at_home(&[("AWS_CONFIG_FILE", "~/elsewhere")]);
+        let work = Profile::load("work", &moved).unwrap();
+        assert_eq!(work.region.as_deref(), Some("us-west-2"));
+        let error = Profile::load("nobody", &moved).unwrap_err().to_string();
+        assert!(error.contains("there is no profile \"nobody\"") && error.contains("elsewhere"));
+        let error = Profile::load("work", &Environment::default()).unwrap_err();
+        assert!(matches!(error, ConfigError::NoHome { .. }), "{error}");
     }
 }

@@ -14,23 +14,21 @@
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-use async_trait::async_trait;
 use forebay_sdk::error::ConnectorError;
+
+use crate::{Bucket, Class, Failure, Upload};
+use async_trait::async_trait;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use object_store::path::Path as Key;
-use object_store::{
-    Error, MultipartUpload, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, UpdateVersion,
-};
+use object_store::{Error, ObjectStoreExt as _};
 use parking_lot::Mutex;
 
 use super::ledger::LEDGER_SIZE_MAX;
-use super::location::{Bucket, Listed, Location};
+use super::location::{self, Listed, Location};
 use super::store::{Room, Staged, Store, Version};
 
 type Result<T> = std::result::Result<T, ConnectorError>;
 
-/// Size in bytes of one request of an upload; S3 requires at least 5 MiB.
-const PART_SIZE: usize = 8 << 20;
 /// Maximum number of concurrent requests.
 const REQUESTS: usize = 8;
 
@@ -55,11 +53,10 @@ impl Drop for Claimed {
 
 /// An object that is being written.
 struct StagedObject {
+    upload: Upload,
+    /// In messages.
     bucket: Bucket,
     key: Key,
-    buffer: Vec<u8>,
-    upload: Option<Box<dyn MultipartUpload>>,
-    size: u64,
 }
 
 impl BucketStore {
@@ -78,6 +75,11 @@ impl BucketStore {
         }
     }
 
+    /// The error of a failed request.
+    fn failed(&self, act: &'static str, key: &Key, error: impl Into<Failure>) -> ConnectorError {
+        location::failed(&self.root, act, key, error)
+    }
+
     fn ledger_key(&self) -> Key {
         self.root.key("_forebay").join(&*self.directory).join("ledger.json")
     }
@@ -86,7 +88,7 @@ impl BucketStore {
 #[async_trait]
 impl Store for BucketStore {
     fn place(&self, room: Room) -> Location {
-        Location::Bucket(Bucket { prefix: self.prefix(room), ..self.root.clone() })
+        Location::Bucket(self.root.at(self.prefix(room)))
     }
 
     fn display(&self, room: Room, name: &str) -> String {
@@ -108,8 +110,8 @@ impl Store for BucketStore {
 
     async fn ledger(&self) -> Result<Option<(Vec<u8>, Version)>> {
         let key = self.ledger_key();
-        let failed = |error| self.root.error("read", &key, error);
-        let answer = match self.root.store.get(&key).await {
+        let failed = |error| self.failed("read", &key, error);
+        let answer = match self.root.store().get(&key).await {
             Ok(answer) => answer,
             Err(Error::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(failed(error)),
@@ -126,48 +128,34 @@ impl Store for BucketStore {
 
     async fn put_ledger(&self, bytes: Vec<u8>, was: Option<&Version>) -> Result<Version> {
         let key = self.ledger_key();
-        let mode = match was {
-            None => PutMode::Create,
-            Some(Version { tag, version }) => {
-                PutMode::Update(UpdateVersion { e_tag: tag.clone(), version: version.clone() })
-            }
-        };
-        let options = PutOptions { mode, ..PutOptions::default() };
-        match self.root.store.put_opts(&key, bytes.into(), options).await {
-            Ok(put) => Ok(Version { tag: put.e_tag, version: put.version }),
-            Err(Error::Precondition { .. } | Error::AlreadyExists { .. }) => {
-                Err(ConnectorError::Refused {
-                    act: format!("replace {}", self.root.url(&key)),
-                    source:
-                        "another run replaced it in the meantime; the files of that run are valid"
-                            .into(),
-                })
-            }
-            Err(Error::NotImplemented { .. }) => Err(ConnectorError::unsupported(
+        let put = self.root.replace(&key, bytes, was).await;
+        put.map_err(|failure| match failure.class() {
+            Class::Conflict => ConnectorError::Refused {
+                act: format!("replace {}", self.root.url(&key)),
+                source: "another run replaced it in the meantime; the files of that run are valid"
+                    .into(),
+            },
+            Class::Unsupported => ConnectorError::unsupported(
                 format!("{} does not support conditional writes", self.root.url(&key)),
                 "use a server that supports If-Match, so that two runs cannot overwrite each \
                  other's ledger",
-            )),
-            Err(error) => Err(self.root.error("replace", &key, error)),
-        }
+            ),
+            _ => self.failed("replace", &key, failure),
+        })
     }
 
     async fn stage(&self, room: Room, name: &str) -> Result<Box<dyn Staged>> {
-        Ok(Box::new(StagedObject {
-            bucket: self.root.clone(),
-            key: self.prefix(room).join(name),
-            buffer: Vec::new(),
-            upload: None,
-            size: 0,
-        }))
+        let key = self.prefix(room).join(name);
+        let upload = self.root.upload(key.clone());
+        Ok(Box::new(StagedObject { upload, bucket: self.root.clone(), key }))
     }
 
     async fn list(&self, room: Room) -> Result<Vec<Listed>> {
         let prefix = self.prefix(room);
-        let bucket = Bucket { prefix: prefix.clone(), ..self.root.clone() };
-        let objects = self.root.store.list(Some(&prefix));
-        let listed = objects.map_ok(|meta| bucket.listed(meta)).try_collect::<Vec<_>>().await;
-        let listed = listed.map_err(|error| self.root.error("list", &prefix, error))?;
+        let objects = self.root.store().list(Some(&prefix));
+        let listed = objects.map_ok(|meta| location::listed(&prefix, meta));
+        let listed = listed.try_collect::<Vec<_>>().await;
+        let listed = listed.map_err(|error| self.failed("list", &prefix, error))?;
         let direct = |file: &Listed| !file.name.is_empty() && !file.name.contains('/');
         Ok(listed.into_iter().flatten().filter(direct).collect())
     }
@@ -177,9 +165,9 @@ impl Store for BucketStore {
         let remove = |name: String| {
             let key = prefix.clone().join(name);
             async move {
-                match self.root.store.delete(&key).await {
+                match self.root.store().delete(&key).await {
                     Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
-                    Err(error) => Err(self.root.error("remove", &key, error)),
+                    Err(error) => Err(self.failed("remove", &key, error)),
                 }
             }
         };
@@ -194,8 +182,8 @@ impl Store for BucketStore {
         let copy = |name: String| {
             let (from, to) = (next.clone().join(&*name), shown.clone().join(name));
             async move {
-                let copied = self.root.store.copy(&from, &to).await;
-                copied.map_err(|error| self.root.error("copy", &from, error))
+                let copied = self.root.store().copy(&from, &to).await;
+                copied.map_err(|error| self.failed("copy", &from, error))
             }
         };
         let copies = stream::iter(names.clone()).map(copy).buffer_unordered(REQUESTS);
@@ -205,70 +193,20 @@ impl Store for BucketStore {
 }
 
 impl StagedObject {
-    fn failed(&self) -> impl FnOnce(Error) -> ConnectorError + use<> {
-        let (bucket, key) = (self.bucket.clone(), self.key.clone());
-        move |error| bucket.error("write", &key, error)
-    }
-
-    /// Sends a part of an upload, and starts the upload with the first one.
-    async fn send(&mut self, part: Vec<u8>) -> Result<()> {
-        let upload = match &mut self.upload {
-            Some(upload) => upload,
-            None => {
-                let begun = self.bucket.store.put_multipart(&self.key).await;
-                let begun = begun.map_err(self.failed())?;
-                self.upload.insert(begun)
-            }
-        };
-        let sent = upload.put_part(PutPayload::from(part)).await;
-        sent.map_err(self.failed())
+    fn failed(bucket: &Bucket, key: &Key, failure: Failure) -> ConnectorError {
+        location::failed(bucket, "write", key, failure)
     }
 }
 
 #[async_trait]
 impl Staged for StagedObject {
     async fn write(&mut self, bytes: &mut Vec<u8>) -> Result<()> {
-        self.size += bytes.len() as u64;
-        self.buffer.append(bytes);
-        while self.buffer.len() >= PART_SIZE {
-            let rest = self.buffer.split_off(PART_SIZE);
-            let part = std::mem::replace(&mut self.buffer, rest);
-            self.send(part).await?;
-        }
-        Ok(())
+        let written = self.upload.write(bytes).await;
+        written.map_err(|failure| Self::failed(&self.bucket, &self.key, failure))
     }
 
-    async fn publish(mut self: Box<Self>) -> Result<u64> {
-        let rest = std::mem::take(&mut self.buffer);
-        if self.upload.is_none() {
-            let put = self.bucket.store.put(&self.key, rest.into()).await;
-            put.map_err(self.failed())?;
-            return Ok(self.size);
-        }
-        if !rest.is_empty() {
-            self.send(rest).await?;
-        }
-        if let Some(upload) = &mut self.upload {
-            let completed = upload.complete().await;
-            completed.map_err(self.failed())?;
-        }
-        self.upload = None;
-        Ok(self.size)
-    }
-}
-
-impl Drop for StagedObject {
-    fn drop(&mut self) {
-        let Some(mut upload) = self.upload.take() else { return };
-        let url = self.bucket.url(&self.key);
-        // Without a runtime no request can be made; the bucket's rule for incomplete uploads
-        // remains.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                if let Err(error) = upload.abort().await {
-                    tracing::warn!(%url, %error, "an incomplete upload remains in the bucket");
-                }
-            });
-        }
+    async fn publish(self: Box<Self>) -> Result<u64> {
+        let Self { upload, bucket, key } = *self;
+        upload.finish().await.map_err(|failure| Self::failed(&bucket, &key, failure))
     }
 }

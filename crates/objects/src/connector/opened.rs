@@ -9,14 +9,16 @@ use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
 use forebay_sdk::error::ConnectorError;
+
+use crate::{Bucket, Class, Failure};
+use bytes::{Bytes, BytesMut};
 use object_store::path::Path as Key;
 use parking_lot::Mutex;
 use parquet::file::reader::{ChunkReader, Length};
 use tokio::runtime::Handle;
 
-use super::location::{Bucket, changed, store_error};
+use super::location::{changed, store_error};
 
 /// Bytes per request if a file is read sequentially.
 const READ_SIZE: u64 = 1 << 20;
@@ -79,10 +81,12 @@ impl Opened {
                     ..Default::default()
                 };
                 let answer = async {
-                    let result = bucket.store.get_opts(key, options).await?;
-                    result.bytes().await
+                    let result = bucket.store().get_opts(key, options).await?;
+                    Ok(result.bytes().await?)
                 };
-                Handle::current().block_on(answer).map_err(io::Error::other)
+                Handle::current()
+                    .block_on(answer)
+                    .map_err(|failure: Failure| io::Error::other(failure))
             }
         }
     }
@@ -129,12 +133,12 @@ impl Opened {
 
     /// The cause of a failed read.
     pub(super) fn failed(&self, error: io::Error) -> ConnectorError {
-        let is_of_store = error.get_ref().is_some_and(|inner| inner.is::<object_store::Error>());
+        let is_of_store = error.get_ref().is_some_and(|inner| inner.is::<Failure>());
         if !is_of_store {
             return ConnectorError::file("read", self.path.clone(), error);
         }
-        match error.into_inner().map(|inner| inner.downcast::<object_store::Error>()) {
-            Some(Ok(inner)) if !matches!(*inner, object_store::Error::Precondition { .. }) => {
+        match error.into_inner().map(|inner| inner.downcast::<Failure>()) {
+            Some(Ok(inner)) if inner.class() != Class::Conflict => {
                 store_error("read", self.path.display().to_string(), *inner)
             }
             _ => changed(&self.path),

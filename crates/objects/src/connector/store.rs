@@ -9,6 +9,9 @@
 use async_trait::async_trait;
 use forebay_sdk::error::ConnectorError;
 
+/// A version of the ledger in a bucket. A disk, which has locks, has none.
+pub(super) use crate::Version;
+
 use super::location::{Listed, Location};
 
 type Result<T> = std::result::Result<T, ConnectorError>;
@@ -43,13 +46,6 @@ pub(super) trait Store: Send + Sync {
     /// Replaces the shown files by those of the next room. Each of `names` is in one of the two;
     /// other shown files may stay. May be called again after an interruption.
     async fn switch(&self, names: Vec<String>) -> Result<()>;
-}
-
-/// A version of the ledger in a bucket. A disk, which has locks, has none.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Version {
-    pub(super) tag: Option<String>,
-    pub(super) version: Option<String>,
 }
 
 /// Where a file is.

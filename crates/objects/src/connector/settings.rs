@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use forebay_base::ByteSize;
+use forebay_base::error_chain::chain;
+use forebay_sdk::error::ConnectorError;
 use forebay_sdk::settings::{Reach, Secret, Text, Within};
+
+use crate::{Address, Addressing, Environment, Keys, Profile, Settings};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -24,24 +28,73 @@ pub struct S3Settings {
     pub secret_access_key: Option<Secret>,
     /// Session token of a temporary key.
     pub session_token: Option<Secret>,
+    /// Name of a profile in `~/.aws` of the user that runs the pipeline, with keys, region and
+    /// endpoint. `access_key_id`, `region` and `endpoint` take precedence over it.
+    pub profile: Option<NamedProfile>,
     /// Whether the bucket is named in the path instead of the host name.
     pub path_style: bool,
     /// Whether an endpoint without TLS is permitted.
     pub allow_http: bool,
 }
 
+impl S3Settings {
+    /// The connection that they describe.
+    pub(super) fn connection(&self) -> Result<Settings, ConnectorError> {
+        let keys = match (&self.access_key_id, &self.secret_access_key) {
+            (Some(id), Some(secret)) => {
+                let token = self.session_token.as_ref().map(|token| token.expose().to_owned());
+                Some(Keys::new(&*id.0, secret.expose(), token))
+            }
+            (None, None) => None,
+            _ => {
+                return Err(ConnectorError::unsupported(
+                    "one half of the key to a bucket is missing",
+                    "give both access_key_id and secret_access_key, or neither",
+                ));
+            }
+        };
+        Ok(Settings { keys, ..self.server() })
+    }
+
+    /// The same without keys.
+    fn server(&self) -> Settings {
+        Settings {
+            endpoint: self.endpoint.as_ref().map(|endpoint| endpoint.0.clone()),
+            region: self.region.as_ref().map(|region| region.0.clone()),
+            keys: None,
+            profile: self.profile.as_ref().map(|named| named.0.clone()),
+            addressing: if self.path_style { Addressing::Path } else { Addressing::Auto },
+            allow_http: self.allow_http,
+        }
+    }
+}
+
+/// A profile in `~/.aws`, read when the pipeline file is.
+#[derive(Debug, Clone, JsonSchema)]
+#[schemars(with = "String")]
+pub struct NamedProfile(Profile);
+
+impl<'de> Deserialize<'de> for NamedProfile {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = Text::deserialize(deserializer)?;
+        let profile = Profile::load(&name.0, Environment::installed());
+        profile.map(Self).map_err(|error| serde::de::Error::custom(chain(&error)))
+    }
+}
+
 /// What a path and the settings of its bucket refer to.
 pub(super) fn reach(path: &Text, s3: &S3Settings) -> Reach {
-    if !path.0.starts_with("s3://") {
-        return Reach::path(&path.0);
-    }
-    let Some(endpoint) = &s3.endpoint else {
-        let region = s3.region.as_ref().map_or("us-east-1", |region| &region.0);
-        return Reach::host(&format!("s3.{region}.amazonaws.com"), Some(443));
+    let mut reach = match path.0.parse() {
+        Ok(Address::Bucket(_)) => {
+            let host = s3.server().host();
+            host.map_or_else(Reach::default, |(host, port)| Reach::host(&host, port))
+        }
+        _ => Reach::path(&path.0),
     };
-    let url: Option<reqwest::Url> = endpoint.0.parse().ok();
-    let host = url.as_ref().and_then(|url| Some((url.host_str()?, url.port_or_known_default())));
-    host.map_or_else(Reach::default, |(host, port)| Reach::host(host, port))
+    if let Some(NamedProfile(profile)) = &s3.profile {
+        reach.paths.extend(profile.files().iter().cloned());
+    }
+    reach
 }
 
 /// How a file is compressed.
