@@ -15,7 +15,7 @@ use forebay_sdk::connector::Result;
 use forebay_sdk::error::ConnectorError;
 use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
 
-use super::connect::{Answer, Server, code, message, passes, refused};
+use super::connect::{Answer, DUPLICATE_KEY, Server, code, message, passes, refused};
 use super::encode::{append_document, begin, end};
 
 /// Maximum size of the documents of a command, in bytes.
@@ -122,9 +122,6 @@ pub(super) struct WriteError {
     pub(super) message: String,
 }
 
-/// The code of a duplicate key.
-pub(super) const DUPLICATE: i32 = 11_000;
-
 /// The kind of a write command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
@@ -171,9 +168,11 @@ pub(super) async fn write(
             }
             Ok(failed)
         }
-        Err(error) if code(&error) == Some(DUPLICATE) => {
-            Ok(vec![WriteError { index: range.start, code: DUPLICATE, message: message(&error) }])
-        }
+        Err(error) if code(&error) == Some(DUPLICATE_KEY) => Ok(vec![WriteError {
+            index: range.start,
+            code: DUPLICATE_KEY,
+            message: message(&error),
+        }]),
         Err(error) => Err(refused(format!("write {collection}"), error)),
     }
 }
@@ -221,7 +220,7 @@ fn errors(collection: &str, answer: &Document, offset: usize) -> Result<Vec<Writ
         let reason = failed.get_str("errmsg").unwrap_or("no reason given").to_owned();
         return Err(ConnectorError::Busy {
             act: format!("confirm that {collection} is written"),
-            source: Answer(reason).into(),
+            source: Answer { message: reason, code: None }.into(),
         });
     }
     let Ok(list) = answer.get_array("writeErrors") else { return Ok(Vec::new()) };
@@ -237,7 +236,8 @@ fn errors(collection: &str, answer: &Document, offset: usize) -> Result<Vec<Writ
     let errors: Option<Vec<WriteError>> = list.iter().map(error).collect();
     errors.ok_or_else(|| ConnectorError::Refused {
         act: format!("write {collection}"),
-        source: Answer(format!("the server's answer is invalid: {answer}")).into(),
+        source: Answer { message: format!("the server's answer is invalid: {answer}"), code: None }
+            .into(),
     })
 }
 

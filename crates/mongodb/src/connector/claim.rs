@@ -21,7 +21,7 @@ use mongodb::bson::{Document, doc};
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use super::connect::{Server, code, refused};
+use super::connect::{Server, is_duplicate, refused};
 use super::process;
 
 /// How often a holder increments the counter. Four times as often in tests, which wait for it.
@@ -171,12 +171,4 @@ pub(super) async fn claim(server: &Server, key: &str) -> Result<Claimed> {
     let kept = Arc::clone(&held);
     let beating = tokio::spawn(async move { kept.keep().await });
     Ok(Claimed { held, beating })
-}
-
-fn is_duplicate(error: &mongodb::error::Error) -> bool {
-    use mongodb::error::{ErrorKind, WriteFailure};
-    match error.kind.as_ref() {
-        ErrorKind::Write(WriteFailure::WriteError(error)) => error.code == super::bulk::DUPLICATE,
-        _ => code(error) == Some(super::bulk::DUPLICATE),
-    }
 }

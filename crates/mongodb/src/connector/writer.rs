@@ -26,9 +26,9 @@ use forebay_sdk::values::write::json_rows;
 use mongodb::bson::{RawDocumentBuf, doc};
 
 use super::bulk::{
-    COMMAND_ROWS_MAX, COMMAND_SIZE_MAX, Concern, DUPLICATE, Documents, Verb, WriteError, write,
+    COMMAND_ROWS_MAX, COMMAND_SIZE_MAX, Concern, Documents, Verb, WriteError, write,
 };
-use super::connect::refused;
+use super::connect::{DUPLICATE_KEY, refused};
 use super::encode::{Field, Refused, append_document, append_id};
 use super::ledger::Ids;
 use super::statement::{broken, key, raw, upsert, without_id};
@@ -270,7 +270,7 @@ impl MongoWriter {
             for failed in failed {
                 let document = documents.get(failed.index);
                 // A late write of this row through a lost connection, or another program's key.
-                let again = match failed.code == DUPLICATE && self.was_begun {
+                let again = match failed.code == DUPLICATE_KEY && self.was_begun {
                     true => self.replace(&into, document).await?,
                     false => Some(failed),
                 };
@@ -323,7 +323,7 @@ impl MongoWriter {
                 for failed in failed {
                     // Two units may have inserted the same key concurrently: now it can be updated.
                     let one = failed.index..failed.index + 1;
-                    let again = match failed.code == DUPLICATE {
+                    let again = match failed.code == DUPLICATE_KEY {
                         true => {
                             write(server, Verb::Update, &into, &statements, one, durable).await?
                         }

@@ -15,11 +15,12 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use mongodb::Database;
 use mongodb::bson::raw::RawDocumentBuf;
 use mongodb::bson::{Document, doc};
-use mongodb::error::{Error, ErrorKind, WriteFailure};
+use mongodb::error::{Error, ErrorKind};
 
 use super::layout::{long, parts_after, parts_name};
+use super::link::Link;
 use super::row::Made;
-use crate::connect::{DUPLICATE_KEY, Link};
+use crate::error::{DUPLICATE_KEY, is_duplicate};
 
 /// Bytes that wait together before they are sent.
 const WAITING_SIZE_MAX: usize = 16 << 20;
@@ -161,12 +162,8 @@ async fn insert(
 pub(super) fn unless_there<T>(inserted: Result<T, Error>) -> Result<(), Error> {
     match inserted {
         Ok(_) => Ok(()),
-        Err(error) => match error.kind.as_ref() {
-            ErrorKind::Write(WriteFailure::WriteError(found)) if found.code == DUPLICATE_KEY => {
-                Ok(())
-            }
-            _ => Err(error),
-        },
+        Err(error) if is_duplicate(&error) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

@@ -4,7 +4,7 @@
 //! preserves every byte, as text otherwise), beside the values extracted from them, each under its
 //! column's name. The layout is described in `docs/formats/mongodb-sink.md`.
 //!
-//! From the bottom: `settings`, `layout` (what is stored), `json` and `row` (documents
+//! From the bottom: `settings`, `link` (the database, and the thread that waits for it), `layout` (what is stored), `json` and `row` (documents
 //! and rows as BSON), `load` (inserting and removing), `writer` (the traits of writers).
 //!
 //! # Guarantees without transactions
@@ -24,6 +24,7 @@
 
 pub(crate) mod json;
 mod layout;
+mod link;
 mod load;
 mod row;
 mod settings;
@@ -38,9 +39,8 @@ use mongodb::bson::{Document, doc};
 use mongodb::options::ReturnDocument;
 
 use layout::{State, long};
+use link::Link;
 use load::Load;
-
-use crate::connect::Link;
 
 pub use layout::LAYOUT_VERSION;
 pub use settings::Settings;

@@ -1,8 +1,10 @@
-//! Connection settings of MongoDB, and options of a sink.
+//! Settings of a sink in MongoDB.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use crate::settings::{Acknowledgement, Compression, Pool, ServerSettings, Tls};
 
 /// Settings of a sink in MongoDB.
 #[derive(Clone)]
@@ -39,6 +41,27 @@ impl Default for Settings {
             connect_timeout: Duration::from_secs(10),
             answer_timeout: Duration::from_secs(60),
             compression: true,
+        }
+    }
+}
+
+impl Settings {
+    /// The connection settings.
+    pub(super) fn server(&self) -> ServerSettings {
+        ServerSettings {
+            url: Some(self.url.clone()),
+            database: self.database.clone(),
+            tls: if self.tls_ca_file.is_some() { Tls::Verify } else { Tls::Url },
+            tls_ca_file: self.tls_ca_file.clone(),
+            compression: if self.compression { Compression::Offered } else { Compression::Url },
+            pool: Pool {
+                connections_min: self.connections_min,
+                connections_max: self.connections_max,
+                idle_timeout: Some(self.idle_timeout),
+            },
+            connect_timeout: self.connect_timeout,
+            acknowledgement: Acknowledgement::Journal,
+            ..ServerSettings::default()
         }
     }
 }
