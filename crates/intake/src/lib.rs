@@ -29,17 +29,22 @@ mod intake;
 pub mod known;
 mod meters;
 pub mod names;
+mod operations;
 pub mod options;
 mod pending;
 mod reclaim;
-mod request;
+pub mod request;
 mod shared;
 mod space;
+pub mod upload;
 
 pub use documents::forward::{Database, DatabaseState, DatabaseStatus, ForwardOptions};
-pub use error::{ApplyError, CatalogueError, IntakeError, OpenError};
+pub use error::{ApplyError, CatalogueError, IntakeError, OpenError, Shortage};
+pub use files::{Condition, Put};
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub use http::fuzzing;
 pub use intake::{Intake, StartReport};
+pub use operations::{DocumentPage, NewFile, StoredFile};
 pub use options::{DecisionOptions, IntakeLimits, IntakeOptions};
+pub use pending::NameKey;

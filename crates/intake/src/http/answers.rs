@@ -4,7 +4,6 @@
 //! `documents/ingest.rs`.
 
 use forebay_base::api::describe::JsonObject;
-use forebay_sink::{NamespaceKind, TableSchema};
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -12,6 +11,7 @@ use utoipa::ToSchema;
 
 use super::problem;
 use crate::answer::{FileAnswer, PutAnswer, PutStatus};
+use crate::documents::{NamespaceKind, TableSchema};
 use crate::error::IntakeError;
 
 /// A page of files.

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
-use forebay_log::AppendError;
 use http::HeaderMap;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -17,19 +16,15 @@ use super::answers::{BatchAnswer, PartAnswer, PartError, PartStatus};
 use super::body::PacedBody;
 use super::parts::{Part, failed, open};
 use super::store::{self, JsonParts, Settings};
-use super::upload::{self, Upload};
 use super::{Keyed, bad_option, claim, problem, replayed, request_key};
+use crate::Intake;
 use crate::answer::to_json;
-use crate::catalogue::{Answered, Change};
 use crate::digest::Digest;
 use crate::documents::decide::Wish;
 use crate::error::IntakeError;
-use crate::files::NewBytes;
-use crate::format::{IdempotencyRecord, Outcome};
-use crate::intake::{Inner, Intake};
 use crate::names::{COMMENT_SIZE_MAX, FileName, Namespace, check_comment};
-use crate::pending::Queued;
 use crate::request::{Fingerprint, RequestKey};
+use crate::upload::Upload;
 
 /// Namespace of parts if the request names none.
 const NAMESPACE: &str = "default";
@@ -55,14 +50,14 @@ async fn ingest_parts(
 ) -> Result<Response, IntakeError> {
     let key = request_key(headers)?;
     let keyed = claim(intake, headers).await?;
-    let body = PacedBody::new(body, &intake.inner.shared.options.limits);
+    let body = PacedBody::new(body, intake.limits());
     if let Keyed::Answered { fingerprint, status, answer } = keyed {
         return match fingerprint_of(headers, body).await? == fingerprint {
             true => Ok(replayed(status, answer)),
             false => Err(IntakeError::KeyReused),
         };
     }
-    let mut batch = Batch::new(intake.inner.clone(), key);
+    let mut batch = Batch::new(intake.clone(), key);
     let received = batch.receive(headers, body).await;
     if let Err(error) = &received
         && batch.slots.is_empty()
@@ -74,7 +69,7 @@ async fn ingest_parts(
     let print = batch.print.clone().finish();
     let (status, answer) = batch.finish(received).await;
     if let Keyed::Held(held) = &keyed {
-        remember(&intake.inner, held.record(print), status, &answer).await?;
+        intake.remember(held.record(print), status, &answer).await?;
     }
     Ok(super::json(status, answer))
 }
@@ -89,45 +84,9 @@ async fn fingerprint_of(headers: &HeaderMap, body: PacedBody) -> Result<Digest, 
     Ok(print.finish())
 }
 
-/// Makes the answer the one that every repetition of the request receives.
-async fn remember(
-    inner: &Arc<Inner>,
-    record: IdempotencyRecord,
-    status: u16,
-    answer: &[u8],
-) -> Result<(), IntakeError> {
-    let shared = &inner.shared;
-    let created_ms = shared.now_ms();
-    let entry = Outcome { created_ms, status, idempotency: record, answer }.encode();
-    loop {
-        let appended = {
-            let mut pending = shared.pending.lock();
-            match shared.log.try_append(&[&entry]) {
-                Ok(appended) => {
-                    let answered = Answered { record, status, answer: answer.to_vec(), created_ms };
-                    let queued = Queued {
-                        lsn: appended.lsn,
-                        end: appended.end,
-                        change: Change::Nothing,
-                        answered: Some(Arc::new(answered)),
-                    };
-                    shared.queue(&mut pending, queued);
-                    Some(appended.end)
-                }
-                Err(AppendError::Full { .. }) => None,
-                Err(error) => return Err(IntakeError::Append(error)),
-            }
-        };
-        match appended {
-            Some(end) => return shared.committed(end).await,
-            None => shared.log.room(entry.len()).await,
-        }
-    }
-}
-
 /// A batch being received.
 struct Batch {
-    inner: Arc<Inner>,
+    intake: Intake,
     key: Option<RequestKey>,
     print: Fingerprint,
     namespace: Option<Namespace>,
@@ -146,9 +105,9 @@ enum Slot {
 }
 
 impl Batch {
-    fn new(inner: Arc<Inner>, key: Option<RequestKey>) -> Self {
+    fn new(intake: Intake, key: Option<RequestKey>) -> Self {
         Self {
-            inner,
+            intake,
             key,
             print: Fingerprint::of(&[b"POST", b"/v1/ingest"]),
             namespace: None,
@@ -161,7 +120,7 @@ impl Batch {
     }
 
     async fn receive(&mut self, headers: &HeaderMap, body: PacedBody) -> Result<(), IntakeError> {
-        let parts_max = self.inner.shared.options.limits.parts_max;
+        let parts_max = self.intake.limits().parts_max;
         let mut multipart = open(headers, body)?;
         let mut count = 0;
         while let Some(field) = multipart.next_field().await.map_err(failed)? {
@@ -194,7 +153,7 @@ impl Batch {
 
     async fn file(&mut self, part: &mut Part) -> Result<(), IntakeError> {
         let name = FileName::parse(part.file_name().unwrap_or_default())?;
-        let upload = upload::take(&self.inner.shared, part, None).await?;
+        let upload = self.intake.receive(part, None).await?;
         let settings = self.settings.clone();
         self.take(name, upload, settings).await
     }
@@ -212,10 +171,7 @@ impl Batch {
             self.slots.push(running);
             return Ok(());
         }
-        self.held_size += match &upload.bytes {
-            NewBytes::Packed(bytes) => bytes.len() + 512,
-            NewBytes::Staged(_) => STAGED_COST,
-        };
+        self.held_size += upload.memory_size().map_or(STAGED_COST, |size| size + 512);
         if self.held_size > HELD_MAX {
             return Err(IntakeError::rejected(
                 "namespace_late",
@@ -230,10 +186,10 @@ impl Batch {
     async fn field(&mut self, part: &mut Part) -> Result<(), IntakeError> {
         let name = part.name().unwrap_or_default().to_owned();
         if name == "documents" {
-            let size_max = self.inner.shared.options.limits.document_size_max;
+            let size_max = self.intake.limits().document_size_max;
             let text = part.text(size_max).await?;
             let name = FileName::parse("documents")?;
-            let upload = upload::in_memory(text.into_bytes().into());
+            let upload = Upload::in_memory(text.into_bytes().into());
             let settings = Settings { json: JsonParts::Documents, ..self.settings.clone() };
             return self.take(name, upload, settings).await;
         }
@@ -281,10 +237,10 @@ impl Batch {
             },
         };
         let permit = self.gate.clone().acquire_owned().await;
-        let inner = self.inner.clone();
+        let intake = self.intake.clone();
         let key = self.key.as_ref().map(|key| key.part(slot));
         Slot::Running(tokio::spawn(async move {
-            let result = store::store(&inner, (namespace, name), &settings, upload, key).await;
+            let result = store::store(&intake, (namespace, name), &settings, upload, key).await;
             drop(permit);
             result
         }))

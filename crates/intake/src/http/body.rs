@@ -13,6 +13,7 @@ use http_body_util::BodyExt as _;
 
 use crate::error::IntakeError;
 use crate::options::IntakeLimits;
+use crate::upload::Source;
 
 /// A body being read.
 #[derive(Debug)]
@@ -100,5 +101,11 @@ impl PacedBody {
             ),
             slow: true,
         }
+    }
+}
+
+impl Source for PacedBody {
+    async fn next(&mut self) -> Result<Option<Bytes>, IntakeError> {
+        Self::next(self).await
     }
 }

@@ -3,8 +3,6 @@
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
-use forebay_sink::StoredDocument;
-use forebay_sink::sqlite::PageLimits;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Uri};
 
@@ -12,12 +10,13 @@ use super::answers::{DocumentPage, NamespaceAnswer, NamespaceList, PageDocument,
 use super::body::PacedBody;
 use super::unknown_option;
 use super::{Keyed, bad_option, claim, flag, json, page_limit, problem, query, replayed};
+use crate::Intake;
 use crate::answer::{time_text, to_json};
 use crate::documents::decide::Wish;
 use crate::documents::frame::Framing;
-use crate::documents::ingest::{DocumentIngest, DocumentOptions};
+use crate::documents::ingest::DocumentOptions;
+use crate::documents::{PageLimits, StoredDocument};
 use crate::error::IntakeError;
-use crate::intake::{Inner, Intake};
 use crate::names::{Namespace, check_comment};
 use crate::request::Fingerprint;
 
@@ -48,7 +47,7 @@ async fn post_documents(
     let namespace = Namespace::parse(namespace)?;
     let mut options = read_options(uri)?;
     let keyed = claim(intake, headers).await?;
-    let mut body = PacedBody::new(body, &intake.inner.shared.options.limits);
+    let mut body = PacedBody::new(body, intake.limits());
     let mut print = match keyed {
         Keyed::No => None,
         _ => {
@@ -69,7 +68,7 @@ async fn post_documents(
     // A request that was answered before is read only for its fingerprint.
     let mut ingest = match replay {
         Some(_) => None,
-        None => Some(DocumentIngest::new(intake.inner.clone(), namespace, options)),
+        None => Some(intake.ingest(namespace, options)),
     };
     let mut next = first;
     while let Some(bytes) = next {
@@ -137,16 +136,7 @@ fn framing(headers: &HeaderMap, first: &[u8]) -> Framing {
     if kind == "application/json" || kind.ends_with("+json") {
         return Framing::Values;
     }
-    framing_of(first)
-}
-
-/// Lines if the first line is a complete value and something follows it; otherwise one text.
-pub(super) fn framing_of(first: &[u8]) -> Framing {
-    let body = first.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(first).trim_ascii_start();
-    let Some(end) = memchr::memchr(b'\n', body) else { return Framing::Values };
-    let (line, rest) = body.split_at(end);
-    let whole = serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok();
-    if whole && !rest.trim_ascii().is_empty() { Framing::Lines } else { Framing::Values }
+    Framing::of(first)
 }
 
 pub(super) async fn namespaces(State(intake): State<Intake>, request: Request) -> Response {
@@ -157,10 +147,7 @@ pub(super) async fn namespaces(State(intake): State<Intake>, request: Request) -
 }
 
 async fn list_namespaces(intake: &Intake) -> Result<Response, IntakeError> {
-    let end = intake.inner.newest_commit();
-    intake.inner.view.reached(end).await?;
-    let found = blocking(intake, |inner| inner.namespaces.list()).await?;
-    let namespaces = found.into_iter().map(|info| NamespaceAnswer {
+    let namespaces = intake.namespaces().await?.into_iter().map(|info| NamespaceAnswer {
         documents: info.row_count,
         target: info.kind.name(),
         url: format!("/v1/documents/{}", info.name),
@@ -199,26 +186,22 @@ async fn page_documents(
             _ => return Err(unknown_option(&name, "limit, cursor")),
         }
     }
-    intake.inner.shown(&namespace).await?;
-    let asked = namespace.clone();
     let limits = PageLimits { rows_max: limit, bytes_max: PAGE_SIZE_MAX };
-    let (info, page) = blocking(intake, move |inner| {
-        let Some(info) = inner.namespaces.info(&asked)? else { return Ok(None) };
-        Ok(Some((info, inner.namespaces.documents(&asked, after, limits)?)))
-    })
-    .await?
-    .ok_or_else(|| IntakeError::NotFound { what: format!("document namespace {namespace}") })?;
+    let page = intake
+        .documents(&namespace, after, limits)
+        .await?
+        .ok_or_else(|| IntakeError::NotFound { what: format!("document namespace {namespace}") })?;
     let next = page.documents.last().filter(|_| page.more).map(|last| last.id.to_string());
     if wants_lines(headers) {
         return Ok(lines(&page.documents, next.as_deref()));
     }
-    let (info, schema) = info;
+    let info = &page.info;
     let documents = page.documents.iter().map(page_document).collect::<Result<_, _>>()?;
     let answer = DocumentPage {
         namespace: namespace.as_str(),
         target: info.kind.name(),
         count: info.row_count,
-        columns: TableColumn::all(info.kind, &schema),
+        columns: TableColumn::all(info.kind, &page.schema),
         documents,
         next_cursor: next,
     };
@@ -273,21 +256,8 @@ pub(super) async fn one(
             what: format!("document with this id in namespace {namespace}"),
         };
         let id: u64 = id.parse().map_err(|_| missing())?;
-        intake.inner.shown(&namespace).await?;
-        let asked = namespace.clone();
-        let found = blocking(&intake, move |inner| inner.namespaces.document(&asked, id)).await?;
+        let found = intake.document(&namespace, id).await?;
         Ok(json(200, found.ok_or_else(missing)?.raw))
     };
     found.await.unwrap_or_else(|error: IntakeError| problem::answer(&error, request.headers()))
-}
-
-/// Queries the document database on a thread that may block.
-async fn blocking<T: Send + 'static>(
-    intake: &Intake,
-    ask: impl FnOnce(&Inner) -> Result<T, IntakeError> + Send + 'static,
-) -> Result<T, IntakeError> {
-    let inner = intake.inner.clone();
-    tokio::task::spawn_blocking(move || ask(&inner)).await.unwrap_or_else(|_| {
-        Err(IntakeError::ViewStopped { reason: "the query was interrupted".into() })
-    })
 }

@@ -1,7 +1,6 @@
 //! Serving files: complete or in parts, conditionally, never executed.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
@@ -18,11 +17,11 @@ use super::files::{etag, name_key, not_found};
 use super::range::{Ranges, parse};
 use super::{flag, problem, query, sending, unknown_option};
 use crate::answer::id_of;
-use crate::blocks::BlockReader;
-use crate::catalogue::{BlobLocation, BlobRecord, FileRecord};
+use crate::catalogue::FileRecord;
 use crate::classify::is_active;
 use crate::error::IntakeError;
-use crate::intake::Intake;
+use crate::upload::FileBytes;
+use crate::{Intake, StoredFile};
 
 /// Characters that an extended parameter value keeps as they are (RFC 8187, "attr-char").
 const ATTR: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -34,7 +33,7 @@ pub(super) async fn by_name(
 ) -> Response {
     let found = async {
         let key = name_key(&namespace, &name)?;
-        intake.inner.shared.file(&key).await?.ok_or_else(|| not_found(&key))
+        intake.find(&key).await?.ok_or_else(|| not_found(&key))
     };
     answer(&intake, found.await, &request)
 }
@@ -47,26 +46,18 @@ pub(super) async fn by_id(
     let found = async {
         let missing = || IntakeError::NotFound { what: "file with this id".to_owned() };
         let id = id_of(&id).ok_or_else(missing)?;
-        intake.inner.shared.file_by_id(id).await?.ok_or_else(missing)
+        intake.find_by_id(id).await?.ok_or_else(missing)
     };
     answer(&intake, found.await, &request)
 }
 
-fn answer(
-    intake: &Intake,
-    found: Result<(Arc<FileRecord>, BlobRecord), IntakeError>,
-    request: &Request,
-) -> Response {
-    let served = found.and_then(|(file, blob)| serve(intake, &file, &blob, request));
+fn answer(intake: &Intake, found: Result<StoredFile, IntakeError>, request: &Request) -> Response {
+    let served = found.and_then(|file| serve(intake, &file, request));
     served.unwrap_or_else(|error| problem::answer(&error, request.headers()))
 }
 
-fn serve(
-    intake: &Intake,
-    file: &FileRecord,
-    blob: &BlobRecord,
-    request: &Request,
-) -> Result<Response, IntakeError> {
+fn serve(intake: &Intake, stored: &StoredFile, request: &Request) -> Result<Response, IntakeError> {
+    let file = &*stored.record;
     let attachment = wants_attachment(request.uri())?;
     let mut response = Response::new(Body::empty());
     describe(response.headers_mut(), file, attachment);
@@ -114,7 +105,7 @@ fn serve(
     response.headers_mut().insert(CONTENT_LENGTH, length.into());
     if !head {
         crate::meters::sent(length);
-        *response.body_mut() = body(intake, blob, segments)?;
+        *response.body_mut() = body(intake, stored, segments)?;
     }
     Ok(response)
 }
@@ -159,40 +150,29 @@ fn multipart(parts: &[Range<u64>], file: &FileRecord, boundary: &str) -> (Vec<Se
     (segments, length)
 }
 
-fn body(intake: &Intake, blob: &BlobRecord, segments: Vec<Segment>) -> Result<Body, IntakeError> {
-    match blob.place {
-        BlobLocation::Entry(lsn) => {
-            let bytes = intake.inner.shared.read_packed(blob, lsn)?;
-            let slice = |range: &Range<u64>| {
-                let at = |n: u64| usize::try_from(n).unwrap_or(usize::MAX).min(bytes.len());
-                bytes.slice(at(range.start)..at(range.end))
-            };
-            if let [Segment::Part(range)] = segments.as_slice() {
-                return Ok(Body::from(slice(range)));
-            }
-            let mut all = Vec::new();
-            for segment in &segments {
-                match segment {
-                    Segment::Part(range) => all.extend_from_slice(&slice(range)),
-                    Segment::Text(text) => all.extend_from_slice(text.as_bytes()),
-                }
-            }
-            Ok(Body::from(all))
-        }
-        BlobLocation::Erased => Err(IntakeError::Damaged {
-            digest: blob.digest.to_hex(),
-            found: "they were erased".to_owned(),
-        }),
-        BlobLocation::File => {
-            let failed = |source| IntakeError::Blob { act: "open", source };
-            let file = intake.inner.shared.blobs.open_blob(blob.digest).map_err(failed)?;
-            let reader = BlockReader::new(file, blob.size).map_err(|error| {
-                IntakeError::Damaged { digest: blob.digest.to_hex(), found: error.to_string() }
-            })?;
+fn body(intake: &Intake, stored: &StoredFile, segments: Vec<Segment>) -> Result<Body, IntakeError> {
+    let bytes = match intake.read(stored)? {
+        FileBytes::Memory(bytes) => bytes,
+        FileBytes::File(reader) => {
             let sending = intake.inner.shared.sending.clone();
-            Ok(sending::body(reader, segments, blob.digest, sending))
+            return Ok(sending::body(reader, segments, stored.record.digest, sending));
+        }
+    };
+    let slice = |range: &Range<u64>| {
+        let at = |n: u64| usize::try_from(n).unwrap_or(usize::MAX).min(bytes.len());
+        bytes.slice(at(range.start)..at(range.end))
+    };
+    if let [Segment::Part(range)] = segments.as_slice() {
+        return Ok(Body::from(slice(range)));
+    }
+    let mut all = Vec::new();
+    for segment in &segments {
+        match segment {
+            Segment::Part(range) => all.extend_from_slice(&slice(range)),
+            Segment::Text(text) => all.extend_from_slice(text.as_bytes()),
         }
     }
+    Ok(Body::from(all))
 }
 
 /// Headers that describe the file and keep a browser from running it.

@@ -8,18 +8,18 @@ use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 
 use super::answers::FilePage;
 use super::body::PacedBody;
+use super::unknown_option;
 use super::{Keyed, bad_option, claim, declared_size, json, page_limit, problem, query, replayed};
-use super::{unknown_option, upload};
+use crate::NameKey;
 use crate::answer::{FileAnswer, file_url, put_json, to_json};
 use crate::catalogue::FileFilter;
 use crate::classify::{Category, classify};
 use crate::digest::Digest;
 use crate::error::IntakeError;
-use crate::files::{Condition, NewFile};
 use crate::intake::Intake;
 use crate::names::{FileName, Namespace, check_comment};
-use crate::pending::NameKey;
 use crate::request::Fingerprint;
+use crate::{Condition, NewFile};
 
 /// Files on a page by default.
 const PAGE: usize = 100;
@@ -48,12 +48,11 @@ async fn put_file(
     let comment = put_comment(uri)?;
     let condition = condition(headers)?;
     let keyed = claim(intake, headers).await?;
-    let shared = &intake.inner.shared;
-    let mut body = PacedBody::new(body, &shared.options.limits);
-    let upload = upload::take(shared, &mut body, declared_size(headers)).await?;
+    let mut body = PacedBody::new(body, intake.limits());
+    let upload = intake.receive(&mut body, declared_size(headers)).await?;
     let print = || {
         let parts: [&[u8]; 4] =
-            [b"PUT", uri.path().as_bytes(), comment.as_bytes(), &upload.digest.0];
+            [b"PUT", uri.path().as_bytes(), comment.as_bytes(), &upload.digest().0];
         Fingerprint::of(&parts).finish()
     };
     let (record, _held) = match keyed {
@@ -65,16 +64,13 @@ async fn put_file(
         Keyed::Answered { .. } => return Err(IntakeError::KeyReused),
     };
     let new = NewFile {
-        classified: classify(&upload.head, &key.1),
+        classified: classify(upload.head(), &key.1),
         key,
         comment,
-        digest: upload.digest,
-        size: upload.size,
         condition,
         idempotency: record,
     };
-    let put = shared.put(new, upload.bytes).await?;
-    crate::meters::file_put(put.duplicate, put.file.size);
+    let put = intake.put(new, upload).await?;
     let url = file_url(put.file.namespace.as_str(), put.file.name.as_str());
     let answer = put_json(&put.file, put.duplicate, put.replaced, &url);
     let mut response = json(put.status(), answer);
@@ -156,10 +152,9 @@ async fn delete_file(
         }
         Keyed::Answered { .. } => return Err(IntakeError::KeyReused),
     };
-    if !intake.inner.shared.delete(&key, condition, record).await? {
+    if !intake.delete(&key, condition, record).await? {
         return Err(not_found(&key));
     }
-    crate::meters::file_deleted();
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     Ok(response)
@@ -174,15 +169,9 @@ pub(super) async fn list(State(intake): State<Intake>, request: Request) -> Resp
 
 async fn list_files(intake: &Intake, uri: &Uri) -> Result<Response, IntakeError> {
     let (filter, cursor, limit) = listing(uri)?;
-    let shared = intake.inner.shared.clone();
-    shared.catch_up().await?;
-    let found = tokio::task::spawn_blocking(move || {
-        let after = cursor.as_deref().and_then(|cursor| cursor.split_once('/'));
-        shared.list(&filter, after, limit + 1)
-    });
-    let mut files = found
-        .await
-        .map_err(|_| IntakeError::ViewStopped { reason: "the listing was interrupted".into() })??;
+    let after = cursor.as_deref().and_then(|cursor| cursor.split_once('/'));
+    let after = after.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
+    let mut files = intake.list(filter, after, limit + 1).await?;
     let more = files.len() > limit;
     files.truncate(limit);
     let next =

@@ -8,9 +8,9 @@ use http::{HeaderMap, HeaderValue, header::CONTENT_TYPE};
 use super::body::PacedBody;
 use super::parts::{self, Part};
 use super::range::{self, Ranges};
-use super::upload::Source as _;
 use crate::error::IntakeError;
 use crate::options::IntakeLimits;
+use crate::upload::Source as _;
 
 /// A part of a multipart body: its name, its file name, its bytes.
 pub type WholePart = (Option<String>, Option<String>, Vec<u8>);

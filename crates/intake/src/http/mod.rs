@@ -21,7 +21,6 @@ mod problem;
 mod range;
 mod sending;
 mod store;
-mod upload;
 
 use axum::Router;
 use axum::body::Body;
@@ -97,7 +96,7 @@ fn request_key(headers: &HeaderMap) -> Result<Option<RequestKey>, IntakeError> {
 
 async fn claim(intake: &Intake, headers: &HeaderMap) -> Result<Keyed, IntakeError> {
     let Some(key) = request_key(headers)? else { return Ok(Keyed::No) };
-    Ok(match intake.inner.shared.claim(key.digest()).await? {
+    Ok(match intake.claim(key.digest()).await? {
         Claim::New(held) => Keyed::Held(held),
         Claim::Answered { fingerprint, status, answer } => {
             Keyed::Answered { fingerprint, status, answer }

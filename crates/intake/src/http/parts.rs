@@ -6,9 +6,9 @@ use http::header::CONTENT_TYPE;
 use multer::{Field, Multipart};
 
 use super::body::PacedBody;
-use super::upload::Source;
 use crate::error::IntakeError;
 use crate::request::Fingerprint;
+use crate::upload::Source;
 
 /// Opens a multipart body.
 pub(super) fn open(

@@ -7,8 +7,7 @@ use forebay_base::error_chain::chain;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use crate::error::{CatalogueError, IntakeError};
-use crate::space;
+use crate::{IntakeError, Shortage};
 
 /// Answers a failed request. A fault of the server is logged with the request's id.
 pub(super) fn answer(error: &IntakeError, request: &HeaderMap) -> Response {
@@ -48,11 +47,16 @@ pub(super) fn answer(error: &IntakeError, request: &HeaderMap) -> Response {
 
 /// The status and the stable code of an error; also used for the parts of a batch.
 pub(super) fn classify(error: &IntakeError) -> (StatusCode, &'static str) {
+    match error.shortage() {
+        Some(Shortage::Space) => return (StatusCode::INSUFFICIENT_STORAGE, "storage_full"),
+        Some(Shortage::Passing) => return (StatusCode::SERVICE_UNAVAILABLE, "storage_busy"),
+        None if error.is_too_large() => return (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+        None => {}
+    }
     match error {
         IntakeError::Name(_) => (StatusCode::BAD_REQUEST, "name"),
         IntakeError::Rejected { code, .. } => (StatusCode::BAD_REQUEST, code),
         IntakeError::NotFound { .. } => (StatusCode::NOT_FOUND, "not_found"),
-        IntakeError::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
         IntakeError::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused"),
         IntakeError::KeyInUse => (StatusCode::CONFLICT, "idempotency_key_in_use"),
         IntakeError::Precondition { .. } => (StatusCode::PRECONDITION_FAILED, "precondition"),
@@ -60,26 +64,8 @@ pub(super) fn classify(error: &IntakeError) -> (StatusCode, &'static str) {
         IntakeError::DatabaseBehind { .. } => (StatusCode::SERVICE_UNAVAILABLE, "database_behind"),
         IntakeError::Body { slow: true, .. } => (StatusCode::REQUEST_TIMEOUT, "body_too_slow"),
         IntakeError::Body { slow: false, .. } => (StatusCode::BAD_REQUEST, "body_incomplete"),
-        IntakeError::Append(forebay_log::AppendError::TooLarge { .. }) => {
-            (StatusCode::PAYLOAD_TOO_LARGE, "too_large")
-        }
-        IntakeError::Commit(forebay_log::CommitError::Stalled { source })
-        | IntakeError::Full { source } => match space::is_full(&source.source) {
-            true => (StatusCode::INSUFFICIENT_STORAGE, "storage_full"),
-            false => (StatusCode::SERVICE_UNAVAILABLE, "storage_busy"),
-        },
-        IntakeError::ViewWaiting { .. } => (StatusCode::INSUFFICIENT_STORAGE, "storage_full"),
-        IntakeError::Catalogue(CatalogueError { source, .. }) if space::sqlite_passes(source) => {
-            (StatusCode::SERVICE_UNAVAILABLE, "storage_busy")
-        }
         IntakeError::Append(_) | IntakeError::Commit(_) | IntakeError::ViewStopped { .. } => {
             (StatusCode::SERVICE_UNAVAILABLE, "storage")
-        }
-        IntakeError::Blob { source, .. } if space::is_full(source) => {
-            (StatusCode::INSUFFICIENT_STORAGE, "storage_full")
-        }
-        IntakeError::Blob { source, .. } if space::passes(source) => {
-            (StatusCode::SERVICE_UNAVAILABLE, "storage_busy")
         }
         IntakeError::Damaged { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "damaged"),
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),

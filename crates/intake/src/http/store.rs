@@ -3,28 +3,23 @@
 //! JSON that holds documents is stored as the original file, and its documents are ingested into
 //! the namespace as well: once, however often the same file is sent under the same name.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::answers::{PartAnswer, PartError, PartStatus};
-use super::documents::framing_of;
 use super::problem;
-use super::upload::Upload;
 use crate::answer::{PutAnswer, PutStatus};
 use crate::blocks::BlockReader;
 use crate::classify::{Category, Classified, classify};
 use crate::digest::Digest;
 use crate::documents::decide::Wish;
 use crate::documents::frame::Framing;
-use crate::documents::ingest::{DocumentIngest, DocumentOptions};
+use crate::documents::ingest::DocumentOptions;
 use crate::error::IntakeError;
-use crate::files::{Condition, NewBytes, NewFile, Put};
 use crate::format::IdempotencyRecord;
-use crate::intake::Inner;
-use crate::pending::NameKey;
 use crate::request::Claim;
+use crate::upload::{FileBytes, Upload};
+use crate::{Condition, Intake, NameKey, NewFile, Put};
 
 /// How a JSON part is processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -67,14 +62,14 @@ pub(super) fn rejected(name: &str, error: &IntakeError) -> PartAnswer {
 ///
 /// * `key`: the key that the part's result is remembered under, if the batch had one.
 pub(super) async fn store(
-    inner: &Arc<Inner>,
+    intake: &Intake,
     key: NameKey,
     settings: &Settings,
     upload: Upload,
     part: Option<Digest>,
 ) -> PartAnswer {
     let name = key.1.clone();
-    match store_part(inner, key, settings, upload, part).await {
+    match store_part(intake, key, settings, upload, part).await {
         Ok(result) => result,
         Err(error) => {
             let (status, _) = problem::classify(&error);
@@ -88,27 +83,28 @@ pub(super) async fn store(
 }
 
 async fn store_part(
-    inner: &Arc<Inner>,
+    intake: &Intake,
     key: NameKey,
     settings: &Settings,
     upload: Upload,
     part: Option<Digest>,
 ) -> Result<PartAnswer, IntakeError> {
-    let classified = classify(&upload.head, &key.1);
+    let classified = classify(upload.head(), &key.1);
     let has_documents = settings.json == JsonParts::Documents
         || settings.json == JsonParts::Both && classified.category == Category::Json;
-    let content = has_documents.then(|| Content::of(&upload)).transpose()?;
+    let content = has_documents.then(|| upload.content()).transpose()?;
+    let content = content.map(|content| (content, upload.size()));
     let fingerprint = Digest::of_parts(&[
         key.0.as_str().as_bytes(),
         key.1.as_str().as_bytes(),
         settings.comment.as_bytes(),
-        &upload.digest.0,
+        &upload.digest().0,
     ]);
-    let (digest, lines) = (upload.digest, lines_wanted(&upload, classified));
+    let (digest, lines) = (upload.digest(), lines_wanted(&upload, classified));
     if settings.json == JsonParts::Documents {
-        let content = content.unwrap_or(Content::Memory(Bytes::new()));
+        let content = content.unwrap_or((FileBytes::Memory(Bytes::new()), 0));
         let claim = part.unwrap_or_else(|| Digest::of_parts(&[b"once", &fresh()]));
-        let taken = documents(inner, &key, settings, content, (claim, fingerprint), lines).await?;
+        let taken = documents(intake, &key, settings, content, (claim, fingerprint), lines).await?;
         return Ok(PartAnswer {
             status: status_of(&taken),
             documents: Some(taken),
@@ -118,7 +114,7 @@ async fn store_part(
         });
     }
     let (put, mut result) =
-        put(inner, &key, settings, upload, classified, part, fingerprint).await?;
+        put(intake, &key, settings, upload, classified, part, fingerprint).await?;
     if let Some(content) = content {
         let once = Digest::of_parts(&[
             b"documents of",
@@ -126,15 +122,15 @@ async fn store_part(
             key.1.as_str().as_bytes(),
             &digest.0,
         ]);
-        let kept = inner.shared.options.limits.idempotency_kept;
+        let kept = intake.limits().idempotency_kept;
         let kept_ms = i64::try_from(kept.as_millis()).unwrap_or(i64::MAX);
         let old = put.is_some_and(|put| {
-            put.duplicate && !put.created && inner.shared.now_ms() - put.file.created_ms > kept_ms
+            put.duplicate && !put.created && intake.now_ms() - put.file.created_ms > kept_ms
         });
         let taken = if old {
             Ok(json!({ "repeated": true }))
         } else {
-            documents(inner, &key, settings, content, (once, fingerprint), lines).await
+            documents(intake, &key, settings, content, (once, fingerprint), lines).await
         };
         result.documents =
             Some(taken.unwrap_or_else(
@@ -158,13 +154,13 @@ fn status_of(taken: &Value) -> PartStatus {
 fn lines_wanted(upload: &Upload, classified: Classified) -> Framing {
     match classified.mime {
         "application/x-ndjson" => Framing::Lines,
-        _ => framing_of(&upload.head),
+        _ => Framing::of(upload.head()),
     }
 }
 
 /// Stores the file. A part that was answered before under its key gets the same answer.
 async fn put(
-    inner: &Arc<Inner>,
+    intake: &Intake,
     key: &NameKey,
     settings: &Settings,
     upload: Upload,
@@ -175,7 +171,7 @@ async fn put(
     let mut idempotency = None;
     let mut _held = None;
     if let Some(part) = part {
-        match inner.shared.claim(part).await? {
+        match intake.claim(part).await? {
             Claim::Answered { fingerprint: before, answer, .. } => {
                 if before != fingerprint {
                     return Err(IntakeError::KeyReused);
@@ -193,14 +189,11 @@ async fn put(
     let new = NewFile {
         key: key.clone(),
         comment: settings.comment.clone(),
-        digest: upload.digest,
-        size: upload.size,
         classified,
         condition: Condition::None,
         idempotency,
     };
-    let put = inner.shared.put(new, upload.bytes).await?;
-    crate::meters::file_put(put.duplicate, put.file.size);
+    let put = intake.put(new, upload).await?;
     let answer = PutAnswer::of(&put.file, put.duplicate, put.replaced);
     let (status, name) = (answer.status, answer.file.name.to_owned());
     let result = stored(status, Some(name), json!(answer));
@@ -215,14 +208,14 @@ fn stored(status: PutStatus, name: Option<String>, file: Value) -> PartAnswer {
 
 /// Ingests a part's documents, unless they were ingested before under the same claim.
 async fn documents(
-    inner: &Arc<Inner>,
+    intake: &Intake,
     key: &NameKey,
     settings: &Settings,
-    content: Content,
+    (content, size): (FileBytes, u64),
     (claim, fingerprint): (Digest, Digest),
     framing: Framing,
 ) -> Result<Value, IntakeError> {
-    let held = match inner.shared.claim(claim).await? {
+    let held = match intake.claim(claim).await? {
         Claim::Answered { answer, .. } => {
             let mut before: Value = serde_json::from_slice(&answer).unwrap_or_default();
             before["repeated"] = Value::Bool(true);
@@ -236,10 +229,10 @@ async fn documents(
         wish => wish,
     };
     let options = DocumentOptions { framing, wish, all_or_nothing: false, dry_run: false };
-    let mut ingest = DocumentIngest::new(inner.clone(), key.0.clone(), options);
+    let mut ingest = intake.ingest(key.0.clone(), options);
     match content {
-        Content::Memory(bytes) => ingest.push(&bytes).await?,
-        Content::File(reader, size) => {
+        FileBytes::Memory(bytes) => ingest.push(&bytes).await?,
+        FileBytes::File(reader) => {
             let mut at = 0;
             while at < size {
                 let piece = read_piece(reader.clone(), at, size).await?;
@@ -259,21 +252,4 @@ async fn read_piece(reader: BlockReader, at: u64, size: u64) -> Result<Bytes, In
         .map_err(std::io::Error::other)
         .and_then(|read| read)
         .map_err(failed)
-}
-
-/// A part's bytes, to be read again for its documents.
-enum Content {
-    Memory(Bytes),
-    File(BlockReader, u64),
-}
-
-impl Content {
-    fn of(upload: &Upload) -> Result<Self, IntakeError> {
-        match &upload.bytes {
-            NewBytes::Packed(bytes) => Ok(Self::Memory(bytes.clone())),
-            NewBytes::Staged(staging) => BlockReader::new(staging.file(), upload.size)
-                .map(|reader| Self::File(reader, upload.size))
-                .map_err(|source| IntakeError::Blob { act: "read", source }),
-        }
-    }
 }

@@ -5,6 +5,7 @@
 //! holds none, and little memory. If small files that arrive slowly hold more than [`HELD_MAX`]
 //! together, further ones wait on the disk like large ones.
 
+use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -15,7 +16,6 @@ use futures_util::future::poll_immediate;
 use sha2::{Digest as _, Sha256};
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 
-use super::body::PacedBody;
 use crate::blob::{BlobStore, Staging};
 use crate::blocks::{BlockReader, BlockWriter};
 use crate::classify::HEAD_SIZE;
@@ -31,32 +31,86 @@ const BATCH_SIZE_MIN: usize = 16 << 10;
 /// Maximum memory of all incomplete small files together.
 const HELD_MAX: usize = 16 << 20;
 
-/// The bytes of a complete file.
+/// The bytes of a complete file: received and hashed, but not stored under a name. Without a name
+/// they are dropped, or removed when the intake is opened next.
 #[derive(Debug)]
-pub(super) struct Upload {
-    pub(super) digest: Digest,
-    pub(super) size: u64,
-    /// The first bytes, for classification.
-    pub(super) head: Bytes,
-    pub(super) bytes: NewBytes,
+pub struct Upload {
+    pub(crate) digest: Digest,
+    pub(crate) size: u64,
+    pub(crate) head: Bytes,
+    pub(crate) bytes: NewBytes,
+}
+
+impl Upload {
+    /// Takes bytes that are already in memory; few enough for the log.
+    #[must_use]
+    pub fn in_memory(bytes: Bytes) -> Self {
+        packed(bytes)
+    }
+
+    /// Returns the digest of the bytes.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// Returns the number of bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Returns the first bytes, for classification.
+    #[must_use]
+    pub fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    /// Returns the number of bytes kept in memory; `None` if they are in an open file.
+    #[must_use]
+    pub fn memory_size(&self) -> Option<usize> {
+        match &self.bytes {
+            NewBytes::Packed(bytes) => Some(bytes.len()),
+            NewBytes::Staged(_) => None,
+        }
+    }
+
+    /// Returns the bytes to be read again.
+    ///
+    /// # Errors
+    /// [`IntakeError::Blob`]: the file that holds them cannot be read.
+    pub fn content(&self) -> Result<FileBytes, IntakeError> {
+        match &self.bytes {
+            NewBytes::Packed(bytes) => Ok(FileBytes::Memory(bytes.clone())),
+            NewBytes::Staged(staging) => BlockReader::new(staging.file(), self.size)
+                .map(FileBytes::File)
+                .map_err(|source| IntakeError::Blob { act: "read", source }),
+        }
+    }
+}
+
+/// The bytes of a file, to be read.
+#[derive(Debug, Clone)]
+pub enum FileBytes {
+    /// All of them.
+    Memory(Bytes),
+    /// A reader of the file that holds them. It blocks, and checks each block.
+    File(BlockReader),
 }
 
 /// A source of a file's bytes: a body, or a part of one.
-pub(super) trait Source {
+pub trait Source {
     /// The next bytes; `None` at the end.
-    async fn next(&mut self) -> Result<Option<Bytes>, IntakeError>;
-}
-
-impl Source for PacedBody {
-    async fn next(&mut self) -> Result<Option<Bytes>, IntakeError> {
-        Self::next(self).await
-    }
+    ///
+    /// # Errors
+    /// [`IntakeError`]: they cannot be received.
+    fn next(&mut self) -> impl Future<Output = Result<Option<Bytes>, IntakeError>> + Send;
 }
 
 /// Receives a file.
 ///
 /// * `declared`: the size that the sender declared, if it did.
-pub(super) async fn take(
+pub(crate) async fn take(
     shared: &Shared,
     source: &mut impl Source,
     declared: Option<u64>,
@@ -112,11 +166,6 @@ impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.of.fetch_sub(self.bytes, Relaxed);
     }
-}
-
-/// Bytes that are already in memory.
-pub(super) fn in_memory(bytes: Bytes) -> Upload {
-    packed(bytes)
 }
 
 fn packed(bytes: Bytes) -> Upload {
