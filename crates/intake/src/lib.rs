@@ -1,6 +1,6 @@
 //! Intake of files and JSON documents.
 //!
-//! Bytes arrive over HTTP (or through [`Intake`] in process), are classified by their content,
+//! Bytes arrive through [`Intake`] (over HTTP by `forebay-api`), are classified by their content,
 //! stored once whatever their number of names, and returned under any of them. JSON documents are
 //! examined as a batch and become rows of a table or members of a collection, with the reasons.
 //!
@@ -10,7 +10,7 @@
 //! synced before the entry that names them.
 //!
 //! This crate deliberately does not read configuration, environment or arguments, install a logger,
-//! or listen on a socket.
+//! or know HTTP.
 
 pub mod answer;
 mod apply;
@@ -24,7 +24,6 @@ mod error;
 mod files;
 pub mod format;
 pub mod fsck;
-mod http;
 mod intake;
 pub mod known;
 mod meters;
@@ -41,9 +40,6 @@ pub mod upload;
 pub use documents::forward::{Database, DatabaseState, DatabaseStatus, ForwardOptions};
 pub use error::{ApplyError, CatalogueError, IntakeError, OpenError, Shortage};
 pub use files::{Condition, Put};
-#[cfg(any(test, feature = "fuzzing"))]
-#[doc(hidden)]
-pub use http::fuzzing;
 pub use intake::{Intake, StartReport};
 pub use operations::{DocumentPage, NewFile, StoredFile};
 pub use options::{DecisionOptions, IntakeLimits, IntakeOptions};

@@ -166,6 +166,11 @@ impl Intake {
         }
     }
 
+    /// Counts bytes of files that were sent to a client.
+    pub fn sent(&self, bytes: u64) {
+        crate::meters::sent(bytes);
+    }
+
     /// Up to `limit` files that match, by namespace and name, after `after`.
     ///
     /// # Errors
