@@ -1,8 +1,7 @@
 //! The `forebay` command: one binary, one data directory, one configuration.
 //!
 //! `cli` reads the command line and `config` the settings; `serve` is the HTTP server, `wiring`
-//! opens the subsystems it serves, `web` renders its pages, `keys` and `tls` control access to
-//! it. Only this crate reads configuration files, the environment, arguments and signals,
+//! opens the subsystems it serves, `keys` and `tls` control access to it. Only this crate reads configuration files, the environment, arguments and signals,
 //! or installs tracing: every other crate is a library that receives its settings.
 
 mod allocator;
@@ -18,7 +17,6 @@ mod serve;
 mod telemetry;
 mod tls;
 mod usage;
-mod web;
 mod wiring;
 
 use std::process::ExitCode;

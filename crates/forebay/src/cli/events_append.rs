@@ -15,7 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::settings::{DataArgs, wrong};
 use crate::exit::{Coded, Exit};
 use crate::out;
-use crate::wiring::events::records::records;
+use forebay_api::events::records::records;
 
 const AFTER_HELP: &str = "\
 Examples:

@@ -16,9 +16,9 @@ use super::request_id::RequestIds;
 use super::session::Sessions;
 use super::shares::Shares;
 use super::shutdown::Stop;
-use super::subsystem::Subsystem;
 use crate::config;
 use crate::keys::KeyRing;
+use forebay_api::Subsystem;
 
 /// Time limits of connections.
 #[derive(Clone, Copy, Debug)]

@@ -37,10 +37,9 @@ mod session;
 mod shares;
 mod shell_routes;
 mod shutdown;
-mod subsystem;
 
 #[cfg(test)]
 mod tests;
 
+pub(crate) use forebay_api::Subsystem;
 pub(crate) use run::{Open, run};
-pub(crate) use subsystem::Subsystem;

@@ -1,0 +1,30 @@
+//! Pages for people: the landing page and the API browser.
+//!
+//! All content comes from this binary: no script, style or font of another site, and the content
+//! security policy forbids them. Pages carry no inline script or style.
+
+mod api;
+mod docs;
+mod events;
+mod inventory;
+mod landing;
+mod layout;
+mod login;
+mod pipelines;
+mod schema;
+
+#[cfg(test)]
+mod tests;
+
+pub use api::{Health, State, shell_api};
+pub use docs::docs_page;
+pub(crate) use events::{Field, Row, SearchResult, events_page};
+pub(crate) use inventory::{Browsed, Cell, Child, Link, Listed, inventories_page, inventory_page};
+pub use landing::{Status, landing_page};
+pub use login::login_page;
+pub(crate) use pipelines::{PipelineRow, pipelines_page};
+
+/// Script of the API browser.
+pub const DOCS_JS: &str = include_str!("docs.js");
+/// Style of all pages.
+pub const STYLE_CSS: &str = include_str!("style.css");
