@@ -32,3 +32,12 @@ pub mod waiting;
 pub use bytes::ByteSize;
 pub use durability::Durability;
 pub use duration::HumanDuration;
+
+/// Appends a formatted line to a `String`, which cannot fail.
+#[macro_export]
+macro_rules! push_line {
+    ($out:expr, $($argument:tt)*) => {{
+        $out.push_str(&format!($($argument)*));
+        $out.push('\n');
+    }};
+}

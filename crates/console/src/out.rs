@@ -7,17 +7,8 @@ use std::io::{ErrorKind, Write as _};
 
 use forebay_base::error_chain::chain;
 
-/// Appends a formatted line to a `String`, which cannot fail.
-#[macro_export]
-macro_rules! push_line {
-    ($out:expr, $($argument:tt)*) => {{
-        $out.push_str(&format!($($argument)*));
-        $out.push('\n');
-    }};
-}
-
-pub use crate::push_line;
 pub use forebay_base::bytes::size;
+pub use forebay_base::push_line;
 
 /// Writes `text` and a line end to standard output, flushed.
 ///

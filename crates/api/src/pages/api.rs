@@ -9,7 +9,7 @@ use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder
 
 /// State of the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Health {
+pub(crate) struct Health {
     /// Why the server is not ready or degraded; absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -21,7 +21,7 @@ pub struct Health {
 /// State of the server in words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = HealthState)]
-pub enum State {
+pub(crate) enum State {
     /// The process is alive.
     #[serde(rename = "ok")]
     Ok,
@@ -38,12 +38,12 @@ pub enum State {
 
 impl Health {
     /// A state without a reason.
-    pub fn new(status: State) -> Self {
+    pub(crate) fn new(status: State) -> Self {
         Self { reason: None, status }
     }
 
     /// A state and why it is so.
-    pub fn because(status: State, reason: String) -> Self {
+    pub(crate) fn because(status: State, reason: String) -> Self {
         Self { reason: Some(reason), status }
     }
 }
@@ -53,7 +53,7 @@ const DESCRIPTION: &str = "Stores files, JSON documents and events, and serves t
     Once an API key exists, `/v1` requires one.";
 
 /// Returns the shell's part of the API.
-pub fn shell_api() -> OpenApi {
+pub(crate) fn shell_api() -> OpenApi {
     let operation = |id: &str, summary: &str| Operation::new("server", id, summary);
     let mut api = Routes::new("Forebay")
         .tag("server", "Health, metrics and this description.")

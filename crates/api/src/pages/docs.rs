@@ -21,7 +21,7 @@ struct Operation<'a> {
 }
 
 /// The page for an OpenAPI `document`.
-pub fn docs_page(document: &Value) -> String {
+pub(crate) fn docs_page(document: &Value) -> String {
     let operations = operations(document);
     let mut tags: Vec<&str> = operations.iter().map(Operation::tag).collect();
     tags.sort_unstable();

@@ -9,27 +9,27 @@ use super::layout::page;
 
 /// The content of the landing page.
 #[derive(Debug)]
-pub struct Status {
+pub(crate) struct Status {
     /// Whether the server accepts work, or why not.
-    pub readiness: Result<(), String>,
+    pub(crate) readiness: Result<(), String>,
     /// What does not work although the server accepts work.
-    pub degraded: Vec<String>,
+    pub(crate) degraded: Vec<String>,
     /// Whether the user is logged in; `None` if no key is needed.
-    pub logged_in: Option<bool>,
+    pub(crate) logged_in: Option<bool>,
     /// Names of the open subsystems.
-    pub subsystems: Vec<&'static str>,
+    pub(crate) subsystems: Vec<&'static str>,
     /// Time since start.
-    pub uptime_ms: u64,
+    pub(crate) uptime_ms: u64,
     /// Number of open connections.
-    pub connections: usize,
+    pub(crate) connections: usize,
     /// Number of connections accepted since start.
-    pub connections_total: u64,
+    pub(crate) connections_total: u64,
     /// Whether `/v1` needs a key.
-    pub keys_required: bool,
+    pub(crate) keys_required: bool,
 }
 
 /// The page.
-pub fn landing_page(status: &Status) -> String {
+pub(crate) fn landing_page(status: &Status) -> String {
     let uptime = HumanDuration(Duration::from_secs(status.uptime_ms / 1000));
     page(
         "Forebay",

@@ -8,7 +8,7 @@ use super::layout::page;
 ///
 /// * `next`: the page to return to, a path of this server.
 /// * `refused`: the key given before was not valid.
-pub fn login_page(next: &str, refused: bool) -> String {
+pub(crate) fn login_page(next: &str, refused: bool) -> String {
     page(
         "Log in",
         None,

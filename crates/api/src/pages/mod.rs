@@ -16,15 +16,15 @@ mod schema;
 #[cfg(test)]
 mod tests;
 
-pub use api::{Health, State, shell_api};
-pub use docs::docs_page;
+pub(crate) use api::{Health, State, shell_api};
+pub(crate) use docs::docs_page;
 pub(crate) use events::{Field, Row, SearchResult, events_page};
 pub(crate) use inventory::{Browsed, Cell, Child, Link, Listed, inventories_page, inventory_page};
-pub use landing::{Status, landing_page};
-pub use login::login_page;
+pub(crate) use landing::{Status, landing_page};
+pub(crate) use login::login_page;
 pub(crate) use pipelines::{PipelineRow, pipelines_page};
 
 /// Script of the API browser.
-pub const DOCS_JS: &str = include_str!("docs.js");
+pub(crate) const DOCS_JS: &str = include_str!("docs.js");
 /// Style of all pages.
-pub const STYLE_CSS: &str = include_str!("style.css");
+pub(crate) const STYLE_CSS: &str = include_str!("style.css");

@@ -29,7 +29,7 @@ use crate::descriptors;
 use crate::exit::{Coded, Exit};
 use crate::layout;
 use crate::serve::Subsystem;
-use crate::tls::Renewed;
+use forebay_api::tls::Renewed;
 
 use keys::{Following, Keys};
 

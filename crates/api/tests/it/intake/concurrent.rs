@@ -42,7 +42,7 @@ async fn client(intake: Intake, id: u64) -> Vec<Option<usize>> {
 }
 
 async fn check(intake: &Intake, path: &str, which: Option<usize>) {
-    let got = send(router(&intake), "GET", path, &[], "").await;
+    let got = send(router(intake), "GET", path, &[], "").await;
     match which {
         None => assert_eq!(got.status, 404, "{path}"),
         Some(which) => assert!(got.status == 200 && got.body == content(which), "{path}: {got:?}"),

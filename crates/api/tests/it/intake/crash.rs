@@ -178,7 +178,7 @@ impl Oracle {
             self.intend(name, Some(bytes.clone()));
             form = form.file(name, bytes);
         }
-        let router = router(&intake);
+        let router = router(intake);
         let answer = send(router, "POST", "/v1/ingest", &[MULTIPART], form.finish()).await;
         let json = answer.json();
         let Some(parts) = json["parts"].as_array() else { return };
@@ -194,7 +194,7 @@ impl Oracle {
     async fn delete(&mut self, intake: &Intake, rng: &mut Rng) {
         let name = name(rng);
         self.intend(&name, None);
-        let answer = send(router(&intake), "DELETE", &url(&name), &[], "").await;
+        let answer = send(router(intake), "DELETE", &url(&name), &[], "").await;
         if answer.status == 404 {
             // The name did not exist: nothing was done.
             self.names.get_mut(&name).unwrap().maybe.pop();
@@ -222,7 +222,7 @@ impl Oracle {
         intake.ready().unwrap();
         let mut there = Vec::new();
         for (name, known) in &self.names {
-            let got = send(router(&intake), "GET", &url(name), &[], "").await;
+            let got = send(router(intake), "GET", &url(name), &[], "").await;
             assert!(matches!(got.status, 200 | 404), "operation {round}: {got:?}");
             let found = (got.status == 200).then(|| got.body.to_vec());
             assert!(
@@ -236,7 +236,7 @@ impl Oracle {
                 there.push(name.clone());
             }
         }
-        let listed = send(router(&intake), "GET", "/v1/files?limit=1000", &[], "").await.json();
+        let listed = send(router(intake), "GET", "/v1/files?limit=1000", &[], "").await.json();
         let listed: Vec<&str> =
             listed["files"].as_array().unwrap().iter().map(|file| text(&file["name"])).collect();
         assert_eq!(listed, there, "operation {round}: listed and found differ");
@@ -257,9 +257,9 @@ impl Oracle {
     /// Checks that every stored item is whole, that a repeated request is stored once, and that the
     /// intake continues.
     pub(crate) async fn judge_whole(&self, intake: &Intake, round: u64) {
-        let listed = send(router(&intake), "GET", "/v1/files?limit=1000", &[], "").await.json();
+        let listed = send(router(intake), "GET", "/v1/files?limit=1000", &[], "").await.json();
         for file in listed["files"].as_array().unwrap() {
-            let got = send(router(&intake), "GET", text(&file["url"]), &[], "").await;
+            let got = send(router(intake), "GET", text(&file["url"]), &[], "").await;
             assert_eq!(got.status, 200, "operation {round}: {got:?}");
             assert_eq!(Digest::of(&got.body).to_hex(), text(&file["sha256"]));
         }
@@ -292,7 +292,7 @@ impl Oracle {
 
     /// Documents found of each request.
     pub(crate) async fn counts(&self, intake: &Intake) -> BTreeMap<usize, usize> {
-        let page = send(router(&intake), "GET", "/v1/documents/n?limit=1000", &[], "").await;
+        let page = send(router(intake), "GET", "/v1/documents/n?limit=1000", &[], "").await;
         let mut counts = BTreeMap::new();
         if page.status == 404 {
             return counts;
@@ -309,7 +309,7 @@ impl Oracle {
             let bytes = noise(round ^ 0xA5A5, size);
             let answer = put(intake, "z/after", &bytes).await;
             assert!(accepted(&answer), "operation {round}: {answer:?}");
-            let got = send(router(&intake), "GET", &url("z/after"), &[], "").await;
+            let got = send(router(intake), "GET", &url("z/after"), &[], "").await;
             assert!(got.body == bytes, "operation {round}");
         }
     }
@@ -331,12 +331,12 @@ fn url(name: &str) -> String {
 }
 
 async fn put(intake: &Intake, name: &str, bytes: &[u8]) -> Answer {
-    send(router(&intake), "PUT", &url(name), &[], bytes.to_vec()).await
+    send(router(intake), "PUT", &url(name), &[], bytes.to_vec()).await
 }
 
 async fn post(intake: &Intake, sent: &Sent) -> Answer {
     let headers = [("idempotency-key", sent.key.as_str())];
-    send(router(&intake), "POST", "/v1/documents/n", &headers, sent.body.clone()).await
+    send(router(intake), "POST", "/v1/documents/n", &headers, sent.body.clone()).await
 }
 
 /// Whether a write was acknowledged; a refusal must be one of the server's, with a reason.

@@ -131,7 +131,7 @@ impl Elsewhere {
 /// Waits until the database has everything.
 pub(crate) async fn caught_up(intake: &Intake) -> DatabaseStatus {
     // The local database shows a document only after forwarding was informed.
-    let shown = send(router(&intake), "GET", "/v1/documents", &[], "").await;
+    let shown = send(router(intake), "GET", "/v1/documents", &[], "").await;
     assert_eq!(shown.status, 200, "{shown:?}");
     let mut last = intake.database().unwrap();
     until("the database has everything", || {

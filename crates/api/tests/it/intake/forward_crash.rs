@@ -86,7 +86,7 @@ impl Sent {
             let path =
                 if request.is_multiple_of(3) { "/v1/documents/b" } else { "/v1/documents/a" };
             let headers = [("content-type", "application/x-ndjson")];
-            let answer = send(router(&intake), "POST", path, &headers, body).await;
+            let answer = send(router(intake), "POST", path, &headers, body).await;
             if answer.status == 201 {
                 self.acknowledged.push(request);
             }

@@ -84,7 +84,7 @@ async fn ask(
     headers: &[(&str, &str)],
     body: Vec<u8>,
 ) -> Answer {
-    send(router(&intake), method, path, headers, body).await
+    send(router(intake), method, path, headers, body).await
 }
 
 impl Model {

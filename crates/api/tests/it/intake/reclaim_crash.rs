@@ -49,17 +49,17 @@ async fn put(intake: &Intake, name: &str, n: u64) -> (u16, bool) {
     let keyed = [("idempotency-key", key.as_str())];
     let headers: &[(&str, &str)] = if is_keyed(n) { &keyed } else { &[] };
     let answer =
-        send(router(&intake), "PUT", &format!("/v1/files/{name}"), headers, content(n)).await;
+        send(router(intake), "PUT", &format!("/v1/files/{name}"), headers, content(n)).await;
     (answer.status, answer.header("idempotent-replay") == "true")
 }
 
 async fn delete(intake: &Intake, name: &str) -> u16 {
-    send(router(&intake), "DELETE", &format!("/v1/files/{name}"), &[], "").await.status
+    send(router(intake), "DELETE", &format!("/v1/files/{name}"), &[], "").await.status
 }
 
 async fn post(intake: &Intake, key: Option<&str>) -> (u16, bool) {
     let headers: Vec<(&str, &str)> = key.map(|key| ("idempotency-key", key)).into_iter().collect();
-    let answer = send(router(&intake), "POST", "/v1/documents/n", &headers, BODY).await;
+    let answer = send(router(intake), "POST", "/v1/documents/n", &headers, BODY).await;
     (answer.status, answer.header("idempotent-replay") == "true")
 }
 
@@ -108,7 +108,7 @@ async fn judge(intake: &Intake, (new, old_gone): (bool, bool), at: &str) {
         .flat_map(|(namespace, numbers)| numbers.map(move |n| (namespace, n)))
     {
         let name = format!("{namespace}/{n}");
-        let answer = send(router(&intake), "GET", &format!("/v1/files/{name}"), &[], "").await;
+        let answer = send(router(intake), "GET", &format!("/v1/files/{name}"), &[], "").await;
         let known = if namespace == "a" { is_kept(n) } else { is_given_twice(n) };
         let unsure = name == "a/10" && answer.status == 404;
         assert!((answer.status == 200) == known || unsure, "{at}: {name}: {answer:?}");
@@ -118,13 +118,13 @@ async fn judge(intake: &Intake, (new, old_gone): (bool, bool), at: &str) {
             there.push(name);
         }
     }
-    let answer = send(router(&intake), "GET", "/v1/files/c/new", &[], "").await;
+    let answer = send(router(intake), "GET", "/v1/files/c/new", &[], "").await;
     assert!(answer.status == 200 || !new, "{at}: {answer:?}");
     if answer.status == 200 {
         assert!(answer.body == content(1), "{at}");
         there.push("c/new".into());
     }
-    let listed = send(router(&intake), "GET", "/v1/files?limit=1000", &[], "").await.json();
+    let listed = send(router(intake), "GET", "/v1/files?limit=1000", &[], "").await.json();
     let mut listed: Vec<String> = listed["files"].as_array().unwrap().iter().map(named).collect();
     listed.sort();
     there.sort();
@@ -141,13 +141,13 @@ async fn judge_requests(intake: &Intake, at: &str) {
     for n in (0..SMALL).filter(|&n| is_keyed(n)) {
         let name = format!("a/{n}");
         assert_eq!(put(intake, &name, n).await, (201, true), "{at}: {name}");
-        let answer = send(router(&intake), "GET", &format!("/v1/files/{name}"), &[], "").await;
+        let answer = send(router(intake), "GET", &format!("/v1/files/{name}"), &[], "").await;
         assert_eq!(answer.status, 404, "{at}: {name}");
     }
     for n in (0..SMALL).filter(|&n| is_posted_with_key(n)) {
         assert_eq!(post(intake, Some(&format!("post {n}"))).await, (201, true), "{at}: {n}");
     }
-    let page = send(router(&intake), "GET", "/v1/documents/n?limit=1000", &[], "").await.json();
+    let page = send(router(intake), "GET", "/v1/documents/n?limit=1000", &[], "").await.json();
     let documents = page["documents"].as_array().unwrap();
     let ids: Vec<u64> = documents.iter().map(|found| found["id"].as_u64().unwrap()).collect();
     assert_eq!(ids, (1..=SMALL / 6 * 2).collect::<Vec<_>>(), "{at}");

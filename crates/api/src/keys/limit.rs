@@ -10,7 +10,7 @@ const NAME_SIZE_MAX: usize = 512;
 
 /// A kind of named resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Area {
+pub enum Area {
     /// A namespace of files.
     Files,
     /// A namespace of documents.
@@ -43,7 +43,7 @@ impl Area {
 /// One resource that a limited key may use: `files:reports`, `events:auth`, `cache:session:`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
-pub(crate) struct Limit {
+pub struct Limit {
     area: Area,
     name: String,
 }
@@ -51,18 +51,18 @@ pub(crate) struct Limit {
 impl Limit {
     /// Returns whether it permits the resource of this name. Names are compared exactly, except
     /// that those of the cache are compared as prefixes.
-    pub(crate) fn permits(&self, area: Area, name: &str) -> bool {
+    pub fn permits(&self, area: Area, name: &str) -> bool {
         self.area == area
             && if area == Area::Cache { name.starts_with(&self.name) } else { name == self.name }
     }
 
     /// Returns its area.
-    pub(crate) fn area(&self) -> Area {
+    pub fn area(&self) -> Area {
         self.area
     }
 
     /// Returns its name in the area.
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.name
     }
 }

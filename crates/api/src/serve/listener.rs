@@ -34,7 +34,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// The address is in use, not local, or not permitted.
-pub(super) fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+pub fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // A restarted server must not wait until the old one's connections have timed out.
     socket.set_reuseaddr(true)?;
@@ -43,7 +43,7 @@ pub(super) fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
 }
 
 /// Accepts connections until the server stops, then closes the listener.
-pub(super) async fn run(
+pub async fn run(
     app: Arc<App>,
     listener: TcpListener,
     tls: Option<Arc<Renewed>>,

@@ -19,23 +19,23 @@ const NAME_CHARS_MAX: usize = 64;
 /// The record of one key.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Record {
+pub struct Record {
     /// The public part of the token, 12 hex digits.
-    pub(crate) id: String,
+    pub id: String,
     /// Its name.
-    pub(crate) name: String,
+    pub name: String,
     /// Its scopes.
-    pub(crate) scopes: Vec<Scope>,
+    pub scopes: Vec<Scope>,
     /// What it is limited to; empty: no limit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) only: Vec<Limit>,
+    pub only: Vec<Limit>,
     /// When it was created, RFC 3339.
-    pub(crate) created: String,
+    pub created: String,
     /// When it was revoked, RFC 3339; absent while it is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) revoked: Option<String>,
+    pub revoked: Option<String>,
     /// SHA-256 of the token, 64 hex digits.
-    pub(crate) sha256: String,
+    pub sha256: String,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -47,18 +47,18 @@ struct Contents {
 
 /// The key file of a data directory.
 #[derive(Clone, Debug)]
-pub(crate) struct KeyFile {
+pub struct KeyFile {
     path: PathBuf,
 }
 
 impl KeyFile {
     /// Returns the key file inside `data`. Nothing is read or created yet.
-    pub(crate) fn in_data_dir(data: &Path) -> Self {
+    pub fn in_data_dir(data: &Path) -> Self {
         Self { path: data.join("keys.toml") }
     }
 
     /// Returns its path.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
@@ -67,7 +67,7 @@ impl KeyFile {
     /// # Errors
     /// [`KeyError::Missing`]: keys existed before. [`KeyError::Io`], [`KeyError::Corrupt`],
     /// [`KeyError::Record`].
-    pub(crate) fn read(&self) -> Result<Option<Vec<Record>>, KeyError> {
+    pub fn read(&self) -> Result<Option<Vec<Record>>, KeyError> {
         let text = match std::fs::read_to_string(&self.path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -96,7 +96,7 @@ impl KeyFile {
     ///
     /// # Errors
     /// [`KeyError`]: nothing was changed.
-    pub(crate) fn add(
+    pub fn add(
         &self,
         name: &str,
         scopes: &[Scope],
@@ -140,7 +140,7 @@ impl KeyFile {
     ///
     /// # Errors
     /// [`KeyError::Unknown`]: there is none, or several have the name.
-    pub(crate) fn revoke(&self, id_or_name: &str) -> Result<Record, KeyError> {
+    pub fn revoke(&self, id_or_name: &str) -> Result<Record, KeyError> {
         let _turn = self.lock()?;
         let mut keys = self.read()?.unwrap_or_default();
         let by_id = keys.iter().position(|key| key.id == id_or_name);
@@ -185,7 +185,7 @@ impl KeyFile {
     ///
     /// # Errors
     /// [`KeyError::Io`].
-    pub(crate) fn mark(&self) -> Result<(), KeyError> {
+    pub fn mark(&self) -> Result<(), KeyError> {
         let text =
             "API keys were made for this data directory: it does not open without keys.toml.\n";
         let mut options = OpenOptions::new();

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use crate::out::push_line;
-use crate::wiring::ROUTE_CLASSES;
+use crate::ROUTE_CLASSES;
+use forebay_base::push_line;
 
 /// Upper bounds of the latency buckets, in microseconds, with their Prometheus labels.
 const BOUNDS: [(u64, &str); 16] = [

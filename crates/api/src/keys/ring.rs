@@ -14,12 +14,11 @@ use parking_lot::{Mutex, RwLock};
 use super::error::KeyError;
 use super::file::{KeyFile, Record};
 use super::token::{Hash, KeyId, hash, hash_from_hex, id_of, same};
-use super::{Area, Limit, Scope, Scopes};
-use crate::config::Auth;
+use super::{Area, Auth, Limit, Scope, Scopes};
 
 /// Why a request was denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Denied {
+pub enum Denied {
     /// No key was presented.
     Missing,
     /// The key is unknown, malformed or revoked; the client cannot learn which.
@@ -39,9 +38,9 @@ struct Entry {
 
 /// What a valid key may do.
 #[derive(Clone, Debug)]
-pub(crate) struct Grant {
+pub struct Grant {
     /// Id of the key.
-    pub(crate) id: KeyId,
+    pub id: KeyId,
     scopes: Scopes,
     only: Arc<[Limit]>,
 }
@@ -51,27 +50,27 @@ impl Grant {
     ///
     /// # Errors
     /// [`Denied::Scope`].
-    pub(crate) fn allow(&self, scope: Scope) -> Result<(), Denied> {
+    pub fn allow(&self, scope: Scope) -> Result<(), Denied> {
         if self.scopes.allow(scope) { Ok(()) } else { Err(Denied::Scope(scope)) }
     }
 
     /// Returns whether it may use the resource called `name`.
-    pub(crate) fn permits(&self, area: Area, name: &str) -> bool {
+    pub fn permits(&self, area: Area, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|limit| limit.permits(area, name))
     }
 
     /// Returns whether it is limited to some resources.
-    pub(crate) fn is_limited(&self) -> bool {
+    pub fn is_limited(&self) -> bool {
         !self.only.is_empty()
     }
 
     /// Returns whether it may use any resource of an area.
-    pub(crate) fn reaches(&self, area: Area) -> bool {
+    pub fn reaches(&self, area: Area) -> bool {
         self.only.is_empty() || self.only.iter().any(|limit| limit.area() == area)
     }
 
     /// Returns the names it is limited to in an area.
-    pub(crate) fn names(&self, area: Area) -> impl Iterator<Item = &str> {
+    pub fn names(&self, area: Area) -> impl Iterator<Item = &str> {
         self.only.iter().filter(move |limit| limit.area() == area).map(Limit::name)
     }
 }
@@ -81,7 +80,7 @@ type Version = Option<(u64, u64, i64, i64)>;
 
 /// The keys a server accepts.
 #[derive(Debug)]
-pub(crate) struct KeyRing {
+pub struct KeyRing {
     file: KeyFile,
     auth: Auth,
     /// Once true it stays true: a key file that disappears must not open the server.
@@ -96,7 +95,7 @@ impl KeyRing {
     ///
     /// # Errors
     /// [`KeyError`]: the file exists and cannot be used.
-    pub(crate) fn open(file: KeyFile, auth: Auth) -> Result<Self, KeyError> {
+    pub fn open(file: KeyFile, auth: Auth) -> Result<Self, KeyError> {
         let ring = Self {
             file,
             auth,
@@ -113,13 +112,19 @@ impl KeyRing {
     }
 
     /// Returns whether a request below /v1 needs a key now.
-    pub(crate) fn required(&self) -> bool {
+    pub fn required(&self) -> bool {
         self.required.load(Ordering::Relaxed)
     }
 
     /// Returns the number of valid keys.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.keys.read().len()
+    }
+
+    /// Returns whether there is no valid key.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// Reads the file again if it changed. Returns whether it did.
@@ -127,7 +132,7 @@ impl KeyRing {
     /// # Errors
     /// [`KeyError`]: the new contents cannot be used. The previous keys remain valid, and the
     /// error is returned at most once for each version of the file.
-    pub(crate) fn reload(&self) -> Result<bool, KeyError> {
+    pub fn reload(&self) -> Result<bool, KeyError> {
         let mut version = self.version.lock();
         let found = std::fs::metadata(self.file.path())
             .ok()
@@ -152,7 +157,7 @@ impl KeyRing {
     ///
     /// # Errors
     /// [`Denied::Missing`], [`Denied::Unknown`].
-    pub(crate) fn grant(&self, token: Option<&[u8]>) -> Result<Grant, Denied> {
+    pub fn grant(&self, token: Option<&[u8]>) -> Result<Grant, Denied> {
         let token = token.ok_or(Denied::Missing)?;
         let id = id_of(token).ok_or(Denied::Unknown)?;
         let hash = hash(token);
@@ -163,7 +168,7 @@ impl KeyRing {
     }
 
     /// Returns what a key that was presented before may do now; `None` if it was revoked since.
-    pub(crate) fn still(&self, id: KeyId) -> Option<Grant> {
+    pub fn still(&self, id: KeyId) -> Option<Grant> {
         self.keys.read().get(&id).map(|entry| entry.grant(id))
     }
 
@@ -172,7 +177,7 @@ impl KeyRing {
     /// # Errors
     /// [`Denied`]: what to respond instead.
     #[cfg(test)]
-    pub(crate) fn check(&self, token: Option<&[u8]>, scope: Scope) -> Result<(), Denied> {
+    pub fn check(&self, token: Option<&[u8]>, scope: Scope) -> Result<(), Denied> {
         self.grant(token)?.allow(scope)
     }
 }

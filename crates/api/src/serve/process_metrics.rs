@@ -2,7 +2,7 @@
 //!
 //! The names are those of all Prometheus client libraries, so existing dashboards work.
 
-use crate::out::push_line;
+use forebay_base::push_line;
 
 /// One reading; a value the kernel did not provide is `None` and not rendered.
 #[derive(Debug, Default, PartialEq)]

@@ -20,7 +20,7 @@ use super::connection::ConnState;
 use super::gate::From;
 use super::pace::PacedBody;
 use super::problem::Problem;
-use forebay_api::pages as web;
+use crate::pages as web;
 
 /// Maximum size of the form.
 const FORM_SIZE_MAX: usize = 8 << 10;

@@ -17,8 +17,8 @@ use super::auth;
 use super::problem::Problem;
 use super::process_metrics;
 use super::request_id;
-use forebay_api::Subsystem;
-use forebay_api::pages::{self as web, Health, State};
+use crate::Subsystem;
+use crate::pages::{self as web, Health, State};
 
 /// Returns the complete router: the shell's routes and those of all subsystems.
 ///

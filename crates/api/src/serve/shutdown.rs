@@ -7,7 +7,6 @@
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -91,32 +90,5 @@ impl Stop {
             }
         };
         tokio::time::timeout(limit, empty).await.is_ok()
-    }
-}
-
-/// SIGINT and SIGTERM.
-#[derive(Debug)]
-pub(super) struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    /// Replaces the default action of both signals.
-    ///
-    /// # Errors
-    /// The kernel refuses a handler.
-    pub(super) fn install() -> std::io::Result<Self> {
-        let interrupt = signal(SignalKind::interrupt())?;
-        let terminate = signal(SignalKind::terminate())?;
-        Ok(Self { interrupt, terminate })
-    }
-
-    /// Waits for the next one and returns its name.
-    pub(super) async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.interrupt.recv() => "SIGINT",
-            _ = self.terminate.recv() => "SIGTERM",
-        }
     }
 }

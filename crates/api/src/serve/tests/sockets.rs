@@ -10,16 +10,18 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
+use forebay_base::bytes::ByteSize;
+use forebay_base::duration::HumanDuration;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore};
 
-use crate::config::{Auth, Flags, Resolved, Server};
-use crate::keys::{KeyFile, KeyRing, Scope};
+use crate::Subsystem;
+use crate::keys::{Auth, KeyFile, KeyRing, Scope};
 use crate::serve::app::{App, Opened};
 use crate::serve::shutdown::Stage;
-use crate::serve::{Subsystem, listener, shell_routes};
+use crate::serve::{Settings, listener, shell_routes};
 
 /// A time limit that is reached only if something hangs.
 const HANG: Duration = Duration::from_secs(30);
@@ -86,20 +88,56 @@ async fn server(settings: &[&str]) -> TestServer {
     server
 }
 
+/// Settings with these on top of the defaults, and the maximum number of connections.
+fn settings_with(changes: &[&str]) -> (Settings, usize) {
+    let seconds = Duration::from_secs;
+    let mut settings = Settings {
+        hosts: Vec::new(),
+        cors_origins: Vec::new(),
+        requests_in_flight_max: 1_024,
+        client_share_max: 75,
+        header_size_max: 32 << 10,
+        header_read_timeout: seconds(10),
+        idle_timeout: seconds(75),
+        write_stall_timeout: seconds(60),
+        body_idle_timeout: seconds(30),
+        rate_min: 1_024,
+        rate_grace: seconds(30),
+        output_memory_max: 16 << 20,
+    };
+    let mut connections_max = 4_096;
+    let time = |text: &str| text.parse::<HumanDuration>().unwrap().get();
+    let size = |text: &str| usize::try_from(text.parse::<ByteSize>().unwrap().bytes()).unwrap();
+    for change in changes {
+        let (key, value) = change.split_once('=').unwrap();
+        match key {
+            "server.connections_max" => connections_max = value.parse().unwrap(),
+            "server.requests_in_flight_max" => {
+                settings.requests_in_flight_max = value.parse().unwrap();
+            }
+            "server.hosts" => settings.hosts = vec![value.to_owned()],
+            "server.cors_origins" => settings.cors_origins = vec![value.to_owned()],
+            "server.header_size_max" => settings.header_size_max = size(value),
+            "server.output_memory_max" => settings.output_memory_max = size(value),
+            "server.header_read_timeout" => settings.header_read_timeout = time(value),
+            "server.idle_timeout" => settings.idle_timeout = time(value),
+            "server.write_stall_timeout" => settings.write_stall_timeout = time(value),
+            "server.body_idle_timeout" => settings.body_idle_timeout = time(value),
+            _ => panic!("no test sets {key}"),
+        }
+    }
+    (settings, connections_max)
+}
+
 /// The same, before its subsystems are open.
 async fn unopened(settings: &[&str]) -> TestServer {
-    let mut flags = Flags::default();
-    for setting in settings {
-        flags.set(setting).unwrap();
-    }
-    let config: Server = Resolved::load(&flags, &[]).unwrap().config().unwrap().server;
+    let (settings, max) = settings_with(settings);
     let data = tempfile::tempdir().unwrap();
     let keys = KeyRing::open(KeyFile::in_data_dir(data.path()), Auth::Auto).unwrap();
     let recorder = PrometheusBuilder::new().build_recorder().handle();
-    let app = Arc::new(App::new(&config, keys, recorder, 1));
+    let app = Arc::new(App::new(&settings, keys, recorder, 1));
     let listener = listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
-    let max = config.connections_max as usize;
     tokio::spawn(listener::run(Arc::clone(&app), listener, None, max));
     let (entered, gate) = (Arc::new(Notify::new()), Arc::new(Semaphore::new(0)));
     TestServer { app, address, entered, gate, data }

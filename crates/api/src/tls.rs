@@ -15,7 +15,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 /// A certificate or key that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub(crate) enum TlsError {
+pub enum TlsError {
     /// The file cannot be read as PEM.
     #[error("cannot read {what} from {}", path.display())]
     Pem {
@@ -77,7 +77,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A certificate and key that are read again when their files change. Files that cannot be used
 /// are reported once, and the previous certificate stays in use.
 #[derive(Debug)]
-pub(crate) struct Renewed {
+pub struct Renewed {
     cert: PathBuf,
     key: PathBuf,
     /// Protocols offered by ALPN.
@@ -100,7 +100,7 @@ impl Renewed {
     ///
     /// # Errors
     /// [`TlsError`]: which file, and why.
-    pub(crate) fn open(cert: PathBuf, key: PathBuf) -> Result<Self, TlsError> {
+    pub fn open(cert: PathBuf, key: PathBuf) -> Result<Self, TlsError> {
         Self::offering(cert, key, &[])
     }
 
@@ -108,7 +108,7 @@ impl Renewed {
     ///
     /// # Errors
     /// As [`Renewed::open`].
-    pub(crate) fn for_http(cert: PathBuf, key: PathBuf) -> Result<Self, TlsError> {
+    pub fn for_http(cert: PathBuf, key: PathBuf) -> Result<Self, TlsError> {
         Self::offering(cert, key, &[b"http/1.1"])
     }
 
@@ -124,14 +124,14 @@ impl Renewed {
     }
 
     /// Requests that the files are read again for the next connection, changed or not.
-    pub(crate) fn reload(&self) {
+    pub fn reload(&self) {
         let mut held = self.held.lock();
         held.stamps = [None, None];
         held.looked = Instant::now().checked_sub(LOOK_EVERY).unwrap_or(held.looked);
     }
 
     /// Returns the configuration for new connections.
-    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+    pub fn config(&self) -> Arc<ServerConfig> {
         let mut held = self.held.lock();
         if held.looked.elapsed() >= LOOK_EVERY {
             held.looked = Instant::now();

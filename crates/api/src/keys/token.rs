@@ -18,13 +18,13 @@ const SECRET_SIZE: usize = 64;
 const TOKEN_SIZE: usize = PREFIX.len() + ID_SIZE + 1 + SECRET_SIZE;
 
 /// The public part of a token, in a form that can be compared and hashed without allocation.
-pub(crate) type KeyId = [u8; ID_SIZE];
+pub type KeyId = [u8; ID_SIZE];
 
 /// SHA-256 of a whole token.
 pub(crate) type Hash = [u8; 32];
 
 /// A new token. Deliberately neither `Debug` nor `Clone`: it is printed once.
-pub(crate) struct Token {
+pub struct Token {
     text: String,
 }
 
@@ -33,24 +33,24 @@ impl Token {
     ///
     /// # Errors
     /// [`KeyError::Random`]: the kernel returned none.
-    pub(crate) fn generate() -> Result<Self, KeyError> {
+    pub fn generate() -> Result<Self, KeyError> {
         let bytes: [u8; ID_SIZE / 2 + SECRET_SIZE / 2] = random()?;
         let (id, secret) = bytes.split_at(ID_SIZE / 2);
         Ok(Self { text: format!("{PREFIX}{}_{}", hex::encode(id), hex::encode(secret)) })
     }
 
     /// Returns the whole token, to be printed once.
-    pub(crate) fn reveal(&self) -> &str {
+    pub fn reveal(&self) -> &str {
         &self.text
     }
 
     /// Returns its public part.
-    pub(crate) fn id(&self) -> &str {
+    pub fn id(&self) -> &str {
         &self.text[PREFIX.len()..PREFIX.len() + ID_SIZE]
     }
 
     /// Returns the part that is stored.
-    pub(crate) fn hash(&self) -> Hash {
+    pub fn hash(&self) -> Hash {
         hash(self.text.as_bytes())
     }
 }
@@ -59,7 +59,7 @@ impl Token {
 ///
 /// # Errors
 /// [`KeyError::Random`]: it returned none.
-pub(crate) fn random<const N: usize>() -> Result<[u8; N], KeyError> {
+pub fn random<const N: usize>() -> Result<[u8; N], KeyError> {
     let mut bytes = [0u8; N];
     let mut filled = 0;
     while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// A key file that cannot be used or changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub(crate) enum KeyError {
+pub enum KeyError {
     /// A step on the file or its directory failed.
     #[error("cannot {act} {}", path.display())]
     Io {

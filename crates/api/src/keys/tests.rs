@@ -4,8 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use super::error::KeyError;
 use super::token::{Token, hash, hash_from_hex, id_of, same};
-use super::{Area, Denied, KeyFile, KeyRing, Scope};
-use crate::config::Auth;
+use super::{Area, Auth, Denied, KeyFile, KeyRing, Scope};
 
 fn data() -> (tempfile::TempDir, KeyFile) {
     let dir = tempfile::tempdir().unwrap();

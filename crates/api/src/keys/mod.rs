@@ -19,20 +19,29 @@ mod token;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use error::KeyError;
-pub(crate) use file::{KeyFile, Record};
-pub(crate) use limit::{Area, Limit};
-pub(crate) use ring::{Denied, Grant, KeyRing};
-pub(crate) use token::{KeyId, random};
+pub use error::KeyError;
+pub use file::{KeyFile, Record};
+pub use limit::{Area, Limit};
+pub use ring::{Denied, Grant, KeyRing};
+pub use token::{KeyId, random};
 
 use serde::{Deserialize, Serialize};
 
+/// When requests need an API key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Auth {
+    /// As soon as a key file exists.
+    Auto,
+    /// Always, even before the first key is made.
+    Required,
+    /// Never.
+    Off,
+}
+
 /// Permission of a key.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Scope {
+pub enum Scope {
     /// Read: GET and HEAD below /v1, reading commands of the cache.
     Read,
     /// Everything else below /v1, writing commands of the cache.
@@ -45,7 +54,7 @@ pub(crate) enum Scope {
 
 impl Scope {
     /// Returns its name.
-    pub(crate) fn word(self) -> &'static str {
+    pub fn word(self) -> &'static str {
         match self {
             Self::Read => "read",
             Self::Write => "write",
@@ -57,12 +66,12 @@ impl Scope {
 
 /// A set of scopes in one byte, for the request path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Scopes(u8);
+pub struct Scopes(u8);
 
 impl Scopes {
     /// Returns whether `scope` is granted: by itself, through `admin`, or, to append, through
     /// `write`.
-    pub(crate) fn allow(self, scope: Scope) -> bool {
+    pub fn allow(self, scope: Scope) -> bool {
         let wider = if scope == Scope::Append { 1 << Scope::Write as u8 } else { 0 };
         self.0 & (1 << Scope::Admin as u8 | 1 << scope as u8 | wider) != 0
     }
