@@ -2,7 +2,7 @@
 //! more of a query than came.
 #![no_main]
 
-use forebay_intake::fuzzing::{query, ranges};
+use forebay_api::intake::fuzzing::{query, ranges};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

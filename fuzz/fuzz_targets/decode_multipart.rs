@@ -2,7 +2,7 @@
 //! bytes without the boundary in them come out of a part as they went in.
 #![no_main]
 
-use forebay_intake::fuzzing::multipart;
+use forebay_api::intake::fuzzing::multipart;
 use libfuzzer_sys::fuzz_target;
 
 const BOUNDARY: &str = "----b0undary";

@@ -168,6 +168,18 @@ impl<'de> Deserialize<'de> for ByteSize {
     }
 }
 
+/// Formats a size for people.
+#[must_use]
+pub fn size(bytes: u64) -> String {
+    let mib = bytes as f64 / (1 << 20) as f64;
+    match bytes {
+        0..=9_999 => ByteSize(bytes).to_string(),
+        10_000..=999_999 => format!("{:.1}KiB", bytes as f64 / 1_024.0),
+        1_000_000..=1_073_741_823 => format!("{mib:.1}MiB"),
+        _ => format!("{:.2}GiB", mib / 1_024.0),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

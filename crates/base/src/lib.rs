@@ -34,3 +34,12 @@ pub use bytes::ByteSize;
 pub use durability::Durability;
 pub use duration::HumanDuration;
 pub use server_error::ServerError;
+
+/// Appends a formatted line to a `String`, which cannot fail.
+#[macro_export]
+macro_rules! push_line {
+    ($out:expr, $($argument:tt)*) => {{
+        $out.push_str(&format!($($argument)*));
+        $out.push('\n');
+    }};
+}

@@ -5,19 +5,10 @@
 use std::fmt::Display;
 use std::io::{ErrorKind, Write as _};
 
-use forebay_base::bytes::ByteSize;
 use forebay_base::error_chain::chain;
 
-/// Appends a formatted line to a `String`, which cannot fail.
-#[macro_export]
-macro_rules! push_line {
-    ($out:expr, $($argument:tt)*) => {{
-        $out.push_str(&format!($($argument)*));
-        $out.push('\n');
-    }};
-}
-
-pub use crate::push_line;
+pub use forebay_base::bytes::size;
+pub use forebay_base::push_line;
 
 /// Writes `text` and a line end to standard output, flushed.
 ///
@@ -49,15 +40,4 @@ pub fn note(text: impl Display) {
 /// Prints `error` with its whole chain of causes, once.
 pub fn error(error: &anyhow::Error) {
     note(format_args!("error: {}", chain(error.as_ref())));
-}
-
-/// Formats a size for people.
-pub fn size(bytes: u64) -> String {
-    let mib = bytes as f64 / (1 << 20) as f64;
-    match bytes {
-        0..=9_999 => ByteSize(bytes).to_string(),
-        10_000..=999_999 => format!("{:.1}KiB", bytes as f64 / 1_024.0),
-        1_000_000..=1_073_741_823 => format!("{mib:.1}MiB"),
-        _ => format!("{:.2}GiB", mib / 1_024.0),
-    }
 }

@@ -1,9 +1,9 @@
 //! The `forebay` command: one binary, one data directory, one configuration.
 //!
-//! `cli` reads the command line and `config` the settings; `serve` is the HTTP server, `wiring`
-//! opens the subsystems it serves, `web` renders its pages, `keys` and `tls` control access to
-//! it. Only this crate reads configuration files, the environment, arguments and signals,
-//! or installs tracing: every other crate is a library that receives its settings.
+//! `cli` reads the command line and `config` the settings; `wiring` opens the subsystems and
+//! `serve` runs the server, which `forebay-api` provides. Only this crate reads configuration
+//! files, the environment, arguments and signals, or installs tracing: every other crate is a
+//! library that receives its settings.
 
 mod allocator;
 mod buckets;
@@ -12,14 +12,11 @@ mod config;
 mod data_dir;
 mod descriptors;
 mod export;
-mod keys;
 mod pipelines;
 mod ports;
 mod serve;
 mod telemetry;
-mod tls;
 mod usage;
-mod web;
 mod wiring;
 
 use std::process::ExitCode;

@@ -139,7 +139,8 @@ pub fn time_text(ms: i64) -> String {
 ///
 /// This is written for every small file, so only text from outside passes through the serialiser;
 /// everything else consists of characters that JSON takes as they are.
-pub(crate) fn put_json(file: &FileRecord, duplicate: bool, replaced: bool, url: &str) -> Vec<u8> {
+#[must_use]
+pub fn put_json(file: &FileRecord, duplicate: bool, replaced: bool, url: &str) -> Vec<u8> {
     let mut json = Vec::with_capacity(448 + 2 * file.name.as_str().len() + file.comment.len());
     json.extend_from_slice(b"{\"status\":\"");
     json.extend_from_slice(PutStatus::of(duplicate).as_str().as_bytes());
@@ -186,7 +187,10 @@ fn hex16(id: u64) -> [u8; 16] {
 }
 
 /// Serialises an answer; answers are plain structures of texts and numbers.
-pub(crate) fn to_json(answer: &impl Serialize) -> Vec<u8> {
+///
+/// # Panics
+/// If a map has a key that is not a text, or a number is not finite: a bug.
+pub fn to_json(answer: &impl Serialize) -> Vec<u8> {
     // Capacity for the answer to a file: growing into it would copy it twice.
     let mut json = Vec::with_capacity(512);
     serde_json::to_writer(&mut json, answer)

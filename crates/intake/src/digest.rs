@@ -42,7 +42,7 @@ impl Digest {
 
     /// The same digits as bytes.
     #[must_use]
-    pub(crate) fn hex(self) -> [u8; 64] {
+    pub fn hex(self) -> [u8; 64] {
         let mut digits = [0; 64];
         hex::encode_to_slice(self.0, &mut digits).expect("two digits for each byte");
         digits

@@ -7,6 +7,7 @@ use forebay_log::Lsn;
 use crate::documents::forward::MemoryError;
 use crate::format::DecodeError;
 use crate::names::NameError;
+use crate::space;
 
 /// Opening an intake's directory failed.
 #[derive(Debug, thiserror::Error)]
@@ -282,8 +283,48 @@ pub enum IntakeError {
     },
 }
 
+/// What storage lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shortage {
+    /// Space on the disk.
+    Space,
+    /// Something that will be there again soon, such as a file descriptor.
+    Passing,
+}
+
 impl IntakeError {
-    pub(crate) fn rejected(code: &'static str, message: impl Into<String>) -> Self {
+    /// A request that is wrong in itself.
+    ///
+    /// * `code`: an identifier for programs that does not change.
+    #[must_use]
+    pub fn rejected(code: &'static str, message: impl Into<String>) -> Self {
         Self::Rejected { code, message: message.into() }
+    }
+
+    /// Returns what storage lacked, if that is why the request failed: it may be repeated.
+    #[must_use]
+    pub fn shortage(&self) -> Option<Shortage> {
+        let of = |is_full| if is_full { Shortage::Space } else { Shortage::Passing };
+        match self {
+            Self::Commit(forebay_log::CommitError::Stalled { source }) | Self::Full { source } => {
+                Some(of(space::is_full(&source.source)))
+            }
+            Self::ViewWaiting { .. } => Some(Shortage::Space),
+            Self::Catalogue(CatalogueError { source, .. }) if space::sqlite_passes(source) => {
+                Some(Shortage::Passing)
+            }
+            Self::Blob { source, .. } if space::is_full(source) => Some(Shortage::Space),
+            Self::Blob { source, .. } if space::passes(source) => Some(Shortage::Passing),
+            _ => None,
+        }
+    }
+
+    /// Returns whether something was larger than its limit.
+    #[must_use]
+    pub fn is_too_large(&self) -> bool {
+        matches!(
+            self,
+            Self::TooLarge { .. } | Self::Append(forebay_log::AppendError::TooLarge { .. })
+        )
     }
 }

@@ -39,9 +39,10 @@ pub(crate) struct NewFile {
 }
 
 /// Precondition on the bytes that a name refers to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Condition {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Condition {
     /// None.
+    #[default]
     None,
     /// The name does not exist.
     Absent,
@@ -73,14 +74,17 @@ pub(crate) enum NewBytes {
     Staged(Staging),
 }
 
-/// A stored file.
+/// The result of storing a file.
 #[derive(Debug, Clone)]
-pub(crate) struct Put {
-    pub(crate) file: Arc<FileRecord>,
-    pub(crate) duplicate: bool,
-    pub(crate) replaced: bool,
+pub struct Put {
+    /// The file.
+    pub file: Arc<FileRecord>,
+    /// Whether its bytes were already stored.
+    pub duplicate: bool,
+    /// Whether the name referred to other bytes before.
+    pub replaced: bool,
     /// Whether the name is new.
-    pub(crate) created: bool,
+    pub created: bool,
 }
 
 /// An answer of the catalogue, valid while the queue's generation stays the same.
@@ -122,8 +126,9 @@ enum DeleteStep {
 }
 
 impl Put {
-    /// HTTP status of the answer.
-    pub(crate) fn status(&self) -> u16 {
+    /// Status of the answer, as the log keeps it for repeated requests: 201 or 200.
+    #[must_use]
+    pub fn status(&self) -> u16 {
         if self.created { 201 } else { 200 }
     }
 

@@ -40,7 +40,7 @@ use crate::known::Known;
 use crate::names::Namespace;
 use crate::options::IntakeOptions;
 use crate::pending::Pending;
-use crate::shared::{Applied, ApplierOrders, Sending, Shared, not_waiting};
+use crate::shared::{Applied, ApplierOrders, Shared, not_waiting};
 use crate::space::{self, Reserve};
 
 /// The intake. Cloning is cheap; all clones are the same intake.
@@ -169,7 +169,6 @@ impl Intake {
         let shared = Arc::new(Shared {
             large_uploads: Semaphore::new(options.limits.large_uploads_max),
             held: AtomicUsize::new(0),
-            sending: Sending::default(),
             options,
             clock,
             log: log.clone(),

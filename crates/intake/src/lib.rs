@@ -1,6 +1,6 @@
 //! Intake of files and JSON documents.
 //!
-//! Bytes arrive over HTTP (or through [`Intake`] in process), are classified by their content,
+//! Bytes arrive through [`Intake`] (over HTTP by `forebay-api`), are classified by their content,
 //! stored once whatever their number of names, and returned under any of them. JSON documents are
 //! examined as a batch and become rows of a table or members of a collection, with the reasons.
 //!
@@ -10,7 +10,7 @@
 //! synced before the entry that names them.
 //!
 //! This crate deliberately does not read configuration, environment or arguments, install a logger,
-//! or listen on a socket.
+//! or know HTTP.
 
 pub mod answer;
 mod apply;
@@ -24,22 +24,23 @@ mod error;
 mod files;
 pub mod format;
 pub mod fsck;
-mod http;
 mod intake;
 pub mod known;
 mod meters;
 pub mod names;
+mod operations;
 pub mod options;
 mod pending;
 mod reclaim;
-mod request;
+pub mod request;
 mod shared;
 mod space;
+pub mod upload;
 
 pub use documents::forward::{Database, DatabaseState, DatabaseStatus, ForwardOptions};
-pub use error::{ApplyError, CatalogueError, IntakeError, OpenError};
-#[cfg(any(test, feature = "fuzzing"))]
-#[doc(hidden)]
-pub use http::fuzzing;
+pub use error::{ApplyError, CatalogueError, IntakeError, OpenError, Shortage};
+pub use files::{Condition, Put};
 pub use intake::{Intake, StartReport};
+pub use operations::{DocumentPage, NewFile, StoredFile};
 pub use options::{DecisionOptions, IntakeLimits, IntakeOptions};
+pub use pending::NameKey;

@@ -21,7 +21,7 @@ use crate::known::Known;
 use crate::names::{FileName, Namespace};
 
 /// A name with its namespace.
-pub(crate) type NameKey = (Namespace, FileName);
+pub type NameKey = (Namespace, FileName);
 
 /// A change waiting for the catalogue.
 #[derive(Debug)]

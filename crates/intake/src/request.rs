@@ -18,23 +18,23 @@ pub(crate) const KEY_SIZE_MAX: usize = 255;
 
 /// A key that this request may use, or the earlier answer under it.
 #[derive(Debug)]
-pub(crate) enum Claim {
+pub enum Claim {
     /// The key is unused. It is held until the guard is dropped.
     New(HeldKey),
     /// It was answered.
     Answered {
         /// Fingerprint of the request that was answered.
         fingerprint: Digest,
-        /// HTTP status.
+        /// Its status.
         status: u16,
-        /// JSON body.
+        /// Its JSON.
         answer: Vec<u8>,
     },
 }
 
 /// Holds a key while its request is in progress.
 #[derive(Debug)]
-pub(crate) struct HeldKey {
+pub struct HeldKey {
     shared: Arc<Shared>,
     key: Digest,
 }
@@ -45,7 +45,10 @@ impl HeldKey {
     }
 
     /// The record of this key for an entry.
-    pub(crate) fn record(&self, fingerprint: Digest) -> IdempotencyRecord {
+    ///
+    /// * `fingerprint`: what the request consists of, from [`Fingerprint`].
+    #[must_use]
+    pub fn record(&self, fingerprint: Digest) -> IdempotencyRecord {
         IdempotencyRecord { key: self.key, fingerprint }
     }
 }
@@ -58,10 +61,14 @@ impl Drop for HeldKey {
 
 /// A valid idempotency key.
 #[derive(Debug, Clone)]
-pub(crate) struct RequestKey(Vec<u8>);
+pub struct RequestKey(Vec<u8>);
 
 impl RequestKey {
-    pub(crate) fn parse(value: &[u8]) -> Result<Self, IntakeError> {
+    /// Parses a key: 1 to 255 printable ASCII characters.
+    ///
+    /// # Errors
+    /// [`IntakeError::Rejected`]: it is not one.
+    pub fn parse(value: &[u8]) -> Result<Self, IntakeError> {
         let printable = value.iter().all(|b| (0x20..0x7F).contains(b));
         if value.is_empty() || value.len() > KEY_SIZE_MAX || !printable {
             return Err(IntakeError::rejected(
@@ -73,23 +80,26 @@ impl RequestKey {
     }
 
     /// The digest under which the request as a whole is remembered.
-    pub(crate) fn digest(&self) -> Digest {
+    #[must_use]
+    pub fn digest(&self) -> Digest {
         Digest::of_parts(&[b"request", &self.0])
     }
 
     /// The digest under which part `index` of a batch is remembered.
-    pub(crate) fn part(&self, index: usize) -> Digest {
+    #[must_use]
+    pub fn part(&self, index: usize) -> Digest {
         Digest::of_parts(&[b"part", &self.0, &(index as u64).to_le_bytes()])
     }
 }
 
 /// Computes the fingerprint of a request.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Fingerprint(Sha256);
+pub struct Fingerprint(Sha256);
 
 impl Fingerprint {
     /// Starts with texts (method, path, options), each delimited.
-    pub(crate) fn of(parts: &[&[u8]]) -> Self {
+    #[must_use]
+    pub fn of(parts: &[&[u8]]) -> Self {
         let mut hasher = Sha256::new();
         for part in parts {
             hasher.update((part.len() as u64).to_le_bytes());
@@ -98,11 +108,14 @@ impl Fingerprint {
         Self(hasher)
     }
 
-    pub(crate) fn update(&mut self, bytes: &[u8]) {
+    /// Adds the next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    pub(crate) fn finish(self) -> Digest {
+    /// Returns the digest of everything added.
+    #[must_use]
+    pub fn finish(self) -> Digest {
         Digest(self.0.finalize().into())
     }
 }

@@ -23,8 +23,6 @@ use crate::space::Reserve;
 const PLACE_MOVES_MAX: usize = 3;
 /// How long a write waits for room in the queue before it is refused.
 const ROOM_WAIT: Duration = Duration::from_secs(10);
-/// Number of blob file pieces read concurrently, per processor.
-const READS_PER_PROCESSOR: usize = 2;
 /// How long a listing waits for a view that waits for space.
 const SPACE_WAIT: Duration = Duration::from_secs(2);
 
@@ -48,26 +46,7 @@ pub(crate) struct Shared {
     pub(crate) large_uploads: Semaphore,
     /// Bytes in memory of incomplete small files.
     pub(crate) held: AtomicUsize,
-    pub(crate) sending: Sending,
     pub(crate) reserve: Arc<Reserve>,
-}
-
-/// Blob files being sent to clients.
-#[derive(Debug, Clone)]
-pub(crate) struct Sending {
-    /// Bytes read but not yet sent.
-    pub(crate) bytes: Arc<AtomicUsize>,
-    /// Limits the number of pieces read concurrently: enough for the processors and a disk, and few
-    /// enough that thousands of downloads leave time for everything else.
-    pub(crate) reads: Arc<Semaphore>,
-}
-
-impl Default for Sending {
-    fn default() -> Self {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let reads = Arc::new(Semaphore::new(READS_PER_PROCESSOR * processors));
-        Self { bytes: Arc::default(), reads }
-    }
 }
 
 /// Requests to the applier.

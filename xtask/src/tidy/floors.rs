@@ -16,7 +16,7 @@ struct Room {
 }
 
 /// The table, which ARCHITECTURE.md repeats ([`rows`]).
-const ROOMS: [Room; 20] = [
+const ROOMS: [Room; 21] = [
     Room { name: "forebay-base", floor: 0, below: &[] },
     // Dependencies of tests only.
     Room { name: "forebay-testing", floor: 0, below: &[] },
@@ -96,6 +96,21 @@ const ROOMS: [Room; 20] = [
         ],
     },
     Room {
+        name: "forebay-api",
+        floor: 6,
+        below: &[
+            "forebay-base",
+            "forebay-sink",
+            "forebay-sdk",
+            "forebay-sqlite",
+            "forebay-objects",
+            "forebay-events",
+            "forebay-inventory",
+            "forebay-intake",
+            "forebay-pipeline",
+        ],
+    },
+    Room {
         name: "forebay-tour",
         floor: 7,
         below: &[
@@ -129,21 +144,25 @@ const ROOMS: [Room; 20] = [
             "forebay-inventory",
             "forebay-intake",
             "forebay-pipeline",
+            "forebay-api",
             "forebay-tour",
         ],
     },
 ];
 
 /// Outside crates and the only ones of ours that may use them: reading the command line, errors
-/// without a type, installing a logger or a recorder, and binding HTTP connections. Configuration
-/// is TOML and read by the binary alone; the inventory's table of prices is TOML too, but data.
-const RESERVED: [(&str, &[&str]); 6] = [
-    ("anyhow", &["forebay", "forebay-console", "forebay-tour", "xtask"]),
+/// without a type, installing a logger or a recorder, and HTTP. Configuration is TOML and read by
+/// the binary alone; the inventory's table of prices and the file of API keys are TOML too, but
+/// data.
+const RESERVED: [(&str, &[&str]); 8] = [
+    ("anyhow", &["forebay", "forebay-api", "forebay-console", "forebay-tour", "xtask"]),
     ("clap", &["forebay", "forebay-tour", "xtask"]),
     ("tracing-subscriber", &["forebay"]),
-    ("metrics-exporter-prometheus", &["forebay"]),
-    ("hyper-util", &["forebay"]),
-    ("toml", &["forebay", "forebay-inventory"]),
+    ("metrics-exporter-prometheus", &["forebay", "forebay-api"]),
+    ("axum", &["forebay", "forebay-api"]),
+    ("multer", &["forebay-api"]),
+    ("hyper-util", &["forebay", "forebay-api"]),
+    ("toml", &["forebay", "forebay-api", "forebay-inventory"]),
 ];
 
 /// Reads the workspace below `root` and checks it against the table.

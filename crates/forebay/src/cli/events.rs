@@ -127,7 +127,7 @@ fn stats(args: &StoreArgs) -> anyhow::Result<Exit> {
     let store = open(&args.data, false)?;
     let stats = store.stats();
     if args.json {
-        out::json(&serde_json::to_value(wiring::events::EventStats::of(&store))?)?;
+        out::json(&serde_json::to_value(forebay_api::events::EventStats::of(&store))?)?;
     } else {
         out::line(format_args!(
             "events    {} accepted, {} kept, {} of them not yet in a segment\n\

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use anyhow::Context as _;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use forebay_api::events::records::records;
 use forebay_events::Store;
 use forebay_events::ingest::{Ingest, Summary};
 use forebay_events::input::{Format, RejectWriter};
@@ -15,7 +16,6 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::settings::{DataArgs, wrong};
 use crate::exit::{Coded, Exit};
 use crate::out;
-use crate::wiring::events::records::records;
 
 const AFTER_HELP: &str = "\
 Examples:

@@ -1,10 +1,10 @@
 //! `forebay key new|list|revoke`.
 
+use forebay_api::keys::{KeyFile, Limit, Record, Scope};
 use serde_json::json;
 
 use super::settings::{DataArgs, wrong};
 use crate::exit::Exit;
-use crate::keys::{KeyFile, Limit, Record, Scope};
 use crate::out;
 
 #[derive(clap::Subcommand, Debug)]
@@ -21,6 +21,30 @@ pub(super) enum Command {
     Revoke(RevokeArgs),
 }
 
+/// A scope on the command line.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum ScopeArg {
+    /// Read: GET and HEAD below /v1, reading commands of the cache.
+    Read,
+    /// Everything else below /v1, writing commands of the cache.
+    Write,
+    /// All of it, and the administration of the server and the cache.
+    Admin,
+    /// Add events, documents and new files, and change or delete nothing.
+    Append,
+}
+
+impl From<ScopeArg> for Scope {
+    fn from(scope: ScopeArg) -> Self {
+        match scope {
+            ScopeArg::Read => Self::Read,
+            ScopeArg::Write => Self::Write,
+            ScopeArg::Admin => Self::Admin,
+            ScopeArg::Append => Self::Append,
+        }
+    }
+}
+
 #[derive(clap::Args, Debug)]
 pub(super) struct NewArgs {
     #[command(flatten)]
@@ -29,8 +53,8 @@ pub(super) struct NewArgs {
     #[arg(long)]
     name: String,
     /// Permission of the key; may be repeated. admin includes the others.
-    #[arg(long = "scope", value_enum, default_values_t = [Scope::Read, Scope::Write])]
-    scopes: Vec<Scope>,
+    #[arg(long = "scope", value_enum, default_values_t = [ScopeArg::Read, ScopeArg::Write])]
+    scopes: Vec<ScopeArg>,
     /// Restrict the key to one resource, such as files:reports, documents:orders, events:auth,
     /// inventories:daily, pipelines:nightly or cache:session: (all keys with this prefix). May be
     /// repeated.
@@ -78,7 +102,8 @@ fn file(data: &DataArgs) -> anyhow::Result<KeyFile> {
 
 fn new(args: &NewArgs) -> anyhow::Result<()> {
     let file = file(&args.data)?;
-    let (token, record) = file.add(&args.name, &args.scopes, &args.only)?;
+    let scopes: Vec<Scope> = args.scopes.iter().copied().map(Scope::from).collect();
+    let (token, record) = file.add(&args.name, &scopes, &args.only)?;
     if args.json {
         let mut value = describe(&record);
         value["key"] = token.reveal().into();

@@ -1,21 +1,11 @@
 //! Value types and limits of the inventory's settings.
 
-use std::path::PathBuf;
-
+use forebay_api::inventory::Permitted;
 use forebay_objects::{Address, BucketAddress};
 
 use super::error::ConfigError;
 use super::settings::Inventory;
 use super::value::Value;
-
-/// A source from which clients of the server may build indexes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Permitted {
-    /// A directory of this machine and everything below it.
-    Directory(PathBuf),
-    /// A prefix of a bucket. The prefix is empty or ends with a slash.
-    Bucket { bucket: String, prefix: String },
-}
 
 /// All permitted sources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

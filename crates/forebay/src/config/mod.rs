@@ -28,8 +28,6 @@ mod tests;
 pub(crate) use cache::OutputLimit;
 pub(crate) use database::{DatabaseKind, DatabaseTls};
 pub(crate) use events::Preset;
-pub(crate) use inventory::Permitted;
-pub(crate) use pipelines::Schedule;
 pub(crate) use resolve::{Flags, Resolved};
 #[cfg(test)]
 pub(crate) use settings::find;

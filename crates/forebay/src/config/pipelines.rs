@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use forebay_api::pipelines::Schedule;
+
 use super::error::ConfigError;
 use super::settings::Pipelines;
 use super::value::Value;
@@ -10,13 +12,6 @@ use super::value::Value;
 const EVERY_MIN: Duration = Duration::from_secs(1);
 /// The longest interval between runs: a year.
 const EVERY_MAX: Duration = Duration::from_secs(366 * 86_400);
-
-/// A pipeline and the time from the start of one run to the start of the next.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Schedule {
-    pub(crate) pipeline: String,
-    pub(crate) every: Duration,
-}
 
 /// All schedules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

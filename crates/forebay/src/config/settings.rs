@@ -111,7 +111,7 @@ settings! {
         /// Number of worker threads. 0 uses one for each processor.
         threads("threads"): u16 = "0";
         /// Log level (error, warn, info, debug, trace), or a filter such as
-        /// info,forebay::serve=debug. Requests are logged at level debug.
+        /// info,forebay_api=debug. Requests are logged at level debug.
         log("log"): String = "info";
         /// Log format: auto (human on a terminal, JSON otherwise), human or json.
         log_format("log_format"): LogFormat = "auto";

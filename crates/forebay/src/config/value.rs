@@ -166,6 +166,16 @@ words! {
     }
 }
 
+impl From<Auth> for forebay_api::keys::Auth {
+    fn from(auth: Auth) -> Self {
+        match auth {
+            Auth::Auto => Self::Auto,
+            Auth::Required => Self::Required,
+            Auth::Off => Self::Off,
+        }
+    }
+}
+
 words! {
     /// Format of log lines.
     LogFormat, "auto, human or json" {

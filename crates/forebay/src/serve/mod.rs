@@ -1,46 +1,8 @@
-//! The HTTP server: one listener, HTTP/1.1 over TCP or TLS, every subsystem's router behind it.
-//!
-//! ```text
-//! listener  accept, connection limit ──► connection  one task each: hyper + deadlines
-//!                                             │ request
-//!                                        service  id, admission, key, router, errors, metrics
-//!                                             │
-//!                                        axum router: shell pages + Subsystem::router()
-//! ```
-//!
-//! Invariants: nothing here waits without a deadline or queues without a limit; a request costs
-//! no allocation of ours beyond its id; every error a client sees is a JSON problem with the
-//! request's id; `/v1` needs a key as soon as keys exist; after a stop signal no new request is
-//! started and running ones are finished within `server.shutdown_limit`.
-//!
-//! Subsystems are opened by `wiring` and passed in as [`Subsystem`].
+//! The life of the server around `forebay_api::serve`: what may be listened on, and the order of
+//! starting and stopping.
 
-mod access;
-mod app;
-mod auth;
-mod body;
-mod connection;
-mod gate;
 mod guard;
-mod http_metrics;
-mod listener;
-mod login;
-mod output;
-mod pace;
-mod problem;
-mod process_metrics;
-mod registry;
-mod request_id;
 mod run;
-mod service;
-mod session;
-mod shares;
-mod shell_routes;
-mod shutdown;
-mod subsystem;
 
-#[cfg(test)]
-mod tests;
-
+pub(crate) use forebay_api::Subsystem;
 pub(crate) use run::{Open, run};
-pub(crate) use subsystem::Subsystem;

@@ -9,28 +9,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use forebay_api::keys::{KeyFile, KeyRing};
+use forebay_api::serve::{self as http, App};
+use forebay_api::tls::Renewed;
+use forebay_base::bytes::ByteSize;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::app::{App, Opened};
 use super::guard::{self, Protection};
-use super::listener;
-use super::shell_routes;
-use super::shutdown::{Signals, Stage};
-use crate::config::{Auth, Config};
+use crate::config::{Auth, Config, Server};
 use crate::exit::{Coded, Exit};
-use crate::keys::{KeyFile, KeyRing};
 use crate::serve::Subsystem;
-use crate::tls::Renewed;
 use crate::{data_dir, descriptors, out, ports};
 
 /// Interval between checks of the key file.
 const KEYS_RELOAD_EVERY: Duration = Duration::from_secs(1);
 /// Interval at which the metrics recorder folds its histogram samples.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
-/// Maximum time for aborted connections to end.
-const ABORT_LIMIT: Duration = Duration::from_secs(2);
 
 /// Opens what is served; blocks meanwhile.
 pub(crate) type Open = fn(&Config) -> anyhow::Result<Vec<Arc<dyn Subsystem>>>;
@@ -50,27 +46,27 @@ pub(crate) async fn run(
     let mut signals = Signals::install().context("cannot handle signals")?;
     // Before anything is created: a start that fails because of a used port leaves nothing behind.
     ports::check(&ports::of_server(&config))?;
-    let keys = KeyRing::open(KeyFile::in_data_dir(&config.process.data), config.server.auth)
+    let keys = KeyRing::open(KeyFile::in_data_dir(&config.process.data), config.server.auth.into())
         .map_err(start("cannot load the API keys"))?;
     let tls = load_tls(&config)?;
     let protection =
         Protection { keys: keys.required(), tls: tls.is_some(), insecure: config.server.insecure };
     guard::check(config.server.listen, protection)?;
     data_dir::prepare(&config.process.data)?;
-    let listener = listener::bind(config.server.listen)
+    let listener = http::bind(config.server.listen)
         .map_err(|error| ports::refused("server.listen", config.server.listen, error))?;
     let address = listener.local_addr().map_err(start("cannot determine the local address"))?;
     if let Some(lack) = guard::warning(address, protection) {
         tracing::warn!(%address, "{lack}");
     }
-    if config.server.auth == Auth::Required && keys.len() == 0 {
+    if config.server.auth == Auth::Required && keys.is_empty() {
         tracing::warn!(
             "server.auth is required and there is no API key; create one with forebay key new"
         );
     }
     let recorder = recorder()?;
     let process = std::process::id() ^ u32::from(address.port()).rotate_left(16);
-    let app = Arc::new(App::new(&config.server, keys, recorder, process));
+    let app = Arc::new(App::new(&settings(&config.server), keys, recorder, process));
     let hangup = signal(SignalKind::hangup()).context("cannot handle SIGHUP")?;
     let accepting = spawn_background(&app, listener, tls, &config, hangup);
 
@@ -136,7 +132,7 @@ fn spawn_background(
         loop {
             tokio::select! {
                 _ = keys.tick() => reload_keys(&keeper),
-                _ = upkeep.tick() => keeper.recorder.run_upkeep(),
+                _ = upkeep.tick() => keeper.upkeep(),
                 heard = hangup.recv() => {
                     if heard.is_none() {
                         // The runtime ends.
@@ -154,13 +150,13 @@ fn spawn_background(
     // In all cases, descriptors are reserved for storage.
     let share = usize::try_from(descriptors::raise().http).unwrap_or(usize::MAX);
     let max = share.min(config.server.connections_max as usize);
-    tokio::spawn(listener::run(Arc::clone(app), listener, tls, max))
+    tokio::spawn(http::run(Arc::clone(app), listener, tls, max))
 }
 
 fn reload_keys(app: &App) {
-    match app.keys.reload() {
+    match app.keys().reload() {
         Ok(false) => {}
-        Ok(true) => tracing::info!(keys = app.keys.len(), "API keys reloaded"),
+        Ok(true) => tracing::info!(keys = app.keys().len(), "API keys reloaded"),
         Err(error) => tracing::error!(
             error = %forebay_base::error_chain::chain(&error),
             "cannot read the changed API keys; the previous ones remain valid"
@@ -180,11 +176,7 @@ async fn open(app: &Arc<App>, config: &Config, open_subsystems: Open) -> anyhow:
                 error.downcast_ref::<Coded>().map_or(Exit::Start, |_| Coded::exit_of(&error));
             Coded::wrap(exit, "cannot open the data", error)
         })?;
-    let router = shell_routes::build(app, &subsystems)?;
-    if app.opened.set(Opened { router, subsystems }).is_err() {
-        anyhow::bail!("the subsystems were opened twice");
-    }
-    Ok(())
+    app.open(subsystems)
 }
 
 /// Announces the server's address: the ready file first, so that it exists when the line is
@@ -204,30 +196,54 @@ fn announce(url: &str, config: &Config, ready_file: Option<&Path>) -> anyhow::Re
 }
 
 /// Stops in order. Returns [`Exit::Cut`] if requests had to be aborted.
-async fn stop(app: &Arc<App>, limit: Duration) -> anyhow::Result<Exit> {
-    app.stop.advance(Stage::Draining);
-    for subsystem in app.opened.get().map_or(&[][..], |opened| &opened.subsystems) {
-        subsystem.drain();
+async fn stop(app: &App, limit: Duration) -> anyhow::Result<Exit> {
+    let finished = app.stop(limit).await?;
+    tracing::info!("stopped");
+    Ok(if finished { Exit::Ok } else { Exit::Cut })
+}
+
+/// Returns the configured limits of the server.
+fn settings(server: &Server) -> http::Settings {
+    let size = |size: ByteSize| usize::try_from(size.bytes()).unwrap_or(usize::MAX);
+    http::Settings {
+        hosts: server.hosts.0.clone(),
+        cors_origins: server.cors_origins.0.clone(),
+        requests_in_flight_max: server.requests_in_flight_max as usize,
+        client_share_max: server.client_share_max.0.into(),
+        header_size_max: size(server.header_size_max),
+        header_read_timeout: server.header_read_timeout.get(),
+        idle_timeout: server.idle_timeout.get(),
+        write_stall_timeout: server.write_stall_timeout.get(),
+        body_idle_timeout: server.body_idle_timeout.get(),
+        rate_min: server.rate_min.bytes(),
+        rate_grace: server.rate_grace.get(),
+        output_memory_max: size(server.output_memory_max),
     }
-    let finished = app.stop.drained(limit).await;
-    if !finished {
-        let connections = app.stop.open();
-        tracing::warn!(connections, ?limit, "shutdown limit reached: closing all connections");
-        app.stop.advance(Stage::Aborting);
-        app.stop.drained(ABORT_LIMIT).await;
+}
+
+/// SIGINT and SIGTERM.
+#[derive(Debug)]
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    /// Replaces the default action of both signals.
+    ///
+    /// # Errors
+    /// The kernel refuses a handler.
+    fn install() -> std::io::Result<Self> {
+        let interrupt = signal(SignalKind::interrupt())?;
+        let terminate = signal(SignalKind::terminate())?;
+        Ok(Self { interrupt, terminate })
     }
-    let mut failed = None;
-    for subsystem in app.opened.get().map_or(&[][..], |opened| &opened.subsystems).iter().rev() {
-        if let Err(error) = subsystem.stop().await {
-            let context = format!("{} did not stop cleanly", subsystem.name());
-            failed = failed.or(Some(error.context(context)));
-        }
-    }
-    match failed {
-        Some(error) => Err(error),
-        None => {
-            tracing::info!("stopped");
-            Ok(if finished { Exit::Ok } else { Exit::Cut })
+
+    /// Waits for the next one and returns its name.
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => "SIGTERM",
         }
     }
 }

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use forebay_api::tls::Renewed;
 use forebay_base::bytes::ByteSize;
 use forebay_base::clock::SystemClock;
 use forebay_base::fs::RealFs;
@@ -29,7 +30,6 @@ use crate::descriptors;
 use crate::exit::{Coded, Exit};
 use crate::layout;
 use crate::serve::Subsystem;
-use crate::tls::Renewed;
 
 use keys::{Following, Keys};
 

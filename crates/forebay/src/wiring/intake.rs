@@ -61,11 +61,11 @@ impl Subsystem for IntakeSubsystem {
     }
 
     fn router(&self) -> axum::Router {
-        self.0.router()
+        forebay_api::intake::router(&self.0)
     }
 
     fn openapi(&self) -> utoipa::openapi::OpenApi {
-        Intake::openapi()
+        forebay_api::intake::openapi()
     }
 
     fn readiness(&self) -> Result<(), String> {

@@ -1,9 +1,8 @@
 //! Opens the subsystems and combines them: the only place that knows all of them.
 //!
 //! To add one: a file here with a type that implements [`Subsystem`], a line in [`open`], and the
-//! first segment of its routes in [`ROUTE_CLASSES`].
+//! first segment of its routes in `ROUTE_CLASSES` of `forebay-api`.
 
-mod answer;
 pub(crate) mod cache;
 pub(crate) mod events;
 pub(crate) mod floor;
@@ -18,10 +17,6 @@ use std::sync::Arc;
 
 use crate::config::Config;
 use crate::serve::Subsystem;
-
-/// First path segments below `/v1`, each counted and timed separately in the request metrics.
-pub(crate) const ROUTE_CLASSES: [&str; 7] =
-    ["files", "documents", "ingest", "database", "events", "inventories", "pipelines"];
 
 /// Opens every subsystem in the data directory of `config`.
 ///

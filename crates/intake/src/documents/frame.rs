@@ -25,6 +25,18 @@ pub enum Framing {
     Values,
 }
 
+impl Framing {
+    /// Lines if the first line is a complete value and something follows it; otherwise one text.
+    #[must_use]
+    pub fn of(first: &[u8]) -> Self {
+        let body = first.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(first).trim_ascii_start();
+        let Some(end) = memchr::memchr(b'\n', body) else { return Self::Values };
+        let (line, rest) = body.split_at(end);
+        let whole = serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok();
+        if whole && !rest.trim_ascii().is_empty() { Self::Lines } else { Self::Values }
+    }
+}
+
 /// Where a document starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DocumentPosition {

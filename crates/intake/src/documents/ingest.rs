@@ -36,80 +36,84 @@ const CHUNK_SIZE: usize = 512 << 10;
 
 /// Options of a request with documents.
 #[derive(Debug, Clone)]
-pub(crate) struct DocumentOptions {
-    pub(crate) framing: Framing,
-    pub(crate) wish: Wish,
+pub struct DocumentOptions {
+    /// How documents follow each other.
+    pub framing: Framing,
+    /// Where the sender prefers them.
+    pub wish: Wish,
     /// Refuse all if one is refused.
-    pub(crate) all_or_nothing: bool,
-    pub(crate) dry_run: bool,
+    pub all_or_nothing: bool,
+    /// Only report the decision; write nothing.
+    pub dry_run: bool,
 }
 
 /// A refused document.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
-pub(crate) struct RefusedDocument {
+pub struct RefusedDocument {
     /// Its index among the documents of the body, from 0.
-    pub(crate) index: u64,
+    pub index: u64,
     /// The line it starts on, from 1.
-    pub(crate) line: u64,
+    pub line: u64,
     /// The byte it starts at, from 0.
-    pub(crate) byte: u64,
+    pub byte: u64,
     /// The reason.
-    pub(crate) reason: String,
+    pub reason: String,
 }
 
 /// A column a batch adds.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
 #[schema(as = DocumentColumn)]
-pub(crate) struct ColumnAnswer {
+pub struct ColumnAnswer {
     /// Path of keys in the document.
-    pub(crate) path: String,
+    pub path: String,
     /// Name in the table.
-    pub(crate) column: String,
+    pub column: String,
     /// Its type.
-    pub(crate) r#type: &'static str,
+    pub r#type: &'static str,
 }
 
 /// The result of a body of documents.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
 #[schema(as = StoredDocuments)]
-pub(crate) struct DocumentsAnswer {
+pub struct DocumentsAnswer {
     /// Namespace.
-    pub(crate) namespace: String,
+    pub namespace: String,
     /// Number of accepted documents.
-    pub(crate) accepted: u64,
+    pub accepted: u64,
     /// Number of refused documents.
-    pub(crate) rejected: u64,
+    pub rejected: u64,
     /// The refused documents, up to a limit.
-    pub(crate) errors: Vec<RefusedDocument>,
+    pub errors: Vec<RefusedDocument>,
     /// Number of refused documents that are not listed.
-    pub(crate) errors_omitted: u64,
+    pub errors_omitted: u64,
     /// `table` or `collection`; null if no document was accepted.
     #[schema(required)]
-    pub(crate) target: Option<&'static str>,
+    pub target: Option<&'static str>,
     /// The decisive rule; null if no document was accepted.
     #[schema(required)]
-    pub(crate) decided_by: Option<&'static str>,
+    pub decided_by: Option<&'static str>,
     /// Every rule with what it measured.
-    pub(crate) rules: Vec<Rule>,
+    pub rules: Vec<Rule>,
     /// Columns that the table gains.
-    pub(crate) columns_added: Vec<ColumnAnswer>,
+    pub columns_added: Vec<ColumnAnswer>,
     /// Fields that get no column, with the reason.
-    pub(crate) fields_without_column: Vec<String>,
+    pub fields_without_column: Vec<String>,
     /// The statements that create or extend the table.
-    pub(crate) ddl: Vec<String>,
+    pub ddl: Vec<String>,
     /// Id of the first accepted document.
     #[schema(required)]
-    pub(crate) first_id: Option<u64>,
+    pub first_id: Option<u64>,
     /// Id of the last accepted document.
     #[schema(required)]
-    pub(crate) last_id: Option<u64>,
+    pub last_id: Option<u64>,
     /// Whether this was a dry run.
-    pub(crate) dry_run: bool,
+    pub dry_run: bool,
 }
 
 impl DocumentsAnswer {
-    /// HTTP status of the answer.
-    pub(crate) fn status(&self) -> u16 {
+    /// Status of the answer, as the log keeps it for repeated requests: 200, 201, 207 or 422.
+    #[must_use]
+    pub fn status(&self) -> u16 {
         match (self.accepted, self.rejected) {
             (0, 1..) => 422,
             (1.., 1..) => 207,
@@ -119,9 +123,9 @@ impl DocumentsAnswer {
     }
 }
 
-/// The incoming documents of a request.
+/// The incoming documents of a request. Dropped before its end, it stores none of them.
 #[derive(Debug)]
-pub(crate) struct DocumentIngest {
+pub struct DocumentIngest {
     inner: Arc<Inner>,
     namespace: Namespace,
     options: DocumentOptions,
@@ -205,7 +209,10 @@ impl DocumentIngest {
     }
 
     /// Processes the next bytes of the body.
-    pub(crate) async fn push(&mut self, bytes: &[u8]) -> Result<(), IntakeError> {
+    ///
+    /// # Errors
+    /// [`IntakeError`]: the body is not JSON or too long, or the log takes nothing more.
+    pub async fn push(&mut self, bytes: &[u8]) -> Result<(), IntakeError> {
         let gathered = &mut self.gathered;
         if let Some(framer) = &mut self.framer {
             framer.push(bytes, &mut |framed| gathered.take(framed))?;
@@ -219,7 +226,11 @@ impl DocumentIngest {
     /// Ends the body and commits the accepted documents.
     ///
     /// * `record`: the record to store the answer under, if the request had a key.
-    pub(crate) async fn finish(
+    /// * Returns the answer: its status, its JSON, and itself.
+    ///
+    /// # Errors
+    /// [`IntakeError`]: nothing was stored, or it is not known to be as durable as configured.
+    pub async fn finish(
         mut self,
         record: Option<IdempotencyRecord>,
     ) -> Result<(u16, Vec<u8>, DocumentsAnswer), IntakeError> {

@@ -13,12 +13,15 @@ pub mod decide;
 pub mod flatten;
 pub mod forward;
 pub mod frame;
-pub(crate) mod ingest;
+pub mod ingest;
 pub(crate) mod namespaces;
 pub(crate) mod prepared;
 pub mod profile;
 pub(crate) mod view;
 pub(crate) mod write;
+
+pub use forebay_sink::{NamespaceKind, StoredDocument, TableSchema};
+pub use forebay_sqlite::{NamespaceInfo, PageLimits};
 
 use forebay_sink::ColumnType;
 

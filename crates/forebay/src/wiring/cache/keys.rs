@@ -13,11 +13,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use forebay_api::keys::{self, Area, KeyFile, KeyRing, Scope};
 use forebay_base::error_chain::chain;
 use forebay_cache::engine::{Authority, Grant};
 
 use crate::config::Config;
-use crate::keys::{self, Area, KeyFile, KeyRing, Scope};
 
 /// Interval between checks of the file.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -36,7 +36,8 @@ impl Keys {
     /// The file exists and cannot be used.
     pub(super) fn open(config: &Config) -> anyhow::Result<Arc<Self>> {
         let file = KeyFile::in_data_dir(&config.process.data);
-        let ring = KeyRing::open(file, config.server.auth).context("cannot load the API keys")?;
+        let ring =
+            KeyRing::open(file, config.server.auth.into()).context("cannot load the API keys")?;
         Ok(Arc::new(Self { ring, generation: AtomicU64::new(1) }))
     }
 

@@ -170,3 +170,25 @@ pub struct DatabaseStatus {
     /// Maximum number of bytes of log kept before documents are refused.
     pub log_bytes_max: u64,
 }
+
+/// One line per property.
+impl std::fmt::Display for DatabaseStatus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "database   {}", self.database)?;
+        writeln!(f, "state      {} since {}", self.state.name(), self.since)?;
+        if let Some(reason) = &self.reason {
+            writeln!(f, "reason     {reason}")?;
+        }
+        let (waiting, lag) = (self.documents_waiting, self.lag_seconds);
+        writeln!(f, "waiting    {waiting} documents, the oldest for {lag:.1} s")?;
+        writeln!(
+            f,
+            "written    {} documents since the start, {} values did not fit their columns",
+            self.documents_written, self.column_conflicts
+        )?;
+        writeln!(f, "retries    {}", self.retries)?;
+        let full = if self.spill_is_full { ", full" } else { "" };
+        writeln!(f, "spill      {} of {} bytes{full}", self.spill_bytes, self.spill_bytes_max)?;
+        writeln!(f, "log kept   {} of {} bytes", self.log_bytes_kept, self.log_bytes_max)
+    }
+}

@@ -1,0 +1,83 @@
+//! The JSON of answers about several events; an event itself is in `render` of the events' crate.
+
+use forebay_events::Store;
+use forebay_events::render::EventAnswer;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// A page of events.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct EventPage<'a> {
+    /// The events, in the requested order.
+    pub(super) events: Vec<EventAnswer<'a>>,
+    /// `cursor` of the next page; null after the last.
+    #[schema(required)]
+    pub(super) next: Option<String>,
+}
+
+/// The result of appending a body.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = EventReport)]
+pub(super) struct Report {
+    /// Number of stored events.
+    pub(super) accepted: u64,
+    /// Id of the first stored event; null if none was stored.
+    #[schema(required)]
+    pub(super) first_id: Option<String>,
+    /// Id of the last stored event; null if none was stored.
+    #[schema(required)]
+    pub(super) last_id: Option<String>,
+    /// Number of rejected records.
+    pub(super) rejected: u64,
+    /// The first rejected records.
+    pub(super) rejects: Vec<RejectedRecord>,
+}
+
+/// A record that is not an event.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct RejectedRecord {
+    /// Its line, from 1; in a JSON document its number among the elements.
+    pub(super) line: u64,
+    /// The reason.
+    pub(super) reason: String,
+}
+
+/// Counts and sizes of an event store.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct EventStats {
+    /// Number of events ever accepted.
+    events: u64,
+    /// Number of events that are not in a segment yet.
+    events_in_memory: u64,
+    /// Number of stored events, without those that the retention rules removed.
+    events_kept: u64,
+    /// Size of the log in bytes.
+    log_bytes: u64,
+    /// Size of the events in memory in bytes.
+    memory_bytes: u64,
+    /// Size of the segments in bytes.
+    segment_bytes: u64,
+    /// Number of segments.
+    segments: u64,
+    /// The key that verifies checkpoints; null if the store has no proofs.
+    #[schema(required)]
+    verifier_key: Option<String>,
+}
+
+impl EventStats {
+    /// Those of a store.
+    #[must_use]
+    pub fn of(store: &Store) -> Self {
+        let stats = store.stats();
+        Self {
+            events: stats.events,
+            events_in_memory: stats.events_in_memory,
+            events_kept: stats.events_kept,
+            log_bytes: stats.log_bytes,
+            memory_bytes: stats.memory_bytes,
+            segment_bytes: stats.segment_bytes,
+            segments: stats.segments,
+            verifier_key: store.verifier_key().ok().map(|key| key.to_string()),
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! `POST /v1/events` and `POST /v1/events/{format}`.
+//!
+//! A body is collected in pieces of about 1 MiB, most bodies as one. A complete piece is parsed and
+//! appended on a thread, with a slot among the append requests. While the next piece is awaited,
+//! neither is held, nor the store. There is one response for the whole body.
+
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use forebay_events::ingest::{Ingest, Summary};
+use forebay_events::input::Format;
+use forebay_events::input::Record;
+use forebay_events::{AppendError, Store};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderMap, StatusCode, Uri};
+
+use super::answers::{RejectedRecord, Report};
+use super::body::{NoRoom, Piece, Pieces, forward, pieces, too_large};
+use super::problem::{self, Problem};
+use super::records::Cutter;
+use super::{Shared, closing, on_thread};
+use crate::answer::pairs;
+
+/// Maximum number of rejected records reported with their reason.
+const REJECTS_MAX: usize = 20;
+/// Maximum length of a stream's name.
+const STREAM_SIZE_MAX: usize = 255;
+/// The stream of events that name none, if the request names none either.
+const STREAM_DEFAULT: &str = "default";
+
+/// The format of a body, and how it is cut into records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shape {
+    format: Format,
+    /// The body is a JSON document, whatever its first bytes are.
+    document: bool,
+}
+
+pub(super) async fn by_type(
+    State(shared): State<Arc<Shared>>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    problem::answer(append(&shared, None, &uri, &headers, body).await, &headers)
+}
+
+pub(super) async fn by_name(
+    State(shared): State<Arc<Shared>>,
+    Path(name): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    problem::answer(append(&shared, Some(&name), &uri, &headers, body).await, &headers)
+}
+
+async fn append(
+    shared: &Arc<Shared>,
+    path: Option<&str>,
+    uri: &Uri,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let (stream, shape) = asked(path, uri, headers)?;
+    if headers.contains_key(http::header::CONTENT_ENCODING) {
+        let text = "compressed bodies are not supported; send the events uncompressed";
+        return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "encoding", text));
+    }
+    let declared = headers.get(CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse().ok());
+    if declared.is_some_and(|size: u64| size > shared.body_size_max) {
+        return Err(broken(&too_large(shared.body_size_max)));
+    }
+    let (to, from) = pieces(&shared.body_memory);
+    // A separate task, so that complete records are kept if the client disconnects.
+    let work = tokio::spawn(take(Arc::clone(shared), shape, stream, from));
+    let forwarded = forward(body, shared.body_size_max, shared.body_idle, to);
+    let (worked, ()) = tokio::join!(work, forwarded);
+    let worked = worked.unwrap_or_else(|error| Err(problem::internal(&error.into())));
+    let Appended { report, summary, end } = worked?;
+    shared.rejected.increment(summary.rejected);
+    match end {
+        Some(error) => Err(broken(&error).beside(report)),
+        None if summary.accepted == 0 => {
+            let text = match summary.rejected {
+                0 => "the body contains no event".to_owned(),
+                count => format!("none of the {count} records is a valid event; see rejects"),
+            };
+            Err(Problem::bad("no_events", text).beside(report))
+        }
+        None if summary.rejected > 0 => Ok(problem::json(StatusCode::MULTI_STATUS, &report)),
+        None => Ok(problem::json(StatusCode::OK, &report)),
+    }
+}
+
+/// The result of appending a body.
+struct Appended {
+    report: Report,
+    summary: Summary,
+    /// The error with which it ended early.
+    end: Option<io::Error>,
+}
+
+/// Appends a body piece by piece.
+async fn take(
+    shared: Arc<Shared>,
+    shape: Shape,
+    stream: String,
+    mut from: Pieces,
+) -> Result<Appended, Problem> {
+    let mut begun: Option<Work> = None;
+    loop {
+        let kept = begun.as_ref().map_or(0, |work| work.cutter.held());
+        let piece = from.next(kept).await.map_err(|NoRoom| {
+            shared.refused.increment(1);
+            let text = "the memory for request bodies has reached events.body_memory_max";
+            Problem::new(StatusCode::TOO_MANY_REQUESTS, "busy", text)
+        })?;
+        // A body that has been begun is not refused: it waits for its slot.
+        let permit = match &begun {
+            None => shared.permit(&shared.appends, "events.appends_max")?,
+            Some(_) => Arc::clone(&shared.appends).acquire_owned().await.map_err(|_| closing())?,
+        };
+        let store = shared.store()?;
+        let mut work = begun.take().unwrap_or_else(|| Work::new(&store, shape, &stream));
+        let Piece { bytes, end } = piece;
+        let Some(end) = end else {
+            let worked = on_thread(move || {
+                work.piece(&store, &bytes)?;
+                drop(store);
+                drop(permit);
+                Ok(work)
+            });
+            begun = Some(worked.await?);
+            continue;
+        };
+        let commit_time = shared.commit_time.clone();
+        return on_thread(move || {
+            let taken = work.last(&store, &bytes, end, &commit_time)?;
+            drop(store);
+            drop(permit);
+            Ok(taken)
+        })
+        .await;
+    }
+}
+
+/// Returns the problem of a body that ended early.
+fn broken(error: &io::Error) -> Problem {
+    let (status, code) = match error.kind() {
+        ErrorKind::FileTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+        ErrorKind::TimedOut => (StatusCode::REQUEST_TIMEOUT, "body_too_slow"),
+        _ => (StatusCode::BAD_REQUEST, "body_incomplete"),
+    };
+    Problem::new(status, code, error.to_string())
+}
+
+/// Returns stream and format of a request. The path's format precedes the query's, which precedes
+/// the content type's.
+fn asked(path: Option<&str>, uri: &Uri, headers: &HeaderMap) -> Result<(String, Shape), Problem> {
+    let mut stream = STREAM_DEFAULT.to_owned();
+    let mut named = path.map(str::to_owned);
+    for (name, value) in pairs(uri) {
+        let value = String::from_utf8_lossy(&value).into_owned();
+        match &*name {
+            "stream" => stream = value,
+            "format" if path.is_none() => named = Some(value),
+            "format" => return Err(Problem::bad("query", "the path already names the format")),
+            _ => {
+                let text = format!("unknown query parameter {name:?}; known are stream and format");
+                return Err(Problem::bad("query", text));
+            }
+        }
+    }
+    if stream.is_empty() || stream.len() > STREAM_SIZE_MAX {
+        return Err(Problem::bad("query", "the name of a stream must have 1 to 255 bytes"));
+    }
+    let kind = headers.get(CONTENT_TYPE).map(|kind| kind.to_str().unwrap_or("?"));
+    let essence = kind.and_then(|kind| kind.split(';').next()).map(str::trim).unwrap_or_default();
+    let document = essence.eq_ignore_ascii_case("application/json");
+    if let Some(named) = named {
+        let format: Format =
+            named.parse().map_err(|error: forebay_events::input::FormatError| {
+                Problem::bad("format", error.to_string())
+            })?;
+        return Ok((stream, Shape { format, document: document && format.is_json() }));
+    }
+    // The default content type of `curl -d` carries no information.
+    let unsaid = essence.is_empty()
+        || essence.eq_ignore_ascii_case("application/x-www-form-urlencoded")
+        || essence.eq_ignore_ascii_case("application/octet-stream");
+    let format = match kind {
+        Some(_) if document || unsaid => Format::Auto,
+        Some(kind) => Format::from_content_type(kind).ok_or_else(|| {
+            let text = format!(
+                "no log format has the content type {kind:?}; name it with ?format=: {}",
+                Format::names()
+            );
+            Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", text)
+        })?,
+        None => Format::Auto,
+    };
+    Ok((stream, Shape { format, document }))
+}
+
+/// Returns the wall clock time, in nanoseconds since 1970-01-01 UTC.
+fn now_ns() -> i64 {
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+}
+
+/// A body being appended, between two of its pieces. It holds the bytes of at most one record.
+struct Work {
+    ingest: Ingest,
+    cutter: Cutter,
+    /// The first rejected records.
+    rejects: Vec<RejectedRecord>,
+}
+
+impl Work {
+    fn new(store: &Store, shape: Shape, stream: &str) -> Self {
+        Self {
+            ingest: Ingest::new(store, shape.format, stream),
+            cutter: Cutter::new(shape.format, shape.document),
+            rejects: Vec::new(),
+        }
+    }
+
+    /// Appends the records that end in a piece.
+    fn piece(&mut self, store: &Store, bytes: &[u8]) -> Result<(), AppendError> {
+        let Self { ingest, cutter, rejects } = self;
+        cutter.feed(bytes, &mut |record| append_record(ingest, rejects, store, record))?;
+        ingest.flush(store)
+    }
+
+    /// Appends the last piece and waits until everything is acknowledged. The complete records of a
+    /// body that ended early are kept.
+    fn last(
+        mut self,
+        store: &Store,
+        bytes: &[u8],
+        end: Result<(), io::Error>,
+        commit_time: &metrics::Histogram,
+    ) -> Result<Appended, AppendError> {
+        let Self { ingest, cutter, rejects } = &mut self;
+        let mut take = |record: &Record<'_>| append_record(ingest, rejects, store, record);
+        cutter.feed(bytes, &mut take)?;
+        if end.is_ok() {
+            cutter.finish(&mut take)?;
+        }
+        let started = Instant::now();
+        let summary = self.ingest.finish(store)?;
+        commit_time.record(started.elapsed());
+        let report = Report {
+            accepted: summary.accepted,
+            first_id: summary.first_id.map(|id| id.to_string()),
+            last_id: summary.last_id.map(|id| id.to_string()),
+            rejected: summary.rejected,
+            rejects: self.rejects,
+        };
+        Ok(Appended { report, summary, end: end.err() })
+    }
+}
+
+fn append_record(
+    ingest: &mut Ingest,
+    rejects: &mut Vec<RejectedRecord>,
+    store: &Store,
+    record: &Record<'_>,
+) -> Result<(), AppendError> {
+    ingest.record(store, record, now_ns(), &mut |line, reject, _| {
+        if rejects.len() < REJECTS_MAX {
+            rejects.push(RejectedRecord { line, reason: reject.to_string() });
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(path: Option<&str>, query: &str, kind: &str) -> Result<Shape, Problem> {
+        let uri: Uri = format!("/v1/events{query}").parse().unwrap();
+        let mut headers = HeaderMap::new();
+        if !kind.is_empty() {
+            headers.insert(CONTENT_TYPE, kind.parse().unwrap());
+        }
+        asked(path, &uri, &headers).map(|(_, shape)| shape)
+    }
+
+    #[test]
+    fn path_query_and_content_type_name_the_format_in_this_order() {
+        for (path, query, kind, format, document) in [
+            (None, "", "", Format::Auto, false),
+            (None, "", "application/x-www-form-urlencoded", Format::Auto, false),
+            (None, "", "application/json; charset=utf-8", Format::Auto, true),
+            (None, "", "application/x-ndjson", Format::Ndjson, false),
+            (None, "?format=cef", "application/json", Format::Cef, false),
+            (None, "?format=ocsf", "application/json", Format::Ocsf, true),
+            (Some("zeek"), "", "text/plain", Format::Zeek, false),
+            (None, "", "text/plain", Format::Auto, false),
+        ] {
+            let found = shape(path, query, kind).unwrap();
+            assert_eq!(found, Shape { format, document }, "{path:?} {query} {kind}");
+        }
+        for (path, query, kind) in [
+            (Some("xml"), "", ""),
+            (None, "?format=xml", ""),
+            (None, "", "image/png"),
+            (None, "?streams=a", ""),
+            (None, "?stream=", ""),
+            (Some("zeek"), "?format=cef", ""),
+        ] {
+            assert!(shape(path, query, kind).is_err(), "{path:?} {query} {kind}");
+        }
+    }
+}

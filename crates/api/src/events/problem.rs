@@ -1,0 +1,52 @@
+//! Errors of the event routes as clients see them.
+
+use forebay_base::error_chain::chain;
+use forebay_events::{AppendError, ReadError, Shortage};
+use http::StatusCode;
+
+pub(super) use crate::answer::{Problem, answer, json};
+
+/// A fault of the server: the details are logged.
+pub(super) fn internal(error: &anyhow::Error) -> Problem {
+    tracing::error!(error = %chain(error.as_ref()), "cannot read the event store");
+    let text = "cannot read the event store; the server's log has the details";
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "damaged", text)
+}
+
+impl From<ReadError> for Problem {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::NotFound { .. } => Self::not_found(error.to_string()),
+            ReadError::NoProofs => Self::new(StatusCode::NOT_FOUND, "no_proofs", error.to_string()),
+            error if Shortage::of(&error).is_some() => short(&error, Shortage::of(&error)),
+            ReadError::Commit(_) | ReadError::History(_) => {
+                tracing::error!(error = %chain(&error), "cannot sign a checkpoint");
+                Self::closed(chain(&error).to_string())
+            }
+            // Not a fault, and there is no client to answer.
+            ReadError::Gone => Self::closed(error.to_string()),
+            error => internal(&error.into()),
+        }
+    }
+}
+
+impl From<AppendError> for Problem {
+    fn from(error: AppendError) -> Self {
+        let shortage = error.shortage();
+        if shortage.is_some() {
+            return short(&error, shortage);
+        }
+        tracing::error!(error = %chain(&error), "cannot store events");
+        Self::closed(chain(&error).to_string())
+    }
+}
+
+/// A temporary condition: not a fault, and not worth a log line for each request.
+fn short(error: &(dyn std::error::Error + 'static), shortage: Option<Shortage>) -> Problem {
+    let why = chain(error).to_string();
+    match shortage {
+        Some(Shortage::Space) => Problem::full(why),
+        Some(Shortage::Descriptors) => Problem::short(why),
+        None => Problem::closed(why),
+    }
+}

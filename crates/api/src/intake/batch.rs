@@ -1,0 +1,294 @@
+//! `POST /v1/ingest`: files, JSON and fields in one multipart body, one result per part.
+//!
+//! Parts are committed while later ones are still being received, many sharing one flush. A refused
+//! part affects no other, and an interrupted body keeps its complete parts.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use forebay_intake::Intake;
+use forebay_intake::IntakeError;
+use forebay_intake::answer::to_json;
+use forebay_intake::digest::Digest;
+use forebay_intake::documents::decide::Wish;
+use forebay_intake::names::{COMMENT_SIZE_MAX, FileName, Namespace, check_comment};
+use forebay_intake::request::{Fingerprint, RequestKey};
+use forebay_intake::upload::Upload;
+use http::HeaderMap;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+
+use super::answers::{BatchAnswer, PartAnswer, PartError, PartStatus};
+use super::body::PacedBody;
+use super::parts::{Part, failed, open};
+use super::store::{self, JsonParts, Settings};
+use super::{Keyed, bad_option, claim, problem, replayed, request_key};
+
+/// Namespace of parts if the request names none.
+const NAMESPACE: &str = "default";
+/// Parts committed at once.
+const COMMITS: usize = 64;
+/// Bytes of small files held until the namespace is known.
+const HELD_MAX: usize = 16 << 20;
+/// What a large file held meanwhile counts for: each keeps a file open.
+const STAGED_COST: usize = 128 << 10;
+
+pub(super) async fn ingest(State(intake): State<Intake>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    match ingest_parts(&intake, &parts.headers, body).await {
+        Ok(response) => response,
+        Err(error) => problem::answer(&error, &parts.headers),
+    }
+}
+
+async fn ingest_parts(
+    intake: &Intake,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Response, IntakeError> {
+    let key = request_key(headers)?;
+    let keyed = claim(intake, headers).await?;
+    let body = PacedBody::new(body, intake.limits());
+    if let Keyed::Answered { fingerprint, status, answer } = keyed {
+        return match fingerprint_of(headers, body).await? == fingerprint {
+            true => Ok(replayed(status, answer)),
+            false => Err(IntakeError::KeyReused),
+        };
+    }
+    let mut batch = Batch::new(intake.clone(), key);
+    let received = batch.receive(headers, body).await;
+    if let Err(error) = &received
+        && batch.slots.is_empty()
+    {
+        let (status, code) = problem::classify(error);
+        tracing::debug!(%status, code, "a batch was refused before its first part");
+        return received.map(|()| replayed(200, Vec::new()));
+    }
+    let print = batch.print.clone().finish();
+    let (status, answer) = batch.finish(received).await;
+    if let Keyed::Held(held) = &keyed {
+        intake.remember(held.record(print), status, &answer).await?;
+    }
+    Ok(super::json(status, answer))
+}
+
+/// The fingerprint of a batch that was answered before. Nothing is stored.
+async fn fingerprint_of(headers: &HeaderMap, body: PacedBody) -> Result<Digest, IntakeError> {
+    let mut print = Fingerprint::of(&[b"POST", b"/v1/ingest"]);
+    let mut multipart = open(headers, body)?;
+    while let Some(field) = multipart.next_field().await.map_err(failed)? {
+        Part::new(field, true).finish(&mut print).await?;
+    }
+    Ok(print.finish())
+}
+
+/// A batch being received.
+struct Batch {
+    intake: Intake,
+    key: Option<RequestKey>,
+    print: Fingerprint,
+    namespace: Option<Namespace>,
+    settings: Settings,
+    slots: Vec<Slot>,
+    held: Vec<(usize, FileName, Upload, Settings)>,
+    held_size: usize,
+    gate: Arc<Semaphore>,
+}
+
+/// The result of a part: final, pending, or not begun, while the namespace is not known.
+enum Slot {
+    Done(PartAnswer),
+    Running(JoinHandle<PartAnswer>),
+    Held,
+}
+
+impl Batch {
+    fn new(intake: Intake, key: Option<RequestKey>) -> Self {
+        Self {
+            intake,
+            key,
+            print: Fingerprint::of(&[b"POST", b"/v1/ingest"]),
+            namespace: None,
+            settings: Settings::default(),
+            slots: Vec::new(),
+            held: Vec::new(),
+            held_size: 0,
+            gate: Arc::new(Semaphore::new(COMMITS)),
+        }
+    }
+
+    async fn receive(&mut self, headers: &HeaderMap, body: PacedBody) -> Result<(), IntakeError> {
+        let parts_max = self.intake.limits().parts_max;
+        let mut multipart = open(headers, body)?;
+        let mut count = 0;
+        while let Some(field) = multipart.next_field().await.map_err(failed)? {
+            count += 1;
+            if count > parts_max {
+                return Err(IntakeError::rejected(
+                    "too_many_parts",
+                    format!("more than {parts_max} parts; the parts before them were stored"),
+                ));
+            }
+            let mut part = Part::new(field, self.key.is_some());
+            let slot = self.slots.len();
+            let is_file = part.file_name().is_some();
+            let taken =
+                if is_file { self.file(&mut part).await } else { self.field(&mut part).await };
+            match taken {
+                Ok(()) => {}
+                Err(error) if is_fatal(&error) => return Err(error),
+                Err(error) => {
+                    let what = part.file_name().or(part.name()).unwrap_or_default();
+                    let result = store::rejected(what, &error);
+                    self.slots.truncate(slot);
+                    self.slots.push(Slot::Done(result));
+                }
+            }
+            part.finish(&mut self.print).await?;
+        }
+        Ok(())
+    }
+
+    async fn file(&mut self, part: &mut Part) -> Result<(), IntakeError> {
+        let name = FileName::parse(part.file_name().unwrap_or_default())?;
+        let upload = self.intake.receive(part, None).await?;
+        let settings = self.settings.clone();
+        self.take(name, upload, settings).await
+    }
+
+    /// Starts to commit a part, or holds it until the namespace is known.
+    async fn take(
+        &mut self,
+        name: FileName,
+        upload: Upload,
+        settings: Settings,
+    ) -> Result<(), IntakeError> {
+        let slot = self.slots.len();
+        if self.namespace.is_some() {
+            let running = self.commit(slot, name, upload, settings).await;
+            self.slots.push(running);
+            return Ok(());
+        }
+        self.held_size += upload.memory_size().map_or(STAGED_COST, |size| size + 512);
+        if self.held_size > HELD_MAX {
+            return Err(IntakeError::rejected(
+                "namespace_late",
+                "too many files before the namespace field; send that field before the files",
+            ));
+        }
+        self.slots.push(Slot::Held);
+        self.held.push((slot, name, upload, settings));
+        Ok(())
+    }
+
+    async fn field(&mut self, part: &mut Part) -> Result<(), IntakeError> {
+        let name = part.name().unwrap_or_default().to_owned();
+        if name == "documents" {
+            let size_max = self.intake.limits().document_size_max;
+            let text = part.text(size_max).await?;
+            let name = FileName::parse("documents")?;
+            let upload = Upload::in_memory(text.into_bytes().into());
+            let settings = Settings { json: JsonParts::Documents, ..self.settings.clone() };
+            return self.take(name, upload, settings).await;
+        }
+        let text = part.text(COMMENT_SIZE_MAX).await?;
+        match name.as_str() {
+            "namespace" => self.namespace = Some(Namespace::parse(text.trim())?),
+            "comment" => {
+                check_comment(&text)?;
+                self.settings.comment = text;
+            }
+            "target" => {
+                let wish = Wish::parse(text.trim());
+                let wish = wish.ok_or_else(|| bad_option(&name, "auto, table or collection"))?;
+                self.settings.wish = wish;
+            }
+            "json" => {
+                let parts = JsonParts::parse(text.trim());
+                self.settings.json =
+                    parts.ok_or_else(|| bad_option(&name, "both, file or documents"))?;
+            }
+            _ => {
+                return Err(IntakeError::rejected(
+                    "field",
+                    "unknown field; send files as \"files\" with a filename, and texts as \
+                     namespace, comment, target, json or documents",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts to commit a file; waits while very many are being committed.
+    async fn commit(
+        &self,
+        slot: usize,
+        name: FileName,
+        upload: Upload,
+        settings: Settings,
+    ) -> Slot {
+        let namespace = match &self.namespace {
+            Some(namespace) => namespace.clone(),
+            None => match Namespace::parse(NAMESPACE) {
+                Ok(namespace) => namespace,
+                Err(error) => return Slot::Done(store::rejected(name.as_str(), &error.into())),
+            },
+        };
+        let permit = self.gate.clone().acquire_owned().await;
+        let intake = self.intake.clone();
+        let key = self.key.as_ref().map(|key| key.part(slot));
+        Slot::Running(tokio::spawn(async move {
+            let result = store::store(&intake, (namespace, name), &settings, upload, key).await;
+            drop(permit);
+            result
+        }))
+    }
+
+    /// Commits what is held, waits for everything, and returns the answer.
+    async fn finish(mut self, received: Result<(), IntakeError>) -> (u16, Vec<u8>) {
+        for (slot, name, upload, settings) in std::mem::take(&mut self.held) {
+            // Fields apply to the whole batch, wherever they are.
+            let json = settings.json;
+            let settings = Settings { json, ..self.settings.clone() };
+            let running = self.commit(slot, name, upload, settings).await;
+            if let Some(place) = self.slots.get_mut(slot) {
+                *place = running;
+            }
+        }
+        let interrupted = || {
+            let message = "the part was interrupted".to_owned();
+            PartAnswer::rejected(None, PartError { code: "internal", message })
+        };
+        let mut parts = Vec::with_capacity(self.slots.len());
+        for slot in self.slots {
+            parts.push(match slot {
+                Slot::Done(result) => result,
+                Slot::Running(task) => task.await.unwrap_or_else(|_| interrupted()),
+                // Each was begun above.
+                Slot::Held => interrupted(),
+            });
+        }
+        let count = |status| parts.iter().filter(|part| part.status == status).count();
+        let (rejected, stored) = (count(PartStatus::Rejected), count(PartStatus::Stored));
+        let mut status = match (parts.len() - rejected, rejected) {
+            (0, 0) => 200,
+            (0, _) => 422,
+            (_, 0) if stored > 0 => 201,
+            (_, 0) => 200,
+            _ => 207,
+        };
+        let error = received.err().map(|error| PartError::of(&error, error.to_string()));
+        if error.is_some() {
+            status = 207;
+        }
+        let namespace = self.namespace.as_ref().map_or(NAMESPACE, Namespace::as_str);
+        (status, to_json(&BatchAnswer { error, namespace, parts }))
+    }
+}
+
+/// Whether an error of one part is one of the whole body.
+fn is_fatal(error: &IntakeError) -> bool {
+    matches!(error, IntakeError::Body { .. } | IntakeError::Rejected { code: "multipart", .. })
+}

@@ -1,0 +1,27 @@
+//! State of the database that documents are forwarded to: JSON, or text on request.
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use forebay_intake::Intake;
+use forebay_intake::IntakeError;
+use forebay_intake::answer::to_json;
+use http::HeaderValue;
+use http::header::{ACCEPT, CONTENT_TYPE};
+
+use super::{json, problem};
+
+pub(super) async fn status(State(intake): State<Intake>, request: Request) -> Response {
+    let Some(status) = intake.database() else {
+        let what = "database that documents are forwarded to; set intake.database.url".to_owned();
+        return problem::answer(&IntakeError::NotFound { what }, request.headers());
+    };
+    let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
+    if accept.is_some_and(|accept| accept.starts_with("text/plain")) {
+        let mut response = Response::new(Body::from(status.to_string()));
+        let kind = HeaderValue::from_static("text/plain; charset=utf-8");
+        response.headers_mut().insert(CONTENT_TYPE, kind);
+        return response;
+    }
+    json(200, to_json(&status))
+}

@@ -1,0 +1,249 @@
+//! Serving files: complete or in parts, conditionally, never executed.
+
+use std::ops::Range;
+
+use axum::body::Body;
+use axum::extract::{Path, Request, State};
+use axum::response::Response;
+use forebay_intake::IntakeError;
+use forebay_intake::StoredFile;
+use forebay_intake::answer::id_of;
+use forebay_intake::catalogue::FileRecord;
+use forebay_intake::classify::is_active;
+use forebay_intake::upload::FileBytes;
+use http::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE,
+    CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
+    LAST_MODIFIED, RANGE, X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::files::{etag, name_key, not_found};
+use super::range::{Ranges, parse};
+use super::{Served, flag, problem, query, sending, unknown_option};
+
+/// Characters that an extended parameter value keeps as they are (RFC 8187, "attr-char").
+const ATTR: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+pub(super) async fn by_name(
+    State(served): State<Served>,
+    Path((namespace, name)): Path<(String, String)>,
+    request: Request,
+) -> Response {
+    let found = async {
+        let key = name_key(&namespace, &name)?;
+        served.intake.find(&key).await?.ok_or_else(|| not_found(&key))
+    };
+    answer(&served, found.await, &request)
+}
+
+pub(super) async fn by_id(
+    State(served): State<Served>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Response {
+    let found = async {
+        let missing = || IntakeError::NotFound { what: "file with this id".to_owned() };
+        let id = id_of(&id).ok_or_else(missing)?;
+        served.intake.find_by_id(id).await?.ok_or_else(missing)
+    };
+    answer(&served, found.await, &request)
+}
+
+fn answer(served: &Served, found: Result<StoredFile, IntakeError>, request: &Request) -> Response {
+    let served = found.and_then(|file| serve(served, &file, request));
+    served.unwrap_or_else(|error| problem::answer(&error, request.headers()))
+}
+
+fn serve(served: &Served, stored: &StoredFile, request: &Request) -> Result<Response, IntakeError> {
+    let file = &*stored.record;
+    let attachment = wants_attachment(request.uri())?;
+    let mut response = Response::new(Body::empty());
+    describe(response.headers_mut(), file, attachment);
+    if not_modified(request.headers(), file) {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        return Ok(response);
+    }
+    let ranges = match request.headers().get(RANGE).map(HeaderValue::to_str) {
+        Some(Ok(header))
+            if *request.method() == Method::GET && range_applies(request.headers(), file) =>
+        {
+            parse(header, file.size)
+        }
+        _ => Ranges::Whole,
+    };
+    let head = *request.method() == Method::HEAD;
+    let (status, segments, length) = match ranges {
+        Ranges::Unsatisfiable => {
+            let headers = response.headers_mut();
+            insert(headers, CONTENT_RANGE, &format!("bytes */{}", file.size));
+            headers.remove(CONTENT_TYPE);
+            *response.status_mut() = StatusCode::RANGE_NOT_SATISFIABLE;
+            return Ok(response);
+        }
+        Ranges::Whole => (StatusCode::OK, vec![Segment::Part(0..file.size)], file.size),
+        Ranges::Parts(parts) => match parts.as_slice() {
+            [part] => {
+                let (first, last) = (part.start, part.end - 1);
+                let range = format!("bytes {first}-{last}/{}", file.size);
+                insert(response.headers_mut(), CONTENT_RANGE, &range);
+                let length = part.end - part.start;
+                (StatusCode::PARTIAL_CONTENT, vec![Segment::Part(part.clone())], length)
+            }
+            _ => {
+                // A boundary that no one could know when the file was stored.
+                let boundary = uuid::Uuid::new_v4().simple().to_string();
+                let (segments, length) = multipart(&parts, file, &boundary);
+                let kind = format!("multipart/byteranges; boundary={boundary}");
+                insert(response.headers_mut(), CONTENT_TYPE, &kind);
+                (StatusCode::PARTIAL_CONTENT, segments, length)
+            }
+        },
+    };
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_LENGTH, length.into());
+    if !head {
+        served.intake.sent(length);
+        *response.body_mut() = body(served, stored, segments)?;
+    }
+    Ok(response)
+}
+
+fn wants_attachment(uri: &Uri) -> Result<bool, IntakeError> {
+    let mut attachment = false;
+    for (name, value) in query(uri) {
+        match name.as_str() {
+            "download" => attachment = flag(&name, &value)?,
+            _ => return Err(unknown_option(&name, "download")),
+        }
+    }
+    Ok(attachment)
+}
+
+/// A piece of a response's body.
+pub(super) enum Segment {
+    /// Bytes of the file.
+    Part(Range<u64>),
+    /// Text between parts.
+    Text(String),
+}
+
+fn multipart(parts: &[Range<u64>], file: &FileRecord, boundary: &str) -> (Vec<Segment>, u64) {
+    let mut segments = Vec::with_capacity(parts.len() * 2 + 1);
+    let mut length = 0;
+    for part in parts {
+        let text = format!(
+            "\r\n--{boundary}\r\nContent-Type: {}\r\nContent-Range: bytes {}-{}/{}\r\n\r\n",
+            file.mime,
+            part.start,
+            part.end - 1,
+            file.size
+        );
+        length += text.len() as u64 + part.end - part.start;
+        segments.push(Segment::Text(text));
+        segments.push(Segment::Part(part.clone()));
+    }
+    let text = format!("\r\n--{boundary}--\r\n");
+    length += text.len() as u64;
+    segments.push(Segment::Text(text));
+    (segments, length)
+}
+
+fn body(served: &Served, stored: &StoredFile, segments: Vec<Segment>) -> Result<Body, IntakeError> {
+    let bytes = match served.intake.read(stored)? {
+        FileBytes::Memory(bytes) => bytes,
+        FileBytes::File(reader) => {
+            let sending = served.sending.clone();
+            return Ok(sending::body(reader, segments, stored.record.digest, sending));
+        }
+    };
+    let slice = |range: &Range<u64>| {
+        let at = |n: u64| usize::try_from(n).unwrap_or(usize::MAX).min(bytes.len());
+        bytes.slice(at(range.start)..at(range.end))
+    };
+    if let [Segment::Part(range)] = segments.as_slice() {
+        return Ok(Body::from(slice(range)));
+    }
+    let mut all = Vec::new();
+    for segment in &segments {
+        match segment {
+            Segment::Part(range) => all.extend_from_slice(&slice(range)),
+            Segment::Text(text) => all.extend_from_slice(text.as_bytes()),
+        }
+    }
+    Ok(Body::from(all))
+}
+
+/// Headers that describe the file and keep a browser from running it.
+fn describe(headers: &mut HeaderMap, file: &FileRecord, attachment: bool) {
+    let active = is_active(&file.mime);
+    let kind = if file.mime.starts_with("text/") {
+        format!("{}; charset=utf-8", file.mime)
+    } else {
+        file.mime.to_string()
+    };
+    insert(headers, CONTENT_TYPE, &kind);
+    headers.insert(ETAG, etag(file.digest));
+    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+    insert(headers, LAST_MODIFIED, &http_date(file.created_ms));
+    let how = if active || attachment { "attachment" } else { "inline" };
+    let name = utf8_percent_encode(file.name.base_name(), ATTR);
+    insert(headers, CONTENT_DISPOSITION, &format!("{how}; filename*=UTF-8''{name}"));
+    // Even an inert type is shown without scripts, plugins or the origin's cookies.
+    let policy =
+        "sandbox; default-src 'none'; img-src 'self'; media-src 'self'; style-src 'unsafe-inline'";
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
+}
+
+fn insert(headers: &mut HeaderMap, name: http::HeaderName, value: &str) {
+    // The values consist of numbers, media types and escaped names: always valid.
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}
+
+fn http_date(ms: i64) -> String {
+    let since = std::time::Duration::from_millis(ms.max(0).cast_unsigned());
+    httpdate::fmt_http_date(std::time::UNIX_EPOCH + since)
+}
+
+/// `If-None-Match` if it is given, otherwise `If-Modified-Since` (RFC 9110, section 13.2.2).
+fn not_modified(headers: &HeaderMap, file: &FileRecord) -> bool {
+    let ours = etag(file.digest);
+    if headers.contains_key(IF_NONE_MATCH) {
+        return headers.get_all(IF_NONE_MATCH).iter().filter_map(|v| v.to_str().ok()).any(|list| {
+            list.split(',')
+                .map(str::trim)
+                .any(|tag| tag == "*" || tag.trim_start_matches("W/").as_bytes() == ours.as_bytes())
+        });
+    }
+    headers
+        .get(IF_MODIFIED_SINCE)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|text| httpdate::parse_http_date(text).ok())
+        .is_some_and(|since| modified_s(file) <= unix_s(since))
+}
+
+/// Whether a `Range` still refers to the bytes that the client has a part of.
+fn range_applies(headers: &HeaderMap, file: &FileRecord) -> bool {
+    let Some(value) = headers.get(IF_RANGE) else { return true };
+    if value.as_bytes().starts_with(b"\"") {
+        return *value == etag(file.digest);
+    }
+    value
+        .to_str()
+        .ok()
+        .and_then(|text| httpdate::parse_http_date(text).ok())
+        .is_some_and(|date| unix_s(date) == modified_s(file))
+}
+
+fn modified_s(file: &FileRecord) -> u64 {
+    file.created_ms.max(0).cast_unsigned() / 1_000
+}
+
+fn unix_s(time: std::time::SystemTime) -> u64 {
+    time.duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

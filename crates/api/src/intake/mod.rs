@@ -1,0 +1,160 @@
+//! The intake over HTTP: routes, and what all handlers share.
+//!
+//! `docs/formats/http-api.md` is the contract with clients.
+//!
+//! Invariants: every body is read through [`body::PacedBody`] and so has limits in size, time and
+//! memory; every error is JSON with a stable code; nothing from outside reaches a header unescaped;
+//! a file that a browser could execute is only ever served as an attachment in a sandbox.
+
+mod answers;
+mod batch;
+mod body;
+mod database;
+mod documents;
+mod download;
+mod files;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+mod openapi;
+mod parts;
+mod problem;
+mod range;
+mod sending;
+mod store;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::FromRef;
+use axum::response::Response;
+use axum::routing::{get, post, put};
+use forebay_base::api::query::pairs;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, StatusCode};
+
+use forebay_intake::digest::Digest;
+use forebay_intake::request::{Claim, HeldKey, RequestKey};
+use forebay_intake::{Intake, IntakeError};
+use sending::Sending;
+
+/// State of every handler.
+#[derive(Clone)]
+struct Served {
+    intake: Intake,
+    sending: Sending,
+}
+
+impl FromRef<Served> for Intake {
+    fn from_ref(served: &Served) -> Self {
+        served.intake.clone()
+    }
+}
+
+/// Returns the routes of an intake, with full paths, ready to serve.
+pub fn router(intake: &Intake) -> Router {
+    Router::new()
+        .route("/v1/files", get(files::list))
+        .route("/v1/files/{id}", get(download::by_id))
+        .route(
+            "/v1/files/{namespace}/{*name}",
+            put(files::put).get(download::by_name).delete(files::delete),
+        )
+        .route("/v1/ingest", post(batch::ingest))
+        .route("/v1/database", get(database::status))
+        .route("/v1/documents", get(documents::namespaces))
+        .route("/v1/documents/{namespace}", post(documents::post).get(documents::page))
+        .route("/v1/documents/{namespace}/{id}", get(documents::one))
+        .with_state(Served { intake: intake.clone(), sending: Sending::default() })
+}
+
+/// Returns the description of the routes.
+#[must_use]
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    openapi::document()
+}
+
+/// A JSON answer.
+fn json(status: u16, body: Vec<u8>) -> Response {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// A remembered answer. One without a body consists of its status alone.
+fn replayed(status: u16, answer: Vec<u8>) -> Response {
+    let mut response = if answer.is_empty() {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+        response
+    } else {
+        json(status, answer)
+    };
+    response.headers_mut().insert("idempotent-replay", HeaderValue::from_static("true"));
+    response
+}
+
+/// The result of looking up an `Idempotency-Key` header.
+enum Keyed {
+    /// There is no header.
+    No,
+    /// The key is new and held.
+    Held(HeldKey),
+    /// The request was answered before: the body is read only for its fingerprint.
+    Answered { fingerprint: Digest, status: u16, answer: Vec<u8> },
+}
+
+fn request_key(headers: &HeaderMap) -> Result<Option<RequestKey>, IntakeError> {
+    headers.get("idempotency-key").map(|value| RequestKey::parse(value.as_bytes())).transpose()
+}
+
+async fn claim(intake: &Intake, headers: &HeaderMap) -> Result<Keyed, IntakeError> {
+    let Some(key) = request_key(headers)? else { return Ok(Keyed::No) };
+    Ok(match intake.claim(key.digest()).await? {
+        Claim::New(held) => Keyed::Held(held),
+        Claim::Answered { fingerprint, status, answer } => {
+            Keyed::Answered { fingerprint, status, answer }
+        }
+    })
+}
+
+/// The declared size of a request's body.
+fn declared_size(headers: &HeaderMap) -> Option<u64> {
+    headers.get(http::header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// The parameters of a query string, decoded. The last of a repeated one counts.
+fn query(uri: &http::Uri) -> Vec<(String, String)> {
+    let text = |value: Vec<u8>| String::from_utf8_lossy(&value).into_owned();
+    pairs(uri.query().unwrap_or_default())
+        .into_iter()
+        .map(|(name, value)| (name, text(value)))
+        .collect()
+}
+
+fn unknown_option(name: &str, known: &str) -> IntakeError {
+    let name: String = name.chars().take(60).collect();
+    IntakeError::rejected(
+        "query",
+        format!("unknown query parameter {name:?}; this route accepts {known}"),
+    )
+}
+
+fn bad_option(name: &str, expected: &str) -> IntakeError {
+    IntakeError::rejected("query", format!("query parameter {name:?} must be {expected}"))
+}
+
+/// Reads a page size.
+fn page_limit(value: &str) -> Result<usize, IntakeError> {
+    match value.parse() {
+        Ok(limit @ 1..=1_000) => Ok(limit),
+        _ => Err(bad_option("limit", "a number from 1 to 1000")),
+    }
+}
+
+fn flag(name: &str, value: &str) -> Result<bool, IntakeError> {
+    match value {
+        "" | "true" | "1" => Ok(true),
+        "false" | "0" => Ok(false),
+        _ => Err(bad_option(name, "true or false")),
+    }
+}

@@ -1,0 +1,357 @@
+//! The intake's part of `/openapi.json`.
+//!
+//! Parameters are written beside the routes rather than derived from handlers: handlers take whole
+//! requests, so that bodies stream, and their signatures say nothing about parameters. Answers are
+//! described by the types that are serialised.
+
+use std::borrow::Cow;
+
+use forebay_base::api::describe::{
+    BYTES, JsonObject, Kind, LINES, Operation, Routes, TEXT, header, path, query,
+};
+use forebay_intake::DatabaseStatus;
+use forebay_intake::answer::PutAnswer;
+use forebay_intake::classify::Category;
+use forebay_intake::documents::ingest::DocumentsAnswer;
+use utoipa::openapi::path::Parameter;
+use utoipa::openapi::schema::{Array, KnownFormat, ObjectBuilder, SchemaFormat, Type};
+use utoipa::openapi::{OpenApi, RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use super::answers::{BatchAnswer, DocumentPage, FilePage, NamespaceList};
+
+const FILES: &str =
+    "Bytes under a name. Identical bytes are stored once, whatever the number of names.";
+const DOCUMENTS: &str = "JSON documents, as rows of a table or members of a collection.";
+const TARGETS: [&str; 3] = ["auto", "table", "collection"];
+const JSON_PARTS: [&str; 3] = ["both", "file", "documents"];
+const LIMIT: Kind<'_> = Kind::Count(1, 1_000);
+const CURSOR: &str = "next_cursor of the previous page";
+
+const KEY_IN_USE: (u16, &str) = (409, "A request with this Idempotency-Key is in progress");
+const CONDITION: (u16, &str) = (412, "The condition does not hold");
+const TOO_LARGE: (u16, &str) = (413, "Larger than the limit");
+const BUSY: (u16, &str) = (429, "Too many operations are in progress");
+const STORAGE: (u16, &str) =
+    (503, "Storage has failed or is busy; nothing is acknowledged meanwhile");
+const FULL: (u16, &str) = (507, "The disk is full");
+const ETAG: &str = "The file's SHA-256, in quotation marks";
+
+/// The form of a batch. Its parts are read one by one as they arrive, never as a whole.
+struct Form;
+
+impl PartialSchema for Form {
+    fn schema() -> RefOr<Schema> {
+        let text = |text: &str| {
+            ObjectBuilder::new().schema_type(Type::String).description(Some(text)).build()
+        };
+        let word = |words: &[&str], text: &str| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            let word = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(words));
+            word.description(Some(text)).build()
+        };
+        let binary = SchemaFormat::KnownFormat(KnownFormat::Binary);
+        let file = ObjectBuilder::new().schema_type(Type::String).format(Some(binary));
+        ObjectBuilder::new()
+            .description(Some("Files and documents, and fields that apply to all of them."))
+            .property("files", Array::new(file))
+            .property(
+                "namespace",
+                text("Namespace of the files, best sent first [default: default]"),
+            )
+            .property("comment", text("Comment stored with the files"))
+            .property("target", word(&TARGETS, "Where documents are stored [default: auto]"))
+            .property("json", word(&JSON_PARTS, "What is done with files of JSON [default: both]"))
+            .property("documents", text("JSON documents as text"))
+            .into()
+    }
+}
+
+impl ToSchema for Form {
+    fn name() -> Cow<'static, str> {
+        Cow::Borrowed("IngestForm")
+    }
+}
+
+/// Returns the document.
+pub(super) fn document() -> OpenApi {
+    Routes::new("Forebay intake")
+        .tag("files", FILES)
+        .tag("documents", DOCUMENTS)
+        .get("/v1/files", list_files())
+        .get(
+            "/v1/files/{id}",
+            get_file(
+                "get_file",
+                "Get a file by its id",
+                vec![path("id", "The file's id, 16 hexadecimal digits")],
+            ),
+        )
+        .put("/v1/files/{namespace}/{name}", put_file())
+        .get(
+            "/v1/files/{namespace}/{name}",
+            get_file("get_file_by_name", "Get a file by its name", name_parameters().into()),
+        )
+        .delete("/v1/files/{namespace}/{name}", delete_file())
+        .post("/v1/ingest", ingest())
+        .get("/v1/database", database())
+        .get("/v1/documents", namespaces())
+        .post("/v1/documents/{namespace}", post_documents())
+        .get("/v1/documents/{namespace}", list_documents())
+        .get("/v1/documents/{namespace}/{id}", get_document())
+        .document()
+}
+
+fn idempotency_key() -> Parameter {
+    header(
+        "Idempotency-Key",
+        "Up to 255 printable characters. A repeated request with the same key gets the same answer",
+    )
+}
+
+fn name_parameters() -> [Parameter; 2] {
+    [
+        path("namespace", "1 to 64 of a-z 0-9 . _ -, beginning with a letter or digit"),
+        path("name", "The file's name; may contain slashes"),
+    ]
+}
+
+fn list_files() -> Operation {
+    let categories = Category::ALL.map(Category::as_str);
+    let size = Kind::Count(0, u64::MAX);
+    Operation::new("files", "list_files", "List files by namespace and name")
+        .parameters([
+            query("namespace", Kind::Text, "Only this namespace"),
+            query("prefix", Kind::Text, "Only names that begin with this text"),
+            query("category", Kind::Word(&categories), "Only files of this category"),
+            query("mime", Kind::Text, "Only this media type"),
+            query("sha256", Kind::Text, "Only files with this SHA-256, in hexadecimal"),
+            query("size_min", size, "Only files of at least this many bytes"),
+            query("size_max", size, "Only files of at most this many bytes"),
+            query(
+                "created_from",
+                Kind::Text,
+                "Only files named at or after this time (RFC 3339 or milliseconds since 1970)",
+            ),
+            query("created_to", Kind::Text, "Only files named before this time"),
+            query("limit", LIMIT, "Maximum number of results; the default is 100"),
+            query("cursor", Kind::Text, CURSOR),
+        ])
+        .json::<FilePage<'static>>(200, "A page of files and the cursor of the next")
+        .problems(&[(400, "A parameter is invalid"), STORAGE, FULL])
+}
+
+fn get_file(id: &str, summary: &str, parameters: Vec<Parameter>) -> Operation {
+    let changed = "When the name was given to these bytes";
+    Operation::new("files", id, summary)
+        .parameters(parameters)
+        .parameters([
+            query("download", Kind::Flag, "Send as an attachment even if the type is harmless"),
+            header("Range", "bytes=first-last; several ranges are allowed"),
+            header("If-None-Match", "ETags that the client has"),
+            header("If-Modified-Since", "Date of the client's copy"),
+            header("If-Range", "ETag or date that the range refers to"),
+        ])
+        .bytes(200, BYTES, "The bytes. Content-Type is the file's media type")
+        .header(200, "ETag", ETAG)
+        .header(200, "Last-Modified", changed)
+        .bytes(206, BYTES, "The requested ranges")
+        .header(206, "ETag", ETAG)
+        .header(206, "Content-Range", "The range, if there is one; several are parts of the body")
+        .empty(304, "Unchanged")
+        .header(304, "ETag", ETAG)
+        .problems(&[
+            (400, "A parameter is invalid"),
+            (404, "There is no such file"),
+            (416, "The requested range does not exist"),
+        ])
+}
+
+fn put_file() -> Operation {
+    Operation::new("files", "put_file", "Store a file under a name")
+        .parameters(name_parameters())
+        .parameters([
+            query("comment", Kind::Text, "Comment stored with the file"),
+            idempotency_key(),
+            header("If-None-Match", "*: stores the file only if the name does not exist"),
+            header("If-Match", "An ETag: stores the file only if the name refers to those bytes"),
+        ])
+        .takes_bytes("The file's bytes")
+        .json::<PutAnswer<'static>>(201, "The name is new")
+        .header(201, "ETag", ETAG)
+        .header(201, "Location", "The file's URL path")
+        .json::<PutAnswer<'static>>(
+            200,
+            "The name existed: its bytes were replaced, or are the same",
+        )
+        .header(200, "ETag", ETAG)
+        .problems(&[
+            (400, "The name or body is invalid"),
+            (408, "The body was too slow"),
+            KEY_IN_USE,
+            CONDITION,
+            TOO_LARGE,
+            (422, "The Idempotency-Key belongs to another request"),
+            BUSY,
+            STORAGE,
+            FULL,
+        ])
+}
+
+fn delete_file() -> Operation {
+    Operation::new(
+        "files",
+        "delete_file",
+        "Remove a name. Its bytes are removed with their last name",
+    )
+    .parameters(name_parameters())
+    .parameters([
+        idempotency_key(),
+        header("If-Match", "An ETag: removes the name only if it refers to those bytes"),
+    ])
+    .empty(204, "Removed")
+    .problems(&[
+        (400, "The name is invalid"),
+        (404, "There is no such file"),
+        KEY_IN_USE,
+        CONDITION,
+        STORAGE,
+        FULL,
+    ])
+}
+
+fn ingest() -> Operation {
+    Operation::new("files", "ingest", "Store files and JSON documents in one request")
+        .parameter(idempotency_key())
+        .takes_form::<Form>("Parts are stored as they arrive")
+        .json::<BatchAnswer<'static>>(201, "Everything was stored, and something of it is new")
+        .json::<BatchAnswer<'static>>(200, "Everything was stored before")
+        .json::<BatchAnswer<'static>>(
+            207,
+            "Some parts were stored and some refused; each has its own result",
+        )
+        .json_or_problem::<BatchAnswer<'static>>(
+            422,
+            "Every part was refused, or the Idempotency-Key belongs to another request",
+        )
+        .problems(&[(400, "Not a multipart body"), KEY_IN_USE, BUSY, STORAGE, FULL])
+}
+
+fn database() -> Operation {
+    Operation::new(
+        "documents",
+        "get_database",
+        "Report the state of the database that documents are forwarded to",
+    )
+    .json::<DatabaseStatus>(200, "Its state, the documents that wait for it, and the reason")
+    .or_words(200, TEXT)
+    .problems(&[(404, "No database is configured")])
+}
+
+fn namespaces() -> Operation {
+    Operation::new("documents", "list_document_namespaces", "List the namespaces of documents")
+        .json::<NamespaceList>(200, "Namespaces with their target and count")
+        .problems(&[STORAGE])
+}
+
+fn post_documents() -> Operation {
+    Operation::new(
+        "documents",
+        "post_documents",
+        "Store one document, an array of documents, or one document per line",
+    )
+    .text(
+        "A body of JSON is one document or an array of documents. A body of lines has one \
+         document per line.",
+    )
+    .parameters([
+        path("namespace", "1 to 64 of a-z 0-9 . _ -"),
+        query("dry_run", Kind::Flag, "Only report the decision, its reasons and the DDL"),
+        query(
+            "on_error",
+            Kind::Word(&["skip", "reject"]),
+            "skip (the default): store the valid documents; reject: store all or none",
+        ),
+        query(
+            "target",
+            Kind::Word(&TARGETS),
+            "Where the documents are stored; the default is auto",
+        ),
+        query(
+            "comment",
+            Kind::Text,
+            "Whole words such as \"sql\" or \"nosql\" express a preferred target",
+        ),
+        idempotency_key(),
+    ])
+    .takes_also::<JsonObject>(true, "One document, or several", &[LINES])
+    .json::<DocumentsAnswer>(201, "All documents were stored")
+    .json::<DocumentsAnswer>(200, "A dry run, or there was nothing to store")
+    .json::<DocumentsAnswer>(
+        207,
+        "Some documents were refused; each is listed with its line and reason",
+    )
+    .json_or_problem::<DocumentsAnswer>(
+        422,
+        "All documents were refused, or the Idempotency-Key belongs to another request",
+    )
+    .problems(&[
+        (400, "The body is not JSON"),
+        (408, "The body was too slow"),
+        KEY_IN_USE,
+        TOO_LARGE,
+        BUSY,
+        STORAGE,
+        FULL,
+    ])
+}
+
+fn list_documents() -> Operation {
+    Operation::new(
+        "documents",
+        "list_documents",
+        "List a namespace's documents in the order they were stored",
+    )
+    .text("With `Accept: application/x-ndjson` the response is one document per line.")
+    .parameters([
+        path("namespace", "The namespace"),
+        query("limit", LIMIT, "Maximum number of documents; the default is 100"),
+        query("cursor", Kind::Text, CURSOR),
+    ])
+    .json::<DocumentPage<'static>>(200, "A page of documents")
+    .or_bytes(200, LINES)
+    .header(200, "X-Next-Cursor", "For lines: cursor of the next page; absent after the last")
+    .problems(&[(400, "A parameter is invalid"), (404, "There is no such namespace"), STORAGE])
+}
+
+fn get_document() -> Operation {
+    Operation::new("documents", "get_document", "Get one document, byte for byte")
+        .parameters([path("namespace", "The namespace"), path("id", "The document's id")])
+        .json::<JsonObject>(200, "The document")
+        .problems(&[(400, "The name is invalid"), (404, "There is no such document"), STORAGE])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_route_is_described_with_the_types_of_its_answers() {
+        let document = serde_json::to_value(document()).unwrap();
+        assert_eq!(document["paths"].as_object().unwrap().len(), 8);
+        let put = &document["paths"]["/v1/files/{namespace}/{name}"]["put"];
+        assert_eq!(put["operationId"], "put_file");
+        let schema = &put["responses"]["201"]["content"]["application/json"]["schema"];
+        assert_eq!(schema["$ref"], "#/components/schemas/StoredFile");
+        let schemas = &document["components"]["schemas"];
+        for name in ["FileInfo", "FilePage", "StoredFileStatus", "DocumentColumn", "Problem"] {
+            assert!(schemas[name].is_object(), "{name}");
+        }
+        let page = &schemas["FilePage"];
+        assert_eq!(page["properties"]["next_cursor"]["type"][1], "null");
+        assert_eq!(page["required"], serde_json::json!(["files", "next_cursor"]));
+        let comment = &schemas["FileInfo"]["properties"]["comment"]["type"];
+        assert_eq!(comment, "string");
+        assert!(!schemas["FileInfo"]["required"].to_string().contains("comment"));
+    }
+}

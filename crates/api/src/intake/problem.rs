@@ -1,0 +1,73 @@
+//! Errors as clients see them. The whole chain is logged here, once.
+
+use axum::body::Body;
+use axum::response::Response;
+use forebay_base::api::problem::Problem;
+use forebay_base::error_chain::chain;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, StatusCode};
+
+use forebay_intake::{IntakeError, Shortage};
+
+/// Answers a failed request. A fault of the server is logged with the request's id.
+pub(super) fn answer(error: &IntakeError, request: &HeaderMap) -> Response {
+    let (status, code) = classify(error);
+    let id = request.get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or("");
+    if status.is_server_error() {
+        tracing::error!(request_id = id, error = %chain(error), "a request failed");
+    }
+    let message = match error {
+        // Clients see what they can act on. The rest is in the log.
+        IntakeError::Catalogue(_)
+        | IntakeError::Ask(_)
+        | IntakeError::OpenDocuments(_)
+        | IntakeError::Blob { .. }
+        | IntakeError::Read { .. } => {
+            format!("{error}; the server's log has the details under the request id")
+        }
+        _ => chain(error).to_string(),
+    };
+    let body = Problem::new(code, &message, id).to_json();
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    match status {
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        StatusCode::INSUFFICIENT_STORAGE => {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("10"));
+        }
+        _ => {}
+    }
+    response
+}
+
+/// The status and the stable code of an error; also used for the parts of a batch.
+pub(super) fn classify(error: &IntakeError) -> (StatusCode, &'static str) {
+    match error.shortage() {
+        Some(Shortage::Space) => return (StatusCode::INSUFFICIENT_STORAGE, "storage_full"),
+        Some(Shortage::Passing) => return (StatusCode::SERVICE_UNAVAILABLE, "storage_busy"),
+        None if error.is_too_large() => return (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+        None => {}
+    }
+    match error {
+        IntakeError::Name(_) => (StatusCode::BAD_REQUEST, "name"),
+        IntakeError::Rejected { code, .. } => (StatusCode::BAD_REQUEST, code),
+        IntakeError::NotFound { .. } => (StatusCode::NOT_FOUND, "not_found"),
+        IntakeError::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused"),
+        IntakeError::KeyInUse => (StatusCode::CONFLICT, "idempotency_key_in_use"),
+        IntakeError::Precondition { .. } => (StatusCode::PRECONDITION_FAILED, "precondition"),
+        IntakeError::Busy { .. } => (StatusCode::TOO_MANY_REQUESTS, "busy"),
+        IntakeError::DatabaseBehind { .. } => (StatusCode::SERVICE_UNAVAILABLE, "database_behind"),
+        IntakeError::Body { slow: true, .. } => (StatusCode::REQUEST_TIMEOUT, "body_too_slow"),
+        IntakeError::Body { slow: false, .. } => (StatusCode::BAD_REQUEST, "body_incomplete"),
+        IntakeError::Append(_) | IntakeError::Commit(_) | IntakeError::ViewStopped { .. } => {
+            (StatusCode::SERVICE_UNAVAILABLE, "storage")
+        }
+        IntakeError::Damaged { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "damaged"),
+        _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
+    }
+}

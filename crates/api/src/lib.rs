@@ -1,0 +1,28 @@
+//! The face of Forebay: HTTP.
+//!
+//! - [`intake`], [`events`], [`inventory`], [`pipelines`]: the routes of a subsystem, their answers
+//!   and their description in `/openapi.json`.
+//! - [`serve`]: the server around them: connections, limits, keys, metrics, its own routes and pages.
+//! - [`keys`], [`tls`]: who may talk to it, and how.
+//! - [`Subsystem`]: what the server knows of a subsystem.
+//!
+//! Handlers translate: a request into a call of an engine, its answer or error into a response.
+//! What is stored, and when it is acknowledged, is the engine's. This crate deliberately does not
+//! read configuration, environment, arguments or signals, or install a logger.
+
+mod answer;
+pub mod events;
+pub mod intake;
+pub mod inventory;
+pub mod keys;
+mod pages;
+pub mod pipelines;
+pub mod serve;
+mod subsystem;
+pub mod tls;
+
+pub use subsystem::Subsystem;
+
+/// First path segments below `/v1`, each counted and timed separately in the request metrics.
+pub const ROUTE_CLASSES: [&str; 7] =
+    ["files", "documents", "ingest", "database", "events", "inventories", "pipelines"];

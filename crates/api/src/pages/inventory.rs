@@ -1,0 +1,211 @@
+//! The pages at `/v1/inventories/page` and `/v1/inventories/{name}/page`: the list of indexes, and
+//! one prefix of an index with the prefixes below it.
+
+use forebay_base::bytes::size;
+use maud::{Markup, html};
+
+use super::layout::page;
+
+/// An inventory in the list.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    pub(crate) name: String,
+    /// Objects, bytes and prefixes; `None` if it is not built yet, or cannot be opened.
+    pub(crate) totals: Option<(u64, u64, u64)>,
+    /// Its state, if there is more to report.
+    pub(crate) state: &'static str,
+}
+
+/// A link and its text.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) text: String,
+    pub(crate) address: String,
+}
+
+/// A prefix one level below the one shown.
+#[derive(Debug)]
+pub(crate) struct Child {
+    pub(crate) link: Link,
+    pub(crate) objects: u64,
+    pub(crate) bytes: u64,
+    pub(crate) cost: Option<f64>,
+}
+
+/// A cell of a histogram.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    pub(crate) text: String,
+    pub(crate) objects: u64,
+    pub(crate) bytes: u64,
+}
+
+/// A prefix, its figures and its children.
+#[derive(Debug)]
+pub(crate) struct Browsed {
+    /// The prefixes above it, the root first, and the prefix itself last.
+    pub(crate) path: Vec<Link>,
+    pub(crate) objects: u64,
+    pub(crate) bytes: u64,
+    /// Number of prefixes below it at any depth.
+    pub(crate) descendants: u64,
+    /// Its monthly cost, and the currency.
+    pub(crate) cost: Option<(f64, String)>,
+    /// The orders of the table: bytes, objects, name.
+    pub(crate) orders: Vec<Link>,
+    pub(crate) children: Vec<Child>,
+    /// Number of children.
+    pub(crate) child_count: u64,
+    /// The previous and the next page of children.
+    pub(crate) turn: Vec<Link>,
+    pub(crate) sizes: Vec<Cell>,
+    pub(crate) months: Vec<Cell>,
+}
+
+/// The page of all inventories.
+pub(crate) fn inventories_page(found: &Result<Vec<Listed>, String>) -> String {
+    page(
+        "Inventories - Forebay",
+        None,
+        &html! {
+            h1 { "Inventories" }
+            @match found {
+                Err(why) => p { span.bad { (why) } },
+                Ok(listed) if listed.is_empty() => {
+                    p { "There are no inventories. To build one of the server's own files:" }
+                    pre { "curl -d '{\"from\":\"forebay:blobs\"}' http://127.0.0.1:8090/v1/inventories/own" }
+                }
+                Ok(listed) => table {
+                    tr { th { "Name" } th { "Objects" } th { "Bytes" } th { "Prefixes" } th {} }
+                    @for one in listed { tr {
+                        @match one.totals {
+                            Some((objects, bytes, prefixes)) => {
+                                td { a href={ "/v1/inventories/" (one.name) "/page" } { (one.name) } }
+                                td { (objects) } td { (size(bytes)) } td { (prefixes) }
+                            }
+                            None => { td { (one.name) } td {} td {} td {} }
+                        }
+                        td { (one.state) }
+                    } }
+                },
+            }
+        },
+    )
+}
+
+/// The page of a prefix.
+pub(crate) fn inventory_page(name: &str, found: &Result<Browsed, String>) -> String {
+    page(
+        &format!("{name} - Forebay"),
+        None,
+        &html! {
+            h1 { a href="/v1/inventories/page" { "Inventories" } " / " (name) }
+            @match found {
+                Err(why) => p { span.bad { (why) } },
+                Ok(found) => (browsed(found)),
+            }
+        },
+    )
+}
+
+fn browsed(found: &Browsed) -> Markup {
+    html! {
+        p { @for part in &found.path { a href=(part.address) { code { (part.text) } } " " } }
+        table.facts {
+            tr { th { "Objects" } td { (found.objects) } }
+            tr { th { "Bytes" } td { (size(found.bytes)) " (" (found.bytes) ")" } }
+            tr { th { "Prefixes below" } td { (found.descendants) } }
+            @if let Some((cost, currency)) = &found.cost {
+                tr { th { "Cost per month" } td { (money(*cost)) " " (currency) } }
+            }
+        }
+        @if found.children.is_empty() {
+            p { "There are no prefixes below it." }
+        } @else {
+            (children(found))
+        }
+        @if !found.sizes.is_empty() {
+            h2 { "By size" }
+            (histogram(&found.sizes, found.bytes))
+        }
+        @if !found.months.is_empty() {
+            h2 { "By month of last modification" }
+            (histogram(&found.months, found.bytes))
+        }
+    }
+}
+
+fn children(found: &Browsed) -> Markup {
+    html! {
+        h2 { (found.child_count) " prefixes one level below" }
+        p { "Sort by " @for order in &found.orders { a href=(order.address) { (order.text) } " " } }
+        table {
+            tr { th { "Prefix" } th { "Share" } th { "Bytes" } th { "Objects" }
+                 @if found.cost.is_some() { th { "Per month" } } }
+            @for child in &found.children { tr {
+                td { a href=(child.link.address) { code { (child.link.text) } } }
+                td { (bar(child.bytes, found.bytes)) }
+                td { (size(child.bytes)) }
+                td { (child.objects) }
+                @if let Some(cost) = child.cost { td { (money(cost)) } }
+            } }
+        }
+        p { @for turn in &found.turn { a href=(turn.address) { (turn.text) } " " } }
+    }
+}
+
+fn histogram(cells: &[Cell], of: u64) -> Markup {
+    html! {
+        table {
+            tr { th {} th { "Share" } th { "Bytes" } th { "Objects" } }
+            @for cell in cells { tr {
+                td { (cell.text) } td { (bar(cell.bytes, of)) }
+                td { (size(cell.bytes)) } td { (cell.objects) }
+            } }
+        }
+    }
+}
+
+/// A bar with the length of the part's share.
+fn bar(part: u64, of: u64) -> Markup {
+    let share = if of == 0 { 0.0 } else { part as f64 / of as f64 };
+    let text = format!("{:.1}%", 100.0 * share);
+    html! { meter min="0" max="1" value=(format!("{share:.4}")) title=(text) { (text) } }
+}
+
+fn money(amount: f64) -> String {
+    format!("{amount:.2}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_inventory_has_cannot_become_markup() {
+        let evil = "<script>alert(1)</script>\"><b>".to_owned();
+        let link = || Link { text: evil.clone(), address: evil.clone() };
+        let cell = || Cell { text: evil.clone(), objects: 1, bytes: 2 };
+        let found = Browsed {
+            path: vec![link()],
+            objects: 1,
+            bytes: 2,
+            descendants: 3,
+            cost: Some((0.5, evil.clone())),
+            orders: vec![link()],
+            children: vec![Child { link: link(), objects: 1, bytes: 1, cost: Some(1.0) }],
+            child_count: 1,
+            turn: vec![link()],
+            sizes: vec![cell()],
+            months: vec![cell()],
+        };
+        let shown = inventory_page(&evil, &Ok(found));
+        assert!(!shown.contains("<script>") && !shown.contains("<b>"), "{shown}");
+        assert!(shown.contains("value=\"0.5000\"") && !shown.contains("style="));
+        assert!(!inventory_page(&evil, &Err(evil.clone())).contains("<b>"));
+        let listed = Listed { name: evil.clone(), totals: Some((1, 2, 3)), state: "" };
+        assert!(!inventories_page(&Ok(vec![listed])).contains("<b>"));
+        assert!(inventories_page(&Ok(Vec::new())).contains("forebay:blobs"));
+        assert!(!inventories_page(&Err(evil)).contains("<b>"));
+    }
+}

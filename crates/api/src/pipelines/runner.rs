@@ -1,0 +1,291 @@
+//! Runs of pipelines inside the server, started by a request or by the schedule: one at a time for
+//! each pipeline, and a limited number in total.
+//!
+//! Invariants: a run is recorded before it starts and after it has ended; the server stops a run at
+//! a commit boundary, or drops it with its connections, and neither loses or duplicates a row.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_base::error_chain::chain;
+use forebay_pipeline::config::PipelineFile;
+use forebay_pipeline::error::RunError;
+use forebay_pipeline::run::{Options, Pipeline, Report};
+use forebay_pipeline::state::{HEARTBEAT, Outcome, Progress, State, StateError};
+use forebay_sdk::ConnectorError;
+use forebay_sdk::run::{Cancel, Context};
+use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+
+use super::{now_ms, progress};
+
+/// Why a run does not start.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// A run of this pipeline is in progress: its id.
+    Running(String),
+    /// The limit is reached.
+    TooMany,
+    /// The server is stopping.
+    Closing,
+    /// It cannot be recorded.
+    State(StateError),
+}
+
+/// A run in progress.
+struct Running {
+    id: String,
+    cancel: Cancel,
+    task: JoinHandle<()>,
+}
+
+/// Starts runs, and holds those in progress.
+#[derive(Clone)]
+pub(super) struct Runner(Arc<Inner>);
+
+struct Inner {
+    state: Mutex<State>,
+    running: Mutex<Table>,
+    runs_max: usize,
+}
+
+#[derive(Default)]
+struct Table {
+    by_pipeline: BTreeMap<String, Running>,
+    is_closing: bool,
+}
+
+impl Runner {
+    pub(super) fn new(state: State, runs_max: usize) -> Self {
+        Self(Arc::new(Inner { state: Mutex::new(state), running: Mutex::default(), runs_max }))
+    }
+
+    /// Queries the record of runs. Blocks.
+    pub(super) fn remembered<T>(
+        &self,
+        ask: impl FnOnce(&State) -> Result<T, StateError>,
+    ) -> Result<T, StateError> {
+        ask(&self.0.state.lock())
+    }
+
+    /// Returns the number of runs in progress.
+    pub(super) fn count(&self) -> usize {
+        self.0.running.lock().by_pipeline.len()
+    }
+
+    /// Returns the id of the pipeline's run in progress.
+    pub(super) fn running(&self, pipeline: &str) -> Option<String> {
+        self.0.running.lock().by_pipeline.get(pipeline).map(|running| running.id.clone())
+    }
+
+    /// Starts a run and returns its id. Blocks, inside the runtime.
+    pub(super) fn start(&self, file: PipelineFile, options: Options) -> Result<String, Refused> {
+        let name = file.pipeline.as_str().to_owned();
+        // May access a server, so it runs before the table is locked.
+        let shared = State::of(&file.state).map_err(Refused::State)?;
+        let mut table = self.0.running.lock();
+        if table.is_closing {
+            return Err(Refused::Closing);
+        }
+        if let Some(running) = table.by_pipeline.get(&name) {
+            return Err(Refused::Running(running.id.clone()));
+        }
+        if table.by_pipeline.len() >= self.0.runs_max {
+            return Err(Refused::TooMany);
+        }
+        let id = uuid::Uuid::now_v7().simple().to_string();
+        let began_ms = now_ms();
+        if let Some(shared) = &shared {
+            shared.begin(&id, &name, began_ms).map_err(Refused::State)?;
+        }
+        self.0.state.lock().begin(&id, &name, began_ms).map_err(Refused::State)?;
+        let memory = Memory { own: Arc::clone(&self.0), shared: shared.map(Mutex::new) };
+        let (context, cancel) = Context::new(&id);
+        let entry = Entry { inner: Arc::clone(&self.0), pipeline: name.clone(), id: id.clone() };
+        // Its entry cannot be removed before it is inserted: the table is locked.
+        let task = tokio::spawn(async move {
+            run(&Arc::new(memory), &file, options, &context).await;
+            drop(entry);
+        });
+        table.by_pipeline.insert(name, Running { id: id.clone(), cancel, task });
+        Ok(id)
+    }
+
+    /// Requests the pipeline's run to stop at the next commit boundary. Returns whether it is
+    /// running.
+    pub(super) fn cancel(&self, pipeline: &str, run: &str) -> bool {
+        let table = self.0.running.lock();
+        let running = table.by_pipeline.get(pipeline).filter(|running| running.id == run);
+        running.inspect(|running| running.cancel.cancel()).is_some()
+    }
+
+    /// Lets no further run start, and requests all to stop.
+    pub(super) fn close(&self) {
+        let mut table = self.0.running.lock();
+        table.is_closing = true;
+        table.by_pipeline.values().for_each(|running| running.cancel.cancel());
+    }
+
+    /// Waits for all runs; drops those that take longer than `limit`, with their connections.
+    pub(super) async fn ended(&self, limit: Duration) {
+        let table = std::mem::take(&mut self.0.running.lock().by_pipeline);
+        let aborts: Vec<_> = table.values().map(|running| running.task.abort_handle()).collect();
+        let all = async {
+            for (pipeline, running) in table {
+                if let Err(error) = running.task.await {
+                    tracing::error!(pipeline, %error, "a run of a pipeline panicked");
+                }
+            }
+        };
+        if tokio::time::timeout(limit, all).await.is_err() {
+            tracing::warn!("runs of pipelines did not reach a commit boundary and are dropped");
+            aborts.iter().for_each(tokio::task::AbortHandle::abort);
+        }
+    }
+}
+
+/// Removes a run from the table when it ends, in any way.
+struct Entry {
+    inner: Arc<Inner>,
+    pipeline: String,
+    id: String,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let mut table = self.inner.running.lock();
+        if table.by_pipeline.get(&self.pipeline).is_some_and(|running| running.id == self.id) {
+            table.by_pipeline.remove(&self.pipeline);
+        }
+    }
+}
+
+/// Where a run is recorded.
+struct Memory {
+    own: Arc<Inner>,
+    /// Where its file says, additionally.
+    shared: Option<Mutex<State>>,
+}
+
+async fn run(memory: &Arc<Memory>, file: &PipelineFile, options: Options, context: &Context) {
+    let name = file.pipeline.as_str();
+    let begun = Instant::now();
+    tracing::info!(pipeline = name, run = &*context.run, "pipeline run started");
+    let mut meter = Meter::new(name);
+    let pipeline = Pipeline::new(file);
+    // Beside the run, not between its steps: recording may be slow.
+    let beating = async {
+        loop {
+            tokio::time::sleep(HEARTBEAT).await;
+            let at = progress(context);
+            meter.advance(at);
+            let run = context.run.to_string();
+            memory.remember(move |state| state.progress(&run, at, now_ms())).await;
+        }
+    };
+    let ended: Result<Report, RunError> = tokio::select! {
+        ended = pipeline.run(options, context) => ended,
+        never = beating => never,
+    };
+    meter.advance(progress(context));
+    memory.end(name, ended, begun, context).await;
+}
+
+impl Memory {
+    /// Records how a run ended.
+    async fn end(
+        self: &Arc<Self>,
+        name: &str,
+        ended: Result<Report, RunError>,
+        begun: Instant,
+        context: &Context,
+    ) {
+        let is_stopped = |error: &RunError| matches!(error.source, ConnectorError::Stopped);
+        let (word, outcome, error) = match &ended {
+            Ok(_) => ("done", Outcome::Done, None),
+            Err(error) if is_stopped(error) => ("cancelled", Outcome::Cancelled, None),
+            Err(error) => ("failed", Outcome::Failed, Some(chain(error).to_string())),
+        };
+        let seconds = begun.elapsed().as_secs_f64();
+        let labels = [("pipeline", name.to_owned()), ("outcome", word.to_owned())];
+        metrics::counter!("forebay_pipeline_runs_total", &labels).increment(1);
+        metrics::histogram!("forebay_pipeline_run_seconds", "pipeline" => name.to_owned())
+            .record(seconds);
+        let run = &*context.run;
+        match (&ended, &error) {
+            (Ok(report), _) => {
+                #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 fit")]
+                let at = now_ms() as f64 / 1e3;
+                let success = "forebay_pipeline_last_success_timestamp_seconds";
+                metrics::gauge!(success, "pipeline" => name.to_owned()).set(at);
+                let dead = "forebay_pipeline_rows_dead_total";
+                metrics::counter!(dead, "pipeline" => name.to_owned()).increment(report.dead);
+                let (rows, dead) = (report.rows, report.dead);
+                tracing::info!(pipeline = name, run, rows, dead, seconds, "pipeline run completed");
+            }
+            (Err(_), Some(error)) => {
+                tracing::error!(pipeline = name, run, error, seconds, "pipeline run failed");
+            }
+            (Err(_), None) => tracing::info!(pipeline = name, run, seconds, "pipeline run stopped"),
+        }
+        // A report is plain data: a failure to write it as JSON would be a bug, and only the report
+        // is lost.
+        let report = ended.ok().and_then(|report| serde_json::to_string(&report).ok());
+        let (run, at) = (context.run.to_string(), progress(context));
+        self.remember(move |state| {
+            state.progress(&run, at, now_ms())?;
+            state.end(&run, outcome, error.as_deref(), report.as_deref(), now_ms())
+        })
+        .await;
+    }
+
+    /// Records something about a run. What the run copies does not depend on it, so a failure is
+    /// logged and the run continues.
+    async fn remember(
+        self: &Arc<Self>,
+        write: impl Fn(&State) -> Result<(), StateError> + Send + 'static,
+    ) {
+        let memory = Arc::clone(self);
+        let written = tokio::task::spawn_blocking(move || {
+            write(&memory.own.state.lock())?;
+            memory.shared.as_ref().map_or(Ok(()), |shared| write(&shared.lock()))
+        });
+        match written.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::error!(error = %chain(&error), "cannot record a pipeline run");
+            }
+            Err(error) => tracing::error!(%error, "cannot record a pipeline run"),
+        }
+    }
+}
+
+/// Counts for `/metrics` what a run has moved.
+struct Meter {
+    counters: [metrics::Counter; 3],
+    last: Progress,
+}
+
+impl Meter {
+    fn new(pipeline: &str) -> Self {
+        let counter =
+            |name: &'static str| metrics::counter!(name, "pipeline" => pipeline.to_owned());
+        Self {
+            counters: [
+                counter("forebay_pipeline_rows_read_total"),
+                counter("forebay_pipeline_rows_committed_total"),
+                counter("forebay_pipeline_bytes_read_total"),
+            ],
+            last: Progress::default(),
+        }
+    }
+
+    fn advance(&mut self, at: Progress) {
+        let [read, committed, bytes] = &self.counters;
+        read.increment(at.rows_read - self.last.rows_read);
+        committed.increment(at.rows_committed - self.last.rows_committed);
+        bytes.increment(at.bytes_read - self.last.bytes_read);
+        self.last = at;
+    }
+}

@@ -1,0 +1,49 @@
+//! The interface of a subsystem to the server.
+
+use std::future::Future;
+use std::pin::Pin;
+
+/// A part of Forebay that serves routes below `/v1`.
+///
+/// The server knows nothing else of a subsystem.
+pub trait Subsystem: Send + Sync + 'static {
+    /// Returns its name in logs, on the landing page and in `/readyz`.
+    fn name(&self) -> &'static str;
+
+    /// Returns its routes, with full paths (`/v1/files/{id}`), state already applied.
+    ///
+    /// Handlers find the request's id in the `x-request-id` header, always present and valid.
+    fn router(&self) -> axum::Router;
+
+    /// Returns the OpenAPI description of those routes.
+    fn openapi(&self) -> utoipa::openapi::OpenApi;
+
+    /// Checks whether it accepts work now.
+    ///
+    /// # Errors
+    /// One sentence that says why not; `/readyz` responds 503 with it.
+    fn readiness(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Returns what does not work although work is accepted, if anything.
+    ///
+    /// One sentence. `/readyz` responds 200 with it, since a load balancer could only make it
+    /// worse.
+    fn degraded(&self) -> Option<String> {
+        None
+    }
+
+    /// Updates its metrics that are read rather than counted. Called before each scrape, so
+    /// it must not block on a disk.
+    fn measure(&self) {}
+
+    /// Called when the server is to stop: endless responses must end. Must not block.
+    fn drain(&self) {}
+
+    /// Finishes what was accepted and closes its files. Called once, after the last request.
+    ///
+    /// # Errors
+    /// What could not be finished. It is logged and the process ends with exit code 1.
+    fn stop(&self) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + '_>>;
+}

@@ -1,0 +1,4 @@
+//! What the routes promise, without a socket.
+#![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod intake;

@@ -1,0 +1,319 @@
+//! What callers do with an intake: put, find, list and delete files, ingest and read documents.
+//!
+//! ```text
+//! receive(source) -> Upload -> put(NewFile) -> Put          find -> StoredFile -> read
+//! ingest(namespace) -> push, push, ... -> finish            documents, document
+//! claim(key) -> Claim: one answer for a repeated request
+//! ```
+//!
+//! Invariants: what changes something returns when the change is as durable as configured; what
+//! reads sees everything acknowledged before the call. Callers are the HTTP routes and whoever
+//! embeds the intake; none of them sees the log.
+
+use std::sync::Arc;
+
+use forebay_log::AppendError;
+
+use crate::Intake;
+use crate::blocks::BlockReader;
+use crate::catalogue::{Answered, BlobLocation, BlobRecord, Change, FileFilter, FileRecord};
+use crate::classify::Classified;
+use crate::digest::Digest;
+use crate::documents::ingest::{DocumentIngest, DocumentOptions};
+use crate::documents::{NamespaceInfo, PageLimits, StoredDocument, TableSchema};
+use crate::error::IntakeError;
+use crate::files::{self, Condition, Put};
+use crate::format::{IdempotencyRecord, Outcome};
+use crate::intake::Inner;
+use crate::names::Namespace;
+use crate::options::IntakeLimits;
+use crate::pending::{NameKey, Queued};
+use crate::request::Claim;
+use crate::upload::{self, FileBytes, Source, Upload};
+
+/// A file to be stored: everything but its bytes.
+#[derive(Debug, Clone)]
+pub struct NewFile {
+    /// Its namespace and name.
+    pub key: NameKey,
+    /// Comment stored with it; may be empty.
+    pub comment: String,
+    /// What [`classify`](crate::classify::classify) says of its bytes and name.
+    pub classified: Classified,
+    /// What must hold of the name before.
+    pub condition: Condition,
+    /// The record to store the answer under, if the request had a key.
+    pub idempotency: Option<IdempotencyRecord>,
+}
+
+/// A file that was found.
+#[derive(Debug, Clone)]
+pub struct StoredFile {
+    /// The file.
+    pub record: Arc<FileRecord>,
+    blob: BlobRecord,
+}
+
+/// A page of documents of a namespace.
+#[derive(Debug)]
+pub struct DocumentPage {
+    /// The namespace.
+    pub info: NamespaceInfo,
+    /// The columns of its table.
+    pub schema: TableSchema,
+    /// The documents, in the order they were stored.
+    pub documents: Vec<StoredDocument>,
+    /// Whether there are more.
+    pub more: bool,
+}
+
+/// Files.
+impl Intake {
+    /// Limits on requests.
+    #[must_use]
+    pub fn limits(&self) -> &IntakeLimits {
+        &self.inner.shared.options.limits
+    }
+
+    /// Milliseconds since 1970, by the clock that dates files.
+    #[must_use]
+    pub fn now_ms(&self) -> i64 {
+        self.inner.shared.now_ms()
+    }
+
+    /// Receives a file's bytes: few in memory, many in a file that is not yet stored.
+    ///
+    /// * `declared`: the size that the sender declared, if it did.
+    ///
+    /// # Errors
+    /// [`IntakeError`]: too large, too many at once, the sender failed, or the disk did.
+    pub async fn receive(
+        &self,
+        source: &mut impl Source,
+        declared: Option<u64>,
+    ) -> Result<Upload, IntakeError> {
+        upload::take(&self.inner.shared, source, declared).await
+    }
+
+    /// Gives a name to bytes.
+    ///
+    /// # Errors
+    /// [`IntakeError`]: the name keeps its state, unless the change was written but is not known
+    /// to be durable ([`IntakeError::Commit`]).
+    pub async fn put(&self, new: NewFile, upload: Upload) -> Result<Put, IntakeError> {
+        let NewFile { key, comment, classified, condition, idempotency } = new;
+        let Upload { digest, size, bytes, .. } = upload;
+        let new = files::NewFile { key, comment, digest, size, classified, condition, idempotency };
+        let put = self.inner.shared.put(new, bytes).await?;
+        crate::meters::file_put(put.duplicate, put.file.size);
+        Ok(put)
+    }
+
+    /// Deletes a name; returns `false` if it does not exist.
+    ///
+    /// * `idempotency`: the record to store the answer under, if the request had a key.
+    ///
+    /// # Errors
+    /// As [`Intake::put`].
+    pub async fn delete(
+        &self,
+        key: &NameKey,
+        condition: Condition,
+        idempotency: Option<IdempotencyRecord>,
+    ) -> Result<bool, IntakeError> {
+        let deleted = self.inner.shared.delete(key, condition, idempotency).await?;
+        if deleted {
+            crate::meters::file_deleted();
+        }
+        Ok(deleted)
+    }
+
+    /// The file with this name; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`IntakeError`] if the catalogue cannot be queried.
+    pub async fn find(&self, key: &NameKey) -> Result<Option<StoredFile>, IntakeError> {
+        Ok(self.inner.shared.file(key).await?.map(StoredFile::new))
+    }
+
+    /// The file with this id, if its name still refers to it.
+    ///
+    /// # Errors
+    /// [`IntakeError`] if the catalogue cannot be queried.
+    pub async fn find_by_id(&self, id: u64) -> Result<Option<StoredFile>, IntakeError> {
+        Ok(self.inner.shared.file_by_id(id).await?.map(StoredFile::new))
+    }
+
+    /// The bytes of a file. Those of a small one are read here, those of a large one by the reader
+    /// that is returned.
+    ///
+    /// # Errors
+    /// [`IntakeError`]: they cannot be read, or differ from what was stored.
+    pub fn read(&self, file: &StoredFile) -> Result<FileBytes, IntakeError> {
+        let blob = &file.blob;
+        let damaged = |found: String| IntakeError::Damaged { digest: blob.digest.to_hex(), found };
+        match blob.place {
+            BlobLocation::Entry(lsn) => {
+                self.inner.shared.read_packed(blob, lsn).map(FileBytes::Memory)
+            }
+            BlobLocation::Erased => Err(damaged("they were erased".to_owned())),
+            BlobLocation::File => {
+                let failed = |source| IntakeError::Blob { act: "open", source };
+                let file = self.inner.shared.blobs.open_blob(blob.digest).map_err(failed)?;
+                let reader = BlockReader::new(file, blob.size);
+                reader.map(FileBytes::File).map_err(|error| damaged(error.to_string()))
+            }
+        }
+    }
+
+    /// Counts bytes of files that were sent to a client.
+    pub fn sent(&self, bytes: u64) {
+        crate::meters::sent(bytes);
+    }
+
+    /// Up to `limit` files that match, by namespace and name, after `after`.
+    ///
+    /// # Errors
+    /// [`IntakeError`] if the catalogue cannot be queried.
+    pub async fn list(
+        &self,
+        filter: FileFilter,
+        after: Option<(String, String)>,
+        limit: usize,
+    ) -> Result<Vec<FileRecord>, IntakeError> {
+        let shared = self.inner.shared.clone();
+        shared.catch_up().await?;
+        let found = tokio::task::spawn_blocking(move || {
+            let after = after.as_ref().map(|(namespace, name)| (&**namespace, &**name));
+            shared.list(&filter, after, limit)
+        });
+        let interrupted =
+            |_| IntakeError::ViewStopped { reason: "the listing was interrupted".into() };
+        Ok(found.await.map_err(interrupted)??)
+    }
+}
+
+/// Documents.
+impl Intake {
+    /// Begins to ingest documents into a namespace.
+    #[must_use]
+    pub fn ingest(&self, namespace: Namespace, options: DocumentOptions) -> DocumentIngest {
+        DocumentIngest::new(self.inner.clone(), namespace, options)
+    }
+
+    /// The namespaces of documents, by name.
+    ///
+    /// # Errors
+    /// [`IntakeError`] if the document database cannot be queried.
+    pub async fn namespaces(&self) -> Result<Vec<NamespaceInfo>, IntakeError> {
+        let end = self.inner.newest_commit();
+        self.inner.view.reached(end).await?;
+        self.ask(|inner| inner.namespaces.list()).await
+    }
+
+    /// A page of a namespace's documents, after the one with id `after`; `None` if there is no
+    /// such namespace.
+    ///
+    /// # Errors
+    /// [`IntakeError`] if the document database cannot be queried.
+    pub async fn documents(
+        &self,
+        namespace: &Namespace,
+        after: Option<u64>,
+        limits: PageLimits,
+    ) -> Result<Option<DocumentPage>, IntakeError> {
+        self.inner.shown(namespace).await?;
+        let namespace = namespace.clone();
+        self.ask(move |inner| {
+            let Some((info, schema)) = inner.namespaces.info(&namespace)? else { return Ok(None) };
+            let page = inner.namespaces.documents(&namespace, after, limits)?;
+            Ok(Some(DocumentPage { info, schema, documents: page.documents, more: page.more }))
+        })
+        .await
+    }
+
+    /// The document with this id; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`IntakeError`] if the document database cannot be queried.
+    pub async fn document(
+        &self,
+        namespace: &Namespace,
+        id: u64,
+    ) -> Result<Option<StoredDocument>, IntakeError> {
+        self.inner.shown(namespace).await?;
+        let namespace = namespace.clone();
+        self.ask(move |inner| inner.namespaces.document(&namespace, id)).await
+    }
+
+    /// Queries the document database on a thread that may block.
+    async fn ask<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&Inner) -> Result<T, IntakeError> + Send + 'static,
+    ) -> Result<T, IntakeError> {
+        let inner = self.inner.clone();
+        tokio::task::spawn_blocking(move || ask(&inner)).await.unwrap_or_else(|_| {
+            Err(IntakeError::ViewStopped { reason: "the query was interrupted".into() })
+        })
+    }
+}
+
+/// Repeated requests.
+impl Intake {
+    /// Claims an idempotency key for a request.
+    ///
+    /// * `key`: from [`RequestKey`](crate::request::RequestKey), or of another kind of its own.
+    ///
+    /// # Errors
+    /// [`IntakeError::KeyInUse`]: another request holds it. Others: it cannot be looked up.
+    pub async fn claim(&self, key: Digest) -> Result<Claim, IntakeError> {
+        self.inner.shared.claim(key).await
+    }
+
+    /// Makes an answer the one that every repetition of the request receives. For a request that
+    /// is several changes; a single one takes the record with it.
+    ///
+    /// # Errors
+    /// [`IntakeError`]: the log does not take it.
+    pub async fn remember(
+        &self,
+        record: IdempotencyRecord,
+        status: u16,
+        answer: &[u8],
+    ) -> Result<(), IntakeError> {
+        let shared = &self.inner.shared;
+        let created_ms = shared.now_ms();
+        let entry = Outcome { created_ms, status, idempotency: record, answer }.encode();
+        loop {
+            let appended = {
+                let mut pending = shared.pending.lock();
+                match shared.log.try_append(&[&entry]) {
+                    Ok(appended) => {
+                        let answer = answer.to_vec();
+                        let answered = Answered { record, status, answer, created_ms };
+                        let queued = Queued {
+                            lsn: appended.lsn,
+                            end: appended.end,
+                            change: Change::Nothing,
+                            answered: Some(Arc::new(answered)),
+                        };
+                        shared.queue(&mut pending, queued);
+                        Some(appended.end)
+                    }
+                    Err(AppendError::Full { .. }) => None,
+                    Err(error) => return Err(IntakeError::Append(error)),
+                }
+            };
+            match appended {
+                Some(end) => return shared.committed(end).await,
+                None => shared.log.room(entry.len()).await,
+            }
+        }
+    }
+}
+
+impl StoredFile {
+    fn new((record, blob): (Arc<FileRecord>, BlobRecord)) -> Self {
+        Self { record, blob }
+    }
+}
