@@ -2,7 +2,7 @@
 //!
 //! Pieces of a large body are gathered into a batch, which is hashed and written by two tasks while
 //! the next one is gathered. A thread is used only while there is a batch to process: a slow sender
-//! holds none, and little memory. If small files that arrive slowly hold more than [`HELD_MAX`]
+//! holds none, and little memory. If small files that arrive slowly hold more than `HELD_MAX`
 //! together, further ones wait on the disk like large ones.
 
 use std::future::Future;

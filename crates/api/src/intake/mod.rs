@@ -2,7 +2,7 @@
 //!
 //! `docs/formats/http-api.md` is the contract with clients.
 //!
-//! Invariants: every body is read through [`body::PacedBody`] and so has limits in size, time and
+//! Invariants: every body is read through `body::PacedBody` and so has limits in size, time and
 //! memory; every error is JSON with a stable code; nothing from outside reaches a header unescaped;
 //! a file that a browser could execute is only ever served as an attachment in a sandbox.
 
