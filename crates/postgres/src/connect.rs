@@ -261,3 +261,50 @@ fn passes(code: &SqlState) -> bool {
     ];
     is_resource || passing.contains(code)
 }
+
+/// Whether the server refused the rows: their values, or constraints they violate.
+#[must_use]
+pub fn is_of_data(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(concerns_data)
+}
+
+fn concerns_data(code: &SqlState) -> bool {
+    // Class 22: data exception, 23: integrity constraint violation.
+    code.code().starts_with("22") || code.code().starts_with("23")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a code ends the connection, passes, and concerns the data.
+    fn classes(code: &str) -> [bool; 3] {
+        let code = SqlState::from_code(code);
+        [ends_connection(&code), passes(&code), concerns_data(&code)]
+    }
+
+    #[test]
+    fn a_code_has_at_most_one_class() {
+        for code in ["08000", "08006", "57P01", "57P02", "57P03"] {
+            assert_eq!(classes(code), [true, false, false], "{code}");
+        }
+        for code in ["40001", "40P01", "53100", "53300", "55P03", "57014", "25006"] {
+            assert_eq!(classes(code), [false, true, false], "{code}");
+        }
+        for code in ["22001", "22P02", "23505", "23514"] {
+            assert_eq!(classes(code), [false, false, true], "{code}");
+        }
+        for code in ["28P01", "3D000", "42501", "42P01", "0A000", "XX000"] {
+            assert_eq!(classes(code), [false; 3], "{code}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_cannot_be_says_so_without_its_password() {
+        let url = Some("postgres://user:geheim@[".to_owned());
+        let settings = ServerSettings { url, ..ServerSettings::default() };
+        let error = Server::new(&settings).unwrap_err();
+        assert!(matches!(error, ServerError::Settings { .. }), "{error}");
+        assert!(!format!("{error} {error:?} {settings:?}").contains("geheim"));
+    }
+}
