@@ -5,6 +5,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use forebay_base::server_error::Cause;
+
 use crate::ServerError;
 use crate::sink::Position;
 
@@ -49,15 +51,15 @@ pub enum OpenError {
         /// The fault.
         found: String,
     },
-    /// SQLite failed.
+    /// The database in a file failed.
     #[error("open {}: {act}", path.display())]
-    Sqlite {
+    Database {
         /// The operation.
         act: &'static str,
         /// The database.
         path: PathBuf,
-        /// The error of SQLite.
-        source: rusqlite::Error,
+        /// Its error.
+        source: Cause,
     },
     /// A file operation failed.
     #[error("open {}: {act}", path.display())]
@@ -150,15 +152,15 @@ pub enum SinkError {
         /// The fault.
         found: String,
     },
-    /// SQLite failed.
+    /// The database in a file failed.
     #[error("{act} in {}", path.display())]
-    Sqlite {
+    Database {
         /// The operation.
         act: &'static str,
         /// The database.
         path: PathBuf,
-        /// The error of SQLite.
-        source: rusqlite::Error,
+        /// Its error.
+        source: Cause,
     },
     /// A file operation failed.
     #[error("{act} {}", path.display())]
@@ -254,14 +256,14 @@ pub enum ReadError {
         /// The fault.
         found: String,
     },
-    /// SQLite failed.
+    /// The database in a file failed.
     #[error("{act} from {}", path.display())]
-    Sqlite {
+    Database {
         /// The operation.
         act: &'static str,
         /// The database.
         path: PathBuf,
-        /// The error of SQLite.
-        source: rusqlite::Error,
+        /// Its error.
+        source: Cause,
     },
 }

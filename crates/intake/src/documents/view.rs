@@ -364,7 +364,9 @@ impl Worker {
 fn passes(error: &ApplyError) -> bool {
     match error {
         ApplyError::Commit { source, .. } => matches!(source, CommitError::Stalled { .. }),
-        ApplyError::Sink(SinkError::Sqlite { source, .. }) => sqlite_passes(source),
+        ApplyError::Sink(SinkError::Database { source, .. }) => {
+            source.downcast_ref().is_some_and(sqlite_passes)
+        }
         ApplyError::Sink(SinkError::Io { source, .. }) => space::passes(source),
         ApplyError::Sink(SinkError::RolledBack | SinkError::Reread(_)) => true,
         _ => false,

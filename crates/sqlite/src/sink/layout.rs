@@ -364,7 +364,7 @@ pub(super) fn open_error(act: &'static str, path: &Path, source: rusqlite::Error
     let path = path.to_owned();
     match corruption(&source) {
         Some(found) => OpenError::Corrupt { path, found },
-        None => OpenError::Sqlite { act, path, source },
+        None => OpenError::Database { act, path, source: source.into() },
     }
 }
 
@@ -372,7 +372,7 @@ pub(super) fn sink_error(act: &'static str, path: &Path, source: rusqlite::Error
     let path = path.to_owned();
     match corruption(&source) {
         Some(found) => SinkError::Corrupt { act, path, found },
-        None => SinkError::Sqlite { act, path, source },
+        None => SinkError::Database { act, path, source: source.into() },
     }
 }
 
@@ -380,6 +380,6 @@ pub(super) fn read_error(act: &'static str, path: &Path, source: rusqlite::Error
     let path = path.to_owned();
     match corruption(&source) {
         Some(found) => ReadError::Corrupt { act, path, found },
-        None => ReadError::Sqlite { act, path, source },
+        None => ReadError::Database { act, path, source: source.into() },
     }
 }
