@@ -8,13 +8,13 @@ use forebay_base::error_chain::chain;
 use forebay_sdk::connector::Result;
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::run::{Phase, Phases};
-
-use crate::{ServerSettings, connect};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio_postgres::Client;
 
 use super::settings::{Settings, Tls};
+pub(super) use crate::connect::is_of_data;
+use crate::{ServerSettings, connect};
 
 /// Connection settings of a server.
 #[derive(Debug, Clone)]
@@ -115,11 +115,4 @@ impl Pool {
 /// * `act`: what was attempted.
 pub(super) fn refused(act: impl Into<String>, error: tokio_postgres::Error) -> ConnectorError {
     connect::failure(act, "", error).into()
-}
-
-/// Whether the server refused the rows: their values, or constraints they violate.
-pub(super) fn is_of_data(error: &tokio_postgres::Error) -> bool {
-    // Class 22: data exception, 23: integrity constraint violation.
-    let code = error.as_db_error().map(|error| error.code().code());
-    code.is_some_and(|code| code.starts_with("22") || code.starts_with("23"))
 }
