@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+#[cfg(not(target_family = "wasm"))]
 use forebay_base::ServerError;
 
 /// The cause of a connector's failure.
@@ -103,6 +104,7 @@ impl ConnectorError {
 }
 
 /// A failure of a server, as that of the connector that uses it.
+#[cfg(not(target_family = "wasm"))]
 impl From<ServerError> for ConnectorError {
     fn from(error: ServerError) -> Self {
         let named = |act: String, server: &str| match server {

@@ -15,6 +15,9 @@
 //! | [`absent`] | connectors that a build leaves out |
 //! | `acceptance` | the promises of connectors as a suite of tests (feature `conformance`) |
 //!
+//! A sandbox has neither threads nor files: for `wasm32` this crate is built without [`bridge`], without
+//! compression of batches in transit, and without checks of files.
+//!
 //! Invariants:
 //! * Nothing here reads the environment, arguments or signals, or prints anything.
 //! * A secret is never printed: [`settings::Secret`].
@@ -24,6 +27,7 @@ pub mod absent;
 #[cfg(any(test, feature = "conformance"))]
 pub mod acceptance;
 pub mod batch;
+#[cfg(not(target_family = "wasm"))]
 pub mod bridge;
 pub mod cast;
 pub mod connector;

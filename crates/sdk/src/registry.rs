@@ -65,7 +65,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer};
 
 use crate::connector::{Destination, Source};
-use crate::settings::{Reach, Within};
+use crate::settings::Reach;
 
 /// Settings of a connector: the field `config` of its section.
 pub trait ConnectorSettings: fmt::Debug + Send + Sync {
@@ -74,7 +74,8 @@ pub trait ConnectorSettings: fmt::Debug + Send + Sync {
     fn reach(&self) -> Reach;
 
     /// Restricts the files that will be opened. Settings that open none ignore it.
-    fn confine(&mut self, _within: Within) {}
+    #[cfg(not(target_family = "wasm"))]
+    fn confine(&mut self, _within: crate::settings::Within) {}
 
     /// Whether each unit keeps a process of a database server busy, and this process only passes
     /// bytes on. The number of threads depends on it.

@@ -16,6 +16,7 @@ use crate::error::ConnectorError;
 use crate::settings::Compression;
 
 /// Level of Zstandard: data that waits for milliseconds does not justify a higher one.
+#[cfg(not(target_family = "wasm"))]
 const ZSTD_LEVEL: i32 = 1;
 
 /// Compressed rows.
@@ -42,6 +43,7 @@ fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Connect
 /// Compresses batches, reusing one context.
 pub(super) enum Packer {
     Lz4,
+    #[cfg(not(target_family = "wasm"))]
     Zstd(Box<zstd::bulk::Compressor<'static>>),
 }
 
@@ -49,6 +51,7 @@ impl std::fmt::Debug for Packer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Lz4 => "Lz4",
+            #[cfg(not(target_family = "wasm"))]
             Self::Zstd(_) => "Zstd",
         })
     }
@@ -60,6 +63,15 @@ impl Packer {
         Ok(match compression {
             Compression::None => None,
             Compression::Lz4 => Some(Self::Lz4),
+            // A library in C.
+            #[cfg(target_family = "wasm")]
+            Compression::Zstd => {
+                return Err(ConnectorError::unsupported(
+                    "a sandbox has no Zstandard",
+                    "use `compression: lz4`",
+                ));
+            }
+            #[cfg(not(target_family = "wasm"))]
             Compression::Zstd => {
                 let compressor = zstd::bulk::Compressor::new(ZSTD_LEVEL).map_err(failed)?;
                 Some(Self::Zstd(Box::new(compressor)))
@@ -87,6 +99,7 @@ impl Packer {
     ) -> Result<Packed, ConnectorError> {
         let bytes = match self {
             Self::Lz4 => lz4_flex::block::compress(plain),
+            #[cfg(not(target_family = "wasm"))]
             Self::Zstd(compressor) => compressor.compress(plain).map_err(failed)?,
         };
         Ok(Packed { bytes, size: plain.len(), tuples })
@@ -96,6 +109,7 @@ impl Packer {
 /// Restores the batches of a [`Packer`], reusing one context.
 pub(super) enum Unpacker {
     Lz4,
+    #[cfg(not(target_family = "wasm"))]
     Zstd(Box<zstd::bulk::Decompressor<'static>>),
 }
 
@@ -103,6 +117,7 @@ impl Unpacker {
     pub(super) fn of(packer: &Packer) -> Result<Self, ConnectorError> {
         Ok(match packer {
             Packer::Lz4 => Self::Lz4,
+            #[cfg(not(target_family = "wasm"))]
             Packer::Zstd(_) => {
                 Self::Zstd(Box::new(zstd::bulk::Decompressor::new().map_err(failed)?))
             }
@@ -112,6 +127,7 @@ impl Unpacker {
     pub(super) fn unpack(&mut self, packed: &Packed) -> Result<Rows, ConnectorError> {
         let bytes = match self {
             Self::Lz4 => lz4_flex::block::decompress(&packed.bytes, packed.size).map_err(failed)?,
+            #[cfg(not(target_family = "wasm"))]
             Self::Zstd(decompressor) => {
                 decompressor.decompress(&packed.bytes, packed.size).map_err(failed)?
             }

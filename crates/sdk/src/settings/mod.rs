@@ -9,6 +9,7 @@
 pub mod reach;
 pub mod streams;
 pub mod text;
+#[cfg(not(target_family = "wasm"))]
 pub mod within;
 
 pub use reach::Reach;
@@ -17,4 +18,5 @@ pub use streams::{
     SchemaEvolution, StreamSettings, SyncMode, TargetSettings, TypeChange, WriteMode,
 };
 pub use text::{Resolve, Secret, Text};
+#[cfg(not(target_family = "wasm"))]
 pub use within::Within;
