@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Invariants: what changes something returns when the change is as durable as configured; what
-//! reads sees everything acknowledged before the call. Callers are the HTTP routes and whoever
-//! embeds the intake; none of them sees the log.
+//! reads sees everything acknowledged before the call. Callers are the HTTP routes and programs that
+//! embed the intake; none of them sees the log.
 
 use std::sync::Arc;
 

@@ -30,7 +30,7 @@ const TIMEOUT: &str = "300 seconds";
 /// Maximum number of retries of a request that did not fail for good.
 const RETRIES_MAX: usize = 6;
 /// Time after the first attempt from which on nothing is retried. `object_store` itself would go on
-/// for three minutes; whoever waits here has retries of their own.
+/// for three minutes; a caller that waits here has its own retries.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum delay before the first retry. Later ones are longer, shortened at random.
 const DELAY: Duration = Duration::from_millis(100);

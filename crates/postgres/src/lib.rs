@@ -8,7 +8,7 @@
 //! | [`connector`] | the source and the destination of pipelines |
 //! | [`sink`] | [`PostgresSink`]: tables and documents with their position in a log |
 //!
-//! Both write rows by `bulk`. Rows of a COPY are joined while they are read (`coalesce`), whoever reads them.
+//! Both write rows by `bulk`. Rows of a COPY are joined while they are read (`coalesce`).
 //!
 //! Invariants: no message contains a password; an encrypted connection verifies the certificate and
 //! its host name; a failure's class says whether a retry may help, and is decided in one place

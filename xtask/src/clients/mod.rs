@@ -90,7 +90,7 @@ const CLIENTS: [Client; 9] = [
 struct Stage {
     /// What was fetched: outside the checkout.
     dir: PathBuf,
-    /// Where output goes.
+    /// Where output is written.
     output: PathBuf,
     binary: PathBuf,
 }

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_and_an_overlap_are_told() {
+    fn a_gap_and_an_overlap_are_detected() {
         let mut ranges = Ranges::default();
         assert!(ranges.add((0, 0), (0, 9), Lsn(1)));
         assert!(!ranges.add((0, 0), (11, 20), Lsn(1)));

@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_told_last_stands_first() {
+    fn a_length_known_last_is_written_first() {
         for (count, head) in [(0, "*0\r\n"), (7, "*7\r\n"), (10, "*10\r\n"), (1234, "*1234\r\n")] {
             let text = written(Proto::Resp2, |reply| {
                 reply.ok();

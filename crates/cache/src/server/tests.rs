@@ -176,7 +176,7 @@ fn io_uring_serves_exactly_where_it_can_be_had() {
 }
 
 #[test]
-fn a_client_that_breaks_the_protocol_is_told_and_closed_and_others_stay() {
+fn a_client_that_breaks_the_protocol_gets_an_error_and_is_closed_and_others_stay() {
     for way in WAYS {
         let server = start(way);
         let (mut good, mut bad) = (connect(server.resp_address()), connect(server.resp_address()));
@@ -341,7 +341,7 @@ fn a_stop_under_load_answers_whole_replies_and_ends_every_thread() {
 }
 
 #[test]
-fn an_address_in_use_is_told_with_its_protocol() {
+fn an_address_in_use_is_reported_with_its_protocol() {
     let server = start(WAYS[0]);
     let options = ServerOptions { resp: server.resp_address(), ..ServerOptions::default() };
     let error = Server::start(Arc::new(Engine::in_memory(1)), &options).unwrap_err();

@@ -371,7 +371,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn entries_keep_their_bytes_whatever_comes_and_goes(
+        fn entries_keep_their_bytes_while_others_are_added_and_removed(
             ops in proptest::collection::vec((any::<u8>(), 1usize..3_000, any::<u8>()), 1..400)
         ) {
             let mut slab = Slab::new();

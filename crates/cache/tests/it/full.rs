@@ -98,7 +98,7 @@ fn reads_go_on_writes_are_refused_and_what_is_in_doubt_is_not_shown() {
 }
 
 #[test]
-fn with_space_again_the_cache_goes_on_without_being_opened() {
+fn with_space_again_the_cache_continues_without_being_opened() {
     for durability in DURABILITIES {
         let disk = SimFs::new(2);
         let cache = open(&disk, durability);

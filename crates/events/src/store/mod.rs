@@ -5,7 +5,7 @@
 //! <dir>/lock          held by the one process that uses it
 //! <dir>/log/          batches, as they came
 //! <dir>/segments/     what was in the log, sorted and sealed
-//! <dir>/manifest      which segments there are, and where the log goes on
+//! <dir>/manifest      which segments there are, and where the log continues
 //! <dir>/tree          roots of all complete subtrees of 256 events
 //! <dir>/key           the key checkpoints are signed with
 //! <dir>/checkpoints   every checkpoint that was signed

@@ -117,7 +117,7 @@ fn power_lost_at_every_operation_of_recovery_changes_nothing() {
 }
 
 #[test]
-fn after_a_failure_reading_goes_on_and_so_does_what_can() {
+fn after_a_failure_reading_and_what_else_can_continue() {
     let mut failed = 0;
     for (seed, durability) in (41..).zip(durabilities()) {
         for fault in [Fault::Io, Fault::Full] {

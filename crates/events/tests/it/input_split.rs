@@ -119,7 +119,7 @@ fn rejects_are_written_as_ndjson_with_bounded_raw() {
     let reject = Reject::new("no \"object\"");
     writer.write(7, &reject, b"{\"a\":\n").unwrap();
     writer.write(8, &reject, b"\xff\x00").unwrap();
-    // The cut goes through a character of two bytes.
+    // The cut is within a character of two bytes.
     let long = format!("x{}", "\u{e9}".repeat(REJECT_RAW_MAX / 2));
     writer.write(9, &reject, long.as_bytes()).unwrap();
     assert_eq!(writer.count(), 3);

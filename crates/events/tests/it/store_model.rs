@@ -248,7 +248,7 @@ impl Model {
         self.signed(store, note);
     }
 
-    /// Prunes what is expired now; with everything in segments, all of that goes.
+    /// Prunes what is expired now; with everything in segments, all of that is removed.
     pub(crate) fn prune(&mut self, store: &Store, clock: &ManualClock) -> u64 {
         self.horizon_ns = now_ns(clock) - HOUR_NS;
         let gone = store.prune().unwrap().events;
@@ -321,7 +321,7 @@ impl Model {
         Ok(())
     }
 
-    /// As [`run`](Self::run), but a failed step is followed by others, and reading goes on
+    /// As [`run`](Self::run), but a failed step is followed by others, and reading continues
     /// meanwhile. Returns how many steps failed; an error only where the store could not be opened
     /// again.
     pub(crate) fn run_on(

@@ -257,7 +257,7 @@ fn two_events_swapped_are_found() {
 }
 
 #[test]
-fn a_store_made_anew_without_the_key_is_not_the_one_that_was_signed() {
+fn a_store_recreated_without_the_key_is_not_the_one_that_was_signed() {
     let victim = victim();
     // The same events except one, in another store with another key and the same origin.
     let fresh = SimFs::new(2);

@@ -272,7 +272,7 @@ impl Catalogue {
     /// [`CatalogueError`] with what SQLite said.
     pub fn clear(&mut self) -> Result<(), CatalogueError> {
         let erased = self.documents_erased()?;
-        schema::make_anew(&self.connection)?;
+        schema::recreate(&self.connection)?;
         self.set_documents_erased(erased)?;
         self.set_meta("schema", schema::SCHEMA_VERSION)
     }

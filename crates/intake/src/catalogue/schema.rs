@@ -63,7 +63,7 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, CatalogueError> {
     Ok(connection)
 }
 
-pub(super) fn make_anew(connection: &Connection) -> Result<(), CatalogueError> {
+pub(super) fn recreate(connection: &Connection) -> Result<(), CatalogueError> {
     connection
         .execute_batch(
             "DROP TABLE IF EXISTS files; DROP TABLE IF EXISTS blobs;

@@ -32,7 +32,7 @@ fn change(lsn: u64, change: Change) -> AppliedChange {
 }
 
 #[test]
-fn a_name_for_an_unknown_blob_is_lost_until_the_name_goes() {
+fn a_name_for_an_unknown_blob_is_lost_until_the_name_is_deleted() {
     let (_dir, mut catalogue, reader) = open();
     let put = change(2, Change::Put { file: file(2, "b", b"b"), stored: None });
     catalogue.apply(&[put], 3).unwrap();

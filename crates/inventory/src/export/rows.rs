@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_of_classes_are_safe_and_told_apart() {
+    fn columns_of_classes_are_safe_and_distinct() {
         assert_eq!(safe("INTELLIGENT_TIERING:ARCHIVE"), "INTELLIGENT_TIERING_ARCHIVE");
         assert_eq!(safe("é x"), "__x");
         let mut taken = BTreeSet::new();

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_an_error() {
+    fn an_undecidable_column_is_an_error() {
         assert!(
             reason(Columns::usual().places("f", &["size", "x"])).contains("columns are size, x")
         );

@@ -68,7 +68,7 @@ fn every_source_gives_the_same_objects() {
 }
 
 #[test]
-fn a_name_tells_where_it_leads() {
+fn a_name_shows_its_target() {
     let spec = |text: &str| text.parse::<Spec>().unwrap();
     for (text, path) in [("fs:/a/b", "/a/b"), ("csv:c.dat", "c.dat"), ("d.parquet", "d.parquet")] {
         let spec = spec(text);
@@ -107,7 +107,7 @@ fn tables_named_together_are_one_source() {
 }
 
 #[test]
-fn what_does_not_go_together_or_is_not_there_is_told() {
+fn contradictions_and_missing_files_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     fs::write(path("a.csv"), "key,size\n").unwrap();

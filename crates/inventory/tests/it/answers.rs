@@ -172,7 +172,7 @@ fn a_difference_has_every_prefix_that_changed_and_no_other() {
 }
 
 #[test]
-fn a_question_that_nobody_waits_for_any_more_ends_where_it_is() {
+fn an_abandoned_question_ends_where_it_is() {
     let classes = Classes::new();
     let (_dir, index, _) = built(&load(5, 2000, &classes), &classes);
     let waiting = forebay_base::waiting::Waiting::default();

@@ -98,7 +98,7 @@ fn wherever_space_runs_out_what_was_acknowledged_stays_and_the_rest_follows_in_o
 }
 
 #[test]
-fn a_log_opens_for_reading_on_a_full_disk_and_goes_on_when_there_is_space() {
+fn a_log_opens_for_reading_on_a_full_disk_and_continues_when_there_is_space() {
     let disk = SimFs::new(5);
     let log = open(&disk).unwrap();
     let mut all: Vec<Vec<u8>> = (0..30).map(payload).collect();

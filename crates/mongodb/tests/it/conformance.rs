@@ -32,9 +32,9 @@ fn mongodb_lives_as_the_model_says() {
 }
 
 #[test]
-fn mongodb_position_tells_whether_a_lost_commit_happened() {
+fn mongodb_position_shows_whether_a_lost_commit_happened() {
     let Some(server) = ferret::ferret() else { return };
-    conformance::the_position_tells_whether_a_lost_commit_happened(&server);
+    conformance::the_position_shows_whether_a_lost_commit_happened(&server);
 }
 
 #[test]

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_fingerprint_tells_transforms_apart_salts_too() {
+    fn the_fingerprint_distinguishes_transforms_and_salts() {
         let yaml = "- mask: { salt: a long enough salt, columns: { a: hash } }";
         let one = fingerprint(&settings(yaml));
         assert_eq!(one, fingerprint(&settings(yaml)));

@@ -31,9 +31,9 @@ fn postgres_lives_as_the_model_says() {
 }
 
 #[test]
-fn postgres_position_tells_whether_a_lost_commit_happened() {
+fn postgres_position_shows_whether_a_lost_commit_happened() {
     let Some(server) = pg::postgres() else { return };
-    conformance::the_position_tells_whether_a_lost_commit_happened(&server);
+    conformance::the_position_shows_whether_a_lost_commit_happened(&server);
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub use proxy::{Cut, Proxy};
 pub use rows::ROW_CASES;
 pub use servers::{
     ServerSubject, a_killed_server_loses_and_doubles_nothing,
-    the_position_tells_whether_a_lost_commit_happened,
+    the_position_shows_whether_a_lost_commit_happened,
 };
 pub use stored::Stored;
 

@@ -47,11 +47,11 @@ fn recover(sink: &mut dyn DocumentSink) -> Option<u64> {
     sink.position().map(|position| position.0)
 }
 
-/// A commit whose answer was lost has happened or not, and the position tells which.
+/// A commit whose answer was lost has happened or not, and the position shows which.
 ///
 /// # Panics
 /// If the sink does not keep that promise.
-pub fn the_position_tells_whether_a_lost_commit_happened(server: &dyn ServerSubject) {
+pub fn the_position_shows_whether_a_lost_commit_happened(server: &dyn ServerSubject) {
     let proxy = Proxy::before(server.port());
     let mut sink = server.open(proxy.port).unwrap();
     write(&mut *sink, 1).unwrap();

@@ -276,7 +276,7 @@ async fn upsert_needs_an_index_and_says_so() {
 }
 
 #[tokio::test]
-async fn incremental_goes_on_after_the_last_row_and_its_tie_breaker() {
+async fn incremental_continues_after_the_last_row_and_its_tie_breaker() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");
     let connection = Connection::open(&path).unwrap();

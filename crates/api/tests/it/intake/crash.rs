@@ -448,7 +448,7 @@ fn power_lost_again_during_the_recovery_changes_nothing() {
 }
 
 #[test]
-fn a_failure_at_every_operation_is_told_and_loses_nothing_acknowledged() {
+fn a_failure_at_every_operation_is_reported_and_loses_nothing_acknowledged() {
     for (seed, fault) in [(500, Fault::Io), (600, Fault::Full)] {
         let place = Place::new();
         let base = place.furnished(seed);
@@ -461,7 +461,7 @@ fn a_failure_at_every_operation_is_told_and_loses_nothing_acknowledged() {
 }
 
 #[test]
-fn after_a_failed_sync_every_write_is_refused_until_the_intake_is_opened_anew() {
+fn after_a_failed_sync_every_write_is_refused_until_the_intake_is_reopened() {
     let place = Place::new();
     let (disk, mut oracle) = place.furnished(700);
     let intake = place.open(&disk).unwrap();

@@ -55,7 +55,7 @@ async fn numbers_and_text_come_back_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn a_bad_line_is_told_with_its_place_and_takes_no_other_with_it() {
+async fn a_bad_line_is_reported_with_its_position_and_affects_no_other() {
     let house = House::new();
     let body = "{\"a\":1}\n{\"a\":\n\n[1]\n{\"a\":2}\n7\n{\"a\":3}\n";
     let taken = house.documents("lines", body).await;
@@ -92,7 +92,7 @@ async fn on_error_reject_takes_all_or_nothing() {
 }
 
 #[tokio::test]
-async fn a_dry_run_tells_the_decision_and_the_statements_and_writes_nothing() {
+async fn a_dry_run_shows_the_decision_and_the_statements_and_writes_nothing() {
     let house = House::new();
     let body = "[{\"id\":1,\"Name\":\"a\"},{\"id\":2,\"Name\":\"b\"}]";
     let dry = house.documents("plan?dry_run=true", body).await;

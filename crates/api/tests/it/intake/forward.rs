@@ -208,7 +208,7 @@ async fn a_new_database_gets_what_has_left_the_log_long_ago() {
 }
 
 #[tokio::test]
-async fn a_copy_that_is_broken_off_goes_on_where_it_was() {
+async fn an_interrupted_copy_continues_where_it_was() {
     for fail_at in 1..12 {
         for after in [false, true] {
             let house = House::with(|options| options.forward = None);
@@ -345,7 +345,7 @@ async fn a_database_that_was_set_back_is_brought_up_again() {
 }
 
 #[tokio::test]
-async fn a_database_that_lost_rows_behind_its_position_is_told_of_and_an_empty_one_gets_all() {
+async fn a_database_that_lost_rows_behind_its_position_is_reported_and_an_empty_one_gets_all() {
     let house = House::new();
     house.fill("idle", 0, 2_000).await;
     house.fill("busy", 0, 2_000).await;

@@ -219,7 +219,7 @@ async fn broken_envelopes_keep_the_parts_that_were_whole() {
 }
 
 #[tokio::test]
-async fn a_hundred_thousand_parts_are_taken_to_the_limit_and_told_so() {
+async fn a_hundred_thousand_parts_are_taken_up_to_the_limit_which_is_reported() {
     let house = House::with(|options| options.limits.parts_max = 2_000);
     let mut form = Form::default().field("namespace", "tiny");
     for n in 0..100_000 {
@@ -438,7 +438,7 @@ async fn a_body_that_stands_still_is_given_up() {
 }
 
 #[tokio::test]
-async fn more_large_uploads_than_allowed_and_keys_in_use_are_told_to_come_back() {
+async fn more_large_uploads_than_allowed_and_keys_in_use_get_retry_after() {
     let house = House::with(|options| {
         options.limits.large_uploads_max = 1;
         options.limits.packed_size_max = 1_000;

@@ -100,7 +100,7 @@ async fn a_catalogue_lost_after_erasing_is_rebuilt_from_what_is_left() {
 }
 
 #[tokio::test]
-async fn a_blob_file_goes_with_its_last_name_and_not_before() {
+async fn a_blob_file_is_removed_with_its_last_name_and_not_before() {
     let house = house();
     let bytes = noise(7, 100_000);
     house.put("a/one", bytes.clone()).await;

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_second_exclusive_lock_is_refused_until_the_first_goes() {
+fn a_second_exclusive_lock_is_refused_until_the_first_is_released() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("lock");
     let held = RealFs.lock_exclusive(&path).unwrap();

@@ -29,7 +29,7 @@ fn bounded(max: usize) -> Engine {
 }
 
 #[test]
-fn the_clients_that_hold_most_are_closed_and_no_key_goes() {
+fn the_clients_that_hold_most_are_closed_and_no_key_is_evicted() {
     let engine = bounded(1_000_000);
     engine.keyspace().rules().set_max_memory(1 << 20);
     engine.keyspace().rules().set_policy(crate::store::Policy::S3Fifo);

@@ -152,7 +152,7 @@ fn noise(size: usize, seed: u64) -> Vec<u8> {
 }
 
 #[test]
-fn long_strings_changed_while_they_are_written_are_there_as_they_were_and_never_begun_anew() {
+fn long_strings_changed_while_they_are_written_are_stored_as_they_were_and_never_restarted() {
     let disk = SimFs::new(1);
     let journal = journal(&disk, Sizes { piece: 50_000, large: 400_000 });
     let keyspace = Keyspace::new(Rules::new(42));

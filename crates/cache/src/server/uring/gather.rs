@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_silence_nobody_waits() {
+    fn after_a_silence_no_one_waits() {
         let start = Instant::now();
         let mut gather = Gather::new(start);
         let mut seen = [Seen::default(); 50];

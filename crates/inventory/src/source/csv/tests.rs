@@ -55,7 +55,7 @@ fn keys_are_decoded_when_it_is_said_that_they_are_encoded() {
 }
 
 #[test]
-fn rows_that_are_no_objects_are_told_with_their_number_and_field() {
+fn rows_that_are_no_objects_are_reported_with_their_number_and_field() {
     let table = "key,size,storage_class,last_modified,is_latest,is_delete_marker\n\
         a,1,X,2024-01-01,true,false\n\
         b,-1,X,,true,false\n\

@@ -148,7 +148,7 @@ fn a_listing_has_every_object_once_and_only_those_of_its_prefix() {
 }
 
 #[test]
-fn a_server_without_time_is_asked_again_and_a_refusal_is_told() {
+fn a_busy_server_is_asked_again_and_a_refusal_is_reported() {
     let server = Server::start();
     write(&server.bucket().join("a"), "1");
     let settings = server.settings("test-secret");

@@ -77,7 +77,7 @@ fn an_inventory_without_files_is_empty() {
 }
 
 #[test]
-fn files_that_are_not_what_the_manifest_says_are_told() {
+fn files_that_differ_from_the_manifest_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     let manifest = csv_inventory(dir.path(), 30);
     let data = dir.path().join("bucket/daily/data/2.csv.gz");

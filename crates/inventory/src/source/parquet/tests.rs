@@ -119,7 +119,7 @@ fn dates_are_moments_or_text_and_may_be_missing() {
 }
 
 #[test]
-fn rows_that_are_no_objects_are_told_and_the_others_read() {
+fn rows_that_are_no_objects_are_reported_and_the_others_read() {
     let keys = Arc::new(StringArray::from(vec![Some("a"), None, Some("c"), Some("d"), Some("e")]));
     let sizes = Arc::new(Int64Array::from(vec![Some(1), Some(2), None, Some(-4), Some(5)]));
     let long = "X".repeat(200);
@@ -245,7 +245,7 @@ fn a_large_file_is_cut_between_its_row_groups() {
 }
 
 #[test]
-fn no_damage_to_a_file_is_a_panic_or_goes_on_for_ever() {
+fn no_damage_to_a_file_is_a_panic_or_never_ends() {
     let whole = parquet(columns(&rows(200)), 100);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("f.parquet");

@@ -300,11 +300,11 @@ async fn interrupt(write_mode: WriteMode) {
 }
 
 #[tokio::test]
-async fn appending_goes_on_after_every_interruption_with_nothing_lost_or_doubled() {
+async fn appending_continues_after_every_interruption_with_nothing_lost_or_doubled() {
     interrupt(WriteMode::Append).await;
 }
 
 #[tokio::test]
-async fn replacing_goes_on_after_every_interruption_with_nothing_lost_or_doubled() {
+async fn replacing_continues_after_every_interruption_with_nothing_lost_or_doubled() {
     interrupt(WriteMode::Replace).await;
 }

@@ -114,7 +114,7 @@ async fn joins_see_both_streams_and_others_flow_on_untouched() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_into_memory_goes_to_files_and_the_result_is_right() {
+async fn what_does_not_fit_into_memory_is_spilled_and_the_result_is_right() {
     // Some 30 MB of rows on either side, in 8 MiB.
     let pad = "x".repeat(200);
     let columns = || vec![column("k", Wire::Int8, "bigint"), column("pad", Wire::Text, "text")];
@@ -546,7 +546,7 @@ async fn a_query_without_an_end_is_cancelled_at_once_and_its_thread_ends() {
 }
 
 #[tokio::test]
-async fn a_query_that_nobody_waits_for_any_more_ends() {
+async fn an_abandoned_query_ends() {
     let (context, _cancel, reading) = begun().await;
     // As `limits.timeout_seconds` does when it drops the reading.
     reading.abort();

@@ -366,7 +366,7 @@ impl Spill {
         };
         if is_last {
             // A sync before the crash may have failed, so the data read may be in memory alone.
-            self.write_anew(path, file.as_ref(), segment.size)?;
+            self.rewrite(path, file.as_ref(), segment.size)?;
             if torn {
                 tracing::warn!(
                     path = %path.display(),
@@ -412,7 +412,7 @@ impl Spill {
     }
 
     /// Writes the first `size` bytes of a segment to a file that replaces it, on stable storage.
-    fn write_anew(&self, path: &Path, file: &dyn File, size: u64) -> Result<(), SpillError> {
+    fn rewrite(&self, path: &Path, file: &dyn File, size: u64) -> Result<(), SpillError> {
         let beside = path.with_extension("tmp");
         let new = self.fs.create_new(&beside).map_err(io("create", &beside))?;
         let mut buffer = vec![0; BUFFER_SIZE];

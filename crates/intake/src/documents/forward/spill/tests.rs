@@ -76,7 +76,7 @@ fn file(disk: &SimFs) -> (PathBuf, Vec<u8>) {
 }
 
 #[test]
-fn a_segment_cut_anywhere_is_its_whole_commits_and_goes_on() {
+fn a_segment_cut_anywhere_is_its_whole_commits_and_continues() {
     let disk = spilled();
     let whole = read(&open(&disk.fork()).unwrap(), Lsn(0));
     assert_eq!(whole.len(), 3);
