@@ -1,12 +1,9 @@
 //! Writing rows to the database: documents, and documents with values.
 
 use forebay_sink::schema::Plan;
-use forebay_sink::server::book::Namespace;
-use forebay_sink::server::job::{JobWriter, Jobs, write_documents};
-use forebay_sink::{
-    ColumnType, Document, DocumentSink, Field, Position, RowSink, RowWriter, SinkError,
-    TableSchema, Value, Written,
-};
+use forebay_sink::server::book::{Book, Namespace};
+use forebay_sink::server::job::Jobs;
+use forebay_sink::{ColumnType, Document, Field, Position, SinkError, Value, Written};
 use mongodb::bson::raw::CString;
 use mongodb::bson::{Bson, Document as BsonDocument, doc};
 
@@ -46,6 +43,10 @@ impl MongoSink {
 
 impl Jobs for MongoSink {
     type Job = Job;
+
+    fn book(&self) -> &Book {
+        &self.book
+    }
 
     fn prepare(
         &mut self,
@@ -118,35 +119,5 @@ impl Jobs for MongoSink {
 
     fn abandon(&mut self) {
         MongoSink::abandon(self);
-    }
-}
-
-impl DocumentSink for MongoSink {
-    fn write_documents(
-        &mut self,
-        at: Position,
-        namespace: &str,
-        documents: &[Document<'_>],
-    ) -> Result<Written, SinkError> {
-        write_documents(self, at, namespace, documents)
-    }
-
-    fn last_id(&mut self, namespace: &str) -> Result<Option<u64>, SinkError> {
-        self.book.last_id(namespace)
-    }
-}
-
-impl RowSink for MongoSink {
-    fn row_writer<'s>(
-        &'s mut self,
-        at: Position,
-        namespace: &str,
-        fields: &[Field<'_>],
-    ) -> Result<Box<dyn RowWriter + 's>, SinkError> {
-        Ok(Box::new(JobWriter::begin(self, at, namespace, fields)?))
-    }
-
-    fn columns(&mut self, namespace: &str) -> Result<Option<&TableSchema>, SinkError> {
-        self.book.columns(namespace)
     }
 }

@@ -4,12 +4,9 @@
 //! row.
 
 use forebay_sink::schema::Plan;
-use forebay_sink::server::book::Namespace;
-use forebay_sink::server::job::{JobWriter, Jobs, write_documents};
-use forebay_sink::{
-    ColumnType, Document, DocumentSink, Field, Position, RowSink, RowWriter, SinkError,
-    TableSchema, Value, Written,
-};
+use forebay_sink::server::book::{Book, Namespace};
+use forebay_sink::server::job::Jobs;
+use forebay_sink::{ColumnType, Document, Field, Position, SinkError, TableSchema, Value, Written};
 
 use super::PostgresSink;
 use super::layout::{SYSTEM_COLUMNS, rows, table_name};
@@ -106,6 +103,10 @@ impl PostgresSink {
 impl Jobs for PostgresSink {
     type Job = Job;
 
+    fn book(&self) -> &Book {
+        &self.book
+    }
+
     fn prepare(
         &mut self,
         at: Position,
@@ -160,35 +161,5 @@ impl Jobs for PostgresSink {
 
     fn abandon(&mut self) {
         PostgresSink::abandon(self);
-    }
-}
-
-impl DocumentSink for PostgresSink {
-    fn write_documents(
-        &mut self,
-        at: Position,
-        namespace: &str,
-        documents: &[Document<'_>],
-    ) -> Result<Written, SinkError> {
-        write_documents(self, at, namespace, documents)
-    }
-
-    fn last_id(&mut self, namespace: &str) -> Result<Option<u64>, SinkError> {
-        self.book.last_id(namespace)
-    }
-}
-
-impl RowSink for PostgresSink {
-    fn row_writer<'s>(
-        &'s mut self,
-        at: Position,
-        namespace: &str,
-        fields: &[Field<'_>],
-    ) -> Result<Box<dyn RowWriter + 's>, SinkError> {
-        Ok(Box::new(JobWriter::begin(self, at, namespace, fields)?))
-    }
-
-    fn columns(&mut self, namespace: &str) -> Result<Option<&TableSchema>, SinkError> {
-        self.book.columns(namespace)
     }
 }

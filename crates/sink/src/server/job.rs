@@ -6,13 +6,17 @@
 
 use crate::column::Value;
 use crate::error::SinkError;
-use crate::schema::Field;
-use crate::sink::{Document, Position, RowWriter, Written};
+use crate::schema::{Field, TableSchema};
+use crate::server::book::Book;
+use crate::sink::{Document, DocumentSink, Position, RowSink, RowWriter, Sink, Written};
 
-/// A sink that does its writes as jobs.
-pub trait Jobs {
+/// A sink that does its writes as jobs: it is a [`RowSink`].
+pub trait Jobs: Sink {
     /// A write to a namespace.
     type Job;
+
+    /// What it knows about itself.
+    fn book(&self) -> &Book;
 
     /// Opens the transaction and ensures that the namespace and its columns exist. `None` if the
     /// position is committed already.
@@ -68,43 +72,46 @@ pub trait Jobs {
     fn settle<T>(&mut self, result: Result<T, SinkError>) -> Result<T, SinkError>;
 }
 
-/// Writes documents without values.
-///
-/// # Errors
-/// As [`DocumentSink::write_documents`](crate::DocumentSink::write_documents).
-pub fn write_documents<S: Jobs>(
-    sink: &mut S,
-    at: Position,
-    namespace: &str,
-    documents: &[Document<'_>],
-) -> Result<Written, SinkError> {
-    let Some(mut job) = sink.start(at, namespace, &[])? else { return Ok(Written::replay()) };
-    let added = documents.iter().try_for_each(|document| sink.document(&mut job, document, &[]));
-    let written = added.and_then(|()| sink.finish_job(job));
-    sink.settle(written)
+/// What the open transaction has is in the book; documents without values are rows without fields.
+impl<S: Jobs> DocumentSink for S {
+    fn write_documents(
+        &mut self,
+        at: Position,
+        namespace: &str,
+        documents: &[Document<'_>],
+    ) -> Result<Written, SinkError> {
+        let Some(mut job) = self.start(at, namespace, &[])? else { return Ok(Written::replay()) };
+        let added = documents.iter().try_for_each(|one| self.document(&mut job, one, &[]));
+        let written = added.and_then(|()| self.finish_job(job));
+        self.settle(written)
+    }
+
+    fn last_id(&mut self, namespace: &str) -> Result<Option<u64>, SinkError> {
+        self.book().last_id(namespace)
+    }
 }
 
-/// The row writer of such a sink; without a job it swallows a replay.
-pub struct JobWriter<'s, S: Jobs> {
-    sink: &'s mut S,
-    job: Option<S::Job>,
-    is_failed: bool,
-}
-
-impl<'s, S: Jobs> JobWriter<'s, S> {
-    /// A writer of a new job.
-    ///
-    /// # Errors
-    /// As [`Jobs::start`].
-    pub fn begin(
-        sink: &'s mut S,
+impl<S: Jobs> RowSink for S {
+    fn row_writer<'s>(
+        &'s mut self,
         at: Position,
         namespace: &str,
         fields: &[Field<'_>],
-    ) -> Result<Self, SinkError> {
-        let job = sink.start(at, namespace, fields)?;
-        Ok(Self { sink, job, is_failed: false })
+    ) -> Result<Box<dyn RowWriter + 's>, SinkError> {
+        let job = self.start(at, namespace, fields)?;
+        Ok(Box::new(JobWriter { sink: self, job, is_failed: false }))
     }
+
+    fn columns(&mut self, namespace: &str) -> Result<Option<&TableSchema>, SinkError> {
+        self.book().columns(namespace)
+    }
+}
+
+/// The row writer of such a sink; without a job it swallows a replay.
+struct JobWriter<'s, S: Jobs> {
+    sink: &'s mut S,
+    job: Option<S::Job>,
+    is_failed: bool,
 }
 
 impl<S: Jobs> RowWriter for JobWriter<'_, S> {
