@@ -4,7 +4,6 @@
 //! | module | purpose |
 //! |---|---|
 //! | [`config`] | the pipeline file |
-//! | [`native`] | the built-in connectors |
 //! | [`transform`] | transforms of rows in transit |
 //! | [`run`] | moving them: units, ledger, budget, phases |
 //! | [`state`] | the record of runs |

@@ -42,8 +42,8 @@ use self::step::Stepped;
 ///   result of a query is at the index of the first stream it names.
 ///
 /// # Errors
-/// [`ConnectorError::Unsupported`](crate::ConnectorError::Unsupported) or
-/// [`Refused`](crate::ConnectorError::Refused): a stream or column does not exist, a rule or mask
+/// [`ConnectorError::Unsupported`](forebay_sdk::ConnectorError::Unsupported) or
+/// [`Refused`](forebay_sdk::ConnectorError::Refused): a stream or column does not exist, a rule or mask
 /// does not fit its column, or a query is invalid.
 pub async fn apply(
     settings: &[TransformSettings],

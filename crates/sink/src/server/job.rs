@@ -22,7 +22,7 @@ pub trait Jobs: Sink {
     /// position is committed already.
     ///
     /// # Errors
-    /// As [`DocumentSink::write_documents`](crate::DocumentSink::write_documents); the transaction is
+    /// As [`DocumentSink::write_documents`]; the transaction is
     /// not abandoned yet.
     fn prepare(
         &mut self,
