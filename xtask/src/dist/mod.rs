@@ -49,6 +49,9 @@ pub(crate) struct Args {
     /// Make no Debian package.
     #[arg(long)]
     no_deb: bool,
+    /// Package this binary instead of building one. It must be what this task would build.
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
 }
 
 /// What is released, and where it is made.
@@ -76,8 +79,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let release = Release::read(args)?;
     std::fs::create_dir_all(&release.out)
         .with_context(|| format!("cannot create {}", release.out.display()))?;
-    build(&release)?;
-    let binary = release.built.join("forebay");
+    let binary = match &args.binary {
+        Some(binary) => binary.clone(),
+        None => {
+            build(&release)?;
+            release.built.join("forebay")
+        }
+    };
     let size = file_size(&binary)?;
     check_size(size)?;
     check_report(&release, &output(Command::new(&binary).args(["version", "--json"]))?)?;
