@@ -25,6 +25,8 @@ const LINK: &str = "package";
 /// cargo-deb cannot be installed, or failed.
 pub(super) fn make(release: &Release, staged: &Path) -> anyhow::Result<PathBuf> {
     let package = release.out.join(names::deb(&release.version, &release.platform)?);
+    std::fs::create_dir_all(&release.built)
+        .with_context(|| format!("cannot create {}", release.built.display()))?;
     link(staged, &release.built.join(LINK))?;
     let mut deb = cargo_deb()?;
     deb.args(["--no-build", "--locked", "--profile", PROFILE, "-p", "forebay", "--output"]);
