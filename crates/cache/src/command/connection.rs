@@ -88,7 +88,7 @@ fn nothing(cx: &mut Context<'_, '_>, _args: &[&[u8]]) -> Result {
 }
 
 /// The Redis version that clients may expect; they check it before they use commands.
-pub(super) const REDIS_VERSION: &str = "7.4.0";
+pub(super) const REDIS_VERSION: &str = "7.2.0";
 
 fn hello(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let mut words = args[1..].iter();

@@ -1,11 +1,14 @@
 //! Subscriptions to channels.
 //!
-//! Invariant: a subscription here is also in its session's sets; both change together.
+//! Invariants: a subscription here is also in its session's sets; both change together. All
+//! subscribers of a channel receive its messages in one order.
 
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use foldhash::HashMap;
-use parking_lot::RwLock;
+use foldhash::fast::FixedState;
+use parking_lot::{Mutex, RwLock};
 
 use super::Mailbox;
 use crate::glob;
@@ -37,6 +40,28 @@ pub struct PubSub {
     channels: RwLock<Listeners>,
     patterns: RwLock<Listeners>,
     shards: RwLock<Listeners>,
+    /// Held while a message is given to the subscribers of a channel, so that all of them receive
+    /// its messages in the same order, however many clients publish. Channels share locks by hash.
+    order: Orders,
+}
+
+/// Number of locks that channels share.
+const ORDERS: usize = 64;
+
+#[derive(Debug)]
+struct Orders([Mutex<()>; ORDERS]);
+
+impl Default for Orders {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Mutex::default()))
+    }
+}
+
+impl Orders {
+    fn of(&self, channel: &[u8]) -> &Mutex<()> {
+        let hash = FixedState::default().hash_one(channel);
+        &self.0[usize::try_from(hash % ORDERS as u64).unwrap_or_default()]
+    }
 }
 
 impl PubSub {
@@ -83,6 +108,7 @@ impl PubSub {
         post: &dyn Fn(&Mailbox, &[u8]),
     ) -> usize {
         let mut sent = 0;
+        let _one = self.order.of(channel).lock();
         let word = if scope == Scope::Shard { "smessage" } else { "message" };
         if let Some(listeners) = self.of(scope).read().get(channel) {
             sent += listeners.len();
@@ -139,5 +165,52 @@ fn send(listeners: &[Listener], words: &[&[u8]], post: &dyn Fn(&Mailbox, &[u8]))
         };
         let bytes: &Vec<u8> = held.get_or_insert_with(|| encoded(listener.protocol));
         post(&listener.mailbox, bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Silent;
+
+    impl crate::engine::Notify for Silent {
+        fn notify(&self, _connection: u64) {}
+    }
+
+    #[test]
+    fn all_subscribers_receive_the_messages_of_a_channel_in_one_order() {
+        let pubsub = PubSub::default();
+        let mailboxes: [Arc<Mailbox>; 3] =
+            std::array::from_fn(|id| Arc::new(Mailbox::new(Arc::new(Silent), id as u64)));
+        for (id, mailbox) in mailboxes.iter().enumerate() {
+            pubsub.subscribe(Scope::Channel, b"news", id as u64, Proto::Resp2, mailbox);
+        }
+        std::thread::scope(|scope| {
+            for publisher in 0..4 {
+                let pubsub = &pubsub;
+                scope.spawn(move || {
+                    for number in 0..500 {
+                        let message = format!("{publisher}:{number}");
+                        let sent = pubsub.publish(
+                            Scope::Channel,
+                            b"news",
+                            message.as_bytes(),
+                            &|mailbox, bytes| mailbox.send(bytes, 0),
+                        );
+                        assert_eq!(sent, 3);
+                    }
+                });
+            }
+        });
+        let [first, second, third] = mailboxes.map(|mailbox| {
+            let mut out = Reply::default();
+            mailbox.drain(&mut out);
+            out.take()
+        });
+        assert!(first == second && second == third, "the orders differ");
+        let count = first.windows(9).filter(|bytes| bytes.starts_with(b"$7\r\nmessa")).count();
+        assert_eq!(count, 2_000);
     }
 }

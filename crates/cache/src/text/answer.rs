@@ -7,10 +7,22 @@ pub(super) fn word(word: &str, out: &mut Reply) {
     line(word.as_bytes(), out);
 }
 
-/// A line of these bytes.
+/// A line of these bytes; an error if they contain the end of a line, after which a client would
+/// take the rest for further replies.
 pub(super) fn line(bytes: &[u8], out: &mut Reply) {
-    out.raw(bytes);
-    out.raw(b"\n");
+    if is_line(bytes) {
+        out.raw(bytes);
+        out.raw(b"\n");
+    } else {
+        error(NOT_A_LINE, out);
+    }
+}
+
+const NOT_A_LINE: &str = "the reply contains a line feed, which this protocol cannot represent; \
+                          read the key over RESP";
+
+fn is_line(bytes: &[u8]) -> bool {
+    memchr::memchr(b'\n', bytes).is_none()
 }
 
 /// `ERROR` and the reason, always on one line.
@@ -20,21 +32,34 @@ pub(crate) fn error(reason: &str, out: &mut Reply) {
     line(reason.replace(['\r', '\n'], " ").as_bytes(), out);
 }
 
-/// `[a b c]`.
-pub(super) fn array<'w>(words: impl Iterator<Item = &'w [u8]>, out: &mut Reply) {
-    out.raw(b"[");
-    spaced(words, out);
-    out.raw(b"]\n");
+/// `[a b c]`, under the rule of [`line`](fn@line).
+pub(super) fn array<'w>(words: impl Iterator<Item = &'w [u8]> + Clone, out: &mut Reply) {
+    enclosed("[", words, "]", out);
 }
 
-/// Words with a space between.
-pub(super) fn spaced<'w>(words: impl Iterator<Item = &'w [u8]>, out: &mut Reply) {
+/// Words with a space between, under the rule of [`line`](fn@line).
+pub(super) fn spaced<'w>(words: impl Iterator<Item = &'w [u8]> + Clone, out: &mut Reply) {
+    enclosed("", words, "", out);
+}
+
+fn enclosed<'w>(
+    open: &str,
+    words: impl Iterator<Item = &'w [u8]> + Clone,
+    close: &str,
+    out: &mut Reply,
+) {
+    if !words.clone().all(is_line) {
+        return error(NOT_A_LINE, out);
+    }
+    out.raw(open.as_bytes());
     for (index, word) in words.enumerate() {
         if index > 0 {
             out.raw(b" ");
         }
         out.raw(word);
     }
+    out.raw(close.as_bytes());
+    out.raw(b"\n");
 }
 
 /// `{"field":"value"}`, the fields in order.
@@ -90,6 +115,15 @@ mod tests {
             text,
             "{\"age\":\"30\",\"name\":\"John \\\"J\\\" Doe\\n\",\"raw\":\"\u{fffd}\\u0001\"}\n"
         );
+    }
+
+    #[test]
+    fn a_value_that_would_break_its_line_is_an_error_on_one_line() {
+        let refused = format!("ERROR {NOT_A_LINE}\n");
+        assert_eq!(written(|out| line(b"a\nOK", out)), refused);
+        assert_eq!(written(|out| array([&b"a"[..], b"\n"].into_iter(), out)), refused);
+        assert_eq!(written(|out| spaced([&b"a\n"[..]].into_iter(), out)), refused);
+        assert_eq!(written(|out| array([&b"a"[..], b"b\r"].into_iter(), out)), "[a b\r]\n");
     }
 
     #[test]

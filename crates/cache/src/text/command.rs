@@ -71,7 +71,6 @@ impl Runner<'_> {
                 self.ask(&[b"KEYS", first.unwrap_or(b"*")], |found, out| match found {
                     Answer::Array(keys) if !keys.is_empty() => {
                         answer::spaced(keys.iter().map(Answer::bytes), out);
-                        out.raw(b"\n");
                     }
                     _ => answer::word("EMPTY", out),
                 })
