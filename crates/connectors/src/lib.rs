@@ -14,27 +14,39 @@
 
 pub mod forebay;
 
-use forebay_mongodb::connector as mongodb;
-use forebay_objects::connector as files;
+use forebay_mongodb::settings as mongodb;
+use forebay_objects::{Environment, connector as files};
 use forebay_postgres::connector as postgres;
 use forebay_sdk::registry::Registry;
 use forebay_sqlite::connector as sqlite;
 
-/// All connectors of this crate, by name.
+/// All connectors of this crate, by name. A profile in `~/.aws` cannot be loaded: there is no home.
 #[must_use]
 pub fn registry() -> Registry {
+    registry_in(&Environment::default())
+}
+
+/// All connectors of this crate, by name. Profiles that settings name are those of `environment`.
+#[must_use]
+pub fn registry_in(environment: &Environment) -> Registry {
     Registry::default()
         .source::<postgres::Settings>("postgres")
         .source::<mongodb::Settings>("mongodb")
-        .source::<files::ParquetSource>("parquet")
-        .source::<files::CsvSource>("csv")
-        .source::<files::NdjsonSource>("ndjson")
+        .source_with::<files::ParquetSource, _>("parquet", files::in_environment(environment))
+        .source_with::<files::CsvSource, _>("csv", files::in_environment(environment))
+        .source_with::<files::NdjsonSource, _>("ndjson", files::in_environment(environment))
         .source::<sqlite::SqliteSourceSettings>("sqlite")
         .source::<forebay::Settings>("forebay")
         .destination::<postgres::Settings>("postgres")
         .destination::<mongodb::Settings>("mongodb")
-        .destination::<files::ParquetDestination>("parquet")
-        .destination::<files::CsvDestination>("csv")
-        .destination::<files::NdjsonDestination>("ndjson")
+        .destination_with::<files::ParquetDestination, _>(
+            "parquet",
+            files::in_environment(environment),
+        )
+        .destination_with::<files::CsvDestination, _>("csv", files::in_environment(environment))
+        .destination_with::<files::NdjsonDestination, _>(
+            "ndjson",
+            files::in_environment(environment),
+        )
         .destination::<sqlite::SqliteDestinationSettings>("sqlite")
 }

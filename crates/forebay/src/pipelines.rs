@@ -36,9 +36,7 @@ pub(crate) fn load(path: &Path) -> Result<PipelineFile, LoadError> {
 
 /// The connectors that a pipeline file can name.
 pub(crate) fn registry() -> Registry {
-    // For settings that name a profile of ~/.aws, which are resolved as the file is read.
-    crate::buckets::environment().install();
-    forebay_connectors::registry()
+    forebay_connectors::registry_in(&crate::buckets::environment())
 }
 
 /// Returns the file of recorded runs in a data directory.

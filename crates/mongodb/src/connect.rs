@@ -20,7 +20,7 @@ use mongodb::{Client, Database};
 use tokio::sync::OnceCell;
 
 use crate::error::{failure, is_of_network};
-use crate::settings::{Acknowledgement, Compression, ServerSettings, Tls};
+use crate::server::{Acknowledgement, Compression, ServerSettings, Tls};
 
 /// A server, its connection settings, and the database. Clones share the connections.
 #[derive(Debug, Clone)]
@@ -222,11 +222,11 @@ fn encrypt(options: &mut ClientOptions, settings: &ServerSettings, is_local: boo
         (Tls::Verify, _) => Some(verified()),
         (Tls::Auto, None) if !is_local => Some(verified()),
         // Encrypted as the address says, with the certificates of the setting unless it names others.
-        (Tls::Auto | Tls::Url, Some(Encryption::Enabled(mut tls))) => {
+        (Tls::Auto, Some(Encryption::Enabled(mut tls))) => {
             tls.ca_file_path = tls.ca_file_path.or_else(|| file.clone());
             Some(Encryption::Enabled(tls))
         }
-        (Tls::Auto | Tls::Url, of_url) => of_url,
+        (Tls::Auto, of_url) => of_url,
     };
 }
 
@@ -236,7 +236,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::settings::Pool;
+    use crate::server::Pool;
 
     const HERE: &str = "mongodb://127.0.0.1/x";
     const THERE: &str = "mongodb://db.example/x";
@@ -384,7 +384,6 @@ mod tests {
             assert_eq!(found.each_ref().map(|path| path.as_deref()), expected);
         };
         is(of(Tls::Auto), [None, Some(set), Some(url), Some(set), None]);
-        is(of(Tls::Url), [None, None, Some(url), Some(set), None]);
         is(of(Tls::Disable), [None; 5]);
         is(of(Tls::Verify), [Some(set); 5]);
     }

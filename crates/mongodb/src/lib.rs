@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`connect`] | connections: address, encryption, compression, pool |
 //! | [`error`] | which errors may pass, their codes and messages |
+//! | [`settings`] | settings of the connector |
 //! | [`connector`] | the source and the destination of pipelines |
 //! | [`sink`] | [`MongoSink`]: tables and documents with their position in a log |
 //!
@@ -16,19 +17,21 @@
 
 #[cfg(feature = "driver")]
 pub mod connect;
+#[cfg(feature = "driver")]
 pub mod connector;
 #[cfg(feature = "driver")]
 pub mod error;
 #[cfg(all(feature = "driver", any(test, feature = "fuzzing")))]
 pub mod fuzzing;
 #[cfg(feature = "driver")]
-mod settings;
+mod server;
+pub mod settings;
 #[cfg(feature = "driver")]
 pub mod sink;
 
 #[cfg(feature = "driver")]
 pub use error::TRANSIENT_CODES;
 #[cfg(feature = "driver")]
-pub use settings::{Acknowledgement, Compression, Pool, ServerSettings, Tls};
+pub use server::{Acknowledgement, Compression, Pool, ServerSettings, Tls};
 #[cfg(feature = "driver")]
 pub use sink::MongoSink;

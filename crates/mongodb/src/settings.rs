@@ -1,145 +1,239 @@
-//! Connection settings of MongoDB.
+//! Settings of MongoDB, as a source or as a destination.
 
-use std::fmt;
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::num::NonZeroU16;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// Connection settings: `url`, or `host`, `user` and so on.
-#[derive(Clone)]
-pub struct ServerSettings {
-    /// `mongodb://user:password@host:port/database?options` or `mongodb+srv://...`, instead of the
-    /// five fields below.
-    pub url: Option<String>,
+use forebay_base::HumanDuration;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use forebay_sdk::connector::{Destination, Source};
+use forebay_sdk::registry::{ConnectorSettings, DestinationSettings, SourceSettings};
+use forebay_sdk::settings::{Reach, Secret, Text};
+
+/// Connection settings of a server, and the representation of values.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// `mongodb://user:password@host:port/database` or `mongodb+srv://...`, instead of the five
+    /// fields below. Its options for TLS, compression and pool apply unless the fields for those
+    /// are set.
+    pub url: Option<Secret>,
     /// Name or address of the server.
-    pub host: String,
-    /// Port of the server.
-    pub port: u16,
+    pub host: Text,
+    /// Its port.
+    pub port: NonZeroU16,
     /// User name. Without one, no authentication takes place.
-    pub user: Option<String>,
+    pub user: Option<Text>,
     /// Password of the user.
-    pub password: Option<String>,
+    pub password: Option<Secret>,
     /// Database that the user authenticates against.
-    pub auth_database: String,
-    /// Database, which takes precedence over the one in `url`.
-    pub database: Option<String>,
+    pub auth_database: Text,
+    /// Database. The default is that of `url`.
+    pub database: Option<Text>,
     /// Whether and how the connection is encrypted.
     pub tls: Tls,
     /// A file of certificates (PEM) that are trusted instead of the public ones.
-    pub tls_ca_file: Option<PathBuf>,
-    /// How messages are compressed.
+    pub tls_ca_file: Option<Text>,
+    /// How messages are compressed, if the server supports it.
     pub compression: Compression,
-    /// Limits on the connections.
+    /// Limits on the connection pool.
     pub pool: Pool,
-    /// Timeout of a connection, and of locating the server.
-    pub connect_timeout: Duration,
-    /// The time at which a write is acknowledged, unless a command or `url` says otherwise.
-    pub acknowledgement: Acknowledgement,
-    /// Whether the driver may repeat a write that failed. If not, its caller knows what was sent.
-    pub repeats_writes: bool,
+    /// For a source: number of documents at each end of a collection that are examined to infer its
+    /// columns.
+    pub sample_documents: u32,
+    /// For a source: types of columns by collection and field, as in SQL, where they differ from
+    /// the inferred ones.
+    pub types: BTreeMap<String, BTreeMap<String, String>>,
+    /// For a source: what to do with a field that has no column.
+    pub unknown_fields: UnknownFields,
+    /// For a source: how documents and arrays are written as JSON.
+    pub json_style: Style,
+    /// For a source: how long an incremental run waits, once it knows its end, for writes with
+    /// older values.
+    #[schemars(with = "String")]
+    pub wait_for_late_writes: HumanDuration,
+    /// For a destination: the representation of JSON.
+    pub json: Json,
+    /// For a destination: the representation of `numeric`.
+    pub decimals: Decimals,
+    /// For a destination: the representation of dates and timestamps.
+    pub moments: Moments,
+    /// For a destination: columns whose texts of 24 hexadecimal digits become object ids.
+    pub object_ids: Vec<String>,
 }
 
-impl Default for ServerSettings {
-    fn default() -> ServerSettings {
-        ServerSettings {
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
             url: None,
-            host: "127.0.0.1".to_owned(),
-            port: 27017,
+            host: Text("127.0.0.1".into()),
+            port: NonZeroU16::new(27017).unwrap_or(NonZeroU16::MIN),
             user: None,
             password: None,
-            auth_database: "admin".to_owned(),
+            auth_database: Text("admin".into()),
             database: None,
             tls: Tls::Auto,
             tls_ca_file: None,
             compression: Compression::Auto,
             pool: Pool::default(),
-            connect_timeout: Duration::from_secs(10),
-            acknowledgement: Acknowledgement::Server,
-            repeats_writes: true,
+            sample_documents: 5_000,
+            types: BTreeMap::new(),
+            unknown_fields: UnknownFields::Fail,
+            json_style: Style::Relaxed,
+            wait_for_late_writes: HumanDuration(Duration::from_secs(1)),
+            json: Json::Document,
+            decimals: Decimals::Decimal128,
+            moments: Moments::Date,
+            object_ids: Vec::new(),
         }
     }
 }
 
-/// Without secrets.
-impl fmt::Debug for ServerSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerSettings")
-            .field("url", &self.url.as_ref().map(|_| "..."))
-            .field("host", &self.host)
-            .field("port", &self.port)
-            .field("user", &self.user)
-            .field("password", &self.password.as_ref().map(|_| "..."))
-            .field("auth_database", &self.auth_database)
-            .field("database", &self.database)
-            .field("tls", &self.tls)
-            .field("tls_ca_file", &self.tls_ca_file)
-            .field("compression", &self.compression)
-            .field("pool", &self.pool)
-            .field("connect_timeout", &self.connect_timeout)
-            .field("acknowledgement", &self.acknowledgement)
-            .field("repeats_writes", &self.repeats_writes)
-            .finish()
+impl ConnectorSettings for Settings {
+    /// The listed servers of a replica set, or the name to look up for `mongodb+srv`.
+    fn reach(&self) -> Reach {
+        let mut reach = Reach::default();
+        match &self.url {
+            #[cfg(feature = "driver")]
+            Some(url) => crate::connector::add_servers(url.expose(), &mut reach),
+            // Nothing is reached: every use of the connector is refused.
+            #[cfg(not(feature = "driver"))]
+            Some(_) => {}
+            None => reach.add_host(&self.host.0, Some(self.port.get())),
+        }
+        reach.and_file(self.tls_ca_file.as_ref())
+    }
+}
+
+impl SourceSettings for Settings {
+    #[cfg(feature = "driver")]
+    fn source(&self) -> Arc<dyn Source> {
+        Arc::new(crate::connector::MongoSource::new(self))
+    }
+
+    #[cfg(not(feature = "driver"))]
+    fn source(&self) -> Arc<dyn Source> {
+        Arc::new(forebay_sdk::absent::Absent("mongodb"))
+    }
+}
+
+impl DestinationSettings for Settings {
+    #[cfg(feature = "driver")]
+    fn destination(&self) -> Arc<dyn Destination> {
+        Arc::new(crate::connector::MongoDestination::new(self))
+    }
+
+    #[cfg(not(feature = "driver"))]
+    fn destination(&self) -> Arc<dyn Destination> {
+        Arc::new(forebay_sdk::absent::Absent("mongodb"))
     }
 }
 
 /// Whether and how a connection is encrypted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Tls {
-    /// As in `url`. If it does not say, [`Verify`](Tls::Verify) for any server except one on this
-    /// machine, and [`Disable`](Tls::Disable) for that.
+    /// As in the url. If it does not say, `verify` for any server except one on this machine, and
+    /// `disable` for that.
     #[default]
     Auto,
-    /// As in `url`. If it does not say, unencrypted.
-    Url,
     /// Unencrypted.
     Disable,
     /// Encrypted. The certificate and its host name are verified.
     Verify,
 }
 
-/// How messages are compressed, if the server supports it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// How messages are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Compression {
-    /// As in `url`. If it does not say, [`None`](Compression::None) with a server on this machine,
-    /// and [`Offered`](Compression::Offered) otherwise.
+    /// None with a server on this machine; otherwise the first of zstd, snappy and zlib that it
+    /// supports.
     #[default]
     Auto,
-    /// As in `url`. If it does not say, none.
-    Url,
-    /// As in `url`. If it does not say, the first of zstd, snappy and zlib that the server supports.
-    Offered,
     /// No compression.
     None,
-    /// zstd.
+    /// zstd, if the server supports it.
     Zstd,
-    /// Snappy.
+    /// Snappy, if the server supports it.
     Snappy,
-    /// zlib.
+    /// zlib, if the server supports it.
     Zlib,
 }
 
-/// Limits on the connections to each server. Those in `url` take precedence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Limits on the connections to each server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
 pub struct Pool {
-    /// Minimum number of connections that are kept open when idle; at most `connections_max`.
-    pub connections_min: u32,
-    /// Maximum number of connections; 0 for no limit.
-    pub connections_max: u32,
-    /// How long a connection above the minimum stays open when idle. `None` for no limit.
-    pub idle_timeout: Option<Duration>,
+    /// Minimum number of connections that are kept open when idle.
+    pub min: u32,
+    /// Maximum number of connections.
+    pub max: NonZeroU16,
 }
 
 impl Default for Pool {
-    fn default() -> Pool {
-        Pool { connections_min: 0, connections_max: 100, idle_timeout: None }
+    fn default() -> Self {
+        Self { min: 0, max: NonZeroU16::new(100).unwrap_or(NonZeroU16::MIN) }
     }
 }
 
-/// The time at which a write is acknowledged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Acknowledgement {
-    /// When the server says, by its own default.
+/// What to do with a field that is neither in the sample nor in `types`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum UnknownFields {
+    /// Fail the run, and name field and document.
     #[default]
-    Server,
-    /// When the write is in the journal; of a majority of members if `url` does not set their number.
-    Journal,
+    Fail,
+    /// Leave the field out.
+    Ignore,
+}
+
+/// How BSON is written as JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Style {
+    /// Numbers as JSON numbers; values that JSON cannot represent as extended JSON.
+    #[default]
+    Relaxed,
+    /// With the type of every value: `{"$numberInt": "1"}`.
+    Canonical,
+}
+
+/// The representation of JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Json {
+    /// As documents, arrays and BSON values. White space, trailing zeros of numbers and the like
+    /// are lost.
+    #[default]
+    Document,
+    /// As text, byte for byte.
+    Text,
+}
+
+/// The representation of `numeric`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Decimals {
+    /// As `decimal`, of 34 digits. A number with more is an error.
+    #[default]
+    Decimal128,
+    /// As text.
+    Text,
+}
+
+/// The representation of dates and timestamps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Moments {
+    /// As `date`, in milliseconds. A value with microseconds or `infinity` is an error.
+    #[default]
+    Date,
+    /// As `date`, truncated to milliseconds; `infinity` is an error.
+    Milliseconds,
+    /// As text, as in RFC 3339.
+    Text,
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use object_store::path::{Path as Key, PathPart};
 use object_store::{
     Error, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, UpdateVersion,
@@ -96,8 +97,13 @@ impl Bucket {
 
     /// Replaces an object of this version, or creates it if there was none. Returns its new version.
     ///
+    /// The object may already have these bytes: a request that is repeated because its answer was
+    /// lost meets its own effect, and that counts as done. Bytes that two writers may both send must
+    /// therefore differ, for example by an id of the writer.
+    ///
     /// # Errors
-    /// [`Class::Conflict`]: it is not of this version, and is unchanged. [`Class::Unsupported`]:
+    /// [`Class::Conflict`]: it has other bytes and is not of this version; it is unchanged.
+    /// [`Class::Unsupported`]:
     /// the server has no conditional writes; nothing was written. Otherwise as [`put`](Self::put).
     pub async fn replace(
         &self,
@@ -112,8 +118,30 @@ impl Bucket {
             }
         };
         let options = PutOptions { mode, ..PutOptions::default() };
-        let put = self.store.put_opts(key, bytes.into(), options).await?;
-        Ok(Version { tag: put.e_tag, version: put.version })
+        let bytes = PutPayload::from(bytes);
+        match self.store.put_opts(key, bytes.clone(), options).await.map_err(Failure::from) {
+            Ok(put) => Ok(Version { tag: put.e_tag, version: put.version }),
+            Err(failure) if failure.class() == Class::Conflict => {
+                self.version_with(key, &bytes).await?.ok_or(failure)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// The version of an object if it has exactly these bytes.
+    async fn version_with(
+        &self,
+        key: &Key,
+        bytes: &PutPayload,
+    ) -> Result<Option<Version>, Failure> {
+        let found = match self.store.get(key).await {
+            Ok(found) if found.meta.size == bytes.content_length() as u64 => found,
+            Ok(_) | Err(Error::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let meta = found.meta.clone();
+        let is_equal = found.bytes().await? == Bytes::from(bytes.clone());
+        Ok(is_equal.then_some(Version { tag: meta.e_tag, version: meta.version }))
     }
 
     /// Fails if there is such an object.
@@ -172,6 +200,22 @@ mod tests {
             }
             let read = bucket.store().get(&ledger).await.unwrap().bytes().await.unwrap();
             assert_eq!(&*read, b"2");
+        });
+    }
+
+    #[test]
+    fn a_replacement_that_is_repeated_after_a_lost_answer_is_done_not_a_conflict() {
+        let bucket = bucket();
+        let key = bucket.key("ledger");
+        run(async {
+            let created = bucket.replace(&key, b"1".to_vec(), None).await.unwrap();
+            assert_eq!(bucket.replace(&key, b"1".to_vec(), None).await.unwrap(), created);
+            let replaced = bucket.replace(&key, b"22".to_vec(), Some(&created)).await.unwrap();
+            let again = bucket.replace(&key, b"22".to_vec(), Some(&created)).await.unwrap();
+            assert_eq!(again, replaced);
+            // The same number of other bytes is another's.
+            let lost = bucket.replace(&key, b"33".to_vec(), Some(&created)).await.unwrap_err();
+            assert_eq!(lost.class(), Class::Conflict, "{lost}");
         });
     }
 }

@@ -5,7 +5,6 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::OnceLock;
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 
@@ -19,9 +18,6 @@ pub struct Environment {
     home: Option<PathBuf>,
 }
 
-/// What the program handed over.
-static INSTALLED: OnceLock<Environment> = OnceLock::new();
-
 impl Environment {
     /// Takes the variables that matter from all of them, and the home directory.
     pub fn new(
@@ -34,18 +30,6 @@ impl Environment {
         });
         let home = home.filter(|home| !home.as_os_str().is_empty());
         Self { variables: known.collect(), home }
-    }
-
-    /// Makes this the environment of settings that are read without another, such as the
-    /// `profile` of a pipeline file. Only the first call has an effect.
-    pub fn install(self) {
-        INSTALLED.get_or_init(|| self);
-    }
-
-    /// Returns what was installed; otherwise an empty environment, in which there is no profile.
-    pub fn installed() -> &'static Self {
-        static NONE: Environment = Environment { variables: Vec::new(), home: None };
-        INSTALLED.get().unwrap_or(&NONE)
     }
 
     fn get(&self, name: &str) -> Option<&OsStr> {

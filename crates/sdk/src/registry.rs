@@ -58,6 +58,7 @@
 //! assert!(registry.source_names().any(|name| name == "meters"));
 //! ```
 
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 
@@ -106,24 +107,53 @@ pub struct Registry {
 impl Registry {
     /// Adds a source, or replaces the source of the same name.
     #[must_use]
-    pub fn source<S>(mut self, name: &'static str) -> Self
+    pub fn source<S>(self, name: &'static str) -> Self
     where
         S: SourceSettings + DeserializeOwned + JsonSchema + 'static,
     {
+        self.source_with::<S, Infallible>(name, |_| Ok(()))
+    }
+
+    /// Adds a source as [`source`](Self::source) does. `prepare` completes settings that were read
+    /// with what the program knows, such as its environment; its error is one of the file.
+    #[must_use]
+    pub fn source_with<S, E>(
+        mut self,
+        name: &'static str,
+        prepare: impl Fn(&mut S) -> Result<(), E> + Send + Sync + 'static,
+    ) -> Self
+    where
+        S: SourceSettings + DeserializeOwned + JsonSchema + 'static,
+        E: fmt::Display,
+    {
         let read: Read<dyn SourceSettings> =
-            |from| Ok(Box::new(erased_serde::deserialize::<S>(from)?));
+            Arc::new(move |from| Ok(Box::new(read_with(from, &prepare)?)));
         put(&mut self.sources, Entry { name, read, schema: SchemaGenerator::subschema_for::<S> });
         self
     }
 
     /// Adds a destination, or replaces the destination of the same name.
     #[must_use]
-    pub fn destination<D>(mut self, name: &'static str) -> Self
+    pub fn destination<D>(self, name: &'static str) -> Self
     where
         D: DestinationSettings + DeserializeOwned + JsonSchema + 'static,
     {
+        self.destination_with::<D, Infallible>(name, |_| Ok(()))
+    }
+
+    /// Adds a destination; `prepare` is that of [`source_with`](Self::source_with).
+    #[must_use]
+    pub fn destination_with<D, E>(
+        mut self,
+        name: &'static str,
+        prepare: impl Fn(&mut D) -> Result<(), E> + Send + Sync + 'static,
+    ) -> Self
+    where
+        D: DestinationSettings + DeserializeOwned + JsonSchema + 'static,
+        E: fmt::Display,
+    {
         let read: Read<dyn DestinationSettings> =
-            |from| Ok(Box::new(erased_serde::deserialize::<D>(from)?));
+            Arc::new(move |from| Ok(Box::new(read_with(from, &prepare)?)));
         let schema = SchemaGenerator::subschema_for::<D>;
         put(&mut self.destinations, Entry { name, read, schema });
         self
@@ -153,7 +183,21 @@ impl Registry {
 }
 
 /// Reads settings.
-type Read<C> = fn(&mut dyn erased_serde::Deserializer<'_>) -> Result<Box<C>, erased_serde::Error>;
+type Read<C> = Arc<
+    dyn Fn(&mut dyn erased_serde::Deserializer<'_>) -> Result<Box<C>, erased_serde::Error>
+        + Send
+        + Sync,
+>;
+
+/// Reads settings and completes them.
+fn read_with<S: DeserializeOwned, E: fmt::Display>(
+    from: &mut dyn erased_serde::Deserializer<'_>,
+    prepare: &impl Fn(&mut S) -> Result<(), E>,
+) -> Result<S, erased_serde::Error> {
+    let mut settings = erased_serde::deserialize::<S>(from)?;
+    prepare(&mut settings).map_err(de::Error::custom)?;
+    Ok(settings)
+}
 
 /// A connector: its name, and how its settings are read and described.
 pub struct Entry<C: ?Sized> {
@@ -166,7 +210,7 @@ pub struct Entry<C: ?Sized> {
 
 impl<C: ?Sized> Clone for Entry<C> {
     fn clone(&self) -> Self {
-        Self { name: self.name, read: self.read, schema: self.schema }
+        Self { name: self.name, read: Arc::clone(&self.read), schema: self.schema }
     }
 }
 

@@ -76,7 +76,7 @@ impl Value for DatabaseUrl {
 }
 
 words! {
-    /// Whether the connection to a PostgreSQL is encrypted.
+    /// Whether the connection to the database is encrypted.
     DatabaseTls, "auto, disable or verify" {
         /// Encrypted and checked, unless the server is on this machine.
         Auto = "auto",
@@ -93,18 +93,12 @@ words! {
 /// The first setting that is not allowed, with what is allowed.
 pub(super) fn check(database: &Database) -> Result<(), ConfigError> {
     let conflict = |text: &str| Err(ConfigError::Conflict(text.to_owned()));
-    let Some(url) = &database.url else {
+    if database.url.is_none() {
         return if database.password_file.is_some() {
             conflict("intake.database.password_file requires intake.database.url")
         } else {
             Ok(())
         };
-    };
-    if url.kind() == DatabaseKind::Mongo && database.tls != DatabaseTls::Auto {
-        return conflict(
-            "intake.database.tls applies only to PostgreSQL; for MongoDB add tls=true to \
-             intake.database.url, or set intake.database.tls_ca_file",
-        );
     }
     if database.connections_min > database.connections_max || database.connections_max == 0 {
         return conflict(

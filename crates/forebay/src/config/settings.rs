@@ -196,8 +196,8 @@ settings! {
         /// PostgreSQL: schema of the tables, used by one intake only. Empty: forebay. MongoDB: name
         /// of the database. Empty: the one in url.
         schema("intake.database.schema"): Option<String> = "";
-        /// Whether a connection to PostgreSQL is encrypted: auto (unless the server is on this
-        /// machine), disable or verify.
+        /// Whether the connection is encrypted: auto (unless the server is on this machine, or the
+        /// url of a MongoDB says otherwise), disable or verify.
         tls("intake.database.tls"): DatabaseTls = "auto";
         /// File of CA certificates (PEM) to trust instead of the system's.
         tls_ca_file("intake.database.tls_ca_file"): Option<PathBuf> = "";

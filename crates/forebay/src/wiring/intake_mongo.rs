@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use forebay_mongodb::MongoSink;
 use forebay_mongodb::sink::Settings;
+use forebay_mongodb::{MongoSink, Tls};
 use forebay_sink::{OpenError, RowSink};
 
-use crate::config::Config;
+use crate::config::{Config, DatabaseTls};
 
 /// The database at `url`, which is `name` in messages.
 pub(super) fn database(
@@ -23,6 +23,11 @@ fn settings(config: &Config, url: String) -> Settings {
     Settings {
         url,
         database: from.schema.clone(),
+        tls: match from.tls {
+            DatabaseTls::Auto => Tls::Auto,
+            DatabaseTls::Disable => Tls::Disable,
+            DatabaseTls::Verify => Tls::Verify,
+        },
         tls_ca_file: from.tls_ca_file.clone(),
         connections_min: from.connections_min,
         connections_max: from.connections_max,

@@ -251,7 +251,7 @@ fn a_profile_has_the_keys_the_region_and_the_endpoint() {
     let refused = export("after", &both, &[]);
     assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
     for (profile, report) in [
-        ("nobody", "there is no profile \"nobody\""),
+        ("missing", "there is no profile \"missing\""),
         ("half", "has no aws_secret_access_key"),
         ("role", "by role_arn"),
     ] {
@@ -303,8 +303,8 @@ fn a_pipeline_uses_the_profile_that_its_file_names() {
     let done = run("work");
     assert!(done.status.success(), "{}", stderr(&done));
     assert!(dir.path().join("out/x").is_dir());
-    let refused = run("nobody");
+    let refused = run("missing");
     assert!(!refused.status.success());
     let said = stderr(&refused);
-    assert!(said.contains("p.yaml:") && said.contains("no profile \"nobody\""), "{said}");
+    assert!(said.contains("p.yaml:") && said.contains("no profile \"missing\""), "{said}");
 }

@@ -327,7 +327,7 @@ fn wrong_settings_are_refused_at_the_start_with_the_remedy_and_no_password_is_sh
     let ca = "intake.database.tls_ca_file=nowhere.pem";
     refused(&[url, "intake.database.tls=verify", ca], "nowhere.pem");
     let mongo = "intake.database.url=mongodb://a:hunter2@127.0.0.1:1/d";
-    refused(&[mongo, "intake.database.tls=verify"], "add tls=true");
+    refused(&[mongo, "intake.database.tls=always"], "intake.database.tls");
     let mut show = forebay(&dir);
     show.env("FOREBAY_INTAKE_DATABASE_URL", "postgres://a:hunter2@h/d");
     for args in [&["config", "show"][..], &["config", "show", "--json"]] {

@@ -13,8 +13,8 @@ use mongodb::Database;
 use mongodb::bson::{Document, RawDocumentBuf};
 use mongodb::error::Error;
 
-use super::settings::{Compression, Settings, Tls};
-use crate::{connect, error, settings};
+use crate::settings::{Compression, Settings, Tls};
+use crate::{connect, error, server};
 
 pub(super) use crate::error::{
     Answer, DUPLICATE_KEY, code, is_duplicate, is_not_found, is_not_implemented, message, passes,
@@ -68,8 +68,8 @@ impl Server {
 }
 
 /// What the settings of a pipeline say about connections.
-fn connection(of: &Settings) -> settings::ServerSettings {
-    settings::ServerSettings {
+fn connection(of: &Settings) -> server::ServerSettings {
+    server::ServerSettings {
         url: of.url.as_ref().map(|url| url.expose().to_owned()),
         host: of.host.0.clone(),
         port: of.port.get(),
@@ -78,25 +78,25 @@ fn connection(of: &Settings) -> settings::ServerSettings {
         auth_database: of.auth_database.0.clone(),
         database: of.database.as_ref().map(|name| name.0.clone()),
         tls: match of.tls {
-            Tls::Auto => settings::Tls::Auto,
-            Tls::Disable => settings::Tls::Disable,
-            Tls::Verify => settings::Tls::Verify,
+            Tls::Auto => server::Tls::Auto,
+            Tls::Disable => server::Tls::Disable,
+            Tls::Verify => server::Tls::Verify,
         },
         tls_ca_file: of.tls_ca_file.as_ref().map(|file| PathBuf::from(&file.0)),
         compression: match of.compression {
-            Compression::Auto => settings::Compression::Auto,
-            Compression::None => settings::Compression::None,
-            Compression::Zstd => settings::Compression::Zstd,
-            Compression::Snappy => settings::Compression::Snappy,
-            Compression::Zlib => settings::Compression::Zlib,
+            Compression::Auto => server::Compression::Auto,
+            Compression::None => server::Compression::None,
+            Compression::Zstd => server::Compression::Zstd,
+            Compression::Snappy => server::Compression::Snappy,
+            Compression::Zlib => server::Compression::Zlib,
         },
-        pool: settings::Pool {
+        pool: server::Pool {
             connections_min: of.pool.min,
             connections_max: of.pool.max.get().into(),
             idle_timeout: None,
         },
         repeats_writes: false,
-        ..settings::ServerSettings::default()
+        ..server::ServerSettings::default()
     }
 }
 

@@ -15,7 +15,7 @@ use mongodb::bson::raw::{RawBsonRef, RawDocument};
 use mongodb::bson::spec::BinarySubtype;
 
 use super::extjson::{self, Layout};
-use super::settings::{Json, Style};
+use crate::settings::{Json, Style};
 
 /// Whole numbers up to this size are exact as doubles.
 const EXACT_MAX: u64 = 1 << 53;

@@ -14,9 +14,9 @@ use super::claim::{Held, claim};
 use super::connect::Server;
 use super::ledger::Ledger;
 use super::names;
-use super::settings::Settings;
 use super::source::answer;
 use super::target::{self, MongoTarget};
+use crate::settings::Settings;
 
 /// A MongoDB as a destination.
 #[derive(Debug)]

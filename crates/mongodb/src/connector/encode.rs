@@ -24,7 +24,7 @@ use mongodb::bson::raw::RawDocument;
 
 use super::decode::{Decoder, How};
 use super::extjson;
-use super::settings::{Decimals, Json, Moments, Settings};
+use crate::settings::{Decimals, Json, Moments, Settings};
 
 /// Types of elements.
 mod element {

@@ -24,7 +24,7 @@ use mongodb::bson::{Binary, Bson, DateTime, Decimal128, Document, Regex, Timesta
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::settings::Style;
+use crate::settings::Style;
 
 /// Maximum number of levels of documents and arrays: the server's limit.
 pub(super) const DEPTH_MAX: usize = 100;

@@ -5,7 +5,7 @@ use mongodb::bson::raw::RawDocumentBuf;
 use mongodb::bson::{Bson, Document};
 
 use super::extjson::{self, Layout};
-use super::settings::Style;
+use crate::settings::Style;
 
 /// Reads any text as extended JSON, writes the value and reads it again.
 ///

@@ -2,7 +2,7 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | `settings`, `connect` | connection settings, and the classification of errors |
+//! | `connect`, `servers` | connections, the classification of errors, and the servers of a URL |
 //! | `names` | names of streams and columns as collections and fields |
 //! | `extjson` | BSON as extended JSON, and JSON as BSON |
 //! | `decode`, `encode` | values between BSON and columns |
@@ -23,54 +23,30 @@
 //!   finished. With `upsert` neither is possible: such a command may restore old values, until the
 //!   row is next written.
 
-#[cfg(feature = "driver")]
 mod bulk;
-#[cfg(feature = "driver")]
 mod claim;
-#[cfg(feature = "driver")]
 mod connect;
-#[cfg(feature = "driver")]
 mod decode;
-#[cfg(feature = "driver")]
 mod destination;
-#[cfg(feature = "driver")]
 mod encode;
-#[cfg(feature = "driver")]
 mod extjson;
-#[cfg(all(feature = "driver", any(test, feature = "fuzzing")))]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
-#[cfg(feature = "driver")]
 mod infer;
-#[cfg(feature = "driver")]
 mod ledger;
-#[cfg(feature = "driver")]
 mod names;
-#[cfg(feature = "driver")]
 mod process;
-#[cfg(feature = "driver")]
 mod ranges;
-#[cfg(feature = "driver")]
 mod servers;
-mod settings;
-#[cfg(feature = "driver")]
 mod source;
-#[cfg(feature = "driver")]
 mod statement;
-#[cfg(feature = "driver")]
 mod stream;
-#[cfg(feature = "driver")]
 mod target;
-#[cfg(feature = "driver")]
 mod writer;
 
-#[cfg(feature = "driver")]
 #[cfg(test)]
 mod tests;
 
-#[cfg(feature = "driver")]
 pub use destination::MongoDestination;
-pub use settings::{
-    Compression, Decimals, Json, Moments, Pool, Settings, Style, Tls, UnknownFields,
-};
-#[cfg(feature = "driver")]
+pub(crate) use servers::add as add_servers;
 pub use source::MongoSource;

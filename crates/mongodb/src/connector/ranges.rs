@@ -15,7 +15,7 @@ use mongodb::{Collection, Database};
 use super::connect::{is_not_found, refused};
 use super::extjson::{self, Layout};
 use super::infer::id_class;
-use super::settings::Style;
+use crate::settings::Style;
 
 /// Maximum number of ranges.
 const RANGES_MAX: u64 = 4_096;

@@ -6,7 +6,7 @@ use forebay_sdk::settings::Reach;
 
 /// Adds the servers of `url` to `reach`: of a replica set those that are named, of `mongodb+srv` the name
 /// that is looked up.
-pub(super) fn add(url: &str, reach: &mut Reach) {
+pub(crate) fn add(url: &str, reach: &mut Reach) {
     match ConnectionString::parse(url).map(|url| url.host_info) {
         Ok(HostInfo::HostIdentifiers(servers)) => {
             for server in servers {

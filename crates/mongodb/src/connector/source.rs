@@ -16,8 +16,8 @@ use super::connect::{Server, refused};
 use super::infer::{Found, Sample};
 use super::names::OURS;
 use super::ranges::Size;
-use super::settings::Settings;
 use super::stream::MongoStream;
+use crate::settings::Settings;
 
 /// Number of documents at each end that are examined to describe a collection.
 const DESCRIBED: u32 = 100;

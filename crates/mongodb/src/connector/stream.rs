@@ -26,7 +26,7 @@ use super::decode::{Decoder, How, shown_id};
 use super::extjson::{self, Layout};
 use super::infer::{Found, id_class};
 use super::ranges::{self, Size, canonical};
-use super::settings::{Json, Settings, UnknownFields};
+use crate::settings::{Json, Settings, UnknownFields};
 
 /// Maximum number of documents of a batch.
 const BATCH_ROWS_MAX: usize = 64 << 10;

@@ -28,8 +28,8 @@ use super::decode::{Decoder, How, shown_id};
 use super::encode::Forms;
 use super::ledger::{Entry, Known, Ledger};
 use super::names::{self, OURS, digits_of};
-use super::settings::Json;
 use super::writer::MongoWriter;
+use crate::settings::Json;
 
 /// Number of documents hashed at once.
 const HASHED_ROWS: usize = 8 << 10;

@@ -12,7 +12,8 @@ use forebay_sdk::settings::StreamSettings;
 use mongodb::bson::{Document, doc};
 use serde_json::{Value, json};
 
-use super::{MongoDestination, MongoSource, Settings};
+use super::{MongoDestination, MongoSource};
+use crate::settings::Settings;
 
 use forebay_testing::Ferret;
 

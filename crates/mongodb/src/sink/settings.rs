@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::settings::{Acknowledgement, Compression, Pool, ServerSettings, Tls};
+use crate::server::{Acknowledgement, Compression, Pool, ServerSettings, Tls};
 
 /// Settings of a sink in MongoDB.
 #[derive(Clone)]
@@ -13,7 +13,10 @@ pub struct Settings {
     pub url: String,
     /// Database, which takes precedence over the one in `url`. A database is one sink.
     pub database: Option<String>,
-    /// A file of certificates (PEM) that are trusted instead of the system's; implies TLS.
+    /// Whether and how the connection is encrypted.
+    pub tls: Tls,
+    /// A file of certificates (PEM) that are trusted instead of the public ones. With
+    /// [`Tls::Auto`] the connection is encrypted, also to this machine.
     pub tls_ca_file: Option<PathBuf>,
     /// Minimum number of idle connections, unless `url` sets it (`minPoolSize`).
     pub connections_min: u32,
@@ -34,6 +37,7 @@ impl Default for Settings {
         Settings {
             url: "mongodb://127.0.0.1:27017/forebay".to_owned(),
             database: None,
+            tls: Tls::Auto,
             tls_ca_file: None,
             connections_min: 10,
             connections_max: 100,
@@ -51,7 +55,10 @@ impl Settings {
         ServerSettings {
             url: Some(self.url.clone()),
             database: self.database.clone(),
-            tls: if self.tls_ca_file.is_some() { Tls::Verify } else { Tls::Url },
+            tls: match self.tls {
+                Tls::Auto if self.tls_ca_file.is_some() => Tls::Verify,
+                tls => tls,
+            },
             tls_ca_file: self.tls_ca_file.clone(),
             compression: if self.compression { Compression::Offered } else { Compression::Url },
             pool: Pool {
@@ -72,6 +79,7 @@ impl fmt::Debug for Settings {
         f.debug_struct("Settings")
             .field("url", &"...")
             .field("database", &self.database)
+            .field("tls", &self.tls)
             .field("tls_ca_file", &self.tls_ca_file)
             .field("connections_min", &self.connections_min)
             .field("connections_max", &self.connections_max)
@@ -80,5 +88,22 @@ impl fmt::Debug for Settings {
             .field("answer_timeout", &self.answer_timeout)
             .field("compression", &self.compression)
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_certificates_implies_encryption_unless_it_is_disabled() {
+        let tls = |tls, file: Option<&str>| {
+            let tls_ca_file = file.map(PathBuf::from);
+            Settings { tls, tls_ca_file, ..Settings::default() }.server().tls
+        };
+        assert_eq!(tls(Tls::Auto, None), Tls::Auto);
+        assert_eq!(tls(Tls::Auto, Some("ca.pem")), Tls::Verify);
+        assert_eq!(tls(Tls::Disable, Some("ca.pem")), Tls::Disable);
+        assert_eq!(tls(Tls::Verify, None), Tls::Verify);
     }
 }

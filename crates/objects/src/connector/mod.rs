@@ -46,8 +46,9 @@ use forebay_sdk::registry::{ConnectorSettings, DestinationSettings, SourceSettin
 use forebay_sdk::settings::{Reach, Within};
 
 pub use settings::{
-    Compression, CsvDestination, CsvSource, Delimiter, NdjsonDestination, NdjsonSource,
-    ParquetCompression, ParquetDestination, ParquetSource, S3Settings,
+    Compression, CsvDestination, CsvSource, Delimiter, FileSettings, NamedProfile,
+    NdjsonDestination, NdjsonSource, ParquetCompression, ParquetDestination, ParquetSource,
+    S3Settings, in_environment,
 };
 
 /// A source of files of one format.

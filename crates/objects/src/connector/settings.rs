@@ -40,6 +40,12 @@ pub struct S3Settings {
 impl S3Settings {
     /// The connection that they describe.
     pub(super) fn connection(&self) -> Result<Settings, ConnectorError> {
+        if let Some(NamedProfile { name, loaded: None }) = &self.profile {
+            return Err(ConnectorError::unsupported(
+                format!("the profile {name} was not loaded"),
+                "give the keys in the settings, or register the connector with in_environment",
+            ));
+        }
         let keys = match (&self.access_key_id, &self.secret_access_key) {
             (Some(id), Some(secret)) => {
                 let token = self.session_token.as_ref().map(|token| token.expose().to_owned());
@@ -62,24 +68,49 @@ impl S3Settings {
             endpoint: self.endpoint.as_ref().map(|endpoint| endpoint.0.clone()),
             region: self.region.as_ref().map(|region| region.0.clone()),
             keys: None,
-            profile: self.profile.as_ref().map(|named| named.0.clone()),
+            profile: self.profile.as_ref().and_then(|named| named.loaded.clone()),
             addressing: if self.path_style { Addressing::Path } else { Addressing::Auto },
             allow_http: self.allow_http,
         }
     }
 }
 
-/// A profile in `~/.aws`, read when the pipeline file is.
-#[derive(Debug, Clone, JsonSchema)]
+/// The name of a profile in `~/.aws`, and the profile once [`in_environment`] has loaded it.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(from = "Text")]
 #[schemars(with = "String")]
-pub struct NamedProfile(Profile);
+pub struct NamedProfile {
+    name: Text,
+    loaded: Option<Profile>,
+}
 
-impl<'de> Deserialize<'de> for NamedProfile {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let name = Text::deserialize(deserializer)?;
-        let profile = Profile::load(&name.0, Environment::installed());
-        profile.map(Self).map_err(|error| serde::de::Error::custom(chain(&error)))
+impl From<Text> for NamedProfile {
+    fn from(name: Text) -> Self {
+        Self { name, loaded: None }
     }
+}
+
+/// Returns what completes settings of files that were read: the profile that they name is loaded from
+/// the files of `environment`. For [`Registry::source_with`] and `destination_with`.
+///
+/// [`Registry::source_with`]: forebay_sdk::registry::Registry::source_with
+pub fn in_environment<S: FileSettings>(
+    environment: &Environment,
+) -> impl Fn(&mut S) -> Result<(), String> + Send + Sync + 'static {
+    let environment = environment.clone();
+    move |settings| {
+        if let Some(NamedProfile { name, loaded }) = &mut settings.s3().profile {
+            let profile = Profile::load(&name.0, &environment);
+            *loaded = Some(profile.map_err(|error| chain(&error).to_string())?);
+        }
+        Ok(())
+    }
+}
+
+/// Settings of files that may be in a bucket.
+pub trait FileSettings: 'static {
+    /// The connection settings of the bucket.
+    fn s3(&mut self) -> &mut S3Settings;
 }
 
 /// What a path and the settings of its bucket refer to.
@@ -91,7 +122,7 @@ pub(super) fn reach(path: &Text, s3: &S3Settings) -> Reach {
         }
         _ => Reach::path(&path.0),
     };
-    if let Some(NamedProfile(profile)) = &s3.profile {
+    if let Some(NamedProfile { loaded: Some(profile), .. }) = &s3.profile {
         reach.paths.extend(profile.files().iter().cloned());
     }
     reach
@@ -314,6 +345,12 @@ macro_rules! at {
             /// The location of its files.
             pub(super) fn at(&self) -> At {
                 At::Named(self.path.clone(), Box::new(self.s3.clone()), self.within.clone())
+            }
+        }
+
+        impl FileSettings for $settings {
+            fn s3(&mut self) -> &mut S3Settings {
+                &mut self.s3
             }
         }
     )*};

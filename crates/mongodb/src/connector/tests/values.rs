@@ -8,10 +8,10 @@ use forebay_sdk::hash::Hasher;
 use mongodb::bson::raw::RawDocument;
 use serde_json::json;
 
-use super::super::Settings;
 use super::super::bulk::Documents;
 use super::super::encode::{Field, Forms, Refused};
 use super::super::target::Reader;
+use crate::settings::Settings;
 
 fn hash(columns: &[Column], batch: &RecordBatch) -> ContentHash {
     let mut hasher = Hasher::new(columns).unwrap();

@@ -9,7 +9,9 @@ use std::task::{Context, Poll, ready};
 use forebay_sdk::acceptance;
 use forebay_sdk::connector::Destination;
 use forebay_sdk::error::ConnectorError;
-use forebay_sdk::registry::ConnectorSettings as _;
+use forebay_sdk::registry::{
+    ConnectorSettings as _, DestinationSettings as _, SourceSettings as _,
+};
 use forebay_sdk::settings::StreamSettings;
 
 use crate::{Bucket, Environment};
@@ -17,6 +19,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use s3s::auth::SimpleAuth;
 use s3s::service::{S3Service, S3ServiceBuilder};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
@@ -27,7 +30,9 @@ use super::super::destination::FileDestination;
 use super::super::format::Layout;
 use super::super::location::Location;
 use super::super::parquet::ParquetLayout;
-use super::super::{CsvDestination, ParquetDestination, ParquetSource};
+use super::super::{
+    CsvDestination, FileSettings, ParquetDestination, ParquetSource, in_environment,
+};
 use super::{chain, fill, passes, stream};
 
 /// A server with one empty bucket; it ends with the test.
@@ -191,23 +196,35 @@ async fn a_profile_has_the_keys_and_the_server_and_what_is_in_the_file_precedes(
          [role]\nrole_arn = r\nendpoint_url = {endpoint}\n"
     );
     std::fs::write(home.path().join(".aws/credentials"), profiles).unwrap();
-    // The only test of this process that hands over an environment.
-    Environment::new([], Some(home.path().to_owned())).install();
+    let environment = Environment::new([], Some(home.path().to_owned()));
     let settings = |profile: &str| json!({ "path": "s3://bucket/lake", "s3": { "profile": profile, "allow_http": true } });
-    let parsed = |settings: &Value| serde_json::from_value::<ParquetSource>(settings.clone());
-    passes(super::destination::<CsvDestination>(settings("work"))).await;
-    super::source::<ParquetSource>(settings("work")).check().await.unwrap();
+    fn loaded<S: FileSettings + DeserializeOwned>(
+        settings: Value,
+        environment: &Environment,
+    ) -> Result<S, String> {
+        let mut settings = serde_json::from_value(settings).unwrap();
+        in_environment(environment)(&mut settings)?;
+        Ok(settings)
+    }
+    let source = |settings: Value| loaded::<ParquetSource>(settings, &environment);
+    let destination = loaded::<CsvDestination>(settings("work"), &environment).unwrap();
+    passes(destination.destination()).await;
+    source(settings("work")).unwrap().source().check().await.unwrap();
     // What the file itself names precedes.
     let mut own = server.settings("lake", "test-secret");
     own["s3"]["profile"] = "wrong".into();
-    super::source::<ParquetSource>(own).check().await.unwrap();
+    source(own).unwrap().source().check().await.unwrap();
     // Its server and its files are compared with the permissions.
-    let reach = parsed(&settings("wrong")).unwrap().reach();
+    let wrong = source(settings("wrong")).unwrap();
+    let reach = wrong.reach();
     assert_eq!(reach.hosts, [("127.0.0.1".to_owned(), Some(1))]);
     assert!(reach.paths.contains(&home.path().join(".aws/credentials")), "{reach:?}");
-    assert!(!format!("{:?}", parsed(&settings("wrong"))).contains("hunter2"));
-    let error = parsed(&settings("nobody")).unwrap_err().to_string();
-    assert!(error.contains("there is no profile \"nobody\""), "{error}");
-    let error = super::source::<ParquetSource>(settings("role")).check().await.unwrap_err();
+    assert!(!format!("{wrong:?}").contains("hunter2"));
+    let error = source(settings("missing")).unwrap_err();
+    assert!(error.contains("there is no profile \"missing\""), "{error}");
+    // Settings that no program completed are refused, not used without keys.
+    let error = super::source::<ParquetSource>(settings("work")).check().await.unwrap_err();
+    assert!(chain(&error).contains("the profile work was not loaded"), "{}", chain(&error));
+    let error = source(settings("role")).unwrap().source().check().await.unwrap_err();
     assert!(chain(&error).contains("by role_arn"), "{}", chain(&error));
 }
