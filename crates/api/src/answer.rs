@@ -1,4 +1,4 @@
-//! Request parameters, responses and errors shared by the routes of events, inventories and pipelines.
+//! Request parameters, responses and errors shared by all routes.
 
 use std::io;
 
@@ -16,6 +16,9 @@ use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::mpsc::Receiver;
+
+/// The header with the id of a request.
+const REQUEST_ID: &str = "x-request-id";
 
 /// An error, before it is a response.
 #[derive(Debug)]
@@ -75,16 +78,34 @@ impl Problem {
 
     /// Returns the response to a request.
     pub(crate) fn answer(self, request: &HeaderMap) -> Response {
-        let id = request.get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or("");
-        let error = problem::Problem::new(self.code, &self.message, id).error;
-        let mut response = json(self.status, &Failed { beside: self.beside, error });
-        let headers = response.headers_mut();
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if matches!(self.status.as_u16(), 429 | 503 | 507) {
-            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
-        }
-        response
+        let Self { status, code, message, beside } = self;
+        failed(status, code, &message, request.get(REQUEST_ID), beside)
     }
+}
+
+/// Returns the response of every error: what failed, for programs and for people, and what a route
+/// adds beside it.
+pub(crate) fn failed(
+    status: StatusCode,
+    code: &str,
+    message: &str,
+    id: Option<&HeaderValue>,
+    beside: Option<Value>,
+) -> Response {
+    let id = id.and_then(|id| id.to_str().ok()).unwrap_or("");
+    let error = problem::Problem::new(code, message, id).error;
+    let mut response = json(status, &Failed { beside, error });
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let seconds = match status {
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Some("1"),
+        StatusCode::INSUFFICIENT_STORAGE => Some("10"),
+        _ => None,
+    };
+    if let Some(seconds) = seconds {
+        headers.insert(RETRY_AFTER, HeaderValue::from_static(seconds));
+    }
+    response
 }
 
 /// The body of an error response: the error, and what the route adds.

@@ -1,19 +1,17 @@
 //! Errors as clients see them. The whole chain is logged here, once.
 
-use axum::body::Body;
 use axum::response::Response;
-use forebay_base::api::problem::Problem;
 use forebay_base::error_chain::chain;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderMap, HeaderValue, StatusCode};
-
 use forebay_intake::{IntakeError, Shortage};
+use http::{HeaderMap, StatusCode};
+
+use crate::answer::Problem;
 
 /// Answers a failed request. A fault of the server is logged with the request's id.
 pub(super) fn answer(error: &IntakeError, request: &HeaderMap) -> Response {
     let (status, code) = classify(error);
-    let id = request.get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or("");
     if status.is_server_error() {
+        let id = request.get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or("");
         tracing::error!(request_id = id, error = %chain(error), "a request failed");
     }
     let message = match error {
@@ -27,22 +25,7 @@ pub(super) fn answer(error: &IntakeError, request: &HeaderMap) -> Response {
         }
         _ => chain(error).to_string(),
     };
-    let body = Problem::new(code, &message, id).to_json();
-    let mut response = Response::new(Body::from(body));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    match status {
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
-        }
-        StatusCode::INSUFFICIENT_STORAGE => {
-            headers.insert(RETRY_AFTER, HeaderValue::from_static("10"));
-        }
-        _ => {}
-    }
-    response
+    Problem::new(status, code, message).answer(request)
 }
 
 /// The status and the stable code of an error; also used for the parts of a batch.

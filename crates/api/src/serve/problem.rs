@@ -3,8 +3,10 @@
 use axum::body::Body;
 use axum::response::Response;
 use forebay_base::api::problem;
-use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, StatusCode};
+
+use crate::answer;
 
 /// Maximum size of a handler's plain-text error that is kept.
 const MESSAGE_SIZE_MAX: usize = 4096;
@@ -126,11 +128,8 @@ impl Problem {
 
     /// Returns the response to the request with this id.
     pub(super) fn response(self, id: &HeaderValue) -> Response {
-        let mut response = Response::new(Body::from(json(self.code, self.message, id)));
-        *response.status_mut() = self.status;
+        let mut response = answer::failed(self.status, self.code, self.message, Some(id), None);
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, JSON);
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Some(seconds) = self.retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from_static(seconds));
         }
