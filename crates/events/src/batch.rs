@@ -5,6 +5,7 @@
 
 use crate::event::{Draft, EventId, IdSequence};
 use crate::format::leaf::{self, LeafError};
+use crate::format::system::{SYSTEM_STREAM, is_reserved};
 
 /// Maximum size of a batch, in bytes of leaves.
 pub const BATCH_SIZE_MAX: usize = 8 * 1024 * 1024;
@@ -20,6 +21,8 @@ pub struct Batch {
     pub(crate) ids: Vec<EventId>,
     pub(crate) timestamps_ns: Vec<i64>,
     stream: String,
+    /// Whether it has entries of the store itself.
+    system: bool,
     sequence: Option<IdSequence>,
 }
 
@@ -45,8 +48,14 @@ impl Batch {
             ids: Vec::new(),
             timestamps_ns: Vec::new(),
             stream: stream.to_owned(),
+            system: false,
             sequence: None,
         }
+    }
+
+    /// Returns an empty batch for entries of the store itself.
+    pub(crate) fn system() -> Self {
+        Self { system: true, ..Self::new(SYSTEM_STREAM) }
     }
 
     /// Returns an empty batch with room for `count` events of `size` bytes in total.
@@ -71,6 +80,10 @@ impl Batch {
     pub fn push(&mut self, draft: &Draft<'_>, now_ns: i64) -> Result<EventId, BatchError> {
         if self.ends.len() >= BATCH_EVENTS_MAX {
             return Err(BatchError::Full);
+        }
+        let stream = if draft.stream.is_empty() { &self.stream } else { draft.stream.as_ref() };
+        if is_reserved(stream) && !self.system {
+            return Err(BatchError::Event(LeafError::ReservedStream));
         }
         let sequence = &mut self.sequence;
         let id = draft.id.unwrap_or_else(|| {

@@ -11,6 +11,7 @@ use std::time::{Instant, SystemTime};
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::Response;
+use forebay_events::format::system::is_reserved;
 use forebay_events::ingest::{Ingest, Summary};
 use forebay_events::input::Format;
 use forebay_events::input::Record;
@@ -179,6 +180,10 @@ fn asked(path: Option<&str>, uri: &Uri, headers: &HeaderMap) -> Result<(String, 
     if stream.is_empty() || stream.len() > STREAM_SIZE_MAX {
         return Err(Problem::bad("query", "the name of a stream must have 1 to 255 bytes"));
     }
+    if is_reserved(&stream) {
+        let text = "streams whose names begin with _forebay are reserved for the store itself";
+        return Err(Problem::bad("query", text));
+    }
     let kind = headers.get(CONTENT_TYPE).map(|kind| kind.to_str().unwrap_or("?"));
     let essence = kind.and_then(|kind| kind.split(';').next()).map(str::trim).unwrap_or_default();
     let document = essence.eq_ignore_ascii_case("application/json");
@@ -314,6 +319,7 @@ mod tests {
             (None, "", "image/png"),
             (None, "?streams=a", ""),
             (None, "?stream=", ""),
+            (None, "?stream=_forebay", ""),
             (Some("zeek"), "?format=cef", ""),
         ] {
             assert!(shape(path, query, kind).is_err(), "{path:?} {query} {kind}");

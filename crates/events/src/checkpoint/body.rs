@@ -9,6 +9,9 @@ use super::note::{NoteError, SignedNote};
 use super::{SigningKey, VerifierKey};
 use crate::merkle::Hash;
 
+/// The line of a checkpoint whose store records what it removes.
+const RECORDED: &str = "forebay-prunings-are-recorded";
+
 /// The state of a log at a size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoint {
@@ -46,6 +49,18 @@ pub enum CheckpointError {
 }
 
 impl Checkpoint {
+    /// Returns the checkpoint of a store that records what it removes (`event-system.md`).
+    #[must_use]
+    pub fn recorded(origin: String, size: u64, root: Hash) -> Self {
+        Self { origin, size, root, extensions: vec![RECORDED.to_owned()] }
+    }
+
+    /// Whether its store records what it removes.
+    #[must_use]
+    pub fn is_recorded(&self) -> bool {
+        self.extensions.iter().any(|line| line == RECORDED)
+    }
+
     /// Signs it with the log's key; the origin is the key's name.
     ///
     /// # Errors

@@ -51,6 +51,9 @@ pub enum LeafError {
     /// No stream is given.
     #[error("the event has no stream name")]
     NoStream,
+    /// Only the store itself appends to this stream.
+    #[error("streams whose names begin with _forebay are reserved for the store itself")]
+    ReservedStream,
     /// A text has a control character.
     #[error("{field} contains a control character")]
     Control {

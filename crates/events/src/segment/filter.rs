@@ -124,7 +124,16 @@ fn words<'a>(bytes: &'a [u8], mut each: impl FnMut(usize, &'a [u8])) {
 pub(crate) fn build(terms: impl ExactSizeIterator<Item = Term>, bits_per_key: u32) -> Vec<u8> {
     let bits = terms.len().saturating_mul(bits_per_key as usize);
     let buckets = bits.div_ceil(BUCKET_SIZE * 8).max(1);
-    let mut filter = vec![0; buckets * BUCKET_SIZE];
+    build_sized(terms, buckets * BUCKET_SIZE)
+}
+
+/// Builds the filter of a block's terms with a size in bytes; empty unless it has whole buckets.
+pub(crate) fn build_sized(terms: impl Iterator<Item = Term>, size: usize) -> Vec<u8> {
+    if size == 0 || !size.is_multiple_of(BUCKET_SIZE) {
+        return Vec::new();
+    }
+    let buckets = size / BUCKET_SIZE;
+    let mut filter = vec![0; size];
     for term in terms {
         let (bucket, masks) = place(term, buckets);
         let words = &mut filter[bucket * BUCKET_SIZE..(bucket + 1) * BUCKET_SIZE];

@@ -34,7 +34,7 @@ const ASKED: usize = 1024;
 const GROUP: usize = 64;
 
 /// The page of an id among `pages`, and its fingerprint.
-fn place(id: EventId, pages: u64) -> (u64, u16) {
+pub(crate) fn place(id: EventId, pages: u64) -> (u64, u16) {
     let hash = xxh3_64(&id.0.to_be_bytes());
     let page = ((u128::from(hash) * u128::from(pages)) >> 64) as u64;
     (page, hash as u16)
@@ -139,10 +139,21 @@ impl Directory {
     /// fingerprint.
     pub(crate) fn page(&self, id: EventId) -> Option<(u64, usize, u16)> {
         let (page, fingerprint) = place(id, self.sums.len() as u64);
+        let (offset, size) = self.page_at(page)?;
+        Some((offset, size, fingerprint))
+    }
+
+    /// Number of pages.
+    pub(crate) fn pages(&self) -> u64 {
+        self.sums.len() as u64
+    }
+
+    /// Returns the offset of a page from the first one, and its size with checksum.
+    pub(crate) fn page_at(&self, page: u64) -> Option<(u64, usize)> {
         let at = usize::try_from(page).ok()?;
         let before = at.checked_sub(1).and_then(|at| self.sums.get(at)).copied().unwrap_or(0);
         let rows = self.sums.get(at)?.checked_sub(before)?;
-        Some((offset_of(before.into(), page), rows as usize * ENTRY_SIZE + 4, fingerprint))
+        Some((offset_of(before.into(), page), rows as usize * ENTRY_SIZE + 4))
     }
 }
 
@@ -156,15 +167,18 @@ pub(crate) fn blocks_of(
     if crc32c(entries) ^ salt != u32::from_le_bytes(*stored) {
         return Err("the checksum of a page of ids does not fit");
     }
-    let mut found: Vec<u32> = entries
-        .as_chunks::<ENTRY_SIZE>()
-        .0
-        .iter()
-        .filter(|[low, high, ..]| u16::from_le_bytes([*low, *high]) == fingerprint)
-        .map(|[_, _, a, b, c]| u32::from_le_bytes([*a, *b, *c, 0]))
-        .collect();
+    let entries = self::entries(entries);
+    let mut found: Vec<u32> =
+        entries.filter(|entry| entry.0 == fingerprint).map(|(_, block)| block).collect();
     found.dedup();
     Ok(found)
+}
+
+/// Fingerprint and block of each entry of a page, without its checksum.
+pub(crate) fn entries(page: &[u8]) -> impl Iterator<Item = (u16, u32)> {
+    page.as_chunks::<ENTRY_SIZE>().0.iter().map(|[low, high, a, b, c]| {
+        (u16::from_le_bytes([*low, *high]), u32::from_le_bytes([*a, *b, *c, 0]))
+    })
 }
 
 /// Blocks by the range of their ids.

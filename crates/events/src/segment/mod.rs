@@ -10,6 +10,7 @@
 mod block;
 mod columns;
 mod compress;
+mod derived;
 mod error;
 mod filter;
 mod format;
@@ -19,6 +20,7 @@ mod writer;
 
 pub use block::Block;
 pub use compress::Compression;
+pub(crate) use derived::Derived;
 pub use error::SegmentError;
 pub use filter::{Field, Term};
 pub use format::BlockInfo;

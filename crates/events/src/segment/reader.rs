@@ -82,12 +82,12 @@ impl Segment {
         Ok(segment)
     }
 
-    fn damaged(&self, offset: u64, found: &'static str) -> SegmentError {
+    pub(super) fn damaged(&self, offset: u64, found: &'static str) -> SegmentError {
         SegmentError::Damaged { path: self.path.clone(), offset, found }
     }
 
     /// Reads `size` bytes that must lie inside the file.
-    fn read(&self, offset: u64, size: usize) -> Result<Vec<u8>, SegmentError> {
+    pub(super) fn read(&self, offset: u64, size: usize) -> Result<Vec<u8>, SegmentError> {
         let end = offset.checked_add(size as u64);
         if end.is_none_or(|end| end > self.file_size) {
             return Err(self.damaged(offset, "an offset in it points beyond its end"));
@@ -253,10 +253,24 @@ impl Segment {
     /// [`SegmentError::Block`]: the filter is damaged.
     pub fn may_match(&self, number: u32, terms: &[Term]) -> Result<bool, SegmentError> {
         let mut asked = terms.iter().filter(|term| self.footer.words || !term.is_word()).peekable();
-        let Some(info) = self.blocks.get(number as usize) else { return Ok(false) };
+        if number as usize >= self.blocks.len() {
+            return Ok(false);
+        }
         if asked.peek().is_none() {
             return Ok(true);
         }
+        let filter = self.filter(number)?;
+        Ok(asked.all(|term| filter::may_have(&filter, *term)))
+    }
+
+    /// The filter of a block.
+    ///
+    /// # Errors
+    /// [`SegmentError::Block`]: the filter is damaged.
+    pub(super) fn filter(&self, number: u32) -> Result<Vec<u8>, SegmentError> {
+        let Some(info) = self.blocks.get(number as usize) else {
+            return Err(self.damaged(self.footer.index_offset, "there is no such block"));
+        };
         let bad = |found| SegmentError::Block {
             path: self.path.clone(),
             block: number as usize,
@@ -267,13 +281,40 @@ impl Segment {
         if size == 0 || size > 64 * BLOCK_SIZE_MAX {
             return Err(bad("the size of its filter is impossible"));
         }
-        let bytes = self.read(info.filter_offset, size + CHECKSUM_SIZE)?;
+        let mut bytes = self.read(info.filter_offset, size + CHECKSUM_SIZE)?;
         let (filter, stored) =
             bytes.split_last_chunk::<4>().ok_or_else(|| bad("it has no filter"))?;
         if crc32c(filter) ^ self.salt ^ number != u32::from_le_bytes(*stored) {
             return Err(bad("the checksum of its filter does not match"));
         }
-        Ok(asked.all(|term| filter::may_have(filter, *term)))
+        bytes.truncate(size);
+        Ok(bytes)
+    }
+
+    /// Whether the filters have the words of raw bytes.
+    pub(super) fn has_words(&self) -> bool {
+        self.footer.words
+    }
+
+    /// Its file.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The mark included in its checksums.
+    pub(super) fn salt(&self) -> u32 {
+        self.salt
+    }
+
+    /// Number of id pages, if there are any.
+    pub(super) fn id_pages(&self) -> Option<u64> {
+        self.directory.as_ref().map(Directory::pages)
+    }
+
+    /// Offset of an id page in the file, and its size with checksum.
+    pub(super) fn id_page_at(&self, page: u64) -> Option<(u64, usize)> {
+        let (offset, size) = self.directory.as_ref()?.page_at(page)?;
+        Some((self.footer.id_pages_offset.saturating_add(offset), size))
     }
 
     /// The blocks that may contain an id; few, and mostly none for an id that does not exist.

@@ -45,6 +45,11 @@ pub struct Promise {
 }
 
 impl Promise {
+    /// The position after its last event.
+    pub(crate) fn end_seq(&self) -> u64 {
+        self.accepted.first_seq + self.accepted.count
+    }
+
     /// Whether its acknowledgement also covers `earlier`: not if the log failed between the two.
     #[must_use]
     pub fn follows(&self, earlier: &Self) -> bool {
@@ -107,6 +112,26 @@ impl Inner {
 
     /// Assigns positions to a batch and writes it to the log's buffer.
     pub(crate) fn submit(&self, batch: Batch) -> Result<Submitted<'_>, AppendError> {
+        self.submit_when(batch, &|| self.sequencer_with_room())
+    }
+
+    /// Like [`submit`](Self::submit), for entries of the store itself: they are few, and are written
+    /// while memory tables cannot become segments.
+    pub(crate) fn submit_system(&self, batch: Batch) -> Result<Submitted<'_>, AppendError> {
+        self.submit_when(batch, &|| {
+            let sequencer = self.sequencer.lock();
+            match &sequencer.closed {
+                Some(reason) => Err(AppendError::closed(reason)),
+                None => Ok(sequencer),
+            }
+        })
+    }
+
+    fn submit_when<'a>(
+        &'a self,
+        batch: Batch,
+        lock: &dyn Fn() -> Result<MutexGuard<'a, Sequencer>, AppendError>,
+    ) -> Result<Submitted<'a>, AppendError> {
         let (Some(&first_id), Some(&last_id)) = (batch.ids().first(), batch.ids().last()) else {
             return Err(AppendError::Empty);
         };
@@ -118,7 +143,7 @@ impl Inner {
         let ends = entry::ends(run.ends());
         let count = run.len() as u64;
         let (mut sequencer, first_seq, end, epoch) = loop {
-            let sequencer = self.sequencer_with_room()?;
+            let sequencer = lock()?;
             let first_seq = sequencer.next_seq;
             let header = entry::header(first_seq, count as u32);
             let parts: [&[u8]; 3] = [&header, &ends, run.leaf_bytes()];
@@ -165,7 +190,7 @@ impl Inner {
         let mut sequencer = self.sequencer.lock();
         loop {
             if let Some(reason) = &sequencer.closed {
-                return Err(AppendError::Closed { reason: reason.clone(), shortage: None });
+                return Err(AppendError::closed(reason));
             }
             if sequencer.frozen.len() < self.options.frozen_tables_max {
                 return Ok(sequencer);
@@ -205,6 +230,20 @@ impl Inner {
                 watcher.0(end_seq);
             }
         }
+    }
+}
+
+impl Inner {
+    /// Blocks until a submitted batch is on stable storage whatever the durability, and makes it
+    /// visible.
+    pub(crate) fn sync(&self, promise: Promise) -> Result<(), AppendError> {
+        let (log, current) = self.journal.get().map_err(AppendError::Commit)?;
+        if current != promise.epoch {
+            return Err(AppendError::Commit(self.journal.failure()));
+        }
+        log.sync_to(promise.end).map_err(AppendError::Commit)?;
+        self.show(promise.end_seq());
+        Ok(())
     }
 }
 

@@ -18,6 +18,7 @@ use super::{AppendError, Inner, Store};
 use crate::checkpoint::{Checkpoint, SignedNote};
 use crate::event::Tags;
 use crate::format::leaf;
+use crate::format::system::is_reserved;
 use crate::merkle::{Hash, TILE_WIDTH, leaf_hash};
 use crate::segment::{Block, Field, SegmentError, SegmentWriter, Term};
 
@@ -48,21 +49,28 @@ pub struct Pruned {
 
 /// The rules, and the current time.
 #[derive(Debug)]
-struct Expiry<'a> {
+pub(super) struct Expiry<'a> {
     rules: &'a [Retention],
-    now_ns: i64,
+    pub(super) now_ns: i64,
 }
 
 impl Expiry<'_> {
-    /// Time before which events of a stream are expired.
-    fn horizon_ns(&self, stream: &str) -> i64 {
+    /// The rule of a stream; none for the store's own entries, which stay.
+    pub(super) fn rule(&self, stream: &str) -> Option<&Retention> {
+        if is_reserved(stream) {
+            return None;
+        }
         let named = |rule: &&Retention| rule.stream.as_deref() == Some(stream);
         let rule = self.rules.iter().find(named);
-        let rule = rule.or_else(|| self.rules.iter().find(|rule| rule.stream.is_none()));
-        rule.map_or(i64::MIN, |rule| self.now_ns.saturating_sub(rule.keep_ns))
+        rule.or_else(|| self.rules.iter().find(|rule| rule.stream.is_none()))
     }
 
-    fn keeps(&self, tags: &Tags<'_>, timestamp_ns: i64) -> bool {
+    /// Time before which events of a stream are expired.
+    fn horizon_ns(&self, stream: &str) -> i64 {
+        self.rule(stream).map_or(i64::MIN, |rule| self.now_ns.saturating_sub(rule.keep_ns))
+    }
+
+    pub(super) fn keeps(&self, tags: &Tags<'_>, timestamp_ns: i64) -> bool {
         timestamp_ns >= self.horizon_ns(tags.stream)
     }
 
@@ -89,9 +97,7 @@ impl Expiry<'_> {
 impl Inner {
     /// Joins neighbours while there are some of one size, and removes what the rules allow.
     pub(crate) fn compact(&self) -> Result<(), FlushError> {
-        if !self.options.retention.is_empty() {
-            self.prune(8)?;
-        }
+        self.prune(8)?;
         let _maintaining = self.maintaining.lock();
         while let Some(chosen) = self.choose() {
             if self.maintenance.is_stopped() {
@@ -120,12 +126,19 @@ impl Inner {
 
     /// Removes expired events from segments of which at least one in `share` is expired.
     fn prune(&self, share: u64) -> Result<Pruned, FlushError> {
+        self.begin_recording().map_err(|error| FlushError::Sign(Box::new(error)))?;
         let _maintaining = self.maintaining.lock();
-        let now_ns =
-            i64::try_from(self.clock.now_ms()).unwrap_or(i64::MAX).saturating_mul(1_000_000);
-        let expiry = Expiry { rules: &self.options.retention, now_ns };
+        self.record_policy()?;
         let mut pruned = Pruned::default();
+        if self.options.retention.is_empty() {
+            return Ok(pruned);
+        }
+        let now_ns = self.now_ns();
         for stored in &self.view().segments {
+            // What was recorded is removed, and nothing else: one entry, however often this fails.
+            let recorded = self.recorded.lock().get(&stored.entry.number).copied();
+            let now_ns = recorded.unwrap_or(now_ns);
+            let expiry = Expiry { rules: &self.options.retention, now_ns };
             let expired = expiry.expired_in(stored);
             if expired == 0 || expired.saturating_mul(share) < stored.entry.rows {
                 continue;
@@ -164,6 +177,14 @@ impl Inner {
         let (_, stored) = self.write_segment(number, first_seq, end_seq, |writer| {
             fill(writer, old, expiry, living.as_ref(), self.options.merkle)
         })?;
+        if let (Some(expiry), [one]) = (expiry, old)
+            && let Err(error) = self.record_pruning(one, expiry)
+        {
+            if let Err(also) = remove(&*self.fs, &segment_path(&self.dir, number)) {
+                tracing::warn!("cannot remove an unused segment: {}", chain(&also));
+            }
+            return Err(error);
+        }
         let result = (stored.entry.rows, stored.entry.file_size);
         let mut next = self.manifest.lock().clone();
         let replaced = |number: u64| old.iter().any(|stored| stored.entry.number == number);
@@ -172,6 +193,9 @@ impl Inner {
         next.segments.insert(place, stored.entry.clone());
         next.write(&*self.fs, &self.dir).map_err(FlushError::Disk)?;
         *self.manifest.lock() = next;
+        let mut recorded = self.recorded.lock();
+        recorded.retain(|number, _| !replaced(*number));
+        drop(recorded);
         self.change_view(|view| {
             let place = view.segments.iter().position(|stored| replaced(stored.entry.number));
             view.segments.retain(|stored| !replaced(stored.entry.number));

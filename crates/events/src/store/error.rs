@@ -171,6 +171,10 @@ impl AppendError {
         }
     }
 
+    pub(crate) fn closed(reason: &str) -> Self {
+        Self::Closed { reason: reason.to_owned(), shortage: None }
+    }
+
     /// Events cannot become a segment.
     pub(crate) fn unflushed(error: FlushError) -> Self {
         Self::Closed { reason: chain(&error).to_string(), shortage: Shortage::of(&error) }
@@ -210,6 +214,18 @@ pub enum ReadError {
         /// Why.
         reason: String,
     },
+    /// The events contradict what was signed: nothing more is signed.
+    #[error("the event store signs nothing: {reason}")]
+    Distrusted {
+        /// Why.
+        reason: String,
+    },
+    /// What was removed could not be recorded.
+    #[error("cannot record what the store removes")]
+    Record(#[source] AppendError),
+    /// The manifest could not be replaced.
+    #[error("cannot upgrade the event store")]
+    Upgrade(#[source] Disk),
     /// A checkpoint could not be signed.
     #[error("cannot sign a checkpoint")]
     Checkpoint(#[source] CheckpointError),

@@ -38,6 +38,10 @@ pub(crate) enum FlushError {
     Tree(#[source] TreeFileError),
     #[error("cannot add a segment to the manifest")]
     Disk(#[source] Disk),
+    #[error("cannot record what is removed from the event store")]
+    Record(#[source] AppendError),
+    #[error("cannot sign the record of what is removed")]
+    Sign(#[source] Box<super::ReadError>),
     #[error("cannot look up the signed checkpoint")]
     History(#[source] crate::checkpoint::HistoryError),
     #[error("the tree has {found} complete tiles, but the segments have {expected}")]

@@ -14,10 +14,12 @@ use forebay_base::fs::{Access, FileSystem};
 
 use super::error::{Disk, OpenError};
 
-const MAGIC: &[u8; 8] = b"FBEVMAN1";
+const MAGIC: &[u8; 8] = b"FBEVMAN2";
+/// Of a store that removed events without recording it.
+const MAGIC_1: &[u8; 8] = b"FBEVMAN1";
 const NAME: &str = "manifest";
 const NEW_NAME: &str = "manifest.new";
-const FIXED_SIZE: usize = 8 + 1 + 8 + 8 + 8 + 16 + 4;
+const FIXED_SIZE: usize = 8 + 1 + 8 + 8 + 8 + 16 + 8 + 4;
 const SEGMENT_SIZE: usize = 8 * 7 + 32;
 /// Maximum number of segments in a manifest.
 const SEGMENTS_MAX: usize = 1 << 20;
@@ -41,6 +43,8 @@ pub(crate) struct SegmentEntry {
 /// The contents of a manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Manifest {
+    /// Whether what is removed is recorded: false for a store of version 1 until it is upgraded.
+    pub(crate) recording: bool,
     /// Whether the store keeps proofs: fixed when it was created.
     pub(crate) merkle: bool,
     /// The number of the next segment.
@@ -51,6 +55,8 @@ pub(crate) struct Manifest {
     pub(crate) log_position: u64,
     /// The log to which the positions belong.
     pub(crate) log_id: [u8; 16],
+    /// Position of the newest entry with retention rules.
+    pub(crate) policy: Option<u64>,
     /// In order of sequence, without gaps.
     pub(crate) segments: Vec<SegmentEntry>,
 }
@@ -58,12 +64,15 @@ pub(crate) struct Manifest {
 impl Manifest {
     fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(FIXED_SIZE + self.segments.len() * SEGMENT_SIZE + 4);
-        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(if self.recording { MAGIC } else { MAGIC_1 });
         out.push(u8::from(self.merkle));
         for number in [self.segment_next, self.flushed_seq, self.log_position] {
             out.extend_from_slice(&number.to_le_bytes());
         }
         out.extend_from_slice(&self.log_id);
+        if self.recording {
+            out.extend_from_slice(&self.policy.map_or(0, |seq| seq + 1).to_le_bytes());
+        }
         out.extend_from_slice(&(self.segments.len() as u32).to_le_bytes());
         for segment in &self.segments {
             for number in [segment.number, segment.first_seq, segment.end_seq, segment.rows] {
@@ -85,9 +94,11 @@ impl Manifest {
             return Err("its checksum does not match");
         }
         let mut rest = Fields { bytes };
-        if rest.take::<8>()? != *MAGIC {
-            return Err("it has another format or version");
-        }
+        let recording = match rest.take::<8>()? {
+            magic if magic == *MAGIC => true,
+            magic if magic == *MAGIC_1 => false,
+            _ => return Err("it has another format or version"),
+        };
         let merkle = match rest.take::<1>()? {
             [0] => false,
             [1] => true,
@@ -96,6 +107,7 @@ impl Manifest {
         let (segment_next, flushed_seq, log_position) =
             (rest.number()?, rest.number()?, rest.number()?);
         let log_id = rest.take::<16>()?;
+        let policy = if recording { rest.number()?.checked_sub(1) } else { None };
         let count = u32::from_le_bytes(rest.take::<4>()?) as usize;
         if count > SEGMENTS_MAX || rest.bytes.len() != count * SEGMENT_SIZE {
             return Err("its number of segments does not match its size");
@@ -113,7 +125,16 @@ impl Manifest {
         if expected != flushed_seq {
             return Err("its segments do not end at the stated position");
         }
-        Ok(Self { merkle, segment_next, flushed_seq, log_position, log_id, segments })
+        Ok(Self {
+            recording,
+            merkle,
+            segment_next,
+            flushed_seq,
+            log_position,
+            log_id,
+            policy,
+            segments,
+        })
     }
 
     /// Reads the manifest in `dir`; `None` if there is none.
@@ -214,11 +235,13 @@ mod tests {
             digest: [7; 32],
         };
         Manifest {
+            recording: true,
             merkle: true,
             segment_next: 9,
             flushed_seq: 30,
             log_position: 4096,
             log_id: [3; 16],
+            policy: Some(12),
             segments: vec![segment(7, 0, 10), segment(8, 10, 30)],
         }
     }
@@ -235,6 +258,14 @@ mod tests {
                 assert!(Manifest::decode(&bytes).is_err());
             }
         }
+    }
+
+    #[test]
+    fn a_manifest_of_version_1_is_read_and_written_as_it_was() {
+        let old = Manifest { recording: false, policy: None, ..manifest() };
+        let bytes = old.encode();
+        assert_eq!((&bytes[..8], bytes.len()), (MAGIC_1.as_slice(), 53 + 2 * SEGMENT_SIZE + 4));
+        assert_eq!(Manifest::decode(&bytes), Ok(old));
     }
 
     #[test]

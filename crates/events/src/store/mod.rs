@@ -25,6 +25,7 @@ mod open;
 mod options;
 mod proofs;
 mod read;
+mod record;
 mod replay;
 mod revive;
 mod shortage;
@@ -33,7 +34,7 @@ mod tree;
 mod verify;
 mod view;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -58,6 +59,7 @@ pub use verify::{Fault, Verified, verify};
 
 use crate::batch::Batch;
 use crate::checkpoint::{Checkpoint, History, SigningKey};
+use crate::format::system::PolicyEntry;
 use crate::memory::Table;
 use crate::merkle::TreeFile;
 use counters::Counters;
@@ -127,6 +129,13 @@ pub(crate) struct Inner {
     manifest: Mutex<Manifest>,
     /// Held while segments are changed.
     maintaining: Mutex<()>,
+    /// Segments of which the expired events are recorded but not yet removed, by number, with the
+    /// time of that.
+    recorded: Mutex<HashMap<u64, i64>>,
+    /// The recorded retention rules, once they were read.
+    policy: Mutex<Option<PolicyEntry>>,
+    /// Why nothing is signed any more: the events contradict what was signed.
+    distrusted: OnceLock<String>,
     /// Cache of blocks for readers.
     blocks: Blocks,
     /// Stopped when nothing more is to be signed.

@@ -102,6 +102,15 @@ impl Store {
     }
 }
 
+/// Why the lock of a store was not acquired.
+fn locked(dir: &Path) -> impl FnOnce(io::Error) -> OpenError {
+    let path = dir.to_path_buf();
+    move |source| match source.kind() {
+        io::ErrorKind::WouldBlock => OpenError::Locked { path, source },
+        _ => OpenError::Io(Disk::new("lock", path, source)),
+    }
+}
+
 impl Inner {
     fn open(
         fs: Arc<dyn FileSystem>,
@@ -112,13 +121,7 @@ impl Inner {
     ) -> Result<Self, OpenError> {
         let segments = segments_dir(dir);
         fs.create_dir_all(&segments).map_err(disk("create", &segments))?;
-        let lock = fs.lock_exclusive(&dir.join("lock")).map_err(|source| {
-            if source.kind() == io::ErrorKind::WouldBlock {
-                OpenError::Locked { path: dir.to_path_buf(), source }
-            } else {
-                OpenError::Io(Disk::new("lock", dir, source))
-            }
-        })?;
+        let lock = fs.lock_exclusive(&dir.join("lock")).map_err(locked(dir))?;
         let manifest = Manifest::read(&*fs, dir)?;
         // Nothing may be removed because of a manifest whose name a power cut could still revert.
         fs.sync_dir(dir).map_err(disk("sync", dir))?;
@@ -168,6 +171,9 @@ impl Inner {
             checkpoints,
             manifest: Mutex::new(manifest),
             maintaining: Mutex::new(()),
+            recorded: Mutex::default(),
+            policy: Mutex::default(),
+            distrusted: OnceLock::new(),
             blocks,
             signing: Signal::default(),
             maintenance: Signal::default(),
@@ -177,6 +183,7 @@ impl Inner {
         };
         inner.replay(&log, recovered)?;
         inner.refuse_rollback()?;
+        inner.judge_unsigned()?;
         Ok(inner)
     }
 
@@ -292,11 +299,13 @@ fn create(
     log: &Log,
 ) -> Result<Manifest, OpenError> {
     let manifest = Manifest {
+        recording: true,
         merkle: options.merkle,
         segment_next: 1,
         flushed_seq: 0,
         log_position: log.start().0,
         log_id: log.id(),
+        policy: None,
         segments: Vec::new(),
     };
     manifest.write(fs, dir).map_err(OpenError::Io)?;
@@ -362,6 +371,11 @@ fn open_proofs(
         )),
         None => None,
     };
+    if latest.as_ref().is_some_and(|(latest, _)| latest.is_recorded()) && !manifest.recording {
+        let path = dir.join("manifest");
+        let reason = "it is of an older version than the newest checkpoint";
+        return Err(OpenError::Manifest { path, reason });
+    }
     let keeper = TreeKeeper::new(tree, Lsn(manifest.log_position));
     Ok((keeper, file, Checkpoints { key, history, latest }))
 }

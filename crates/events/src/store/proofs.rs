@@ -104,7 +104,11 @@ impl Inner {
         let (Some(tree), Some(checkpoints)) = (&self.tree, &self.checkpoints) else {
             return Err(ReadError::NoProofs);
         };
+        self.begin_recording()?;
         let mut checkpoints = checkpoints.lock();
+        if let Some(reason) = self.distrusted.get() {
+            return Err(ReadError::Distrusted { reason: reason.clone() });
+        }
         if checkpoints.history.is_poisoned() {
             self.reopen_history(&mut checkpoints)?;
         }
@@ -123,7 +127,7 @@ impl Inner {
         log.sync_to(log_end).map_err(ReadError::Commit)?;
         self.show(size);
         let origin = checkpoints.key.verifier().name().to_owned();
-        let checkpoint = Checkpoint { origin, size, root, extensions: Vec::new() };
+        let checkpoint = Checkpoint::recorded(origin, size, root);
         let note = checkpoint.sign(&checkpoints.key).map_err(ReadError::Checkpoint)?.to_string();
         checkpoints.history.append(&note).map_err(ReadError::History)?;
         checkpoints.latest = Some((checkpoint.clone(), note.clone()));
@@ -189,7 +193,14 @@ impl Inner {
             ),
             Err(error) => chain(&error).to_string(),
         };
+        self.distrust(reason);
+    }
+
+    /// Accepts and signs nothing more.
+    pub(crate) fn distrust(&self, reason: String) {
         tracing::error!("the event store accepts no events: {reason}");
+        // Only the first reason is kept: it is what the others may follow from.
+        self.distrusted.get_or_init(|| reason.clone());
         self.sequencer.lock().closed = Some(reason);
         self.room.notify_all();
     }

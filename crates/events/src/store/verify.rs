@@ -10,6 +10,7 @@
     reason = "positions are differences within one tile or batch"
 )]
 
+mod absent;
 mod leaves;
 mod segments;
 
@@ -24,9 +25,11 @@ use forebay_log::Lsn;
 use super::error::{Disk, OpenError};
 use super::manifest::{Manifest, segment_path};
 use crate::checkpoint::{Checkpoint, History, VerifierKey, load_key};
+use crate::format::system::SystemEntry;
 use crate::format::{entry, leaf};
 use crate::merkle::{self, Hash, LeafHashes, TILE_WIDTH, Tree, TreeFile};
 use crate::segment::Segment;
+use absent::Signed;
 use leaves::Leaves;
 
 /// Events of a tile.
@@ -58,6 +61,13 @@ pub enum Fault {
         /// Which one, and what is wrong.
         found: String,
     },
+    /// Events are absent, and no signed entry of the store says that it removed them.
+    Absent {
+        /// Index of the first.
+        first: u64,
+        /// Index of the last.
+        last: u64,
+    },
     /// The events differ from those for which a checkpoint was signed.
     History {
         /// The checkpoint's size.
@@ -74,6 +84,13 @@ impl fmt::Display for Fault {
             Self::Log { found } => write!(formatter, "log: {found}"),
             Self::Tree { found } => write!(formatter, "tree: {found}"),
             Self::Checkpoint { found } => write!(formatter, "checkpoint: {found}"),
+            Self::Absent { first, last } => {
+                let reason = "and no signed entry of the store says that it was removed";
+                if first == last {
+                    return write!(formatter, "event {first} is absent, {reason}");
+                }
+                write!(formatter, "each of the events {first} to {last} is absent, {reason}")
+            }
             Self::History { size, found } => {
                 write!(formatter, "history, compared with the checkpoint of {size} events: {found}")
             }
@@ -89,6 +106,8 @@ pub struct Verified {
     pub events: u64,
     /// Number of pruned events, of which only hashes or roots remain.
     pub pruned: u64,
+    /// Number of those that an earlier version pruned, without recording which.
+    pub pruned_before_recording: u64,
     /// Size of the hashed leaves in bytes.
     pub leaf_bytes: u64,
     /// Size of the read files in bytes.
@@ -129,11 +148,20 @@ pub fn verify(
             OpenError::Io(Disk::new("lock", &path, source))
         }
     })?;
-    let mut verifying = Verifying { fs, dir, manifest, on_event, verified: Verified::default() };
+    let mut verifying = Verifying {
+        fs,
+        dir,
+        manifest,
+        on_event,
+        entries: Vec::new(),
+        damaged: Vec::new(),
+        signed: Vec::new(),
+        verified: Verified::default(),
+    };
     let mut leaves = verifying.segments();
     let end_seq = verifying.log(&mut leaves);
     if verifying.manifest.merkle {
-        verifying.proofs(leaves, end_seq, since, key);
+        verifying.proofs(&leaves, end_seq, since, key);
     } else if !since.is_empty() {
         let found = "this event store keeps no proofs".to_owned();
         verifying.verified.faults.push(Fault::Checkpoint { found });
@@ -146,6 +174,12 @@ struct Verifying<'a> {
     dir: &'a Path,
     manifest: Manifest,
     on_event: &'a (dyn Fn(u64) + Sync),
+    /// The store's own entries, with their positions.
+    entries: Vec<(u64, SystemEntry)>,
+    /// Positions of damaged segments.
+    damaged: Vec<std::ops::Range<u64>>,
+    /// Checkpoints with a valid signature.
+    signed: Vec<Signed>,
     verified: Verified,
 }
 
@@ -156,6 +190,8 @@ impl Verifying<'_> {
         self.verified.events += read.events;
         self.verified.leaf_bytes += read.leaf_bytes;
         self.verified.faults.extend(read.faults);
+        self.entries = read.entries;
+        self.damaged = read.damaged;
         for entry in &self.manifest.segments {
             self.verified.segments += 1;
             self.verified.file_bytes += entry.file_size;
@@ -173,6 +209,7 @@ impl Verifying<'_> {
         let mut hashes = Vec::new();
         let (mut events, mut leaf_bytes) = (0, 0);
         let merkle = self.manifest.merkle;
+        let entries = &mut self.entries;
         let checked = forebay_log::check_entries(
             &**self.fs,
             &log_dir,
@@ -182,6 +219,7 @@ impl Verifying<'_> {
                 }
                 match entry_hashes(found.payload, merkle, &mut hashes) {
                     Ok((first_seq, count, size)) if first_seq == end_seq => {
+                        entries.extend(entries_of(found.payload));
                         for (place, &hash) in hashes.iter().enumerate() {
                             leaves.put(first_seq + place as u64, hash);
                         }
@@ -215,7 +253,7 @@ impl Verifying<'_> {
     /// Compares the tree of the events with the tree's file and with all signed checkpoints.
     fn proofs(
         &mut self,
-        leaves: Leaves,
+        leaves: &Leaves,
         end_seq: u64,
         since: &[String],
         key: Option<&VerifierKey>,
@@ -267,19 +305,20 @@ impl Verifying<'_> {
             Some(edge) if complete => Tree::from_parts(roots, edge).ok(),
             _ => None,
         };
-        let Some(tree) = tree else {
+        if tree.is_none() {
             let found =
                 "some of the events' hashes are missing, so the root cannot be computed".to_owned();
             self.verified.faults.push(Fault::Tree { found });
-            return;
-        };
-        self.verified.root = Some(tree.root());
-        drop(leaves);
-        self.signed(&tree, since, key);
+        }
+        self.verified.root = tree.as_ref().map(Tree::root);
+        self.signed(tree.as_ref(), since, key);
+        let (end_seq, verified) = (self.manifest.flushed_seq, &mut self.verified);
+        absent::check(leaves, &mut self.entries, &self.signed, end_seq, &self.damaged, verified);
+        absent::check_roots(&**self.fs, self.dir, &self.manifest, &self.entries, verified);
     }
 
     /// Checks signature and root of the store's own checkpoints, and of the given ones.
-    fn signed(&mut self, tree: &Tree, since: &[String], key: Option<&VerifierKey>) {
+    fn signed(&mut self, tree: Option<&Tree>, since: &[String], key: Option<&VerifierKey>) {
         let own = match load_key(&**self.fs, &self.dir.join("key")) {
             Ok(Some(own)) => Some(own.verifier().clone()),
             Ok(None) => {
@@ -324,14 +363,20 @@ impl Verifying<'_> {
     }
 
     /// Checks one signed note.
-    fn note(&mut self, tree: &Tree, note: &str, key: &VerifierKey) {
+    fn note(&mut self, tree: Option<&Tree>, note: &str, key: &VerifierKey) {
         let checkpoint = match Checkpoint::open(note.as_bytes(), key) {
             Ok(checkpoint) => checkpoint,
             Err(error) => return self.checkpoint_fault(chain(&error).to_string()),
         };
         self.verified.checkpoints += 1;
         let source = Segments { fs: self.fs, dir: self.dir, manifest: &self.manifest };
-        if let Some(found) = contradiction(tree, &checkpoint, &source) {
+        let found = tree.and_then(|tree| contradiction(tree, &checkpoint, &source));
+        self.signed.push(Signed {
+            size: checkpoint.size,
+            recorded: checkpoint.is_recorded(),
+            confirmed: found.is_none(),
+        });
+        if let Some(found) = found {
             self.verified.faults.push(Fault::History { size: checkpoint.size, found });
         }
     }
@@ -432,6 +477,20 @@ fn entry_hashes(
         hash_all(batch.leaves, &ends, hashes);
     }
     Ok((batch.first_seq, ends.len() as u64, batch.leaves.len() as u64))
+}
+
+/// The store's own entries in a log entry, with their positions.
+fn entries_of(payload: &[u8]) -> Vec<(u64, SystemEntry)> {
+    let Ok(batch) = entry::decode(payload) else { return Vec::new() };
+    let mut start = 0;
+    let leaves = batch.ends.iter().map(|&end| {
+        let leaf = batch.leaves.get(start..end as usize).unwrap_or_default();
+        start = end as usize;
+        leaf
+    });
+    let decoded = leaves.map(|leaf| leaf::decode(leaf).ok().as_ref().and_then(SystemEntry::decode));
+    let positions = batch.first_seq..;
+    positions.zip(decoded).filter_map(|(seq, entry)| Some((seq, entry?))).collect()
 }
 
 /// Hashes the leaves that end at `ends` in `bytes`.

@@ -14,6 +14,7 @@ use forebay_base::clock::{Clock, ManualClock};
 use forebay_base::fs::FileSystem;
 use forebay_base::fs::sim::{Rng, SimFs};
 use forebay_events::checkpoint::Checkpoint;
+use forebay_events::format::system::SYSTEM_STREAM;
 use forebay_events::merkle::{Hash, Tree, leaf_hash};
 use forebay_events::query::{Order, Query};
 use forebay_events::segment::{Compression, SegmentOptions};
@@ -164,6 +165,7 @@ impl Model {
         let submitted = store.submit(batch)?;
         // What the log lost before was never acknowledged, and its positions are assigned again.
         let first = submitted.first_seq() as usize;
+        self.absorb(store);
         assert!(first >= self.acknowledged && first <= self.events.len());
         assert!(first == 0 || self.ends.contains(&first), "{first}");
         self.cut(first);
@@ -175,6 +177,22 @@ impl Model {
             self.synced = self.acknowledged;
         }
         Ok(())
+    }
+
+    /// Takes over what the store itself appended. Called right after it, while that is in memory: a
+    /// disk that stops later, at an operation whose failure is only logged, hides it.
+    pub(crate) fn absorb(&mut self, store: &Store) {
+        for seq in self.acknowledged.min(self.events.len())..store.len() as usize {
+            let Ok(Some(record)) = store.at(seq as u64) else { continue };
+            let event = record.event();
+            let known = self.events.get(seq).is_some_and(|known| known.leaf == record.leaf());
+            if event.tags.stream == SYSTEM_STREAM && !known && seq <= self.events.len() {
+                self.cut(seq);
+                let (id, timestamp_ns) = (event.id, event.timestamp_ns);
+                let leaf = record.leaf().to_vec();
+                self.add(vec![Kept { id, timestamp_ns, short: false, leaf }]);
+            }
+        }
     }
 
     fn add(&mut self, kept: Vec<Kept>) {
@@ -214,12 +232,15 @@ impl Model {
             1 => {
                 self.horizon_ns = now_ns(clock) - HOUR_NS;
                 store.compact()?;
+                self.absorb(store);
                 self.met.insert("compact");
             }
             2 => {
                 clock.advance(Duration::from_secs(600));
                 self.horizon_ns = now_ns(clock) - HOUR_NS;
-                if store.prune()?.events > 0 {
+                let pruned = store.prune()?;
+                self.absorb(store);
+                if pruned.events > 0 {
                     self.met.insert("prune");
                 }
             }
@@ -252,6 +273,7 @@ impl Model {
     pub(crate) fn prune(&mut self, store: &Store, clock: &ManualClock) -> u64 {
         self.horizon_ns = now_ns(clock) - HOUR_NS;
         let gone = store.prune().unwrap().events;
+        self.absorb(store);
         self.pruned_below = self.events.len();
         gone
     }
@@ -289,6 +311,7 @@ impl Model {
     fn signed(&mut self, store: &Store, note: String) {
         let key = store.verifier_key().unwrap();
         let checkpoint = Checkpoint::open(note.as_bytes(), &key).unwrap();
+        self.absorb(store);
         // An append that was not acknowledged may be stored or not.
         assert!(checkpoint.size >= self.acknowledged as u64);
         self.cut(checkpoint.size as usize);
@@ -351,6 +374,7 @@ impl Model {
                 if disk.stopped() {
                     return Ok(failed);
                 }
+                self.absorb(&store);
                 for _ in 0..4 {
                     let seq = rng.below(store.len() as usize);
                     match store.at(seq as u64).unwrap() {
@@ -368,6 +392,7 @@ impl Model {
     /// * `least`: minimum number of events.
     pub(crate) fn judge(&mut self, store: &Store, least: usize) {
         let len = store.len() as usize;
+        self.absorb(store);
         assert!(len >= least, "{len} events, {least} were promised");
         assert!(len <= self.events.len() && (len == 0 || self.ends.contains(&len)), "{len}");
         self.cut(len);

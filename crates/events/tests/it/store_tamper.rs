@@ -11,23 +11,23 @@ use forebay_base::fs::{Access, FileSystem};
 use forebay_events::checkpoint::VerifierKey;
 use forebay_events::merkle::{Hash, TILE_WIDTH, Tree, TreeFile, leaf_hash};
 use forebay_events::segment::{Compression, Segment, SegmentInfo, SegmentOptions, SegmentWriter};
-use forebay_events::store::{Verified, verify};
+use forebay_events::store::{Fault, Verified, verify};
 use forebay_events::{Batch, Draft, Event};
 
 use crate::store_model::{DIR, Model, START_MS, open};
 
-type Rows = Vec<(u64, Vec<u8>)>;
+pub(crate) type Rows = Vec<(u64, Vec<u8>)>;
 
-struct Victim {
-    disk: SimFs,
+pub(crate) struct Victim {
+    pub(crate) disk: SimFs,
     /// Signed early, and kept elsewhere.
-    note: String,
-    key: VerifierKey,
+    pub(crate) note: String,
+    pub(crate) key: VerifierKey,
     count: u64,
 }
 
 /// A store of one segment and no log, with several checkpoints.
-fn victim() -> Victim {
+pub(crate) fn victim() -> Victim {
     let disk = SimFs::new(1);
     let clock = Arc::new(ManualClock::new(START_MS));
     let mut model = Model::default();
@@ -57,30 +57,30 @@ fn victim() -> Victim {
     Victim { disk, note, key, count: model.events.len() as u64 }
 }
 
-fn check(disk: &SimFs, since: &[String], key: Option<&VerifierKey>) -> Verified {
+pub(crate) fn check(disk: &SimFs, since: &[String], key: Option<&VerifierKey>) -> Verified {
     let fs: Arc<dyn FileSystem> = Arc::new(disk.clone());
     verify(&fs, Path::new(DIR), since, key, &|_| ()).unwrap()
 }
 
-fn segment_path(number: u64) -> PathBuf {
+pub(crate) fn segment_path(number: u64) -> PathBuf {
     Path::new(DIR).join(format!("segments/{number:016x}.segment"))
 }
 
-fn read(disk: &SimFs, path: &Path) -> Vec<u8> {
+pub(crate) fn read(disk: &SimFs, path: &Path) -> Vec<u8> {
     let file = disk.open(path, Access::Read).unwrap();
     let mut bytes = vec![0; usize::try_from(file.len().unwrap()).unwrap()];
     file.read_exact_at(&mut bytes, 0).unwrap();
     bytes
 }
 
-fn write(disk: &SimFs, path: &Path, bytes: &[u8]) {
+pub(crate) fn write(disk: &SimFs, path: &Path, bytes: &[u8]) {
     let file = disk.open(path, Access::ReadWrite).unwrap();
     file.set_len(0).unwrap();
     file.write_all_at(bytes, 0).unwrap();
 }
 
 /// The manifest's last segment: its number.
-fn last_segment(disk: &SimFs) -> (Vec<u8>, u64) {
+pub(crate) fn last_segment(disk: &SimFs) -> (Vec<u8>, u64) {
     let manifest = read(disk, &Path::new(DIR).join("manifest"));
     let at = manifest.len() - 4 - 88;
     let number = u64::from_le_bytes(manifest[at..at + 8].try_into().unwrap());
@@ -88,7 +88,7 @@ fn last_segment(disk: &SimFs) -> (Vec<u8>, u64) {
 }
 
 /// All leaves of a segment, by (time, position).
-fn rows_of(disk: &SimFs, number: u64) -> (SegmentInfo, Rows) {
+pub(crate) fn rows_of(disk: &SimFs, number: u64) -> (SegmentInfo, Rows) {
     let segment = Segment::open(disk, &segment_path(number)).unwrap();
     let mut rows = Vec::new();
     for number in 0..segment.blocks().len() {
@@ -103,7 +103,7 @@ fn rows_of(disk: &SimFs, number: u64) -> (SegmentInfo, Rows) {
 }
 
 /// Puts other rows in the place of the last segment's, and makes manifest and tree fit.
-fn forge(disk: &SimFs, end_seq: u64, stubs: &[(u64, Hash)], rows: &mut Rows) {
+pub(crate) fn forge(disk: &SimFs, end_seq: u64, stubs: &[(u64, Hash)], rows: &mut Rows) {
     let (mut manifest, number) = last_segment(disk);
     let (old, _) = rows_of(disk, number);
     disk.remove_file(&segment_path(number)).unwrap();
@@ -142,9 +142,9 @@ fn forge(disk: &SimFs, end_seq: u64, stubs: &[(u64, Hash)], rows: &mut Rows) {
 fn forge_tree(disk: &SimFs) {
     let (manifest, _) = last_segment(disk);
     let log_id: [u8; 16] = manifest[33..49].try_into().unwrap();
-    let count = u32::from_le_bytes(manifest[49..53].try_into().unwrap()) as usize;
+    let count = u32::from_le_bytes(manifest[57..61].try_into().unwrap()) as usize;
     let mut rows = Rows::new();
-    for entry in manifest[53..manifest.len() - 4].chunks_exact(88).take(count) {
+    for entry in manifest[61..manifest.len() - 4].chunks_exact(88).take(count) {
         let number = u64::from_le_bytes(entry[..8].try_into().unwrap());
         rows.extend(rows_of(disk, number).1);
     }
@@ -192,7 +192,7 @@ fn assert_reported(victim: &Victim, disk: &SimFs) {
 fn an_event_rewritten_with_all_checksums_is_found() {
     let victim = victim();
     let (manifest, number) = last_segment(&victim.disk);
-    assert!(manifest.len() > 53 + 88);
+    assert!(manifest.len() > 61 + 88);
     let (info, rows) = rows_of(&victim.disk, number);
     for at in [0, rows.len() / 2, rows.len() - 1] {
         for with_tree in [false, true] {
@@ -278,7 +278,7 @@ fn a_store_recreated_without_the_key_is_not_the_one_that_was_signed() {
 }
 
 #[test]
-fn an_event_passed_off_as_pruned_is_counted_and_without_its_hash_found() {
+fn an_event_passed_off_as_pruned_is_reported_by_index_with_or_without_its_hash() {
     let victim = victim();
     let (_, number) = last_segment(&victim.disk);
     let (info, rows) = rows_of(&victim.disk, number);
@@ -288,11 +288,11 @@ fn an_event_passed_off_as_pruned_is_counted_and_without_its_hash_found() {
     let disk = victim.disk.fork();
     forge(&disk, info.end_seq, &[(gone.0, leaf_hash(&gone.1))], &mut left.clone());
     let result = check(&disk, &[], None);
-    assert_eq!((result.pruned, result.faults.len()), (1, 0));
+    let absent = Fault::Absent { first: gone.0, last: gone.0 };
+    assert_eq!((result.pruned, &result.faults), (0, &vec![absent.clone()]));
     forge(&disk, info.end_seq, &[], &mut left.clone());
     let result = check(&disk, &[], None);
-    assert_eq!(result.pruned, 1);
-    assert!(!result.faults.is_empty(), "its hash is missing");
+    assert!(result.faults.len() > 1 && result.faults.contains(&absent), "its hash is missing");
     let other = leaf_hash(b"another");
     forge(&disk, info.end_seq, &[(gone.0, other)], &mut left);
     assert!(!check(&disk, &[], None).faults.is_empty(), "its hash is another");

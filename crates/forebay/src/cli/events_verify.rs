@@ -21,8 +21,10 @@ Examples:
 
 Reads every segment and the log, computes the BLAKE3 digest of each sealed file, hashes every event,
 builds the tree from those hashes alone, and compares it with the stored tree and with every
-checkpoint signed by this store. --since adds checkpoints kept elsewhere. Only they can show that
-the whole store was replaced, including its key; give --key with them.
+checkpoint signed by this store. Filters and indexes are compared with the events. An event is
+reported as absent unless a signed entry of the store names it as removed. --since adds
+checkpoints kept elsewhere. Only they can show that the whole store was replaced, including its
+key; give --key with them.
 
 Exit codes: 0 everything is unchanged; 1 something was changed and is named; 3 the store cannot be
 read or is in use.";
@@ -85,6 +87,7 @@ fn print_json(verified: &Verified, seconds: f64) -> anyhow::Result<()> {
         "sound": faults.is_empty(),
         "events": verified.events,
         "pruned": verified.pruned,
+        "pruned_before_recording": verified.pruned_before_recording,
         "leaf_bytes": verified.leaf_bytes,
         "file_bytes": verified.file_bytes,
         "segments": verified.segments,
@@ -108,6 +111,12 @@ fn print(verified: &Verified, micros: u128) -> anyhow::Result<()> {
         verified.segments,
         verified.checkpoints,
     ))?;
+    if verified.pruned_before_recording > 0 {
+        out::line(format_args!(
+            "             {} of them before pruning was recorded",
+            verified.pruned_before_recording
+        ))?;
+    }
     if let Some(root) = &verified.root {
         out::line(format_args!("root         {root}"))?;
     }

@@ -1,5 +1,6 @@
 //! Value types and limits of the event store's settings.
 
+use forebay_events::format::system::is_reserved;
 use forebay_events::segment::Compression;
 use forebay_events::store::Retention;
 
@@ -43,6 +44,9 @@ impl Value for Retentions {
             };
             if stream.as_deref() == Some("") {
                 return Err(format!("{rule:?} names no stream"));
+            }
+            if stream.as_deref().is_some_and(is_reserved) {
+                return Err(format!("{rule:?} names a stream of the store itself, which is kept"));
             }
             if rules.iter().any(|known| known.stream == stream) {
                 return Err(format!("{rule:?} is a second rule for the same stream"));

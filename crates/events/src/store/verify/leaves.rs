@@ -6,6 +6,36 @@ use crate::merkle::{Hash, TILE_WIDTH, Tree};
 
 const TILE: u64 = TILE_WIDTH as u64;
 
+/// A set of places in a tile.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Mask([u64; 4]);
+
+impl Mask {
+    /// Every place.
+    pub(super) const ALL: Self = Self([u64::MAX; 4]);
+
+    /// Whether there is none.
+    pub(super) fn is_empty(self) -> bool {
+        self.0 == [0; 4]
+    }
+
+    /// Whether it has a place, below 256.
+    pub(super) fn has(self, place: u64) -> bool {
+        self.0.get((place / 64) as usize).is_some_and(|word| word >> (place % 64) & 1 == 1)
+    }
+
+    /// Adds a place, below 256.
+    pub(super) fn set(&mut self, place: u64) {
+        if let Some(word) = self.0.get_mut((place / 64) as usize) {
+            *word |= 1 << (place % 64);
+        }
+    }
+
+    fn join(&mut self, other: Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(word, more)| *word |= more);
+    }
+}
+
 /// Leaves of one tile, of which some are known.
 #[derive(Debug)]
 struct Tile {
@@ -18,6 +48,8 @@ struct Tile {
 #[derive(Debug, Default)]
 pub(super) struct Leaves {
     roots: HashMap<u64, Hash>,
+    /// Of which leaves only the hash is left, by tile.
+    stubs: HashMap<u64, Mask>,
     /// The tile of the last addition: the next leaf mostly belongs to it too.
     current: Option<Tile>,
     open: HashMap<u64, Tile>,
@@ -62,9 +94,33 @@ impl Leaves {
         }
     }
 
+    /// Adds a leaf of which only the hash is left.
+    pub(super) fn put_stub(&mut self, seq: u64, hash: Hash) {
+        self.put(seq, hash);
+        self.stubs.entry(seq / TILE).or_default().set(seq % TILE);
+    }
+
+    /// The places of a tile without an event, whether or not a hash is left.
+    pub(super) fn absent(&self, number: u64) -> Mask {
+        let mut absent = self.stubs.get(&number).copied().unwrap_or_default();
+        if self.roots.contains_key(&number) {
+            return absent;
+        }
+        let Some(tile) = self.tile(number) else { return Mask::ALL };
+        for (place, leaf) in (0..).zip(&tile.leaves) {
+            if leaf.is_none() {
+                absent.set(place);
+            }
+        }
+        absent
+    }
+
     /// Adds the leaves of another collection.
     pub(super) fn absorb(&mut self, other: Self) {
         self.twice = self.twice.or(other.twice);
+        for (number, mask) in other.stubs {
+            self.stubs.entry(number).or_default().join(mask);
+        }
         for (number, root) in other.roots {
             if self.tile(number).is_some() || self.roots.insert(number, root).is_some() {
                 self.twice = Some(number * TILE);

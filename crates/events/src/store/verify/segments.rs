@@ -8,10 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use forebay_base::error_chain::chain;
 use forebay_base::fs::FileSystem;
 use parking_lot::Mutex;
+use uuid::Uuid;
 
 use super::leaves::Leaves;
 use super::{Fault, hash_all};
-use crate::segment::Segment;
+use crate::format::system::SystemEntry;
+use crate::segment::{Derived, Segment};
 use crate::store::manifest::{Manifest, SegmentEntry, segment_path};
 
 /// Number of blocks that a thread processes at a time.
@@ -23,12 +25,20 @@ pub(super) struct Read {
     pub(super) leaves: Leaves,
     pub(super) events: u64,
     pub(super) leaf_bytes: u64,
+    /// The store's own entries, with their positions.
+    pub(super) entries: Vec<(u64, SystemEntry)>,
+    /// Positions of segments that could not be read completely.
+    pub(super) damaged: Vec<Range<u64>>,
     /// The first fault of each segment.
     pub(super) faults: Vec<Fault>,
 }
 
 /// A segment that could be opened.
 struct Opened<'a> {
+    /// What its blocks add up to.
+    derived: Mutex<Derived>,
+    /// The random key of sums over its ids.
+    key: u64,
     entry: &'a SegmentEntry,
     path: PathBuf,
     segment: Segment,
@@ -53,7 +63,10 @@ pub(super) fn read(
     for entry in &manifest.segments {
         let path = segment_path(dir, entry.number);
         match open(fs, entry, &path) {
-            Ok(segment) => opened.push(Opened { entry, path, segment }),
+            Ok(segment) => {
+                let (derived, key) = (Mutex::default(), Uuid::new_v4().as_u64_pair().0);
+                opened.push(Opened { derived, key, entry, path, segment });
+            }
             Err(found) => {
                 faults.push((entry.number, 0, Fault::Segment { path, found }));
             }
@@ -81,16 +94,30 @@ pub(super) fn read(
                 }
                 let mut sum = sum.lock();
                 sum.0.leaves.absorb(read.leaves);
+                sum.0.entries.append(&mut read.entries);
                 sum.0.events += read.events;
                 sum.0.leaf_bytes += read.leaf_bytes;
             });
         }
     });
     let (mut read, mut faults) = sum.into_inner();
+    for opened in opened {
+        let Opened { derived, key, entry, path, segment } = opened;
+        // What was damaged adds up to nothing.
+        if faults.iter().all(|(number, ..)| *number != entry.number)
+            && let Err(error) = segment.check_derived(derived.into_inner(), key)
+        {
+            let found = chain(&error).to_string();
+            faults.push((entry.number, usize::MAX, Fault::Segment { path, found }));
+        }
+    }
     // Only the first fault of each segment is reported: a damaged block before the digest it
     // changes.
     faults.sort_by_key(|(number, place, _)| (*number, *place));
     faults.dedup_by_key(|(number, ..)| *number);
+    let damaged = |entry: &&SegmentEntry| faults.iter().any(|(number, ..)| *number == entry.number);
+    let damaged = manifest.segments.iter().filter(damaged);
+    read.damaged = damaged.map(|entry| entry.first_seq..entry.end_seq).collect();
     read.faults = faults.into_iter().map(|(.., fault)| fault).collect();
     read
 }
@@ -99,7 +126,8 @@ fn open(fs: &Arc<dyn FileSystem>, entry: &SegmentEntry, path: &Path) -> Result<S
     let segment = Segment::open(&**fs, path).map_err(|error| chain(&error).to_string())?;
     let info = segment.info();
     let same = (info.first_seq, info.end_seq, info.rows, info.file_size)
-        == (entry.first_seq, entry.end_seq, entry.rows, entry.file_size);
+        == (entry.first_seq, entry.end_seq, entry.rows, entry.file_size)
+        && (info.time_min_ns, info.time_max_ns) == (entry.time_min_ns, entry.time_max_ns);
     if same {
         Ok(segment)
     } else {
@@ -154,16 +182,24 @@ impl Hasher {
                 }
             }
             Work::Blocks(_, blocks) => {
+                let mut derived = Derived::default();
                 for number in blocks.clone() {
-                    self.block(&opened.segment, number, merkle, read)
+                    self.block(opened, number, merkle, read, &mut derived)
                         .map_err(|error| (opened, number, text(&error)))?;
                 }
+                opened.derived.lock().absorb(derived);
             }
             Work::Stubs(_) => {
                 let range = opened.entry.first_seq..opened.entry.end_seq;
                 let stubs = opened.segment.stubs(range);
-                for (seq, hash) in stubs.map_err(|error| (opened, usize::MAX - 1, text(&error)))? {
-                    read.leaves.put(seq, hash);
+                let stubs = stubs.map_err(|error| (opened, usize::MAX - 1, text(&error)))?;
+                let ordered = stubs.is_sorted_by(|before, next| before.0 < next.0);
+                if !ordered || stubs.len() as u64 != opened.segment.info().stubs {
+                    let found = "the hashes of its removed events are not in order".to_owned();
+                    return Err((opened, usize::MAX - 1, found));
+                }
+                for (seq, hash) in stubs {
+                    read.leaves.put_stub(seq, hash);
                 }
             }
         }
@@ -172,11 +208,13 @@ impl Hasher {
 
     fn block(
         &mut self,
-        segment: &Segment,
+        opened: &Opened<'_>,
         number: usize,
         merkle: bool,
         read: &mut Read,
+        derived: &mut Derived,
     ) -> Result<(), crate::segment::SegmentError> {
+        let segment = &opened.segment;
         let block = segment.read_block(number)?;
         self.bytes.clear();
         self.ends.clear();
@@ -185,14 +223,18 @@ impl Hasher {
             block.leaf(row, &mut self.bytes);
             self.ends.push(self.bytes.len());
             let leaf = self.bytes.get(start..).unwrap_or_default();
-            if crate::format::leaf::decode(leaf).is_err() {
+            let Ok(event) = crate::format::leaf::decode(leaf) else {
                 return Err(segment.no_event(block.seq(row)));
+            };
+            if let Some(entry) = SystemEntry::decode(&event) {
+                read.entries.push((block.seq(row), entry));
             }
         }
         // No reader would find an event that is not where the index says.
         if let Some(seq) = segment.misplaced(number, &block) {
             return Err(segment.no_event(seq));
         }
+        segment.check_block(number, &block, opened.key, derived)?;
         if merkle {
             hash_all(&self.bytes, &self.ends, &mut self.hashes);
             for (row, &hash) in self.hashes.iter().enumerate() {
