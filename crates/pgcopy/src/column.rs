@@ -7,10 +7,15 @@ use std::collections::HashMap;
 
 use arrow::datatypes::{DataType, Field, IntervalUnit, Schema, TimeUnit};
 
-/// Key of a field's metadata: the type in SQL, as `format_type` writes it.
+use crate::type_name::TypeName;
+
+/// Key of a field's metadata: the type in SQL, as `format_type` writes it. It comes from outside: what is no
+/// [`TypeName`] is an error.
 pub const SQL_TYPE: &str = "forebay.sql_type";
 /// Key of a field's metadata: the wire form, where the Arrow type has several.
 pub const WIRE: &str = "forebay.wire";
+/// Number of characters of a refused name that an error shows.
+const NAMED_MAX: usize = 100;
 
 /// The form of a value in binary COPY, and the Arrow type that holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -218,9 +223,10 @@ impl Wire {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "column {column:?} is {data_type}, which {}; cast it in a transform",
-    match .wanted {
-        Some(wanted) => format!("is not converted to {wanted} implicitly"),
-        None => "has no PostgreSQL equivalent".to_owned(),
+    match (.wanted, .named) {
+        (_, Some(named)) => format!("its metadata calls {named:?}: this is not the name of a type"),
+        (Some(wanted), None) => format!("is not converted to {wanted} implicitly"),
+        (None, None) => "has no PostgreSQL equivalent".to_owned(),
     }
 )]
 pub struct UnfitType {
@@ -230,6 +236,8 @@ pub struct UnfitType {
     pub data_type: DataType,
     /// The type in SQL it was to become, where it was to become a certain one.
     pub wanted: Option<String>,
+    /// What its metadata has for the name of a type in SQL, where that is none.
+    pub named: Option<String>,
 }
 
 impl Column {
@@ -250,7 +258,8 @@ impl Column {
     /// type since its column made it, what its metadata says is of the old one and does not count.
     ///
     /// # Errors
-    /// When PostgreSQL has no such type (structs, maps, unions).
+    /// When PostgreSQL has no such type (structs, maps, unions), or the metadata has something else in the
+    /// place of a type's name.
     pub fn from_field(field: &Field) -> Result<Self, UnfitType> {
         let metadata = field.metadata();
         let said = metadata.get(WIRE).map(|name| {
@@ -261,15 +270,23 @@ impl Column {
             Some(None) => None,
             Some(Some(_)) | None => metadata.get(SQL_TYPE).cloned(),
         };
+        let unfit = |named| UnfitType {
+            column: field.name().clone(),
+            data_type: field.data_type().clone(),
+            wanted: None,
+            named,
+        };
+        if let Some(name) = sql_type.as_deref()
+            && !name.is_empty()
+            && TypeName::parse(name).is_none()
+        {
+            return Err(unfit(Some(name.chars().take(NAMED_MAX).collect())));
+        }
         let (wire, sql_type) = match (said.flatten(), sql_type, derived(field.data_type())) {
             (Some(wire), Some(sql_type), _) => (wire, sql_type),
             (Some(wire), None, derived) => (wire, derived.map(|(_, sql)| sql).unwrap_or_default()),
             (None, sql_type, Some((wire, derived))) => (wire, sql_type.unwrap_or(derived)),
-            (None, _, None) => {
-                let column = field.name().clone();
-                let data_type = field.data_type().clone();
-                return Err(UnfitType { column, data_type, wanted: None });
-            }
+            (None, _, None) => return Err(unfit(None)),
         };
         Ok(Self { name: field.name().clone(), sql_type, wire, nullable: field.is_nullable() })
     }
@@ -413,6 +430,19 @@ mod tests {
         assert_eq!(Column::from_field(&cast), Ok(column("text", Wire::Text)));
         let cast = column("text", Wire::Text).field().with_data_type(DataType::Int64);
         assert_eq!(Column::from_field(&cast), Ok(column("bigint", Wire::Int8)));
+    }
+
+    #[test]
+    fn a_name_that_is_more_than_a_type_is_refused() {
+        let hostile = "text using ''; drop table kept; --";
+        let field = |sql_type: &str| {
+            let metadata = HashMap::from([(SQL_TYPE.to_owned(), sql_type.to_owned())]);
+            Field::new("c", DataType::Utf8, true).with_metadata(metadata)
+        };
+        let error = Column::from_field(&field(hostile)).unwrap_err();
+        assert_eq!(error.named.as_deref(), Some(hostile));
+        assert!(error.to_string().contains("not the name of a type"), "{error}");
+        assert_eq!(Column::from_field(&field("varchar(5)")).unwrap().sql_type, "varchar(5)");
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! | [`Splitter`] | whole tuples as they are, counted and hashed |
 //! | [`Decoder`] | binary COPY to Arrow |
 //! | [`Encoder`] | Arrow to binary COPY |
+//! | [`TypeName`] | the name of a type, parsed: one that may enter a statement |
 //! | [`text`] | types Arrow has none for, to the text PostgreSQL writes, and back |
 //!
 //! Invariants:
@@ -31,6 +32,7 @@ pub mod hash;
 mod split;
 pub mod text;
 mod time;
+mod type_name;
 
 pub use column::{Column, UnfitType, Wire};
 pub use decode::Decoder;
@@ -39,3 +41,4 @@ pub use error::{CellError, DecodeError, EncodeError};
 pub use frame::{HEADER, TRAILER};
 pub use hash::ContentHash;
 pub use split::Splitter;
+pub use type_name::TypeName;

@@ -89,6 +89,7 @@ const ROOMS: [Room; 21] = [
         floor: 5,
         below: &[
             "forebay-base",
+            "forebay-testing",
             "forebay-pgcopy",
             "forebay-sdk",
             "forebay-postgres",

@@ -211,3 +211,61 @@ fn a_run_of_several_streams_killed_at_every_commit_copies_each_once() {
     let report = "select sum(rows), count(distinct load), count(distinct run) > 2 from forebay.pipeline_ledger";
     assert_eq!(pg.query("dst", report), "180000|3|t");
 }
+
+#[test]
+fn incremental_runs_killed_before_their_loads_end_copy_every_row_once() {
+    let Some(pg) = two_databases() else { return };
+    for table in ["t", "u"] {
+        let id = "id bigint generated always as identity primary key";
+        pg.query("src", &format!("create table {table} ({id}, v text)"));
+    }
+    pg.query("src", "create table first (id int)");
+    // The ledger is there. The end of a load of the stream in `cut` waits.
+    Pipeline::new(&pg, "[{name: first}]", "", "").run();
+    pg.query(
+        "dst",
+        "create table cut (stream text);
+         create function wait() returns trigger language plpgsql as
+         'begin if exists (select from public.cut c where c.stream = new.stream) then
+              perform pg_sleep(600);
+          end if; return new; end';
+         create trigger wait before update on forebay.pipeline_loads for each row execute function wait()",
+    );
+    let streams = "[{name: t, sync_mode: incremental, cursor_field: id},
+                    {name: u, sync_mode: incremental, cursor_field: id}]";
+    let pipeline = Pipeline::new(&pg, streams, "", RESOURCES);
+    let waits = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'";
+    for cut in ["t", "t", "", "u", "t", "u", ""] {
+        for table in ["t", "u"] {
+            let rows = "select g from generate_series(1, 500) g";
+            pg.query("src", &format!("insert into {table} (v) {rows}"));
+        }
+        pg.query("dst", &format!("truncate cut; insert into cut values ('{cut}')"));
+        let log = pipeline.dir.path().join("log");
+        let output = std::fs::File::create(&log).unwrap();
+        let mut running = pipeline.command().stdout(Stdio::null()).stderr(output).spawn().unwrap();
+        while pg.query("dst", waits) == "0" && running.try_wait().unwrap().is_none() {}
+        if !cut.is_empty() {
+            let waits = running.try_wait().unwrap().is_none();
+            let said = std::fs::read_to_string(&log).unwrap();
+            assert!(waits, "it waits to end a load of {cut}: {said}");
+            running.kill().unwrap();
+        }
+        assert_eq!(running.wait().unwrap().success(), cut.is_empty());
+        // The server does not know of the kill: its process would end the load.
+        let there = "from pg_stat_activity where application_name = 'forebay'";
+        pg.query("dst", &format!("select pg_terminate_backend(pid) {there}"));
+        while pg.query("dst", &format!("select count(*) {there}")) != "0" {}
+        for table in ["t", "u"] {
+            let twice = format!("select count(*) - count(distinct id) from {table}");
+            let twice = pg.try_query("dst", &twice).unwrap_or_else(|| "0".to_owned());
+            assert_eq!(twice, "0", "{table} after a kill at the end of {cut:?}");
+        }
+        if cut.is_empty() {
+            for table in ["t", "u"] {
+                let rows = format!("select count(*), sum(hashtext(x::text)) from {table} x");
+                assert_eq!(pg.query("dst", &rows), pg.query("src", &rows), "{table}");
+            }
+        }
+    }
+}

@@ -50,12 +50,18 @@ impl Encoder {
             let data_type = from.get(index).cloned().unwrap_or(DataType::Null);
             if from.len() <= index || !conform::fits(&data_type, &column.wire) {
                 let wanted = Some(column.sql_type.clone());
-                return Err(UnfitType { column: column.name.clone(), data_type, wanted });
+                return Err(UnfitType {
+                    column: column.name.clone(),
+                    data_type,
+                    wanted,
+                    named: None,
+                });
             }
         }
         if let Some(field) = schema.fields().get(columns.len()) {
             let (column, data_type) = (field.name().clone(), field.data_type().clone());
-            return Err(UnfitType { column, data_type, wanted: Some("any column".to_owned()) });
+            let wanted = Some("any column".to_owned());
+            return Err(UnfitType { column, data_type, wanted, named: None });
         }
         Ok(Self { columns: columns.to_vec(), from, to })
     }

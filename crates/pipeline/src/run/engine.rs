@@ -18,7 +18,7 @@ use forebay_sdk::settings::{TargetSettings, WriteMode};
 use futures_util::future::join;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::open::Opened;
+use super::open::{Opened, is_complete};
 use super::report::{Report, StreamReport};
 use super::round::LastLoad;
 use super::units::{Copied, Copying, content_of};
@@ -172,6 +172,11 @@ impl<'a> Pipeline<'a> {
         let target = opened.target(self, context).await?;
         let fingerprint = format!("{}{}", opened.source, fingerprint_of_columns(columns));
         let units = opened.stream.units().to_vec();
+        if let Some(load) = &opened.to_end {
+            target.prepare(load).await?;
+            target.finish(load).await?;
+            report.resumed = true;
+        }
         if units.is_empty() && opened.has_history && !opened.is_whole && opened.resumed.is_none() {
             report.seconds = begun.elapsed().as_secs_f64();
             return Ok(report);
@@ -197,7 +202,7 @@ impl<'a> Pipeline<'a> {
             budget,
             context,
         };
-        let Copied { entries: new, content } = copying.units(&units, &entries).await?;
+        let Copied { entries: new, content } = copying.units(&load.units, &entries).await?;
         target.finish(&load).await?;
         report.units = new.len();
         report.rows = new.iter().map(|entry| entry.rows).sum();
@@ -215,16 +220,25 @@ fn goes_on(
     fingerprint: &str,
     options: &Options,
 ) -> Result<Option<LastLoad>, ConnectorError> {
-    let Some((load, _)) = &opened.resumed else { return Ok(None) };
-    if load.fingerprint == fingerprint {
-        return Ok(opened.resumed.clone());
-    }
-    if options.from_scratch || opened.settings.write_mode != WriteMode::Append {
+    let Some(last) = &opened.resumed else { return Ok(None) };
+    let (load, _) = last;
+    let names = |units: &[Unit]| units.iter().map(|unit| unit.name.clone()).collect::<Vec<_>>();
+    let is_append = opened.settings.write_mode == WriteMode::Append;
+    let is_complete = is_complete(last);
+    // Appended rows are all there, whatever the source has become.
+    let what = if load.fingerprint != fingerprint && !(is_append && is_complete) {
+        "columns"
+    } else if !is_complete && names(&load.units) != names(opened.stream.units()) {
+        "units"
+    } else {
+        return Ok(Some(last.clone()));
+    };
+    if options.from_scratch || !is_append {
         return Ok(None);
     }
     Err(ConnectorError::unsupported(
         format!(
-            "the columns of {} changed while load {} was unfinished",
+            "the {what} of {} changed while load {} was unfinished",
             opened.settings.stream, load.id
         ),
         "restore them and let the load finish, or remove its rows and run `forebay pipeline reset`",

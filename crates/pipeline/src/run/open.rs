@@ -1,11 +1,14 @@
 //! Opening the streams of a run: the units, the form of rows, and the transforms.
 //!
-//! Invariant: a stream that continues a load is opened with that load's own units, or not at all.
+//! Invariants:
+//! * A stream that continues a load is opened with that load's own units, or not at all.
+//! * A load whose units are all committed is only ended. Nothing of it is read again, so its units
+//!   need not be reproduced: a query's result has none of its source's.
 
 use std::sync::Arc;
 
 use forebay_sdk::ConnectorError;
-use forebay_sdk::connector::{Cursor, Division, Form, Opening, SourceStream, Target};
+use forebay_sdk::connector::{Cursor, Division, Form, Load, Opening, SourceStream, Target};
 use forebay_sdk::run::Context;
 use forebay_sdk::settings::{StreamSettings, SyncMode, TargetSettings, WriteMode};
 use futures_util::future::join;
@@ -27,6 +30,9 @@ pub(super) struct Opened {
     pub(super) source: String,
     /// A load to continue, and its committed units.
     pub(super) resumed: Option<LastLoad>,
+    /// An incremental load of an earlier run whose units are all committed: it is ended before this
+    /// run reads what is newer.
+    pub(super) to_end: Option<Load>,
     /// The load that is finished already, in a run that continues another one.
     pub(super) finished: Option<LastLoad>,
     /// Whether it is copied completely, and not from the last cursor.
@@ -72,12 +78,13 @@ impl Pipeline<'_> {
         if !is_transformed {
             return Ok(opened);
         }
-        self.transform(opened, history, context).await
+        self.transform(opened, options, history, context).await
     }
 
     async fn transform(
         &self,
-        opened: Vec<Opened>,
+        mut opened: Vec<Opened>,
+        options: &Options,
         history: &History,
         context: &Context,
     ) -> Result<Vec<Opened>, RunError> {
@@ -85,35 +92,66 @@ impl Pipeline<'_> {
         let made =
             transform::apply(&self.file.transforms, inputs.collect(), self.budget(), context).await;
         let made = made.map_err(|error| RunError::of("transforms", error))?;
+        let is_kept = |one: &&Opened| made.iter().any(|(into, _)| *into == one.settings.into);
+        if let Some(lost) = opened.iter().filter(|one| !one.is_whole).find(|one| !is_kept(one)) {
+            // The cursor is recorded with the stream of the result, and read with its own.
+            let error = ConnectorError::unsupported(
+                format!(
+                    "{:?}, which is read incrementally, has another name after the transforms",
+                    lost.settings.into
+                ),
+                "remove `into` from the query, or set `sync_mode: full_refresh`",
+            );
+            return Err(RunError::of(&lost.settings.stream, error));
+        }
         let mut transformed = Vec::with_capacity(made.len());
         for (into, stream) in made {
-            let before = opened.iter().find(|one| one.settings.into == into);
-            let settings = match before {
-                Some(before) => before.settings.clone(),
-                None => self.target_settings(&into, &into),
-            };
-            let kept = before.filter(|before| before.stream.units() == stream.units());
-            transformed.push(Opened {
-                source: before.map_or_else(String::new, |before| before.source.clone()),
-                resumed: kept.and_then(|kept| kept.resumed.clone()),
-                since: before.and_then(|before| before.since.clone()),
-                form: Form::Records,
-                finished: history.finished(&settings.stream).cloned(),
-                is_whole: before.is_none_or(|before| before.is_whole),
-                has_history: before.is_some_and(|before| before.has_history),
-                stream,
-                settings,
-                target: None,
+            let before = opened.iter().position(|one| one.settings.into == into);
+            transformed.push(match before.map(|before| opened.swap_remove(before)) {
+                Some(before) => Opened {
+                    form: Form::Records,
+                    finished: history.finished(&before.settings.stream).cloned(),
+                    target: None,
+                    stream,
+                    ..before
+                },
+                None => self
+                    .result(into, stream, options, history)
+                    .map_err(|error| RunError::of("transforms", error))?,
             });
         }
         Ok(transformed)
     }
 
+    /// The result of a query, under a name that no stream of the source has.
+    fn result(
+        &self,
+        into: String,
+        stream: Arc<dyn SourceStream>,
+        options: &Options,
+        history: &History,
+    ) -> Result<Opened, ConnectorError> {
+        let settings = self.target_settings(&into, &into);
+        let source = fingerprint_of_result(&settings, &self.file.transforms);
+        let last = history.last(&settings.stream);
+        let resumed = last.map(|last| goes_on(last, &source, &settings, true, options, history));
+        Ok(Opened {
+            resumed: resumed.transpose()?.flatten(),
+            to_end: None,
+            finished: history.finished(&settings.stream).cloned(),
+            is_whole: true,
+            since: None,
+            form: Form::Records,
+            has_history: last.is_some(),
+            target: None,
+            stream,
+            settings,
+            source,
+        })
+    }
+
     /// The size of units if it should be smaller, now that the size of a row is known.
     fn smaller_units(&self, open: &dyn SourceStream, opening: &Opening) -> Option<u64> {
-        if matches!(opening.division, Division::As(_)) {
-            return None;
-        }
         let units = open.units().iter();
         let rows = units.clone().map(|unit| unit.rows).sum::<Option<u64>>()?;
         let bytes = units.map(|unit| unit.bytes).sum::<Option<u64>>()?;
@@ -136,15 +174,18 @@ impl Pipeline<'_> {
         let last = history.last(&settings.stream);
         let resumed =
             last.map(|last| goes_on(last, &source, &settings, is_whole, options, history));
-        let resumed = resumed.transpose()?.flatten();
-        let since = last.filter(|_| !is_whole).and_then(|(load, _)| match load.is_finished {
-            true => load.cursor.clone(),
-            false => load.since.clone(),
+        let (resumed, to_end) = match resumed.transpose()?.flatten() {
+            Some(last) if !is_whole && is_complete(&last) => (None, Some(last.0)),
+            resumed => (resumed, None),
+        };
+        let since = last.filter(|_| !is_whole).and_then(|(load, _)| {
+            let is_read = load.is_finished || to_end.is_some();
+            if is_read { load.cursor.clone() } else { load.since.clone() }
         });
         let division = match (&resumed, settings.write_mode) {
-            (Some((load, _)), _) => Division::As(load.units.clone()),
-            (None, WriteMode::Append) => Division::Stable,
-            (None, WriteMode::Replace | WriteMode::Upsert) => Division::Any,
+            (Some(last), _) if !is_complete(last) => Division::As(last.0.units.clone()),
+            (_, WriteMode::Append) => Division::Stable,
+            (_, WriteMode::Replace | WriteMode::Upsert) => Division::Any,
         };
         let mut opening = Opening {
             form,
@@ -158,7 +199,9 @@ impl Pipeline<'_> {
         let opened = self.source.open(stream, &opening, context);
         let (opened, ()) = join(opened, self.destination.warm(&settings)).await;
         let mut open = opened?;
-        if let Some(size) = self.smaller_units(&*open, &opening) {
+        if resumed.is_none()
+            && let Some(size) = self.smaller_units(&*open, &opening)
+        {
             opening.unit_size = size;
             open = self.source.open(stream, &opening, context).await?;
         }
@@ -180,6 +223,7 @@ impl Pipeline<'_> {
             target,
             source,
             resumed,
+            to_end,
             finished,
             is_whole,
             since,
@@ -187,6 +231,11 @@ impl Pipeline<'_> {
             has_history: last.is_some(),
         })
     }
+}
+
+/// Whether all units of a load are committed.
+pub(super) fn is_complete((load, entries): &LastLoad) -> bool {
+    load.units.iter().all(|unit| entries.iter().any(|entry| entry.unit == unit.name))
 }
 
 /// The last load of a stream, if this run continues it.
@@ -204,7 +253,7 @@ fn goes_on(
     }
     let is_same = load.fingerprint.starts_with(source);
     let is_meant = !is_whole || load.round.id == history.round.id;
-    let can_go_on = load.is_stable || entries.len() == load.units.len();
+    let can_go_on = load.is_stable || is_complete(last);
     if is_same && is_meant && can_go_on && !options.from_scratch {
         return Ok(Some(last.clone()));
     }
@@ -240,5 +289,12 @@ fn fingerprint_of_settings(
         target.write_mode,
         transform::fingerprint(transforms)
     );
+    format!("{:016x}", xxh3_64(said.as_bytes()))
+}
+
+/// The same for the result of a query, which has no stream in the source.
+fn fingerprint_of_result(target: &TargetSettings, transforms: &[TransformSettings]) -> String {
+    let said =
+        format!("{:?} {:?} {}", target.into, target.write_mode, transform::fingerprint(transforms));
     format!("{:016x}", xxh3_64(said.as_bytes()))
 }

@@ -71,13 +71,20 @@ impl Pipeline<'_> {
             let target = target.map_err(|error| RunError::of(name, error))?;
             let units = stream.units();
             let columns = stream.columns().iter();
+            let mut notes = stream.notes();
+            if let Some(load) = &opened.to_end {
+                notes.push(format!(
+                    "load {} of an earlier run is ended first: all its units are committed",
+                    load.id
+                ));
+            }
             plans.push(StreamPlan {
                 stream: name.clone(),
                 into: opened.settings.into.clone(),
                 form: if opened.form == Form::Tuples { "tuples" } else { "records" },
                 columns: columns.map(|c| (c.name.clone(), c.sql_type.clone())).collect(),
                 destination: target.plan(),
-                notes: stream.notes(),
+                notes,
                 units: units.len(),
                 resumable: stream.units_are_stable() && units.len() > 1,
                 rows: units.iter().map(|unit| unit.rows).sum(),

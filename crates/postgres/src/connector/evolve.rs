@@ -1,6 +1,9 @@
 //! The changes to a table that are needed to store rows with other columns.
+//!
+//! Invariant: the types of statements are parsed ([`TypeName`]). A name from a file's metadata is
+//! never part of a statement.
 
-use forebay_pgcopy::{Column, Wire, catalog};
+use forebay_pgcopy::{Column, TypeName, Wire, catalog};
 use forebay_sdk::connector::Result;
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::settings::{
@@ -21,14 +24,33 @@ pub(super) struct Evolution {
     pub(super) is_same: bool,
 }
 
-/// The CREATE TABLE for columns.
-pub(super) fn create(name: &TableName, columns: &[Column], key: &[String]) -> String {
+/// The type of a column, for statements.
+pub(super) fn type_of(column: &Column) -> Result<TypeName> {
+    TypeName::parse(&column.sql_type).ok_or_else(|| {
+        ConnectorError::unsupported(
+            format!(
+                "{:?}, the type of column {:?}, is not the name of a type",
+                column.sql_type, column.name
+            ),
+            "exclude the column with `columns`, or cast it in a transform",
+        )
+    })
+}
+
+/// The CREATE TABLE for columns of these types.
+pub(super) fn create(
+    name: &TableName,
+    columns: &[Column],
+    types: &[TypeName],
+    key: &[String],
+) -> String {
     let mut parts: Vec<String> = columns
         .iter()
-        .map(|column| {
+        .zip(types)
+        .map(|(column, of)| {
             let is_key = key.contains(&column.name);
             let not_null = if column.nullable && !is_key { "" } else { " not null" };
-            format!("{} {}{not_null}", ident(&column.name), column.sql_type)
+            format!("{} {}{not_null}", ident(&column.name), of.sql())
         })
         .collect();
     if !key.is_empty() {
@@ -94,7 +116,8 @@ impl Evolution {
         match target.schema_evolution.new_column {
             NewColumn::Add => {
                 // Existing rows have no value for it.
-                let (quoted, of) = (ident(&column.name), &column.sql_type);
+                let (quoted, of) = (ident(&column.name), type_of(column)?);
+                let of = of.sql();
                 self.statements
                     .push(format!("alter table {} add column {quoted} {of}", name.sql()));
                 self.written.push(column.clone());
@@ -142,7 +165,8 @@ impl Evolution {
                     self.is_same = false;
                 }
                 TypeChange::Alter => {
-                    let of = &column.sql_type;
+                    let of = type_of(column)?;
+                    let of = of.sql();
                     self.statements.push(format!(
                         "alter table {} alter column {quoted} type {of} using {quoted}::{of}",
                         name.sql()

@@ -30,10 +30,17 @@ from pg_locks l join pg_stat_activity a on a.pid = l.pid
 where l.locktype = 'virtualxid' and l.granted and a.datname = current_database()
   and l.pid <> pg_backend_pid() and a.backend_type = 'client backend'";
 
-/// Those of them that are still running.
+/// Those of them that are still running. Transactions with [`MARK`] only read: without this, two
+/// incremental streams of a run would wait for each other's snapshots.
 const STILL: &str = "
 select count(*) from pg_locks l
-where l.locktype = 'virtualxid' and l.granted and l.virtualtransaction = any($1)";
+where l.locktype = 'virtualxid' and l.granted and l.virtualtransaction = any($1)
+  and not exists (select from pg_locks m where m.pid = l.pid and m.granted
+    and m.locktype = 'advisory' and m.classid = 1181708803 and m.objid = 0 and m.objsubid = 2)";
+
+/// Marks a transaction as one that only reads a stream: a shared lock, which blocks nothing and
+/// ends with the transaction. Its key space is beside those of the ledger.
+pub(super) const MARK: &str = "select pg_advisory_xact_lock_shared(1181708803, 0)";
 
 /// The maximum of the cursor, once everything at or below it has been committed or rolled back.
 /// `None` if the table is empty.
@@ -135,7 +142,7 @@ pub(super) async fn parts(
     };
     // In the order of the cursor, so that an append-only destination has it too.
     Ok(Parts {
-        units: vec![(unit, Part { condition })],
+        units: vec![(unit, Some(Part { condition }))],
         is_stable: false,
         cursor: Some(cursor_after),
     })

@@ -10,6 +10,7 @@ use tokio_postgres::types::Type;
 
 use super::catalog::Table;
 use super::connect::refused;
+use super::evolve::type_of;
 
 /// Which of these types exist.
 const KNOWN: &str = "select n, to_regtype(n) is not null from unnest($1::text[]) n";
@@ -31,7 +32,9 @@ pub(super) async fn known(
     let mut known = Known { columns: columns.to_vec(), is_same: true };
     let is_there = |name: &str| table.is_some_and(|table| table.column(name).is_some());
     let new = columns.iter().filter(|column| !is_there(&column.name));
-    let new: Vec<&str> = new.map(|column| column.sql_type.as_str()).collect();
+    // The server parses these names: nothing else is sent to it.
+    let new = new.map(|column| type_of(column).map(|_| column.sql_type.as_str()));
+    let new = new.collect::<Result<Vec<_>>>()?;
     if new.is_empty() {
         return Ok(known);
     }

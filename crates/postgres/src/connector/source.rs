@@ -11,7 +11,8 @@ use async_trait::async_trait;
 use forebay_pgcopy::catalog;
 use forebay_pgcopy::{Column, Wire};
 use forebay_sdk::connector::{
-    Cursor, Discovered, DiscoveredColumn, Form, Opening, Result, Source, SourceStream, Unit,
+    Cursor, Discovered, DiscoveredColumn, Division, Form, Opening, Result, Source, SourceStream,
+    Unit,
 };
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::run::{Context, Outlet, Phase};
@@ -111,22 +112,24 @@ impl Source for PostgresSource {
             )
         })?;
         // Before the snapshot: pending writes have then been committed when it is taken.
+        let is_recorded = matches!(opening.division, Division::As(_));
         let bound = match stream.sync_mode {
-            SyncMode::Incremental => {
+            SyncMode::Incremental if !is_recorded => {
                 let wait = self.settings.wait_for_late_commits.get();
                 incremental::upper_bound(&client, &name, stream, wait).await?
             }
             _ => None,
         };
         let begin = async {
-            let begun = client.batch_execute(BEGIN).await;
+            let begun = client.batch_execute(&format!("{BEGIN}; {}", incremental::MARK)).await;
             begun.map_err(|error| refused("start reading", error))
         };
         let ((), found) = try_join(begin, table(&client, &name)).await?;
         let found = found.ok_or_else(|| missing(&name, &pool.server))?;
         let columns = Columns::choose(&found, stream, opening.form)?;
-        let parts = match stream.sync_mode {
-            SyncMode::Incremental => {
+        let parts = match (stream.sync_mode, &opening.division) {
+            (SyncMode::Incremental, Division::As(units)) => Parts::recorded(units),
+            (SyncMode::Incremental, _) => {
                 incremental::parts(&client, &found, stream, opening.since.as_ref(), bound).await?
             }
             _ => Parts::plan(&client, &found, stream, opening).await?,
@@ -249,7 +252,8 @@ pub(super) fn no_column(table: &Table, name: &str) -> ConnectorError {
 /// An open table.
 struct PostgresStream {
     units: Vec<Unit>,
-    parts: Vec<Part>,
+    /// How each unit is read.
+    parts: Vec<Option<Part>>,
     is_stable: bool,
     cursor: Option<Cursor>,
     columns: Columns,
@@ -271,7 +275,8 @@ impl PostgresStream {
         }
         let client = self.server.connect(Some(&context.phases)).await?;
         let snapshot = self.snapshot.as_deref().unwrap_or_default();
-        let begin = format!("{BEGIN}; set transaction snapshot {}", literal(snapshot));
+        let mark = incremental::MARK;
+        let begin = format!("{BEGIN}; set transaction snapshot {}; {mark}", literal(snapshot));
         client.batch_execute(&begin).await.map_err(|error| refused("join the snapshot", error))?;
         Ok(client)
     }
@@ -311,7 +316,7 @@ impl SourceStream for PostgresStream {
 
     fn notes(&self) -> Vec<String> {
         let mut notes = self.columns.notes.clone();
-        if let Some(part) = self.parts.first() {
+        if let Some(Some(part)) = self.parts.first() {
             notes.push(format!("{} of: {}", self.parts.len(), self.copy(part)));
         }
         notes
@@ -320,6 +325,15 @@ impl SourceStream for PostgresStream {
     async fn read(&self, unit: usize, out: &mut Outlet) -> Result<()> {
         let Some(part) = self.parts.get(unit) else {
             return Err(ConnectorError::data(self.table.name.to_string(), "there is no such unit"));
+        };
+        let Some(part) = part else {
+            return Err(ConnectorError::unsupported(
+                format!(
+                    "{}: a unit of an earlier incremental load cannot be read",
+                    self.table.name
+                ),
+                "run with `--from-scratch` to load it from the beginning",
+            ));
         };
         let client = self.client(out.context()).await?;
         let reading = Reading {

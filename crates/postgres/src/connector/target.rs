@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use forebay_base::error_chain::chain;
-use forebay_pgcopy::{ContentHash, Splitter};
+use forebay_pgcopy::{ContentHash, Splitter, TypeName};
 use forebay_sdk::connector::{Load, Result, Target, Unit, UnitWriter};
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::run::Context;
@@ -19,7 +19,7 @@ use tokio_postgres::Client;
 
 use super::catalog::Table;
 use super::connect::{Pool, refused};
-use super::evolve::{Evolution, create, evolve};
+use super::evolve::{Evolution, create, evolve, type_of};
 use super::known::Known;
 use super::ledger::{Ledger, share_lock};
 use super::load::{Loader, Shared};
@@ -47,6 +47,8 @@ pub(super) struct PostgresTarget {
     name: TableName,
     table: Option<Table>,
     evolution: Evolution,
+    /// Types of the columns of a table that does not exist yet.
+    types: Vec<TypeName>,
     shared: Arc<Shared>,
 }
 
@@ -80,6 +82,10 @@ impl PostgresTarget {
             None => Evolution { statements: Vec::new(), written: columns, is_same: true },
         };
         let evolution = Evolution { is_same: evolution.is_same && is_same, ..evolution };
+        let types = match &table {
+            Some(_) => Vec::new(),
+            None => evolution.written.iter().map(type_of).collect::<Result<_>>()?,
+        };
         let shared = Shared {
             pool,
             settings: settings.clone(),
@@ -89,7 +95,8 @@ impl PostgresTarget {
             context: context.clone(),
         };
         let settings = settings.clone();
-        Ok(Self { ledger, settings, name, table, evolution, shared: Arc::new(shared) })
+        let shared = Arc::new(shared);
+        Ok(Self { ledger, settings, name, table, evolution, types, shared })
     }
 
     /// The table that a load writes to: a staging table if it replaces the target.
@@ -111,7 +118,7 @@ impl PostgresTarget {
         let mut statements = Vec::new();
         if self.table.is_none() {
             statements.push(format!("create schema if not exists {}", ident(&self.name.schema)));
-            statements.push(create(staged, &self.shared.columns, key));
+            statements.push(create(staged, &self.shared.columns, &self.types, key));
         } else if *staged == self.name {
             statements.extend(self.evolution.statements.iter().cloned());
         } else {

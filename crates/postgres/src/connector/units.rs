@@ -35,7 +35,8 @@ pub(super) struct Part {
 /// All units of a stream.
 #[derive(Debug)]
 pub(super) struct Parts {
-    pub(super) units: Vec<(Unit, Part)>,
+    /// Each with how it is read; a unit of an earlier incremental load cannot be read again.
+    pub(super) units: Vec<(Unit, Option<Part>)>,
     pub(super) is_stable: bool,
     pub(super) cursor: Option<Cursor>,
 }
@@ -51,7 +52,7 @@ impl Parts {
             bytes: Some(table.pages * PAGE_SIZE),
         };
         Self {
-            units: vec![(unit, Part { condition: String::new() })],
+            units: vec![(unit, Some(Part { condition: String::new() }))],
             is_stable: true,
             cursor: None,
         }
@@ -106,9 +107,16 @@ impl Parts {
                     ));
                 }
             };
-            Ok((unit.clone(), Part { condition }))
+            Ok((unit.clone(), Some(Part { condition })))
         });
         Ok(Self { units: parts.collect::<Result<_>>()?, is_stable: true, cursor: None })
+    }
+
+    /// The units of an unfinished incremental load. They name what is committed: the rows between
+    /// two values of a cursor are others in every run.
+    pub(super) fn recorded(units: &[Unit]) -> Self {
+        let units = units.iter().map(|unit| (unit.clone(), None));
+        Self { units: units.collect(), is_stable: false, cursor: None }
     }
 
     fn by_key(table: &Table, key: &str, bounds: &[String]) -> Self {
@@ -127,7 +135,7 @@ impl Parts {
                 rows: table.rows.map(|rows| rows / share),
                 bytes: Some(table.pages * PAGE_SIZE / share),
             };
-            (unit, Part { condition })
+            (unit, Some(Part { condition }))
         });
         Self { units: units.collect(), is_stable: true, cursor: None }
     }
@@ -148,7 +156,7 @@ impl Parts {
                 rows: table.rows.map(|rows| rows * pages / table.pages.max(1)),
                 bytes: Some(pages * PAGE_SIZE),
             };
-            (unit, Part { condition: condition.join(" and ") })
+            (unit, Some(Part { condition: condition.join(" and ") }))
         });
         Self { units: units.collect(), is_stable: false, cursor: None }
     }

@@ -1,7 +1,10 @@
-//! The sink in PostgreSQL from outside: the promises all sinks share, and its own.
+//! PostgreSQL from outside: the sink, with the promises all sinks share and its own, and the source and
+//! the destination of pipelines.
 
 #![expect(clippy::unwrap_used, reason = "what a test sets up itself either works or ends the test")]
 
 mod conformance;
+mod destination;
 mod pg;
 mod postgres;
+mod source;

@@ -4,10 +4,13 @@
 //! how texts that look like numbers are stored. So types whose texts do are declared with a name
 //! that contains `TEXT`, which stores them unchanged
 //! (<https://sqlite.org/datatype3.html#determination_of_column_affinity>).
+//!
+//! Invariant: a declaration contains the name of a column's type only if that was parsed: it may come
+//! from the metadata of a file.
 
 #![deny(clippy::indexing_slicing)]
 
-use forebay_pgcopy::{Column, Wire};
+use forebay_pgcopy::{Column, TypeName, Wire};
 use forebay_sdk::values::read::Builder;
 use forebay_sdk::values::types;
 use rusqlite::types::ValueRef;
@@ -25,8 +28,9 @@ pub(super) fn declaration(column: &Column) -> String {
 
 /// The declared type of a column.
 pub(super) fn declared(column: &Column) -> String {
-    let size =
-        column.sql_type.split_once('(').map(|(_, size)| format!("({size}")).unwrap_or_default();
+    let of = TypeName::parse(&column.sql_type);
+    let of = of.as_ref().map_or("", TypeName::sql);
+    let size = of.strip_prefix("character varying").filter(|size| size.starts_with('('));
     match &column.wire {
         Wire::Bool => "BOOLEAN".into(),
         Wire::Int2 => "INT2".into(),
@@ -39,7 +43,6 @@ pub(super) fn declared(column: &Column) -> String {
         Wire::Numeric => "NUMERIC TEXT".into(),
         Wire::Jsonb => "JSONB TEXT".into(),
         Wire::Text if types::is_json(column) => "JSON TEXT".into(),
-        Wire::Text if column.sql_type.starts_with("character varying(") => format!("VARCHAR{size}"),
         Wire::Bytes | Wire::Opaque => "BLOB".into(),
         Wire::Date => "DATE".into(),
         Wire::Time => "TIME".into(),
@@ -50,7 +53,8 @@ pub(super) fn declared(column: &Column) -> String {
         Wire::Uuid => "UUID".into(),
         Wire::Inet => "INET".into(),
         Wire::Cidr => "CIDR".into(),
-        Wire::Array { .. } => format!("{} TEXT", column.sql_type),
+        Wire::Array { .. } if !of.is_empty() => format!("{of} TEXT"),
+        Wire::Text => size.map_or_else(|| "TEXT".into(), |size| format!("VARCHAR{size}")),
         _ => "TEXT".into(),
     }
 }
@@ -98,5 +102,25 @@ pub(super) fn append(builder: &mut Builder, value: ValueRef<'_>) -> Result<(), S
             Err(_) => Err("its text is not UTF-8".into()),
         },
         ValueRef::Blob(bytes) => builder.bytes(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_declaration_has_the_name_of_a_type_or_none() {
+        let column = |sql_type: &str, wire| {
+            let (name, sql_type) = ("c".to_owned(), sql_type.to_owned());
+            declaration(&Column { name, sql_type, wire, nullable: true })
+        };
+        let array = || Wire::Array { element: Box::new(Wire::Text), element_oid: 25 };
+        assert_eq!(column("character varying(20)", Wire::Text), "VARCHAR(20)");
+        assert_eq!(column("character varying", Wire::Text), "TEXT");
+        assert_eq!(column("text[]", array()), "\"text[] TEXT\"");
+        let hostile = "character varying(5)); drop table kept; --";
+        assert_eq!(column(hostile, Wire::Text), "TEXT");
+        assert_eq!(column("text[]\"; drop table kept; --", array()), "\"TEXT\"");
     }
 }

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`settings`] | the settings |
 //! | `query` | planning, with errors before anything is written |
+//! | `exact` | arithmetic that is exact, or an error |
 //! | `columns` | the columns of the result |
 //! | `present` | conversion of columns for a query, and back |
 //! | `scan` | a stream as a table |
@@ -28,6 +29,8 @@
 mod apart;
 #[cfg(feature = "sql")]
 mod columns;
+#[cfg(feature = "sql")]
+mod exact;
 #[cfg(feature = "sql")]
 mod in_order;
 #[cfg(feature = "sql")]

@@ -26,9 +26,9 @@ use crate::transform::validate::numeric;
 const UUID_SIZE: usize = 36;
 
 /// Number of digits of an unconstrained `numeric`.
-const NUMERIC_PRECISION: u8 = 76;
+pub(super) const NUMERIC_PRECISION: u8 = 76;
 /// Number of digits after the point.
-const NUMERIC_SCALE: i8 = 20;
+pub(super) const NUMERIC_SCALE: i8 = 20;
 
 /// The type a query sees.
 pub(super) fn data_type(wire: &Wire) -> DataType {

@@ -21,11 +21,11 @@ use forebay_sdk::connector::{Result, Unit};
 use forebay_sdk::error::ConnectorError;
 use forebay_sdk::run::Context;
 
-use super::columns;
 use super::result::QueryStream;
 use super::scan::Table;
 use super::settings::SqlSettings;
 use super::spill::Spills;
+use super::{columns, exact};
 use crate::transform::streams::{Named, listed};
 
 /// Minimum memory of a query in bytes: less would not hold the buffers of a sort.
@@ -45,6 +45,7 @@ pub(super) async fn apply(
     let memory = memory.max(MEMORY_MIN);
     let spills = Arc::new(Spills::default());
     let session = session(memory, Arc::clone(&spills)).map_err(|error| refused(&error))?;
+    exact::register(&session);
     for (name, stream) in &streams {
         let table: Arc<dyn PartitionStream> = Arc::new(Table::new(name, stream));
         let table = StreamingTable::try_new(Arc::clone(table.schema()), vec![table]);
@@ -121,7 +122,8 @@ async fn plan(
 ) -> Result<(LogicalPlan, Vec<String>)> {
     let state = session.state();
     let statement = state.sql_to_statement(query, &Dialect::PostgreSQL);
-    let statement = statement.map_err(|error| refused(&error))?;
+    let mut statement = statement.map_err(|error| refused(&error))?;
+    exact::whole_numerics(&mut statement);
     let is_query = matches!(&statement, Statement::Statement(statement)
         if matches!(statement.as_ref(), SqlStatement::Query(_)));
     if !is_query {
@@ -152,6 +154,7 @@ async fn plan(
     let only_reads = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false);
     let only_reads = only_reads.with_allow_statements(false).verify_plan(&plan);
     only_reads.map_err(|error| refused(&error))?;
+    let plan = exact::checked(plan).map_err(|error| refused(&error))?;
     Ok((plan, named))
 }
 

@@ -1,0 +1,197 @@
+//! Arithmetic of queries that is exact, or an error: never a wrapped or silently shortened number.
+//!
+//! A query engine computes fast by default: integers wrap, a division of decimals has four more
+//! digits, a cast cuts off. PostgreSQL checks and rounds, and so do these:
+//!
+//! | module | replaces |
+//! |---|---|
+//! | [`arithmetic`] | `+ - * /` of numbers, and the sign |
+//! | [`cast`] | casts between integers, decimals and floating point numbers; `round` |
+//! | [`total`], [`groups`] | `sum` and `avg` |
+//! | [`number`] | 256-bit integers: powers of ten, rounded quotients |
+//!
+//! Operators are replaced in the plan ([`checked`]), casts after the engine has added its own
+//! ([`Casts`]), and the aggregates by their names ([`register`]).
+//!
+//! Invariants:
+//! * Integers stay integers, decimals decimals. What a type cannot hold is an error.
+//! * Quotients and averages of decimals have [`QUOTIENT_SCALE`] digits after the point, as far as
+//!   the type has room for them, and are rounded half away from zero.
+
+mod arithmetic;
+mod cast;
+mod groups;
+mod number;
+mod total;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode as _};
+use datafusion::error::Result;
+use datafusion::execution::context::SessionContext;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{AggregateUDF, BinaryExpr, Expr, ExprSchemable as _, LogicalPlan};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast::{
+    DataType as SqlType, ExactNumberInfo, Expr as SqlExpr, visit_expressions_mut,
+};
+
+use self::arithmetic::Arithmetic;
+use self::cast::ExactCast;
+use self::total::Total;
+use super::present::{NUMERIC_PRECISION, NUMERIC_SCALE};
+
+/// Number of digits after the point of a quotient or an average.
+const QUOTIENT_SCALE: i8 = 24;
+
+/// Replaces the aggregates of a session.
+pub(super) fn register(session: &SessionContext) {
+    session.register_udaf(AggregateUDF::from(Total::sum()));
+    session.register_udaf(AggregateUDF::from(Total::average()));
+    session.add_analyzer_rule(Arc::new(Casts));
+}
+
+/// Gives `numeric` without a precision the digits that columns of that type have: by default a cast
+/// to it would cut them to ten.
+pub(super) fn whole_numerics(statement: &mut Statement) {
+    let Statement::Statement(statement) = statement else { return };
+    let visited: ControlFlow<()> = visit_expressions_mut(statement.as_mut(), |expr| {
+        if let SqlExpr::Cast { data_type, .. } = expr
+            && let SqlType::Numeric(size) | SqlType::Decimal(size) | SqlType::Dec(size) = data_type
+            && *size == ExactNumberInfo::None
+        {
+            *size = ExactNumberInfo::PrecisionAndScale(
+                u64::from(NUMERIC_PRECISION),
+                i64::from(NUMERIC_SCALE),
+            );
+        }
+        ControlFlow::Continue(())
+    });
+    debug_assert!(visited.is_continue());
+}
+
+/// The plan with exact operators.
+///
+/// # Errors
+/// The types of an expression do not go together.
+pub(super) fn checked(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let plan = plan.transform_up_with_subqueries(|plan| {
+        rewritten(plan, &|expr, schema| {
+            let types = |left: &Expr, right: &Expr| (left.get_type(schema), right.get_type(schema));
+            match expr {
+                Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+                    let (Ok(of_left), Ok(of_right)) = types(&left, &right) else {
+                        return Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr {
+                            left,
+                            op,
+                            right,
+                        })));
+                    };
+                    match Arithmetic::of(op, &of_left, &of_right) {
+                        Some(exact) => Ok(Transformed::yes(exact.call(vec![*left, *right]))),
+                        None => {
+                            Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })))
+                        }
+                    }
+                }
+                Expr::Negative(of) => match of.get_type(schema) {
+                    Ok(it) if it.is_integer() => {
+                        Ok(Transformed::yes(Arithmetic::negate().call(vec![*of])))
+                    }
+                    _ => Ok(Transformed::no(Expr::Negative(of))),
+                },
+                other => Ok(Transformed::no(other)),
+            }
+        })
+    })?;
+    Ok(plan.data)
+}
+
+/// Replaces inexact casts, also those that the engine adds.
+#[derive(Debug)]
+struct Casts;
+
+impl AnalyzerRule for Casts {
+    fn name(&self) -> &'static str {
+        "exact_casts"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        let plan = plan.transform_up_with_subqueries(|plan| {
+            rewritten(plan, &|expr, schema| {
+                let (of, to, is_try) = match &expr {
+                    Expr::Cast(cast) => (&cast.expr, cast.field.data_type(), false),
+                    Expr::TryCast(cast) => (&cast.expr, cast.field.data_type(), true),
+                    Expr::ScalarFunction(call) if call.name() == "round" => {
+                        return match call.args.as_slice() {
+                            [of] if of.get_type(schema).is_ok_and(|it| it.is_floating()) => {
+                                let exact = ExactCast::half_even(&of.get_type(schema)?);
+                                Ok(Transformed::yes(exact.call(vec![of.clone()])))
+                            }
+                            _ => Ok(Transformed::no(expr)),
+                        };
+                    }
+                    _ => return Ok(Transformed::no(expr)),
+                };
+                match of.get_type(schema).ok().and_then(|from| ExactCast::of(&from, to, is_try)) {
+                    Some(exact) => Ok(Transformed::yes(exact.call(vec![of.as_ref().clone()]))),
+                    None => Ok(Transformed::no(expr)),
+                }
+            })
+        })?;
+        Ok(plan.data)
+    }
+}
+
+/// Rewrites the expressions of a node from the bottom. Their names stay.
+fn rewritten(
+    plan: LogicalPlan,
+    rewrite: &dyn Fn(Expr, &datafusion::common::DFSchema) -> Result<Transformed<Expr>>,
+) -> Result<Transformed<LogicalPlan>> {
+    let mut schema = merge_schema(&plan.inputs());
+    if let LogicalPlan::TableScan(scan) = &plan {
+        schema.merge(&scan.projected_schema);
+    }
+    let names = NamePreserver::new(&plan);
+    plan.map_expressions(|expr| {
+        let name = names.save(&expr);
+        let made = expr.transform_up(|expr| rewrite(expr, &schema))?;
+        Ok(made.update_data(|expr| name.restore(expr)))
+    })?
+    .map_data(LogicalPlan::recompute_schema)
+}
+
+/// Whether a type is a decimal with up to 76 digits, and its digits.
+fn decimal(of: &DataType) -> Option<(u8, i8)> {
+    match of {
+        DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale) => {
+            Some((*precision, *scale))
+        }
+        _ => None,
+    }
+}
+
+/// The smallest decimal for numbers with these digits before and after the point. If there is none,
+/// the largest: then values are checked.
+fn decimal_of(whole: u8, scale: i8) -> DataType {
+    let precision = whole.saturating_add(scale.unsigned_abs()).max(1);
+    match precision {
+        ..=38 => DataType::Decimal128(precision, scale),
+        39..=76 => DataType::Decimal256(precision, scale),
+        _ => DataType::Decimal256(76, scale),
+    }
+}
+
+/// The type of a quotient with this many digits before the point.
+fn quotient_type(whole: u8, scale: i8) -> DataType {
+    let room = i8::try_from(38_u8.saturating_sub(whole)).unwrap_or(0);
+    if room >= 18 && scale <= room {
+        return DataType::Decimal128(38, room.min(QUOTIENT_SCALE.max(scale)));
+    }
+    DataType::Decimal256(76, QUOTIENT_SCALE.max(scale))
+}
