@@ -5,6 +5,7 @@
 mod api_description;
 mod auth;
 mod cache_auth;
+mod cache_client;
 mod cache_descriptors;
 mod cache_full;
 mod cache_keys;
