@@ -173,6 +173,19 @@ fn masked(value: &[u8], first: usize, last: usize) -> impl Iterator<Item = (usiz
     })
 }
 
+/// Number of set bits from `first` to `last`.
+fn count_ones(value: &[u8], first: usize, last: usize) -> usize {
+    let bytes = value.get(first / 8..=last / 8).unwrap_or_default();
+    let (words, rest) = bytes.as_chunks::<8>();
+    let in_words: usize =
+        words.iter().map(|word| u64::from_ne_bytes(*word).count_ones() as usize).sum();
+    let in_rest: usize = rest.iter().map(|byte| byte.count_ones() as usize).sum();
+    // The bits before the first and after the last are in the outermost bytes.
+    let before = bytes.first().map_or(0, |byte| byte & !(u8::MAX >> (first % 8)));
+    let after = bytes.last().map_or(0, |byte| byte & !(u8::MAX << (7 - last % 8)));
+    in_words + in_rest - (before.count_ones() + after.count_ones()) as usize
+}
+
 fn bitcount(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     if args.len() == 3 {
         return Err(CommandError::SYNTAX);
@@ -184,9 +197,7 @@ fn bitcount(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
         let bits = stretch.bits_of(value.len()).filter(|_| !stretch.is_backwards());
         let count = match bits {
             None => 0,
-            Some((first, last)) => masked(&value, first, last)
-                .map(|(_, byte, mask)| (byte & mask).count_ones() as usize)
-                .sum(),
+            Some((first, last)) => count_ones(&value, first, last),
         };
         out.count(count);
     })

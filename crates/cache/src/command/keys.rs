@@ -175,42 +175,58 @@ fn log_value(
     value: &Value,
     deadline_ms: Option<u64>,
 ) {
+    if cx.engine.journal().is_none() {
+        // Without a log, a value of millions of members changes its name at once.
+        return;
+    }
     match value {
-        Value::String(text) => {
-            cx.ops.push(database, &[b"SET", word, text]);
-        }
+        Value::String(text) => cx.ops.push(database, &[b"SET", word, text]),
+        Value::Text(text) => cx.ops.push(database, &[b"SET", word, &text.text().plain()]),
         Value::Object(object) => {
             cx.ops.push(database, &[b"DEL", word]);
-            let mut log_all = |name: &[u8], items: Vec<Vec<u8>>, step: usize| {
-                for chunk in items.chunks(LOGGED_AT_ONCE * step) {
-                    let mut words: Vec<&[u8]> = vec![name, word];
-                    words.extend(chunk.iter().map(Vec::as_slice));
-                    cx.ops.push(database, &words);
-                }
-            };
-            match object {
-                Object::List(list) => {
-                    log_all(b"RPUSH", list.iter().map(<[u8]>::to_vec).collect(), 1);
-                }
-                Object::Set(set) => {
-                    log_all(b"SADD", set.iter().map(|member| member.to_vec()).collect(), 1);
-                }
-                Object::Hash(hash) => {
-                    let pairs = hash.iter().flat_map(|(f, v)| [f.to_vec(), v.to_vec()]);
-                    log_all(b"HSET", pairs.collect(), 2);
-                }
-                Object::ZSet(zset) => {
-                    let pairs = zset.iter().flat_map(|(member, score)| {
-                        [number::Double::new(score).as_bytes().to_vec(), member.to_vec()]
-                    });
-                    log_all(b"ZADD", pairs.collect(), 2);
-                }
-            }
+            log_members(cx, database, word, object);
         }
     }
     if let Some(ms) = deadline_ms {
         let mut digits = itoa::Buffer::new();
         cx.ops.push(database, &[b"PEXPIREAT", word, digits.format(ms).as_bytes()]);
+    }
+}
+
+/// Logs the operations that add all members of a collection to an empty one.
+fn log_members(cx: &mut Context<'_, '_>, database: usize, word: &[u8], object: &Object) {
+    let mut left = object.len();
+    let mut in_operation = 0;
+    // Begins another operation when one is full; every member has `words` words.
+    let mut member = |cx: &mut Context<'_, '_>, name: &[u8], words: usize| {
+        if in_operation == 0 {
+            in_operation = left.min(LOGGED_AT_ONCE);
+            cx.ops.begin(database, 2 + in_operation * words);
+            cx.ops.word(name);
+            cx.ops.word(word);
+        }
+        in_operation -= 1;
+        left -= 1;
+    };
+    match object {
+        Object::List(list) => list.iter().for_each(|element| {
+            member(cx, b"RPUSH", 1);
+            cx.ops.word(element);
+        }),
+        Object::Set(set) => set.iter().for_each(|found| {
+            member(cx, b"SADD", 1);
+            cx.ops.word(&found);
+        }),
+        Object::Hash(hash) => hash.iter().for_each(|(field, value)| {
+            member(cx, b"HSET", 2);
+            cx.ops.word(&field);
+            cx.ops.word(&value);
+        }),
+        Object::ZSet(zset) => zset.iter().for_each(|(found, score)| {
+            member(cx, b"ZADD", 2);
+            cx.ops.word(number::Double::new(score).as_bytes());
+            cx.ops.word(found);
+        }),
     }
 }
 

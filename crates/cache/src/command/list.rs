@@ -8,7 +8,7 @@ use self::blocking::{blmove, blmpop, blpop, brpop, brpoplpush};
 use super::pop_words::PopWords;
 use super::{CommandError, Context, Flags, Keys, Spec};
 use crate::number;
-use crate::store::Key;
+use crate::store::{Key, Object};
 use crate::types::List;
 
 const PUSH: Flags = Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST);
@@ -409,8 +409,9 @@ fn lrem(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
 fn ltrim(cx: &mut Context<'_, '_>, args: &[&[u8]]) -> Result {
     let (start, stop) = (integer(args[2])?, integer(args[3])?);
     let key = cx.key(args[1]);
-    let there = cx.shard(&key).edit(&key, |list: &mut List| list.trim(start, stop))?;
-    if there.is_some() {
+    let trimmed = cx.shard(&key).edit(&key, |list: &mut List| list.trim(start, stop))?;
+    if let Some(removed) = trimmed {
+        cx.shard(&key).discard(Object::List(removed));
         cx.log(args);
     }
     cx.out.ok();

@@ -84,6 +84,7 @@ fn range_entries(bytes: &[u8]) {
         match building.finish() {
             None => assert!(entry.value.is_empty()),
             Some(Value::String(text)) => assert_eq!(text, entry.value),
+            Some(Value::Text(_)) => panic!("a value that is read is shared with nothing"),
             Some(Value::Object(object)) => {
                 let mut elements = Vec::new();
                 put_elements(&object, 0, usize::MAX, &mut elements);

@@ -39,14 +39,22 @@ impl Ops {
     ///
     /// * `words`: the name of the command, the key, and the remaining words.
     pub fn push(&mut self, database: usize, words: &[&[u8]]) {
-        debug_assert!(database < DATABASES && !words.is_empty(), "an operation of some database");
+        self.begin(database, words.len());
+        words.iter().for_each(|word| self.word(word));
+    }
+
+    /// Begins an operation of `words` words; each is then added by [`Ops::word`].
+    pub fn begin(&mut self, database: usize, words: usize) {
+        debug_assert!(database < DATABASES && words > 0, "an operation of some database");
         self.bytes.push(u8::try_from(database).unwrap_or(u8::MAX));
-        put_number(&mut self.bytes, words.len() as u64);
-        for word in words {
-            put_number(&mut self.bytes, word.len() as u64);
-            self.bytes.extend_from_slice(word);
-        }
+        put_number(&mut self.bytes, words as u64);
         self.count += 1;
+    }
+
+    /// Adds the next word of the operation that was begun last.
+    pub fn word(&mut self, word: &[u8]) {
+        put_number(&mut self.bytes, word.len() as u64);
+        self.bytes.extend_from_slice(word);
     }
 
     /// Whether nothing was changed.

@@ -30,6 +30,14 @@ pub(super) struct Garbage {
     texts: Vec<SharedText>,
 }
 
+impl Garbage {
+    /// Memory in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let objects = self.objects.iter().map(Object::bytes).sum::<usize>();
+        objects + self.texts.iter().map(SharedText::bytes).sum::<usize>()
+    }
+}
+
 impl Objects {
     /// Memory of all of them in bytes.
     pub(super) fn bytes(&self) -> usize {
@@ -176,6 +184,14 @@ impl Shard {
         let kept = matches!(head.form, Form::Object | Form::Shared);
         if kept && (head.form != form || head.value(held) != stored) {
             self.drop_kept(at);
+        }
+    }
+
+    /// Frees a part of a collection that was removed: immediately if that is fast, otherwise after the
+    /// lock is released.
+    pub fn discard(&mut self, part: Object) {
+        if part.bytes() >= GARBAGE_MIN {
+            self.garbage.get_or_insert_default().objects.push(part);
         }
     }
 

@@ -17,6 +17,7 @@ mod evict;
 mod kept;
 mod object;
 mod prepare;
+mod reaper;
 mod rules;
 mod scan;
 mod shard;
@@ -31,6 +32,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
+use reaper::{Discarded, Reaper};
 
 pub use compress::Codec;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -88,6 +90,7 @@ pub struct Keyspace {
     databases: [OnceLock<Box<[Slot]>>; DATABASES],
     used: AtomicI64,
     torn: AtomicBool,
+    reaper: Reaper,
 }
 
 /// A locked shard; see [`Keyspace::lock`].
@@ -98,7 +101,7 @@ pub struct Held<'k> {
     used: &'k AtomicI64,
     torn: &'k AtomicBool,
     /// Removed values; after the guard, so that they are freed without the lock.
-    garbage: Option<Box<kept::Garbage>>,
+    discarded: Discarded<'k>,
 }
 
 impl Held<'_> {
@@ -132,7 +135,7 @@ impl Drop for Held<'_> {
             self.torn.store(true, Ordering::Release);
         }
         if self.guard.garbage.is_some() {
-            self.garbage = self.guard.garbage.take();
+            self.discarded.garbage = self.guard.garbage.take();
         }
         // The lock is held, so no other thread writes these.
         self.slot.keys.store(self.guard.len(), Ordering::Relaxed);
@@ -162,6 +165,7 @@ impl Keyspace {
             databases: [const { OnceLock::new() }; DATABASES],
             used: AtomicI64::new(0),
             torn: AtomicBool::new(false),
+            reaper: Reaper::default(),
         }
     }
 
@@ -225,7 +229,8 @@ impl Keyspace {
         let mut guard = slot.shard.lock();
         guard.advance(now_ms);
         guard.altered = false;
-        Held { guard, slot, used: &self.used, torn: &self.torn, garbage: None }
+        let discarded = Discarded { garbage: None, reaper: &self.reaper };
+        Held { guard, slot, used: &self.used, torn: &self.torn, discarded }
     }
 
     /// Number of keys of a database, and of those with a deadline. Takes no lock.

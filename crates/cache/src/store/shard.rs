@@ -44,6 +44,8 @@ pub enum Deadline {
 pub enum Value {
     /// A string.
     String(Vec<u8>),
+    /// A long string, in its stored form.
+    Text(SharedText),
     /// A collection.
     Object(Object),
 }
@@ -262,6 +264,7 @@ impl Shard {
     pub fn put_value(&mut self, key: &Key<'_>, value: Value, deadline: Deadline) {
         match value {
             Value::String(text) => self.put_string(key, &text, deadline),
+            Value::Text(text) => self.put_shared(key, text, deadline),
             Value::Object(object) => {
                 let before = self.find(key);
                 let deadline_ms = match deadline {
@@ -285,8 +288,17 @@ impl Shard {
         let at = self.find(key)?;
         Some(match self.object_at(at) {
             Some(object) => Value::Object(object.clone()),
-            None => Value::String(self.string_at(at).map(Cow::into_owned).unwrap_or_default()),
+            None => self.string_value(at),
         })
+    }
+
+    /// The string of an entry: a long one is referenced, not copied.
+    fn string_value(&self, at: At) -> Value {
+        match self.text_at(at) {
+            Ok(text) if text.is_shared() => Value::Text(text.hold()),
+            Ok(text) => Value::String(text.plain().into_owned()),
+            Err(WrongType) => Value::String(Vec::new()),
+        }
     }
 
     /// Removes a key and returns its value and deadline.
@@ -301,9 +313,9 @@ impl Shard {
                 Value::Object(object)
             }
             None => {
-                let text = self.string_at(at).map(Cow::into_owned).unwrap_or_default();
+                let value = self.string_value(at);
                 self.drop_entry(key.hash, at);
-                Value::String(text)
+                value
             }
         };
         self.changed(key.bytes);

@@ -11,7 +11,7 @@ use super::entry::{self, Form, Head};
 use super::prepare::{self, Ready};
 use super::shard::{At, Deadline, Shard, WrongType};
 use super::slab::SLOT_MAX;
-use super::text::{SHARED_MIN, Text, write_over};
+use super::text::{SHARED_MIN, SharedText, Text, write_over};
 
 impl Shard {
     /// Returns the string of an entry in its stored form.
@@ -90,6 +90,19 @@ impl Shard {
             compress::in_scratch(codec, value, |form, stored| {
                 self.put(key, stored, form, deadline);
             });
+        }
+        self.changed(key.bytes);
+    }
+
+    /// Stores a string that is in its stored form already, without copying a long one.
+    pub(super) fn put_shared(&mut self, key: &Key<'_>, text: SharedText, deadline: Deadline) {
+        if text.text().stored.len() < SHARED_MIN {
+            let Text { form, stored, .. } = text.text();
+            self.put(key, stored, form, deadline);
+        } else {
+            self.revision = self.revision.wrapping_add(1);
+            let number = self.texts.add_shared(text);
+            self.put(key, &number.to_le_bytes(), Form::Shared, deadline);
         }
         self.changed(key.bytes);
     }

@@ -7,7 +7,8 @@
 //!
 //! Invariants: the bytes of a [`SharedText`] never change; [`Texts::bytes`] counts every string
 //! that a shard stores here, with its unused room. A string that only a reader still holds is not
-//! counted: there are no more of those than threads, each for the duration of one reply.
+//! counted: there are no more of those than threads, each for the duration of one reply. A string that
+//! two keys share is counted for both.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -139,7 +140,11 @@ impl Texts {
     /// Adds a string in its stored form.
     pub(super) fn add(&mut self, form: Form, mut stored: Vec<u8>) -> u32 {
         stored.shrink_to_fit();
-        let text = SharedText { form, bytes: Arc::new(stored) };
+        self.add_shared(SharedText { form, bytes: Arc::new(stored) })
+    }
+
+    /// Adds a string that others may hold too.
+    pub(super) fn add_shared(&mut self, text: SharedText) -> u32 {
         self.heap += text.bytes();
         if let Some(number) = self.free.pop() {
             self.held[number as usize] = Some(text);

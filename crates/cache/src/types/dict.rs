@@ -74,6 +74,11 @@ impl<E: Keyed> Dict<E> {
         &self.entries
     }
 
+    /// The entries, without their index.
+    pub(super) fn into_entries(self) -> Vec<E> {
+        self.entries
+    }
+
     /// The position of `key`'s entry.
     #[inline]
     pub(super) fn find(&self, key: &[u8]) -> Option<usize> {

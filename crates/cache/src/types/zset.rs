@@ -151,6 +151,24 @@ impl Tree {
         removed
     }
 
+    /// Builds the tree again without a range of ranks.
+    fn cut(&mut self, ranks: Range<usize>) {
+        let left = self.dict.len() - ranks.len();
+        let dict = std::mem::replace(&mut self.dict, Dict::with_capacity(left));
+        let order = std::mem::take(&mut self.order);
+        let mut entries: Vec<Option<Scored>> = dict.into_entries().into_iter().map(Some).collect();
+        self.heap = 0;
+        for (rank, place) in order.places().enumerate() {
+            let Some(entry) = entries.get_mut(place).and_then(Option::take) else { continue };
+            if !ranks.contains(&rank) {
+                self.heap += pack::allocated(entry.member.len());
+                let score = entry.score;
+                let place = self.dict.push(entry);
+                self.order.push(score, place);
+            }
+        }
+    }
+
     fn get(&self, position: order::Position) -> (&[u8], f64) {
         let entry = &self.dict.entries()[self.order.place(position)];
         (&entry.member, entry.score)
@@ -365,6 +383,10 @@ impl ZSet {
         }
         match &mut self.0 {
             Repr::Packed(packed) => packed.remove_range(to - count, count),
+            // Removing a member costs several times as much as keeping one.
+            Repr::Tree(tree) if count > tree.dict.len() / 8 => {
+                tree.cut(to - count..to);
+            }
             Repr::Tree(tree) => {
                 for _ in 0..count {
                     let position = tree.order.position(to - count);

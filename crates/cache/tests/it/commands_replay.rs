@@ -12,9 +12,10 @@ use forebay_cache::{Cache, CacheOptions};
 
 use crate::commands_random::{CHANCE, TEMPLATES, command};
 use crate::commands_support::Ours;
-use crate::crash_model::{DIR, dump, options};
+use crate::crash_model::{DIR, State, dump, options};
 
-fn replayed(seed: u64, steps: usize) {
+/// Runs commands on an empty cache, and again from its log; returns what both lead to.
+fn replayed(seed: u64, act: impl FnOnce(&mut Ours<'_>, &ManualClock)) -> State {
     let disk = Arc::new(SimFs::new(seed));
     let clock = Arc::new(ManualClock::new(1_700_000_000_000));
     let mut persist = options(Durability::Os);
@@ -23,16 +24,11 @@ fn replayed(seed: u64, steps: usize) {
     let options =
         CacheOptions { dir: Some(PathBuf::from(DIR)), persist, ..CacheOptions::default() };
     let open = || Cache::open(disk.clone(), clock.clone(), &options).unwrap();
-    let templates = [TEMPLATES, CHANCE, CHANCE, &["PEXPIRE {k} {n}0", "EXPIRE {k} 1"]].concat();
-    let mut rng = Rng::new(seed);
     let now_ms = |clock: &ManualClock| forebay_base::clock::Clock::now_ms(clock);
     let before = {
         let cache = open();
         let mut ours = Ours::new(cache.engine(), Proto::Resp3);
-        for _ in 0..steps {
-            ours.run(&command(&mut rng, &templates));
-            clock.advance(Duration::from_millis(rng.next_u64() % 8));
-        }
+        act(&mut ours, &clock);
         cache.engine().settle().unwrap();
         let state = dump(cache.engine().keyspace(), now_ms(&clock));
         cache.close().unwrap();
@@ -45,9 +41,50 @@ fn replayed(seed: u64, steps: usize) {
         assert_eq!(after.get(key), Some(value), "seed {seed}: {key:?}");
     }
     assert_eq!(before.len(), after.len(), "seed {seed}: nothing else is there");
+    before
 }
 
 #[test]
 fn a_replay_leads_to_the_same_data() {
-    (1..=4).for_each(|seed| replayed(seed, 3_000));
+    let templates = [TEMPLATES, CHANCE, CHANCE, &["PEXPIRE {k} {n}0", "EXPIRE {k} 1"]].concat();
+    for seed in 1..=4 {
+        replayed(seed, |ours, clock| {
+            let mut rng = Rng::new(seed);
+            for _ in 0..3_000 {
+                ours.run(&command(&mut rng, &templates));
+                clock.advance(Duration::from_millis(rng.next_u64() % 8));
+            }
+        });
+    }
+}
+
+#[test]
+fn large_values_that_get_another_name_are_replayed_whole_and_stay_apart() {
+    let long = "a line of words, all different: 0123456789 abcdefghijklmnop. ".repeat(1_500);
+    let found = replayed(5, |ours, _| {
+        for n in 0..1_300 {
+            ours.line(&format!("RPUSH list {n}"));
+            ours.line(&format!("SADD set member{n}"));
+            ours.line(&format!("HSET hash field{n} {n}"));
+            ours.line(&format!("ZADD zset {n}.5 member{n}"));
+        }
+        let mut rng = Rng::new(9);
+        let noise: Vec<u8> = (0..8_000).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
+        ours.run(&[b"SET".to_vec(), b"long".to_vec(), long.clone().into_bytes()]);
+        ours.run(&[b"SET".to_vec(), b"noise".to_vec(), noise]);
+        for key in ["list", "set", "hash", "zset", "long", "noise"] {
+            ours.line(&format!("COPY {key} {key}.copy"));
+            ours.line(&format!("RENAME {key} {key}.new"));
+            ours.line(&format!("COPY {key}.new {key}.moved"));
+            ours.line(&format!("MOVE {key}.moved 3"));
+            assert_eq!(ours.line(&format!("EXISTS {key}")).text(), "0");
+        }
+        ours.line("SETRANGE long.new 1 X");
+        ours.line("SETRANGE noise.copy 100 X");
+        ours.line("ZREMRANGEBYRANK zset.new 100 1199");
+        ours.line("LTRIM list.new 1000 -1");
+    });
+    assert_eq!(found.len(), 18);
+    let value = |key: &str| &found[&(0, key.as_bytes().to_vec())].0;
+    assert!(value("long.copy") != value("long.new") && value("noise.copy") != value("noise.new"));
 }

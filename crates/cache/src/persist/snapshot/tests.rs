@@ -51,6 +51,7 @@ impl Sink for Collect {
             ReadValue::Text(text) => text.len(),
             ReadValue::Value(crate::store::Value::String(text)) => text.len(),
             ReadValue::Value(crate::store::Value::Object(object)) => object.len(),
+            ReadValue::Value(crate::store::Value::Text(text)) => text.text().len(),
         };
         self.0.push((database, key.bytes.to_vec(), size, deadline_ms));
     }
@@ -136,7 +137,7 @@ impl Sink for Strings {
         let text = match found {
             ReadValue::Text(text) => text.to_vec(),
             ReadValue::Value(crate::store::Value::String(text)) => text,
-            ReadValue::Value(crate::store::Value::Object(_)) => panic!("only strings were put"),
+            ReadValue::Value(_) => panic!("only strings were put, and none is shared"),
         };
         assert!(self.0.insert(key.bytes.to_vec(), text).is_none(), "a key is there once");
     }

@@ -1,6 +1,6 @@
 //! Compression of values where it saves memory.
 //!
-//! A value of at least a few dozen bytes is considered. A sample first shows whether it is
+//! A value of at least a few dozen bytes and at most 4 MiB is considered. A sample first shows whether it is
 //! repetitive, so that random bytes cost next to nothing. A value is stored compressed only if that
 //! saves at least an eighth. A compressed value is its plain length (u32, little-endian) and the
 //! block. It is decompressed directly to its destination: nothing is zeroed or copied on the way.
@@ -28,6 +28,10 @@ const STRETCH: usize = 64;
 /// Values above this size are judged by compressing this many bytes of their middle, and stored as
 /// steps instead of LZ4 blocks.
 const LONG: usize = 4_096;
+
+/// Values above this size stay plain: a read or a change of a few bytes in the middle would have to
+/// decompress all of it, and other clients would wait.
+const SIZE_MAX: usize = 4 << 20;
 
 /// How values are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -142,7 +146,8 @@ fn repeats(value: &[u8], scratch: &mut Vec<u8>) -> bool {
 /// Compresses a value into `out`; returns `None`, and leaves `out` empty, if that does not pay off.
 pub(crate) fn compress(codec: Codec, value: &[u8], out: &mut Vec<u8>) -> Option<Form> {
     out.clear();
-    if codec == Codec::None || value.len() < SIZE_MIN || !repeats(value, out) {
+    let fits = (SIZE_MIN..=SIZE_MAX).contains(&value.len());
+    if codec == Codec::None || !fits || !repeats(value, out) {
         return None;
     }
     let plain = u32::try_from(value.len()).ok()?;

@@ -1,5 +1,7 @@
 //! Changes in the middle of a list.
 
+use std::collections::VecDeque;
+
 use super::{Chunks, List};
 use crate::types::packing::{LIST_CHUNK_LEN, LIST_CHUNK_SIZE};
 
@@ -92,23 +94,25 @@ impl List {
     }
 
     /// Removes all elements except those from `start` to `stop`, both included; indices as for
-    /// [`List::range`].
-    pub fn trim(&mut self, start: i64, stop: i64) {
+    /// [`List::range`]. Returns most of the removed ones: freeing them takes time.
+    pub fn trim(&mut self, start: i64, stop: i64) -> Self {
         let (from, to) = self.clamp(start, stop);
         if from >= to {
-            *self = Self::default();
-            return;
+            return std::mem::take(self);
         }
+        let mut removed = VecDeque::new();
         let (mut front, mut back) = (from, self.len - to);
         self.len = to - from;
         if let Chunks::Large(chunks) = &mut self.chunks {
             while let Some(chunk) = chunks.pop_front_if(|chunk| chunk.count() <= front) {
                 front -= chunk.count();
                 self.heap -= chunk.heap();
+                removed.push_back(chunk);
             }
             while let Some(chunk) = chunks.pop_back_if(|chunk| chunk.count() <= back) {
                 back -= chunk.count();
                 self.heap -= chunk.heap();
+                removed.push_back(chunk);
             }
         }
         self.edit(0, |chunk| {
@@ -121,6 +125,11 @@ impl List {
             chunk.drop_back_to(at, back);
         });
         self.settle(last);
+        Self {
+            len: removed.iter().map(super::Chunk::count).sum(),
+            heap: removed.iter().map(super::Chunk::heap).sum(),
+            chunks: Chunks::Large(removed),
+        }
     }
 
     /// Splits a chunk that has grown too large.

@@ -147,6 +147,25 @@ impl Order {
         nodes.insert(at.index, node);
     }
 
+    /// The places of all entries, in order.
+    pub(super) fn places(&self) -> impl Iterator<Item = usize> {
+        self.chunks.iter().flatten().map(|node| node.place as usize)
+    }
+
+    /// Adds an entry that is after all others.
+    pub(super) fn push(&mut self, score: f64, place: u32) {
+        let node = Node { score, place };
+        match self.chunks.last_mut() {
+            Some(last) if last.len() < last.capacity() => last.push(node),
+            _ => {
+                let mut chunk = Vec::with_capacity(CHUNK_LEN_MAX);
+                chunk.push(node);
+                self.capacity += chunk.capacity();
+                self.chunks.push(chunk);
+            }
+        }
+    }
+
     /// Halves a chunk and returns where a position in it has gone.
     fn split(&mut self, at: Position) -> Position {
         let nodes = &mut self.chunks[at.chunk];

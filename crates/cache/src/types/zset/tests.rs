@@ -44,6 +44,8 @@ fn ops(range: u16, count: usize) -> impl Strategy<Value = Vec<Op>> {
         40 => (member(range), score()).prop_map(|(member, score)| Op::Insert(member, score)),
         14 => member(range).prop_map(Op::Remove),
         1 => (0usize..60, 0usize..8).prop_map(|(from, count)| Op::RemoveRange(from, from + count)),
+        1 => (0usize..60, 0usize..200)
+            .prop_map(|(from, count)| Op::RemoveRange(from, from + count)),
         1 => Just(Op::PopMin),
         1 => Just(Op::PopMax),
     ];
