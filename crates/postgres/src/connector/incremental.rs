@@ -1,82 +1,69 @@
 //! Reading rows that are new since the last run, by a column that increases with every change.
 //!
-//! A row gets its value before it is committed, so one with a smaller value may be committed later.
-//! An upper limit is therefore fixed first: the current maximum. Then the run waits for every
-//! transaction that could still commit a row at or below it; later ones get larger values. Only
-//! then is the snapshot taken, in which rows up to the limit are read. This relies on two
-//! assumptions, which the plan states: values come from a sequence (without `cache`) or a clock,
-//! and never decrease.
+//! An upper limit is fixed first: the current maximum, or less if a transaction that is still open may
+//! commit rows at or below it (`horizon`). Then the snapshot is taken, in which rows up to the limit are
+//! read. This relies on assumptions, which the plan states: values come from a sequence (without
+//! `cache`) or from the server's clock, and never decrease.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay_sdk::connector::{Cursor, Result, Unit};
-use forebay_sdk::error::ConnectorError;
 use forebay_sdk::settings::StreamSettings;
 use tokio_postgres::Client;
 
 use super::catalog::{Table, table};
 use super::connect::refused;
+use super::horizon;
 use super::source::no_column;
 use super::sql::{TableName, ident, literal};
 use super::units::{Part, Parts};
 
-/// How often it is checked whether a transaction has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-
-/// Transactions of this database that may write: with an id, or running and so able to get one.
-const WRITERS: &str = "
-select coalesce(array_agg(l.virtualtransaction), '{}')
-from pg_locks l join pg_stat_activity a on a.pid = l.pid
-where l.locktype = 'virtualxid' and l.granted and a.datname = current_database()
-  and l.pid <> pg_backend_pid() and a.backend_type = 'client backend'";
-
-/// Those of them that are still running. Transactions with [`MARK`] only read: without this, two
-/// incremental streams of a run would wait for each other's snapshots.
-const STILL: &str = "
-select count(*) from pg_locks l
-where l.locktype = 'virtualxid' and l.granted and l.virtualtransaction = any($1)
-  and not exists (select from pg_locks m where m.pid = l.pid and m.granted
-    and m.locktype = 'advisory' and m.classid = 1181708803 and m.objid = 0 and m.objsubid = 2)";
-
-/// Marks a transaction as one that only reads a stream: a shared lock, which blocks nothing and
-/// ends with the transaction. Its key space is beside those of the ledger.
-pub(super) const MARK: &str = "select pg_advisory_xact_lock_shared(1181708803, 0)";
-
-/// The maximum of the cursor, once everything at or below it has been committed or rolled back.
-/// `None` if the table is empty.
+/// The largest value of the cursor up to which everything has been committed or rolled back. `None` if
+/// there is none.
 pub(super) async fn upper_bound(
     client: &Client,
     name: &TableName,
     stream: &StreamSettings,
     wait: Duration,
 ) -> Result<Option<String>> {
-    let act = |error| refused(format!("find the last row of {name}"), error);
     let Some(found) = table(client, name).await? else { return Ok(None) };
     let cursor = cursor_field(&found, stream)?;
-    let field = ident(cursor);
-    let query = format!("select max({field})::text from {}", name.sql());
-    let bound: Option<String> = client.query_one(&query, &[]).await.map_err(act)?.get(0);
-    if bound.is_none() {
-        return Ok(None);
+    horizon::refuse_standby(client, &found).await?;
+    match last_value(client, &found, cursor, None).await? {
+        Some(bound) => horizon::settle(client, &found, cursor, bound, wait).await,
+        None => Ok(None),
     }
-    let writers: Vec<String> = client.query_one(WRITERS, &[]).await.map_err(act)?.get(0);
-    let begun = Instant::now();
-    loop {
-        let left: i64 = client.query_one(STILL, &[&writers]).await.map_err(act)?.get(0);
-        if left == 0 {
-            return Ok(bound);
-        }
-        if begun.elapsed() >= wait {
-            return Err(ConnectorError::Busy {
-                act: format!(
-                    "read {name} incrementally: {left} earlier transactions are still running"
-                ),
-                source: format!("waited {wait:?} (`wait_for_late_commits`); see pg_stat_activity")
-                    .into(),
-            });
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
+}
+
+/// The largest value of a column, as text; of those below `limit`, an SQL expression.
+///
+/// By order, because there is no maximum of every type: UUIDs have none before PostgreSQL 18.
+pub(super) async fn last_value(
+    client: &Client,
+    table: &Table,
+    column: &str,
+    limit: Option<&str>,
+) -> Result<Option<String>> {
+    let field = ident(column);
+    let condition = limit.map(|limit| format!("and {field} < {limit}")).unwrap_or_default();
+    last(client, table, column, &format!("{field} is not null {condition}")).await
+}
+
+async fn last(
+    client: &Client,
+    table: &Table,
+    column: &str,
+    condition: &str,
+) -> Result<Option<String>> {
+    let query = format!(
+        "select {field}::text from {} where {condition} order by {field} desc limit 1",
+        table.name.sql(),
+        field = ident(column),
+    );
+    let found = client.query_opt(&query, &[]).await;
+    let found =
+        found.map_err(|error| refused(format!("find the last row of {}", table.name), error))?;
+    Ok(found.and_then(|row| row.get(0)))
 }
 
 fn cursor_field<'a>(table: &Table, stream: &'a StreamSettings) -> Result<&'a str> {
@@ -108,16 +95,16 @@ pub(super) async fn parts(
     let mut tie_breaker = None;
     if let Some(tie) = stream.tie_breaker_field.as_deref() {
         // The last row at the limit, so that one added later with the same value is read next time.
-        let query = format!(
-            "select max({tie})::text from {} where {field} = {}::{of}",
-            table.name.sql(),
-            literal(&bound),
-            tie = ident(tie),
-        );
-        let found = client.query_one(&query, &[]).await;
-        tie_breaker = found.map_err(|error| refused(format!("read {}", table.name), error))?.get(0);
+        let condition = format!("{field} = {}::{of} and {} is not null", literal(&bound), ident(tie));
+        tie_breaker = last(client, table, tie, &condition).await?;
     }
     if let Some(since) = since {
+        // A limit before an open transaction may be before what was read already.
+        let query = format!("select {}::{of} > {}::{of}", literal(&since.value), literal(&bound));
+        let is_past = client.query_one(&query, &[]).await;
+        if is_past.map_err(|error| refused(format!("read {}", table.name), error))?.get(0) {
+            return Ok(nothing(Some(since)));
+        }
         let value = format!("{}::{of}", literal(&since.value));
         let after = match (stream.tie_breaker_field.as_deref(), &since.tie_breaker) {
             (Some(tie), Some(last)) => {

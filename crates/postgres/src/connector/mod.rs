@@ -1,7 +1,7 @@
 //! PostgreSQL, as a source and as a destination.
 //!
 //! From the bottom: `sql` (quoting), `settings`, `connect`, `types` and `catalog` (the server's
-//! objects); `units`, `incremental`, `read`, `source` (reading); `ledger`, `known`, `evolve`,
+//! objects); `units`, `incremental`, `horizon`, `read`, `source` (reading); `ledger`, `known`, `evolve`,
 //! `tuples`, `insert`, `dead`, `load`, `target`, `destination` (writing).
 
 mod catalog;
@@ -9,6 +9,7 @@ mod connect;
 mod dead;
 mod destination;
 mod evolve;
+mod horizon;
 mod incremental;
 mod insert;
 mod known;

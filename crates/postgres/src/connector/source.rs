@@ -23,6 +23,7 @@ use tokio_postgres::Client;
 
 use super::catalog::{Table, table};
 use super::connect::{Pool, Server, refused};
+use super::horizon;
 use super::incremental;
 use super::read::Reading;
 use super::settings::Settings;
@@ -121,7 +122,7 @@ impl Source for PostgresSource {
             _ => None,
         };
         let begin = async {
-            let begun = client.batch_execute(&format!("{BEGIN}; {}", incremental::MARK)).await;
+            let begun = client.batch_execute(&format!("{BEGIN}; {}", horizon::mark())).await;
             begun.map_err(|error| refused("start reading", error))
         };
         let ((), found) = try_join(begin, table(&client, &name)).await?;
@@ -275,7 +276,7 @@ impl PostgresStream {
         }
         let client = self.server.connect(Some(&context.phases)).await?;
         let snapshot = self.snapshot.as_deref().unwrap_or_default();
-        let mark = incremental::MARK;
+        let mark = horizon::mark();
         let begin = format!("{BEGIN}; set transaction snapshot {}; {mark}", literal(snapshot));
         client.batch_execute(&begin).await.map_err(|error| refused("join the snapshot", error))?;
         Ok(client)

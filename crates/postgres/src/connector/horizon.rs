@@ -1,0 +1,250 @@
+//! Up to which value of a column everything is committed.
+//!
+//! A row gets its value before it is committed, so a row with a smaller value may appear after one with
+//! a larger value. What could still commit one depends on where the values come from:
+//!
+//! - **From a sequence**: only a transaction that holds a lock on the table, on a part of it or on one
+//!   of its sequences has a value already; whoever takes the lock later gets a larger value. These
+//!   transactions are waited for, prepared ones included. Others, however long they run, do not matter.
+//! - **From a clock**: `now()` is the time at which a transaction began, so any open transaction can
+//!   still write a row of that time. None is waited for: the limit is moved before the beginning of the
+//!   oldest one, and later rows belong to the next run.
+//! - **Unknown** (a view, a foreign table): every open transaction is waited for.
+//!
+//! A standby shows neither the locks nor the transactions of its primary, so it is refused.
+
+use std::time::{Duration, Instant};
+
+use forebay_sdk::connector::Result;
+use forebay_sdk::error::ConnectorError;
+use tokio_postgres::Client;
+
+use super::catalog::Table;
+use super::connect::refused;
+use super::incremental::last_value;
+use super::sql::literal;
+
+/// How often it is checked whether a transaction has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Locks of other transactions on a table, its parts and the sequences that these own or use, by which
+/// they can have written.
+const WRITE_LOCKS: &str = "
+with recursive parts(oid) as (
+  select $1::text::regclass::oid
+  union select i.inhrelid from pg_inherits i join parts p on i.inhparent = p.oid
+), relations as (
+  select oid from parts
+  union select d.objid from pg_depend d join parts p on d.refobjid = p.oid
+    join pg_class c on c.oid = d.objid and c.relkind = 'S'
+    where d.classid = 'pg_class'::regclass and d.refclassid = 'pg_class'::regclass
+  union select d.refobjid from pg_attrdef a join parts p on a.adrelid = p.oid
+    join pg_depend d on d.classid = 'pg_attrdef'::regclass and d.objid = a.oid
+      and d.refclassid = 'pg_class'::regclass
+    join pg_class c on c.oid = d.refobjid and c.relkind = 'S'
+), held as (
+  select l.virtualtransaction, l.pid from pg_locks l
+  where l.locktype = 'relation' and l.granted and l.relation in (select oid from relations)
+    and l.database = (select oid from pg_database where datname = current_database())
+    and l.mode in ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+    and l.pid is distinct from pg_backend_pid()
+)";
+
+/// Key space of the lock of [`mark`], beside those of the ledger.
+const MARK_SPACE: u32 = 1_181_708_803;
+
+/// Marks a transaction as one that only reads a stream: a shared lock, which blocks nothing and ends
+/// with the transaction.
+pub(super) fn mark() -> String {
+    format!("select pg_advisory_xact_lock_shared({MARK_SPACE}, 0)")
+}
+
+/// Open transactions of this database that may write, except those that only read a stream: without
+/// that, two incremental streams of a run would wait for each other's snapshots.
+fn open() -> String {
+    format!(
+        "
+with open as (
+  select l.virtualtransaction, l.pid, a.xact_start
+  from pg_locks l join pg_stat_activity a on a.pid = l.pid
+  where l.locktype = 'virtualxid' and l.granted and a.datname = current_database()
+    and l.pid <> pg_backend_pid()
+    and a.backend_type not in ('autovacuum worker', 'parallel worker', 'walsender')
+    and not exists (select from pg_locks m where m.pid = l.pid and m.granted
+      and m.locktype = 'advisory' and m.classid = {MARK_SPACE} and m.objid = 0 and m.objsubid = 2)
+)"
+    )
+}
+
+/// Where the values of a column come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Sequence,
+    /// `is_zoned`: whether the values say in which zone the clock is.
+    Clock {
+        is_zoned: bool,
+    },
+    Unknown,
+}
+
+impl Origin {
+    fn of(table: &Table, column: &str) -> Self {
+        let ty = table.column(column).map_or("", |column| column.pg_type.name.as_str());
+        if !matches!(table.kind, 'r' | 'p') {
+            Self::Unknown
+        } else if ty.starts_with("timestamp") || ty == "date" {
+            Self::Clock { is_zoned: ty.ends_with("with time zone") }
+        } else {
+            Self::Sequence
+        }
+    }
+}
+
+/// Refuses a server that cannot know which transactions are open.
+pub(super) async fn refuse_standby(client: &Client, table: &Table) -> Result<()> {
+    let asked = client.query_one("select pg_is_in_recovery()", &[]).await;
+    let asked = asked.map_err(|error| refused(format!("read {}", table.name), error))?;
+    if !asked.get::<_, bool>(0) {
+        return Ok(());
+    }
+    Err(ConnectorError::unsupported(
+        format!("{} cannot be read incrementally from a standby server", table.name),
+        "a standby does not show which transactions of its primary are open, and rows that these \
+         commit late would be missed: read from the primary, or with sync_mode: full_refresh",
+    ))
+}
+
+/// Returns the largest value at or below `bound` up to which everything is committed or rolled back;
+/// `None` if there is none.
+///
+/// # Errors
+/// [`ConnectorError::Busy`]: transactions that have to be waited for are still open after `wait`.
+pub(super) async fn settle(
+    client: &Client,
+    table: &Table,
+    column: &str,
+    bound: String,
+    wait: Duration,
+) -> Result<Option<String>> {
+    let deadline = Instant::now() + wait;
+    match Origin::of(table, column) {
+        Origin::Sequence => writers(client, table, "", deadline, wait).await.map(|()| Some(bound)),
+        Origin::Unknown => all(client, table, deadline, wait).await.map(|()| Some(bound)),
+        Origin::Clock { is_zoned } => {
+            // What is prepared has no known beginning, and holds its locks until it ends.
+            writers(client, table, "and pid is null", deadline, wait).await?;
+            if !is_zoned && all(client, table, deadline, wait).await.is_ok() {
+                return Ok(Some(bound));
+            }
+            before_open(client, table, column, bound, is_zoned, (deadline, wait)).await
+        }
+    }
+}
+
+/// Waits for the transactions that hold locks by which they can have written.
+async fn writers(
+    client: &Client,
+    table: &Table,
+    only: &str,
+    deadline: Instant,
+    wait: Duration,
+) -> Result<()> {
+    let name = table.name.sql();
+    let held = format!(
+        "{WRITE_LOCKS} select coalesce(array_agg(distinct virtualtransaction), '{{}}') from held \
+         where true {only}"
+    );
+    let still = format!(
+        "{WRITE_LOCKS} select count(distinct virtualtransaction), \
+         string_agg(distinct coalesce('process ' || pid, 'a prepared transaction'), ', ') \
+         from held where virtualtransaction = any($2)"
+    );
+    let act = |error| refused(format!("find the open transactions on {}", table.name), error);
+    let open: Vec<String> = client.query_one(&held, &[&name]).await.map_err(act)?.get(0);
+    while !open.is_empty() {
+        let row = client.query_one(&still, &[&name, &open]).await.map_err(act)?;
+        if row.get::<_, i64>(0) == 0 {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            return Err(busy(table, row.get(0), row.get(1), wait));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    Ok(())
+}
+
+/// Waits for every transaction that is open now.
+async fn all(client: &Client, table: &Table, deadline: Instant, wait: Duration) -> Result<()> {
+    let listed = open();
+    let found = format!(
+        "{listed} select coalesce(array_agg(distinct virtualtransaction), '{{}}') from open"
+    );
+    let still = format!(
+        "{listed} select count(distinct virtualtransaction), \
+         string_agg(distinct 'process ' || pid, ', ') from open where virtualtransaction = any($1)"
+    );
+    let act = |error| refused(format!("find the open transactions on {}", table.name), error);
+    let open: Vec<String> = client.query_one(&found, &[]).await.map_err(act)?.get(0);
+    while !open.is_empty() {
+        let row = client.query_one(&still, &[&open]).await.map_err(act)?;
+        if row.get::<_, i64>(0) == 0 {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            return Err(busy(table, row.get(0), row.get(1), wait));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    Ok(())
+}
+
+/// Moves the limit before the beginning of the oldest open transaction.
+async fn before_open(
+    client: &Client,
+    table: &Table,
+    column: &str,
+    bound: String,
+    is_zoned: bool,
+    (deadline, wait): (Instant, Duration),
+) -> Result<Option<String>> {
+    let act = |error| refused(format!("find the open transactions on {}", table.name), error);
+    // Of the sessions of other users, only members of pg_read_all_stats see the beginning.
+    let oldest = format!(
+        "{} select count(*) filter (where xact_start is null), min(xact_start)::text from open",
+        open()
+    );
+    let row = client.query_one(&oldest, &[]).await.map_err(act)?;
+    if row.get::<_, i64>(0) > 0 {
+        return all(client, table, deadline, wait).await.map(|()| Some(bound));
+    }
+    let Some(begun) = row.get::<_, Option<String>>(1) else { return Ok(Some(bound)) };
+    let mut limit = format!("{}::timestamptz", literal(&begun));
+    if !is_zoned {
+        // No zone is further behind UTC.
+        limit = format!("({limit} at time zone 'UTC' - interval '12 hours')");
+    }
+    let before = last_value(client, table, column, Some(&limit)).await?;
+    if before.as_ref() != Some(&bound) {
+        tracing::warn!(
+            table = %table.name,
+            "rows since {begun} are left for the next run: a transaction that is open since then can \
+             still write rows of that time; see pg_stat_activity"
+        );
+    }
+    Ok(before)
+}
+
+fn busy(table: &Table, count: i64, who: Option<String>, wait: Duration) -> ConnectorError {
+    let who = who.unwrap_or_default();
+    ConnectorError::Busy {
+        act: format!(
+            "read {} incrementally: {count} earlier transactions are still open ({who})",
+            table.name
+        ),
+        source: format!(
+            "waited {wait:?} (`wait_for_late_commits`); see pg_stat_activity and pg_prepared_xacts"
+        )
+        .into(),
+    }
+}
