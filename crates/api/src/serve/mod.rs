@@ -27,6 +27,7 @@ mod listener;
 mod login;
 mod output;
 mod pace;
+mod parameters;
 mod problem;
 mod process_metrics;
 mod registry;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use axum::body::Body;
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -14,6 +15,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 
 use super::app::App;
 use super::auth;
+use super::parameters::{self, Known};
 use super::problem::Problem;
 use super::process_metrics;
 use super::request_id;
@@ -32,7 +34,9 @@ pub(super) fn build(app: &Arc<App>, subsystems: &[Arc<dyn Subsystem>]) -> anyhow
         router = router.merge(subsystem.router());
     }
     let document: Bytes = api.to_json()?.into();
-    let docs: Bytes = web::docs_page(&serde_json::from_slice(&document)?).into();
+    let described: serde_json::Value = serde_json::from_slice(&document)?;
+    let docs: Bytes = web::docs_page(&described).into();
+    let known = Arc::new(Known::of(&described));
     let page = |kind: &'static str, body: Bytes| get(move || async move { fixed(kind, body) });
     const JS: &str = "text/javascript; charset=utf-8";
     const CSS: &str = "text/css; charset=utf-8";
@@ -40,6 +44,7 @@ pub(super) fn build(app: &Arc<App>, subsystems: &[Arc<dyn Subsystem>]) -> anyhow
     let (live, ready, metrics, landing) =
         (Arc::clone(app), Arc::clone(app), Arc::clone(app), Arc::clone(app));
     Ok(router
+        .route_layer(from_fn_with_state(known, parameters::check))
         .route("/healthz", get(move || async move { health(&live) }))
         .route("/readyz", get(move |headers: HeaderMap| async move { readiness(&ready, &headers) }))
         .route("/metrics", get(move || async move { scrape(&metrics) }))

@@ -84,6 +84,28 @@ fn every_operation_has_a_name_its_parameters_and_the_types_of_its_answers() {
     }
 }
 
+#[test]
+fn every_operation_refuses_parameters_that_it_does_not_know() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir, &[]);
+    let document = server.get("/openapi.json").json();
+    let mut checked = 0;
+    for (path, method, _) in operations(&document) {
+        if !path.starts_with("/v1/") {
+            continue;
+        }
+        let filled: Vec<&str> =
+            path.split('/').map(|part| if part.starts_with('{') { "1" } else { part }).collect();
+        let target = format!("{}?bogus=1", filled.join("/"));
+        let answer = server.ask(&method.to_uppercase(), &target, "");
+        assert_eq!(answer.status, 400, "{method} {target}: {answer:?}");
+        let error = &answer.json()["error"];
+        assert_eq!(error["code"], "query", "{method} {target}: {error}");
+        checked += 1;
+    }
+    assert!(checked > 30, "{checked}");
+}
+
 /// Checks values against schemas of the document, as far as this server's use JSON Schema. A member
 /// that the schema does not name is wrong, too.
 struct Checker<'a>(&'a Value);
