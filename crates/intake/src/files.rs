@@ -38,8 +38,8 @@ pub(crate) struct NewFile {
     pub(crate) idempotency: Option<IdempotencyRecord>,
 }
 
-/// Precondition on the bytes that a name refers to.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// Precondition on what a name refers to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Condition {
     /// None.
     #[default]
@@ -48,18 +48,36 @@ pub enum Condition {
     Absent,
     /// The name exists.
     Present,
-    /// The name refers to these bytes.
-    Is(Digest),
+    /// The name refers to one of these bytes.
+    OneOf(Vec<Digest>),
+    /// The name does not exist, or refers to none of these bytes.
+    NoneOf(Vec<Digest>),
+    /// The name exists since this second of Unix time or earlier.
+    UnchangedSince(u64),
 }
 
 impl Condition {
-    fn check(self, before: Option<Digest>) -> Result<(), IntakeError> {
+    fn check(&self, before: Option<&FileRecord>) -> Result<(), IntakeError> {
+        let holds = match (self, before) {
+            (Self::None, _) => true,
+            (Self::Absent, before) => before.is_none(),
+            (Self::Present, before) => before.is_some(),
+            (Self::OneOf(digests), Some(file)) => digests.contains(&file.digest),
+            (Self::NoneOf(digests), Some(file)) => !digests.contains(&file.digest),
+            (Self::UnchangedSince(second), Some(file)) => {
+                file.created_ms.max(0).cast_unsigned() / 1_000 <= *second
+            }
+            (Self::NoneOf(_), None) => true,
+            (Self::OneOf(_) | Self::UnchangedSince(_), None) => false,
+        };
+        if holds {
+            return Ok(());
+        }
         let message = match (self, before) {
-            (Self::None, _) | (Self::Absent, None) | (Self::Present, Some(_)) => return Ok(()),
-            (Self::Is(wanted), Some(found)) if wanted == found => return Ok(()),
-            (Self::Absent, Some(_)) => "the name exists".to_owned(),
             (_, None) => "the name does not exist".to_owned(),
-            (_, Some(found)) => format!("the name refers to other bytes, \"{found}\""),
+            (Self::Absent, Some(_)) => "the name exists".to_owned(),
+            (Self::UnchangedSince(_), Some(_)) => "the name was stored later".to_owned(),
+            (_, Some(file)) => format!("the name refers to the bytes \"{}\"", file.digest),
         };
         Err(IntakeError::Precondition { message })
     }
@@ -225,7 +243,7 @@ impl Shared {
                 (named.map(|(file, _)| Arc::new(file.clone())), None)
             }
         };
-        if let Err(error) = new.condition.check(before.as_ref().map(|file| file.digest)) {
+        if let Err(error) = new.condition.check(before.as_deref()) {
             return Ok(Step::Refused(error, before_end));
         }
         if let Some(file) = &before
@@ -352,11 +370,11 @@ impl Shared {
     pub(crate) async fn delete(
         self: &Arc<Self>,
         key: &NameKey,
-        condition: Condition,
+        condition: &Condition,
         idempotency: Option<IdempotencyRecord>,
     ) -> Result<bool, IntakeError> {
         self.wait_for_room().await?;
-        let mut asked: Option<(u64, Option<Digest>)> = None;
+        let mut asked: Option<(u64, Option<Arc<FileRecord>>)> = None;
         loop {
             match self.delete_step(key, condition, idempotency, asked.take())? {
                 DeleteStep::Absent(end) => {
@@ -374,7 +392,7 @@ impl Shared {
                 }
                 DeleteStep::Ask(generation) => {
                     let before = self.reader.file(&key.0, &key.1)?;
-                    asked = Some((generation, before.map(|(file, _)| file.digest)));
+                    asked = Some((generation, before.map(|(file, _)| Arc::new(file))));
                 }
             }
         }
@@ -383,21 +401,21 @@ impl Shared {
     fn delete_step(
         &self,
         key: &NameKey,
-        condition: Condition,
+        condition: &Condition,
         idempotency: Option<IdempotencyRecord>,
-        asked: Option<(u64, Option<Digest>)>,
+        asked: Option<(u64, Option<Arc<FileRecord>>)>,
     ) -> Result<DeleteStep, IntakeError> {
         let mut pending = self.pending.lock();
         let generation = pending.generation();
         let (before, before_end) = match pending.name(key) {
             NameSeen::New => (None, None),
-            NameSeen::Pending(name) => (name.file.map(|file| file.digest), Some(name.end)),
+            NameSeen::Pending(name) => (name.file, Some(name.end)),
             NameSeen::Ask => match asked {
                 Some((asked, before)) if asked == generation => (before, None),
                 _ => return Ok(DeleteStep::Ask(generation)),
             },
         };
-        if let Err(error) = condition.check(before) {
+        if let Err(error) = condition.check(before.as_deref()) {
             return Ok(DeleteStep::Refused(error, before_end));
         }
         if before.is_none() {

@@ -17,7 +17,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use forebay_base::clock::Clock;
 use forebay_base::fs::{FileSystem, Lock};
@@ -242,7 +242,21 @@ impl Intake {
     pub fn database(&self) -> Option<DatabaseStatus> {
         let Inner { shared, view, .. } = self.inner.as_ref();
         let outbox = view.outbox.as_ref()?;
-        Some(outbox.status(shared.log.end(), shared.now_ms()))
+        let now_ms = shared.now_ms();
+        let (unapplied, oldest_ms) = view.unapplied();
+        let mut status = outbox.status(shared.log.end(), now_ms);
+        if outbox.lacks_all() {
+            // What it has is not known before it is reached.
+            match self.inner.namespaces.list() {
+                Ok(all) => status.documents_waiting = all.iter().map(|info| info.row_count).sum(),
+                Err(error) => tracing::debug!(%error, "could not count the documents"),
+            }
+        }
+        status.documents_waiting += unapplied;
+        let age_ms = oldest_ms.map_or(0, |oldest| now_ms.saturating_sub(oldest).max(0));
+        let age = Duration::from_millis(age_ms.unsigned_abs()).as_secs_f64();
+        status.lag_seconds = status.lag_seconds.max(age);
+        Some(status)
     }
 
     /// Totals over everything acknowledged before the call.

@@ -121,7 +121,7 @@ impl Intake {
         condition: Condition,
         idempotency: Option<IdempotencyRecord>,
     ) -> Result<bool, IntakeError> {
-        let deleted = self.inner.shared.delete(key, condition, idempotency).await?;
+        let deleted = self.inner.shared.delete(key, &condition, idempotency).await?;
         if deleted {
             crate::meters::file_deleted();
         }

@@ -6,6 +6,7 @@
 //! together, further ones wait on the disk like large ones.
 
 use std::future::Future;
+use std::io::{self, SeekFrom};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -18,10 +19,11 @@ use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 
 use crate::blob::{BlobStore, Staging};
 use crate::blocks::{BlockReader, BlockWriter};
-use crate::classify::HEAD_SIZE;
+use crate::classify::{Classified, HEAD_SIZE, classify, classify_content};
 use crate::digest::Digest;
 use crate::error::IntakeError;
 use crate::files::NewBytes;
+use crate::names::FileName;
 use crate::shared::Shared;
 
 /// Approximate maximum size of a batch.
@@ -75,6 +77,23 @@ impl Upload {
         }
     }
 
+    /// Returns what the bytes are; the name only breaks ties. Containers are looked into, on another
+    /// thread if the bytes are in a file.
+    pub async fn classify(&self, name: &FileName) -> Classified {
+        let head = self.head.clone();
+        match self.content() {
+            Ok(FileBytes::Memory(bytes)) => classify_content(&head, io::Cursor::new(bytes), name),
+            Ok(FileBytes::File(reader)) => {
+                let (size, owned) = (self.size, name.clone());
+                let looked = tokio::task::spawn_blocking(move || {
+                    classify_content(&head, ContentReader { reader, size, at: 0 }, &owned)
+                });
+                looked.await.unwrap_or_else(|_| classify(&self.head, name))
+            }
+            Err(_) => classify(&head, name),
+        }
+    }
+
     /// Returns the bytes to be read again.
     ///
     /// # Errors
@@ -96,6 +115,35 @@ pub enum FileBytes {
     Memory(Bytes),
     /// A reader of the file that holds them. It blocks, and checks each block.
     File(BlockReader),
+}
+
+/// A file's bytes, read from any position.
+struct ContentReader {
+    reader: BlockReader,
+    size: u64,
+    at: u64,
+}
+
+impl io::Read for ContentReader {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.reader.read(self.at, self.at.saturating_add(buf.len() as u64))?;
+        let (to, _) = buf.split_at_mut(bytes.len().min(buf.len()));
+        to.copy_from_slice(bytes.get(..to.len()).unwrap_or_default());
+        self.at += to.len() as u64;
+        Ok(to.len())
+    }
+}
+
+impl io::Seek for ContentReader {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let at = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::End(by) => self.size.checked_add_signed(by),
+            SeekFrom::Current(by) => self.at.checked_add_signed(by),
+        };
+        self.at = at.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(self.at)
+    }
 }
 
 /// A source of a file's bytes: a body, or a part of one.

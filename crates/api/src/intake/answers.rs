@@ -185,6 +185,13 @@ impl PartError {
 }
 
 impl PartAnswer {
+    /// Whether some of its documents were refused.
+    pub(super) fn has_refused_documents(&self) -> bool {
+        let Some(documents) = &self.documents else { return false };
+        documents.get("error").is_some()
+            || documents.get("rejected").and_then(Value::as_u64).is_some_and(|count| count > 0)
+    }
+
     /// The result of a part that was refused.
     pub(super) fn rejected(name: Option<&str>, error: PartError) -> Self {
         Self {

@@ -2,6 +2,9 @@
 //!
 //! Parts are committed while later ones are still being received, many sharing one flush. A refused
 //! part affects no other, and an interrupted body keeps its complete parts.
+//!
+//! Invariant: nothing is stored under a setting that was not understood: a wrong field ends the batch,
+//! and files before the namespace are stored only once the whole body was read.
 
 use std::sync::Arc;
 
@@ -16,18 +19,22 @@ use forebay_intake::documents::decide::Wish;
 use forebay_intake::names::{COMMENT_SIZE_MAX, FileName, Namespace, check_comment};
 use forebay_intake::request::{Fingerprint, RequestKey};
 use forebay_intake::upload::Upload;
-use http::HeaderMap;
+use http::{HeaderMap, Uri};
+use multer::Field;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use super::answers::{BatchAnswer, PartAnswer, PartError, PartStatus};
 use super::body::PacedBody;
+use super::content::Content;
 use super::parts::{Part, failed, open};
 use super::store::{self, JsonParts, Settings};
-use super::{Keyed, bad_option, claim, problem, replayed, request_key};
+use super::{Keyed, bad_option, claim, no_query, problem, replayed, request_key};
 
 /// Namespace of parts if the request names none.
 const NAMESPACE: &str = "default";
+/// Name of the field with documents.
+const DOCUMENTS: &str = "documents";
 /// Parts committed at once.
 const COMMITS: usize = 64;
 /// Bytes of small files held until the namespace is known.
@@ -37,7 +44,7 @@ const STAGED_COST: usize = 128 << 10;
 
 pub(super) async fn ingest(State(intake): State<Intake>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    match ingest_parts(&intake, &parts.headers, body).await {
+    match ingest_parts(&intake, &parts.uri, &parts.headers, body).await {
         Ok(response) => response,
         Err(error) => problem::answer(&error, &parts.headers),
     }
@@ -45,12 +52,21 @@ pub(super) async fn ingest(State(intake): State<Intake>, request: Request) -> Re
 
 async fn ingest_parts(
     intake: &Intake,
+    uri: &Uri,
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, IntakeError> {
+    no_query(uri)?;
     let key = request_key(headers)?;
+    let body = Content::new(headers, PacedBody::new(body, intake.limits()))?;
+    if body.has_digest() {
+        // Parts are stored before the end is known.
+        return Err(IntakeError::rejected(
+            "digest",
+            "a digest of a whole multipart body is not supported: send one in the headers of each part",
+        ));
+    }
     let keyed = claim(intake, headers).await?;
-    let body = PacedBody::new(body, intake.limits());
     if let Keyed::Answered { fingerprint, status, answer } = keyed {
         return match fingerprint_of(headers, body).await? == fingerprint {
             true => Ok(replayed(status, answer)),
@@ -60,26 +76,33 @@ async fn ingest_parts(
     let mut batch = Batch::new(intake.clone(), key);
     let received = batch.receive(headers, body).await;
     if let Err(error) = &received
-        && batch.slots.is_empty()
+        && batch.slots.iter().all(|slot| matches!(slot, Slot::Held))
     {
         let (status, code) = problem::classify(error);
-        tracing::debug!(%status, code, "a batch was refused before its first part");
+        tracing::debug!(%status, code, "a batch was refused before a part was stored");
         return received.map(|()| replayed(200, Vec::new()));
     }
+    let whole = received.is_ok();
     let print = batch.print.clone().finish();
     let (status, answer) = batch.finish(received).await;
-    if let Keyed::Held(held) = &keyed {
+    // A batch that was cut short is sent again whole: its parts are recognised, not the batch.
+    if let Keyed::Held(held) = &keyed
+        && whole
+    {
         intake.remember(held.record(print), status, &answer).await?;
     }
     Ok(super::json(status, answer))
 }
 
 /// The fingerprint of a batch that was answered before. Nothing is stored.
-async fn fingerprint_of(headers: &HeaderMap, body: PacedBody) -> Result<Digest, IntakeError> {
+async fn fingerprint_of(
+    headers: &HeaderMap,
+    body: Content<PacedBody>,
+) -> Result<Digest, IntakeError> {
     let mut print = Fingerprint::of(&[b"POST", b"/v1/ingest"]);
     let mut multipart = open(headers, body)?;
     while let Some(field) = multipart.next_field().await.map_err(failed)? {
-        Part::new(field, true).finish(&mut print).await?;
+        Part::new(field, true)?.finish(&mut print).await?;
     }
     Ok(print.finish())
 }
@@ -119,7 +142,11 @@ impl Batch {
         }
     }
 
-    async fn receive(&mut self, headers: &HeaderMap, body: PacedBody) -> Result<(), IntakeError> {
+    async fn receive(
+        &mut self,
+        headers: &HeaderMap,
+        body: Content<PacedBody>,
+    ) -> Result<(), IntakeError> {
         let parts_max = self.intake.limits().parts_max;
         let mut multipart = open(headers, body)?;
         let mut count = 0;
@@ -128,27 +155,29 @@ impl Batch {
             if count > parts_max {
                 return Err(IntakeError::rejected(
                     "too_many_parts",
-                    format!("more than {parts_max} parts; the parts before them were stored"),
+                    format!("more than {parts_max} parts; those after them were not read"),
                 ));
             }
-            let mut part = Part::new(field, self.key.is_some());
+            let what = field.file_name().or(field.name()).unwrap_or_default().to_owned();
+            let is_setting = field.file_name().is_none() && field.name() != Some(DOCUMENTS);
             let slot = self.slots.len();
-            let is_file = part.file_name().is_some();
-            let taken =
-                if is_file { self.file(&mut part).await } else { self.field(&mut part).await };
-            match taken {
-                Ok(()) => {}
-                Err(error) if is_fatal(&error) => return Err(error),
-                Err(error) => {
-                    let what = part.file_name().or(part.name()).unwrap_or_default();
-                    let result = store::rejected(what, &error);
-                    self.slots.truncate(slot);
-                    self.slots.push(Slot::Done(result));
+            if let Err(error) = self.part(field).await {
+                if is_setting || is_fatal(&error) {
+                    return Err(error);
                 }
+                self.slots.truncate(slot);
+                self.slots.push(Slot::Done(store::rejected(&what, &error)));
             }
-            part.finish(&mut self.print).await?;
         }
         Ok(())
+    }
+
+    async fn part(&mut self, field: Field<'static>) -> Result<(), IntakeError> {
+        let mut part = Part::new(field, self.key.is_some())?;
+        let is_file = part.file_name().is_some();
+        let taken = if is_file { self.file(&mut part).await } else { self.field(&mut part).await };
+        let read = part.finish(&mut self.print).await;
+        taken.and(read)
     }
 
     async fn file(&mut self, part: &mut Part) -> Result<(), IntakeError> {
@@ -185,17 +214,24 @@ impl Batch {
 
     async fn field(&mut self, part: &mut Part) -> Result<(), IntakeError> {
         let name = part.name().unwrap_or_default().to_owned();
-        if name == "documents" {
+        if name == DOCUMENTS {
             let size_max = self.intake.limits().document_size_max;
             let text = part.text(size_max).await?;
-            let name = FileName::parse("documents")?;
+            let name = FileName::parse(DOCUMENTS)?;
             let upload = Upload::in_memory(text.into_bytes().into());
             let settings = Settings { json: JsonParts::Documents, ..self.settings.clone() };
             return self.take(name, upload, settings).await;
         }
         let text = part.text(COMMENT_SIZE_MAX).await?;
         match name.as_str() {
-            "namespace" => self.namespace = Some(Namespace::parse(text.trim())?),
+            "namespace" => {
+                let namespace = Namespace::parse(text.trim())?;
+                if self.namespace.as_ref().is_some_and(|before| *before != namespace) {
+                    let text = "the batch has two namespaces; send a batch for each";
+                    return Err(IntakeError::rejected("field", text));
+                }
+                self.namespace = Some(namespace);
+            }
             "comment" => {
                 check_comment(&text)?;
                 self.settings.comment = text;
@@ -249,12 +285,17 @@ impl Batch {
     /// Commits what is held, waits for everything, and returns the answer.
     async fn finish(mut self, received: Result<(), IntakeError>) -> (u16, Vec<u8>) {
         for (slot, name, upload, settings) in std::mem::take(&mut self.held) {
-            // Fields apply to the whole batch, wherever they are.
-            let json = settings.json;
-            let settings = Settings { json, ..self.settings.clone() };
-            let running = self.commit(slot, name, upload, settings).await;
+            let result = if received.is_ok() {
+                // Fields apply to the whole batch, wherever they are.
+                let settings = Settings { json: settings.json, ..self.settings.clone() };
+                self.commit(slot, name, upload, settings).await
+            } else {
+                let message = "not stored: the fields after it could not all be read".to_owned();
+                let error = PartError { code: "body_incomplete", message };
+                Slot::Done(PartAnswer::rejected(Some(name.as_str()), error))
+            };
             if let Some(place) = self.slots.get_mut(slot) {
-                *place = running;
+                *place = result;
             }
         }
         let interrupted = || {
@@ -270,21 +311,23 @@ impl Batch {
                 Slot::Held => interrupted(),
             });
         }
-        let count = |status| parts.iter().filter(|part| part.status == status).count();
-        let (rejected, stored) = (count(PartStatus::Rejected), count(PartStatus::Stored));
-        let mut status = match (parts.len() - rejected, rejected) {
-            (0, 0) => 200,
-            (0, _) => 422,
-            (_, 0) if stored > 0 => 201,
-            (_, 0) => 200,
-            _ => 207,
-        };
         let error = received.err().map(|error| PartError::of(&error, error.to_string()));
-        if error.is_some() {
-            status = 207;
-        }
+        let status = if error.is_some() { 207 } else { status(&parts) };
         let namespace = self.namespace.as_ref().map_or(NAMESPACE, Namespace::as_str);
         (status, to_json(&BatchAnswer { error, namespace, parts }))
+    }
+}
+
+/// The status of a batch that was read whole.
+fn status(parts: &[PartAnswer]) -> u16 {
+    let count = |status| parts.iter().filter(|part| part.status == status).count();
+    let (rejected, stored) = (count(PartStatus::Rejected), count(PartStatus::Stored));
+    let refused = rejected > 0 || parts.iter().any(PartAnswer::has_refused_documents);
+    match refused {
+        true if rejected == parts.len() => 422,
+        true => 207,
+        false if stored > 0 => 201,
+        false => 200,
     }
 }
 

@@ -9,9 +9,12 @@ use forebay_intake::answer::to_json;
 use http::HeaderValue;
 use http::header::{ACCEPT, CONTENT_TYPE};
 
-use super::{json, problem};
+use super::{json, no_query, problem};
 
 pub(super) async fn status(State(intake): State<Intake>, request: Request) -> Response {
+    if let Err(error) = no_query(request.uri()) {
+        return problem::answer(&error, request.headers());
+    }
     let Some(status) = intake.database() else {
         let what = "database that documents are forwarded to; set intake.database.url".to_owned();
         return problem::answer(&IntakeError::NotFound { what }, request.headers());

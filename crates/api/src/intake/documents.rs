@@ -12,12 +12,14 @@ use forebay_intake::documents::ingest::DocumentOptions;
 use forebay_intake::documents::{PageLimits, StoredDocument};
 use forebay_intake::names::{Namespace, check_comment};
 use forebay_intake::request::Fingerprint;
+use forebay_intake::upload::Source as _;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Uri};
 
 use super::answers::{DocumentPage, NamespaceAnswer, NamespaceList, PageDocument, TableColumn};
 use super::body::PacedBody;
-use super::unknown_option;
+use super::content::Content;
+use super::{no_query, unknown_option};
 use super::{Keyed, bad_option, claim, flag, json, page_limit, problem, query, replayed};
 
 /// Documents on a page by default.
@@ -46,8 +48,8 @@ async fn post_documents(
 ) -> Result<Response, IntakeError> {
     let namespace = Namespace::parse(namespace)?;
     let mut options = read_options(uri)?;
+    let mut body = Content::new(headers, PacedBody::new(body, intake.limits()))?;
     let keyed = claim(intake, headers).await?;
-    let mut body = PacedBody::new(body, intake.limits());
     let mut print = match keyed {
         Keyed::No => None,
         _ => {
@@ -97,6 +99,7 @@ fn read_options(uri: &Uri) -> Result<DocumentOptions, IntakeError> {
     let mut options = DocumentOptions {
         framing: Framing::Values,
         wish: Wish::Auto,
+        wish_required: false,
         all_or_nothing: false,
         dry_run: false,
     };
@@ -113,6 +116,7 @@ fn read_options(uri: &Uri) -> Result<DocumentOptions, IntakeError> {
             "target" => {
                 options.wish = Wish::parse(&value)
                     .ok_or_else(|| bad_option(&name, "auto, table or collection"))?;
+                options.wish_required = true;
             }
             "comment" => {
                 check_comment(&value)?;
@@ -140,13 +144,14 @@ fn framing(headers: &HeaderMap, first: &[u8]) -> Framing {
 }
 
 pub(super) async fn namespaces(State(intake): State<Intake>, request: Request) -> Response {
-    match list_namespaces(&intake).await {
+    match list_namespaces(&intake, request.uri()).await {
         Ok(response) => response,
         Err(error) => problem::answer(&error, request.headers()),
     }
 }
 
-async fn list_namespaces(intake: &Intake) -> Result<Response, IntakeError> {
+async fn list_namespaces(intake: &Intake, uri: &Uri) -> Result<Response, IntakeError> {
+    no_query(uri)?;
     let namespaces = intake.namespaces().await?.into_iter().map(|info| NamespaceAnswer {
         documents: info.row_count,
         target: info.kind.name(),
@@ -252,6 +257,7 @@ pub(super) async fn one(
 ) -> Response {
     let found = async {
         let namespace = Namespace::parse(&namespace)?;
+        no_query(request.uri())?;
         let missing = || IntakeError::NotFound {
             what: format!("document with this id in namespace {namespace}"),
         };

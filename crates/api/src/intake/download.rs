@@ -9,17 +9,17 @@ use forebay_intake::IntakeError;
 use forebay_intake::StoredFile;
 use forebay_intake::answer::id_of;
 use forebay_intake::catalogue::FileRecord;
-use forebay_intake::classify::is_active;
+use forebay_intake::classify::{HEAD_SIZE, is_active, is_utf8};
 use forebay_intake::upload::FileBytes;
 use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE,
-    CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
-    LAST_MODIFIED, RANGE, X_CONTENT_TYPE_OPTIONS,
+    CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, LAST_MODIFIED, RANGE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::files::{etag, name_key, not_found};
+use super::condition::{check_read, etag, not_modified, range_applies};
+use super::files::{name_key, not_found};
 use super::range::{Ranges, parse};
 use super::{Served, flag, problem, query, sending, unknown_option};
 
@@ -35,7 +35,7 @@ pub(super) async fn by_name(
         let key = name_key(&namespace, &name)?;
         served.intake.find(&key).await?.ok_or_else(|| not_found(&key))
     };
-    answer(&served, found.await, &request)
+    answer(&served, found.await, &request).await
 }
 
 pub(super) async fn by_id(
@@ -48,19 +48,63 @@ pub(super) async fn by_id(
         let id = id_of(&id).ok_or_else(missing)?;
         served.intake.find_by_id(id).await?.ok_or_else(missing)
     };
-    answer(&served, found.await, &request)
+    answer(&served, found.await, &request).await
 }
 
-fn answer(served: &Served, found: Result<StoredFile, IntakeError>, request: &Request) -> Response {
-    let served = found.and_then(|file| serve(served, &file, request));
-    served.unwrap_or_else(|error| problem::answer(&error, request.headers()))
+async fn answer(
+    served: &Served,
+    found: Result<StoredFile, IntakeError>,
+    request: &Request,
+) -> Response {
+    let answered = match found {
+        Ok(file) => match Opened::of(served, &file).await {
+            Ok(opened) => serve(served, &file, opened, request),
+            Err(error) => Err(error),
+        },
+        Err(error) => Err(error),
+    };
+    answered.unwrap_or_else(|error| problem::answer(&error, request.headers()))
 }
 
-fn serve(served: &Served, stored: &StoredFile, request: &Request) -> Result<Response, IntakeError> {
+/// What is known of a file's bytes before they are sent.
+#[derive(Default)]
+struct Opened {
+    /// The bytes, if they were needed.
+    bytes: Option<FileBytes>,
+    /// Whether they are text in UTF-8: another encoding is not named, because it is not known.
+    is_utf8: bool,
+}
+
+impl Opened {
+    async fn of(served: &Served, stored: &StoredFile) -> Result<Self, IntakeError> {
+        if !stored.record.mime.starts_with("text/") {
+            return Ok(Self::default());
+        }
+        let bytes = served.intake.read(stored)?;
+        let is_utf8 = match &bytes {
+            FileBytes::Memory(bytes) => is_utf8(bytes.get(..HEAD_SIZE).unwrap_or(bytes)),
+            FileBytes::File(reader) => {
+                let reader = reader.clone();
+                let head = tokio::task::spawn_blocking(move || reader.read(0, HEAD_SIZE as u64));
+                // What cannot be read ends the response later, which is not lost then.
+                matches!(head.await, Ok(Ok(head)) if is_utf8(&head))
+            }
+        };
+        Ok(Self { bytes: Some(bytes), is_utf8 })
+    }
+}
+
+fn serve(
+    served: &Served,
+    stored: &StoredFile,
+    opened: Opened,
+    request: &Request,
+) -> Result<Response, IntakeError> {
     let file = &*stored.record;
     let attachment = wants_attachment(request.uri())?;
+    check_read(request.headers(), file)?;
     let mut response = Response::new(Body::empty());
-    describe(response.headers_mut(), file, attachment);
+    describe(response.headers_mut(), file, opened.is_utf8, attachment);
     if not_modified(request.headers(), file) {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         return Ok(response);
@@ -105,7 +149,7 @@ fn serve(served: &Served, stored: &StoredFile, request: &Request) -> Result<Resp
     response.headers_mut().insert(CONTENT_LENGTH, length.into());
     if !head {
         served.intake.sent(length);
-        *response.body_mut() = body(served, stored, segments)?;
+        *response.body_mut() = body(served, stored, opened.bytes, segments)?;
     }
     Ok(response)
 }
@@ -150,8 +194,13 @@ fn multipart(parts: &[Range<u64>], file: &FileRecord, boundary: &str) -> (Vec<Se
     (segments, length)
 }
 
-fn body(served: &Served, stored: &StoredFile, segments: Vec<Segment>) -> Result<Body, IntakeError> {
-    let bytes = match served.intake.read(stored)? {
+fn body(
+    served: &Served,
+    stored: &StoredFile,
+    opened: Option<FileBytes>,
+    segments: Vec<Segment>,
+) -> Result<Body, IntakeError> {
+    let bytes = match opened.map_or_else(|| served.intake.read(stored), Ok)? {
         FileBytes::Memory(bytes) => bytes,
         FileBytes::File(reader) => {
             let sending = served.sending.clone();
@@ -176,9 +225,9 @@ fn body(served: &Served, stored: &StoredFile, segments: Vec<Segment>) -> Result<
 }
 
 /// Headers that describe the file and keep a browser from running it.
-fn describe(headers: &mut HeaderMap, file: &FileRecord, attachment: bool) {
+fn describe(headers: &mut HeaderMap, file: &FileRecord, is_utf8: bool, attachment: bool) {
     let active = is_active(&file.mime);
-    let kind = if file.mime.starts_with("text/") {
+    let kind = if is_utf8 {
         format!("{}; charset=utf-8", file.mime)
     } else {
         file.mime.to_string()
@@ -208,42 +257,4 @@ fn insert(headers: &mut HeaderMap, name: http::HeaderName, value: &str) {
 fn http_date(ms: i64) -> String {
     let since = std::time::Duration::from_millis(ms.max(0).cast_unsigned());
     httpdate::fmt_http_date(std::time::UNIX_EPOCH + since)
-}
-
-/// `If-None-Match` if it is given, otherwise `If-Modified-Since` (RFC 9110, section 13.2.2).
-fn not_modified(headers: &HeaderMap, file: &FileRecord) -> bool {
-    let ours = etag(file.digest);
-    if headers.contains_key(IF_NONE_MATCH) {
-        return headers.get_all(IF_NONE_MATCH).iter().filter_map(|v| v.to_str().ok()).any(|list| {
-            list.split(',')
-                .map(str::trim)
-                .any(|tag| tag == "*" || tag.trim_start_matches("W/").as_bytes() == ours.as_bytes())
-        });
-    }
-    headers
-        .get(IF_MODIFIED_SINCE)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|text| httpdate::parse_http_date(text).ok())
-        .is_some_and(|since| modified_s(file) <= unix_s(since))
-}
-
-/// Whether a `Range` still refers to the bytes that the client has a part of.
-fn range_applies(headers: &HeaderMap, file: &FileRecord) -> bool {
-    let Some(value) = headers.get(IF_RANGE) else { return true };
-    if value.as_bytes().starts_with(b"\"") {
-        return *value == etag(file.digest);
-    }
-    value
-        .to_str()
-        .ok()
-        .and_then(|text| httpdate::parse_http_date(text).ok())
-        .is_some_and(|date| unix_s(date) == modified_s(file))
-}
-
-fn modified_s(file: &FileRecord) -> u64 {
-    file.created_ms.max(0).cast_unsigned() / 1_000
-}
-
-fn unix_s(time: std::time::SystemTime) -> u64 {
-    time.duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

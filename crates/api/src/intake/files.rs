@@ -8,18 +8,20 @@ use forebay_intake::IntakeError;
 use forebay_intake::NameKey;
 use forebay_intake::answer::{FileAnswer, file_url, put_json, to_json};
 use forebay_intake::catalogue::FileFilter;
-use forebay_intake::classify::{Category, classify};
+use forebay_intake::classify::Category;
 use forebay_intake::digest::Digest;
 use forebay_intake::names::{FileName, Namespace, check_comment};
 use forebay_intake::request::Fingerprint;
-use forebay_intake::{Condition, NewFile};
-use http::header::{ETAG, IF_MATCH, IF_NONE_MATCH, LOCATION};
-use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use forebay_intake::NewFile;
+use http::header::{CONTENT_RANGE, ETAG, LOCATION};
+use http::{HeaderMap, StatusCode, Uri};
 
 use super::answers::FilePage;
 use super::body::PacedBody;
-use super::unknown_option;
+use super::condition::{self, etag};
+use super::content::Content;
 use super::{Keyed, bad_option, claim, declared_size, json, page_limit, problem, query, replayed};
+use super::{no_query, unknown_option};
 
 /// Files on a page by default.
 const PAGE: usize = 100;
@@ -46,10 +48,17 @@ async fn put_file(
 ) -> Result<Response, IntakeError> {
     let key = name_key(namespace, name)?;
     let comment = put_comment(uri)?;
-    let condition = condition(headers)?;
+    let condition = condition::of_write(headers)?;
+    if headers.contains_key(CONTENT_RANGE) {
+        return Err(IntakeError::rejected(
+            "content_range",
+            "a part of a file cannot be stored: send the whole file, without Content-Range",
+        ));
+    }
+    let mut body = Content::new(headers, PacedBody::new(body, intake.limits()))?;
+    let size = declared_size(headers).filter(|_| !body.is_encoded());
     let keyed = claim(intake, headers).await?;
-    let mut body = PacedBody::new(body, intake.limits());
-    let upload = intake.receive(&mut body, declared_size(headers)).await?;
+    let upload = intake.receive(&mut body, size).await?;
     let print = || {
         let parts: [&[u8]; 4] =
             [b"PUT", uri.path().as_bytes(), comment.as_bytes(), &upload.digest().0];
@@ -64,7 +73,7 @@ async fn put_file(
         Keyed::Answered { .. } => return Err(IntakeError::KeyReused),
     };
     let new = NewFile {
-        classified: classify(upload.head(), &key.1),
+        classified: upload.classify(&key.1).await,
         key,
         comment,
         condition,
@@ -98,30 +107,6 @@ fn put_comment(uri: &Uri) -> Result<String, IntakeError> {
     Ok(comment)
 }
 
-/// Reads `If-None-Match: *` (only if the name does not exist) and `If-Match` (only over those
-/// bytes).
-fn condition(headers: &HeaderMap) -> Result<Condition, IntakeError> {
-    let unsupported = |header: &str| {
-        IntakeError::rejected("condition", format!("{header} on a write must be * or one ETag"))
-    };
-    if let Some(value) = headers.get(IF_NONE_MATCH) {
-        return match value.as_bytes() {
-            b"*" => Ok(Condition::Absent),
-            _ => Err(unsupported("If-None-Match")),
-        };
-    }
-    match headers.get(IF_MATCH).map(HeaderValue::as_bytes) {
-        None => Ok(Condition::None),
-        Some(b"*") => Ok(Condition::Present),
-        Some(value) => std::str::from_utf8(value)
-            .ok()
-            .and_then(|text| text.trim().strip_prefix('"')?.strip_suffix('"'))
-            .and_then(Digest::from_hex)
-            .map(Condition::Is)
-            .ok_or_else(|| unsupported("If-Match")),
-    }
-}
-
 pub(super) async fn delete(
     State(intake): State<Intake>,
     Path((namespace, name)): Path<(String, String)>,
@@ -142,7 +127,8 @@ async fn delete_file(
     headers: &HeaderMap,
 ) -> Result<Response, IntakeError> {
     let key = name_key(namespace, name)?;
-    let condition = condition(headers)?;
+    no_query(uri)?;
+    let condition = condition::of_write(headers)?;
     let print = Fingerprint::of(&[b"DELETE", uri.path().as_bytes()]).finish();
     let (record, _held) = match claim(intake, headers).await? {
         Keyed::No => (None, None),
@@ -238,11 +224,4 @@ pub(super) fn name_key(namespace: &str, name: &str) -> Result<NameKey, IntakeErr
 
 pub(super) fn not_found(key: &NameKey) -> IntakeError {
     IntakeError::NotFound { what: format!("file {:?} in namespace {}", key.1.as_str(), key.0) }
-}
-
-/// The strong entity tag of these bytes.
-pub(super) fn etag(digest: Digest) -> HeaderValue {
-    let mut tag = [b'"'; 66];
-    tag[1..65].copy_from_slice(&digest.hex());
-    HeaderValue::from_bytes(&tag).unwrap_or_else(|_| HeaderValue::from_static("\"\""))
 }

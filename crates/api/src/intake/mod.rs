@@ -9,6 +9,8 @@
 mod answers;
 mod batch;
 mod body;
+mod condition;
+mod content;
 mod database;
 mod documents;
 mod download;
@@ -137,6 +139,14 @@ fn unknown_option(name: &str, known: &str) -> IntakeError {
         "query",
         format!("unknown query parameter {name:?}; this route accepts {known}"),
     )
+}
+
+/// Refuses every parameter, for a route that has none.
+fn no_query(uri: &http::Uri) -> Result<(), IntakeError> {
+    match query(uri).first() {
+        Some((name, _)) => Err(unknown_option(name, "none")),
+        None => Ok(()),
+    }
 }
 
 fn bad_option(name: &str, expected: &str) -> IntakeError {

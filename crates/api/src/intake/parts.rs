@@ -9,11 +9,12 @@ use http::header::CONTENT_TYPE;
 use multer::{Field, Multipart};
 
 use super::body::PacedBody;
+use super::content::Content;
 
 /// Opens a multipart body.
 pub(super) fn open(
     headers: &HeaderMap,
-    body: PacedBody,
+    body: Content<PacedBody>,
 ) -> Result<Multipart<'static>, IntakeError> {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let boundary = multer::parse_boundary(kind).map_err(|_| {
@@ -50,42 +51,55 @@ pub(super) fn failed(error: multer::Error) -> IntakeError {
 
 /// One part: its headers, and its bytes as they arrive.
 pub(super) struct Part {
-    field: Field<'static>,
+    bytes: Content<Field<'static>>,
+    name: Option<String>,
+    file_name: Option<String>,
     /// Everything read so far, if a repeated request has to be recognised.
     content: Option<Fingerprint>,
 }
 
-impl Source for Part {
+impl Source for Field<'static> {
     async fn next(&mut self) -> Result<Option<Bytes>, IntakeError> {
         loop {
-            match self.field.chunk().await.map_err(failed)? {
-                None => return Ok(None),
+            match self.chunk().await.map_err(failed)? {
                 Some(bytes) if bytes.is_empty() => {}
-                Some(bytes) => {
-                    if let Some(content) = &mut self.content {
-                        content.update(&bytes);
-                    }
-                    return Ok(Some(bytes));
-                }
+                read => return Ok(read),
             }
         }
     }
 }
 
+impl Source for Part {
+    async fn next(&mut self) -> Result<Option<Bytes>, IntakeError> {
+        let read = self.bytes.next().await?;
+        if let (Some(content), Some(bytes)) = (&mut self.content, &read) {
+            content.update(bytes);
+        }
+        Ok(read)
+    }
+}
+
 impl Part {
     /// * `recognise`: whether the part has to contribute to its request's fingerprint.
-    pub(super) fn new(field: Field<'static>, recognise: bool) -> Self {
-        Self { field, content: recognise.then(Fingerprint::default) }
+    ///
+    /// # Errors
+    /// Those of [`Content::new`].
+    pub(super) fn new(field: Field<'static>, recognise: bool) -> Result<Self, IntakeError> {
+        let (name, file_name) =
+            (field.name().map(str::to_owned), field.file_name().map(str::to_owned));
+        let headers = field.headers().clone();
+        let bytes = Content::new(&headers, field)?;
+        Ok(Self { bytes, name, file_name, content: recognise.then(Fingerprint::default) })
     }
 
     /// The name of the form's field.
     pub(super) fn name(&self) -> Option<&str> {
-        self.field.name()
+        self.name.as_deref()
     }
 
     /// The file's name, for a file.
     pub(super) fn file_name(&self) -> Option<&str> {
-        self.field.file_name()
+        self.file_name.as_deref()
     }
 
     /// Reads the rest, and adds names and content to the fingerprint of the request.

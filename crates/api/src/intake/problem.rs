@@ -3,7 +3,8 @@
 use axum::response::Response;
 use forebay_base::error_chain::chain;
 use forebay_intake::{IntakeError, Shortage};
-use http::{HeaderMap, StatusCode};
+use http::header::ACCEPT_ENCODING;
+use http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::answer::Problem;
 
@@ -25,7 +26,11 @@ pub(super) fn answer(error: &IntakeError, request: &HeaderMap) -> Response {
         }
         _ => chain(error).to_string(),
     };
-    Problem::new(status, code, message).answer(request)
+    let mut response = Problem::new(status, code, message).answer(request);
+    if status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+        response.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip, zstd"));
+    }
+    response
 }
 
 /// The status and the stable code of an error; also used for the parts of a batch.
@@ -38,6 +43,10 @@ pub(super) fn classify(error: &IntakeError) -> (StatusCode, &'static str) {
     }
     match error {
         IntakeError::Name(_) => (StatusCode::BAD_REQUEST, "name"),
+        IntakeError::Rejected { code: code @ "encoding", .. } => {
+            (StatusCode::UNSUPPORTED_MEDIA_TYPE, code)
+        }
+        IntakeError::Rejected { code: code @ "target", .. } => (StatusCode::CONFLICT, code),
         IntakeError::Rejected { code, .. } => (StatusCode::BAD_REQUEST, code),
         IntakeError::NotFound { .. } => (StatusCode::NOT_FOUND, "not_found"),
         IntakeError::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused"),

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use forebay_intake::IntakeError;
 use forebay_intake::answer::{PutAnswer, PutStatus};
 use forebay_intake::blocks::BlockReader;
-use forebay_intake::classify::{Category, Classified, classify};
+use forebay_intake::classify::{Category, Classified};
 use forebay_intake::digest::Digest;
 use forebay_intake::documents::decide::Wish;
 use forebay_intake::documents::frame::Framing;
@@ -89,7 +89,7 @@ async fn store_part(
     upload: Upload,
     part: Option<Digest>,
 ) -> Result<PartAnswer, IntakeError> {
-    let classified = classify(upload.head(), &key.1);
+    let classified = upload.classify(&key.1).await;
     let has_documents = settings.json == JsonParts::Documents
         || settings.json == JsonParts::Both && classified.category == Category::Json;
     let content = has_documents.then(|| upload.content()).transpose()?;
@@ -228,7 +228,9 @@ async fn documents(
         Wish::Auto => Wish::of_comment(&settings.comment),
         wish => wish,
     };
-    let options = DocumentOptions { framing, wish, all_or_nothing: false, dry_run: false };
+    let wish_required = settings.wish != Wish::Auto;
+    let options =
+        DocumentOptions { framing, wish, wish_required, all_or_nothing: false, dry_run: false };
     let mut ingest = intake.ingest(key.0.clone(), options);
     match content {
         FileBytes::Memory(bytes) => ingest.push(&bytes).await?,

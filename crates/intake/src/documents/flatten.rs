@@ -88,19 +88,20 @@ impl<'a> Members<'a> {
         each: &mut impl FnMut(&str, Leaf<'a>, &'a str) -> Result<(), E>,
     ) -> Result<usize, E> {
         path.clear();
-        self.leaves_at(bounds.flatten_depth, path, each)
+        self.leaves_at(bounds.flatten_depth, true, path, each)
     }
 
     fn leaves_at<E: From<DocumentError>>(
         &self,
         depth_left: usize,
+        is_root: bool,
         path: &mut String,
         each: &mut impl FnMut(&str, Leaf<'a>, &'a str) -> Result<(), E>,
     ) -> Result<usize, E> {
         let mut deepest = 1;
         let start = path.len();
         for (key, value) in &self.0 {
-            if start > 0 {
+            if !is_root {
                 path.push('.');
             }
             push_key(path, key);
@@ -110,7 +111,7 @@ impl<'a> Members<'a> {
                 if nested.0.is_empty() {
                     each(path, Leaf::Object(text), text)?;
                 } else if depth_left > 1 {
-                    let depth = nested.leaves_at(depth_left - 1, path, each)?;
+                    let depth = nested.leaves_at(depth_left - 1, false, path, each)?;
                     deepest = deepest.max(depth + 1);
                 } else {
                     each(path, Leaf::Object(text), text)?;

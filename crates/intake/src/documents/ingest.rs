@@ -11,6 +11,7 @@
 use std::sync::Arc;
 
 use forebay_log::{AppendError, Lsn};
+use forebay_sink::Column;
 use serde::Serialize;
 
 use super::decide::{Rule, Wish};
@@ -41,6 +42,8 @@ pub struct DocumentOptions {
     pub framing: Framing,
     /// Where the sender prefers them.
     pub wish: Wish,
+    /// Refuse them if they cannot be stored there.
+    pub wish_required: bool,
     /// Refuse all if one is refused.
     pub all_or_nothing: bool,
     /// Only report the decision; write nothing.
@@ -72,6 +75,21 @@ pub struct ColumnAnswer {
     pub r#type: &'static str,
 }
 
+/// A column that does not hold all values of its field.
+#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
+#[schema(as = UnfitColumn)]
+pub struct UnfitAnswer {
+    /// Path of keys in the document.
+    pub path: String,
+    /// Name in the table.
+    pub column: String,
+    /// Its type.
+    pub r#type: &'static str,
+    /// Number of values of this request that are NULL in the column, because they are of another
+    /// type. The documents keep them.
+    pub values: u64,
+}
+
 /// The result of a body of documents.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
 #[schema(as = StoredDocuments)]
@@ -98,6 +116,8 @@ pub struct DocumentsAnswer {
     pub columns_added: Vec<ColumnAnswer>,
     /// Fields that get no column, with the reason.
     pub fields_without_column: Vec<String>,
+    /// Columns in which values are NULL because they are of another type; the documents keep them.
+    pub values_without_column: Vec<UnfitAnswer>,
     /// The statements that create or extend the table.
     pub ddl: Vec<String>,
     /// Id of the first accepted document.
@@ -120,6 +140,13 @@ impl DocumentsAnswer {
             (1.., 0) if !self.dry_run => 201,
             _ => 200,
         }
+    }
+}
+
+impl UnfitAnswer {
+    fn of((column, values): &(Column, u64)) -> Self {
+        let Column { path, name, ty } = column.clone();
+        Self { path, column: name, r#type: ty.name(), values: *values }
     }
 }
 
@@ -304,6 +331,7 @@ impl DocumentIngest {
         let decision = &inner.shared.options.decision;
         let profile = &self.gathered.profile;
         let planned = state.plan(&self.namespace, profile, decision, self.options.wish);
+        self.check_wish(&planned)?;
         let count = profile.documents;
         let first_id = state.next_id;
         let answer = self.answer(&planned, count, Some(first_id));
@@ -373,11 +401,33 @@ impl DocumentIngest {
         let decision = &self.inner.shared.options.decision;
         let profile = &self.gathered.profile;
         let planned = state.plan(&self.namespace, profile, decision, self.options.wish);
+        self.check_wish(&planned)?;
         let mut answer = self.answer(&planned, accepted, None);
         if refused_all {
             answer.rejected = self.gathered.rejected;
         }
         Ok(answer)
+    }
+
+    /// Refuses what would be stored elsewhere than the sender demands.
+    fn check_wish(&self, planned: &Planned) -> Result<(), IntakeError> {
+        let wanted = match self.options.wish {
+            Wish::Table => TargetCode::Table,
+            Wish::Collection => TargetCode::Collection,
+            Wish::Auto => return Ok(()),
+        };
+        let found = planned.decision.target;
+        if !self.options.wish_required || found == wanted {
+            return Ok(());
+        }
+        let rule = planned.decision.decided_by;
+        let rule = planned.decision.rules.iter().find(|known| known.rule == rule);
+        let why = rule.map_or("", |rule| rule.detail.as_str());
+        let (wanted, found) = (target_name(wanted), target_name(found));
+        Err(IntakeError::rejected(
+            "target",
+            format!("the documents cannot be stored in a {wanted}, only in a {found}: {why}"),
+        ))
     }
 
     fn blank_answer(&self) -> DocumentsAnswer {
@@ -392,6 +442,7 @@ impl DocumentIngest {
             rules: Vec::new(),
             columns_added: Vec::new(),
             fields_without_column: Vec::new(),
+            values_without_column: Vec::new(),
             ddl: Vec::new(),
             first_id: None,
             last_id: None,
@@ -400,10 +451,7 @@ impl DocumentIngest {
     }
 
     fn answer(&self, planned: &Planned, accepted: u64, first_id: Option<u64>) -> DocumentsAnswer {
-        let target = match planned.decision.target {
-            TargetCode::Table => "table",
-            TargetCode::Collection => "collection",
-        };
+        let target = target_name(planned.decision.target);
         let columns_added = planned
             .added
             .iter()
@@ -422,11 +470,19 @@ impl DocumentIngest {
             rules: planned.decision.rules.clone(),
             columns_added,
             fields_without_column,
+            values_without_column: planned.unfit.iter().map(UnfitAnswer::of).collect(),
             ddl: planned.ddl.clone(),
             first_id,
             last_id: first_id.map(|first| first + accepted.saturating_sub(1)),
             ..self.blank_answer()
         }
+    }
+}
+
+fn target_name(target: TargetCode) -> &'static str {
+    match target {
+        TargetCode::Table => "table",
+        TargetCode::Collection => "collection",
     }
 }
 

@@ -43,6 +43,8 @@ pub(crate) struct Planned {
     pub(crate) ddl: Vec<String>,
     /// Paths that get no column, and why.
     pub(crate) refused: Vec<(String, String)>,
+    /// Columns that do not hold all values of their field, and the number of these values.
+    pub(crate) unfit: Vec<(Column, u64)>,
 }
 
 /// The namespaces, and read access to the document database.
@@ -147,7 +149,8 @@ impl NamespaceState {
     ) -> Planned {
         let decision = decide(profile, options, self.target, wish);
         if decision.target == TargetCode::Collection {
-            return Planned { decision, added: Vec::new(), ddl: Vec::new(), refused: Vec::new() };
+            let (added, ddl, refused, unfit) = Default::default();
+            return Planned { decision, added, ddl, refused, unfit };
         }
         let fields: Vec<Field<'_>> = profile.columns().collect();
         let existing = self.target.is_some().then_some(&self.schema);
@@ -157,7 +160,14 @@ impl NamespaceState {
             .into_iter()
             .map(|refused| (refused.path, refused.reason.to_string()))
             .collect();
-        Planned { decision, added: plan.added, ddl, refused }
+        let unfit = profile.fields().iter().filter_map(|(path, field)| {
+            let added = || plan.added.iter().find(|column| *column.path == **path);
+            let column = self.schema.column(path).or_else(added)?;
+            let unfit = field.valued() - field.fitting(column.ty);
+            (unfit > 0).then(|| (column.clone(), unfit))
+        });
+        let unfit = unfit.collect();
+        Planned { decision, added: plan.added, ddl, refused, unfit }
     }
 
     /// Records a committed batch.

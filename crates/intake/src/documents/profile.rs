@@ -6,7 +6,8 @@
 
 use std::collections::HashMap;
 
-use forebay_sink::{ColumnType, Field};
+use forebay_sink::column::Fit;
+use forebay_sink::{ColumnType, Field, Value};
 
 use super::flatten::{Bounds, Leaf, Members};
 use super::{DocumentError, DocumentError as Error};
@@ -23,6 +24,10 @@ pub struct FieldProfile {
     pub nulls: u64,
     /// Documents by kind of value, in the order of [`Kind`].
     pub kinds: [u64; Kind::COUNT],
+    /// Numbers that no double is exactly, or that are beyond all of them.
+    pub no_double: u64,
+    /// Strings that are no text: they contain half a surrogate pair.
+    pub no_text: u64,
     /// Hashes of a candidate key's values; `None` for other fields, or once a value repeated.
     values: Option<std::collections::HashSet<u64>>,
 }
@@ -155,10 +160,28 @@ impl FieldProfile {
                 return;
             }
             Leaf::Boolean(_) => Kind::Boolean,
-            Leaf::Integer(..) => Kind::Integer,
-            Leaf::BigInteger(_) => Kind::BigInteger,
-            Leaf::Real(_) => Kind::Real,
-            Leaf::Text(_) | Leaf::Unrepresentable(_) => Kind::Text,
+            Leaf::Integer(number, text) => {
+                if number.unsigned_abs() > 1 << 53 {
+                    self.note_double(text);
+                }
+                Kind::Integer
+            }
+            Leaf::BigInteger(text) => {
+                self.note_double(text);
+                Kind::BigInteger
+            }
+            Leaf::Real(text) => {
+                // Without an exponent, only a number of hundreds of digits is beyond a double.
+                if text.len() > 300 || memchr::memchr2(b'e', b'E', text.as_bytes()).is_some() {
+                    self.note_double(text);
+                }
+                Kind::Real
+            }
+            Leaf::Text(_) => Kind::Text,
+            Leaf::Unrepresentable(_) => {
+                self.no_text += 1;
+                Kind::Text
+            }
             Leaf::Array(_, false) => Kind::Array,
             Leaf::Array(_, true) => Kind::Embedded,
             Leaf::Object(_) => Kind::Object,
@@ -167,6 +190,26 @@ impl FieldProfile {
             *count += 1;
         }
         self.note_value(leaf);
+    }
+
+    fn note_double(&mut self, text: &str) {
+        let fit = ColumnType::Real.fit(Value::Number(text));
+        self.no_double += u64::from(fit == Fit::Conflict);
+    }
+
+    /// Number of values that a column of type `ty` holds.
+    #[must_use]
+    pub fn fitting(&self, ty: ColumnType) -> u64 {
+        let numbers = self.of(Kind::Integer) + self.of(Kind::BigInteger) + self.of(Kind::Real);
+        match ty {
+            ColumnType::Boolean => self.of(Kind::Boolean),
+            ColumnType::Integer => self.of(Kind::Integer),
+            ColumnType::Real => numbers - self.no_double,
+            ColumnType::Decimal => numbers,
+            ColumnType::Text => self.of(Kind::Text) - self.no_text,
+            ColumnType::Bytes => 0,
+            ColumnType::Json => self.valued(),
+        }
     }
 
     /// Records a candidate key's value; a repeated one ends its candidacy.

@@ -138,6 +138,13 @@ impl ViewQueue {
         state.prepared_size -= done;
     }
 
+    /// Documents accepted but not yet in the database, and when the oldest were received.
+    pub(crate) fn unapplied(&self) -> (u64, Option<i64>) {
+        let state = self.state.lock();
+        let documents = state.commits.iter().map(|queued| queued.count).sum();
+        (documents, state.commits.front().map(|queued| queued.received_ms))
+    }
+
     /// Waits until one more commit may be queued.
     pub(crate) async fn wait_for_room(&self) -> Result<(), IntakeError> {
         let full = || self.state.lock().commits.len() >= COMMITS_MAX;

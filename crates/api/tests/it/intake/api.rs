@@ -165,7 +165,7 @@ async fn conditional_writes_happen_only_where_their_condition_holds() {
     let etag = first.header("etag").to_owned();
     assert_eq!(put(&[("if-match", &etag)], "two").await.status, 200);
     assert_eq!(put(&[("if-match", &etag)], "three").await.error(), (412, "precondition".into()));
-    for (name, value) in [("if-match", "nonsense"), ("if-none-match", "\"x\"")] {
+    for (name, value) in [("if-match", "nonsense"), ("if-none-match", "x")] {
         assert_eq!(put(&[(name, value)], "x").await.error(), (400, "condition".into()), "{value}");
     }
     let deleted = house.send("DELETE", "/v1/files/n/a", &[("if-match", &etag)], "").await;

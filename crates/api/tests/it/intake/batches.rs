@@ -95,9 +95,10 @@ async fn a_repeated_batch_with_a_key_answers_the_same_and_stores_nothing_more() 
 async fn a_batch_of_nothing_but_refusals_is_unprocessable_and_stores_nothing() {
     let house = House::new();
     let answer = Form::default()
-        .field("namespace", "UPPER")
-        .field("colour", "red")
-        .field("target", "stone")
+        .field("namespace", "n")
+        .file("../a", b"x")
+        .file("b/", b"x")
+        .file("c//d", b"x")
         .send(&house)
         .await;
     assert_eq!(answer.status, 422, "{answer:?}");

@@ -13,4 +13,5 @@ mod model;
 mod reclaim;
 mod reclaim_crash;
 mod support;
+mod truth;
 mod views;

@@ -148,8 +148,8 @@ pub struct DatabaseStatus {
     pub reason: Option<String>,
     /// When the state last changed, RFC 3339.
     pub since: String,
-    /// Number of documents that the intake has and the database lacks. Unknown for a new database
-    /// until it is reached.
+    /// Number of documents that the intake has accepted and the database lacks, wherever they wait.
+    /// All of the intake's documents until a new database is reached.
     pub documents_waiting: u64,
     /// Age of the oldest of them in seconds.
     pub lag_seconds: f64,

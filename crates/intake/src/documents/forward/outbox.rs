@@ -374,7 +374,12 @@ impl Outbox {
         status.oldest_ms = (status.waiting > 0).then_some(oldest_ms);
     }
 
-    /// The state of forwarding.
+    /// Whether the database has not been reached, so that it may lack everything.
+    pub(crate) fn lacks_all(&self) -> bool {
+        self.state.lock().hold == Hold::Nothing
+    }
+
+    /// The state of forwarding, as far as the view has announced documents.
     pub(crate) fn status(&self, log_end: Lsn, now_ms: i64) -> DatabaseStatus {
         let state = self.state.lock();
         let status = &state.status;

@@ -1,0 +1,215 @@
+//! Documents and programs that are zip archives, known by the first entries of the archive.
+//!
+//! Only the headers before each entry are read, so that an archive whose end is missing is known too.
+//! What is not recognised here may still be by the list at the archive's end.
+
+use std::io::Read as _;
+
+use flate2::bufread::DeflateDecoder;
+
+/// Entries looked at.
+const ENTRIES_MAX: usize = 64;
+/// Bytes of a list of parts that are decompressed.
+const TYPES_SIZE_MAX: u64 = 64 << 10;
+
+/// Types of the main part of an Office Open XML document, and of the document.
+const OFFICE: [(&str, &str); 15] = [
+    (
+        "openxmlformats-officedocument.wordprocessingml.document.main+xml",
+        "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    ),
+    (
+        "openxmlformats-officedocument.wordprocessingml.template.main+xml",
+        "application/vnd.openxmlformats-officedocument.wordprocessingml.template",
+    ),
+    ("ms-word.document.macroEnabled.main+xml", "application/vnd.ms-word.document.macroenabled.12"),
+    (
+        "ms-word.template.macroEnabledTemplate.main+xml",
+        "application/vnd.ms-word.template.macroenabled.12",
+    ),
+    (
+        "openxmlformats-officedocument.spreadsheetml.sheet.main+xml",
+        "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+    ),
+    (
+        "openxmlformats-officedocument.spreadsheetml.template.main+xml",
+        "application/vnd.openxmlformats-officedocument.spreadsheetml.template",
+    ),
+    ("ms-excel.sheet.macroEnabled.main+xml", "application/vnd.ms-excel.sheet.macroenabled.12"),
+    (
+        "ms-excel.template.macroEnabled.main+xml",
+        "application/vnd.ms-excel.template.macroenabled.12",
+    ),
+    (
+        "ms-excel.sheet.binary.macroEnabled.main",
+        "application/vnd.ms-excel.sheet.binary.macroenabled.12",
+    ),
+    (
+        "openxmlformats-officedocument.presentationml.presentation.main+xml",
+        "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+    ),
+    (
+        "openxmlformats-officedocument.presentationml.template.main+xml",
+        "application/vnd.openxmlformats-officedocument.presentationml.template",
+    ),
+    (
+        "openxmlformats-officedocument.presentationml.slideshow.main+xml",
+        "application/vnd.openxmlformats-officedocument.presentationml.slideshow",
+    ),
+    (
+        "ms-powerpoint.presentation.macroEnabled.main+xml",
+        "application/vnd.ms-powerpoint.presentation.macroenabled.12",
+    ),
+    (
+        "ms-powerpoint.template.macroEnabled.main+xml",
+        "application/vnd.ms-powerpoint.template.macroenabled.12",
+    ),
+    (
+        "ms-powerpoint.slideshow.macroEnabled.main+xml",
+        "application/vnd.ms-powerpoint.slideshow.macroenabled.12",
+    ),
+];
+
+/// What the archive is, if its first entries show it.
+///
+/// * `bytes`: the beginning of the archive.
+pub(super) fn classify(bytes: &[u8]) -> Option<&'static str> {
+    let mut has_iwork = None;
+    for entry in Entries(bytes).take(ENTRIES_MAX) {
+        match entry.name {
+            b"[Content_Types].xml" => {
+                if let Some(mime) = office(&entry.content()) {
+                    return Some(mime);
+                }
+            }
+            b"AndroidManifest.xml" => return Some("application/vnd.android.package-archive"),
+            b"Index/Document.iwa" => has_iwork = Some("application/vnd.apple.pages"),
+            name if name.starts_with(b"Index/Tables/") && has_iwork.is_some() => {
+                has_iwork = Some("application/vnd.apple.numbers");
+            }
+            name if has_iwork.is_some()
+                && (name.starts_with(b"Index/MasterSlide") || name.starts_with(b"Index/Slide")) =>
+            {
+                return Some("application/vnd.apple.keynote");
+            }
+            _ => {}
+        }
+    }
+    has_iwork
+}
+
+fn office(types: &str) -> Option<&'static str> {
+    OFFICE.iter().find(|(part, _)| types.contains(part)).map(|(_, mime)| *mime)
+}
+
+/// The entries of an archive from its beginning on, as far as their sizes are known.
+struct Entries<'a>(&'a [u8]);
+
+struct Entry<'a> {
+    name: &'a [u8],
+    is_deflated: bool,
+    /// What follows the header: the content, and what comes after it.
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Entry<'a>;
+
+    fn next(&mut self) -> Option<Entry<'a>> {
+        let bytes = self.0;
+        if !bytes.starts_with(b"PK\x03\x04") {
+            return None;
+        }
+        let u16_at = |at: usize| {
+            let two = bytes.get(at..)?.first_chunk()?;
+            Some(usize::from(u16::from_le_bytes(*two)))
+        };
+        let size = u32::from_le_bytes(*bytes.get(18..)?.first_chunk()?);
+        let (flags, method) = (u16_at(6)?, u16_at(8)?);
+        let (name_size, extra_size) = (u16_at(26)?, u16_at(28)?);
+        let name = bytes.get(30..30 + name_size)?;
+        let rest = bytes.get(30 + name_size + extra_size..)?;
+        // With the third flag, the size comes after the content.
+        let is_known = flags & 8 == 0 || size > 0;
+        let after = usize::try_from(size).ok().and_then(|size| rest.get(size..));
+        self.0 = after.filter(|_| is_known).unwrap_or_default();
+        Some(Entry { name, is_deflated: method == 8, rest })
+    }
+}
+
+impl Entry<'_> {
+    /// The content as text, as much as is there of it.
+    fn content(&self) -> String {
+        let mut text = Vec::new();
+        if self.is_deflated {
+            // What was decompressed before an error counts: the bytes may be cut.
+            let _cut = DeflateDecoder::new(self.rest).take(TYPES_SIZE_MAX).read_to_end(&mut text);
+        } else {
+            let size = usize::try_from(TYPES_SIZE_MAX).unwrap_or(usize::MAX);
+            text.extend_from_slice(self.rest.get(..size).unwrap_or(self.rest));
+        }
+        String::from_utf8_lossy(&text).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    fn entry(name: &str, content: &[u8], deflated: bool) -> Vec<u8> {
+        let stored = if deflated {
+            let mut encoder =
+                flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
+            encoder.write_all(content).unwrap();
+            encoder.finish().unwrap()
+        } else {
+            content.to_vec()
+        };
+        let mut bytes = b"PK\x03\x04\x14\0\0\0".to_vec();
+        bytes.extend(if deflated { [8, 0] } else { [0, 0] });
+        bytes.extend([0; 8]);
+        bytes.extend(u32::try_from(stored.len()).unwrap().to_le_bytes());
+        bytes.extend(u32::try_from(content.len()).unwrap().to_le_bytes());
+        bytes.extend(u16::try_from(name.len()).unwrap().to_le_bytes());
+        bytes.extend([0, 0]);
+        bytes.extend(name.as_bytes());
+        bytes.extend(stored);
+        bytes
+    }
+
+    #[test]
+    fn office_documents_are_known_by_the_type_of_their_main_part() {
+        for (part, expected) in OFFICE {
+            let types = format!("<Types><Override ContentType=\"application/vnd.{part}\"/></Types>");
+            for deflated in [false, true] {
+                let mut bytes = entry("_rels/.rels", b"<x/>", deflated);
+                bytes.extend(entry("[Content_Types].xml", types.as_bytes(), deflated));
+                assert_eq!(classify(&bytes), Some(expected));
+            }
+        }
+    }
+
+    #[test]
+    fn other_archives_are_left_to_their_lists() {
+        assert_eq!(classify(&entry("a.txt", b"words", true)), None);
+        assert_eq!(classify(&entry("[Content_Types].xml", b"<Types/>", true)), None);
+        let mut pages = entry("Index/Document.iwa", b"", false);
+        assert_eq!(classify(&pages), Some("application/vnd.apple.pages"));
+        pages.extend(entry("Index/Slide-1.iwa", b"", false));
+        assert_eq!(classify(&pages), Some("application/vnd.apple.keynote"));
+    }
+
+    #[test]
+    fn no_cut_or_flipped_byte_is_more_than_unknown() {
+        let mut whole = entry("_rels/.rels", b"<x/>", true);
+        whole.extend(entry("[Content_Types].xml", b"<Types>".repeat(9).as_slice(), true));
+        for cut in 0..whole.len() {
+            assert_eq!(classify(&whole[..cut]), None);
+            let mut flipped = whole.clone();
+            flipped[cut] ^= 0xFF;
+            assert_eq!(classify(&flipped), None);
+        }
+    }
+}
