@@ -4,6 +4,7 @@
 //!   power.
 //! - [`clock`]: wall and monotonic time that tests can hold still.
 //! - [`checksum`]: CRC32C, whole and incremental.
+//! - [`rows`]: checksums of a database's rows and of sets of rows.
 //! - [`backoff`]: the delays between attempts, not in step with those of others.
 //! - [`bytes`], [`duration`], [`durability`]: value types of configuration settings.
 //! - [`limits`]: named limits and the error for exceeding one.
@@ -27,6 +28,7 @@ pub mod duration;
 pub mod error_chain;
 pub mod fs;
 pub mod limits;
+pub mod rows;
 pub mod server_error;
 pub mod waiting;
 

@@ -27,7 +27,7 @@ use crate::error::{ApplyError, CatalogueError};
 use crate::format::{BlobPlace, Delete, DocumentCommit, Entry, FilePut, Outcome};
 use crate::reclaim::reclaim;
 use crate::shared::{Applied, Shared};
-use crate::space::{RETRY_AFTER, sqlite_passes};
+use crate::space::{RETRY_AFTER, catalogue_passes};
 
 /// Maximum number of changes in one transaction.
 pub(crate) const BATCH: usize = 32_768;
@@ -231,7 +231,8 @@ impl Worker {
         }
         let safe = self.view.safe();
         let safe = self.view.outbox.as_ref().map_or(safe, |outbox| outbox.release(safe));
-        match reclaim(&self.shared, &mut self.catalogue, safe) {
+        let held = self.view.held();
+        match reclaim(&self.shared, &mut self.catalogue, safe, held.as_deref()) {
             Ok(0) => {}
             Ok(bytes) => tracing::info!(bytes, "freed the space of deleted data"),
             Err(error) => {
@@ -265,7 +266,7 @@ impl Stopped {
     fn passes(&self) -> bool {
         match self {
             Self::Log(error) => matches!(error, CommitError::Stalled { .. }),
-            Self::Catalogue(error) => sqlite_passes(&error.source),
+            Self::Catalogue(error) => catalogue_passes(&error.source),
         }
     }
 }
@@ -347,6 +348,7 @@ fn change_of(lsn: u64, entry: &Entry<'_>) -> Option<AppliedChange> {
             };
             (Change::Nothing, Some(answered))
         }
+        Entry::DocumentExtents(extents) => (Change::Extents { erased: extents.erased }, None),
         Entry::DocumentChunk(_) => return None,
     };
     Some(AppliedChange { lsn, change, answered: answered.map(Arc::new) })

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use forebay_log::Lsn;
+use forebay_sink::ReadError;
+use rusqlite::ErrorCode;
 
 use crate::documents::forward::MemoryError;
 use crate::format::DecodeError;
@@ -51,6 +53,19 @@ pub enum OpenError {
         /// Position up to which the view has applied entries.
         seen: u64,
     },
+    /// The document database does not hold what was written into it.
+    #[error(
+        "the document database {path} is damaged: {found}; run `forebay fsck`, which says whether \
+         the log still has every document: then move the file away, and the next start builds it \
+         again; otherwise restore it from a backup",
+        path = path.display()
+    )]
+    DocumentsDamaged {
+        /// The database.
+        path: PathBuf,
+        /// The fault.
+        found: String,
+    },
     /// The document database is missing entries that the log no longer holds.
     #[error(
         "the document database ends before the log's oldest entry: it holds entries up to \
@@ -62,6 +77,9 @@ pub enum OpenError {
         /// Oldest position in the log.
         oldest: u64,
     },
+    /// What the document database holds could not be recorded in the log.
+    #[error("could not record in the log what the document database holds")]
+    Extents(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The forwarding state could not be read or written.
     #[error("could not resume forwarding to the database")]
     Forward(#[source] MemoryError),
@@ -77,9 +95,59 @@ pub enum OpenError {
 pub struct CatalogueError {
     /// What was attempted.
     pub act: &'static str,
-    /// What SQLite said.
+    /// Why it failed.
     #[source]
-    pub source: rusqlite::Error,
+    pub source: CatalogueFault,
+}
+
+impl CatalogueError {
+    pub(crate) fn new(act: &'static str, source: impl Into<CatalogueFault>) -> Self {
+        Self { act, source: source.into() }
+    }
+}
+
+/// Why an operation on the catalogue's database failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CatalogueFault {
+    /// SQLite refused it.
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+    /// What is stored is not what was written.
+    #[error("{found}")]
+    Damaged {
+        /// The table or row, and the fault.
+        found: String,
+    },
+}
+
+impl CatalogueFault {
+    /// Whether the file is damaged; otherwise the operation failed.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Damaged { .. } => true,
+            Self::Sqlite(rusqlite::Error::SqliteFailure(error, message)) => match error.code {
+                ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => true,
+                // The statements are the catalogue's own: only another schema makes one invalid.
+                ErrorCode::Unknown => message.as_deref().is_some_and(|message| {
+                    message.contains("no such")
+                        || message.contains("no query solution")
+                        || message.contains("unsupported file format")
+                }),
+                _ => false,
+            },
+            Self::Sqlite(
+                rusqlite::Error::SqlInputError { .. }
+                | rusqlite::Error::FromSqlConversionFailure(..)
+                | rusqlite::Error::IntegralValueOutOfRange(..)
+                | rusqlite::Error::InvalidColumnType(..)
+                | rusqlite::Error::QueryReturnedNoRows
+                | rusqlite::Error::Utf8Error(..),
+            ) => true,
+            Self::Sqlite(_) => false,
+        }
+    }
 }
 
 /// Bringing a view up to the log failed.
@@ -120,6 +188,12 @@ pub enum ApplyError {
         lsn: u64,
         /// Position it names.
         chunk: u64,
+    },
+    /// The catalogue names an entry of extents that is not one.
+    #[error("the entry at {lsn} does not say what the document database held")]
+    NotExtents {
+        /// Position of the entry.
+        lsn: u64,
     },
     /// A commit holds another number of documents than it declares.
     #[error("the commit at {lsn} declares {expected} documents, but holds {found}")]
@@ -266,9 +340,19 @@ pub enum IntakeError {
         #[source]
         source: std::io::Error,
     },
+    /// A view does not hold what was stored. The log has it, or a backup.
+    #[error("{view} is damaged: {found}; {remedy}")]
+    ViewDamaged {
+        /// Which of the two.
+        view: &'static str,
+        /// The row, and the fault.
+        found: String,
+        /// What the operator has to do.
+        remedy: &'static str,
+    },
     /// A query of the catalogue failed.
     #[error("could not query the catalogue")]
-    Catalogue(#[from] CatalogueError),
+    Catalogue(#[source] CatalogueError),
     /// The document database could not be opened for reading.
     #[error("could not open the document database for reading")]
     OpenDocuments(#[source] forebay_sink::OpenError),
@@ -292,7 +376,44 @@ pub enum Shortage {
     Passing,
 }
 
+impl From<CatalogueError> for IntakeError {
+    fn from(error: CatalogueError) -> Self {
+        if !error.source.is_damage() {
+            return Self::Catalogue(error);
+        }
+        Self::ViewDamaged {
+            view: "the catalogue",
+            found: error.source.to_string(),
+            remedy: "restart the server, which builds it again from the log",
+        }
+    }
+}
+
 impl IntakeError {
+    /// A failed query of the document database.
+    pub(crate) fn documents(error: ReadError) -> Self {
+        match error {
+            ReadError::Corrupt { found, .. } => Self::documents_damaged(found),
+            other => Self::Ask(other),
+        }
+    }
+
+    /// The document database could not be opened for a query.
+    pub(crate) fn open_documents(error: forebay_sink::OpenError) -> Self {
+        match error {
+            forebay_sink::OpenError::Corrupt { found, .. } => Self::documents_damaged(found),
+            other => Self::OpenDocuments(other),
+        }
+    }
+
+    fn documents_damaged(found: String) -> Self {
+        Self::ViewDamaged {
+            view: "the document database",
+            found,
+            remedy: "stop the server and run `forebay fsck`, which says what the log still has",
+        }
+    }
+
     /// A request that is wrong in itself.
     ///
     /// * `code`: an identifier for programs that does not change.
@@ -310,7 +431,7 @@ impl IntakeError {
                 Some(of(space::is_full(&source.source)))
             }
             Self::ViewWaiting { .. } => Some(Shortage::Space),
-            Self::Catalogue(CatalogueError { source, .. }) if space::sqlite_passes(source) => {
+            Self::Catalogue(CatalogueError { source, .. }) if space::catalogue_passes(source) => {
                 Some(Shortage::Passing)
             }
             Self::Blob { source, .. } if space::is_full(source) => Some(Shortage::Space),

@@ -1,11 +1,15 @@
 //! Reading everything that is stored again, and reporting what is damaged.
 //!
 //! Offline: the intake's directory is locked meanwhile. First the log is read without changing it.
-//! Only if that finds nothing wrong is it opened as at a start, the catalogue brought up to date,
-//! every blob hashed, and every page of the document database checked.
+//! Only if that finds nothing wrong is it opened as at a start, the catalogue brought up to date, both
+//! views compared with it as far as it reaches, every blob hashed, and every row of both views
+//! verified.
 //!
 //! Invariants: nothing is repaired or removed; a finding names the blob, where it is kept, and the
-//! names that refer to it.
+//! names that refer to it; what is damaged stops no other part of the check.
+
+mod catalogue;
+mod documents;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -14,20 +18,21 @@ use std::sync::Arc;
 use forebay_base::error_chain::chain;
 use forebay_base::fs::FileSystem;
 use forebay_log::{Log, Lsn};
-use forebay_sink::Position;
-use forebay_sqlite::SqliteReader;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
+use self::catalogue::{Reference, Stored, damage};
+use self::documents::{Documents, Known};
 use crate::apply::replay;
 use crate::blob::BlobStore;
 use crate::blocks::BlockReader;
 use crate::catalogue::{BlobLocation, BlobRecord, Catalogue, CatalogueReader};
 use crate::digest::Digest;
 use crate::documents::forward::{Spill, SpillError};
-use crate::error::{CatalogueError, OpenError};
+use crate::error::OpenError;
 use crate::format::{BlobPlace, Entry, FilePut};
-use crate::intake::{check_holds, layout, seen_by_views};
+use crate::intake::layout;
+use crate::opening::{check_holds, log_options_for_reading, seen_by_views};
 
 /// Maximum number of names in a finding.
 const NAMES_MAX: usize = 5;
@@ -109,19 +114,36 @@ pub fn fsck(
     })?;
     let mut check =
         Check { dir: dir.to_owned(), fs, report: FsckReport::default(), damaged: HashMap::new() };
-    let mut catalogue =
-        Catalogue::open(&dir.join(layout::CATALOGUE)).map_err(OpenError::Catalogue)?;
-    let reader = catalogue.reader().map_err(OpenError::Catalogue)?;
-    check.catalogue_pages(&reader)?;
-    let sound = check.log(&log_dir, &catalogue)?;
-    let log = if sound { check.open_log(&log_dir, &mut catalogue)? } else { None };
+    let documents = Documents::open(dir, &mut check.report.findings)?;
+    let mut stored = Stored::open(dir, &mut check.report.findings)?;
+    let seen = seen_by_views(stored.seen(), documents.position);
+    let sound = check.log(&log_dir, seen)?;
+    let opened =
+        if sound { check.open_log(&log_dir, &mut stored, &documents, seen)? } else { None };
+    let (log, held) = opened.map_or((None, false), |(log, held)| (Some(log), held));
     if let Some(log) = &log {
         check.spill(log)?;
     }
-    check.blobs(log.as_ref(), &reader, &mut progress)?;
-    check.name_findings(&reader).map_err(OpenError::Catalogue)?;
-    check.documents()?;
-    check.report.files = reader.totals().map_err(OpenError::Catalogue)?.files;
+    // A log that lacks what the views have seen says nothing about them.
+    let whole = log.as_ref().filter(|_| held);
+    let reference = whole.map(|log| Reference::build(dir, log)).transpose()?;
+    let found = stored.catalogue.as_ref().filter(|_| stored.is_sound);
+    if let (Some(found), Some(reference)) = (found, &reference) {
+        reference.compare(found, dir, &mut check.report.findings)?;
+    }
+    let built = reference.as_ref().and_then(|reference| reference.catalogue.as_ref());
+    if let Some(catalogue) = found.or(built) {
+        let reader = catalogue.reader().map_err(OpenError::Catalogue)?;
+        check.files(log.as_ref(), &reader, &mut progress)?;
+    }
+    let bound = [found, built].into_iter().flatten().map(Catalogue::documents_bound).max();
+    let known = Known {
+        bound: bound.unwrap_or(0),
+        // From the log alone: the stored catalogue is not believed.
+        extents_at: built.and_then(Catalogue::extents_at),
+        log: whole,
+    };
+    check.report.documents = documents.check(&known, &mut check.report.findings)?;
     Ok(check.report)
 }
 
@@ -134,12 +156,16 @@ struct Check {
 }
 
 impl Check {
-    fn catalogue_pages(&mut self, reader: &CatalogueReader) -> Result<(), OpenError> {
-        for message in reader.integrity().map_err(OpenError::Catalogue)? {
-            let path = Some(self.dir.join(layout::CATALOGUE));
-            let kind = "catalogue";
-            self.report.findings.push(Finding { kind, message, sha256: None, path, names: vec![] });
-        }
+    /// Hashes the blobs of a sound catalogue, and adds names to the findings.
+    fn files(
+        &mut self,
+        log: Option<&Log>,
+        reader: &CatalogueReader,
+        progress: &mut impl FnMut(FsckProgress),
+    ) -> Result<(), OpenError> {
+        self.blobs(log, reader, progress)?;
+        self.name_findings(reader)?;
+        self.report.files = reader.totals().map_err(OpenError::Catalogue)?.files;
         Ok(())
     }
 
@@ -169,7 +195,7 @@ impl Check {
     }
 
     /// Reads the log without changing it; returns whether it may be opened.
-    fn log(&mut self, log_dir: &Path, catalogue: &Catalogue) -> Result<bool, OpenError> {
+    fn log(&mut self, log_dir: &Path, seen: Lsn) -> Result<bool, OpenError> {
         let mut damages = Vec::new();
         let verified = forebay_log::check(self.fs.as_ref(), log_dir, &mut |damage| {
             damages.push(damage);
@@ -184,7 +210,6 @@ impl Check {
         }
         let Some(tail) = verified.tail else { return Ok(damages.is_empty()) };
         self.report.torn_tail_bytes = tail.bytes;
-        let seen = self.seen(catalogue)?;
         let at = tail_position(&tail.path, tail.offset);
         if at.is_none_or(|at| at >= seen.0) {
             return Ok(damages.is_empty());
@@ -202,16 +227,16 @@ impl Check {
         Ok(false)
     }
 
-    /// Opens a sound log and brings the catalogue up to date; `None` if the log has lost its end.
+    /// Opens a sound log and brings the catalogue up to date if it is sound as well; `None` if the
+    /// log has lost its end. Also returns whether it holds everything that the views have seen.
     fn open_log(
         &mut self,
         log_dir: &Path,
-        catalogue: &mut Catalogue,
-    ) -> Result<Option<Log>, OpenError> {
-        let options = forebay_log::Options {
-            known_synced: self.seen(catalogue)?,
-            ..crate::intake::log_options_for_reading()
-        };
+        stored: &mut Stored,
+        documents: &Documents,
+        known_synced: Lsn,
+    ) -> Result<Option<(Log, bool)>, OpenError> {
+        let options = forebay_log::Options { known_synced, ..log_options_for_reading() };
         let log = match Log::open(self.fs.clone(), log_dir, options) {
             Ok((log, _)) => log,
             Err(forebay_log::OpenError::Corrupt(lost)) => {
@@ -224,13 +249,9 @@ impl Check {
             }
             Err(error) => return Err(OpenError::Log(error)),
         };
-        if !catalogue.is_current().map_err(OpenError::Catalogue)? {
-            catalogue.clear().map_err(OpenError::Catalogue)?;
-        }
-        let position = catalogue.position().map_err(OpenError::Catalogue)?;
-        let documents = self.documents_position()?.map_or(0, |position| position.0);
+        let of_documents = documents.position.map_or(0, |position| position.0);
         let mut held = true;
-        for (view, seen) in [("catalogue", position), ("document database", documents)] {
+        for (view, seen) in [("catalogue", stored.seen()), ("document database", of_documents)] {
             match check_holds(&log, view, seen) {
                 Err(lost @ OpenError::LogShort { .. }) => {
                     held = false;
@@ -240,27 +261,14 @@ impl Check {
                 other => other?,
             }
         }
-        if held {
-            let from = Lsn(position).max(log.start());
+        if let Some(catalogue) = stored.catalogue.as_mut().filter(|_| held && stored.is_sound) {
+            if !catalogue.is_current() {
+                catalogue.clear().map_err(OpenError::Catalogue)?;
+            }
+            let from = Lsn(catalogue.position()).max(log.start());
             replay(&log, catalogue, from).map_err(OpenError::Replay)?;
         }
-        Ok(Some(log))
-    }
-
-    /// Position up to which the views have seen the log on stable storage.
-    fn seen(&self, catalogue: &Catalogue) -> Result<Lsn, OpenError> {
-        seen_by_views(catalogue, self.documents_position()?)
-    }
-
-    /// The position of the document database; `None` if it cannot be read, which its own check
-    /// reports.
-    fn documents_position(&self) -> Result<Option<Position>, OpenError> {
-        let path = self.dir.join(layout::DOCUMENTS);
-        if !path.exists() {
-            return Ok(None);
-        }
-        let reader = SqliteReader::open(&path).map_err(OpenError::Documents)?;
-        Ok(reader.position().unwrap_or(None))
+        Ok(Some((log, held)))
     }
 
     fn blobs(
@@ -291,7 +299,15 @@ impl Check {
                 progress(FsckProgress { bytes, bytes_total });
             }
         }
-        for (digest, refs, counted) in reader.wrong_counts().map_err(OpenError::Catalogue)? {
+        let wrong = match reader.wrong_counts() {
+            Ok(wrong) => wrong,
+            Err(error) => {
+                // Which was reported when the catalogue was verified.
+                damage(error)?;
+                Vec::new()
+            }
+        };
+        for (digest, refs, counted) in wrong {
             let message =
                 format!("{counted} names refer to a blob whose reference count is {refs}");
             let (kind, sha256) = ("catalogue", Some(digest.to_hex()));
@@ -326,7 +342,7 @@ impl Check {
 
     /// Adds to the findings the names that refer to their blobs, in one pass over all names: a
     /// lookup by digest uses the log's entries, which may be damaged.
-    fn name_findings(&mut self, reader: &CatalogueReader) -> Result<(), CatalogueError> {
+    fn name_findings(&mut self, reader: &CatalogueReader) -> Result<(), OpenError> {
         let mut wanted: HashMap<String, Vec<usize>> = HashMap::new();
         for (at, finding) in self.report.findings.iter().enumerate() {
             if let Some(sha256) = &finding.sha256 {
@@ -336,7 +352,7 @@ impl Check {
         if wanted.is_empty() {
             return Ok(());
         }
-        reader.for_each_name(|namespace, name, digest| {
+        let named = reader.for_each_name(|namespace, name, digest| {
             for at in wanted.get(&digest.to_hex()).into_iter().flatten() {
                 if let Some(finding) = self.report.findings.get_mut(*at)
                     && finding.names.len() < NAMES_MAX
@@ -344,37 +360,8 @@ impl Check {
                     finding.names.push(format!("{namespace}/{name}"));
                 }
             }
-        })
-    }
-
-    fn documents(&mut self) -> Result<(), OpenError> {
-        let path = self.dir.join(layout::DOCUMENTS);
-        if !path.exists() {
-            return Ok(());
-        }
-        let found = SqliteReader::open(&path).map_err(OpenError::Documents).map(|reader| {
-            let counted = reader.namespaces().map(|n| n.iter().map(|n| n.row_count).sum());
-            counted.and_then(|documents: u64| Ok((documents, reader.check()?)))
-        })?;
-        let kind = "documents";
-        match found {
-            Ok((documents, damages)) => {
-                self.report.documents = documents;
-                for damage in damages {
-                    let names = damage.namespace.into_iter().collect();
-                    let (message, path) = (damage.found, Some(path.clone()));
-                    let finding = Finding { kind, message, sha256: None, path, names };
-                    self.report.findings.push(finding);
-                }
-            }
-            Err(error) => {
-                let message = chain(&error).to_string();
-                let path = Some(path);
-                let finding = Finding { kind, message, sha256: None, path, names: vec![] };
-                self.report.findings.push(finding);
-            }
-        }
-        Ok(())
+        });
+        named.map_err(OpenError::Catalogue)
     }
 }
 

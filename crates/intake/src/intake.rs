@@ -5,6 +5,7 @@
 //! <dir>/log/               the truth: names, small blobs, incoming documents, answers
 //! <dir>/blobs/, staging/   large blobs
 //! <dir>/catalogue.sqlite   view: names, blobs, answered requests
+//! <dir>/catalogue-damaged.sqlite   a damaged one that was set aside at a start
 //! <dir>/documents.sqlite   view: documents
 //! <dir>/forward.json       state of forwarding to an external database
 //! <dir>/spill/             documents that wait for it
@@ -14,30 +15,30 @@
 //! it did. Closing applies what is queued and syncs the log. A process that is killed instead loses
 //! nothing acknowledged; the next opening only has more to do.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use forebay_base::clock::Clock;
 use forebay_base::fs::{FileSystem, Lock};
-use forebay_log::{Committer, Log, Lsn, Recovery, SegmentInfo};
-use forebay_sink::{Position, Sink as _};
-use forebay_sqlite::SqliteSink;
+use forebay_log::{Committer, Lsn};
+use forebay_sink::Sink as _;
 use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
 use tokio::sync::{Notify, Semaphore, watch};
 
-use crate::apply::{Applier, replay};
-use crate::blob::{BlobStore, Swept};
-use crate::catalogue::{Catalogue, CatalogueReader, CatalogueTotals, FileFilter, FileRecord};
+use crate::apply::Applier;
+use crate::catalogue::{CatalogueTotals, FileFilter, FileRecord};
 use crate::documents::flatten::Bounds;
-use crate::documents::forward::{DatabaseStatus, Forwarder, Memory, Outbox, Parts, Remembered};
+use crate::documents::forward::{DatabaseStatus, Forwarder, Parts};
 use crate::documents::namespaces::Namespaces;
-use crate::documents::view::{View, ViewQueue, Writer};
-use crate::error::{ApplyError, IntakeError, OpenError};
-use crate::known::Known;
+use crate::documents::view::{View, ViewQueue};
+use crate::error::{IntakeError, OpenError};
 use crate::names::Namespace;
+use crate::opening::{
+    catch_documents_up, catch_up, held, learn, open_blobs, open_catalogue, open_documents,
+    open_log, open_outbox, prepare, record_extents, seen_by_views,
+};
 use crate::options::IntakeOptions;
 use crate::pending::Pending;
 use crate::shared::{Applied, ApplierOrders, Shared, not_waiting};
@@ -95,13 +96,15 @@ pub struct StartReport {
 }
 
 /// Size of the largest log entry: the largest document and a chunk beside it.
-const ENTRY_SIZE_MAX: u32 = 128 << 20;
+pub(crate) const ENTRY_SIZE_MAX: u32 = 128 << 20;
 
 /// Names of the files below an intake's directory.
 pub(crate) mod layout {
     pub(crate) const LOCK: &str = "lock";
     pub(crate) const LOG: &str = "log";
     pub(crate) const CATALOGUE: &str = "catalogue.sqlite";
+    pub(crate) const CATALOGUE_FSCK: &str = "catalogue-fsck.sqlite";
+    pub(crate) const CATALOGUE_DAMAGED: &str = "catalogue-damaged.sqlite";
     pub(crate) const DOCUMENTS: &str = "documents.sqlite";
     pub(crate) const SPILL: &str = "spill";
 }
@@ -143,10 +146,9 @@ impl Intake {
         options.limits.document_size_max = options.limits.document_size_max.min(document_size_most);
         let dir = options.dir.clone();
         let lock = prepare(&dir, fs.as_ref())?;
-        let catalogue =
-            Catalogue::open(&dir.join(layout::CATALOGUE)).map_err(OpenError::Catalogue)?;
-        let sink = SqliteSink::open(&dir.join(layout::DOCUMENTS)).map_err(OpenError::Documents)?;
-        let known_synced = seen_by_views(&catalogue, sink.position())?;
+        let opened = open_catalogue(&dir)?;
+        let sink = open_documents(&dir.join(layout::DOCUMENTS))?;
+        let known_synced = seen_by_views(opened.seen, sink.position());
         let (log, recovery) = open_log(&options, &dir, fs.clone(), known_synced)?;
         let mut report = StartReport {
             created: recovery.created,
@@ -154,16 +156,17 @@ impl Intake {
             torn_bytes: recovery.cut.as_ref().map_or(0, |cut| cut.bytes),
             ..StartReport::default()
         };
-        let catalogue = catch_up(catalogue, &log, &mut report)?;
+        let mut catalogue = catch_up(opened, &log, &mut report)?;
         let bounds = bounds_of(&options);
-        let erased = catalogue.documents_erased().map_err(OpenError::Catalogue)?;
         let (sink, document_position, documents_durable) =
-            catch_documents_up(sink, &log, bounds, erased, &mut report)?;
+            catch_documents_up(sink, &log, bounds, catalogue.documents_bound(), &mut report)?;
+        let held = held(&sink, document_position, documents_durable);
+        record_extents(&log, &mut catalogue, held.as_ref())?;
         let reader = catalogue.reader().map_err(OpenError::Catalogue)?;
         let outbox = open_outbox(&options, &fs, &log, document_position, clock.as_ref())?;
         let blobs = open_blobs(fs.clone(), &dir, &reader, &mut report)?;
         let known = learn(&reader).map_err(OpenError::Catalogue)?;
-        let catalogue_position = Lsn(catalogue.position().map_err(OpenError::Catalogue)?);
+        let catalogue_position = Lsn(catalogue.position());
 
         let reserve = Arc::new(Reserve::keep(fs.clone(), &dir));
         let shared = Arc::new(Shared {
@@ -183,7 +186,8 @@ impl Intake {
             reserve: Arc::clone(&reserve),
         });
         let view =
-            Arc::new(ViewQueue::new(document_position, documents_durable, outbox.clone(), reserve));
+            ViewQueue::new(document_position, documents_durable, held, outbox.clone(), reserve);
+        let view = Arc::new(view);
         let namespaces = Namespaces::new(&dir.join(layout::DOCUMENTS));
         let thread = |source| OpenError::Prepare { path: dir.clone(), source };
         let parts = || Parts {
@@ -345,212 +349,4 @@ fn bounds_of(options: &IntakeOptions) -> Bounds {
 
 fn to_size(n: u32) -> usize {
     usize::try_from(n).unwrap_or(usize::MAX)
-}
-
-fn prepare(dir: &Path, fs: &dyn FileSystem) -> Result<Box<dyn Lock>, OpenError> {
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        |source| OpenError::Prepare { path, source }
-    };
-    if !fs.exists(dir).map_err(failed(dir))? {
-        fs.create_dir_all(dir).map_err(failed(dir))?;
-    }
-    // The views live on the real file system even where the log does not.
-    std::fs::create_dir_all(dir).map_err(failed(dir))?;
-    let path = dir.join(layout::LOCK);
-    fs.lock_exclusive(&path).map_err(|source| match source.kind() {
-        std::io::ErrorKind::WouldBlock => OpenError::Locked { path: path.clone() },
-        _ => OpenError::Prepare { path: path.clone(), source },
-    })
-}
-
-fn open_log(
-    options: &IntakeOptions,
-    dir: &Path,
-    fs: Arc<dyn FileSystem>,
-    known_synced: Lsn,
-) -> Result<(Log, Recovery), OpenError> {
-    let log_options = forebay_log::Options {
-        segment_size: options.segment_size,
-        durability: options.durability,
-        known_synced,
-        hold_when_full: true,
-        ..log_options_for_reading()
-    };
-    let (log, recovery) =
-        Log::open(fs, &dir.join(layout::LOG), log_options).map_err(OpenError::Log)?;
-    if let Some(cut) = &recovery.cut {
-        tracing::warn!(
-            file = %cut.path.display(),
-            offset = cut.offset,
-            bytes = cut.bytes,
-            "cut a torn tail off the log; none of it had been acknowledged as synced"
-        );
-    }
-    Ok((log, recovery))
-}
-
-/// Options that can read whatever any intake wrote.
-pub(crate) fn log_options_for_reading() -> forebay_log::Options {
-    forebay_log::Options { entry_size_max: ENTRY_SIZE_MAX, ..forebay_log::Options::default() }
-}
-
-/// Position up to which the views have seen the log on stable storage. They show nothing beyond it.
-pub(crate) fn seen_by_views(
-    catalogue: &Catalogue,
-    documents: Option<Position>,
-) -> Result<Lsn, OpenError> {
-    let documents = documents.map_or(0, |position| position.0);
-    // A catalogue of another version will be rebuilt, and its position cannot be interpreted here.
-    let catalogue = match catalogue.is_current().map_err(OpenError::Catalogue)? {
-        true => catalogue.position().map_err(OpenError::Catalogue)?,
-        false => 0,
-    };
-    Ok(Lsn(catalogue.max(documents)))
-}
-
-/// Refuses a log that lacks entries that a view has seen on stable storage.
-///
-/// Recovery has refused what the end of the log alone reveals. A log that was continued after the
-/// loss has other entries there, or skipped those positions.
-pub(crate) fn check_holds(log: &Log, view: &'static str, seen: u64) -> Result<(), OpenError> {
-    let failed = |source| OpenError::Log(forebay_log::OpenError::Io(source));
-    let segments = log.segments().map_err(failed)?;
-    let holds = |segment: &SegmentInfo| (segment.base.0..=segment.end.0).contains(&seen);
-    if seen <= log.start().0 || segments.iter().any(holds) {
-        Ok(())
-    } else {
-        Err(OpenError::LogShort { view, end: log.end().0, seen })
-    }
-}
-
-/// Brings the catalogue up to date with the log, from its own position or from the beginning.
-fn catch_up(
-    mut catalogue: Catalogue,
-    log: &Log,
-    report: &mut StartReport,
-) -> Result<Catalogue, OpenError> {
-    if !catalogue.is_current().map_err(OpenError::Catalogue)? {
-        tracing::warn!("the catalogue is of another version: rebuilding it from the log");
-        catalogue.clear().map_err(OpenError::Catalogue)?;
-        report.catalogue_rebuilt = true;
-    }
-    let position = catalogue.position().map_err(OpenError::Catalogue)?;
-    check_holds(log, "catalogue", position)?;
-    let from = Lsn(position).max(log.start());
-    let replayed = replay(log, &mut catalogue, from).map_err(OpenError::Replay)?;
-    report.catalogue_entries = replayed.entries;
-    Ok(catalogue)
-}
-
-fn catch_documents_up(
-    sink: SqliteSink,
-    log: &Log,
-    bounds: Bounds,
-    erased: u64,
-    report: &mut StartReport,
-) -> Result<(SqliteSink, Lsn, Lsn), OpenError> {
-    let position = sink.position().map_or(0, |position| position.0);
-    let oldest = erased.max(log.start().0);
-    if position < erased {
-        return Err(OpenError::DocumentsLost { position, oldest });
-    }
-    check_holds(log, "document database", position)?;
-    let from = Lsn(position).max(log.start());
-    let mut writer = Writer { sink, bounds };
-    report.document_commits = writer.replay(log, from).map_err(OpenError::Replay)?;
-    // Entries up to the reported position may leave the log, so they must survive a power cut. They
-    // may have been written just now, or by a process that was killed before its next checkpoint.
-    match writer.sink.checkpoint() {
-        Ok(reached) => {
-            let reached = reached.map_or(from, |position| Lsn(position.0));
-            Ok((writer.sink, reached, reached))
-        }
-        // All of it can be read; the log keeps it until a later checkpoint.
-        Err(error) if space::is_wanted(&error) => {
-            let applied = writer.sink.position().map_or(from, |position| Lsn(position.0));
-            Ok((writer.sink, applied, Lsn(oldest)))
-        }
-        Err(error) => Err(OpenError::Replay(ApplyError::Sink(error))),
-    }
-}
-
-/// Resumes forwarding, or records that there is none.
-fn open_outbox(
-    options: &IntakeOptions,
-    fs: &Arc<dyn FileSystem>,
-    log: &Log,
-    applied: Lsn,
-    clock: &dyn Clock,
-) -> Result<Option<Arc<Outbox>>, OpenError> {
-    let mut memory =
-        Memory::open(fs.clone(), &options.dir, log.id()).map_err(OpenError::Forward)?;
-    let known = memory.now();
-    let Some(forward) = &options.forward else {
-        // From now on nothing is kept for it.
-        memory.keep(Remembered { held: false, ..known }).map_err(OpenError::Forward)?;
-        return Ok(None);
-    };
-    let now_ms = i64::try_from(clock.now_ms()).unwrap_or(i64::MAX);
-    Ok(Some(Arc::new(Outbox::new(forward.clone(), memory, applied, now_ms))))
-}
-
-fn open_blobs(
-    fs: Arc<dyn FileSystem>,
-    dir: &Path,
-    reader: &CatalogueReader,
-    report: &mut StartReport,
-) -> Result<BlobStore, OpenError> {
-    let blobs =
-        BlobStore::open(fs, dir).map_err(|(path, source)| OpenError::Prepare { path, source })?;
-    let swept: Swept = blobs
-        .sweep::<SweepError>(|digest| Ok(reader.blob(digest)?.is_some()))
-        .map_err(|error| match error {
-            SweepError::Io(source) => OpenError::Prepare { path: dir.to_owned(), source },
-            SweepError::Catalogue(source) => OpenError::Catalogue(source),
-        })?;
-    if swept != Swept::default() {
-        tracing::info!(
-            staging = swept.staging,
-            orphans = swept.orphans,
-            bytes = swept.bytes,
-            "removed files left by an interrupted run"
-        );
-    }
-    report.staging_removed = swept.staging;
-    report.orphans_removed = swept.orphans;
-    Ok(blobs)
-}
-
-enum SweepError {
-    Io(std::io::Error),
-    Catalogue(crate::error::CatalogueError),
-}
-
-impl From<std::io::Error> for SweepError {
-    fn from(error: std::io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-impl From<crate::error::CatalogueError> for SweepError {
-    fn from(error: crate::error::CatalogueError) -> Self {
-        Self::Catalogue(error)
-    }
-}
-
-/// Fills the filter of possibly stored items from the catalogue.
-fn learn(reader: &CatalogueReader) -> Result<Known, crate::error::CatalogueError> {
-    let totals = reader.totals()?;
-    let items = usize::try_from(totals.files + totals.blobs).unwrap_or(usize::MAX);
-    let mut known = Known::with_room_for(items.saturating_mul(2));
-    reader.for_each_name(|namespace, name, digest| {
-        known.insert_pair(namespace, name);
-        known.insert_digest(digest);
-    })?;
-    // Blobs without names are still stored until their space is reclaimed.
-    for blob in reader.dead_blobs(usize::MAX)? {
-        known.insert_digest(blob.digest);
-    }
-    Ok(known)
 }

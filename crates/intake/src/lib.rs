@@ -28,6 +28,7 @@ mod intake;
 pub mod known;
 mod meters;
 pub mod names;
+mod opening;
 mod operations;
 pub mod options;
 mod pending;
@@ -38,7 +39,7 @@ mod space;
 pub mod upload;
 
 pub use documents::forward::{Database, DatabaseState, DatabaseStatus, ForwardOptions};
-pub use error::{ApplyError, CatalogueError, IntakeError, OpenError, Shortage};
+pub use error::{ApplyError, CatalogueError, CatalogueFault, IntakeError, OpenError, Shortage};
 pub use files::{Condition, Put};
 pub use intake::{Intake, StartReport};
 pub use operations::{DocumentPage, NewFile, StoredFile};

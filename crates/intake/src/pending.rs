@@ -175,7 +175,7 @@ impl Pending {
                 let pending = PendingName { end: queued.end, lsn: queued.lsn, file: None };
                 self.names.insert((namespace.clone(), name.clone()), pending);
             }
-            Change::Nothing => {}
+            Change::Extents { .. } | Change::Nothing => {}
         }
         if let Some(answered) = &queued.answered {
             let answered = PendingRequest::Answered(queued.end, answered.clone());
@@ -241,7 +241,7 @@ impl Pending {
                 Change::Delete { namespace, name } => {
                     remove_if(&mut self.names, (namespace, name), queued.lsn);
                 }
-                Change::Nothing => {}
+                Change::Extents { .. } | Change::Nothing => {}
             }
             if let Some(answered) = queued.answered {
                 self.requests.remove(&answered.record.key);

@@ -5,18 +5,24 @@
 //! the log once the document database holds them on stable storage. The entry that deleted the last
 //! name is made durable first, so that no crash restores a name without its bytes.
 //!
+//! Before documents are erased from a segment, an entry says what the document database holds
+//! ([`DocumentExtents`]): from then on it is the only one that has them, and a database that was lost
+//! or replaced by an older copy has to be distinguished from the right one.
+//!
 //! Invariants: a blob that a queued or running request may refer to is never touched; what is
 //! erased is forgotten by the catalogue in the same pass, or found dead again in the next; an entry
-//! with an idempotency key that is still remembered stays, so that a catalogue that lost its last
+//! with an idempotency key that is still remembered stays, and so does the newest entry of extents, so that a catalogue that lost its last
 //! transactions in a power cut, or is rebuilt, learns the key from it.
 
 use std::collections::HashSet;
 
-use forebay_log::{Lsn, SegmentInfo};
+use forebay_log::{AppendError, Log, Lsn, SegmentInfo};
 
 use crate::catalogue::{BlobLocation, BlobRecord, Catalogue};
+use crate::documents::view::Held;
 use crate::error::CatalogueError;
-use crate::format::{DocumentCommit, Entry, Outcome};
+use crate::format::{DocumentCommit, DocumentExtents, Entry, NamespaceExtent, Outcome};
+use crate::names::{NameError, Namespace};
 use crate::shared::Shared;
 
 /// Maximum number of dead blobs of one segment, and of dead blob files, in one pass: more than a
@@ -48,6 +54,10 @@ pub(crate) enum ReclaimError {
     },
     #[error("could not remove a blob file")]
     Remove(#[source] std::io::Error),
+    #[error("could not record in the log what the document database holds")]
+    Append(#[source] forebay_log::AppendError),
+    #[error("the document database has a namespace that no request can have named")]
+    Namespace(#[source] NameError),
 }
 
 /// One pass. Runs on the applier's thread, which owns the catalogue.
@@ -55,13 +65,17 @@ pub(crate) enum ReclaimError {
 /// * `documents_safe`: below this position everything is in the document database on stable
 ///   storage, and also in the external database or the spill if documents are forwarded; and no
 ///   request in progress has a chunk below it.
+/// * `held`: what the document database holds on stable storage; without it no documents are
+///   erased.
 pub(crate) fn reclaim(
     shared: &Shared,
     catalogue: &mut Catalogue,
     documents_safe: Lsn,
+    held: Option<&Held>,
 ) -> Result<u64, ReclaimError> {
+    let documents_safe = held.map_or(Lsn(0), |held| held.position.min(documents_safe));
     let dead = shared.reader.dead_blobs(1)?;
-    let erased_to = catalogue.documents_erased()?;
+    let erased_to = catalogue.documents_erased();
     if dead.is_empty() && documents_safe.0 <= erased_to {
         return Ok(0);
     }
@@ -78,6 +92,13 @@ pub(crate) fn reclaim(
         let due = in_order && segment.end.0 > erased_to && segment.end <= documents_safe;
         if due {
             in_order = dead_documents(shared, &segment, &mut entries)?;
+            if let Some(held) = held
+                && !entries.is_empty()
+                && !record(&shared.log, catalogue, held, segment.end)?
+            {
+                // The log's buffer is full: the next pass tries again.
+                break;
+            }
         } else if segment.end > documents_safe {
             in_order = false;
         }
@@ -88,6 +109,34 @@ pub(crate) fn reclaim(
     }
     crate::meters::reclaimed(freed);
     Ok(freed)
+}
+
+/// Records in the log and in the catalogue what the document database holds, before documents below
+/// `erased` leave the log. Returns `false` if the log has no room at the moment.
+pub(crate) fn record(
+    log: &Log,
+    catalogue: &mut Catalogue,
+    held: &Held,
+    erased: Lsn,
+) -> Result<bool, ReclaimError> {
+    let namespaces = held.extents.iter().map(|extent| {
+        Ok(NamespaceExtent {
+            namespace: Namespace::parse(&extent.namespace)?,
+            count: extent.rows.count,
+            digest: extent.rows.digest,
+            last_id: extent.last_id,
+        })
+    });
+    let namespaces = namespaces.collect::<Result<_, _>>().map_err(ReclaimError::Namespace)?;
+    let entry = DocumentExtents { position: held.position.0, erased: erased.0, namespaces };
+    let appended = match log.try_append(&[&entry.encode()]) {
+        Ok(appended) => appended,
+        Err(AppendError::Full { .. }) => return Ok(false),
+        Err(error) => return Err(ReclaimError::Append(error)),
+    };
+    log.sync_to(appended.end).map_err(ReclaimError::Sync)?;
+    catalogue.set_extents(appended.lsn.0, erased.0)?;
+    Ok(true)
 }
 
 /// Removes blob files that no name refers to.
@@ -183,6 +232,8 @@ fn dead_documents(
 ) -> Result<bool, ReclaimError> {
     let mut reader = shared.log.reader(segment.base.max(shared.log.start()));
     let mut whole = true;
+    // All of them are superseded by the one that is written before anything is erased.
+    let mut extents = Vec::new();
     loop {
         let read =
             reader.next().map_err(|source| ReclaimError::Read { base: segment.base, source });
@@ -196,6 +247,10 @@ fn dead_documents(
                 idempotency.is_none() || expired(shared, received_ms)
             }
             Ok(Entry::Outcome(Outcome { created_ms, .. })) => expired(shared, created_ms),
+            Ok(Entry::DocumentExtents(_)) => {
+                extents.push(entry.lsn.0);
+                continue;
+            }
             Ok(Entry::FilePut(_) | Entry::Delete(_)) => continue,
             // Invalid, which `fsck` reports.
             Err(_) => continue,
@@ -205,6 +260,9 @@ fn dead_documents(
         } else {
             whole = false;
         }
+    }
+    if !entries.is_empty() {
+        entries.extend(extents);
     }
     Ok(whole)
 }

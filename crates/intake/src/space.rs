@@ -19,6 +19,8 @@ use std::time::Duration;
 use forebay_base::fs::FileSystem;
 use parking_lot::Mutex;
 
+use crate::error::CatalogueFault;
+
 /// Space reserved for the views: a full batch of changes, and the logs of two SQLite databases.
 const RESERVE_SIZE: u64 = 16 << 20;
 /// Its name below the intake's directory.
@@ -52,12 +54,18 @@ pub(crate) fn sqlite_passes(error: &rusqlite::Error) -> bool {
     )
 }
 
+/// As [`sqlite_passes`], for the catalogue.
+pub(crate) fn catalogue_passes(fault: &CatalogueFault) -> bool {
+    matches!(fault, CatalogueFault::Sqlite(error) if sqlite_passes(error))
+}
+
 /// Whether the cause is a lack of space, in a file or in a database.
 pub(crate) fn is_wanted(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
         if error.downcast_ref().is_some_and(is_full)
             || error.downcast_ref().is_some_and(sqlite_passes)
+            || error.downcast_ref().is_some_and(catalogue_passes)
         {
             return true;
         }

@@ -59,7 +59,9 @@ pub(super) fn classify(error: &IntakeError) -> (StatusCode, &'static str) {
         IntakeError::Append(_) | IntakeError::Commit(_) | IntakeError::ViewStopped { .. } => {
             (StatusCode::SERVICE_UNAVAILABLE, "storage")
         }
-        IntakeError::Damaged { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "damaged"),
+        IntakeError::Damaged { .. } | IntakeError::ViewDamaged { .. } => {
+            (StatusCode::INTERNAL_SERVER_ERROR, "damaged")
+        }
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
     }
 }

@@ -84,11 +84,14 @@ fn print(report: &FsckReport) -> anyhow::Result<()> {
             out::line(format_args!("           in {}", path.display()))?;
         }
         for name in &finding.names {
-            out::line(format_args!("           content of {name}"))?;
+            let what = if finding.kind == "documents" { "in namespace" } else { "content of" };
+            out::line(format_args!("           {what} {name}"))?;
         }
     }
     match report.findings.len() {
         0 => out::line("no damage found"),
-        count => out::line(format_args!("{count} damaged; restore the named files from a copy")),
+        count => out::line(format_args!(
+            "{count} damaged; where a finding says nothing else, restore the named file from a copy"
+        )),
     }
 }

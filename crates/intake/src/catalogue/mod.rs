@@ -9,25 +9,37 @@
 //! own entry holds the blob's bytes, so it is found by `blobs.place` and that entry. Only further
 //! names, and names of blob files, are indexed.
 //!
+//! Every row has a checksum, and `meta` the count and digest of every table. A row that does not match
+//! is an error wherever it is read; a catalogue that does not match is built again from the log at the
+//! next start.
+//!
 //! Invariants: `blobs.refs` is the number of names that refer to the blob; a name's digest always
 //! has a row in `blobs`; where `files.first` is set, `files.id` is that blob's `place`; every value that came from outside is bound, never spliced.
 
+mod apply;
+mod compare;
 mod query;
+mod rows;
 mod schema;
+mod state;
+mod verify;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rusqlite::{Connection, OptionalExtension as _, Statement, Transaction, params};
+use forebay_base::rows::RowHasher;
+use rusqlite::{Connection, params};
 
+use self::rows::{BLOB_COLUMNS, Checked, REQUEST_COLUMNS, REQUESTS, read_blob};
+use self::state::{Found, State};
 use crate::classify::Category;
 use crate::digest::Digest;
-use crate::error::CatalogueError;
+use crate::error::{CatalogueError, CatalogueFault};
 use crate::format::IdempotencyRecord;
 use crate::names::{FileName, Namespace};
 
+pub(crate) use compare::compare;
 pub use query::{CatalogueReader, CatalogueTotals, FileFilter, StoredRequest};
 
 /// Location of a blob's bytes.
@@ -110,6 +122,12 @@ pub enum Change {
         /// The name.
         name: FileName,
     },
+    /// The entry says what the document database held when documents were about to be erased from
+    /// the log.
+    Extents {
+        /// Documents below this position may have been erased.
+        erased: u64,
+    },
     /// Only a request to remember.
     Nothing,
 }
@@ -138,33 +156,64 @@ pub struct AppliedChange {
     pub answered: Option<Arc<Answered>>,
 }
 
+/// Which documents were erased from the log.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Erasures {
+    documents_erased: u64,
+    documents_bound: u64,
+    extents_at: u64,
+}
+
 /// The only writer of the catalogue.
 #[derive(Debug)]
 pub struct Catalogue {
     connection: Connection,
     path: PathBuf,
+    /// As it is committed.
+    state: State,
+    is_current: bool,
 }
 
 impl Catalogue {
     /// Opens the catalogue at `path` and creates its tables if they are missing.
     ///
     /// # Errors
-    /// [`CatalogueError`] with what SQLite said.
+    /// [`CatalogueError`] with what SQLite said, or which checksum does not match.
     pub fn open(path: &Path) -> Result<Self, CatalogueError> {
+        let failed = |source| CatalogueError::new("open the catalogue", source);
         let connection = schema::open_writer(path)?;
-        let catalogue = Self { connection, path: path.to_owned() };
-        if catalogue.meta("schema")?.is_none() {
-            catalogue.set_meta("schema", schema::SCHEMA_VERSION)?;
-        }
-        Ok(catalogue)
+        let (state, is_current) = match State::load(&connection).map_err(failed)? {
+            Found::State(state) => (state, true),
+            Found::Other { documents_erased } => {
+                let documents_bound = documents_erased;
+                (State { documents_erased, documents_bound, ..State::default() }, false)
+            }
+            Found::Nothing => {
+                let state = State::default();
+                is_empty(&connection)
+                    .and_then(|()| Ok(state.save(&connection)?))
+                    .map_err(failed)?;
+                (state, true)
+            }
+        };
+        Ok(Self { connection, path: path.to_owned(), state, is_current })
     }
 
     /// Whether the tables have the current version.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        self.is_current
+    }
+
+    /// Verifies every row, count and digest. Reads everything but the log.
+    ///
+    /// * Returns what does not match, at most `findings_max` findings.
     ///
     /// # Errors
     /// [`CatalogueError`] with what SQLite said.
-    pub fn is_current(&self) -> Result<bool, CatalogueError> {
-        Ok(self.meta("schema")? == Some(schema::SCHEMA_VERSION))
+    pub fn verify(&self, findings_max: usize) -> Result<Vec<String>, CatalogueError> {
+        verify::verify(&self.connection, &self.state, findings_max)
+            .map_err(|source| CatalogueError::new("verify the catalogue", source))
     }
 
     /// A reader over its own connection.
@@ -176,11 +225,9 @@ impl Catalogue {
     }
 
     /// The log position up to which entries are applied; 0 for a new catalogue.
-    ///
-    /// # Errors
-    /// [`CatalogueError`] with what SQLite said.
-    pub fn position(&self) -> Result<u64, CatalogueError> {
-        Ok(self.meta("position")?.unwrap_or(0).cast_unsigned())
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.state.position
     }
 
     /// Applies changes in log order as one transaction that ends at `position`.
@@ -194,32 +241,72 @@ impl Catalogue {
         changes: &[AppliedChange],
         position: u64,
     ) -> Result<(), CatalogueError> {
-        let failed = |source| CatalogueError { act: "apply changes to the catalogue", source };
-        let transaction = self.connection.transaction().map_err(failed)?;
-        apply_names(&transaction, changes)
-            .and_then(|deltas| apply_blobs(&transaction, deltas))
-            .map_err(failed)?;
-        for answered in changes.iter().filter_map(|change| change.answered.as_ref()) {
-            remember(&transaction, answered).map_err(failed)?;
-        }
-        set_meta(&transaction, "position", position.cast_signed()).map_err(failed)?;
-        transaction.commit().map_err(failed)
+        self.change("apply changes to the catalogue", |connection, state| {
+            apply::apply(connection, state, changes)?;
+            state.position = position;
+            Ok(((), true))
+        })
     }
 
-    /// The log position below which documents have been erased from the log.
+    /// The log position below which all documents have been erased from the log.
+    #[must_use]
+    pub fn documents_erased(&self) -> u64 {
+        self.state.documents_erased
+    }
+
+    /// Records that all documents below a log position have been erased from the log.
     ///
     /// # Errors
     /// [`CatalogueError`] with what SQLite said.
-    pub fn documents_erased(&self) -> Result<u64, CatalogueError> {
-        Ok(self.meta("documents_erased")?.unwrap_or(0).cast_unsigned())
+    pub fn set_documents_erased(&mut self, position: u64) -> Result<(), CatalogueError> {
+        self.change("record what was erased", |_, state| {
+            state.documents_erased = position;
+            state.documents_bound = state.documents_bound.max(position);
+            Ok(((), true))
+        })
     }
 
-    /// Records that documents below a log position have been erased from the log.
+    /// The log position below which documents may have been erased from the log.
+    #[must_use]
+    pub fn documents_bound(&self) -> u64 {
+        self.state.documents_bound
+    }
+
+    /// Position of the newest log entry that says what the document database held.
+    #[must_use]
+    pub fn extents_at(&self) -> Option<u64> {
+        Some(self.state.extents_at).filter(|&at| at > 0)
+    }
+
+    /// Records the newest log entry that says what the document database held, and below which
+    /// position documents may be erased from now on.
     ///
     /// # Errors
     /// [`CatalogueError`] with what SQLite said.
-    pub fn set_documents_erased(&self, position: u64) -> Result<(), CatalogueError> {
-        self.set_meta("documents_erased", position.cast_signed())
+    pub fn set_extents(&mut self, at: u64, bound: u64) -> Result<(), CatalogueError> {
+        self.change("record what the document database holds", |_, state| {
+            state.extents_at = at;
+            state.documents_bound = bound;
+            Ok(((), true))
+        })
+    }
+
+    /// What is known of erasures.
+    pub(crate) fn erasures(&self) -> Erasures {
+        let State { documents_erased, documents_bound, extents_at, .. } = self.state;
+        Erasures { documents_erased, documents_bound, extents_at }
+    }
+
+    /// Takes over what another catalogue knew of erasures.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] with what SQLite said.
+    pub(crate) fn set_erasures(&mut self, known: Erasures) -> Result<(), CatalogueError> {
+        self.change("record what was erased", |_, state| {
+            let Erasures { documents_erased, documents_bound, extents_at } = known;
+            *state = State { documents_erased, documents_bound, extents_at, ..*state };
+            Ok(((), true))
+        })
     }
 
     /// Blobs that names refer to although their bytes were erased. There are none after a complete
@@ -233,36 +320,54 @@ impl Catalogue {
             .and_then(|mut statement| {
                 statement.query_map([], |row| Ok(Digest(row.get(0)?)))?.collect()
             })
-            .map_err(|source| CatalogueError { act: "find lost blobs", source })
+            .map_err(|source| CatalogueError::new("find lost blobs", source))
     }
 
     /// Deletes the records of requests answered before `before_ms`.
     ///
     /// # Errors
-    /// [`CatalogueError`] with what SQLite said.
-    pub fn forget_requests(&self, before_ms: i64) -> Result<usize, CatalogueError> {
-        self.connection
-            .prepare_cached("DELETE FROM requests WHERE created_ms < ?1")
-            .and_then(|mut statement| statement.execute([before_ms]))
-            .map_err(|source| CatalogueError { act: "delete old requests", source })
+    /// [`CatalogueError`]: nothing was deleted.
+    pub fn forget_requests(&mut self, before_ms: i64) -> Result<usize, CatalogueError> {
+        self.change("delete old requests", |connection, state| {
+            let mut statement = connection.prepare_cached(&format!(
+                "DELETE FROM requests WHERE created_ms < ?1 RETURNING {REQUEST_COLUMNS}"
+            ))?;
+            let mut rows = statement.query([before_ms])?;
+            let mut hasher = RowHasher::default();
+            let mut deleted = 0;
+            while let Some(row) = rows.next()? {
+                let checksum = REQUESTS.verify(&mut hasher, row, 0)?;
+                if row.get::<_, i64>(4)? >= before_ms {
+                    let found = "the index requests_age does not match its table".to_owned();
+                    return Err(CatalogueFault::Damaged { found });
+                }
+                state.requests.remove(checksum);
+                deleted += 1;
+            }
+            Ok((deleted, deleted > 0))
+        })
     }
 
     /// Removes the rows of blobs that no name refers to, once their bytes are gone.
     ///
     /// # Errors
-    /// [`CatalogueError`] with what SQLite said.
+    /// [`CatalogueError`]: no row was removed.
     pub fn forget_blobs(&mut self, dead: &[BlobRecord]) -> Result<(), CatalogueError> {
-        let failed = |source| CatalogueError { act: "delete dead blobs", source };
-        let transaction = self.connection.transaction().map_err(failed)?;
-        for blob in dead {
-            transaction
-                .prepare_cached("DELETE FROM blobs WHERE digest = ?1 AND refs = 0 AND place = ?2")
-                .and_then(|mut statement| {
-                    statement.execute(params![blob.digest.0, blob.place.to_sql()])
-                })
-                .map_err(failed)?;
-        }
-        transaction.commit().map_err(failed)
+        self.change("delete dead blobs", |connection, state| {
+            let mut statement = connection.prepare_cached(&format!(
+                "DELETE FROM blobs WHERE digest = ?1 AND refs = 0 AND place = ?2
+                 RETURNING {BLOB_COLUMNS}"
+            ))?;
+            let mut hasher = RowHasher::default();
+            for blob in dead {
+                let mut rows = statement.query(params![blob.digest.0, blob.place.to_sql()])?;
+                while let Some(row) = rows.next()? {
+                    let (_, checksum) = read_blob(&mut hasher, row, 0)?;
+                    state.blobs.remove(checksum);
+                }
+            }
+            Ok(((), !dead.is_empty()))
+        })
     }
 
     /// Creates every table again, for a replay from the log's beginning. What was erased from the
@@ -271,194 +376,51 @@ impl Catalogue {
     /// # Errors
     /// [`CatalogueError`] with what SQLite said.
     pub fn clear(&mut self) -> Result<(), CatalogueError> {
-        let erased = self.documents_erased()?;
+        let State { documents_erased, documents_bound, extents_at, .. } = self.state;
         schema::recreate(&self.connection)?;
-        self.set_documents_erased(erased)?;
-        self.set_meta("schema", schema::SCHEMA_VERSION)
+        let kept = State { documents_erased, documents_bound, extents_at, ..State::default() };
+        kept.save(&self.connection)
+            .map_err(|source| CatalogueError::new("clear the catalogue", source))?;
+        self.state = kept;
+        self.is_current = true;
+        Ok(())
     }
 
-    fn meta(&self, key: &str) -> Result<Option<i64>, CatalogueError> {
-        self.connection
-            .query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0))
-            .optional()
-            .map_err(|source| CatalogueError { act: "read the catalogue's position", source })
-    }
-
-    fn set_meta(&self, key: &str, value: i64) -> Result<(), CatalogueError> {
-        set_meta(&self.connection, key, value)
-            .map_err(|source| CatalogueError { act: "set the catalogue's position", source })
-    }
-}
-
-fn set_meta(connection: &Connection, key: &str, value: i64) -> rusqlite::Result<()> {
-    connection
-        .prepare_cached("INSERT OR REPLACE INTO meta (key, value) VALUES (?1, ?2)")?
-        .execute(params![key, value])?;
-    Ok(())
-}
-
-/// The effect of a batch on one blob.
-#[derive(Debug, Default)]
-struct BlobDelta<'a> {
-    /// Names gained minus names lost.
-    refs: i64,
-    /// The first copy of the bytes that the batch stored, and their size.
-    stored: Option<(BlobLocation, u64)>,
-    /// The name that copy was given.
-    first: Option<&'a FileRecord>,
-    size: u64,
-}
-
-/// Applies the changes to names, and returns their effect on blobs.
-///
-/// Only the order of changes to the same name matters, so names are taken in the order of their
-/// table: a batch then touches each of its pages once.
-fn apply_names<'a>(
-    transaction: &Transaction<'_>,
-    changes: &'a [AppliedChange],
-) -> rusqlite::Result<BTreeMap<Digest, BlobDelta<'a>>> {
-    let mut deltas: BTreeMap<Digest, BlobDelta<'a>> = BTreeMap::new();
-    let mut by_name: Vec<(&Namespace, &FileName, &Change, bool)> =
-        Vec::with_capacity(changes.len());
-    for AppliedChange { change, .. } in changes {
-        match change {
-            Change::Put { file, stored } => {
-                let delta = deltas.entry(file.digest).or_default();
-                delta.refs += 1;
-                delta.size = file.size;
-                let mut first = false;
-                if let (None, Some(place)) = (delta.stored, *stored) {
-                    delta.stored = Some((place, file.size));
-                    delta.first = Some(file);
-                    first = place == BlobLocation::Entry(file.id);
-                }
-                by_name.push((&file.namespace, &file.name, change, first));
+    /// Runs `change` in a transaction and stores the state that it leaves, if it says that there is
+    /// something to store.
+    fn change<T>(
+        &mut self,
+        act: &'static str,
+        change: impl FnOnce(&Connection, &mut State) -> Checked<(T, bool)>,
+    ) -> Result<T, CatalogueError> {
+        let mut state = self.state;
+        let changed: Checked<T> = (|| {
+            let transaction = self.connection.transaction()?;
+            let (result, is_changed) = change(&transaction, &mut state)?;
+            if is_changed {
+                state.save(&transaction)?;
             }
-            Change::Delete { namespace, name } => by_name.push((namespace, name, change, false)),
-            Change::Nothing => {}
-        }
+            transaction.commit()?;
+            Ok(result)
+        })();
+        let result = changed.map_err(|source| CatalogueError::new(act, source))?;
+        self.state = state;
+        Ok(result)
     }
-    by_name.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
-    let mut insert = transaction.prepare_cached(INSERT_FILE)?;
-    for (namespace, name, change, first) in by_name {
-        let mut lost = None;
-        match change {
-            Change::Put { file, .. } => {
-                if !insert_file(&mut insert, file, first)? {
-                    lost = delete(transaction, namespace, name)?;
-                    insert_file(&mut insert, file, first)?;
-                }
-            }
-            Change::Delete { .. } => lost = delete(transaction, namespace, name)?,
-            Change::Nothing => {}
-        }
-        if let Some((digest, size)) = lost {
-            let delta = deltas.entry(digest).or_default();
-            delta.refs -= 1;
-            delta.size = size;
-        }
-    }
-    Ok(deltas)
 }
 
-/// Applies a batch's effect on blobs, in the order of their table.
-fn apply_blobs(
-    transaction: &Transaction<'_>,
-    deltas: BTreeMap<Digest, BlobDelta<'_>>,
-) -> rusqlite::Result<()> {
-    // A row without names may point at bytes about to be reclaimed, and one read during a replay
-    // may refer to bytes that were erased: a new copy replaces both.
-    let mut store = transaction.prepare_cached(
-        "INSERT INTO blobs (digest, size, place, refs) VALUES (?1, ?2, ?3, ?4)
-         ON CONFLICT (digest) DO UPDATE SET refs = refs + ?4, place = excluded.place
-           WHERE refs = 0 OR place = -1",
+/// Whether every table is empty.
+fn is_empty(connection: &Connection) -> Checked<()> {
+    let holds: bool = connection.query_row(
+        "SELECT EXISTS (SELECT 1 FROM files) OR EXISTS (SELECT 1 FROM blobs)
+           OR EXISTS (SELECT 1 FROM requests)",
+        [],
+        |row| row.get(0),
     )?;
-    let mut count =
-        transaction.prepare_cached("UPDATE blobs SET refs = refs + ?2 WHERE digest = ?1")?;
-    for (digest, delta) in deltas {
-        if let Some((place, size)) = delta.stored {
-            let size = size.cast_signed();
-            let stored = store.execute(params![digest.0, size, place.to_sql(), delta.refs])?;
-            if stored == 0 {
-                count.execute(params![digest.0, delta.refs])?;
-                if let Some(file) = delta.first {
-                    not_first(transaction, file)?;
-                }
-            }
-        } else if delta.refs != 0 && count.execute(params![digest.0, delta.refs])? == 0 {
-            // Reached only by a replay over entries whose bytes were erased later: later entries
-            // delete the names that refer to them, which `lost_blobs` checks at the end.
-            let size = delta.size.cast_signed();
-            store.execute(params![digest.0, size, BlobLocation::Erased.to_sql(), delta.refs])?;
-        }
+    if holds {
+        let found = "the table meta is empty and others are not".to_owned();
+        return Err(CatalogueFault::Damaged { found });
     }
-    Ok(())
-}
-
-const INSERT_FILE: &str = "INSERT OR IGNORE INTO files
-       (namespace, name, id, digest, size, mime, category, comment, created_ms, first)
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
-
-/// Records that the blob's place is another copy than the one stored with this name.
-fn not_first(transaction: &Transaction<'_>, file: &FileRecord) -> rusqlite::Result<()> {
-    transaction
-        .prepare_cached(
-            "UPDATE files SET first = 0 WHERE namespace = ?1 AND name = ?2 AND id = ?3",
-        )?
-        .execute(params![file.namespace.as_str(), file.name.as_str(), file.id.cast_signed()])?;
-    Ok(())
-}
-
-/// Inserts a name with [`INSERT_FILE`]; returns `false` if it exists.
-fn insert_file(
-    insert: &mut Statement<'_>,
-    file: &FileRecord,
-    first: bool,
-) -> rusqlite::Result<bool> {
-    let inserted = insert.execute(params![
-        file.namespace.as_str(),
-        file.name.as_str(),
-        file.id.cast_signed(),
-        file.digest.0,
-        file.size.cast_signed(),
-        file.mime,
-        file.category as u8,
-        file.comment,
-        file.created_ms,
-        first,
-    ])?;
-    Ok(inserted == 1)
-}
-
-/// Deletes a name and returns the bytes it referred to. Does nothing if it does not exist.
-fn delete(
-    transaction: &Transaction<'_>,
-    namespace: &Namespace,
-    name: &FileName,
-) -> rusqlite::Result<Option<(Digest, u64)>> {
-    transaction
-        .prepare_cached(
-            "DELETE FROM files WHERE namespace = ?1 AND name = ?2 RETURNING digest, size",
-        )?
-        .query_row(params![namespace.as_str(), name.as_str()], |row| {
-            Ok((Digest(row.get(0)?), row.get::<_, i64>(1)?.cast_unsigned()))
-        })
-        .optional()
-}
-
-fn remember(transaction: &Transaction<'_>, answered: &Answered) -> rusqlite::Result<()> {
-    transaction
-        .prepare_cached(
-            "INSERT OR REPLACE INTO requests (key, fingerprint, status, answer, created_ms)
-             VALUES (?1, ?2, ?3, ?4, ?5)",
-        )?
-        .execute(params![
-            answered.record.key.0,
-            answered.record.fingerprint.0,
-            answered.status,
-            answered.answer,
-            answered.created_ms,
-        ])?;
     Ok(())
 }
 

@@ -1,26 +1,28 @@
 //! Queries of the catalogue, each answered from a pool of read-only connections.
 
-use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
+use forebay_base::rows::RowHasher;
 use parking_lot::Mutex;
-use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension as _, Row, params, params_from_iter};
+use rusqlite::types::{Value, ValueRef};
+use rusqlite::{Connection, Params, params, params_from_iter};
 
+use super::rows::{
+    BLOB_COLUMNS, BLOBS, BlobRow, Checked, FILE_COLUMN_COUNT, FILE_COLUMNS, FILES, REQUEST_COLUMNS,
+    REQUESTS, Table, read_blob, read_file, read_request,
+};
 use super::{BlobLocation, BlobRecord, FileRecord, schema};
 use crate::classify::Category;
 use crate::digest::Digest;
-use crate::error::CatalogueError;
+use crate::error::{CatalogueError, CatalogueFault};
 use crate::names::{FileName, Namespace};
 
 /// Idle connections kept open.
 const IDLE_MAX: usize = 8;
 
-pub(super) const DEAD_BLOBS_IN: &str = "SELECT digest, size, place FROM blobs
+/// Selects the columns that [`read_blob`] reads.
+pub(super) const DEAD_BLOBS_IN: &str = "SELECT digest, size, place, refs, checksum FROM blobs
      WHERE refs = 0 AND place >= ?1 AND place < ?2 LIMIT ?3";
-
-const FILE_COLUMNS: &str =
-    "f.namespace, f.name, f.id, f.digest, f.size, f.mime, f.category, f.comment, f.created_ms";
 
 /// Which files a listing shows. Every field narrows it.
 #[derive(Debug, Clone, Default)]
@@ -46,7 +48,7 @@ pub struct FileFilter {
 }
 
 /// A remembered answer.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredRequest {
     /// Fingerprint of the request.
     pub fingerprint: Digest,
@@ -87,76 +89,81 @@ impl CatalogueReader {
     /// The file with this name and the blob it refers to.
     ///
     /// # Errors
-    /// [`CatalogueError`] with what SQLite said.
+    /// [`CatalogueError`] with what SQLite said, or which row is damaged.
     pub fn file(
         &self,
         namespace: &Namespace,
         name: &FileName,
     ) -> Result<Option<(FileRecord, BlobRecord)>, CatalogueError> {
+        let key = params![namespace.as_str(), name.as_str()];
         self.ask("look up a file", |connection| {
-            connection
-                .prepare_cached(&format!(
-                    "SELECT {FILE_COLUMNS}, b.place FROM files f JOIN blobs b USING (digest)
-                     WHERE f.namespace = ?1 AND f.name = ?2"
-                ))?
-                .query_row(params![namespace.as_str(), name.as_str()], |row| {
-                    let file = read_file(row)?;
-                    let place = BlobLocation::from_sql(row.get(9)?);
-                    let blob = BlobRecord { digest: file.digest, size: file.size, place };
-                    Ok((file, blob))
-                })
-                .optional()
+            let mut hasher = RowHasher::default();
+            let mut statement = connection.prepare_cached(
+                "SELECT f.namespace, f.name, f.id, f.digest, f.size, f.mime, f.category, f.comment,
+                   f.created_ms, f.first, f.checksum, b.digest, b.size, b.place, b.refs, b.checksum
+                 FROM files f LEFT JOIN blobs b ON b.digest = f.digest
+                 WHERE f.namespace = ?1 AND f.name = ?2",
+            )?;
+            let mut rows = statement.query(key)?;
+            let Some(row) = rows.next()? else {
+                beside(connection, FILES, FILE_COLUMNS, "(namespace, name)", "(?1, ?2)", key)?;
+                return Ok(None);
+            };
+            let (file, ..) = read_file(&mut hasher, row)?;
+            if row.get_ref(FILE_COLUMN_COUNT)? == ValueRef::Null {
+                let found = format!("the blob {} has names and no row", file.digest);
+                return Err(CatalogueFault::Damaged { found });
+            }
+            let (blob, _) = read_blob(&mut hasher, row, FILE_COLUMN_COUNT)?;
+            Ok(Some((file, blob.blob)))
         })
     }
 
     /// The blob with this digest, whether or not a name refers to it.
     ///
     /// # Errors
-    /// [`CatalogueError`] with what SQLite said.
+    /// [`CatalogueError`] with what SQLite said, or which row is damaged.
     pub fn blob(&self, digest: Digest) -> Result<Option<BlobRecord>, CatalogueError> {
-        self.ask("look up a blob", |connection| {
-            connection
-                .prepare_cached("SELECT digest, size, place FROM blobs WHERE digest = ?1")?
-                .query_row([digest.0], read_blob)
-                .optional()
-        })
+        Ok(self.blob_row(digest)?.map(|row| row.blob))
     }
 
     /// The blob with this digest, if a name refers to it. Only such a blob may gain names, since
     /// the bytes of the others may be about to be removed.
     ///
     /// # Errors
-    /// [`CatalogueError`] with what SQLite said.
+    /// [`CatalogueError`] with what SQLite said, or which row is damaged.
     pub fn live_blob(&self, digest: Digest) -> Result<Option<BlobRecord>, CatalogueError> {
+        Ok(self.blob_row(digest)?.filter(|row| row.refs > 0).map(|row| row.blob))
+    }
+
+    fn blob_row(&self, digest: Digest) -> Result<Option<BlobRow>, CatalogueError> {
         self.ask("look up a blob", |connection| {
-            connection
-                .prepare_cached(
-                    "SELECT digest, size, place FROM blobs WHERE digest = ?1 AND refs > 0",
-                )?
-                .query_row([digest.0], read_blob)
-                .optional()
+            let mut statement = connection
+                .prepare_cached(&format!("SELECT {BLOB_COLUMNS} FROM blobs WHERE digest = ?1"))?;
+            let mut rows = statement.query([digest.0])?;
+            let Some(row) = rows.next()? else {
+                beside(connection, BLOBS, BLOB_COLUMNS, "digest", "?1", [digest.0])?;
+                return Ok(None);
+            };
+            Ok(Some(read_blob(&mut RowHasher::default(), row, 0)?.0))
         })
     }
 
     /// The remembered answer to a request with this key.
     ///
     /// # Errors
-    /// [`CatalogueError`] with what SQLite said.
+    /// [`CatalogueError`] with what SQLite said, or which row is damaged.
     pub fn request(&self, key: Digest) -> Result<Option<StoredRequest>, CatalogueError> {
         self.ask("look up a request", |connection| {
-            connection
-                .prepare_cached(
-                    "SELECT fingerprint, status, answer, created_ms FROM requests WHERE key = ?1",
-                )?
-                .query_row([key.0], |row| {
-                    Ok(StoredRequest {
-                        fingerprint: Digest(row.get(0)?),
-                        status: row.get(1)?,
-                        answer: row.get(2)?,
-                        created_ms: row.get(3)?,
-                    })
-                })
-                .optional()
+            let mut statement = connection.prepare_cached(&format!(
+                "SELECT {REQUEST_COLUMNS} FROM requests WHERE key = ?1"
+            ))?;
+            let mut rows = statement.query([key.0])?;
+            let Some(row) = rows.next()? else {
+                beside(connection, REQUESTS, REQUEST_COLUMNS, "key", "?1", [key.0])?;
+                return Ok(None);
+            };
+            read_request(&mut RowHasher::default(), row).map(Some)
         })
     }
 
@@ -172,15 +179,11 @@ impl CatalogueReader {
     ) -> Result<Vec<FileRecord>, CatalogueError> {
         let (condition, mut values) = filter.to_sql(after);
         values.push(Value::Integer(i64::try_from(limit).unwrap_or(i64::MAX)));
-        self.ask("list files", |connection| {
-            connection
-                .prepare_cached(&format!(
-                    "SELECT {FILE_COLUMNS} FROM files f WHERE {condition}
-                     ORDER BY f.namespace, f.name LIMIT ?"
-                ))?
-                .query_map(params_from_iter(&values), read_file)?
-                .collect()
-        })
+        let sql = format!(
+            "SELECT {FILE_COLUMNS} FROM files f WHERE {condition}
+             ORDER BY f.namespace, f.name LIMIT ?"
+        );
+        self.files("list files", &sql, &values)
     }
 
     /// Like [`CatalogueReader::list`] for a filter with a digest, by index: no other name is read.
@@ -199,11 +202,23 @@ impl CatalogueReader {
     ) -> Result<Vec<FileRecord>, CatalogueError> {
         let (sql, mut values) = filter.to_sql_by_digest(holder, after);
         values.push(Value::Integer(i64::try_from(limit).unwrap_or(i64::MAX)));
-        self.ask("list files by digest", |connection| {
-            connection
-                .prepare_cached(&sql)?
-                .query_map(params_from_iter(&values), read_file)?
-                .collect()
+        self.files("list files by digest", &sql, &values)
+    }
+
+    fn files(
+        &self,
+        act: &'static str,
+        sql: &str,
+        values: &[Value],
+    ) -> Result<Vec<FileRecord>, CatalogueError> {
+        self.ask(act, |connection| {
+            let mut statement = connection.prepare_cached(sql)?;
+            let mut rows = statement.query(params_from_iter(values))?;
+            let (mut hasher, mut files) = (RowHasher::default(), Vec::new());
+            while let Some(row) = rows.next()? {
+                files.push(read_file(&mut hasher, row)?.0);
+            }
+            Ok(files)
         })
     }
 
@@ -217,37 +232,28 @@ impl CatalogueReader {
         limit: usize,
     ) -> Result<Vec<(BlobRecord, u64)>, CatalogueError> {
         let after = after.map_or(Vec::new(), |digest| digest.0.to_vec());
-        self.ask("read the blobs", |connection| {
-            connection
-                .prepare_cached(
-                    "SELECT digest, size, place, refs FROM blobs WHERE digest > ?1
-                     ORDER BY digest LIMIT ?2",
-                )?
-                .query_map(params![after, i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
-                    Ok((read_blob(row)?, row.get::<_, i64>(3)?.cast_unsigned()))
-                })?
-                .collect()
-        })
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let sql =
+            format!("SELECT {BLOB_COLUMNS} FROM blobs WHERE digest > ?1 ORDER BY digest LIMIT ?2");
+        let rows = self.blobs("read the blobs", &sql, params![after, limit])?;
+        Ok(rows.into_iter().map(|row| (row.blob, row.refs.cast_unsigned())).collect())
     }
 
     /// Up to `limit` blobs that no name refers to.
     ///
     /// # Errors
-    /// [`CatalogueError`] with what SQLite said.
+    /// [`CatalogueError`] with what SQLite said, or which row is damaged.
     pub fn dead_blobs(&self, limit: usize) -> Result<Vec<BlobRecord>, CatalogueError> {
-        self.ask("find dead blobs", |connection| {
-            connection
-                .prepare_cached("SELECT digest, size, place FROM blobs WHERE refs = 0 LIMIT ?1")?
-                .query_map([i64::try_from(limit).unwrap_or(i64::MAX)], read_blob)?
-                .collect()
-        })
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let sql = format!("SELECT {BLOB_COLUMNS} FROM blobs WHERE refs = 0 LIMIT ?1");
+        self.dead(&sql, params![limit])
     }
 
     /// Up to `limit` blobs that no name refers to and whose bytes are in log entries at these
     /// positions, or in their own files (`None`).
     ///
     /// # Errors
-    /// [`CatalogueError`] with what SQLite said.
+    /// [`CatalogueError`] with what SQLite said, or which row is damaged.
     pub fn dead_blobs_in(
         &self,
         positions: Option<std::ops::Range<u64>>,
@@ -257,11 +263,36 @@ impl CatalogueReader {
             Some(positions) => (positions.start.cast_signed(), positions.end.cast_signed()),
             None => (BlobLocation::Erased.to_sql(), BlobLocation::File.to_sql() + 1),
         };
-        self.ask("find dead blobs", |connection| {
-            connection
-                .prepare_cached(DEAD_BLOBS_IN)?
-                .query_map(params![from, to, i64::try_from(limit).unwrap_or(i64::MAX)], read_blob)?
-                .collect()
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.dead(DEAD_BLOBS_IN, params![from, to, limit])
+    }
+
+    /// Their bytes are about to be removed: what an index says is not enough.
+    fn dead(&self, sql: &str, values: impl Params) -> Result<Vec<BlobRecord>, CatalogueError> {
+        let act = "find dead blobs";
+        let rows = self.blobs(act, sql, values)?;
+        if let Some(row) = rows.iter().find(|row| row.refs != 0) {
+            let digest = row.blob.digest;
+            let found = format!("an index says that the blob {digest} has no names, but it has");
+            return Err(CatalogueError::new(act, CatalogueFault::Damaged { found }));
+        }
+        Ok(rows.into_iter().map(|row| row.blob).collect())
+    }
+
+    fn blobs(
+        &self,
+        act: &'static str,
+        sql: &str,
+        values: impl Params,
+    ) -> Result<Vec<BlobRow>, CatalogueError> {
+        self.ask(act, |connection| {
+            let mut statement = connection.prepare_cached(sql)?;
+            let mut rows = statement.query(values)?;
+            let (mut hasher, mut blobs) = (RowHasher::default(), Vec::new());
+            while let Some(row) = rows.next()? {
+                blobs.push(read_blob(&mut hasher, row, 0)?.0);
+            }
+            Ok(blobs)
         })
     }
 
@@ -279,7 +310,8 @@ impl CatalogueReader {
             let mut rows = statement.query([])?;
             while let Some(row) = rows.next()? {
                 let digest = Digest(row.get(2)?);
-                each(row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?, digest);
+                let text = |at: usize| row.get_ref(at)?.as_str().map_err(rusqlite::Error::from);
+                each(text(0)?, text(1)?, digest);
             }
             Ok(())
         })
@@ -302,7 +334,8 @@ impl CatalogueReader {
                     let count = |index| row.get::<_, i64>(index).map(i64::cast_unsigned);
                     Ok((Digest(row.get(0)?), count(1)?, count(2)?))
                 })?
-                .collect()
+                .collect::<rusqlite::Result<_>>()
+                .map_err(CatalogueFault::from)
         })
     }
 
@@ -348,7 +381,8 @@ impl CatalogueReader {
             connection
                 .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))?
                 .query_map(params_from_iter(values), |row| row.get(3))?
-                .collect()
+                .collect::<rusqlite::Result<_>>()
+                .map_err(CatalogueFault::from)
         })
     }
 
@@ -366,21 +400,22 @@ impl CatalogueReader {
             connection
                 .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))?
                 .query_map(params_from_iter(&values), |row| row.get(3))?
-                .collect()
+                .collect::<rusqlite::Result<_>>()
+                .map_err(CatalogueFault::from)
         })
     }
 
     fn ask<T>(
         &self,
         act: &'static str,
-        question: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+        question: impl FnOnce(&Connection) -> Checked<T>,
     ) -> Result<T, CatalogueError> {
         let idle = self.idle.lock().pop();
         let connection = match idle {
             Some(connection) => connection,
             None => schema::open_reader(&self.path)?,
         };
-        let answer = question(&connection).map_err(|source| CatalogueError { act, source });
+        let answer = question(&connection).map_err(|source| CatalogueError::new(act, source));
         let mut idle = self.idle.lock();
         if idle.len() < IDLE_MAX {
             idle.push(connection);
@@ -478,31 +513,34 @@ fn prefix_end(prefix: &str) -> Option<String> {
     None
 }
 
-fn read_file(row: &Row<'_>) -> rusqlite::Result<FileRecord> {
-    let category: u8 = row.get(6)?;
-    let invalid = |index, text: String| {
-        rusqlite::Error::FromSqlConversionFailure(index, rusqlite::types::Type::Text, text.into())
-    };
-    let namespace: String = row.get(0)?;
-    let name: String = row.get(1)?;
-    Ok(FileRecord {
-        namespace: Namespace::parse(&namespace).map_err(|e| invalid(0, e.to_string()))?,
-        name: FileName::parse(&name).map_err(|e| invalid(1, e.to_string()))?,
-        id: row.get::<_, i64>(2)?.cast_unsigned(),
-        digest: Digest(row.get(3)?),
-        size: row.get::<_, i64>(4)?.cast_unsigned(),
-        mime: Cow::Owned(row.get(5)?),
-        category: Category::from_code(category)
-            .ok_or_else(|| invalid(6, format!("category {category}")))?,
-        comment: row.get(7)?,
-        created_ms: row.get(8)?,
-    })
-}
-
-fn read_blob(row: &Row<'_>) -> rusqlite::Result<BlobRecord> {
-    Ok(BlobRecord {
-        digest: Digest(row.get(0)?),
-        size: row.get::<_, i64>(1)?.cast_unsigned(),
-        place: BlobLocation::from_sql(row.get(2)?),
-    })
+/// Verifies the rows on both sides of a key that was not found.
+///
+/// A row whose key was altered is where it was before, so a search for what it was ends beside it:
+/// then it is not certain that there is no such row.
+fn beside(
+    connection: &Connection,
+    table: Table,
+    columns: &str,
+    key: &str,
+    value: &str,
+    values: impl Params + Copy,
+) -> Checked<()> {
+    let mut hasher = RowHasher::default();
+    for (than, order) in [(">", "ASC"), ("<", "DESC")] {
+        let ordered: Vec<String> = key
+            .trim_matches(['(', ')'])
+            .split(", ")
+            .map(|column| format!("{column} {order}"))
+            .collect();
+        let mut statement = connection.prepare_cached(&format!(
+            "SELECT {columns} FROM {} WHERE {key} {than} {value} ORDER BY {} LIMIT 1",
+            table.name,
+            ordered.join(", ")
+        ))?;
+        let mut rows = statement.query(values)?;
+        if let Some(row) = rows.next()? {
+            table.verify(&mut hasher, row, 0)?;
+        }
+    }
+    Ok(())
 }

@@ -9,10 +9,10 @@ use std::path::Path;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use crate::error::CatalogueError;
+use crate::error::{CatalogueError, CatalogueFault};
 
 /// Version of the tables. A catalogue with another version is rebuilt from the log.
-pub(super) const SCHEMA_VERSION: i64 = 3;
+pub(super) const SCHEMA_VERSION: i64 = 4;
 
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS meta (
@@ -23,7 +23,8 @@ CREATE TABLE IF NOT EXISTS blobs (
     digest BLOB PRIMARY KEY,
     size INTEGER NOT NULL,
     place INTEGER NOT NULL,
-    refs INTEGER NOT NULL
+    refs INTEGER NOT NULL,
+    checksum INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS blobs_dead ON blobs (place) WHERE refs = 0;
 CREATE TABLE IF NOT EXISTS files (
@@ -37,6 +38,7 @@ CREATE TABLE IF NOT EXISTS files (
     comment TEXT NOT NULL,
     created_ms INTEGER NOT NULL,
     first INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
     PRIMARY KEY (namespace, name)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS files_by_digest ON files (digest) WHERE first = 0;
@@ -45,22 +47,42 @@ CREATE TABLE IF NOT EXISTS requests (
     fingerprint BLOB NOT NULL,
     status INTEGER NOT NULL,
     answer BLOB NOT NULL,
-    created_ms INTEGER NOT NULL
+    created_ms INTEGER NOT NULL,
+    checksum INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS requests_age ON requests (created_ms);
 ";
 
 pub(super) fn open_writer(path: &Path) -> Result<Connection, CatalogueError> {
     let connection = Connection::open(path)
-        .map_err(|source| CatalogueError { act: "open the catalogue for writing", source })?;
+        .map_err(|source| CatalogueError::new("open the catalogue for writing", source))?;
     tune(&connection)
         .and_then(|()| {
             connection.pragma_update(None, "journal_mode", "WAL")?;
             connection.pragma_update(None, "wal_autocheckpoint", 8_192)?;
             connection.execute_batch(TABLES)
         })
-        .map_err(|source| CatalogueError { act: "prepare the catalogue's tables", source })?;
+        .map_err(|source| CatalogueError::new("prepare the catalogue's tables", source))?;
     Ok(connection)
+}
+
+/// Compares the SQL of the tables and indexes with what makes them.
+pub(super) fn check(connection: &Connection) -> Result<(), CatalogueFault> {
+    let sql_of = |connection: &Connection| -> rusqlite::Result<Vec<(String, Option<String>)>> {
+        connection
+            .prepare("SELECT name, sql FROM sqlite_schema ORDER BY name")?
+            .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect()
+    };
+    let model = Connection::open_in_memory()?;
+    model.execute_batch(TABLES)?;
+    let vacuum: i64 = connection.pragma_query_value(None, "auto_vacuum", |row| row.get(0))?;
+    if vacuum == 0 && sql_of(connection)? == sql_of(&model)? {
+        Ok(())
+    } else {
+        let found = "the tables are not as the server makes them".to_owned();
+        Err(CatalogueFault::Damaged { found })
+    }
 }
 
 pub(super) fn recreate(connection: &Connection) -> Result<(), CatalogueError> {
@@ -70,17 +92,15 @@ pub(super) fn recreate(connection: &Connection) -> Result<(), CatalogueError> {
              DROP TABLE IF EXISTS requests; DROP TABLE IF EXISTS meta;",
         )
         .and_then(|()| connection.execute_batch(TABLES))
-        .map_err(|source| CatalogueError { act: "create the catalogue's tables again", source })
+        .map_err(|source| CatalogueError::new("create the catalogue's tables again", source))
 }
 
 pub(super) fn open_reader(path: &Path) -> Result<Connection, CatalogueError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)
-        .map_err(|source| CatalogueError { act: "open the catalogue for reading", source })?;
-    tune(&connection).map_err(|source| CatalogueError {
-        act: "configure a connection to the catalogue",
-        source,
-    })?;
+        .map_err(|source| CatalogueError::new("open the catalogue for reading", source))?;
+    tune(&connection)
+        .map_err(|source| CatalogueError::new("configure a connection to the catalogue", source))?;
     Ok(connection)
 }
 

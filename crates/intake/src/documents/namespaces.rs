@@ -127,9 +127,9 @@ impl Namespaces {
         let idle = self.idle.lock().pop();
         let reader = match idle {
             Some(reader) => reader,
-            None => SqliteReader::open(&self.path).map_err(IntakeError::OpenDocuments)?,
+            None => SqliteReader::open(&self.path).map_err(IntakeError::open_documents)?,
         };
-        let answer = ask(&reader).map_err(IntakeError::Ask);
+        let answer = ask(&reader).map_err(IntakeError::documents);
         let mut idle = self.idle.lock();
         if idle.len() < IDLE_MAX {
             idle.push(reader);

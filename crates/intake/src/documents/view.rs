@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use forebay_base::error_chain::chain;
 use forebay_log::{CommitError, Log, Lsn};
 use forebay_sink::{Position, Sink as _, SinkError};
-use forebay_sqlite::SqliteSink;
+use forebay_sqlite::{Extent, SqliteSink};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Notify, watch};
 
@@ -65,19 +65,32 @@ struct QueueState {
     unsafe_commits: VecDeque<(Lsn, Lsn)>,
     /// Position up to which the database is on stable storage.
     durable: Lsn,
+    /// What it holds there; unknown before the first checkpoint.
+    held: Option<Arc<Held>>,
     stop: bool,
+}
+
+/// What the database holds on stable storage.
+#[derive(Debug)]
+pub(crate) struct Held {
+    /// Position up to which it reflects the log.
+    pub(crate) position: Lsn,
+    pub(crate) extents: Vec<Extent>,
 }
 
 impl ViewQueue {
     /// * `position`: position up to which the database reflects the log.
     /// * `durable`: the same, on stable storage.
+    /// * `held`: what it holds there, if that is known.
     pub(crate) fn new(
         position: Lsn,
         durable: Lsn,
+        held: Option<Held>,
         outbox: Option<Arc<Outbox>>,
         reserve: Arc<Reserve>,
     ) -> Self {
-        let state = QueueState { durable, ..QueueState::default() };
+        let held = held.map(Arc::new);
+        let state = QueueState { durable, held, ..QueueState::default() };
         Self {
             state: Mutex::new(state),
             work: Condvar::new(),
@@ -106,10 +119,16 @@ impl ViewQueue {
         [open, commits].into_iter().flatten().fold(state.durable, Lsn::min)
     }
 
-    /// Records that the database is on stable storage up to `position`.
-    fn made_durable(&self, position: Lsn) {
+    /// What the database holds on stable storage.
+    pub(crate) fn held(&self) -> Option<Arc<Held>> {
+        self.state.lock().held.clone()
+    }
+
+    /// Records that the database is on stable storage up to `position`, and what it holds there.
+    fn made_durable(&self, position: Lsn, extents: Vec<Extent>) {
         let mut state = self.state.lock();
         state.durable = position;
+        state.held = Some(Arc::new(Held { position, extents }));
         state.unsafe_commits.retain(|(_, end)| *end > position);
     }
 
@@ -320,7 +339,7 @@ impl Worker {
     fn checkpoint(&mut self) -> Result<(), ApplyError> {
         let position = self.writer.sink.checkpoint().map_err(ApplyError::Sink)?;
         if let Some(position) = position {
-            self.queue.made_durable(Lsn(position.0));
+            self.queue.made_durable(Lsn(position.0), self.writer.sink.extents());
         }
         Ok(())
     }

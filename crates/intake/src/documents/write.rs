@@ -286,7 +286,8 @@ fn to_size(n: u32) -> usize {
     usize::try_from(n).unwrap_or(usize::MAX)
 }
 
-fn value_of<'a>(leaf: &'a Leaf<'_>) -> Value<'a> {
+/// A leaf as a value for a column.
+pub(crate) fn value_of<'a>(leaf: &'a Leaf<'_>) -> Value<'a> {
     match leaf {
         Leaf::Null => Value::Null,
         Leaf::Boolean(value) => Value::Boolean(*value),

@@ -11,6 +11,7 @@ const KIND_DELETE: u8 = 2;
 const KIND_CHUNK: u8 = 3;
 const KIND_COMMIT: u8 = 4;
 const KIND_OUTCOME: u8 = 5;
+const KIND_EXTENTS: u8 = 6;
 
 const PLACE_EXISTING: u8 = 0;
 const PLACE_INLINE: u8 = 1;
@@ -154,6 +155,31 @@ pub struct Outcome<'a> {
     pub answer: &'a [u8],
 }
 
+/// What the document database held on stable storage when documents were about to be erased from
+/// the log. With it a database that was lost, replaced by an older copy, or altered is recognised.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DocumentExtents {
+    /// Position of the log up to which the database reflected it.
+    pub position: u64,
+    /// Documents below this position may have been erased from the log since; at most `position`.
+    pub erased: u64,
+    /// What each namespace held, by name.
+    pub namespaces: Vec<NamespaceExtent>,
+}
+
+/// What one namespace held.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamespaceExtent {
+    /// The namespace.
+    pub namespace: Namespace,
+    /// Number of its documents.
+    pub count: u64,
+    /// Sum of the checksums of their rows, modulo 2^64.
+    pub digest: u64,
+    /// Id of the last one.
+    pub last_id: u64,
+}
+
 /// A run of documents: a count, then each document with its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Documents<'a> {
@@ -206,6 +232,8 @@ pub enum Entry<'a> {
     DocumentCommit(DocumentCommit<'a>),
     /// A batch request is answered.
     Outcome(Outcome<'a>),
+    /// Documents are about to be erased from the log.
+    DocumentExtents(DocumentExtents),
 }
 
 impl FilePut<'_> {
@@ -303,6 +331,24 @@ impl Outcome<'_> {
     }
 }
 
+impl DocumentExtents {
+    /// Encodes the entry.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![KIND_EXTENTS, VERSION];
+        out.extend_from_slice(&self.position.to_le_bytes());
+        out.extend_from_slice(&self.erased.to_le_bytes());
+        put_count(&mut out, self.namespaces.len());
+        for extent in &self.namespaces {
+            put_text(&mut out, extent.namespace.as_str());
+            for number in [extent.count, extent.digest, extent.last_id] {
+                out.extend_from_slice(&number.to_le_bytes());
+            }
+        }
+        out
+    }
+}
+
 impl<'a> Entry<'a> {
     /// Decodes one entry's payload.
     ///
@@ -326,6 +372,7 @@ impl<'a> Entry<'a> {
             }
             KIND_COMMIT => decode_commit(&mut decoder).map(Entry::DocumentCommit),
             KIND_OUTCOME => decode_outcome(&mut decoder).map(Entry::Outcome),
+            KIND_EXTENTS => decode_extents(&mut decoder).map(Entry::DocumentExtents),
             other => Err(DecodeError::Value { field: "kind", offset: 0, found: other.into() }),
         }
     }
@@ -450,6 +497,26 @@ fn decode_outcome<'a>(decoder: &mut Decoder<'a>) -> Result<Outcome<'a>, DecodeEr
     let answer = decoder.bytes("answer")?;
     decoder.finish()?;
     Ok(Outcome { created_ms, status, idempotency, answer })
+}
+
+fn decode_extents(decoder: &mut Decoder<'_>) -> Result<DocumentExtents, DecodeError> {
+    let position = decoder.u64("position")?;
+    let offset = decoder.offset();
+    let erased = decoder.u64("erased")?;
+    if erased > position {
+        return Err(DecodeError::Value { field: "erased", offset, found: erased });
+    }
+    let mut namespaces = Vec::new();
+    for _ in 0..decoder.u32("namespace count")? {
+        namespaces.push(NamespaceExtent {
+            namespace: namespace(decoder)?,
+            count: decoder.u64("count")?,
+            digest: decoder.u64("digest")?,
+            last_id: decoder.u64("last id")?,
+        });
+    }
+    decoder.finish()?;
+    Ok(DocumentExtents { position, erased, namespaces })
 }
 
 fn namespace(decoder: &mut Decoder<'_>) -> Result<Namespace, DecodeError> {

@@ -12,6 +12,7 @@ mod entry;
 
 pub use decoder::DecodeError;
 pub use entry::{
-    AddedColumn, BlobPlace, ChunkRef, Delete, DocumentChunk, DocumentCommit, Documents, Entry,
-    FilePut, IdempotencyRecord, Outcome, TargetCode, encode_chunk_header, encode_documents,
+    AddedColumn, BlobPlace, ChunkRef, Delete, DocumentChunk, DocumentCommit, DocumentExtents,
+    Documents, Entry, FilePut, IdempotencyRecord, NamespaceExtent, Outcome, TargetCode,
+    encode_chunk_header, encode_documents,
 };

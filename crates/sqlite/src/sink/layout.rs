@@ -1,34 +1,36 @@
 //! The contents of the database besides the rows, and the setup of a connection.
 //!
 //! ```text
-//! _forebay_state       one row: the database's identity and the committed position
-//! _forebay_namespaces  namespace -> table, number of rows, largest id
-//! _forebay_columns     namespace, ordinal -> path, name, type
-//! <namespace>          _id, _received_ms, columns known from the start, _document, later columns
+//! <namespace>          _id, _received_ms, _checksum, columns known from the start, _document,
+//!                      later columns
 //! ```
 //!
-//! Invariant: these tables change in the transaction that changes the rows they describe.
+//! The sink's own tables are in [`state`](super::state).
 //!
 //! The namespaces' tables are not `STRICT`: SQLite re-reads a whole STRICT table whenever a column
 //! is added to it, and [`ColumnType::fit`] has checked every value before it is bound. Columns
 //! known when the table is made stand before the document, so that reading them never walks
 //! through a long document's overflow pages.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use forebay_base::rows::RowSet;
 use forebay_sink::name::quote_identifier;
-use forebay_sink::{
-    Column, ColumnType, Identity, OpenError, Position, ReadError, SinkError, TableSchema,
-};
+use forebay_sink::{Column, ColumnType, Identity, OpenError, TableSchema};
+use rusqlite::Connection;
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OptionalExtension};
+
+use super::fault::open_error;
+use super::state::{self, NamespaceRow, State};
+use super::upgrade;
 
 /// "FBsk": what SQLite's header says the file is (<https://sqlite.org/fileformat.html>, offset 68).
 pub const APPLICATION_ID: u32 = 0x4642_736b;
+/// The oldest layout that is upgraded when it is opened for writing.
+const LAYOUT_VERSION_MIN: u32 = 1;
 /// The version of this layout, kept as SQLite's user version.
-pub const LAYOUT_VERSION: u32 = 1;
+pub const LAYOUT_VERSION: u32 = 2;
 
 /// How long to wait for another process's lock, such as that of a `sqlite3` shell.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -41,17 +43,24 @@ const JOURNAL_SIZE_MAX: u32 = 64 << 20;
 
 pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
 
-const CREATE: &str = "
+pub(super) const CREATE: &str = "
 CREATE TABLE _forebay_state (
   one INTEGER PRIMARY KEY CHECK (one = 1),
   identity BLOB NOT NULL,
-  position INTEGER
+  position INTEGER,
+  namespace_count INTEGER NOT NULL,
+  namespaces_digest INTEGER NOT NULL,
+  checksum INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE _forebay_namespaces (
   namespace TEXT PRIMARY KEY,
   table_name TEXT NOT NULL UNIQUE,
   row_count INTEGER NOT NULL,
-  last_id INTEGER
+  first_id INTEGER,
+  last_id INTEGER,
+  rows_digest INTEGER NOT NULL,
+  schema_checksum INTEGER NOT NULL,
+  checksum INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE _forebay_columns (
   namespace TEXT NOT NULL,
@@ -63,48 +72,61 @@ CREATE TABLE _forebay_columns (
   UNIQUE (namespace, path),
   UNIQUE (namespace, name)
 ) STRICT, WITHOUT ROWID;
-INSERT INTO _forebay_state (one, identity) VALUES (1, randomblob(16));
 ";
 
-/// A namespace as the sink knows it: its state in the tables above, and its insert statement.
+/// A namespace as the sink knows it: its row, its columns, and its insert statement.
 #[derive(Debug)]
 pub(super) struct Namespace {
-    pub(super) name: String,
-    pub(super) table: String,
+    pub(super) row: NamespaceRow,
     pub(super) schema: TableSchema,
-    pub(super) row_count: u64,
-    pub(super) last_id: Option<u64>,
+    /// Checksum of the row that is stored; `None` before the first.
+    pub(super) stored: Option<u64>,
+    /// Its columns have changed since the row was stored.
+    pub(super) reshaped: bool,
     /// It is in the list of those to be saved by the next commit.
     pub(super) dirty: bool,
-    /// Inserts `_id`, `_received_ms`, `_document` and every column, in this order.
+    /// Inserts `_id`, `_received_ms`, `_document`, `_checksum` and every column, in this order.
     pub(super) insert: String,
 }
 
 impl Namespace {
-    pub(super) fn new(name: String, table: String, schema: TableSchema) -> Namespace {
-        let mut namespace = Namespace {
+    /// A namespace without rows, whose table was just created.
+    pub(super) fn new(name: String, table: String) -> Namespace {
+        let row = NamespaceRow {
             name,
             table,
-            schema,
-            row_count: 0,
+            rows: RowSet::default(),
+            first_id: None,
             last_id: None,
-            dirty: false,
-            insert: String::new(),
+            schema_checksum: 0,
         };
+        let mut namespace = Namespace::of(row, TableSchema::default(), None);
+        namespace.reshaped = true;
+        namespace
+    }
+
+    pub(super) fn stored(row: NamespaceRow, schema: TableSchema) -> Namespace {
+        let stored = row.checksum();
+        Namespace::of(row, schema, Some(stored))
+    }
+
+    fn of(row: NamespaceRow, schema: TableSchema, stored: Option<u64>) -> Namespace {
+        let (reshaped, dirty, insert) = (false, false, String::new());
+        let mut namespace = Namespace { row, schema, stored, reshaped, dirty, insert };
         namespace.prepare_insert();
         namespace
     }
 
     /// Must be called whenever the schema has changed.
     pub(super) fn prepare_insert(&mut self) {
-        let mut names = String::from("_id, _received_ms, _document");
-        let mut values = String::from("?1, ?2, ?3");
-        for (number, column) in (4_u32..).zip(self.schema.columns()) {
+        let mut names = String::from("_id, _received_ms, _document, _checksum");
+        let mut values = String::from("?1, ?2, ?3, ?4");
+        for (number, column) in (5_u32..).zip(self.schema.columns()) {
             names.push_str(", ");
             names.push_str(&quote_identifier(&column.name));
             values.push_str(&format!(", ?{number}"));
         }
-        let table = quote_identifier(&self.table);
+        let table = quote_identifier(&self.row.table);
         self.insert = format!("INSERT INTO {table} ({names}) VALUES ({values})");
     }
 }
@@ -122,7 +144,8 @@ pub(super) fn table_name(namespace: &str) -> String {
 /// The SQL that creates a namespace's table with its initial columns.
 pub(super) fn create_table(table: &str, columns: &[Column]) -> String {
     let mut sql = format!(
-        "CREATE TABLE {} (_id INTEGER PRIMARY KEY, _received_ms INTEGER NOT NULL",
+        "CREATE TABLE {} (_id INTEGER PRIMARY KEY, _received_ms INTEGER NOT NULL, \
+         _checksum INTEGER NOT NULL",
         quote_identifier(table)
     );
     for column in columns {
@@ -159,9 +182,7 @@ pub(super) fn prepare_writer(connection: &Connection, path: &Path) -> Result<boo
         .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
         .map_err(failed("read the schema"))?;
     let fresh = application == 0 && tables == 0;
-    if !fresh {
-        check_header(connection, path)?;
-    }
+    let version = if fresh { LAYOUT_VERSION } else { check_header(connection, path)? };
     (|| {
         connection.pragma_update(None, "page_size", PAGE_SIZE)?;
         connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
@@ -180,6 +201,9 @@ pub(super) fn prepare_writer(connection: &Connection, path: &Path) -> Result<boo
     connection.set_prepared_statement_cache_capacity(256);
     if fresh {
         create(connection).map_err(failed("create the tables"))?;
+    } else if version < LAYOUT_VERSION {
+        upgrade::upgrade(connection)
+            .map_err(|fault| open_error("upgrade the layout to version 2", path, fault))?;
     }
     Ok(fresh)
 }
@@ -187,6 +211,11 @@ pub(super) fn prepare_writer(connection: &Connection, path: &Path) -> Result<boo
 fn create(connection: &Connection) -> rusqlite::Result<()> {
     let transaction = connection.unchecked_transaction()?;
     transaction.execute_batch(CREATE)?;
+    let identity: [u8; 16] =
+        transaction.query_row("SELECT randomblob(16)", [], |row| row.get(0))?;
+    let namespaces = RowSet::default();
+    let state = State { identity: Identity(identity), position: None, namespaces };
+    state::save_state(&transaction, &state)?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", LAYOUT_VERSION)?;
     transaction.commit()
@@ -199,7 +228,12 @@ pub(super) fn prepare_reader(connection: &Connection, path: &Path) -> Result<(),
     connection.pragma_update(None, "query_only", true).map_err(failed)?;
     connection.pragma_update(None, "cache_size", -8_192).map_err(failed)?;
     connection.set_prepared_statement_cache_capacity(256);
-    check_header(connection, path)
+    let found = check_header(connection, path)?;
+    if found != LAYOUT_VERSION {
+        let path = path.to_owned();
+        return Err(OpenError::Version { path, found, expected: LAYOUT_VERSION });
+    }
+    Ok(())
 }
 
 /// A database file is untrusted: nothing in it may run, and an identifier that is not a column is
@@ -219,7 +253,8 @@ fn harden(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "cell_size_check", true)
 }
 
-fn check_header(connection: &Connection, path: &Path) -> Result<(), OpenError> {
+/// Refuses what is not a sink's database; returns the version of its layout.
+fn check_header(connection: &Connection, path: &Path) -> Result<u32, OpenError> {
     let pragma = |name: &str| {
         connection
             .pragma_query_value(None, name, |row| row.get::<_, u32>(0))
@@ -231,110 +266,16 @@ fn check_header(connection: &Connection, path: &Path) -> Result<(), OpenError> {
         return Err(OpenError::Foreign { path, found, expected: APPLICATION_ID });
     }
     let found = pragma("user_version")?;
-    if found != LAYOUT_VERSION {
+    if !(LAYOUT_VERSION_MIN..=LAYOUT_VERSION).contains(&found) {
         let path = path.to_owned();
         return Err(OpenError::Version { path, found, expected: LAYOUT_VERSION });
     }
-    Ok(())
-}
-
-/// Reads the identity and the committed position.
-pub(super) fn state(connection: &Connection) -> rusqlite::Result<(Identity, Option<Position>)> {
-    let mut statement =
-        connection.prepare_cached("SELECT identity, position FROM _forebay_state")?;
-    statement.query_row([], |row| {
-        let position: Option<u64> = row.get(1)?;
-        Ok((Identity(row.get(0)?), position.map(Position)))
-    })
-}
-
-pub(super) fn save_position(connection: &Connection, position: Position) -> rusqlite::Result<()> {
-    let mut statement = connection.prepare_cached("UPDATE _forebay_state SET position = ?1")?;
-    statement.execute([position.0]).map(|_| ())
-}
-
-/// Reads every namespace.
-pub(super) fn namespaces(connection: &Connection) -> rusqlite::Result<HashMap<String, Namespace>> {
-    let mut found = HashMap::new();
-    let mut statement = connection
-        .prepare("SELECT namespace, table_name, row_count, last_id FROM _forebay_namespaces")?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        let name: String = row.get(0)?;
-        let schema = schema(connection, &name)?;
-        let mut namespace = Namespace::new(name.clone(), row.get(1)?, schema);
-        namespace.row_count = row.get(2)?;
-        namespace.last_id = row.get(3)?;
-        found.insert(name, namespace);
+    // The sink never turns it on, and with it SQLite reads some pages as something else.
+    if pragma("auto_vacuum")? != 0 {
+        let found = "the header says auto_vacuum, which the sink does not use".to_owned();
+        return Err(OpenError::Corrupt { path: path.to_owned(), found });
     }
     Ok(found)
-}
-
-/// Reads a namespace's columns; none when there is no such namespace.
-pub(super) fn schema(connection: &Connection, namespace: &str) -> rusqlite::Result<TableSchema> {
-    let mut statement = connection.prepare_cached(
-        "SELECT path, name, type FROM _forebay_columns WHERE namespace = ?1 ORDER BY ordinal",
-    )?;
-    let columns = statement.query_map([namespace], |row| {
-        let ty: String = row.get(2)?;
-        let ty = ColumnType::from_name(&ty).ok_or_else(|| {
-            let unknown = format!("unknown column type {ty:?}");
-            rusqlite::Error::FromSqlConversionFailure(
-                2,
-                rusqlite::types::Type::Text,
-                unknown.into(),
-            )
-        })?;
-        Ok(Column { path: row.get(0)?, name: row.get(1)?, ty })
-    })?;
-    columns.collect()
-}
-
-/// The table, number of rows and largest id of a namespace.
-pub(super) fn namespace(
-    connection: &Connection,
-    namespace: &str,
-) -> rusqlite::Result<Option<(String, u64, Option<u64>)>> {
-    let mut statement = connection.prepare_cached(
-        "SELECT table_name, row_count, last_id FROM _forebay_namespaces WHERE namespace = ?1",
-    )?;
-    statement.query_row([namespace], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()
-}
-
-pub(super) fn insert_namespace(
-    connection: &Connection,
-    name: &str,
-    table: &str,
-) -> rusqlite::Result<()> {
-    let mut statement = connection.prepare_cached(
-        "INSERT INTO _forebay_namespaces (namespace, table_name, row_count) VALUES (?1, ?2, 0)",
-    )?;
-    statement.execute([name, table]).map(|_| ())
-}
-
-pub(super) fn insert_column(
-    connection: &Connection,
-    name: &str,
-    ordinal: usize,
-    column: &Column,
-) -> rusqlite::Result<()> {
-    let mut statement = connection.prepare_cached(
-        "INSERT INTO _forebay_columns (namespace, ordinal, path, name, type)
-         VALUES (?1, ?2, ?3, ?4, ?5)",
-    )?;
-    let (path, column_name) = (&column.path, &column.name);
-    statement.execute((name, ordinal, path, column_name, column.ty.name())).map(|_| ())
-}
-
-pub(super) fn save_namespace(
-    connection: &Connection,
-    name: &str,
-    namespace: &Namespace,
-) -> rusqlite::Result<()> {
-    let mut statement = connection.prepare_cached(
-        "UPDATE _forebay_namespaces SET row_count = ?2, last_id = ?3 WHERE namespace = ?1",
-    )?;
-    statement.execute((name, namespace.row_count, namespace.last_id)).map(|_| ())
 }
 
 /// The write-ahead log beside the database at `path`.
@@ -342,44 +283,4 @@ pub(super) fn wal_path(path: &Path) -> PathBuf {
     let mut wal = path.as_os_str().to_owned();
     wal.push("-wal");
     PathBuf::from(wal)
-}
-
-/// SQLite's message about a damaged file; `None` for every other failure.
-fn corruption(source: &rusqlite::Error) -> Option<String> {
-    let corrupt = match source {
-        rusqlite::Error::SqliteFailure(error, _) => {
-            matches!(error.code, ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
-        }
-        // What this sink stored about itself has another form.
-        rusqlite::Error::FromSqlConversionFailure(..)
-        | rusqlite::Error::IntegralValueOutOfRange(..)
-        | rusqlite::Error::InvalidColumnType(..)
-        | rusqlite::Error::QueryReturnedNoRows => true,
-        _ => false,
-    };
-    corrupt.then(|| source.to_string())
-}
-
-pub(super) fn open_error(act: &'static str, path: &Path, source: rusqlite::Error) -> OpenError {
-    let path = path.to_owned();
-    match corruption(&source) {
-        Some(found) => OpenError::Corrupt { path, found },
-        None => OpenError::Database { act, path, source: source.into() },
-    }
-}
-
-pub(super) fn sink_error(act: &'static str, path: &Path, source: rusqlite::Error) -> SinkError {
-    let path = path.to_owned();
-    match corruption(&source) {
-        Some(found) => SinkError::Corrupt { act, path, found },
-        None => SinkError::Database { act, path, source: source.into() },
-    }
-}
-
-pub(super) fn read_error(act: &'static str, path: &Path, source: rusqlite::Error) -> ReadError {
-    let path = path.to_owned();
-    match corruption(&source) {
-        Some(found) => ReadError::Corrupt { act, path, found },
-        None => ReadError::Database { act, path, source: source.into() },
-    }
 }

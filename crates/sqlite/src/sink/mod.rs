@@ -9,11 +9,19 @@
 //! * Rows, columns, counts and the position change in one transaction (write-ahead log,
 //!   `synchronous = NORMAL`: a commit survives the process at once, the machine from the next
 //!   checkpoint on).
+//! * Every row has a checksum, every namespace the count and digest of its rows, the database those of
+//!   its namespaces, all stored in the transaction that changes them: what does not match is an
+//!   error, never a row, and never a missing one.
 //! * The sink's state in memory equals the database's: it is read again after a roll-back and when
 //!   another connection has written.
 
+mod check;
+mod fault;
 mod layout;
 mod reader;
+mod rows;
+mod state;
+mod upgrade;
 mod writer;
 
 use std::collections::HashMap;
@@ -27,11 +35,14 @@ use forebay_sink::transaction::{Transaction, check_number};
 use forebay_sink::{Field, Identity, OpenError, Position, Sink, SinkError, TableSchema};
 use rusqlite::{Connection, OpenFlags};
 
-use layout::{Namespace, open_error, sink_error};
+use fault::{Checked, open_error, sink_error};
+use layout::Namespace;
+use state::State;
 
+pub use check::{Damage, Extent};
 pub use layout::{APPLICATION_ID, LAYOUT_VERSION};
 pub use reader::{
-    Damage, DocumentPage, NamespaceInfo, OwnedValue, PageLimits, RowPage, SqliteReader, StoredRow,
+    DocumentPage, NamespaceInfo, OwnedValue, PageLimits, RowPage, SqliteReader, StoredRow,
 };
 
 /// Writes tables and documents into an SQLite database; see the [module](self).
@@ -39,8 +50,8 @@ pub use reader::{
 pub struct SqliteSink {
     connection: Connection,
     path: PathBuf,
-    identity: Identity,
-    position: Option<Position>,
+    /// As it is committed.
+    state: State,
     namespaces: HashMap<String, Namespace>,
     transaction: Transaction,
     /// The namespaces written to since the last commit.
@@ -50,7 +61,8 @@ pub struct SqliteSink {
 }
 
 impl SqliteSink {
-    /// Opens the database at `path`; creates it if it does not exist or is empty.
+    /// Opens the database at `path`; creates it if it does not exist or is empty, and upgrades one of
+    /// an older layout.
     ///
     /// # Errors
     /// [`OpenError::Foreign`] and [`OpenError::Version`] when the file is something else,
@@ -63,15 +75,13 @@ impl SqliteSink {
         let connection =
             Connection::open_with_flags(path, flags).map_err(failed("open the database"))?;
         let fresh = layout::prepare_writer(&connection, path)?;
-        let (identity, position) =
-            layout::state(&connection).map_err(failed("read the position"))?;
-        let namespaces = layout::namespaces(&connection).map_err(failed("read the namespaces"))?;
+        let (state, namespaces) = read_state(&connection)
+            .map_err(|fault| open_error("read the namespaces", path, fault))?;
         let data_version = data_version(&connection).map_err(failed("read the data version"))?;
         let sink = SqliteSink {
             connection,
             path: path.to_owned(),
-            identity,
-            position,
+            state,
             namespaces,
             transaction: Transaction::Idle,
             dirty: Vec::new(),
@@ -91,7 +101,7 @@ impl SqliteSink {
     /// The identity of the database.
     #[must_use]
     pub fn identity(&self) -> Identity {
-        self.identity
+        self.state.identity
     }
 
     /// Path of the database.
@@ -113,6 +123,19 @@ impl SqliteSink {
     #[must_use]
     pub fn schema(&self, namespace: &str) -> Option<&TableSchema> {
         self.namespaces.get(namespace).map(|found| &found.schema)
+    }
+
+    /// What each namespace holds as of the last commit. Not to be called in a transaction, whose
+    /// rows would be counted.
+    #[must_use]
+    pub fn extents(&self) -> Vec<Extent> {
+        let extent = |namespace: &Namespace| {
+            let row = &namespace.row;
+            Some(Extent { namespace: row.name.clone(), rows: row.rows, last_id: row.last_id? })
+        };
+        let mut extents: Vec<Extent> = self.namespaces.values().filter_map(extent).collect();
+        extents.sort_by(|a, b| a.namespace.cmp(&b.namespace));
+        extents
     }
 
     /// Opens a transaction unless one is open.
@@ -140,12 +163,9 @@ impl SqliteSink {
 
     /// Reads the state of the database again.
     fn reload(&mut self) -> Result<(), SinkError> {
-        let read = layout::state(&self.connection)
-            .and_then(|state| Ok((state, layout::namespaces(&self.connection)?)));
-        match read {
-            Ok(((identity, position), namespaces)) => {
-                self.identity = identity;
-                self.position = position;
+        match read_state(&self.connection) {
+            Ok((state, namespaces)) => {
+                self.state = state;
                 self.namespaces = namespaces;
                 self.dirty.clear();
                 Ok(())
@@ -157,16 +177,36 @@ impl SqliteSink {
         }
     }
 
-    /// Stores counts and position and commits.
+    /// Stores counts, digests and position, and commits.
     fn store(&mut self, position: Position) -> rusqlite::Result<()> {
+        let mut state = State { position: Some(position), ..self.state };
         for name in self.dirty.drain(..) {
-            if let Some(namespace) = self.namespaces.get_mut(&name) {
-                layout::save_namespace(&self.connection, &name, namespace)?;
-                namespace.dirty = false;
+            let Some(Namespace { row, schema, stored, reshaped, dirty, .. }) =
+                self.namespaces.get_mut(&name)
+            else {
+                continue;
+            };
+            if *reshaped {
+                row.schema_checksum = state::current_schema_checksum(
+                    &self.connection,
+                    &row.name,
+                    &row.table,
+                    schema,
+                )?;
+                *reshaped = false;
             }
+            if let Some(before) = *stored {
+                state.namespaces.remove(before);
+            }
+            let checksum = state::save_namespace(&self.connection, row)?;
+            state.namespaces.insert(checksum);
+            *stored = Some(checksum);
+            *dirty = false;
         }
-        layout::save_position(&self.connection, position)?;
-        self.connection.prepare_cached("COMMIT")?.execute([]).map(|_| ())
+        state::save_state(&self.connection, &state)?;
+        self.connection.prepare_cached("COMMIT")?.execute([])?;
+        self.state = state;
+        Ok(())
     }
 
     /// Flushes the write-ahead log and the directory that names it.
@@ -189,23 +229,23 @@ impl SqliteSink {
 
 impl Sink for SqliteSink {
     fn position(&self) -> Option<Position> {
-        self.position
+        self.state.position
     }
 
     fn identity(&self) -> Option<Identity> {
-        Some(self.identity)
+        Some(self.state.identity)
     }
 
     fn commit(&mut self, position: Position) -> Result<(), SinkError> {
         check_number("position", position.0)?;
         match self.transaction {
             Transaction::Failed => return Err(SinkError::RolledBack),
-            Transaction::Idle if self.position.is_some_and(|stored| position <= stored) => {
+            Transaction::Idle if self.state.position.is_some_and(|stored| position <= stored) => {
                 return Ok(());
             }
             Transaction::Idle => self.begin()?,
             Transaction::Open { written } => {
-                let ahead = written.or(self.position).filter(|&written| written > position);
+                let ahead = written.or(self.state.position).filter(|&written| written > position);
                 if let Some(written) = ahead {
                     abandon(&self.connection, &mut self.transaction);
                     return Err(SinkError::PositionBehind { position, written });
@@ -217,7 +257,6 @@ impl Sink for SqliteSink {
             return Err(sink_error("commit", &self.path, source));
         }
         self.transaction = Transaction::Idle;
-        self.position = Some(position);
         Ok(())
     }
 
@@ -254,7 +293,7 @@ impl Sink for SqliteSink {
                 .and(moved)
                 .map_err(|source| sink_error("checkpoint", &self.path, source))?;
         }
-        Ok(self.position)
+        Ok(self.state.position)
     }
 }
 
@@ -274,6 +313,12 @@ pub fn plan(
     let plan = schema.plan(fields);
     let statements = plan.added.iter().map(|column| layout::add_column(&table, column));
     (statements.collect(), plan)
+}
+
+/// Reads the state and the namespaces, and verifies both.
+fn read_state(connection: &Connection) -> Checked<(State, HashMap<String, Namespace>)> {
+    let state = state::state(connection)?;
+    Ok((state, state::namespaces(connection, &state)?))
 }
 
 /// Ends a failed transaction. The caller does not know yet, hence `Failed`; if even the roll-back

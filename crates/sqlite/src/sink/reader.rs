@@ -1,21 +1,29 @@
 //! Reading: documents and rows page by page, counts, schemas, and a check of everything.
 //!
 //! Invariants: a reader changes nothing; each call sees one committed state and returns its
-//! [`Position`]; a page is limited in rows and in bytes.
+//! [`Position`]; a page is limited in rows and in bytes; a row that does not match its checksum, or
+//! is missing where every id has a row, is an error.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use forebay_sink::name::quote_identifier;
+use forebay_base::rows::RowHasher;
 use forebay_sink::{
     Identity, NamespaceKind, OpenError, Position, ReadError, StoredDocument, TableSchema,
 };
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Row};
+use rusqlite::{Connection, OpenFlags, Row};
 
-use super::layout::{self, open_error, read_error};
+use super::check::{self, Damage, Extent};
+use super::fault::{Checked, Fault, open_error, read_error};
+use super::layout;
+use super::rows::{self, at};
+use super::state::{self, NamespaceRow};
 
-/// Maximum number of findings of SQLite's own check.
-const FINDINGS_MAX: u32 = 100;
+/// Maximum number of namespaces whose columns are kept between calls.
+const SHAPES_MAX: usize = 256;
 
 /// A value read from a column.
 #[derive(Debug, Clone, PartialEq)]
@@ -98,15 +106,18 @@ pub struct NamespaceInfo {
     pub row_count: u64,
     /// The largest id in it.
     pub last_id: Option<u64>,
+    /// Sum of the checksums of its rows.
+    pub digest: u64,
 }
 
-/// A fault found by [`SqliteReader::check`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Damage {
-    /// Its namespace; `None` for the database as a whole.
-    pub namespace: Option<String>,
-    /// The fault.
-    pub found: String,
+/// The columns of a namespace, and the statement that reads its rows.
+#[derive(Debug)]
+struct Shape {
+    /// Of the columns; the namespace's row has it as well.
+    checksum: u64,
+    schema: TableSchema,
+    /// Reads the rows with larger ids, in order.
+    select: String,
 }
 
 /// Reads a sink's database over its own connection, while a sink writes.
@@ -116,6 +127,7 @@ pub struct Damage {
 pub struct SqliteReader {
     connection: Connection,
     path: PathBuf,
+    shapes: RefCell<HashMap<String, Arc<Shape>>>,
 }
 
 impl SqliteReader {
@@ -131,7 +143,7 @@ impl SqliteReader {
         let connection = Connection::open_with_flags(path, flags)
             .map_err(|source| open_error("open the database", path, source))?;
         layout::prepare_reader(&connection, path)?;
-        Ok(SqliteReader { connection, path: path.to_owned() })
+        Ok(SqliteReader { connection, path: path.to_owned(), shapes: RefCell::default() })
     }
 
     /// The identity of the database.
@@ -139,7 +151,7 @@ impl SqliteReader {
     /// # Errors
     /// [`ReadError`], like every read.
     pub fn identity(&self) -> Result<Identity, ReadError> {
-        self.read("read the identity", |db| layout::state(db).map(|(identity, _)| identity))
+        self.read("read the identity", |db| Ok(state::state(db)?.identity))
     }
 
     /// The committed position.
@@ -147,7 +159,7 @@ impl SqliteReader {
     /// # Errors
     /// [`ReadError`], like every read.
     pub fn position(&self) -> Result<Option<Position>, ReadError> {
-        self.read("read the position", |db| layout::state(db).map(|(_, position)| position))
+        self.read("read the position", |db| Ok(state::state(db)?.position))
     }
 
     /// Every namespace, by name.
@@ -156,22 +168,9 @@ impl SqliteReader {
     /// [`ReadError`], like every read.
     pub fn namespaces(&self) -> Result<Vec<NamespaceInfo>, ReadError> {
         self.read("list namespaces", |db| {
-            let mut statement = db.prepare_cached(
-                "SELECT n.namespace, n.table_name, n.row_count, n.last_id, EXISTS (
-                   SELECT 1 FROM _forebay_columns c WHERE c.namespace = n.namespace)
-                 FROM _forebay_namespaces n ORDER BY n.namespace",
-            )?;
-            let rows = statement.query_map([], |row| {
-                let table: bool = row.get(4)?;
-                Ok(NamespaceInfo {
-                    name: row.get(0)?,
-                    table: row.get(1)?,
-                    kind: if table { NamespaceKind::Table } else { NamespaceKind::Collection },
-                    row_count: row.get(2)?,
-                    last_id: row.get(3)?,
-                })
-            })?;
-            rows.collect()
+            let state = state::state(db)?;
+            let rows = state::namespace_rows(db, state.namespaces)?;
+            rows.into_iter().map(|row| Ok(info(&*self.shape(db, &row)?, row))).collect()
         })
     }
 
@@ -181,21 +180,19 @@ impl SqliteReader {
     /// [`ReadError`], like every read.
     pub fn namespace(&self, name: &str) -> Result<Option<NamespaceInfo>, ReadError> {
         self.read("read a namespace", |db| {
-            let Some((table, row_count, last_id)) = layout::namespace(db, name)? else {
-                return Ok(None);
-            };
-            let kind = layout::schema(db, name)?.kind();
-            Ok(Some(NamespaceInfo { name: name.to_owned(), table, kind, row_count, last_id }))
+            let row = state::namespace(db, name, &state::state(db)?)?;
+            row.map(|row| Ok(info(&*self.shape(db, &row)?, row))).transpose()
         })
     }
 
-    /// The number of rows of `namespace`; `None` if it does not exist.
+    /// The number of rows of `namespace`; 0 if it does not exist.
     ///
     /// # Errors
     /// [`ReadError`], like every read.
     pub fn count(&self, namespace: &str) -> Result<u64, ReadError> {
         self.read("count rows", |db| {
-            Ok(layout::namespace(db, namespace)?.map_or(0, |(_, count, _)| count))
+            let row = state::namespace(db, namespace, &state::state(db)?)?;
+            Ok(row.map_or(0, |row| row.rows.count))
         })
     }
 
@@ -204,9 +201,9 @@ impl SqliteReader {
     /// # Errors
     /// [`ReadError`], like every read.
     pub fn schema(&self, namespace: &str) -> Result<Option<TableSchema>, ReadError> {
-        self.read("read the columns", |db| match layout::namespace(db, namespace)? {
-            Some(_) => layout::schema(db, namespace).map(Some),
-            None => Ok(None),
+        self.read("read the columns", |db| {
+            let row = state::namespace(db, namespace, &state::state(db)?)?;
+            row.map(|row| Ok(self.shape(db, &row)?.schema.clone())).transpose()
         })
     }
 
@@ -215,15 +212,21 @@ impl SqliteReader {
     /// # Errors
     /// [`ReadError`], like every read.
     pub fn document(&self, namespace: &str, id: u64) -> Result<Option<StoredDocument>, ReadError> {
-        let Ok(id) = i64::try_from(id) else { return Ok(None) };
         self.read("read a document", |db| {
-            let Some((table, ..)) = layout::namespace(db, namespace)? else { return Ok(None) };
-            let mut statement = db.prepare_cached(&format!(
-                "SELECT _id, _received_ms, _document FROM {}
-                 WHERE _id = ?1 AND _document IS NOT NULL",
-                quote_identifier(&table)
-            ))?;
-            statement.query_row([id], stored_document).optional()
+            let Some(row) = state::namespace(db, namespace, &state::state(db)?)? else {
+                return Ok(None);
+            };
+            // The next row with an id of at least this one: the wanted one, or none.
+            let after = id.checked_sub(1);
+            let mut document = None;
+            let shape = self.shape(db, &row)?;
+            scan(db, &row, &shape, after, &mut |found, stored| {
+                if found == id {
+                    document = stored_document(stored)?;
+                }
+                Ok(false)
+            })?;
+            Ok(document)
         })
     }
 
@@ -238,27 +241,21 @@ impl SqliteReader {
         limits: PageLimits,
     ) -> Result<DocumentPage, ReadError> {
         self.read("read documents", |db| {
-            let (_, position) = layout::state(db)?;
-            let mut page = DocumentPage { position, documents: Vec::new(), more: false };
-            let Some((table, ..)) = layout::namespace(db, namespace)? else { return Ok(page) };
-            let mut statement = db.prepare_cached(&format!(
-                "SELECT _id, _received_ms, _document FROM {}
-                 WHERE _id > ?1 AND _document IS NOT NULL ORDER BY _id",
-                quote_identifier(&table)
-            ))?;
-            let mut rows = statement.query([after_id(after)])?;
-            let mut bytes = 0_usize;
-            while let Some(row) = rows.next()? {
-                if page.documents.len() >= limits.rows_max
-                    || (bytes >= limits.bytes_max && !page.documents.is_empty())
-                {
+            let state = state::state(db)?;
+            let (position, documents) = (state.position, Vec::new());
+            let mut page = DocumentPage { position, documents, more: false };
+            let Some(row) = state::namespace(db, namespace, &state)? else { return Ok(page) };
+            let shape = self.shape(db, &row)?;
+            let mut room = Room::new(limits);
+            scan(db, &row, &shape, after, &mut |_, stored| {
+                let Some(document) = stored_document(stored)? else { return Ok(true) };
+                if !room.take(document.raw.len()) {
                     page.more = true;
-                    break;
+                    return Ok(false);
                 }
-                let document = stored_document(row)?;
-                bytes = bytes.saturating_add(document.raw.len());
                 page.documents.push(document);
-            }
+                Ok(true)
+            })?;
             Ok(page)
         })
     }
@@ -274,73 +271,68 @@ impl SqliteReader {
         limits: PageLimits,
     ) -> Result<RowPage, ReadError> {
         self.read("read rows", |db| {
-            let (_, position) = layout::state(db)?;
-            let schema = layout::schema(db, namespace)?;
+            let state = state::state(db)?;
+            let (position, schema) = (state.position, TableSchema::default());
             let mut page = RowPage { position, schema, rows: Vec::new(), more: false };
-            let Some((table, ..)) = layout::namespace(db, namespace)? else { return Ok(page) };
-            let mut sql = String::from("SELECT _id, _received_ms, _document");
-            for column in page.schema.columns() {
-                sql.push_str(", ");
-                sql.push_str(&quote_identifier(&column.name));
-            }
-            sql.push_str(&format!(
-                " FROM {} WHERE _id > ?1 ORDER BY _id",
-                quote_identifier(&table)
-            ));
-            let mut statement = db.prepare_cached(&sql)?;
-            let mut rows = statement.query([after_id(after)])?;
-            let mut bytes = 0_usize;
-            while let Some(row) = rows.next()? {
-                if page.rows.len() >= limits.rows_max
-                    || (bytes >= limits.bytes_max && !page.rows.is_empty())
-                {
+            let Some(row) = state::namespace(db, namespace, &state)? else { return Ok(page) };
+            let shape = self.shape(db, &row)?;
+            page.schema = shape.schema.clone();
+            let mut room = Room::new(limits);
+            scan(db, &row, &shape, after, &mut |_, stored| {
+                let stored = stored_row(stored, shape.schema.columns().len())?;
+                if !room.take(stored.document.as_ref().map_or(0, Vec::len)) {
                     page.more = true;
-                    break;
+                    return Ok(false);
                 }
-                let row = stored_row(row, page.schema.columns().len())?;
-                bytes = bytes.saturating_add(row.document.as_ref().map_or(0, Vec::len));
-                page.rows.push(row);
-            }
+                page.rows.push(stored);
+                Ok(true)
+            })?;
             Ok(page)
         })
     }
 
-    /// Checks everything: the file's structure, and that counts and columns match the sink's state.
-    /// Reads the whole database.
+    /// Checks everything: the file's structure, and that every row, count, digest and column is what
+    /// was stored. Reads the whole database.
     ///
     /// # Errors
     /// [`ReadError`] when the file is too damaged even to be checked.
     pub fn check(&self) -> Result<Vec<Damage>, ReadError> {
-        self.read("check", |db| {
-            let mut damage = Vec::new();
-            let mut statement = db.prepare(&format!("PRAGMA integrity_check({FINDINGS_MAX})"))?;
-            let mut rows = statement.query([])?;
-            while let Some(row) = rows.next()? {
-                let found: String = row.get(0)?;
-                if found != "ok" {
-                    damage.push(Damage { namespace: None, found });
-                }
-            }
-            // In a damaged file, further checks would only report the same damage again.
-            if damage.is_empty() {
-                for (name, namespace) in layout::namespaces(db)? {
-                    if let Some(found) = check_namespace(db, &namespace)? {
-                        damage.push(Damage { namespace: Some(name), found });
-                    }
-                }
-                damage.sort_by(|a, b| a.namespace.cmp(&b.namespace));
-            }
-            Ok(damage)
-        })
+        self.check_against(&[])
+    }
+
+    /// As [`SqliteReader::check`]; also checks that what each namespace held at an earlier time is
+    /// there.
+    ///
+    /// # Errors
+    /// As [`SqliteReader::check`].
+    pub fn check_against(&self, extents: &[Extent]) -> Result<Vec<Damage>, ReadError> {
+        self.read("check", |db| check::check(db, extents))
+    }
+
+    /// The columns of a namespace. They are read and verified again when they have changed.
+    fn shape(&self, db: &Connection, row: &NamespaceRow) -> Checked<Arc<Shape>> {
+        let mut shapes = self.shapes.borrow_mut();
+        let known = shapes.get(&row.name).filter(|shape| shape.checksum == row.schema_checksum);
+        if let Some(shape) = known {
+            return Ok(Arc::clone(shape));
+        }
+        let schema = state::schema(db, row)?;
+        let select = format!("{} WHERE _id > ?1 ORDER BY _id", rows::select(&row.table, &schema));
+        let shape = Arc::new(Shape { checksum: row.schema_checksum, schema, select });
+        if shapes.len() >= SHAPES_MAX {
+            shapes.clear();
+        }
+        shapes.insert(row.name.clone(), Arc::clone(&shape));
+        Ok(shape)
     }
 
     /// Runs `read` in a transaction, so that it sees one state.
     fn read<T>(
         &self,
         act: &'static str,
-        read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+        read: impl FnOnce(&Connection) -> Checked<T>,
     ) -> Result<T, ReadError> {
-        let read = || {
+        let read = || -> Checked<T> {
             let transaction = self.connection.unchecked_transaction()?;
             let found = read(&transaction)?;
             transaction.commit()?;
@@ -350,32 +342,80 @@ impl SqliteReader {
     }
 }
 
-fn check_namespace(
+/// How much more a page may take.
+struct Room {
+    limits: PageLimits,
+    rows: usize,
+    bytes: usize,
+}
+
+impl Room {
+    fn new(limits: PageLimits) -> Room {
+        Room { limits, rows: 0, bytes: 0 }
+    }
+
+    /// Whether the page takes another row. The first is always taken.
+    fn take(&mut self, bytes: usize) -> bool {
+        let full = self.rows >= self.limits.rows_max
+            || (self.bytes >= self.limits.bytes_max && self.rows > 0);
+        if !full {
+            self.rows += 1;
+            self.bytes = self.bytes.saturating_add(bytes);
+        }
+        !full
+    }
+}
+
+/// Called with a row's id and the row; returns whether to continue.
+type Each<'e> = dyn FnMut(u64, &Row<'_>) -> rusqlite::Result<bool> + 'e;
+
+/// Calls `each` with the rows after an id, each verified, until it returns `false`. Where every id
+/// of the namespace has a row, one that is missing is an error.
+fn scan(
     db: &Connection,
-    namespace: &layout::Namespace,
-) -> rusqlite::Result<Option<String>> {
-    let table = quote_identifier(&namespace.table);
-    let mut statement = db.prepare("SELECT count(*) FROM pragma_table_info(?1)")?;
-    let columns: usize = statement.query_row([&namespace.table], |row| row.get(0))?;
-    let expected = namespace.schema.columns().len() + 3;
-    if columns == 0 {
-        return Ok(Some("the table is missing".to_owned()));
+    row: &NamespaceRow,
+    shape: &Shape,
+    after: Option<u64>,
+    each: &mut Each<'_>,
+) -> Checked<()> {
+    let dense = row.dense();
+    let from = after.map_or(0, |after| after.saturating_add(1));
+    let mut next = dense.map(|(first, _)| first.max(from));
+    let mut statement = db.prepare_cached(&shape.select)?;
+    let mut stored = statement.query([after_id(after)])?;
+    let mut hasher = RowHasher::default();
+    while let Some(stored) = stored.next()? {
+        let (id, _) = rows::verify(&mut hasher, &row.name, stored, shape.schema.columns().len())?;
+        if next.is_some_and(|next| next != id) || row.last_id.is_none_or(|last| id > last) {
+            return Err(missing(row, next.unwrap_or(id)));
+        }
+        next = next.map(|next| next.saturating_add(1));
+        if !each(id, stored)? {
+            return Ok(());
+        }
     }
-    if columns < expected {
-        return Ok(Some(format!("{columns} columns, expected {expected}")));
+    match (next, dense) {
+        (Some(next), Some((_, last))) if next <= last => Err(missing(row, next)),
+        _ => Ok(()),
     }
-    let (count, last): (u64, Option<u64>) =
-        db.query_row(&format!("SELECT count(*), max(_id) FROM {table}"), [], |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })?;
-    if count != namespace.row_count {
-        return Ok(Some(format!("{count} rows, expected {}", namespace.row_count)));
+}
+
+fn missing(row: &NamespaceRow, id: u64) -> Fault {
+    Fault::Damaged(format!(
+        "the rows of the namespace {} are not in order at id {id}, where there must be one",
+        row.name
+    ))
+}
+
+fn info(shape: &Shape, row: NamespaceRow) -> NamespaceInfo {
+    NamespaceInfo {
+        name: row.name,
+        table: row.table,
+        kind: shape.schema.kind(),
+        row_count: row.rows.count,
+        last_id: row.last_id,
+        digest: row.rows.digest,
     }
-    if last != namespace.last_id {
-        let expected = namespace.last_id;
-        return Ok(Some(format!("largest id {last:?}, expected {expected:?}")));
-    }
-    Ok(None)
 }
 
 /// Ids are 0 or larger, so everything comes after -1.
@@ -383,14 +423,15 @@ fn after_id(after: Option<u64>) -> i64 {
     after.map_or(-1, |id| i64::try_from(id).unwrap_or(i64::MAX))
 }
 
-fn stored_document(row: &Row<'_>) -> rusqlite::Result<StoredDocument> {
-    let raw = bytes(row, 2)?.unwrap_or_default();
-    Ok(StoredDocument { id: row.get(0)?, received_ms: row.get(1)?, raw })
+fn stored_document(row: &Row<'_>) -> rusqlite::Result<Option<StoredDocument>> {
+    let Some(raw) = bytes(row, at::DOCUMENT)? else { return Ok(None) };
+    let (id, received_ms) = (row.get(at::ID)?, row.get(at::RECEIVED)?);
+    Ok(Some(StoredDocument { id, received_ms, raw }))
 }
 
 fn stored_row(row: &Row<'_>, columns: usize) -> rusqlite::Result<StoredRow> {
-    let document = bytes(row, 2)?;
-    let values = (3..3 + columns).map(|at| {
+    let document = bytes(row, at::DOCUMENT)?;
+    let values = (at::COLUMNS..at::COLUMNS + columns).map(|at| {
         Ok(match row.get_ref(at)? {
             ValueRef::Null => OwnedValue::Null,
             ValueRef::Integer(value) => OwnedValue::Integer(value),
@@ -400,7 +441,7 @@ fn stored_row(row: &Row<'_>, columns: usize) -> rusqlite::Result<StoredRow> {
         })
     });
     let values = values.collect::<rusqlite::Result<_>>()?;
-    Ok(StoredRow { id: row.get(0)?, received_ms: row.get(1)?, document, values })
+    Ok(StoredRow { id: row.get(at::ID)?, received_ms: row.get(at::RECEIVED)?, document, values })
 }
 
 fn bytes(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Vec<u8>>> {

@@ -1,10 +1,12 @@
 //! Writing rows to the database: documents, and documents with values.
 //!
 //! Both use the same statement per namespace, prepared once and cached by the connection, and
-//! bind borrowed values; nothing is allocated for a row.
+//! bind borrowed values; nothing is allocated for a row. A row's checksum is computed from the values
+//! as they are bound.
 
 use std::path::Path;
 
+use forebay_base::rows::RowHasher;
 use forebay_sink::column::Fit;
 use forebay_sink::name::{check_namespace, shown};
 use forebay_sink::transaction::{Transaction, check_number};
@@ -15,25 +17,30 @@ use forebay_sink::{
 use rusqlite::types::{Null, ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, ToSql};
 
-use super::layout::{self, Namespace, sink_error};
-use super::{SqliteSink, abandon};
+use super::fault::sink_error;
+use super::layout::{self, Namespace};
+use super::{SqliteSink, abandon, rows, state};
 
-/// Parameters before the first column: id, time, document.
-const FIXED_PARAMETERS: usize = 3;
+/// Parameters before the first column: id, time, document, checksum.
+const FIXED_PARAMETERS: usize = 4;
 
 /// The destination of a field's values.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     /// The insert statement's parameter, counted from 1.
     parameter: usize,
+    /// The column's index in the schema.
+    ordinal: usize,
     ty: ColumnType,
 }
 
 /// The columns of a write's fields.
 #[derive(Debug, Default)]
 struct Prepared {
-    /// One for each field; `None` for those without a column.
-    slots: Vec<Option<Slot>>,
+    /// Index of the field and its column, for the fields that have one, in the order of the columns.
+    slots: Vec<(usize, Slot)>,
+    /// Number of fields.
+    fields: usize,
     refused: Vec<RefusedField>,
 }
 
@@ -58,10 +65,11 @@ impl SqliteSink {
         });
         match prepared {
             Ok(None) => Ok(None),
-            Ok(Some((Prepared { slots, refused }, namespace, statement))) => {
+            Ok(Some((Prepared { slots, fields, refused }, namespace, statement))) => {
                 let written = Written { refused, ..Written::default() };
                 let target = Target { connection, path, namespace, transaction };
-                Ok(Some(Inserter { target, statement, slots, written }))
+                let hasher = RowHasher::default();
+                Ok(Some(Inserter { target, statement, slots, fields, hasher, written }))
             }
             Err(error) => {
                 abandon(connection, transaction);
@@ -82,12 +90,12 @@ impl SqliteSink {
         check_number("position", at.0)?;
         check_namespace(namespace)
             .map_err(|reason| SinkError::Namespace { namespace: shown(namespace), reason })?;
-        if self.position.is_some_and(|stored| at <= stored) {
+        if self.state.position.is_some_and(|stored| at <= stored) {
             return Ok(None);
         }
         self.begin()?;
         // Only now is it certain that no other process has moved the position.
-        if self.position.is_some_and(|stored| at <= stored) {
+        if self.state.position.is_some_and(|stored| at <= stored) {
             return Ok(None);
         }
         if let Transaction::Open { written } = &mut self.transaction {
@@ -105,9 +113,7 @@ impl SqliteSink {
             self.connection.execute_batch(statement)?;
         }
         if known.is_none() {
-            let table = layout::table_name(name);
-            layout::insert_namespace(&self.connection, name, &table)?;
-            let namespace = Namespace::new(name.to_owned(), table, TableSchema::default());
+            let namespace = Namespace::new(name.to_owned(), layout::table_name(name));
             self.namespaces.insert(name.to_owned(), namespace);
         }
         let Some(namespace) = self.namespaces.get_mut(name) else {
@@ -120,18 +126,23 @@ impl SqliteSink {
         if !plan.added.is_empty() {
             for column in plan.added {
                 let ordinal = namespace.schema.columns().len();
-                layout::insert_column(&self.connection, name, ordinal, &column)?;
+                state::insert_column(&self.connection, name, ordinal, &column)?;
                 namespace.schema.push(column);
             }
             namespace.prepare_insert();
+            namespace.reshaped = true;
         }
         let columns = namespace.schema.columns();
-        let slot = |at: usize| {
-            let column = columns.get(at)?;
-            Some(Slot { parameter: FIXED_PARAMETERS + 1 + at, ty: column.ty })
+        let slot = |(field, ordinal): (usize, Option<usize>)| {
+            let (ordinal, column) = (ordinal?, columns.get(ordinal?)?);
+            let parameter = FIXED_PARAMETERS + 1 + ordinal;
+            Some((field, Slot { parameter, ordinal, ty: column.ty }))
         };
-        let slots = plan.slots.into_iter().map(|at| at.and_then(slot)).collect();
-        Ok(Prepared { slots, refused: plan.refused })
+        let fields = plan.slots.len();
+        let mut slots: Vec<_> = plan.slots.into_iter().enumerate().filter_map(slot).collect();
+        // The checksum has the columns in their own order.
+        slots.sort_unstable_by_key(|(_, slot)| slot.ordinal);
+        Ok(Prepared { slots, fields, refused: plan.refused })
     }
 }
 
@@ -144,15 +155,16 @@ struct Target<'s> {
 }
 
 impl Target<'_> {
-    /// Checks a row's id and time and counts the row.
+    /// Checks a row's id and time.
     fn admit(&mut self, id: u64, received_ms: u64) -> Result<(), SinkError> {
         check_number("id", id)?;
         check_number("time", received_ms)?;
-        if let Some(last) = self.namespace.last_id.filter(|&last| id <= last) {
-            return Err(SinkError::IdOrder { namespace: self.namespace.name.clone(), id, last });
+        let row = &mut self.namespace.row;
+        if let Some(last) = row.last_id.filter(|&last| id <= last) {
+            return Err(SinkError::IdOrder { namespace: row.name.clone(), id, last });
         }
-        self.namespace.last_id = Some(id);
-        self.namespace.row_count += 1;
+        row.first_id = row.first_id.or(Some(id));
+        row.last_id = Some(id);
         Ok(())
     }
 }
@@ -161,7 +173,9 @@ impl Target<'_> {
 struct Inserter<'s> {
     target: Target<'s>,
     statement: CachedStatement<'s>,
-    slots: Vec<Option<Slot>>,
+    slots: Vec<(usize, Slot)>,
+    fields: usize,
+    hasher: RowHasher,
     written: Written,
 }
 
@@ -175,6 +189,8 @@ impl Inserter<'_> {
             Ok(_) => ValueRef::Text(raw),
             Err(_) => ValueRef::Blob(raw),
         };
+        let (number, time) = (id.cast_signed(), received_ms.cast_signed());
+        rows::start(&mut self.hasher, &self.target.namespace.row.name, number, time, raw);
         let bound = self
             .statement
             .raw_bind_parameter(1, id)
@@ -188,26 +204,32 @@ impl Inserter<'_> {
         if fit == Fit::Conflict {
             self.written.conflicts += 1;
         }
+        rows::column(&mut self.hasher, slot.ordinal, &fit);
         self.statement
             .raw_bind_parameter(slot.parameter, Bound(fit))
             .map_err(|source| sink_error("bind a value", self.target.path, source))
     }
 
     fn end_row(&mut self) -> Result<(), SinkError> {
+        let checksum = self.hasher.finish();
         self.statement
-            .raw_execute()
+            .raw_bind_parameter(FIXED_PARAMETERS, checksum.cast_signed())
+            .and_then(|()| self.statement.raw_execute())
             .map_err(|source| sink_error("insert a row", self.target.path, source))?;
+        self.target.namespace.row.rows.insert(checksum);
         self.written.rows += 1;
         Ok(())
     }
 
     fn row(&mut self, document: &Document<'_>, values: &[Value<'_>]) -> Result<(), SinkError> {
-        if values.len() != self.slots.len() {
-            return Err(self.value_count(values.len(), self.slots.len()));
+        if values.len() != self.fields {
+            return Err(self.value_count(values.len(), self.fields));
         }
         self.begin_row(document)?;
-        for (at, value) in values.iter().enumerate() {
-            if let Some(slot) = self.slots[at] {
+        for at in 0..self.slots.len() {
+            if let Some((field, slot)) = self.slots.get(at).copied()
+                && let Some(value) = values.get(field)
+            {
                 self.bind(slot, *value)?;
             }
         }
@@ -215,7 +237,8 @@ impl Inserter<'_> {
     }
 
     fn value_count(&self, found: usize, expected: usize) -> SinkError {
-        SinkError::ValueCount { namespace: self.target.namespace.name.clone(), found, expected }
+        let namespace = self.target.namespace.row.name.clone();
+        SinkError::ValueCount { namespace, found, expected }
     }
 
     /// Passes `result` on; an error takes the transaction with it.
@@ -258,7 +281,7 @@ impl DocumentSink for SqliteSink {
     }
 
     fn last_id(&mut self, namespace: &str) -> Result<Option<u64>, SinkError> {
-        Ok(self.namespaces.get(namespace).and_then(|found| found.last_id))
+        Ok(self.namespaces.get(namespace).and_then(|found| found.row.last_id))
     }
 }
 

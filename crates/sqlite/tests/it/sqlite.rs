@@ -4,10 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use forebay_sink::{
-    ColumnType, Document, DocumentSink as _, Field, NamespaceKind, OpenError, Position,
+    ColumnType, Document, DocumentSink as _, Field, NamespaceKind, OpenError, Position, ReadError,
     RowSink as _, Sink as _, Value,
 };
-use forebay_sqlite::{self as sqlite, PageLimits, SqliteReader, SqliteSink};
+use forebay_sqlite::{self as sqlite, Extent, PageLimits, SqliteReader, SqliteSink};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -243,7 +243,7 @@ fn the_plan_is_what_is_done() {
     assert_eq!(
         ddl,
         [
-            r#"CREATE TABLE "t" (_id INTEGER PRIMARY KEY, _received_ms INTEGER NOT NULL, "a_b" INTEGER, "x_drop_table_forebay_state" REAL, _document)"#
+            r#"CREATE TABLE "t" (_id INTEGER PRIMARY KEY, _received_ms INTEGER NOT NULL, _checksum INTEGER NOT NULL, "a_b" INTEGER, "x_drop_table_forebay_state" REAL, _document)"#
         ]
     );
     sink.row_writer(Position(1), "t", &fields).unwrap().finish().unwrap();
@@ -333,11 +333,180 @@ fn a_row_without_a_document_is_a_row_but_no_document() {
     let mut sink = SqliteSink::open(&path).unwrap();
     write(&mut sink, 1, "t", b"{}");
     sink.commit(Position(1)).unwrap();
-    // No sink writes one, but the layout has them.
+    drop(sink);
+    // No sink writes one, but the layout has them: as version 1 had them, without checksums.
+    as_version_1(&path);
     Connection::open(&path).unwrap().execute_batch("UPDATE t SET _document = NULL").unwrap();
-    let reader = sink.reader().unwrap();
+    let reader = SqliteSink::open(&path).unwrap().reader().unwrap();
     let page = reader.rows("t", None, PageLimits::default()).unwrap();
     assert_eq!((page.rows.len(), page.rows[0].document.as_ref()), (1, None));
     assert_eq!(reader.documents("t", None, PageLimits::default()).unwrap().documents, []);
     assert_eq!(reader.document("t", 1).unwrap(), None);
+}
+
+/// Turns a database into what version 1 of the layout wrote.
+fn as_version_1(path: &Path) {
+    let db = Connection::open(path).unwrap();
+    let tables: Vec<String> = db
+        .prepare("SELECT table_name FROM _forebay_namespaces")
+        .unwrap()
+        .query_map([], |row| row.get(0))
+        .unwrap()
+        .collect::<Result<_, _>>()
+        .unwrap();
+    for table in tables {
+        db.execute_batch(&format!("ALTER TABLE \"{table}\" DROP COLUMN _checksum")).unwrap();
+    }
+    db.execute_batch(
+        "ALTER TABLE _forebay_state RENAME TO state;
+         CREATE TABLE _forebay_state (
+           one INTEGER PRIMARY KEY CHECK (one = 1),
+           identity BLOB NOT NULL,
+           position INTEGER
+         ) STRICT;
+         INSERT INTO _forebay_state SELECT one, identity, position FROM state;
+         DROP TABLE state;
+         ALTER TABLE _forebay_namespaces RENAME TO namespaces;
+         CREATE TABLE _forebay_namespaces (
+           namespace TEXT PRIMARY KEY,
+           table_name TEXT NOT NULL UNIQUE,
+           row_count INTEGER NOT NULL,
+           last_id INTEGER
+         ) STRICT, WITHOUT ROWID;
+         INSERT INTO _forebay_namespaces SELECT namespace, table_name, row_count, last_id
+           FROM namespaces;
+         DROP TABLE namespaces;
+         PRAGMA user_version = 1;",
+    )
+    .unwrap();
+}
+
+/// A table with all types of columns, rows before and after a column was added, and a collection.
+fn typed(path: &Path) -> SqliteSink {
+    let mut sink = SqliteSink::open(path).unwrap();
+    let fields = [
+        Field { path: "b", ty: ColumnType::Real },
+        Field { path: "a", ty: ColumnType::Text },
+        Field { path: "c", ty: ColumnType::Bytes },
+    ];
+    for at in 1..=40_u64 {
+        // The second half has another column, and names the fields in another order.
+        let more = [fields[1], Field { path: "d", ty: ColumnType::Integer }, fields[0]];
+        let document = Document { id: at, received_ms: at, raw: b"{}" };
+        let long = "long ".repeat(80);
+        if at <= 20 {
+            let values = [Value::Real(-0.0), Value::Text(&long), Value::Bytes(b"\0\xff")];
+            let mut writer = sink.row_writer(Position(at), "t", &fields).unwrap();
+            writer.write(&document, &values).unwrap();
+            writer.finish().unwrap();
+        } else {
+            let values = [Value::Null, Value::Number("7"), Value::Number("5.0")];
+            let mut writer = sink.row_writer(Position(at), "t", &more).unwrap();
+            writer.write(&document, &values).unwrap();
+            writer.finish().unwrap();
+        }
+    }
+    write(&mut sink, 41, "other", b"\xff");
+    sink.commit(Position(41)).unwrap();
+    sink
+}
+
+#[test]
+fn every_value_is_covered_by_its_row_and_every_row_by_its_namespace() {
+    let (_dir, path) = place();
+    let sink = typed(&path);
+    let reader = sink.reader().unwrap();
+    assert_eq!(reader.check().unwrap(), []);
+    assert_eq!(reader.rows("t", None, PageLimits::default()).unwrap().rows.len(), 40);
+    let (_other, copy) = place();
+    drop((reader, sink));
+    for (change, found) in [
+        ("UPDATE t SET b = 1.5 WHERE _id = 3", "the row with id 3 of"),
+        ("UPDATE t SET a = NULL WHERE _id = 4", "the row with id 4 of"),
+        ("UPDATE t SET c = CAST(c AS TEXT) WHERE _id = 5", "the row with id 5 of"),
+        ("UPDATE t SET d = 8 WHERE _id = 21", "the row with id 21 of"),
+        ("UPDATE t SET d = 8 WHERE _id = 1", "the row with id 1 of"),
+        ("UPDATE t SET _received_ms = 1 WHERE _id = 6", "the row with id 6 of"),
+        ("UPDATE t SET _document = '{ }' WHERE _id = 7", "the row with id 7 of"),
+        ("UPDATE t SET _document = CAST(_document AS BLOB) WHERE _id = 8", "the row with id 8 of"),
+        ("UPDATE t SET _checksum = 0 WHERE _id = 9", "the row with id 9 of"),
+        ("UPDATE t SET _id = 41 WHERE _id = 40", "the row with id 41 of"),
+        ("DELETE FROM t WHERE _id = 1", "39 rows, expected 40"),
+    ] {
+        fs::copy(&path, &copy).unwrap();
+        Connection::open(&copy).unwrap().execute_batch(change).unwrap();
+        let reader = SqliteReader::open(&copy).unwrap();
+        let damage = reader.check().unwrap();
+        assert!(damage.iter().any(|it| it.found.contains(found)), "{change}: {damage:?}");
+        assert!(damage.iter().all(|it| it.namespace.as_deref() == Some("t")), "{damage:?}");
+        let page = reader.rows("t", None, PageLimits::default());
+        assert!(matches!(page, Err(ReadError::Corrupt { .. })), "{change}: {page:?}");
+        assert_eq!(
+            reader.documents("other", None, PageLimits::default()).unwrap().documents.len(),
+            1
+        );
+    }
+}
+
+#[test]
+fn a_database_of_version_1_is_upgraded_with_what_it_holds() {
+    let (_dir, path) = place();
+    let sink = typed(&path);
+    let reader = sink.reader().unwrap();
+    let rows = |reader: &SqliteReader| reader.rows("t", None, PageLimits::default()).unwrap();
+    let (before, identity) = (rows(&reader), sink.identity());
+    let extents = sink.extents();
+    drop((reader, sink));
+    as_version_1(&path);
+    assert!(matches!(SqliteReader::open(&path), Err(OpenError::Version { found: 1, .. })));
+    // An upgrade that was interrupted begins again.
+    Connection::open(&path)
+        .unwrap()
+        .execute_batch("ALTER TABLE t ADD COLUMN _checksum INTEGER; UPDATE t SET _checksum = 5")
+        .unwrap();
+    let mut sink = SqliteSink::open(&path).unwrap();
+    assert_eq!((sink.identity(), sink.position()), (identity, Some(Position(41))));
+    let reader = sink.reader().unwrap();
+    assert_eq!(reader.check().unwrap(), []);
+    assert_eq!(rows(&reader), before);
+    assert_eq!(sink.extents(), extents, "the checksums are those of the new layout");
+    write(&mut sink, 42, "t", b"{}");
+    write(&mut sink, 42, "new", b"{}");
+    sink.commit(Position(42)).unwrap();
+    assert_eq!((reader.check().unwrap(), reader.count("t").unwrap()), (vec![], 41));
+    drop(sink);
+    assert_eq!(SqliteSink::open(&path).unwrap().position(), Some(Position(42)));
+}
+
+#[test]
+fn a_namespace_that_lost_its_name_is_not_a_missing_one() {
+    let (_dir, path) = place();
+    drop(typed(&path));
+    let db = Connection::open(&path).unwrap();
+    db.execute_batch("UPDATE _forebay_namespaces SET namespace = 'u' WHERE namespace = 't'")
+        .unwrap();
+    let reader = SqliteReader::open(&path).unwrap();
+    for name in ["t", "u", "never"] {
+        let found = reader.document(name, 1);
+        assert!(matches!(found, Err(ReadError::Corrupt { .. })), "{name}: {found:?}");
+    }
+    assert!(matches!(SqliteSink::open(&path), Err(OpenError::Corrupt { .. })));
+}
+
+#[test]
+fn what_a_namespace_held_before_is_checked_in_what_it_holds_now() {
+    let (_dir, path) = place();
+    let mut sink = typed(&path);
+    let extents = sink.extents();
+    write(&mut sink, 50, "t", b"{}");
+    sink.commit(Position(50)).unwrap();
+    let reader = sink.reader().unwrap();
+    assert_eq!(reader.check_against(&extents).unwrap(), []);
+    let mut other = extents.clone();
+    other[0].rows.digest ^= 1;
+    let damage = reader.check_against(&other).unwrap();
+    assert!(damage[0].found.contains("are not those that were stored"), "{damage:?}");
+    other[0] = Extent { namespace: "gone".to_owned(), ..extents[0].clone() };
+    let damage = reader.check_against(&other).unwrap();
+    assert_eq!(damage[0].namespace.as_deref(), Some("gone"));
 }

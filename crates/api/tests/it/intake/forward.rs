@@ -356,13 +356,30 @@ async fn a_database_that_lost_rows_behind_its_position_is_reported_and_an_empty_
     let database = rusqlite::Connection::open(&elsewhere.path).unwrap();
     let kept = "select table_name from _forebay_namespaces where namespace = 'idle'";
     let table: String = database.query_row(kept, [], |row| row.get(0)).unwrap();
+    // With the checksums of layout 2 an altered row would be found at once; layout 1 had none, and is
+    // upgraded with what it holds.
+    let tables: Vec<String> = database
+        .prepare("select table_name from _forebay_namespaces")
+        .unwrap()
+        .query_map([], |row| row.get(0))
+        .unwrap()
+        .collect::<Result<_, _>>()
+        .unwrap();
+    for table in tables {
+        let drop_column = format!("alter table \"{table}\" drop column _checksum");
+        database.execute_batch(&drop_column).unwrap();
+    }
     database
         .execute_batch(&format!(
-            "delete from \"{table}\" where _id > 3;
+            "alter table _forebay_state drop column checksum;
+             alter table _forebay_namespaces drop column checksum;
+             pragma user_version = 1;
+             delete from \"{table}\" where _id > 3;
              update _forebay_namespaces set row_count = 3, last_id = 3 where namespace = 'idle';"
         ))
         .unwrap();
     drop(database);
+    drop(forebay_sqlite::SqliteSink::open(&elsewhere.path).unwrap());
     assert_eq!(elsewhere.documents("idle").len(), 3);
     let (intake, _) = open(options.clone(), Arc::new(RealFs));
     until("it is found out", || intake.database().unwrap().state.name() == "refused");

@@ -55,6 +55,23 @@ fn commit() -> Vec<u8> {
     encoded
 }
 
+fn extents() -> DocumentExtents {
+    let extent = |name, count| NamespaceExtent {
+        namespace: Namespace::parse(name).unwrap(),
+        count,
+        digest: u64::MAX,
+        last_id: count,
+    };
+    DocumentExtents { position: 900, erased: 400, namespaces: vec![extent("a", 1), extent("b", 7)] }
+}
+
+#[test]
+fn extents_that_were_erased_before_they_were_held_are_refused() {
+    let encoded = DocumentExtents { erased: 901, ..extents() }.encode();
+    let refused = DecodeError::Value { field: "erased", offset: 10, found: 901 };
+    assert_eq!(Entry::decode(&encoded), Err(refused));
+}
+
 #[test]
 fn every_kind_of_entry_reads_back() {
     put(b"");
@@ -70,6 +87,8 @@ fn every_kind_of_entry_reads_back() {
     let outcome =
         Outcome { created_ms: 1, status: 207, idempotency: record(), answer: b"{\"parts\":[]}" };
     assert_eq!(Entry::decode(&outcome.encode()), Ok(Entry::Outcome(outcome)));
+    let extents = extents();
+    assert_eq!(Entry::decode(&extents.encode()), Ok(Entry::DocumentExtents(extents)));
     let mut chunk = encode_chunk_header([1; 16], 1);
     encode_documents(&mut chunk, b"{\"x\":2}");
     let Ok(Entry::DocumentChunk(read)) = Entry::decode(&chunk) else { panic!("a chunk") };
@@ -86,7 +105,7 @@ fn a_flag_that_means_nothing_yet_is_refused() {
 
 #[test]
 fn every_truncation_of_an_entry_is_refused() {
-    for whole in [put(b"0123456789"), commit()] {
+    for whole in [put(b"0123456789"), commit(), extents().encode()] {
         for size in 0..whole.len() {
             assert!(Entry::decode(&whole[..size]).is_err(), "cut at {size}");
         }
@@ -107,7 +126,7 @@ proptest! {
 
     #[test]
     fn flipped_bits_never_panic(at in 0usize..100, bit in 0u8..8) {
-        for mut whole in [put(b"some bytes"), commit()] {
+        for mut whole in [put(b"some bytes"), commit(), extents().encode()] {
             let at = at % whole.len();
             whole[at] ^= 1 << bit;
             drop(Entry::decode(&whole).map(|entry| format!("{entry:?}")));

@@ -1,0 +1,293 @@
+//! Applying a batch of changes: names, blobs, remembered requests.
+//!
+//! Invariants: a row that is changed or deleted was verified before; the state's counts and digests
+//! follow every row.
+
+use std::collections::BTreeMap;
+
+use forebay_base::rows::RowHasher;
+use rusqlite::{Connection, Statement, params};
+
+use super::rows::{
+    BLOB_COLUMNS, BlobRow, Checked, FILE_COLUMNS, REQUEST_COLUMNS, REQUESTS, blob_checksum,
+    file_checksum, read_blob, read_file, request_checksum,
+};
+use super::state::State;
+use super::{Answered, AppliedChange, BlobLocation, BlobRecord, Change, FileRecord};
+use crate::digest::Digest;
+use crate::names::{FileName, Namespace};
+
+/// Applies changes in log order.
+pub(super) fn apply(
+    connection: &Connection,
+    state: &mut State,
+    changes: &[AppliedChange],
+) -> Checked<()> {
+    let mut batch = Batch { connection, state, hasher: RowHasher::default() };
+    let deltas = batch.names(changes)?;
+    batch.blobs(deltas)?;
+    for AppliedChange { lsn, change, answered } in changes {
+        if let Some(answered) = answered {
+            batch.remember(answered)?;
+        }
+        if let Change::Extents { erased } = change {
+            batch.state.extents_at = *lsn;
+            batch.state.documents_bound = *erased;
+        }
+    }
+    Ok(())
+}
+
+/// The effect of a batch on one blob.
+#[derive(Debug, Default)]
+struct BlobDelta<'a> {
+    /// Names gained minus names lost.
+    refs: i64,
+    /// The first copy of the bytes that the batch stored, and their size.
+    stored: Option<(BlobLocation, u64)>,
+    /// The name that copy was given.
+    first: Option<&'a FileRecord>,
+    size: u64,
+}
+
+/// A transaction and what it changes.
+struct Batch<'a> {
+    connection: &'a Connection,
+    state: &'a mut State,
+    hasher: RowHasher,
+}
+
+const INSERT_FILE: &str = "INSERT OR IGNORE INTO files
+       (namespace, name, id, digest, size, mime, category, comment, created_ms, first, checksum)
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+
+impl Batch<'_> {
+    /// Applies the changes to names, and returns their effect on blobs.
+    ///
+    /// Only the order of changes to the same name matters, so names are taken in the order of their
+    /// table: a batch then touches each of its pages once.
+    fn names<'c>(
+        &mut self,
+        changes: &'c [AppliedChange],
+    ) -> Checked<BTreeMap<Digest, BlobDelta<'c>>> {
+        let mut deltas: BTreeMap<Digest, BlobDelta<'c>> = BTreeMap::new();
+        let mut by_name: Vec<(&Namespace, &FileName, &Change, bool)> =
+            Vec::with_capacity(changes.len());
+        for AppliedChange { change, .. } in changes {
+            match change {
+                Change::Put { file, stored } => {
+                    let delta = deltas.entry(file.digest).or_default();
+                    delta.refs += 1;
+                    delta.size = file.size;
+                    let mut first = false;
+                    if let (None, Some(place)) = (delta.stored, *stored) {
+                        delta.stored = Some((place, file.size));
+                        delta.first = Some(file);
+                        first = place == BlobLocation::Entry(file.id);
+                    }
+                    by_name.push((&file.namespace, &file.name, change, first));
+                }
+                Change::Delete { namespace, name } => {
+                    by_name.push((namespace, name, change, false));
+                }
+                Change::Extents { .. } | Change::Nothing => {}
+            }
+        }
+        by_name.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
+        let connection = self.connection;
+        let mut insert = connection.prepare_cached(INSERT_FILE)?;
+        for (namespace, name, change, first) in by_name {
+            let mut lost = None;
+            match change {
+                Change::Put { file, .. } => {
+                    if !self.insert_file(&mut insert, file, first)? {
+                        lost = self.delete(namespace, name)?;
+                        self.insert_file(&mut insert, file, first)?;
+                    }
+                }
+                Change::Delete { .. } => lost = self.delete(namespace, name)?,
+                Change::Extents { .. } | Change::Nothing => {}
+            }
+            if let Some((digest, size)) = lost {
+                let delta = deltas.entry(digest).or_default();
+                delta.refs -= 1;
+                delta.size = size;
+            }
+        }
+        Ok(deltas)
+    }
+
+    /// Inserts a name with [`INSERT_FILE`]; returns `false` if it exists.
+    fn insert_file(
+        &mut self,
+        insert: &mut Statement<'_>,
+        file: &FileRecord,
+        first: bool,
+    ) -> Checked<bool> {
+        let checksum = file_checksum(&mut self.hasher, file, first);
+        let inserted = insert.execute(params![
+            file.namespace.as_str(),
+            file.name.as_str(),
+            file.id.cast_signed(),
+            file.digest.0,
+            file.size.cast_signed(),
+            file.mime,
+            file.category as u8,
+            file.comment,
+            file.created_ms,
+            first,
+            checksum.cast_signed(),
+        ])?;
+        if inserted == 1 {
+            self.state.files.insert(checksum);
+        }
+        Ok(inserted == 1)
+    }
+
+    /// Deletes a name and returns the bytes it referred to. Does nothing if it does not exist.
+    fn delete(&mut self, namespace: &Namespace, name: &FileName) -> Checked<Option<(Digest, u64)>> {
+        let mut statement = self.connection.prepare_cached(&format!(
+            "DELETE FROM files WHERE namespace = ?1 AND name = ?2 RETURNING {FILE_COLUMNS}"
+        ))?;
+        let mut rows = statement.query(params![namespace.as_str(), name.as_str()])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        let (file, _, checksum) = read_file(&mut self.hasher, row)?;
+        self.state.files.remove(checksum);
+        Ok(Some((file.digest, file.size)))
+    }
+
+    /// Records that the blob's place is another copy than the one stored with this name.
+    fn not_first(&mut self, file: &FileRecord) -> Checked<()> {
+        let (namespace, name) = (file.namespace.as_str(), file.name.as_str());
+        let before = {
+            let mut statement = self.connection.prepare_cached(&format!(
+                "SELECT {FILE_COLUMNS} FROM files WHERE namespace = ?1 AND name = ?2 AND id = ?3"
+            ))?;
+            let mut rows = statement.query(params![namespace, name, file.id.cast_signed()])?;
+            let Some(row) = rows.next()? else { return Ok(()) };
+            let (_, _, checksum) = read_file(&mut self.hasher, row)?;
+            checksum
+        };
+        let checksum = file_checksum(&mut self.hasher, file, false);
+        self.connection
+            .prepare_cached(
+                "UPDATE files SET first = 0, checksum = ?3 WHERE namespace = ?1 AND name = ?2",
+            )?
+            .execute(params![namespace, name, checksum.cast_signed()])?;
+        self.state.files.remove(before);
+        self.state.files.insert(checksum);
+        Ok(())
+    }
+
+    /// Applies a batch's effect on blobs, in the order of their table.
+    fn blobs(&mut self, deltas: BTreeMap<Digest, BlobDelta<'_>>) -> Checked<()> {
+        for (digest, delta) in deltas {
+            if delta.stored.is_none() && delta.refs == 0 {
+                continue;
+            }
+            // Without a copy this is reached only by a replay over entries whose bytes were erased
+            // later: later entries delete the names that refer to them, which `lost_blobs` checks
+            // at the end.
+            let (place, size) = delta.stored.unwrap_or((BlobLocation::Erased, delta.size));
+            let new = BlobRow { blob: BlobRecord { digest, size, place }, refs: delta.refs };
+            // Most copies are of bytes that are new. To look for names is worth it for others only.
+            if delta.stored.is_some() && self.insert_blob(&new)? {
+                continue;
+            }
+            let Some((found, before)) = self.blob(digest)? else {
+                self.insert_blob(&new)?;
+                continue;
+            };
+            let mut row = BlobRow { refs: found.refs + delta.refs, ..found };
+            // A row without names may point at bytes about to be reclaimed, and one read during a
+            // replay may refer to bytes that were erased: a new copy replaces both.
+            if delta.stored.is_some()
+                && (found.refs == 0 || found.blob.place == BlobLocation::Erased)
+            {
+                row.blob.place = place;
+            } else if let (Some(_), Some(file)) = (delta.stored, delta.first) {
+                self.not_first(file)?;
+            }
+            self.update_blob(&row, before)?;
+        }
+        Ok(())
+    }
+
+    /// The row of a blob and its checksum.
+    fn blob(&mut self, digest: Digest) -> Checked<Option<(BlobRow, u64)>> {
+        let mut statement = self
+            .connection
+            .prepare_cached(&format!("SELECT {BLOB_COLUMNS} FROM blobs WHERE digest = ?1"))?;
+        let mut rows = statement.query([digest.0])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        read_blob(&mut self.hasher, row, 0).map(Some)
+    }
+
+    /// Inserts a blob; returns `false` if it exists.
+    fn insert_blob(&mut self, row: &BlobRow) -> Checked<bool> {
+        let checksum = blob_checksum(&mut self.hasher, row);
+        let BlobRow { blob, refs } = row;
+        let inserted = self
+            .connection
+            .prepare_cached(
+                "INSERT OR IGNORE INTO blobs (digest, size, place, refs, checksum)
+                 VALUES (?1, ?2, ?3, ?4, ?5)",
+            )?
+            .execute(params![
+                blob.digest.0,
+                blob.size.cast_signed(),
+                blob.place.to_sql(),
+                refs,
+                checksum.cast_signed(),
+            ])?;
+        if inserted == 1 {
+            self.state.blobs.insert(checksum);
+        }
+        Ok(inserted == 1)
+    }
+
+    fn update_blob(&mut self, row: &BlobRow, before: u64) -> Checked<()> {
+        let checksum = blob_checksum(&mut self.hasher, row);
+        let BlobRow { blob, refs } = row;
+        self.connection
+            .prepare_cached(
+                "UPDATE blobs SET place = ?2, refs = ?3, checksum = ?4 WHERE digest = ?1",
+            )?
+            .execute(params![blob.digest.0, blob.place.to_sql(), refs, checksum.cast_signed()])?;
+        self.state.blobs.remove(before);
+        self.state.blobs.insert(checksum);
+        Ok(())
+    }
+
+    fn remember(&mut self, answered: &Answered) -> Checked<()> {
+        let before = {
+            let mut statement = self.connection.prepare_cached(&format!(
+                "DELETE FROM requests WHERE key = ?1 RETURNING {REQUEST_COLUMNS}"
+            ))?;
+            let mut rows = statement.query([answered.record.key.0])?;
+            match rows.next()? {
+                Some(row) => Some(REQUESTS.verify(&mut self.hasher, row, 0)?),
+                None => None,
+            }
+        };
+        if let Some(before) = before {
+            self.state.requests.remove(before);
+        }
+        let checksum = request_checksum(&mut self.hasher, answered);
+        self.connection
+            .prepare_cached(
+                "INSERT INTO requests (key, fingerprint, status, answer, created_ms, checksum)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            )?
+            .execute(params![
+                answered.record.key.0,
+                answered.record.fingerprint.0,
+                answered.status,
+                answered.answer,
+                answered.created_ms,
+                checksum.cast_signed(),
+            ])?;
+        self.state.requests.insert(checksum);
+        Ok(())
+    }
+}

@@ -1,0 +1,337 @@
+//! What a start does before anything is served: the log, the views brought up to it, the blobs swept.
+//!
+//! A catalogue that is damaged is built again from the log. A document database that is damaged or
+//! lacks what the log no longer has stops the start, since nothing here can make it whole.
+//!
+//! Invariants: no view is used before its checksums were verified (the document database's rows: when
+//! they are read); no blob file is removed on the word of a catalogue that was not verified.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use forebay_base::clock::Clock;
+use forebay_base::error_chain::chain;
+use forebay_base::fs::{FileSystem, Lock};
+use forebay_log::{Log, Lsn, Recovery, SegmentInfo};
+use forebay_sink::{Position, Sink as _};
+use forebay_sqlite::SqliteSink;
+
+use crate::apply::replay;
+use crate::blob::{BlobStore, Swept};
+use crate::catalogue::{Catalogue, CatalogueReader};
+use crate::documents::flatten::Bounds;
+use crate::documents::forward::{Memory, Outbox, Remembered};
+use crate::documents::view::{Held, Writer};
+use crate::error::{ApplyError, OpenError};
+use crate::intake::{ENTRY_SIZE_MAX, StartReport, layout};
+use crate::known::Known;
+use crate::options::IntakeOptions;
+use crate::reclaim::record;
+use crate::space;
+
+pub(crate) fn prepare(dir: &Path, fs: &dyn FileSystem) -> Result<Box<dyn Lock>, OpenError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        |source| OpenError::Prepare { path, source }
+    };
+    if !fs.exists(dir).map_err(failed(dir))? {
+        fs.create_dir_all(dir).map_err(failed(dir))?;
+    }
+    // The views live on the real file system even where the log does not.
+    std::fs::create_dir_all(dir).map_err(failed(dir))?;
+    let path = dir.join(layout::LOCK);
+    fs.lock_exclusive(&path).map_err(|source| match source.kind() {
+        std::io::ErrorKind::WouldBlock => OpenError::Locked { path: path.clone() },
+        _ => OpenError::Prepare { path: path.clone(), source },
+    })
+}
+
+pub(crate) fn open_log(
+    options: &IntakeOptions,
+    dir: &Path,
+    fs: Arc<dyn FileSystem>,
+    known_synced: Lsn,
+) -> Result<(Log, Recovery), OpenError> {
+    let log_options = forebay_log::Options {
+        segment_size: options.segment_size,
+        durability: options.durability,
+        known_synced,
+        hold_when_full: true,
+        ..log_options_for_reading()
+    };
+    let (log, recovery) =
+        Log::open(fs, &dir.join(layout::LOG), log_options).map_err(OpenError::Log)?;
+    if let Some(cut) = &recovery.cut {
+        tracing::warn!(
+            file = %cut.path.display(),
+            offset = cut.offset,
+            bytes = cut.bytes,
+            "cut a torn tail off the log; none of it had been acknowledged as synced"
+        );
+    }
+    Ok((log, recovery))
+}
+
+/// Options that can read whatever any intake wrote.
+pub(crate) fn log_options_for_reading() -> forebay_log::Options {
+    forebay_log::Options { entry_size_max: ENTRY_SIZE_MAX, ..forebay_log::Options::default() }
+}
+
+/// Position up to which the views have seen the log on stable storage. They show nothing beyond it.
+pub(crate) fn seen_by_views(catalogue: u64, documents: Option<Position>) -> Lsn {
+    Lsn(documents.map_or(0, |position| position.0).max(catalogue))
+}
+
+/// A catalogue that was opened.
+pub(crate) struct Opened {
+    pub(crate) catalogue: Catalogue,
+    /// Position up to which it, or the damaged one in its place, has seen the log on stable storage.
+    pub(crate) seen: u64,
+    /// It is empty, since the one in its place was damaged.
+    pub(crate) is_rebuilt: bool,
+}
+
+/// Opens the catalogue and verifies all of it. One that is damaged is set aside and begun again: the
+/// log has what it is made of.
+pub(crate) fn open_catalogue(dir: &Path) -> Result<Opened, OpenError> {
+    let path = dir.join(layout::CATALOGUE);
+    let (found, damaged) = match Catalogue::open(&path) {
+        // Of another version only the version is known; it will be built again.
+        Ok(catalogue) if !catalogue.is_current() => {
+            return Ok(Opened { catalogue, seen: 0, is_rebuilt: false });
+        }
+        Ok(catalogue) => match catalogue.verify(1) {
+            Ok(findings) if findings.is_empty() => {
+                let seen = catalogue.position();
+                return Ok(Opened { catalogue, seen, is_rebuilt: false });
+            }
+            Ok(findings) => (findings.concat(), Some(catalogue)),
+            Err(error) if error.source.is_damage() => (chain(&error).to_string(), Some(catalogue)),
+            Err(error) => return Err(OpenError::Catalogue(error)),
+        },
+        Err(error) if error.source.is_damage() => (chain(&error).to_string(), None),
+        Err(error) => return Err(OpenError::Catalogue(error)),
+    };
+    let aside = dir.join(layout::CATALOGUE_DAMAGED);
+    tracing::warn!(
+        %found,
+        aside = %aside.display(),
+        "the catalogue is damaged: it was set aside and is built again from the log"
+    );
+    // Its own state has a checksum, which holds.
+    let state = damaged.as_ref().map(Catalogue::erasures);
+    let seen = damaged.as_ref().map_or(0, Catalogue::position);
+    drop(damaged);
+    set_aside(&path, &aside).map_err(|source| OpenError::Prepare { path: path.clone(), source })?;
+    let mut catalogue = Catalogue::open(&path).map_err(OpenError::Catalogue)?;
+    if let Some(state) = state {
+        catalogue.set_erasures(state).map_err(OpenError::Catalogue)?;
+    }
+    Ok(Opened { catalogue, seen, is_rebuilt: true })
+}
+
+/// Renames a database and its write-ahead log. An earlier one that was set aside is replaced.
+fn set_aside(path: &Path, aside: &Path) -> std::io::Result<()> {
+    let beside = |path: &Path, suffix: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    // The database last: until it is gone, the next start finds the same.
+    for suffix in ["-shm", "-wal", ""] {
+        let moved = std::fs::rename(beside(path, suffix), beside(aside, suffix));
+        match moved {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Opens the document database.
+pub(crate) fn open_documents(path: &Path) -> Result<SqliteSink, OpenError> {
+    SqliteSink::open(path).map_err(documents_error)
+}
+
+/// An error of opening the document database, which says what to do about damage.
+pub(crate) fn documents_error(error: forebay_sink::OpenError) -> OpenError {
+    match error {
+        forebay_sink::OpenError::Corrupt { path, found } => {
+            OpenError::DocumentsDamaged { path, found }
+        }
+        other => OpenError::Documents(other),
+    }
+}
+
+/// What the document database holds, if all of it is on stable storage.
+pub(crate) fn held(sink: &SqliteSink, applied: Lsn, durable: Lsn) -> Option<Held> {
+    (applied == durable).then(|| Held { position: durable, extents: sink.extents() })
+}
+
+/// Records what the document database holds if documents were erased from the log before that was
+/// done at every erasure.
+pub(crate) fn record_extents(
+    log: &Log,
+    catalogue: &mut Catalogue,
+    held: Option<&Held>,
+) -> Result<(), OpenError> {
+    let bound = catalogue.documents_bound();
+    if let Some(held) = held
+        && bound > 0
+        && catalogue.extents_at().is_none()
+        // It is tried again at the next start, and at the next erasure.
+        && log.stalled().is_none()
+    {
+        record(log, catalogue, held, Lsn(bound))
+            .map_err(|error| OpenError::Extents(error.into()))?;
+    }
+    Ok(())
+}
+
+/// Refuses a log that lacks entries that a view has seen on stable storage.
+///
+/// Recovery has refused what the end of the log alone reveals. A log that was continued after the
+/// loss has other entries there, or skipped those positions.
+pub(crate) fn check_holds(log: &Log, view: &'static str, seen: u64) -> Result<(), OpenError> {
+    let failed = |source| OpenError::Log(forebay_log::OpenError::Io(source));
+    let segments = log.segments().map_err(failed)?;
+    let holds = |segment: &SegmentInfo| (segment.base.0..=segment.end.0).contains(&seen);
+    if seen <= log.start().0 || segments.iter().any(holds) {
+        Ok(())
+    } else {
+        Err(OpenError::LogShort { view, end: log.end().0, seen })
+    }
+}
+
+/// Brings the catalogue up to date with the log, from its own position or from the beginning.
+pub(crate) fn catch_up(
+    opened: Opened,
+    log: &Log,
+    report: &mut StartReport,
+) -> Result<Catalogue, OpenError> {
+    let Opened { mut catalogue, seen, is_rebuilt } = opened;
+    report.catalogue_rebuilt = is_rebuilt;
+    check_holds(log, "catalogue", seen)?;
+    if !catalogue.is_current() {
+        tracing::warn!("the catalogue is of another version: rebuilding it from the log");
+        catalogue.clear().map_err(OpenError::Catalogue)?;
+        report.catalogue_rebuilt = true;
+    }
+    let position = catalogue.position();
+    let from = Lsn(position).max(log.start());
+    let replayed = replay(log, &mut catalogue, from).map_err(OpenError::Replay)?;
+    report.catalogue_entries = replayed.entries;
+    Ok(catalogue)
+}
+
+pub(crate) fn catch_documents_up(
+    sink: SqliteSink,
+    log: &Log,
+    bounds: Bounds,
+    erased: u64,
+    report: &mut StartReport,
+) -> Result<(SqliteSink, Lsn, Lsn), OpenError> {
+    let position = sink.position().map_or(0, |position| position.0);
+    let oldest = erased.max(log.start().0);
+    if position < erased {
+        return Err(OpenError::DocumentsLost { position, oldest });
+    }
+    check_holds(log, "document database", position)?;
+    let from = Lsn(position).max(log.start());
+    let mut writer = Writer { sink, bounds };
+    report.document_commits = writer.replay(log, from).map_err(OpenError::Replay)?;
+    // Entries up to the reported position may leave the log, so they must survive a power cut. They
+    // may have been written just now, or by a process that was killed before its next checkpoint.
+    match writer.sink.checkpoint() {
+        Ok(reached) => {
+            let reached = reached.map_or(from, |position| Lsn(position.0));
+            Ok((writer.sink, reached, reached))
+        }
+        // All of it can be read; the log keeps it until a later checkpoint.
+        Err(error) if space::is_wanted(&error) => {
+            let applied = writer.sink.position().map_or(from, |position| Lsn(position.0));
+            Ok((writer.sink, applied, Lsn(oldest)))
+        }
+        Err(error) => Err(OpenError::Replay(ApplyError::Sink(error))),
+    }
+}
+
+/// Resumes forwarding, or records that there is none.
+pub(crate) fn open_outbox(
+    options: &IntakeOptions,
+    fs: &Arc<dyn FileSystem>,
+    log: &Log,
+    applied: Lsn,
+    clock: &dyn Clock,
+) -> Result<Option<Arc<Outbox>>, OpenError> {
+    let mut memory =
+        Memory::open(fs.clone(), &options.dir, log.id()).map_err(OpenError::Forward)?;
+    let known = memory.now();
+    let Some(forward) = &options.forward else {
+        // From now on nothing is kept for it.
+        memory.keep(Remembered { held: false, ..known }).map_err(OpenError::Forward)?;
+        return Ok(None);
+    };
+    let now_ms = i64::try_from(clock.now_ms()).unwrap_or(i64::MAX);
+    Ok(Some(Arc::new(Outbox::new(forward.clone(), memory, applied, now_ms))))
+}
+
+pub(crate) fn open_blobs(
+    fs: Arc<dyn FileSystem>,
+    dir: &Path,
+    reader: &CatalogueReader,
+    report: &mut StartReport,
+) -> Result<BlobStore, OpenError> {
+    let blobs =
+        BlobStore::open(fs, dir).map_err(|(path, source)| OpenError::Prepare { path, source })?;
+    let swept: Swept = blobs
+        .sweep::<SweepError>(|digest| Ok(reader.blob(digest)?.is_some()))
+        .map_err(|error| match error {
+            SweepError::Io(source) => OpenError::Prepare { path: dir.to_owned(), source },
+            SweepError::Catalogue(source) => OpenError::Catalogue(source),
+        })?;
+    if swept != Swept::default() {
+        tracing::info!(
+            staging = swept.staging,
+            orphans = swept.orphans,
+            bytes = swept.bytes,
+            "removed files left by an interrupted run"
+        );
+    }
+    report.staging_removed = swept.staging;
+    report.orphans_removed = swept.orphans;
+    Ok(blobs)
+}
+
+enum SweepError {
+    Io(std::io::Error),
+    Catalogue(crate::error::CatalogueError),
+}
+
+impl From<std::io::Error> for SweepError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<crate::error::CatalogueError> for SweepError {
+    fn from(error: crate::error::CatalogueError) -> Self {
+        Self::Catalogue(error)
+    }
+}
+
+/// Fills the filter of possibly stored items from the catalogue.
+pub(crate) fn learn(reader: &CatalogueReader) -> Result<Known, crate::error::CatalogueError> {
+    let totals = reader.totals()?;
+    let items = usize::try_from(totals.files + totals.blobs).unwrap_or(usize::MAX);
+    let mut known = Known::with_room_for(items.saturating_mul(2));
+    reader.for_each_name(|namespace, name, digest| {
+        known.insert_pair(namespace, name);
+        known.insert_digest(digest);
+    })?;
+    // Blobs without names are still stored until their space is reclaimed.
+    for blob in reader.dead_blobs(usize::MAX)? {
+        known.insert_digest(blob.digest);
+    }
+    Ok(known)
+}

@@ -1,0 +1,126 @@
+//! Every byte of both databases is changed in turn.
+//!
+//! Whatever the byte: each answer is the right one or an error, and the check is not silent where
+//! what SQL reads has changed. Bytes far from any other, in the unused space of a page, carry no data
+//! and are left out.
+
+use std::path::Path;
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, OpenFlags};
+
+use crate::support::{self, Answer, CATALOGUE, DOCUMENTS};
+
+/// The distance between the bytes that are changed. With 1 every one is, which takes many minutes:
+/// `FOREBAY_CRASH_STRIDE=1`, as in CI.
+fn stride() -> usize {
+    let asked = std::env::var("FOREBAY_CRASH_STRIDE").ok().and_then(|text| text.parse().ok());
+    asked.filter(|&stride| stride > 0).unwrap_or(211)
+}
+
+/// Bytes of which one of the 32 on either side is not zero.
+fn used(bytes: &[u8]) -> Vec<usize> {
+    let near = |at: usize| &bytes[at.saturating_sub(32)..(at + 33).min(bytes.len())];
+    (0..bytes.len()).filter(|&at| near(at).iter().any(|&byte| byte != 0)).collect()
+}
+
+/// Everything that SQL reads from a database; `None` if it cannot be read.
+fn dump(path: &Path) -> Option<Vec<String>> {
+    let read = || -> rusqlite::Result<Vec<String>> {
+        let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        let mut all = Vec::new();
+        let tables: Vec<String> = db
+            .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")?
+            .query_map([], |row| row.get(0))?
+            .collect::<rusqlite::Result<_>>()?;
+        let schema = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name".to_owned();
+        let selects = tables.iter().map(|table| format!("SELECT * FROM \"{table}\""));
+        for select in std::iter::once(schema).chain(selects) {
+            let mut statement = db.prepare(&select)?;
+            let columns = statement.column_count();
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                let values = (0..columns).map(|at| row.get::<_, Value>(at));
+                all.push(format!("{:?}", values.collect::<rusqlite::Result<Vec<_>>>()?));
+            }
+        }
+        Ok(all)
+    };
+    read().ok()
+}
+
+/// What is wrong with the answers, where something is.
+fn wrong(expected: &[(String, Answer)], found: &[(String, Answer)]) -> Option<String> {
+    assert_eq!(expected.len(), found.len());
+    let differs = expected.iter().zip(found).find(|(expected, found)| {
+        // An error is not an answer.
+        found.1.is_ok() && expected.1 != found.1
+    })?;
+    Some(format!("expected {:?}, found {:?}", differs.0, differs.1))
+}
+
+fn change_every_byte(name: &str) {
+    let kept = support::directory();
+    support::furnish(kept.path());
+    std::fs::remove_file(kept.path().join("reserve")).unwrap();
+    let place = support::directory();
+    let dir = place.path();
+    support::copy(kept.path(), dir);
+    let expected = {
+        let intake = support::open(dir).unwrap();
+        let answers = support::ask(&intake, dir);
+        intake.close().unwrap();
+        answers
+    };
+    assert!(expected.iter().all(|(_, answer)| answer.is_ok()), "{expected:?}");
+    let restore = || {
+        for view in [CATALOGUE, DOCUMENTS, "catalogue-damaged.sqlite"] {
+            support::remove(dir, view);
+        }
+        std::fs::remove_dir_all(dir.join("log")).unwrap();
+        support::copy(kept.path(), dir);
+    };
+    restore();
+    assert_eq!(support::findings(dir), Vec::<String>::new());
+    let whole = std::fs::read(kept.path().join(name)).unwrap();
+    let before = dump(&kept.path().join(name)).unwrap();
+    let (mut failures, mut found, mut tried) = (Vec::new(), 0, 0);
+    for at in used(&whole).into_iter().step_by(stride()) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= if at % 3 == 0 { 0xff } else { 1 << (at % 8) };
+        tried += 1;
+        restore();
+        std::fs::write(dir.join(name), &bytes).unwrap();
+        let changed = dump(&dir.join(name)).as_ref() != Some(&before);
+        restore();
+        std::fs::write(dir.join(name), &bytes).unwrap();
+        // A check that cannot be completed is not silent either.
+        let silent = support::check(dir).is_ok_and(|report| report.findings.is_empty());
+        found += usize::from(!silent);
+        if changed && silent {
+            failures.push(format!("byte {at}: the check says nothing"));
+        }
+        restore();
+        std::fs::write(dir.join(name), &bytes).unwrap();
+        // A start that is refused says what to do.
+        if let Ok(intake) = support::open(dir) {
+            if let Some(what) = wrong(&expected, &support::ask(&intake, dir)) {
+                failures.push(format!("byte {at}: {what}"));
+            }
+            // The database may be too damaged even to be closed in order.
+            intake.close().unwrap_or_default();
+        }
+    }
+    assert!(failures.is_empty(), "{} of {tried}:\n{}", failures.len(), failures.join("\n"));
+    assert!(found * 2 > tried, "of {tried} changed bytes {found} were found");
+}
+
+#[test]
+fn a_byte_changed_in_the_catalogue_is_found_and_never_answered_with() {
+    change_every_byte(CATALOGUE);
+}
+
+#[test]
+fn a_byte_changed_in_the_document_database_is_found_and_never_answered_with() {
+    change_every_byte(DOCUMENTS);
+}

@@ -1,0 +1,5 @@
+//! The intake as its callers use it, without HTTP.
+
+mod altered;
+mod flips;
+mod support;

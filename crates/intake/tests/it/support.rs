@@ -1,0 +1,243 @@
+//! A small store with something of every kind in it, and everything that can be asked of it.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_base::clock::ManualClock;
+use forebay_base::fs::RealFs;
+use forebay_intake::catalogue::FileFilter;
+use forebay_intake::classify::classify;
+use forebay_intake::digest::Digest;
+use forebay_intake::documents::PageLimits;
+use forebay_intake::documents::decide::Wish;
+use forebay_intake::documents::frame::Framing;
+use forebay_intake::documents::ingest::DocumentOptions;
+use forebay_intake::fsck::{FsckReport, fsck};
+use forebay_intake::names::{FileName, Namespace};
+use forebay_intake::request::Claim;
+use forebay_intake::upload::{FileBytes, Source};
+use forebay_intake::{Condition, Intake, IntakeError, IntakeOptions, NameKey, NewFile, OpenError};
+use forebay_sqlite::SqliteReader;
+use tempfile::TempDir;
+
+pub(crate) const CATALOGUE: &str = "catalogue.sqlite";
+pub(crate) const DOCUMENTS: &str = "documents.sqlite";
+/// A request whose answer is remembered.
+const KEY: &[u8] = b"a key";
+
+/// A directory in memory if the machine has one: these tests do not measure the disk.
+pub(crate) fn directory() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() {
+        tempfile::tempdir_in(memory).unwrap()
+    } else {
+        tempfile::tempdir().unwrap()
+    }
+}
+
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+pub(crate) fn options(dir: &Path) -> IntakeOptions {
+    let mut options = IntakeOptions::new(dir);
+    options.segment_size = 256 << 10;
+    options.limits.packed_size_max = 2 << 10;
+    options
+}
+
+pub(crate) fn open(dir: &Path) -> Result<Intake, OpenError> {
+    let clock = Arc::new(ManualClock::new(1_767_323_045_000));
+    Intake::open(options(dir), Arc::new(RealFs), clock).map(|(intake, _)| intake)
+}
+
+pub(crate) fn check(dir: &Path) -> Result<FsckReport, OpenError> {
+    fsck(dir, Arc::new(RealFs), |_| {})
+}
+
+/// The findings of a check that must succeed.
+pub(crate) fn findings(dir: &Path) -> Vec<String> {
+    let report = check(dir).unwrap();
+    report.findings.into_iter().map(|found| format!("{}: {}", found.kind, found.message)).collect()
+}
+
+pub(crate) fn namespace(name: &str) -> Namespace {
+    Namespace::parse(name).unwrap()
+}
+
+pub(crate) fn key(namespace_name: &str, name: &str) -> NameKey {
+    (namespace(namespace_name), FileName::parse(name).unwrap())
+}
+
+struct Whole(Option<Bytes>);
+
+impl Source for Whole {
+    async fn next(&mut self) -> Result<Option<Bytes>, IntakeError> {
+        Ok(self.0.take())
+    }
+}
+
+pub(crate) async fn put(intake: &Intake, key: &NameKey, bytes: &[u8], is_keyed: bool) {
+    let bytes = Bytes::copy_from_slice(bytes);
+    let size = bytes.len() as u64;
+    let upload = intake.receive(&mut Whole(Some(bytes)), Some(size)).await.unwrap();
+    let held = match is_keyed {
+        true => Some(intake.claim(Digest::of(KEY)).await.unwrap()),
+        false => None,
+    };
+    let idempotency = held.map(|claim| match claim {
+        Claim::New(held) => held.record(Digest::of(b"a request")),
+        Claim::Answered { .. } => panic!("the key was used"),
+    });
+    let classified = classify(upload.head(), &key.1);
+    let (key, comment, condition) = (key.clone(), "a comment".to_owned(), Condition::None);
+    let new = NewFile { key, comment, classified, condition, idempotency };
+    intake.put(new, upload).await.unwrap();
+}
+
+pub(crate) async fn post(intake: &Intake, name: &str, wish: Wish, body: &str) {
+    let options =
+        DocumentOptions { framing: Framing::Lines, wish, all_or_nothing: false, dry_run: false };
+    let mut ingest = intake.ingest(namespace(name), options);
+    ingest.push(body.as_bytes()).await.unwrap();
+    let (status, _, answer) = ingest.finish(None).await.unwrap();
+    assert_eq!(status, 201, "{answer:?}");
+}
+
+/// Every kind of value that a column can hold, and a text that is looked for on disk.
+pub(crate) fn order(n: u64) -> String {
+    format!(
+        r#"{{"customer":"customer {n}","amount":"AMOUNT-{n}","weight":{n}.25,"units":{n},"paid":true,"tags":["a","b{n}"]}}"#
+    )
+}
+
+/// Files that are small, large, named twice and deleted, a remembered request, a table and a
+/// collection.
+pub(crate) fn furnish(dir: &Path) {
+    let intake = open(dir).unwrap();
+    block_on(async {
+        for n in 0..6 {
+            let text = format!("the bytes of the file number {n}");
+            put(&intake, &key("notes", &format!("small-{n}.txt")), text.as_bytes(), n == 1).await;
+        }
+        put(&intake, &key("notes", "again.txt"), b"the bytes of the file number 1", false).await;
+        put(&intake, &key("photos", "large.bin"), &[7; 5_000], false).await;
+        assert!(intake.delete(&key("notes", "small-5.txt"), Condition::None, None).await.unwrap());
+        let orders: Vec<String> = (100..108).map(order).collect();
+        post(&intake, "orders", Wish::Table, &orders.join("\n")).await;
+        post(&intake, "orders", Wish::Table, &order(108)).await;
+        let notes = "{\"a\":{\"b\":[1,2]}}\n{\"text\":\"a longer note, in a collection\"}";
+        post(&intake, "notes", Wish::Collection, notes).await;
+    });
+    intake.close().unwrap();
+}
+
+/// An answer in words. `Err` is an error; a name or id that does not exist is an answer.
+pub(crate) type Answer = Result<String, String>;
+
+/// Asks everything.
+pub(crate) fn ask(intake: &Intake, dir: &Path) -> Vec<(String, Answer)> {
+    let mut answers = block_on(ask_files(intake));
+    answers.extend(block_on(ask_documents(intake)));
+    let rows = SqliteReader::open(&dir.join(DOCUMENTS))
+        .map_err(|error| error.to_string())
+        .and_then(|reader| {
+            let rows = reader.rows("orders", None, PageLimits::default());
+            rows.map(|page| format!("{:?} {:?}", page.schema, page.rows)).map_err(|e| e.to_string())
+        });
+    answers.push(("rows of orders".to_owned(), rows));
+    answers
+}
+
+fn answer<T: std::fmt::Debug>(result: Result<T, IntakeError>) -> Answer {
+    result.map(|found| format!("{found:?}")).map_err(|error| error.to_string())
+}
+
+async fn ask_files(intake: &Intake) -> Vec<(String, Answer)> {
+    let mut answers = Vec::new();
+    let names = ["small-0.txt", "small-1.txt", "small-2.txt", "small-3.txt", "small-4.txt"];
+    let names = names.iter().chain(&["small-5.txt", "again.txt", "none.txt"]);
+    let keys = names.map(|name| key("notes", name)).chain([key("photos", "large.bin")]);
+    for key in keys {
+        let found = intake.find(&key).await;
+        let read = found.and_then(|found| match found {
+            None => Ok(None),
+            Some(file) => {
+                let bytes = match intake.read(&file)? {
+                    FileBytes::Memory(bytes) => bytes.to_vec(),
+                    FileBytes::File(reader) => reader
+                        .read(0, 5_000)
+                        .map(|bytes| bytes.to_vec())
+                        .map_err(|source| IntakeError::Blob { act: "read", source })?,
+                };
+                Ok(Some((file.record.as_ref().clone(), Digest::of(&bytes))))
+            }
+        });
+        answers.push((format!("file {:?}", key.1), answer(read)));
+    }
+    let first = Digest::of(b"the bytes of the file number 1");
+    for filter in [
+        FileFilter::default(),
+        FileFilter { digest: Some(first), ..FileFilter::default() },
+        FileFilter { mime: Some("text/plain".into()), ..FileFilter::default() },
+    ] {
+        let question = format!("list {filter:?}");
+        answers.push((question, answer(intake.list(filter, None, 100).await)));
+    }
+    answers.push(("totals".to_owned(), answer(intake.totals().await)));
+    let claimed = intake.claim(Digest::of(KEY)).await.map(|claim| match claim {
+        Claim::Answered { fingerprint, status, answer } => Some((fingerprint, status, answer)),
+        Claim::New(_) => None,
+    });
+    answers.push(("claim".to_owned(), answer(claimed)));
+    answers
+}
+
+async fn ask_documents(intake: &Intake) -> Vec<(String, Answer)> {
+    let mut answers = Vec::new();
+    answers.push(("namespaces".to_owned(), answer(intake.namespaces().await)));
+    for name in ["orders", "notes", "none"] {
+        let page = intake.documents(&namespace(name), None, PageLimits::default()).await;
+        answers.push((format!("documents of {name}"), answer(page)));
+        for id in 0..11 {
+            let document = intake.document(&namespace(name), id).await;
+            answers.push((format!("document {name}/{id}"), answer(document)));
+        }
+    }
+    answers
+}
+
+/// Copies the files of a directory over those of another.
+pub(crate) fn copy(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let path: PathBuf = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            std::fs::create_dir_all(&path).unwrap();
+            copy(&entry.path(), &path);
+        } else {
+            std::fs::copy(entry.path(), path).unwrap();
+        }
+    }
+}
+
+/// Removes a database and what belongs to it.
+pub(crate) fn remove(dir: &Path, name: &str) {
+    for suffix in ["", "-wal", "-shm"] {
+        let path = dir.join(format!("{name}{suffix}"));
+        if path.exists() {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+}
+
+/// Replaces the first occurrence of `old` in a file by `new`, of the same length.
+pub(crate) fn replace(path: &Path, old: &[u8], new: &[u8]) {
+    assert_eq!(old.len(), new.len());
+    let mut bytes = std::fs::read(path).unwrap();
+    let at = bytes.windows(old.len()).position(|window| window == old).unwrap();
+    bytes[at..at + new.len()].copy_from_slice(new);
+    std::fs::write(path, bytes).unwrap();
+}

@@ -1,0 +1,303 @@
+//! The sink's own tables: read with their checksums verified, and stored with them.
+//!
+//! ```text
+//! _forebay_state       one row: identity, position, the set of the namespaces' rows
+//! _forebay_namespaces  namespace -> table, the set of its rows, its first and last id
+//! _forebay_columns     namespace, ordinal -> path, name, type
+//! ```
+//!
+//! Each covers the next: the state's row has the count and digest of the rows of namespaces, so one
+//! that is missing is noticed; a namespace's row has those of its rows and a checksum of its columns
+//! and of the SQL that made its table.
+//!
+//! Invariants: nothing read here is used before its checksum was verified; everything changes in
+//! the transaction that changes the rows it describes.
+
+use std::collections::HashMap;
+
+use forebay_base::rows::{RowHasher, RowSet};
+use forebay_sink::{Column, ColumnType, Identity, Position, TableSchema};
+use rusqlite::{Connection, OptionalExtension, Row};
+
+use super::fault::{Checked, Fault};
+use super::layout::Namespace;
+
+const NAMESPACE: &str = "SELECT namespace, table_name, row_count, first_id, last_id, rows_digest,
+   schema_checksum, checksum FROM _forebay_namespaces";
+
+/// The database's identity, the committed position, and the set of the rows of namespaces.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct State {
+    pub(super) identity: Identity,
+    pub(super) position: Option<Position>,
+    pub(super) namespaces: RowSet,
+}
+
+/// A row of `_forebay_namespaces`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NamespaceRow {
+    pub(super) name: String,
+    pub(super) table: String,
+    pub(super) rows: RowSet,
+    pub(super) first_id: Option<u64>,
+    pub(super) last_id: Option<u64>,
+    /// Of its columns and of its table's SQL.
+    pub(super) schema_checksum: u64,
+}
+
+impl State {
+    fn checksum(&self) -> u64 {
+        let mut hasher = RowHasher::default();
+        hasher.start().text(b"_forebay_state").blob(&self.identity.0);
+        number(&mut hasher, self.position.map(|position| position.0));
+        hasher.integer(self.namespaces.count.cast_signed());
+        hasher.integer(self.namespaces.digest.cast_signed()).finish()
+    }
+}
+
+impl NamespaceRow {
+    pub(super) fn checksum(&self) -> u64 {
+        let mut hasher = RowHasher::default();
+        hasher.start().text(b"_forebay_namespaces");
+        hasher.text(self.name.as_bytes()).text(self.table.as_bytes());
+        hasher.integer(self.rows.count.cast_signed());
+        number(&mut hasher, self.first_id);
+        number(&mut hasher, self.last_id);
+        hasher.integer(self.rows.digest.cast_signed());
+        hasher.integer(self.schema_checksum.cast_signed()).finish()
+    }
+
+    /// The first and last id, where every id between has a row: then a row that is not found is
+    /// damage.
+    pub(super) fn dense(&self) -> Option<(u64, u64)> {
+        let (first, last) = (self.first_id?, self.last_id?);
+        (last.checked_sub(first)?.checked_add(1)? == self.rows.count).then_some((first, last))
+    }
+
+    fn read(row: &Row<'_>) -> Checked<NamespaceRow> {
+        let found = NamespaceRow {
+            name: row.get(0)?,
+            table: row.get(1)?,
+            rows: RowSet { count: row.get(2)?, digest: row.get::<_, i64>(5)?.cast_unsigned() },
+            first_id: row.get(3)?,
+            last_id: row.get(4)?,
+            schema_checksum: row.get::<_, i64>(6)?.cast_unsigned(),
+        };
+        if row.get::<_, i64>(7)?.cast_unsigned() == found.checksum() {
+            Ok(found)
+        } else {
+            let name = found.name;
+            Err(Fault::Damaged(format!(
+                "the row of the namespace {name:?} does not match its checksum"
+            )))
+        }
+    }
+}
+
+fn number(hasher: &mut RowHasher, value: Option<u64>) {
+    match value {
+        Some(value) => hasher.integer(value.cast_signed()),
+        None => hasher.null(),
+    };
+}
+
+/// Reads the state.
+pub(super) fn state(connection: &Connection) -> Checked<State> {
+    let mut statement = connection.prepare_cached(
+        "SELECT identity, position, namespace_count, namespaces_digest, checksum
+         FROM _forebay_state",
+    )?;
+    let mut rows = statement.query([])?;
+    let row = rows.next()?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+    let position: Option<u64> = row.get(1)?;
+    let digest = row.get::<_, i64>(3)?.cast_unsigned();
+    let state = State {
+        identity: Identity(row.get(0)?),
+        position: position.map(Position),
+        namespaces: RowSet { count: row.get(2)?, digest },
+    };
+    if row.get::<_, i64>(4)?.cast_unsigned() == state.checksum() {
+        Ok(state)
+    } else {
+        Err(Fault::Damaged("the sink's state does not match its checksum".to_owned()))
+    }
+}
+
+/// Stores the state.
+pub(super) fn save_state(connection: &Connection, state: &State) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO _forebay_state
+           (one, identity, position, namespace_count, namespaces_digest, checksum)
+         VALUES (1, ?1, ?2, ?3, ?4, ?5)
+         ON CONFLICT (one) DO UPDATE SET identity = ?1, position = ?2, namespace_count = ?3,
+           namespaces_digest = ?4, checksum = ?5",
+    )?;
+    let set = state.namespaces;
+    statement.execute((
+        state.identity.0,
+        state.position.map(|position| position.0),
+        set.count,
+        set.digest.cast_signed(),
+        state.checksum().cast_signed(),
+    ))?;
+    Ok(())
+}
+
+/// Reads the row of every namespace, and checks that none is missing.
+pub(super) fn namespace_rows(
+    connection: &Connection,
+    expected: RowSet,
+) -> Checked<Vec<NamespaceRow>> {
+    let mut found = Vec::new();
+    let mut set = RowSet::default();
+    let mut statement = connection.prepare_cached(&format!("{NAMESPACE} ORDER BY namespace"))?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let row = NamespaceRow::read(row)?;
+        set.insert(row.checksum());
+        found.push(row);
+    }
+    if set == expected {
+        Ok(found)
+    } else {
+        Err(Fault::Damaged(format!(
+            "{} namespaces that do not match the digest of the {} that were stored",
+            set.count, expected.count
+        )))
+    }
+}
+
+/// The row of a namespace; `None` if there is certainly none.
+pub(super) fn namespace(
+    connection: &Connection,
+    name: &str,
+    state: &State,
+) -> Checked<Option<NamespaceRow>> {
+    let mut statement = connection.prepare_cached(&format!("{NAMESPACE} WHERE namespace = ?1"))?;
+    let mut rows = statement.query([name])?;
+    if let Some(row) = rows.next()? {
+        return NamespaceRow::read(row).map(Some);
+    }
+    // A row whose name was altered is not found either.
+    namespace_rows(connection, state.namespaces).map(|_| None)
+}
+
+/// Reads every namespace as the writer needs it.
+pub(super) fn namespaces(
+    connection: &Connection,
+    state: &State,
+) -> Checked<HashMap<String, Namespace>> {
+    let mut sql = HashMap::new();
+    let mut statement =
+        connection.prepare("SELECT name, sql FROM sqlite_schema WHERE type = 'table'")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        sql.insert(row.get::<_, String>(0)?, row.get::<_, String>(1)?);
+    }
+    let mut found = HashMap::new();
+    for row in namespace_rows(connection, state.namespaces)? {
+        let made_by = sql.get(&row.table).map_or("", String::as_str);
+        let schema = columns(connection, &row.name)?;
+        verify_schema(&row, &schema, made_by)?;
+        found.insert(row.name.clone(), Namespace::stored(row, schema));
+    }
+    Ok(found)
+}
+
+/// Reads a namespace's columns.
+pub(super) fn schema(connection: &Connection, row: &NamespaceRow) -> Checked<TableSchema> {
+    let schema = columns(connection, &row.name)?;
+    verify_schema(row, &schema, &table_sql(connection, &row.table)?)?;
+    Ok(schema)
+}
+
+/// The SQL that made a table, with the columns added since; empty if there is no such table.
+fn table_sql(connection: &Connection, table: &str) -> rusqlite::Result<String> {
+    let mut statement = connection
+        .prepare_cached("SELECT sql FROM sqlite_schema WHERE type = 'table' AND name = ?1")?;
+    Ok(statement.query_row([table], |row| row.get(0)).optional()?.unwrap_or_default())
+}
+
+fn verify_schema(row: &NamespaceRow, schema: &TableSchema, sql: &str) -> Checked<()> {
+    if sql.is_empty() {
+        return Err(Fault::Damaged(format!("the table of the namespace {} is missing", row.name)));
+    }
+    if schema_checksum(&row.name, schema, sql) == row.schema_checksum {
+        return Ok(());
+    }
+    Err(Fault::Damaged(format!(
+        "the columns of the namespace {} do not match their checksum",
+        row.name
+    )))
+}
+
+fn schema_checksum(namespace: &str, schema: &TableSchema, sql: &str) -> u64 {
+    let mut hasher = RowHasher::default();
+    hasher.start().text(b"_forebay_columns").text(namespace.as_bytes());
+    for Column { path, name, ty } in schema.columns() {
+        hasher.text(path.as_bytes()).text(name.as_bytes()).text(ty.name().as_bytes());
+    }
+    hasher.text(sql.as_bytes()).finish()
+}
+
+/// Computes the checksum of a namespace's columns and of its table as it is now.
+pub(super) fn current_schema_checksum(
+    connection: &Connection,
+    name: &str,
+    table: &str,
+    schema: &TableSchema,
+) -> rusqlite::Result<u64> {
+    Ok(schema_checksum(name, schema, &table_sql(connection, table)?))
+}
+
+/// Reads the columns as they are stored; the caller verifies them.
+pub(super) fn columns(connection: &Connection, namespace: &str) -> Checked<TableSchema> {
+    let mut statement = connection.prepare_cached(
+        "SELECT path, name, type FROM _forebay_columns WHERE namespace = ?1 ORDER BY ordinal",
+    )?;
+    let mut rows = statement.query([namespace])?;
+    let mut schema = TableSchema::default();
+    while let Some(row) = rows.next()? {
+        let ty: String = row.get(2)?;
+        let ty = ColumnType::from_name(&ty)
+            .ok_or_else(|| Fault::Damaged(format!("unknown column type {ty:?}")))?;
+        schema.push(Column { path: row.get(0)?, name: row.get(1)?, ty });
+    }
+    Ok(schema)
+}
+
+pub(super) fn insert_column(
+    connection: &Connection,
+    name: &str,
+    ordinal: usize,
+    column: &Column,
+) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO _forebay_columns (namespace, ordinal, path, name, type)
+         VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?;
+    let (path, column_name) = (&column.path, &column.name);
+    statement.execute((name, ordinal, path, column_name, column.ty.name())).map(|_| ())
+}
+
+/// Stores the row of a namespace and returns its checksum.
+pub(super) fn save_namespace(connection: &Connection, row: &NamespaceRow) -> rusqlite::Result<u64> {
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO _forebay_namespaces (namespace, table_name, row_count, first_id, last_id,
+           rows_digest, schema_checksum, checksum) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+         ON CONFLICT (namespace) DO UPDATE SET row_count = ?3, first_id = ?4, last_id = ?5,
+           rows_digest = ?6, schema_checksum = ?7, checksum = ?8",
+    )?;
+    let checksum = row.checksum();
+    statement.execute((
+        &row.name,
+        &row.table,
+        row.rows.count,
+        row.first_id,
+        row.last_id,
+        row.rows.digest.cast_signed(),
+        row.schema_checksum.cast_signed(),
+        checksum.cast_signed(),
+    ))?;
+    Ok(checksum)
+}

@@ -1,0 +1,126 @@
+//! From layout 1, which had no checksums, to layout 2.
+//!
+//! Every table gets a column `_checksum`, at its end, filled a run of rows at a time; then the
+//! sink's own tables are made again with what was found, and the version changes. What the rows hold
+//! at that moment is what the checksums stand for: earlier damage is not found by them.
+//!
+//! Invariant: the version changes in the last transaction. An upgrade that was interrupted begins
+//! again and writes only what is missing.
+
+use forebay_base::rows::{RowHasher, RowSet};
+use forebay_sink::name::quote_identifier;
+use forebay_sink::{Identity, Position, TableSchema};
+use rusqlite::Connection;
+
+use super::fault::Checked;
+use super::layout::{CREATE, LAYOUT_VERSION};
+use super::rows::{self, at};
+use super::state::{self, NamespaceRow, State};
+
+/// Rows in one transaction.
+const RUN: i64 = 50_000;
+
+/// Upgrades a database of layout 1.
+pub(super) fn upgrade(connection: &Connection) -> Checked<()> {
+    let mut upgraded = Vec::new();
+    for mut row in namespaces(connection)? {
+        let schema = state::columns(connection, &row.name)?;
+        add_checksums(connection, &mut row, &schema)?;
+        row.schema_checksum =
+            state::current_schema_checksum(connection, &row.name, &row.table, &schema)?;
+        upgraded.push((row, schema));
+    }
+    let transaction = connection.unchecked_transaction()?;
+    make_tables(&transaction, &upgraded)?;
+    transaction.pragma_update(None, "user_version", LAYOUT_VERSION)?;
+    Ok(transaction.commit()?)
+}
+
+/// The namespaces as layout 1 has them.
+fn namespaces(connection: &Connection) -> Checked<Vec<NamespaceRow>> {
+    let mut statement = connection
+        .prepare("SELECT namespace, table_name, row_count, last_id FROM _forebay_namespaces")?;
+    let found = statement.query_map([], |row| {
+        Ok(NamespaceRow {
+            name: row.get(0)?,
+            table: row.get(1)?,
+            rows: RowSet { count: row.get(2)?, digest: 0 },
+            first_id: None,
+            last_id: row.get(3)?,
+            schema_checksum: 0,
+        })
+    })?;
+    Ok(found.collect::<rusqlite::Result<_>>()?)
+}
+
+/// Gives every row of a table its checksum, and `row` its first id and the digest of all. The
+/// number of rows and the last id stay what layout 1 says.
+fn add_checksums(
+    connection: &Connection,
+    row: &mut NamespaceRow,
+    schema: &TableSchema,
+) -> Checked<()> {
+    let table = quote_identifier(&row.table);
+    let there: bool = connection.query_row(
+        "SELECT EXISTS (SELECT 1 FROM pragma_table_info(?1) WHERE name = '_checksum')",
+        [&row.table],
+        |found| found.get(0),
+    )?;
+    if !there {
+        connection.execute_batch(&format!("ALTER TABLE {table} ADD COLUMN _checksum INTEGER"))?;
+    }
+    let columns = schema.columns().len();
+    let page =
+        format!("{} WHERE _id > ?1 ORDER BY _id LIMIT {RUN}", rows::select(&row.table, schema));
+    let store = format!("UPDATE {table} SET _checksum = ?2 WHERE _id = ?1");
+    let (mut hasher, mut after) = (RowHasher::default(), -1);
+    loop {
+        let transaction = connection.unchecked_transaction()?;
+        let mut missing = Vec::new();
+        let mut found = 0;
+        {
+            let mut statement = transaction.prepare_cached(&page)?;
+            let mut stored = statement.query([after])?;
+            while let Some(stored) = stored.next()? {
+                let id: i64 = stored.get(at::ID)?;
+                let checksum = rows::checksum(&mut hasher, &row.name, stored, columns)?;
+                if stored.get::<_, Option<i64>>(at::CHECKSUM)? != Some(checksum.cast_signed()) {
+                    missing.push((id, checksum.cast_signed()));
+                }
+                row.rows.digest = row.rows.digest.wrapping_add(checksum);
+                row.first_id = row.first_id.or(u64::try_from(id).ok());
+                after = id;
+                found += 1;
+            }
+            let mut store = transaction.prepare_cached(&store)?;
+            for missing in missing {
+                store.execute(missing)?;
+            }
+        }
+        transaction.commit()?;
+        if found < RUN {
+            return Ok(());
+        }
+    }
+}
+
+/// Makes the sink's own tables as layout 2 has them.
+fn make_tables(connection: &Connection, upgraded: &[(NamespaceRow, TableSchema)]) -> Checked<()> {
+    let (identity, position): ([u8; 16], Option<u64>) =
+        connection.query_row("SELECT identity, position FROM _forebay_state", [], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })?;
+    connection.execute_batch(
+        "DROP TABLE _forebay_state; DROP TABLE _forebay_namespaces; DROP TABLE _forebay_columns;",
+    )?;
+    connection.execute_batch(CREATE)?;
+    let mut set = RowSet::default();
+    for (row, schema) in upgraded {
+        set.insert(state::save_namespace(connection, row)?);
+        for (ordinal, column) in schema.columns().iter().enumerate() {
+            state::insert_column(connection, &row.name, ordinal, column)?;
+        }
+    }
+    let (identity, position) = (Identity(identity), position.map(Position));
+    Ok(state::save_state(connection, &State { identity, position, namespaces: set })?)
+}
